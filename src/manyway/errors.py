@@ -1,0 +1,21 @@
+"""The one kind of error that is the user's to mend: a sentence that says what, where, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Input that cannot be used. The command line prints the sentence and exits with code 2."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What to tell somebody who asked for ``name``: the nearest known name, or all of them.
+
+    >>> nearest("padle", ["paddle", "tim"])
+    "did you mean 'paddle'?"
+    """
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean '{close[0]}'?" if close else f"choose one of: {', '.join(names)}."

@@ -1,0 +1,125 @@
+"""Features + spec + method → how many queries of each task were labelled right."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import torch
+
+from manyway.errors import InputError
+from manyway.features import FeatureSet
+from manyway.methods import get_method
+from manyway.sampling import TaskSpec, sample_tasks
+
+# Working memory of a chunk of tasks. It follows from the shapes alone, never from the machine, so that the same
+# experiment is cut into the same chunks everywhere and gives the same bits.
+_CHUNK_BYTES = {"cpu": 16 * 2**20, "cuda": 4 * 2**30}
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Outcome of one method on a stream of tasks."""
+
+    correct: np.ndarray[Any, np.dtype[np.int64]]  # [n_tasks] right answers in each task
+    n_query: int
+    seconds: float  # spent in the solver, summed over chunks
+
+    @property
+    def accuracies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """[n_tasks] as fractions."""
+        return self.correct / self.n_query
+
+    @property
+    def accuracy(self) -> float:
+        """Mean over tasks, as a fraction."""
+        return float(self.correct.mean() / self.n_query)
+
+    @property
+    def ci95(self) -> float:
+        """Half the width of the 95 % interval of the mean."""
+        if len(self.correct) < 2:
+            return float("nan")
+        return float(1.96 * self.accuracies.std(ddof=1) / sqrt(len(self.correct)))
+
+
+def evaluate(
+    method: str,
+    features: FeatureSet,
+    spec: TaskSpec,
+    n_tasks: int = 10_000,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    *,
+    start: int = 0,
+    progress: Callable[[int], None] | None = None,
+    **params: Any,
+) -> Evaluation:
+    """Accuracy of a method on tasks start..start+n_tasks-1 of a stream, chunk by chunk.
+
+    ``device`` is where it runs (None: where the features are). ``progress`` is told how many tasks each finished chunk
+    had. Other keywords are the method's parameters. On a CPU the chunks run side by side, one thread each: a task is too
+    small to be worth sharing among cores.
+    """
+    if n_tasks < 1:
+        raise InputError(f"n_tasks is {n_tasks}; ask for at least one task.")
+    solver = get_method(method)
+    features = features.to(device=device)
+    on_cpu = features.features.device.type == "cpu"
+    size = chunk_size(features, spec)
+
+    def run(first: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], float]:
+        tasks = sample_tasks(features, spec, seed, first, min(size, start + n_tasks - first))
+        begin = _clock(features)
+        labels = solver(tasks, **params).labels
+        seconds = _clock(features) - begin
+        assert tasks.query_labels is not None
+        correct = (labels == tasks.query_labels).sum(1).cpu().numpy()
+        if progress is not None:
+            progress(len(correct))
+        return correct, seconds
+
+    firsts = range(start, start + n_tasks, size)
+    with _one_thread_each(on_cpu) as workers:
+        if workers == 1:
+            parts = [run(first) for first in firsts]
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                parts = list(pool.map(run, firsts))
+    return Evaluation(np.concatenate([part[0] for part in parts]), spec.n_query, sum(part[1] for part in parts))
+
+
+def chunk_size(features: FeatureSet, spec: TaskSpec) -> int:
+    """How many tasks to solve together."""
+    n_ways = features.n_classes if spec.n_ways is None else spec.n_ways
+    n_support = n_ways * spec.shots if spec.shots is not None else n_ways
+    n_features = features.features.shape[1]
+    numbers = (2 * n_ways + 2 * spec.n_query) * n_features + n_support + 4 * spec.n_query * n_ways + spec.n_query**2
+    budget = _CHUNK_BYTES.get(features.features.device.type, _CHUNK_BYTES["cpu"])
+    return max(1, budget // (numbers * features.features.element_size()))
+
+
+def _clock(features: FeatureSet) -> float:
+    if features.features.device.type == "cuda":
+        torch.cuda.synchronize(features.features.device)
+    return time.perf_counter()
+
+
+@contextmanager
+def _one_thread_each(on_cpu: bool) -> Iterator[int]:
+    """How many chunks to run side by side; on a CPU, torch is held to one thread in each of them meanwhile."""
+    threads = torch.get_num_threads()
+    if not on_cpu or threads == 1:
+        yield 1
+        return
+    torch.set_num_threads(1)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,80 @@
+"""METHODS: the one table of methods, and ``solve``, the one way to run them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from manyway.errors import InputError, nearest
+from manyway.methods.paddle import paddle
+from manyway.methods.simpleshot import simpleshot
+from manyway.methods.soft_kmeans import soft_kmeans
+from manyway.tasks import Solution, Tasks
+
+
+@dataclass(frozen=True)
+class Method:
+    """A solver with what tables and messages say about it."""
+
+    name: str
+    title: str
+    solver: Callable[..., Solution]
+    reference: str
+    transductive: bool = True
+
+    @property
+    def summary(self) -> str:
+        """What it does, in the first line of its docstring."""
+        return (inspect.getdoc(self.solver) or "").partition("\n")[0]
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Its parameters with their default values."""
+        return {
+            name: parameter.default
+            for name, parameter in inspect.signature(self.solver).parameters.items()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        }
+
+    def __call__(self, tasks: Tasks, **params: Any) -> Solution:
+        unknown = sorted(set(params) - set(self.defaults))
+        if unknown:
+            hint = nearest(unknown[0], self.defaults)
+            raise InputError(f"{self.name} has no parameter '{unknown[0]}'; {hint}")
+        with torch.no_grad():
+            return self.solver(tasks, **params)
+
+
+def _table(*methods: Method) -> Mapping[str, Method]:
+    table = {method.name: method for method in methods}
+    if len(table) != len(methods):
+        raise ValueError("two methods have the same name")
+    return table
+
+
+METHODS: Mapping[str, Method] = _table(
+    Method("paddle", "PADDLE", paddle, "Martin et al., NeurIPS 2022"),
+    Method("soft-kmeans", "soft K-means", soft_kmeans, "ablation of Martin et al., NeurIPS 2022"),
+    Method("simpleshot", "SimpleShot", simpleshot, "Wang et al., 2019", transductive=False),
+)
+
+
+def get_method(name: str) -> Method:
+    """The method of that name; an unknown one is an error that names the nearest."""
+    if name not in METHODS:
+        raise InputError(f"There is no method '{name}'; {nearest(name, METHODS)}")
+    return METHODS[name]
+
+
+def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
+    """Run the named method on a batch of tasks.
+
+    >>> tasks = Tasks.from_arrays([[[0.0], [5.0]]], [[0, 1]], [[[0.1], [4.8]]])
+    >>> solve("simpleshot", tasks).labels.tolist()
+    [[0, 1]]
+    """
+    return get_method(method)(tasks, **params)

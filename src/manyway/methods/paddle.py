@@ -1,0 +1,108 @@
+"""PADDLE: fit a task's queries with as few classes as needed (Martin et al., NeurIPS 2022)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from manyway.methods._forms import FeatureForm, GramForm, prototype_form
+from manyway.tasks import Solution, Tasks
+from manyway.transforms import transform
+
+
+def paddle(
+    tasks: Tasks,
+    *,
+    lam: float | None = None,
+    eps: float = 1e-6,
+    max_iter: int = 100,
+    tol: float | None = None,
+    scale: str | None = "range",
+    form: str | None = None,
+    with_objective: bool = False,
+) -> Solution:
+    """Primal-dual minimum description length inference.
+
+    Minimises over assignments u (queries; the support's are fixed at its labels y), prototypes w and duals v
+
+        ½ Σ_nk u_nk ‖w_k − z_n‖²  +  λ Σ_k e^{v_k − 1} − λ ⟨v, π + ε⟩  +  Σ_qk u_qk ln u_qk,     π_k = mean_q u_qk,
+
+    by block coordinate descent. From w = the support's class means and v = 0, repeat
+
+        u_qk = softmax_k(−½‖w_k − z_q‖² + (λ/|Q|) v_k)
+        v_k  = 1 + ln(π_k + ε)
+        w_k  = (Σ_s y_sk z_s + Σ_q u_qk z_q) / (Σ_s y_sk + Σ_q u_qk).
+
+    With λ = |Q| (``lam=None``) this is EM for a mixture of unit Gaussians with learned proportions.
+
+    ``eps`` keeps the logarithm finite; with 0 a class whose share reaches 0 is gone for good. ``tol`` stops a task when
+    the mean over classes of ‖w_new − w_old‖ falls below it (the paper's figure uses 1e-6); None does all ``max_iter``
+    iterations. ``scale`` is the feature transform: distances sit in a softmax, so scale is a temperature, and ``range``
+    is what the paper's tables were made with. ``form`` is ``gram`` or ``feature``, the same iteration written with
+    inner products among queries or with d-dimensional prototypes; None takes the cheaper one. ``with_objective``
+    records the objective after each iteration, and its three terms: ``fit``, ``complexity`` and ``barrier``.
+
+    Differs from the printed algorithm: w uses the current u, as the authors' code and their convergence proof do; the
+    printed one has the previous u there.
+
+    >>> tasks = Tasks.from_arrays([[[0.0], [1.0], [5.0]]], [[0, 1, 2]], [[[0.1], [0.2], [0.1], [4.8]]])
+    >>> paddle(tasks, scale=None).labels.tolist()
+    [[0, 0, 0, 2]]
+    """
+    tasks = transform(tasks, scale)
+    problem = everything = prototype_form(tasks, form)
+    weight = 1.0 if lam is None else lam / tasks.n_query
+    n_tasks, device = tasks.n_tasks, tasks.device
+    u = torch.zeros(n_tasks, tasks.n_query, tasks.n_classes, dtype=tasks.dtype, device=device)
+    answer = torch.empty_like(u) if tol is not None else u
+    bias: Tensor | None = None  # (λ/|Q|) v [t, 1, k]; None while v = 0
+    alive = torch.arange(n_tasks, device=device)  # the tasks that still iterate
+    n_iter = torch.full((n_tasks,), max_iter, device=device)
+    converged = torch.zeros(n_tasks, dtype=torch.bool, device=device)
+    parts = torch.zeros(3, n_tasks, max_iter, dtype=tasks.dtype, device=device) if with_objective else None
+    norms = _half_norms(tasks, problem) if with_objective else None
+    for iteration in range(max_iter):
+        scores = problem.scores(u)
+        previous, u = u, (scores if bias is None else scores.add_(bias)).softmax(-1)
+        if weight:
+            bias = (u.mean(1, keepdim=True) + eps).log_().add_(1).mul_(weight)
+        if parts is not None and norms is not None:
+            parts[:, alive, iteration:] = _terms(problem, u, norms[alive], weight * tasks.n_query, eps).unsqueeze(-1)
+        if tol is None:
+            continue
+        done = problem.movement(previous, u) < tol
+        if bool(done.any()):
+            answer[alive[done]], n_iter[alive[done]], converged[alive[done]] = u[done], iteration + 1, True
+            alive, u, problem = alive[~done], u[~done], problem.take(~done)
+            bias = None if bias is None else bias[~done]
+            if len(alive) == 0:
+                break
+    if tol is None:
+        answer = u
+    else:
+        answer[alive] = u
+    return Solution(
+        probabilities=answer,
+        n_iter=n_iter,
+        converged=converged,
+        make_prototypes=lambda: everything.prototypes(answer),
+        objective=None if parts is None else parts.sum(0),
+        objective_parts=None if parts is None else dict(zip(("fit", "complexity", "barrier"), parts, strict=True)),
+    )
+
+
+def _half_norms(tasks: Tasks, problem: FeatureForm | GramForm) -> Tensor:
+    """[t] = ½ Σ_n ‖z_n‖² over support and queries, centred as the problem is."""
+    features = problem if isinstance(problem, FeatureForm) else problem.features
+    support = tasks.support - features.centre
+    return (support.square().sum((1, 2)) + features.query.square().sum((1, 2))) / 2
+
+
+def _terms(problem: FeatureForm | GramForm, u: Tensor, half_norms: Tensor, lam: float, eps: float) -> Tensor:
+    """[3, t] the terms of the objective at u and at the w and v that are optimal for it."""
+    fit = half_norms - problem.explained(u) / 2
+    shares = u.mean(1) + eps
+    # λ Σ e^{v−1} − λ ⟨v, π + ε⟩ at v = 1 + ln(π + ε)
+    complexity = -lam * torch.xlogy(shares, shares).sum(-1)
+    barrier = torch.xlogy(u, u).sum((1, 2))
+    return torch.stack([fit, complexity, barrier])
