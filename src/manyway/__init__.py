@@ -7,6 +7,7 @@
 """
 
 from manyway.errors import InputError
+from manyway.estimators import PADDLE, Inference, SimpleShot, SoftKMeans
 from manyway.evaluation import Evaluation, evaluate
 from manyway.features import FeatureSet
 from manyway.methods import METHODS, solve
@@ -17,9 +18,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "METHODS",
+    "PADDLE",
     "Evaluation",
     "FeatureSet",
+    "Inference",
     "InputError",
+    "SimpleShot",
+    "SoftKMeans",
     "Solution",
     "TaskSpec",
     "Tasks",

@@ -64,8 +64,8 @@ def evaluate(
     """Accuracy of a method on tasks start..start+n_tasks-1 of a stream, chunk by chunk.
 
     ``device`` is where it runs (None: where the features are). ``progress`` is told how many tasks each finished chunk
-    had. Other keywords are the method's parameters. On a CPU the chunks run side by side, one thread each: a task is too
-    small to be worth sharing among cores.
+    had. Other keywords are the method's parameters. On a CPU the chunks run side by side, one thread each: a task is
+    too small to be worth sharing among cores.
     """
     if n_tasks < 1:
         raise InputError(f"n_tasks is {n_tasks}; ask for at least one task.")

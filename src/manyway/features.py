@@ -27,9 +27,9 @@ FORMAT = "manyway-features-1"
 class FeatureSet:
     """Features [n, d] with a class each.
 
-    ``class_names`` [c] names the classes 0..c-1 (by default their numbers); ``base_mean`` [d] is the mean feature of the
-    classes the encoder was trained on; ``is_support`` [n] marks rows that are given as labelled examples (iNat style);
-    ``meta`` is where the features came from.
+    ``class_names`` [c] names the classes 0..c-1 (by default their numbers); ``base_mean`` [d] is the mean feature of
+    the classes the encoder was trained on; ``is_support`` [n] marks rows that are given as labelled examples (iNat
+    style); ``meta`` is where the features came from.
 
     >>> fs = FeatureSet([[0.0, 1.0], [1.0, 0.0]], [0, 1], class_names=["ant", "bee"])
     >>> fs.n_classes, fs.counts.tolist()
@@ -120,7 +120,7 @@ class FeatureSet:
         )
 
     def save(self, path: str | Path, *, half: bool = False) -> None:
-        """Write to a safetensors file, atomically. ``half`` stores features in 16 bits: a quarter of a digit for half the size."""
+        """Write to a safetensors file, atomically. ``half`` stores features in 16 bits: half the size, three digits."""
         tensors = {
             "features": self.features.cpu().to(torch.float16) if half else self.features.cpu(),
             "labels": self.labels.cpu(),
@@ -140,7 +140,7 @@ class FeatureSet:
 
     @staticmethod
     def load(path: str | Path) -> FeatureSet:
-        """Read a file that ``save`` wrote, or a .npz with ``features`` and ``labels`` (and optionally ``class_names``, ``base_mean``)."""
+        """Read a file that ``save`` wrote, or a .npz with arrays of those names (``features``, ``labels`` at least)."""
         path = Path(path)
         if not path.exists():
             raise InputError(f"There is no file {path}.")

@@ -1,4 +1,4 @@
-"""The batched arithmetic that methods share. Letters as everywhere: t tasks, s support, q queries, k classes, d features."""
+"""The batched arithmetic that methods share: t tasks, s support, q queries, k classes, d features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The paper's realistic task generator, vectorised. Task i depends on (seed, i) alone: not on the chunk, the device or the worker."""
+"""The paper's realistic task generator, vectorised.
+
+Task i depends on (seed, i) alone: not on the chunk, the device or the worker.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from manyway import _random
+from manyway import draws
 from manyway.errors import InputError
 from manyway.features import FeatureSet
 from manyway.tasks import Tasks
@@ -69,8 +72,8 @@ def sample_tasks(features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int
         raise InputError(f"start is {start} and count {count}; ask for at least one task, numbered from 0.")
     pool = _Pool.of(features, spec)
     n_ways = features.n_classes if spec.n_ways is None else spec.n_ways
-    draws = n_ways * (spec.shots or 1) + spec.n_query
-    block = max(1, _BLOCK_DRAWS // draws)
+    per_task = n_ways * (spec.shots or 1) + spec.n_query
+    block = max(1, _BLOCK_DRAWS // per_task)
     device = features.features.device
     parts = [
         _draw(pool, spec, seed, torch.arange(first, min(first + block, start + count), device=device))
@@ -165,18 +168,18 @@ def _draw(pool: _Pool, spec: TaskSpec, seed: int, tasks: Tensor) -> tuple[Tensor
     ways = torch.arange(n_all, device=tasks.device).expand(len(tasks), -1)
     if spec.n_ways is not None:
         total = torch.tensor(n_all, device=tasks.device)
-        ways = classes = _random.subset(_random.keys(seed, _WAYS, tasks), n_ways, total).sort(-1).values  # [t, k]
+        ways = classes = draws.subset(draws.keys(seed, _WAYS, tasks), n_ways, total).sort(-1).values  # [t, k]
     sizes, first = pool.sizes[ways], pool.first[ways]  # [t, k]
 
     support = None
     shots = spec.shots or 0
     if shots:
-        key = _random.mix(_random.keys(seed, _SUPPORT, tasks).unsqueeze(-1) ^ _random.mix(ways))  # [t, k]
-        taken = _random.subset(key, shots, sizes).sort(-1).values  # [t, k, shots], places within the class
+        key = draws.mix(draws.keys(seed, _SUPPORT, tasks).unsqueeze(-1) ^ draws.mix(ways))  # [t, k]
+        taken = draws.subset(key, shots, sizes).sort(-1).values  # [t, k, shots], places within the class
         support = pool.rows[(first.unsqueeze(-1) + taken).flatten(1)]
 
     which = torch.tensor(n_ways, device=tasks.device)
-    effective = _random.subset(_random.keys(seed, _EFFECTIVE, tasks), spec.k_eff, which).sort(-1).values  # [t, e]
+    effective = draws.subset(draws.keys(seed, _EFFECTIVE, tasks), spec.k_eff, which).sort(-1).values  # [t, e]
     left = sizes.gather(1, effective) - shots  # [t, e] samples that can still be queries
     labels, place = _query_places(spec, seed, tasks, left)  # [t, q]: which effective class, which of its left samples
     query_labels = effective.gather(1, labels)
@@ -190,19 +193,19 @@ def _draw(pool: _Pool, spec: TaskSpec, seed: int, tasks: Tensor) -> tuple[Tensor
 
 def _query_places(spec: TaskSpec, seed: int, tasks: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
     """For each query, which effective class it comes from and which of the class's left samples it is [t, q]."""
-    key = _random.keys(seed, _QUERY, tasks)
+    key = draws.keys(seed, _QUERY, tasks)
     ends = left.cumsum(1)
     if spec.sampling == "uniform":
-        drawn = _random.subset(key, spec.n_query, ends[:, -1]).contiguous()  # [t, q] of all left samples together
+        drawn = draws.subset(key, spec.n_query, ends[:, -1]).contiguous()  # [t, q] of all left samples together
         labels = torch.searchsorted(ends, drawn, right=True)
         return labels, drawn - (ends - left).gather(1, labels)
     if spec.sampling == "balanced":
         wanted = torch.full_like(left, spec.n_query // spec.k_eff)
     else:
-        wanted = _dirichlet_counts(_random.keys(seed, _SHARES, tasks), left, spec)
+        wanted = _dirichlet_counts(draws.keys(seed, _SHARES, tasks), left, spec)
     longest = int(wanted.max())
-    per_class = _random.mix(key.unsqueeze(-1) ^ _random.mix(torch.arange(spec.k_eff, device=tasks.device)))
-    places = _random.subset(per_class, longest, left, wanted)  # [t, e, longest]
+    per_class = draws.mix(key.unsqueeze(-1) ^ draws.mix(torch.arange(spec.k_eff, device=tasks.device)))
+    places = draws.subset(per_class, longest, left, wanted)  # [t, e, longest]
     use = torch.arange(longest, device=tasks.device) < wanted.unsqueeze(-1)
     owner = torch.arange(spec.k_eff, device=tasks.device).view(1, -1, 1).expand_as(places)
     return owner[use].view(len(tasks), -1), places[use].view(len(tasks), -1)
@@ -216,7 +219,7 @@ def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
     device = left.device
     key, left = key.cpu(), left.cpu()
     shares = _gamma(
-        _random.mix(key.unsqueeze(-1) ^ _random.mix(torch.arange(spec.k_eff))),
+        draws.mix(key.unsqueeze(-1) ^ draws.mix(torch.arange(spec.k_eff))),
         1.0 if spec.alpha is None else spec.alpha,
     )
     counts = torch.zeros_like(left)
@@ -233,7 +236,7 @@ def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
 
 
 def _largest_remainder(weights: Tensor, total: Tensor) -> Tensor:
-    """Integers [t, e] in proportion to the weights that add up to total [t, 1]; the largest fractions are rounded up."""
+    """Integers [t, e] in proportion to the weights, adding up to total [t, 1]; the largest fractions are rounded up."""
     exact = weights / weights.sum(1, keepdim=True) * total
     floor = exact.floor()
     rest = total - floor.sum(1, keepdim=True).long()
@@ -250,15 +253,15 @@ def _gamma(key: Tensor, alpha: float) -> Tensor:
     waiting = torch.ones(key.shape, dtype=torch.bool)
     step = 1
     while bool(waiting.any()):
-        radius = (-2 * _random.uniform(key, step).log()).sqrt()
-        normal = radius * (2 * torch.pi * _random.uniform(key, step + 1)).cos()
+        radius = (-2 * draws.uniform(key, step).log()).sqrt()
+        normal = radius * (2 * torch.pi * draws.uniform(key, step + 1)).cos()
         cube = (1 + c * normal) ** 3
         accept = (cube > 0) & (
-            _random.uniform(key, step + 2).log() < normal**2 / 2 + d - d * cube + d * cube.clamp_min(1e-300).log()
+            draws.uniform(key, step + 2).log() < normal**2 / 2 + d - d * cube + d * cube.clamp_min(1e-300).log()
         )
         value = torch.where(waiting & accept, d * cube, value)
         waiting = waiting & ~accept
         step += 3
     if alpha < 1:
-        value = value * _random.uniform(key, 0) ** (1 / alpha)
+        value = value * draws.uniform(key, 0) ** (1 / alpha)
     return value

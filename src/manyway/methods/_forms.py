@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, baddbmm
 
+from manyway.errors import InputError
 from manyway.ops import class_sums, dot_scores
 from manyway.tasks import Tasks
 
@@ -95,7 +96,7 @@ class GramForm:
         )
 
     def _numerators(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of the numerators S_k + Σ_q u_qk z_q: their products with z_q [t, q, k] and squared norms [t, k]; and n_k + Σ_q u_qk."""
+        """Of the numerators of w: their products with z_q [t, q, k] and squared norms [t, k]; and the denominators."""
         products = baddbmm(self.cross, self.gram, u)
         norms = self.sum_norms + ((self.cross + products) * u).sum(1)
         return products, norms, self.counts + u.sum(1)
@@ -103,6 +104,8 @@ class GramForm:
 
 def prototype_form(tasks: Tasks, form: str | None) -> FeatureForm | GramForm:
     """The named form of the tasks, or with None the one whose iteration is cheaper."""
+    if form not in (None, "gram", "feature"):
+        raise InputError(f"form is '{form}'; choose gram, feature or None.")
     sums, counts = class_sums(tasks)
     query = tasks.query
     centre = query.mean(1, keepdim=True)

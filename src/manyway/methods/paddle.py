@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from manyway.errors import InputError
 from manyway.methods._forms import FeatureForm, GramForm, prototype_form
 from manyway.tasks import Solution, Tasks
 from manyway.transforms import transform
@@ -49,6 +50,8 @@ def paddle(
     >>> paddle(tasks, scale=None).labels.tolist()
     [[0, 0, 0, 2]]
     """
+    if max_iter < 1 or eps < 0 or (lam is not None and lam < 0):
+        raise InputError(f"max_iter = {max_iter} must be at least 1; lam = {lam} and eps = {eps} must not be negative.")
     tasks = transform(tasks, scale)
     problem = everything = prototype_form(tasks, form)
     weight = 1.0 if lam is None else lam / tasks.n_query

@@ -17,8 +17,8 @@ def soft_kmeans(
 ) -> Solution:
     """PADDLE with λ = 0: ½ Σ u‖w − z‖² + Σ u ln u, by the same updates without the dual.
 
-    It assumes nothing about how many classes occur, and so spreads the queries over all of them: the distance between it
-    and PADDLE is what the complexity term buys. Parameters are PADDLE's.
+    It assumes nothing about how many classes occur, and so spreads the queries over all of them: the distance between
+    it and PADDLE is what the complexity term buys. Parameters are PADDLE's.
 
     >>> tasks = Tasks.from_arrays([[[0.0], [5.0]]], [[0, 1]], [[[0.1], [4.8]]])
     >>> soft_kmeans(tasks, scale=None).labels.tolist()

@@ -1,7 +1,7 @@
 """Random numbers that are a function of their place: the same on every device, in every chunk, on every machine.
 
-A 64-bit key is mixed with SplitMix64's finaliser (Steele et al., 2014). Integer arithmetic wraps in the same way on a CPU
-and a GPU, so there is no generator state to carry and nothing depends on the order of the work.
+A 64-bit key is mixed with SplitMix64's finaliser (Steele et al., 2014). Integer arithmetic wraps in the same way on
+a CPU and a GPU, so there is no generator state to carry and nothing depends on the order of the work.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def keys(seed: int, stream: int, index: Tensor) -> Tensor:
 
 
 def below(key: Tensor, step: int, bound: Tensor) -> Tensor:
-    """Integers uniform in 0..bound-1: draw number ``step`` of each key. Bounds are below 2³¹; the bias is below bound·2⁻³²."""
+    """Integers uniform in 0..bound-1, draw number ``step`` of each key. Bounds below 2³¹; the bias is below bound/2³²."""
     return _shift(_draw(key, step), 32).mul_(bound).bitwise_right_shift_(32)
 
 
@@ -41,11 +41,11 @@ def uniform(key: Tensor, step: int) -> Tensor:
 def subset(key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None) -> Tensor:
     """``size`` distinct integers out of 0..total-1, every subset equally likely [..., size]; by Floyd's algorithm.
 
-    Step j draws from 0..total-size+j and takes the last value of that range when the draw is taken already: no rejection,
-    no permutation of the total, so the cost does not depend on how many there are to choose from. With ``wanted`` each
-    row has its own size, at most ``size``: its first ``wanted`` places count and the rest mean nothing.
+    Step j draws from 0..total-size+j and takes the last value of that range when the draw is taken already: no
+    rejection, no permutation of the total, so the cost does not depend on how many there are to choose from. With
+    ``wanted`` each row has its own size, at most ``size``: its first ``wanted`` places count, the rest mean nothing.
     """
-    rows = torch.broadcast_tensors(key, total)[0].shape
+    rows = (key + total).shape  # whichever of the two is the larger
     chosen = torch.empty(size, *rows, dtype=torch.int64, device=key.device)
     for step in range(size):
         last = (total - (size if wanted is None else wanted) + step).clamp_min_(0)

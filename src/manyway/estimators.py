@@ -1,0 +1,142 @@
+"""scikit-learn classes, one a method: they validate, call the solver, and hand back what came out.
+
+``fit`` keeps the labelled examples; the work happens in ``predict``, jointly over the whole batch of queries. Nothing
+on the estimator changes there, so two batches never influence each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from manyway.errors import InputError
+from manyway.methods import get_method
+from manyway.tasks import Solution, Tasks
+
+__all__ = ["ESTIMATORS", "PADDLE", "Inference", "SimpleShot", "SoftKMeans", "TransductiveClassifier"]
+
+
+@dataclass(frozen=True, eq=False)
+class Inference:
+    """What ``infer`` returns for one batch of queries; NumPy in gives NumPy here, torch in gives torch."""
+
+    labels: Any  # [q] in the user's own labels; strings are always NumPy
+    probabilities: Any  # [q, k], columns in the order of ``classes_``
+    proportions: Any  # [k] estimated share of each class
+    prototypes: Any  # [k, d] in the feature scale that the method works in; None where it has none
+    objective: Any  # [i] after each iteration; None where the method has none
+    n_iter: int
+    converged: bool
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What all methods share. A subclass names its ``method`` and declares the solver's parameters as fields."""
+
+    method: ClassVar[str]
+    base_mean: Any = None  # [d] the mean feature of the encoder's base classes, for the `cl2` transform
+
+    def fit(self, X: Any, y: Any) -> TransductiveClassifier:
+        """Keep the labelled examples: X [s, d], y [s] (integers or strings)."""
+        X, y = validate_data(self, _numpy(X), _numpy(y), dtype=[np.float64, np.float32])
+        check_classification_targets(y)
+        self.classes_, self.support_labels_ = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InputError("The labelled examples are of one class only; there is nothing to choose between.")
+        self.support_ = X
+        return self
+
+    def infer(self, X: Any) -> Inference:
+        """Label all rows of X [q, d] jointly and return everything the method knows about them."""
+        recorded = {"with_objective": True} if "with_objective" in get_method(self.method).defaults else {}
+        solution = self._solve(X, **recorded)
+
+        def hand_back(value: Tensor | None) -> Any:
+            if value is None:
+                return None
+            return value[0] if isinstance(X, Tensor) else value[0].cpu().numpy()
+
+        return Inference(
+            labels=self._names(solution, X),
+            probabilities=hand_back(solution.probabilities),
+            proportions=hand_back(solution.proportions),
+            prototypes=hand_back(solution.prototypes),
+            objective=hand_back(solution.objective),
+            n_iter=int(solution.n_iter[0]),
+            converged=bool(solution.converged[0]),
+        )
+
+    def predict(self, X: Any) -> Any:
+        """The label of each row of X, all rows taken together."""
+        return self._names(self._solve(X), X)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Class probabilities [q, k], columns in the order of ``classes_``, all rows of X taken together."""
+        probabilities = self._solve(X).probabilities[0]
+        return probabilities if isinstance(X, Tensor) else probabilities.cpu().numpy()
+
+    def _solve(self, X: Any, **recorded: bool) -> Solution:
+        check_is_fitted(self)
+        query = validate_data(self, _numpy(X), reset=False, dtype=[np.float64, np.float32])
+        tasks = Tasks.from_arrays(
+            self.support_[None], self.support_labels_[None], query[None], base_mean=_numpy(self.base_mean)
+        )
+        if isinstance(X, Tensor):
+            tasks = tasks.to(X.device)
+        params = {name: value for name, value in self.get_params(deep=False).items() if name != "base_mean"}
+        return get_method(self.method)(tasks, **params, **recorded)
+
+    def _names(self, solution: Solution, X: Any) -> Any:
+        names = self.classes_[solution.labels[0].cpu().numpy()]
+        if isinstance(X, Tensor) and np.issubdtype(names.dtype, np.number):
+            return torch.as_tensor(names, device=X.device)
+        return names
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PADDLE(TransductiveClassifier):
+    """Fits the queries with as few classes as needed; see ``manyway.methods.paddle``."""
+
+    method = "paddle"
+    lam: float | None = None
+    eps: float = 1e-6
+    max_iter: int = 100
+    tol: float | None = None
+    scale: str | None = "range"
+    form: str | None = None
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SoftKMeans(TransductiveClassifier):
+    """PADDLE without its complexity term; see ``manyway.methods.soft_kmeans``."""
+
+    method = "soft-kmeans"
+    max_iter: int = 100
+    tol: float | None = None
+    scale: str | None = "range"
+    form: str | None = None
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SimpleShot(TransductiveClassifier):
+    """The nearest class mean, each query on its own; see ``manyway.methods.simpleshot``."""
+
+    method = "simpleshot"
+    scale: str | None = "cl2"
+    temperature: float = 1.0
+
+
+ESTIMATORS: dict[str, type[TransductiveClassifier]] = {
+    estimator.method: estimator for estimator in (PADDLE, SoftKMeans, SimpleShot)
+}
+
+
+def _numpy(values: Any) -> Any:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values

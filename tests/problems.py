@@ -1,0 +1,46 @@
+"""Small problems that tests share."""
+
+from __future__ import annotations
+
+import torch
+
+from manyway import FeatureSet, Tasks
+
+
+def make_tasks(
+    n_tasks: int = 3,
+    n_classes: int = 4,
+    n_query: int = 7,
+    n_features: int = 5,
+    shots: int | None = 2,
+    *,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+    spread: float = 2.0,
+) -> Tasks:
+    """Gaussian classes. ``shots=None`` gives 1, 2, 3, 1, 2, 3, … samples of the classes, in a shuffled order."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    counts = torch.full((n_classes,), shots) if shots is not None else torch.arange(n_classes) % 3 + 1
+    labels = torch.arange(n_classes).repeat_interleave(counts)
+    if shots is None:
+        labels = labels[torch.randperm(len(labels), generator=generator)]
+    centres = normal(n_tasks, n_classes, n_features) * spread
+    truth = torch.randint(0, max(1, n_classes // 2), (n_tasks, n_query), generator=generator)
+    support = centres[:, labels] + normal(n_tasks, len(labels), n_features)
+    query = centres.gather(1, truth.unsqueeze(-1).expand(-1, -1, n_features)) + normal(n_tasks, n_query, n_features)
+    return Tasks.from_arrays(
+        support.to(dtype), labels.expand(n_tasks, -1).clone(), query.to(dtype), query_labels=truth
+    )
+
+
+def make_features(n_classes: int = 12, per_class: int = 30, n_features: int = 8, seed: int = 0) -> FeatureSet:
+    """A feature set of Gaussian classes, rows in a shuffled order."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n_classes).repeat_interleave(per_class)
+    labels = labels[torch.randperm(len(labels), generator=generator)]
+    centres = torch.randn(n_classes, n_features, generator=generator) * 2
+    return FeatureSet(centres[labels] + torch.randn(len(labels), n_features, generator=generator), labels)
