@@ -32,9 +32,7 @@ def make_tasks(
     truth = torch.randint(0, max(1, n_classes // 2), (n_tasks, n_query), generator=generator)
     support = centres[:, labels] + normal(n_tasks, len(labels), n_features)
     query = centres.gather(1, truth.unsqueeze(-1).expand(-1, -1, n_features)) + normal(n_tasks, n_query, n_features)
-    return Tasks.from_arrays(
-        support.to(dtype), labels.expand(n_tasks, -1).clone(), query.to(dtype), query_labels=truth
-    )
+    return Tasks.from_arrays(support.to(dtype), labels.expand(n_tasks, -1).clone(), query.to(dtype), query_labels=truth)
 
 
 def make_features(n_classes: int = 12, per_class: int = 30, n_features: int = 8, seed: int = 0) -> FeatureSet:

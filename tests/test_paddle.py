@@ -55,7 +55,9 @@ def test_equals_the_papers_algorithm_on_real_features(name, form, request):
     )
     for dtype, tolerance in [(torch.float32, 1e-5), (torch.float64, 1e-10)]:
         together = solve("paddle", tasks.to(dtype=dtype), form=form).probabilities
-        alone = torch.cat([solve("paddle", tasks[i : i + 1].to(dtype=dtype), form=form).probabilities for i in range(3)])
+        alone = torch.cat(
+            [solve("paddle", tasks[i : i + 1].to(dtype=dtype), form=form).probabilities for i in range(3)]
+        )
         assert np.abs(together.numpy() - expected).max() < tolerance
         assert np.abs(alone.numpy() - expected).max() < tolerance
 
@@ -67,7 +69,9 @@ def test_equals_the_papers_algorithm_for_any_lambda_and_epsilon(form, lam, eps):
     tasks = make_tasks(shots=None)
     ours = solve("paddle", tasks, lam=lam, eps=eps, form=form, max_iter=30).probabilities
     for i in range(len(tasks)):
-        expected = plain_paddle(tasks.support[i], tasks.support_labels[i], tasks.query[i], tasks.n_classes, lam, eps, 30)
+        expected = plain_paddle(
+            tasks.support[i], tasks.support_labels[i], tasks.query[i], tasks.n_classes, lam, eps, 30
+        )
         np.testing.assert_allclose(ours[i], expected, atol=1e-10)
 
 

@@ -6,15 +6,31 @@
 ['ant', 'bee', 'ant']
 """
 
-from manyway.errors import InputError
-from manyway.estimators import PADDLE, Inference, SimpleShot, SoftKMeans
-from manyway.evaluation import Evaluation, evaluate
-from manyway.features import FeatureSet
-from manyway.methods import METHODS, solve
-from manyway.sampling import TaskSpec, sample_tasks
-from manyway.tasks import Solution, Tasks
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from manyway.errors import InputError
+    from manyway.estimators import PADDLE, Inference, SimpleShot, SoftKMeans
+    from manyway.evaluation import Evaluation, evaluate
+    from manyway.features import FeatureSet
+    from manyway.methods import METHODS, solve
+    from manyway.sampling import TaskSpec, sample_tasks
+    from manyway.tasks import Solution, Tasks
 
 __version__ = "0.1.0"
+
+# Where each public name lives. It is imported when somebody uses it, so that `manyway --help` does not wait for torch.
+_HOMES = {
+    "errors": ("InputError",),
+    "estimators": ("PADDLE", "Inference", "SimpleShot", "SoftKMeans"),
+    "evaluation": ("Evaluation", "evaluate"),
+    "features": ("FeatureSet",),
+    "methods": ("METHODS", "solve"),
+    "sampling": ("TaskSpec", "sample_tasks"),
+    "tasks": ("Solution", "Tasks"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "METHODS",
@@ -32,3 +48,13 @@ __all__ = [
     "sample_tasks",
     "solve",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'manyway' has no attribute '{name}'")
+    return getattr(import_module(f"manyway.{_HOME_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -29,7 +29,7 @@ def keys(seed: int, stream: int, index: Tensor) -> Tensor:
 
 
 def below(key: Tensor, step: int, bound: Tensor) -> Tensor:
-    """Integers uniform in 0..bound-1, draw number ``step`` of each key. Bounds below 2³¹; the bias is below bound/2³²."""
+    """Integers uniform in 0..bound-1, draw number ``step`` of each key. Bounds are below 2³¹; the bias, bound/2³²."""
     return _shift(_draw(key, step), 32).mul_(bound).bitwise_right_shift_(32)
 
 

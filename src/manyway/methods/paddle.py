@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from manyway.errors import InputError
-from manyway.methods._forms import FeatureForm, GramForm, prototype_form
+from manyway.methods._forms import FeatureForm, GramForm, half_norms, prototype_form
 from manyway.tasks import Solution, Tasks
 from manyway.transforms import transform
 
@@ -22,7 +22,7 @@ def paddle(
     form: str | None = None,
     with_objective: bool = False,
 ) -> Solution:
-    """Primal-dual minimum description length inference.
+    """Fit the queries with as few classes as needed: primal-dual minimum description length inference.
 
     Minimises over assignments u (queries; the support's are fixed at its labels y), prototypes w and duals v
 
@@ -63,7 +63,7 @@ def paddle(
     n_iter = torch.full((n_tasks,), max_iter, device=device)
     converged = torch.zeros(n_tasks, dtype=torch.bool, device=device)
     parts = torch.zeros(3, n_tasks, max_iter, dtype=tasks.dtype, device=device) if with_objective else None
-    norms = _half_norms(tasks, problem) if with_objective else None
+    norms = half_norms(tasks, problem) if with_objective else None
     for iteration in range(max_iter):
         scores = problem.scores(u)
         previous, u = u, (scores if bias is None else scores.add_(bias)).softmax(-1)
@@ -92,13 +92,6 @@ def paddle(
         objective=None if parts is None else parts.sum(0),
         objective_parts=None if parts is None else dict(zip(("fit", "complexity", "barrier"), parts, strict=True)),
     )
-
-
-def _half_norms(tasks: Tasks, problem: FeatureForm | GramForm) -> Tensor:
-    """[t] = ½ Σ_n ‖z_n‖² over support and queries, centred as the problem is."""
-    features = problem if isinstance(problem, FeatureForm) else problem.features
-    support = tasks.support - features.centre
-    return (support.square().sum((1, 2)) + features.query.square().sum((1, 2))) / 2
 
 
 def _terms(problem: FeatureForm | GramForm, u: Tensor, half_norms: Tensor, lam: float, eps: float) -> Tensor:

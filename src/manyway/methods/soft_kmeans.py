@@ -15,7 +15,9 @@ def soft_kmeans(
     form: str | None = None,
     with_objective: bool = False,
 ) -> Solution:
-    """PADDLE with λ = 0: ½ Σ u‖w − z‖² + Σ u ln u, by the same updates without the dual.
+    """PADDLE without its complexity term (λ = 0): nothing is said about how many classes occur.
+
+    Minimises ½ Σ u‖w − z‖² + Σ u ln u by the same updates, without the dual.
 
     It assumes nothing about how many classes occur, and so spreads the queries over all of them: the distance between
     it and PADDLE is what the complexity term buys. Parameters are PADDLE's.
