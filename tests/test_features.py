@@ -1,0 +1,84 @@
+"""FeatureSet: what is saved comes back, and what cannot be read is one sentence."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from problems import make_features
+
+from manyway import FeatureSet, InputError
+
+
+def test_a_file_brings_everything_back(tmp_path):
+    whole = FeatureSet(
+        np.random.default_rng(0).normal(size=(6, 3)),
+        [0, 1, 2, 0, 1, 2],
+        class_names=["ä", "b", "c"],
+        base_mean=[1.0, 2.0, 3.0],
+        meta={"encoder": "none", "seed": 3},
+        is_support=[True, False, False, False, True, True],
+    )
+    whole.save(tmp_path / "set.safetensors")
+    back = FeatureSet.load(tmp_path / "set.safetensors")
+    for name in ("features", "labels", "base_mean", "is_support"):
+        assert torch.equal(getattr(back, name), getattr(whole, name)), name
+    assert back.class_names == ("ä", "b", "c")
+    assert back.meta == {"encoder": "none", "seed": 3}
+    assert back.fingerprint == whole.fingerprint
+    assert [path.name for path in tmp_path.iterdir()] == ["set.safetensors"]
+
+
+def test_half_precision_on_disk_is_single_in_memory(tmp_path):
+    features = make_features()
+    features.save(tmp_path / "half.safetensors", half=True)
+    back = FeatureSet.load(tmp_path / "half.safetensors")
+    assert back.features.dtype == torch.float32
+    torch.testing.assert_close(back.features, features.features, atol=0.01, rtol=1e-3)
+    assert (tmp_path / "half.safetensors").stat().st_size < features.features.nbytes
+
+
+def test_fingerprint_tells_sets_apart():
+    assert make_features().fingerprint == make_features().fingerprint
+    assert make_features().fingerprint != make_features(seed=1).fingerprint
+
+
+def test_npz_files_can_be_read(tmp_path):
+    np.savez(tmp_path / "set.npz", features=np.ones((2, 3), np.float16), labels=[0, 1], class_names=["ant", "bee"])
+    features = FeatureSet.load(tmp_path / "set.npz")
+    assert features.features.dtype == torch.float32
+    assert features.class_names == ("ant", "bee")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([[1.0]], [0, 1]), "1 feature rows and 2 labels"),
+        (([1.0], [0]), "two axes"),
+        (([[1.0], [np.inf]], [0, 1]), "features has NaN or infinite values in row 1"),
+        (([[1.0], [2.0]], [0, -1]), "from 0"),
+        (([[1.0], [2.0]], [0, 1], ["one"]), "only 1 class names"),
+        (([[1.0], [2.0]], [0, 1], None, [1.0, 2.0]), "base_mean has shape"),
+        ((np.zeros((0, 3)), np.zeros(0, int)), "empty"),
+        (([["a"], ["b"]], [0, 1]), "real numbers"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        FeatureSet(*arguments)
+
+
+def test_files_that_cannot_be_read_are_one_sentence(tmp_path):
+    (tmp_path / "a.safetensors").write_bytes(b"nonsense")
+    (tmp_path / "b.npz").write_bytes(pickle.dumps([1, 2]))
+    np.savez(tmp_path / "c.npz", something=[1])
+    for name, words in [
+        ("a.safetensors", "cannot be read"),
+        ("b.npz", "cannot be read"),
+        ("c.npz", "it holds: something"),
+        ("none.npz", "There is no file"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            FeatureSet.load(tmp_path / name)
