@@ -65,7 +65,8 @@ def evaluate(
 
     ``device`` is where it runs (None: where the features are). ``progress`` is told how many tasks each finished chunk
     had. Other keywords are the method's parameters. On a CPU the chunks run side by side, one thread each: a task is
-    too small to be worth sharing among cores.
+    too small to be worth sharing among cores. On a GPU a chunk that does not fit into memory is halved, and those after
+    it too.
     """
     if n_tasks < 1:
         raise InputError(f"n_tasks is {n_tasks}; ask for at least one task.")
@@ -74,35 +75,68 @@ def evaluate(
     on_cpu = features.features.device.type == "cpu"
     size = chunk_size(features, spec)
 
-    def run(first: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], float]:
-        tasks = sample_tasks(features, spec, seed, first, min(size, start + n_tasks - first))
+    limit = _fitting(size, features, spec) if features.features.device.type == "cuda" else size
+
+    def run(first: int, count: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], float]:
+        nonlocal limit
+        if count <= limit:
+            try:
+                return attempt(first, count)
+            except torch.cuda.OutOfMemoryError as error:
+                if count == 1:
+                    raise InputError(f"{method} needs more GPU memory than there is for a single task.") from error
+            # Here and not inside `except`: the exception keeps the failed attempt's tensors alive.
+            torch.cuda.empty_cache()
+            limit = (count + 1) // 2
+        half = (count + 1) // 2
+        left, right = run(first, half), run(first + half, count - half)
+        return np.concatenate([left[0], right[0]]), left[1] + right[1]
+
+    def attempt(first: int, count: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], float]:
+        tasks = sample_tasks(features, spec, seed, first, count)
         begin = _clock(features)
         labels = solver(tasks, **params).labels
         seconds = _clock(features) - begin
         assert tasks.query_labels is not None
         correct = (labels == tasks.query_labels).sum(1).cpu().numpy()
         if progress is not None:
-            progress(len(correct))
+            progress(count)
         return correct, seconds
 
     firsts = range(start, start + n_tasks, size)
+    counts = [min(size, start + n_tasks - first) for first in firsts]
     with _one_thread_each(on_cpu) as workers:
         if workers == 1:
-            parts = [run(first) for first in firsts]
+            parts = list(map(run, firsts, counts))
         else:
             with ThreadPoolExecutor(workers) as pool:
-                parts = list(pool.map(run, firsts))
+                parts = list(pool.map(run, firsts, counts))
     return Evaluation(np.concatenate([part[0] for part in parts]), spec.n_query, sum(part[1] for part in parts))
 
 
-def chunk_size(features: FeatureSet, spec: TaskSpec) -> int:
-    """How many tasks to solve together."""
+def chunk_size(features: FeatureSet, spec: TaskSpec, device: str | None = None) -> int:
+    """How many tasks to solve together on that type of device (None: the one the features are on)."""
+    kind = features.features.device.type if device is None else torch.device(device).type
+    return max(1, _CHUNK_BYTES.get(kind, _CHUNK_BYTES["cpu"]) // _task_bytes(features, spec))
+
+
+def _task_bytes(features: FeatureSet, spec: TaskSpec) -> int:
+    """About what a solver holds of one task: class sums and prototypes, queries, a few [q, k] arrays, one [q, q]."""
     n_ways = features.n_classes if spec.n_ways is None else spec.n_ways
     n_support = n_ways * spec.shots if spec.shots is not None else n_ways
     n_features = features.features.shape[1]
     numbers = (2 * n_ways + 2 * spec.n_query) * n_features + n_support + 4 * spec.n_query * n_ways + spec.n_query**2
-    budget = _CHUNK_BYTES.get(features.features.device.type, _CHUNK_BYTES["cpu"])
-    return max(1, budget // (numbers * features.features.element_size()))
+    return numbers * features.features.element_size()
+
+
+def _fitting(size: int, features: FeatureSet, spec: TaskSpec) -> int:
+    """The chunk, halved until it fits into what is free on the GPU; where memory is ample it stays as it is."""
+    device = features.features.device
+    free, _ = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    while size > 1 and size * _task_bytes(features, spec) > free:
+        size = (size + 1) // 2
+    return size
 
 
 def _clock(features: FeatureSet) -> float:

@@ -1,0 +1,167 @@
+"""The curves of a plot, worked out from stored results: the same numbers for matplotlib and for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import log
+from typing import Any
+
+from manyway.bench.figures import Plot
+from manyway.bench.statistics import accuracy, paired
+from manyway.bench.store import Record
+from manyway.bench.view import View, axis_title, context, grouped
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points in the order of x; ``low`` and ``high`` bound a band, empty without one."""
+
+    label: str
+    name: str  # what its style goes by
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    markers: bool = True
+
+
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    curves: Sequence[Curve]
+    verticals: Sequence[tuple[str, float, str]] = ()  # label, x, "dashed" or "dotted"
+    identity: bool = False  # draw y = x
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    title: str
+    caption: str
+    x_label: str
+    y_label: str
+    panels: Sequence[Panel]
+    n_columns: int
+    log_x: bool = False
+    log_y: bool = False
+    band: str = field(default="")  # what the band means
+
+
+def make_figures(view: View) -> list[Figure]:
+    """The plots of a plan whose records are there."""
+    figures = []
+    for plot in view.plots():
+        if plot.formulas:
+            figures.append(_formulas(plot))
+            continue
+        records = [record for record in view.chosen(plot) if (record.trace is not None) == (plot.y == "criterion")]
+        if records:
+            figures.append(_figure(view, plot, records))
+    return figures
+
+
+def _figure(view: View, plot: Plot, records: Sequence[Record]) -> Figure:
+    panels = []
+    n_columns = 0
+    of_panels = grouped(records, plot.panels)
+    for place, of_panel in of_panels.items():
+        title = ", ".join(view.label(axis, value) for axis, value in zip(plot.panels, place, strict=True))
+        curves = []
+        for (name,), of_line in grouped(of_panel, [plot.lines]).items():
+            curves.append(_curve(plot, view.label(plot.lines, name), str(name), of_line))
+        panels.append(Panel(title, curves, _verticals(plot, of_panel, curves), plot.reference and plot.y == "best"))
+    # The last panel axis runs along a row, those before it down the page.
+    n_columns = len({place[-1:] for place in of_panels})
+    shown = [plot.x, plot.of, plot.lines, *plot.panels]
+    y_label = {"accuracy": "accuracy (%)", "criterion": "mean ‖w_new − w_old‖", "best": f"best {axis_title(plot.of)}"}
+    band = {"accuracy": "95 % interval", "criterion": "", "best": "values not significantly worse (paired, p ≥ 0.05)"}
+    return Figure(
+        plot.name,
+        plot.title or view.suite.title,
+        context(view, records, shown),
+        axis_title(plot.x),
+        y_label[plot.y],
+        panels,
+        max(1, min(n_columns, 4)),
+        log_x=plot.log,
+        log_y=plot.y == "criterion",
+        band=band[plot.y],
+    )
+
+
+def _curve(plot: Plot, label: str, name: str, records: Sequence[Record]) -> Curve:
+    if plot.y == "criterion":
+        outcome = records[0].outcome
+        return Curve(label, name, outcome[plot.x], outcome["criterion"])
+    points = []
+    for (x,), group in grouped(records, [plot.x]).items():
+        if x is not None:
+            points.append((x, *(_best(plot.of, group) if plot.y == "best" else _accuracy(group[0]))))
+    x, y, low, high = zip(*points, strict=True) if points else ((), (), (), ())
+    return Curve(label, name, x, y, low, high)
+
+
+def _accuracy(record: Record) -> tuple[float, float, float]:
+    result = accuracy(record.outcome["correct"], record.outcome["n_query"])
+    half = 0.0 if result.half != result.half else result.half  # a single task has no interval
+    return 100 * result.mean, 100 * (result.mean - half), 100 * (result.mean + half)
+
+
+def _best(axis: str, records: Sequence[Record]) -> tuple[float, float, float]:
+    """The value of the axis with the highest accuracy, and the range of those that a test cannot tell from it."""
+    records = [record for record in records if record.axis(axis) is not None]
+    best = max(records, key=lambda record: sum(record.outcome["correct"]))
+    n_query = best.outcome["n_query"]
+    as_good = [
+        record.axis(axis)
+        for record in records
+        if not paired(best.outcome["correct"], record.outcome["correct"], n_query).p < 0.05
+    ]
+    return best.axis(axis), min(as_good), max(as_good)
+
+
+def _verticals(plot: Plot, records: Sequence[Record], curves: Sequence[Curve]) -> list[tuple[str, float, str]]:
+    """λ = |Q| and the best λ, in a plot against λ."""
+    if not plot.reference or plot.y != "accuracy":
+        return []
+    marks: list[tuple[str, float, str]] = []
+    for n_query in sorted({record.task["n_query"] for record in records}):
+        marks.append((f"{axis_title(plot.x)} = |Q|", float(n_query), "dashed"))
+    for curve in curves:
+        if curve.y:
+            marks.append(("best", float(curve.x[list(curve.y).index(max(curve.y))]), "dotted"))
+    return marks
+
+
+def _formulas(plot: Plot) -> Figure:
+    """Functions of the share of the first of two classes."""
+    shares = [i / 200 for i in range(201)]
+    known: dict[str, Curve] = {
+        # The count jumps at the ends, so each piece of it is two points with a gap between.
+        "label-count": Curve(
+            "label cost: classes with a query",
+            "baseline",
+            [0.0, 0.0, *shares[1:-1], 1.0, 1.0],
+            [1.0, float("nan"), *[2.0] * (len(shares) - 2), float("nan"), 1.0],
+            markers=False,
+        ),
+        "entropy": Curve(
+            "relaxation: −π ln π − (1−π) ln (1−π)",
+            "paddle",
+            shares,
+            [-_xlogx(share) - _xlogx(1 - share) for share in shares],
+            markers=False,
+        ),
+    }
+    panel = Panel("", [known[name] for name in plot.formulas])
+    return Figure(plot.name, plot.title, "two classes", "share π of the first class", "cost", [panel], 1)
+
+
+def _xlogx(value: float) -> float:
+    return value * log(value) if value else 0.0
+
+
+def as_numbers(values: Sequence[Any]) -> list[float | None]:
+    """For JSON, which has no NaN."""
+    return [None if value != value else float(value) for value in values]

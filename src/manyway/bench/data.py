@@ -1,0 +1,54 @@
+"""Where a suite's feature sets come from: the embedded one, the data folder, or a file that takes their place."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from manyway.errors import InputError
+from manyway.features import FeatureSet
+
+EMBEDDED = "glyphs"
+
+
+def find_features(key: str, data: Path | None) -> FeatureSet:
+    """The feature set of a key: KEY.safetensors or KEY.npz in the data folder or in its folder features/, or a longer
+    name there that starts with KEY_ and is the only one."""
+    if key == EMBEDDED:
+        from manyway.datasets import glyphs
+
+        return glyphs.load(split="test")
+    folder = data_folder(data)
+    if folder is not None:
+        for candidate in _candidates(folder, key):
+            return FeatureSet.load(candidate)
+    raise InputError(_how_to_get(key, folder))
+
+
+def data_folder(data: Path | None) -> Path | None:
+    """The folder that was asked for, or the one that MANYWAY_DATA names."""
+    if data is not None:
+        if not data.is_dir():
+            raise InputError(f"The data folder {data} does not exist.")
+        return data
+    named = os.environ.get("MANYWAY_DATA")
+    return Path(named) if named and Path(named).is_dir() else None
+
+
+def _candidates(folder: Path, key: str) -> list[Path]:
+    suffixes = (".safetensors", ".npz")
+    places = [folder, folder / "features"]
+    exact = [place / f"{key}{suffix}" for place in places for suffix in suffixes]
+    longer = sorted(path for place in places for path in place.glob(f"{key}_*") if path.suffix in suffixes)
+    if not any(path.exists() for path in exact) and len(longer) > 1:
+        names = ", ".join(path.name for path in longer)
+        raise InputError(f"Several files could be '{key}': {names}; name one of them with --features.")
+    return [path for path in (*exact, *longer) if path.exists()]
+
+
+def _how_to_get(key: str, folder: Path | None) -> str:
+    place = "the data folder (name one with --data or MANYWAY_DATA)" if folder is None else str(folder)
+    return (
+        f"There are no features '{key}' in {place}: extract them with `manyway extract` into {key}.safetensors there "
+        "(docs/experiments.md says which images and which encoder), or run on another set with --features FILE."
+    )

@@ -1,0 +1,178 @@
+"""From a suite and the wishes of a command line to experiments with keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from manyway.bench.data import find_features
+from manyway.bench.spec import GIVEN, Block, Experiment, Suite
+from manyway.bench.store import Plan, experiment_key
+from manyway.errors import InputError, nearest
+from manyway.features import FeatureSet
+from manyway.sampling import TaskSpec
+
+
+@dataclass(frozen=True)
+class Job:
+    """An experiment with the features it runs on and the key of its result."""
+
+    key: str
+    experiment: Experiment
+    features: FeatureSet
+
+    @property
+    def title(self) -> str:
+        """What it is, in a few words."""
+        experiment, default = self.experiment, asdict(TaskSpec())
+        task = {name: value for name, value in asdict(experiment.task).items() if value != default[name]}
+        task = {"shots": experiment.task.shots or GIVEN, "k_eff": experiment.task.k_eff, **task}
+        words = [
+            f"{name}={_short(value)}" for name, value in {**task, **experiment.params}.items() if value is not None
+        ]
+        return f"{experiment.method} on {experiment.features}: {' '.join(words)}"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a command line changes about a suite."""
+
+    features: Path | None = None  # a file that takes the place of every feature set
+    data: Path | None = None
+    n_tasks: int | None = None
+    seed: int | None = None
+    only: Mapping[str, Sequence[str]] | None = None  # axis -> the values to keep
+    task: Mapping[str, Any] | None = None  # fields of TaskSpec to set
+    tuned: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None  # feature set -> method -> parameters
+
+
+def make_jobs(suite: Suite, wishes: Wishes) -> list[Job]:
+    """The suite's experiments on their features, each once; the wishes applied."""
+    sets: dict[str, FeatureSet] = {}
+    override = None if wishes.features is None else override_name(wishes.features)
+    if wishes.features is not None and override is not None:
+        sets[override] = FeatureSet.load(wishes.features)
+    jobs: dict[str, Job] = {}
+    for block in suite.blocks:
+        block = _adapt(block, override, wishes)
+        for experiment in block.experiments():
+            if not _kept(experiment, wishes.only or {}):
+                continue
+            experiment = _tuned(experiment, suite, wishes)
+            if experiment.features not in sets:
+                sets[experiment.features] = find_features(experiment.features, wishes.data)
+            features = sets[experiment.features]
+            key = experiment_key(experiment, features.fingerprint)
+            jobs.setdefault(key, Job(key, experiment, features))
+    if suite.blocks and not jobs:
+        raise InputError(f"Nothing of {suite.name} is left to run; --only keeps no experiment.")
+    return list(jobs.values())
+
+
+def make_plan(suite: Suite, jobs: Sequence[Job], wishes: Wishes) -> Plan:
+    """What to remember of a run, so that its results can be shown later without the features."""
+    override = None if wishes.features is None else override_name(wishes.features)
+    experiments = [
+        {
+            "key": job.key,
+            "features": job.experiment.features,
+            "method": job.experiment.method,
+            "params": dict(job.experiment.params),
+            "task": asdict(job.experiment.task),
+            "n_tasks": job.experiment.n_tasks,
+            "seed": job.experiment.seed,
+        }
+        for job in jobs
+    ]
+    name = suite.name if override is None else f"{suite.name}@{override}"
+    return Plan(name, suite.name, suite.source, override, experiments, now())
+
+
+def override_name(path: Path) -> str:
+    """What results call a feature file: its name without the suffix, in characters that go into a file name."""
+    return re.sub(r"[^\w.+-]+", "-", path.stem)
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def parse_only(texts: Sequence[str]) -> dict[str, list[str]]:
+    """``["method=paddle,tim", "shots=5"]`` as a mapping.
+
+    >>> parse_only(["method=paddle,tim", "shots=5"])
+    {'method': ['paddle', 'tim'], 'shots': ['5']}
+    """
+    only: dict[str, list[str]] = {}
+    for text in texts:
+        axis, equals, values = text.partition("=")
+        if not equals or not axis or not values:
+            raise InputError(f"'{text}' is not of the form AXIS=VALUE or AXIS=VALUE,VALUE.")
+        only.setdefault(axis.strip(), []).extend(value.strip() for value in values.split(","))
+    return only
+
+
+def parse_task(texts: Sequence[str]) -> dict[str, Any]:
+    """``["shots=10"]`` as fields of TaskSpec.
+
+    >>> parse_task(["shots=10", "sampling=dirichlet"])
+    {'shots': 10, 'sampling': 'dirichlet'}
+    """
+    known = asdict(TaskSpec())
+    task: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not value:
+            raise InputError(f"'{text}' is not of the form FIELD=VALUE.")
+        if name not in known:
+            raise InputError(f"A task has no field '{name}'; {nearest(name, known)}")
+        try:
+            task[name] = value if name == "sampling" else float(value) if name == "alpha" else _count(name, value)
+        except ValueError as error:
+            raise InputError(f"{name} is '{value}'; it must be a number.") from error
+    return task
+
+
+def _count(name: str, value: str) -> int | None:
+    return None if name == "shots" and value == GIVEN else int(value)
+
+
+def _adapt(block: Block, override: str | None, wishes: Wishes) -> Block:
+    return replace(
+        block,
+        features=block.features if override is None else [override],
+        n_tasks=block.n_tasks if wishes.n_tasks is None or block.trace is not None else wishes.n_tasks,
+        seed=block.seed if wishes.seed is None else wishes.seed,
+        task={**block.task, **{name: [value] for name, value in (wishes.task or {}).items()}},
+    )
+
+
+def _kept(experiment: Experiment, only: Mapping[str, Sequence[str]]) -> bool:
+    axes = {
+        "method": experiment.method,
+        "features": experiment.features,
+        **asdict(experiment.task),
+        **experiment.params,
+    }
+    for axis in only:
+        if axis not in axes and axis not in ("method", "features"):
+            # A parameter that this method does not have: --only says nothing about it.
+            continue
+        if str(axes[axis]) not in only[axis]:
+            return False
+    return True
+
+
+def _tuned(experiment: Experiment, suite: Suite, wishes: Wishes) -> Experiment:
+    """The experiment with tuned parameters where there are any; what the suite sets itself wins."""
+    source = suite.tuned_from.get(experiment.features, experiment.features)
+    params = (wishes.tuned or {}).get(source, {}).get(experiment.method)
+    return experiment if not params else replace(experiment, params={**params, **experiment.params})
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
