@@ -5,19 +5,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from manyway.kernels import fused
 from manyway.tasks import Tasks
 
 
-def class_sums(tasks: Tasks) -> tuple[Tensor, Tensor]:
-    """Sums [t, k, d] of the support features of each class and their counts [t, k].
+def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Sums [t, k, d] of the support features of each class, minus the ``centre`` [t, 1, d], and their counts [t, k].
 
     Gathering and summing are one pass (``embedding_bag``): the [t, s, d] support is never written out, and the order of
     the sum does not depend on the device's scheduling.
     """
     if tasks.shared_support and tasks.n_tasks > 1:
         sums, counts = class_sums(_first_without_factor(tasks))
-        sums = sums.expand(tasks.n_tasks, -1, -1)
-        return (sums if tasks.factor is None else sums * tasks.factor), counts.expand(tasks.n_tasks, -1)
+        sums, counts = sums.expand(tasks.n_tasks, -1, -1), counts.expand(tasks.n_tasks, -1)
+        return _centred(sums if tasks.factor is None else sums * tasks.factor, counts, centre), counts
     n_tasks, n_classes = tasks.n_tasks, tasks.n_classes
     labels = tasks.support_labels
     rows = labels[:1] if labels.stride(0) == 0 else labels
@@ -30,10 +31,19 @@ def class_sums(tasks: Tasks) -> tuple[Tensor, Tensor]:
         table, index = tasks.support_table, tasks.support_index
     if bool((rows.diff(dim=1) < 0).any()):
         index = index.gather(1, rows.argsort(dim=1, stable=True).expand(n_tasks, -1))
+    if len(rows) == 1 and table.dtype == torch.float32 and fused(table):
+        from manyway.kernels.sums import class_sums as fused_sums
+
+        ends = torch.nn.functional.pad(counts[0].cumsum(0), (1, 0))
+        return fused_sums(table, index, ends, tasks.factor, centre), counts.to(tasks.dtype)
     starts = counts.reshape(-1).cumsum(0) - counts.reshape(-1)
     sums = torch.nn.functional.embedding_bag(index.reshape(-1), table, starts, mode="sum")
-    sums = sums.view(n_tasks, n_classes, -1)
-    return (sums if tasks.factor is None else sums * tasks.factor), counts.to(tasks.dtype)
+    sums, counts = sums.view(n_tasks, n_classes, -1), counts.to(tasks.dtype)
+    return _centred(sums if tasks.factor is None else sums.mul_(tasks.factor), counts, centre), counts
+
+
+def _centred(sums: Tensor, counts: Tensor, centre: Tensor | None) -> Tensor:
+    return sums if centre is None else torch.addcmul(sums, counts.unsqueeze(-1), centre, value=-1)
 
 
 def _first_without_factor(tasks: Tasks) -> Tasks:
@@ -76,3 +86,67 @@ def squared_distances(samples: Tensor, centres: Tensor) -> Tensor:
 def entropy(probabilities: Tensor, dim: int = -1) -> Tensor:
     """Shannon entropy along an axis, in nats; 0·ln 0 counts as 0."""
     return -torch.xlogy(probabilities, probabilities).sum(dim)
+
+
+def simplex_projection(points: Tensor) -> Tensor:
+    """The nearest point of the probability simplex, along the last axis.
+
+    It is max(x − θ, 0) with the θ that makes it sum to one. As Σ max(x − θ, 0) is the largest of the sums Σ_{i≤j} (x_i − θ)
+    over the j largest entries, θ is the largest of (Σ_{i≤j} x_i − 1) / j.
+
+    >>> simplex_projection(torch.tensor([0.5, 1.5, 0.75])).tolist()
+    [0.0, 0.875, 0.125]
+    """
+    points = points - points.amax(-1, keepdim=True)  # changes nothing, and keeps the sums small
+    ranks = torch.arange(1, points.shape[-1] + 1, dtype=points.dtype, device=points.device)
+    thresholds = points.sort(-1, descending=True).values.cumsum(-1).sub_(1).div_(ranks)
+    return points.sub_(thresholds.amax(-1, keepdim=True)).clamp_min_(0)
+
+
+def nearest_others(samples: Tensor, n_neighbours: int) -> Tensor:
+    """[t, q, q] with a one where the second sample is among the nearest of the first, never itself.
+
+    A directed graph: being near is not mutual. With fewer than ``n_neighbours`` other samples, all of them count.
+    """
+    distances = squared_distances(samples, samples)
+    distances.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+    nearest = distances.topk(min(n_neighbours, samples.shape[1] - 1), largest=False).indices
+    return torch.zeros_like(distances).scatter_(-1, nearest, 1)
+
+
+_ROUNDS_BETWEEN_CHECKS = 10
+
+
+def sinkhorn(scores: Tensor, row_sum: float, column_sum: float, *, tol: float, max_iter: int) -> tuple[Tensor, Tensor]:
+    """The transport plan [t, q, k] = diag(a)·exp(scores)·diag(b) with the given sums, and whether it has them [t].
+
+    Rows and columns are scaled in turn, columns last: column sums are exact, and a task is done when its row sums are
+    within ``tol`` (or what rounding allows). ``max_iter`` counts rounds. Scalings move into the exponent every few
+    rounds, so that nothing overflows whatever the scores; tasks are looked at only then, each for itself.
+
+    >>> plan, _ = sinkhorn(torch.tensor([[[0.0, -1.0, -9.0], [0.0, -2.0, -9.0]]]), 1.5, 1.0, tol=1e-6, max_iter=100)
+    >>> plan.sum(2).tolist(), plan.sum(1).tolist()
+    ([[1.5, 1.5]], [[1.0, 1.0, 1.0]])
+    """
+    tol = max(tol, 8 * torch.finfo(scores.dtype).eps * row_sum)
+    scores = scores - scores.amax(2, keepdim=True)
+    scores = scores - scores.amax(1, keepdim=True)  # now every row and every column has a 0
+    plan = torch.empty_like(scores)
+    converged = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
+    alive = torch.arange(len(scores), device=scores.device)
+    rounds = 0
+    while True:
+        kernel = scores.exp()
+        b = torch.ones_like(scores[:, :1, :]).mT
+        products = kernel @ b
+        for _ in range(min(_ROUNDS_BETWEEN_CHECKS, max_iter - rounds)):
+            a = row_sum / products
+            b = column_sum / (kernel.mT @ a)
+            products = kernel @ b
+            rounds += 1
+        done = (a * products - row_sum).abs().amax((1, 2)) <= tol
+        plan[alive], converged[alive] = a * kernel * b.mT, done
+        if rounds >= max_iter or bool(done.all()):
+            return plan, converged
+        alive = alive[~done]
+        scores = (scores + a.log() + b.log().mT)[~done]

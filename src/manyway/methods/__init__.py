@@ -10,9 +10,17 @@ from typing import Any
 import torch
 
 from manyway.errors import InputError, nearest
+from manyway.methods.alpha_tim import alpha_tim
+from manyway.methods.baseline import baseline, baseline_pp
+from manyway.methods.bd_cspn import bd_cspn
+from manyway.methods.laplacianshot import laplacianshot
 from manyway.methods.paddle import paddle
+from manyway.methods.paddle_pgd import paddle_pgd
+from manyway.methods.pt_map import pt_map
 from manyway.methods.simpleshot import simpleshot
 from manyway.methods.soft_kmeans import soft_kmeans
+from manyway.methods.tim import tim
+from manyway.methods.tim_adm import tim_adm
 from manyway.tasks import Solution, Tasks
 
 
@@ -59,7 +67,16 @@ def _table(*methods: Method) -> Mapping[str, Method]:
 METHODS: Mapping[str, Method] = _table(
     Method("paddle", "PADDLE", paddle, "Martin et al., NeurIPS 2022"),
     Method("soft-kmeans", "soft K-means", soft_kmeans, "ablation of Martin et al., NeurIPS 2022"),
+    Method("paddle-pgd", "PADDLE by PGD", paddle_pgd, "ablation of Martin et al., NeurIPS 2022"),
+    Method("baseline", "Baseline", baseline, "Chen et al., ICLR 2019", transductive=False),
+    Method("baseline++", "Baseline++", baseline_pp, "Chen et al., ICLR 2019", transductive=False),
     Method("simpleshot", "SimpleShot", simpleshot, "Wang et al., 2019", transductive=False),
+    Method("bd-cspn", "BD-CSPN", bd_cspn, "Liu et al., ECCV 2020"),
+    Method("pt-map", "PT-MAP", pt_map, "Hu et al., ICANN 2021"),
+    Method("laplacianshot", "LaplacianShot", laplacianshot, "Ziko et al., ICML 2020"),
+    Method("tim", "TIM", tim, "Boudiaf et al., NeurIPS 2020"),
+    Method("tim-adm", "TIM-ADM", tim_adm, "Boudiaf et al., NeurIPS 2020"),
+    Method("alpha-tim", "α-TIM", alpha_tim, "Veilleux et al., NeurIPS 2021"),
 )
 
 
