@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from manyway.cli.label import label, methods
+from manyway.cli import bench, label
 from manyway.errors import InputError
 
 app = typer.Typer(
@@ -18,8 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command()(label)
-app.command()(methods)
+for command in (label.label, label.methods, bench.bench, bench.status, bench.table, bench.plot):
+    app.command()(command)
 
 
 def main() -> None:
