@@ -73,9 +73,9 @@ def evaluate(
     solver = get_method(method)
     features = features.to(device=device)
     on_cpu = features.features.device.type == "cpu"
-    size = chunk_size(features, spec)
+    size = chunk_size(method, features, spec)
 
-    limit = _fitting(size, features, spec) if features.features.device.type == "cuda" else size
+    limit = _fitting(size, method, features, spec) if features.features.device.type == "cuda" else size
 
     def run(first: int, count: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], float]:
         nonlocal limit
@@ -114,27 +114,28 @@ def evaluate(
     return Evaluation(np.concatenate([part[0] for part in parts]), spec.n_query, sum(part[1] for part in parts))
 
 
-def chunk_size(features: FeatureSet, spec: TaskSpec, device: str | None = None) -> int:
+def chunk_size(method: str, features: FeatureSet, spec: TaskSpec, device: str | None = None) -> int:
     """How many tasks to solve together on that type of device (None: the one the features are on)."""
     kind = features.features.device.type if device is None else torch.device(device).type
-    return max(1, _CHUNK_BYTES.get(kind, _CHUNK_BYTES["cpu"]) // _task_bytes(features, spec))
+    return max(1, _CHUNK_BYTES.get(kind, _CHUNK_BYTES["cpu"]) // _task_bytes(method, features, spec))
 
 
-def _task_bytes(features: FeatureSet, spec: TaskSpec) -> int:
-    """About what a solver holds of one task: class sums and prototypes, queries, a few [q, k] arrays, one [q, q]."""
+def _task_bytes(method: str, features: FeatureSet, spec: TaskSpec) -> int:
+    """About what a solver holds of one task: class sums and prototypes, samples, a few [n, k] arrays, one [q, q]."""
     n_ways = features.n_classes if spec.n_ways is None else spec.n_ways
-    n_support = n_ways * spec.shots if spec.shots is not None else n_ways
-    n_features = features.features.shape[1]
-    numbers = (2 * n_ways + 2 * spec.n_query) * n_features + n_support + 4 * spec.n_query * n_ways + spec.n_query**2
-    return numbers * features.features.element_size()
+    given = 0 if features.is_support is None else int(features.is_support.sum())
+    n_support = given if spec.shots is None else n_ways * spec.shots
+    samples = spec.n_query + (n_support if get_method(method).holds_support else 0)
+    numbers = 2 * (n_ways + samples) * features.features.shape[1] + 4 * samples * n_ways + spec.n_query**2
+    return (numbers + 2 * n_support) * features.features.element_size()
 
 
-def _fitting(size: int, features: FeatureSet, spec: TaskSpec) -> int:
+def _fitting(size: int, method: str, features: FeatureSet, spec: TaskSpec) -> int:
     """The chunk, halved until it fits into what is free on the GPU; where memory is ample it stays as it is."""
     device = features.features.device
     free, _ = torch.cuda.mem_get_info(device)
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    while size > 1 and size * _task_bytes(features, spec) > free:
+    while size > 1 and size * _task_bytes(method, features, spec) > free:
         size = (size + 1) // 2
     return size
 

@@ -71,7 +71,7 @@ def run_job(job: Job, store: Store, device: str | None, watcher: Watcher) -> Non
 
 def left_over(job: Job, store: Store, kind: str) -> Partial:
     """What an earlier run left of this job, if it was cut into the same chunks on such a device; else nothing."""
-    chunk = chunk_size(job.features, job.experiment.task, kind)
+    chunk = chunk_size(job.experiment.method, job.features, job.experiment.task, kind)
     partial = store.partial(job.key)
     return partial if partial is not None and (partial.chunk, partial.device) == (chunk, kind) else Partial(chunk, kind)
 
