@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from manyway.errors import InputError
-    from manyway.estimators import PADDLE, Inference, SimpleShot, SoftKMeans
+    from manyway.estimators import (
+        BDCSPN,
+        PADDLE,
+        PTMAP,
+        TIM,
+        TIMADM,
+        AlphaTIM,
+        Baseline,
+        BaselinePlusPlus,
+        Inference,
+        LaplacianShot,
+        PaddlePGD,
+        SimpleShot,
+        SoftKMeans,
+    )
     from manyway.evaluation import Evaluation, evaluate
     from manyway.features import FeatureSet
     from manyway.methods import METHODS, solve
@@ -23,7 +37,21 @@ __version__ = "0.1.0"
 # Where each public name lives. It is imported when somebody uses it, so that `manyway --help` does not wait for torch.
 _HOMES = {
     "errors": ("InputError",),
-    "estimators": ("PADDLE", "Inference", "SimpleShot", "SoftKMeans"),
+    "estimators": (
+        "AlphaTIM",
+        "BDCSPN",
+        "Baseline",
+        "BaselinePlusPlus",
+        "Inference",
+        "LaplacianShot",
+        "PADDLE",
+        "PTMAP",
+        "PaddlePGD",
+        "SimpleShot",
+        "SoftKMeans",
+        "TIM",
+        "TIMADM",
+    ),
     "evaluation": ("Evaluation", "evaluate"),
     "features": ("FeatureSet",),
     "methods": ("METHODS", "solve"),
@@ -33,12 +61,21 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "BDCSPN",
     "METHODS",
     "PADDLE",
+    "PTMAP",
+    "TIM",
+    "TIMADM",
+    "AlphaTIM",
+    "Baseline",
+    "BaselinePlusPlus",
     "Evaluation",
     "FeatureSet",
     "Inference",
     "InputError",
+    "LaplacianShot",
+    "PaddlePGD",
     "SimpleShot",
     "SoftKMeans",
     "Solution",

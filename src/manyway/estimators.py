@@ -6,6 +6,7 @@ on the estimator changes there, so two batches never influence each other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,8 +20,6 @@ from torch import Tensor
 from manyway.errors import InputError
 from manyway.methods import get_method
 from manyway.tasks import Solution, Tasks
-
-__all__ = ["ESTIMATORS", "PADDLE", "Inference", "SimpleShot", "SoftKMeans", "TransductiveClassifier"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +124,42 @@ class SoftKMeans(TransductiveClassifier):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
+class PaddlePGD(TransductiveClassifier):
+    """PADDLE's objective by projected gradient descent; see ``manyway.methods.paddle_pgd``."""
+
+    method = "paddle-pgd"
+    optimizer: str = "adam"
+    lr: float = 1e-3
+    lam: float | None = None
+    eps: float = 1e-6
+    max_iter: int = 1000
+    tol: float | None = None
+    scale: str | None = "range"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Baseline(TransductiveClassifier):
+    """A Euclidean classifier trained on the support, each query on its own; see ``manyway.methods.baseline``."""
+
+    method = "baseline"
+    temperature: float = 15.0
+    lr: float = 1e-3
+    max_iter: int = 100
+    scale: str | None = "l2"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class BaselinePlusPlus(TransductiveClassifier):
+    """A cosine classifier trained on the support, each query on its own; see ``manyway.methods.baseline``."""
+
+    method = "baseline++"
+    temperature: float = 15.0
+    lr: float = 1e-3
+    max_iter: int = 100
+    scale: str | None = "l2"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class SimpleShot(TransductiveClassifier):
     """The nearest class mean, each query on its own; see ``manyway.methods.simpleshot``."""
 
@@ -133,8 +168,96 @@ class SimpleShot(TransductiveClassifier):
     temperature: float = 1.0
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class BDCSPN(TransductiveClassifier):
+    """Prototypes rectified by shifted, pseudo-labelled queries; see ``manyway.methods.bd_cspn``."""
+
+    method = "bd-cspn"
+    temperature: float = 50.0
+    weighting: str = "classes"
+    cosine: bool = False
+    scale: str | None = "cl2"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PTMAP(TransductiveClassifier):
+    """Optimal transport of the queries to equally large classes; see ``manyway.methods.pt_map``."""
+
+    method = "pt-map"
+    step: float = 0.02
+    lam: float = 10.0
+    max_iter: int = 20
+    tol: float = 1e-6
+    sinkhorn_iter: int = 1000
+    scale: str | None = "power"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class LaplacianShot(TransductiveClassifier):
+    """Distances to prototypes, smoothed over neighbouring queries; see ``manyway.methods.laplacianshot``."""
+
+    method = "laplacianshot"
+    lam: float = 0.7
+    knn: int = 3
+    symmetric: bool = False
+    max_iter: int = 20
+    tol: float = 1e-6
+    scale: str | None = "cl2"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TIM(TransductiveClassifier):
+    """Mutual information between queries and classes, by gradient steps; see ``manyway.methods.tim``."""
+
+    method = "tim"
+    weights: Sequence[float] = (1.0, 0.3, 1.0)
+    temperature: float = 15.0
+    lr: float = 1e-4
+    max_iter: int = 2000
+    scale: str | None = "l2"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TIMADM(TransductiveClassifier):
+    """TIM by alternating closed-form steps; see ``manyway.methods.tim_adm``."""
+
+    method = "tim-adm"
+    weights: Sequence[float] = (0.1, 1.0, 0.1)
+    temperature: float = 15.0
+    step: float = 1.0
+    max_iter: int = 150
+    scale: str | None = "l2"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class AlphaTIM(TransductiveClassifier):
+    """TIM with α-entropies; see ``manyway.methods.alpha_tim``."""
+
+    method = "alpha-tim"
+    weights: Sequence[float] = (1.0, 1.0, 1.0)
+    alphas: Sequence[float] = (7.0, 5.0)
+    temperature: float = 15.0
+    lr: float = 1e-4
+    max_iter: int = 1000
+    scale: str | None = "l2"
+
+
 ESTIMATORS: dict[str, type[TransductiveClassifier]] = {
-    estimator.method: estimator for estimator in (PADDLE, SoftKMeans, SimpleShot)
+    estimator.method: estimator
+    for estimator in (
+        PADDLE,
+        SoftKMeans,
+        PaddlePGD,
+        Baseline,
+        BaselinePlusPlus,
+        SimpleShot,
+        BDCSPN,
+        PTMAP,
+        LaplacianShot,
+        TIM,
+        TIMADM,
+        AlphaTIM,
+    )
 }
 
 
