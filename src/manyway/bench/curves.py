@@ -10,7 +10,7 @@ from typing import Any
 from manyway.bench.figures import Plot
 from manyway.bench.statistics import accuracy, paired
 from manyway.bench.store import Record
-from manyway.bench.view import View, axis_title, context, grouped
+from manyway.bench.view import View, axis_title, context, grouped, undecided
 
 
 @dataclass(frozen=True)
@@ -65,20 +65,23 @@ def _figure(view: View, plot: Plot, records: Sequence[Record]) -> Figure:
     panels = []
     n_columns = 0
     of_panels = grouped(records, plot.panels)
+    # Records that would share a point are told apart by what they differ in: a line each.
+    lines = [plot.lines, *undecided(records, [plot.lines, plot.x, plot.of, *plot.panels])]
     for place, of_panel in of_panels.items():
         title = ", ".join(view.label(axis, value) for axis, value in zip(plot.panels, place, strict=True))
-        curves = []
-        for (name,), of_line in grouped(of_panel, [plot.lines]).items():
-            curves.append(_curve(plot, view.label(plot.lines, name), str(name), of_line))
+        curves: list[Curve] = []
+        for names, of_line in grouped(of_panel, lines).items():
+            label = " · ".join(view.label(axis, name) for axis, name in zip(lines, names, strict=True))
+            curves.append(_curve(plot, label, _style_name(names, curves), of_line))
         panels.append(Panel(title, curves, _verticals(plot, of_panel, curves), plot.reference and plot.y == "best"))
     # The last panel axis runs along a row, those before it down the page.
     n_columns = len({place[-1:] for place in of_panels})
-    shown = [plot.x, plot.of, plot.lines, *plot.panels]
+    shown = [plot.x, plot.of, *lines, *plot.panels]
     y_label = {"accuracy": "accuracy (%)", "criterion": "mean ‖w_new − w_old‖", "best": f"best {axis_title(plot.of)}"}
     band = {"accuracy": "95 % interval", "criterion": "", "best": "values not significantly worse (paired, p ≥ 0.05)"}
     return Figure(
         plot.name,
-        plot.title or view.suite.title,
+        plot.title or view.shown.title,
         context(view, records, shown),
         axis_title(plot.x),
         y_label[plot.y],
@@ -88,6 +91,12 @@ def _figure(view: View, plot: Plot, records: Sequence[Record]) -> Figure:
         log_y=plot.y == "criterion",
         band=band[plot.y],
     )
+
+
+def _style_name(names: Sequence[Any], others: Sequence[Curve]) -> str:
+    """A method's own style for its first line; its further lines get spare ones."""
+    name = str(names[0])
+    return name if all(other.name != name for other in others) else " ".join(map(str, names))
 
 
 def _curve(plot: Plot, label: str, name: str, records: Sequence[Record]) -> Curve:

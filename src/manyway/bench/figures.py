@@ -44,6 +44,28 @@ class Plot:
     where: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Presentation:
+    """What a suite says about itself."""
+
+    title: str
+    about: str
+    tables: Sequence[Table]
+    plots: Sequence[Plot]
+    labels: Mapping[str, str]  # what tables call a feature set
+
+
+def read_presentation(reader: Reader) -> Presentation:
+    """The part of a suite that is about showing it; the rest is left to others."""
+    return Presentation(
+        title=reader.take("title", str),
+        about=reader.take("about", str, "").strip(),
+        tables=read_tables(reader.tables("tables")),
+        plots=read_plots(reader.tables("plots")),
+        labels=reader.strings("labels"),
+    )
+
+
 def read_tables(readers: Sequence[Reader]) -> list[Table]:
     """The [[tables]] of a suite."""
     tables = []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from manyway.bench.data import find_features
-from manyway.bench.spec import GIVEN, Block, Experiment, Suite
+from manyway.bench.spec import Block, Experiment, Suite, Tuned, in_words
 from manyway.bench.store import Plan, experiment_key
 from manyway.errors import InputError, nearest
 from manyway.features import FeatureSet
@@ -30,10 +30,8 @@ class Job:
         """What it is, in a few words."""
         experiment, default = self.experiment, asdict(TaskSpec())
         task = {name: value for name, value in asdict(experiment.task).items() if value != default[name]}
-        task = {"shots": experiment.task.shots or GIVEN, "k_eff": experiment.task.k_eff, **task}
-        words = [
-            f"{name}={_short(value)}" for name, value in {**task, **experiment.params}.items() if value is not None
-        ]
+        task = {"shots": in_words("shots", experiment.task.shots), "k_eff": experiment.task.k_eff, **task}
+        words = [f"{name}={_short(value)}" for name, value in {**task, **experiment.params}.items()]
         return f"{experiment.method} on {experiment.features}: {' '.join(words)}"
 
 
@@ -47,7 +45,7 @@ class Wishes:
     seed: int | None = None
     only: Mapping[str, Sequence[str]] | None = None  # axis -> the values to keep
     task: Mapping[str, Any] | None = None  # fields of TaskSpec to set
-    tuned: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None  # feature set -> method -> parameters
+    tuned: Tuned | None = None
 
 
 def make_jobs(suite: Suite, wishes: Wishes) -> list[Job]:
@@ -57,17 +55,26 @@ def make_jobs(suite: Suite, wishes: Wishes) -> list[Job]:
     if wishes.features is not None and override is not None:
         sets[override] = FeatureSet.load(wishes.features)
     jobs: dict[str, Job] = {}
+    without_support = False
     for block in suite.blocks:
         block = _adapt(block, override, wishes)
-        for experiment in block.experiments():
+        for experiment in block.experiments(_tuned(suite, block, wishes.tuned or {})):
             if not _kept(experiment, wishes.only or {}):
                 continue
-            experiment = _tuned(experiment, suite, wishes)
             if experiment.features not in sets:
                 sets[experiment.features] = find_features(experiment.features, wishes.data)
             features = sets[experiment.features]
+            if override is not None and experiment.task.shots is None and features.is_support is None:
+                # The suite's own set comes with its labelled samples; the one in its place does not.
+                without_support = True
+                continue
             key = experiment_key(experiment, features.fingerprint)
             jobs.setdefault(key, Job(key, experiment, features))
+    if without_support and not jobs:
+        raise InputError(
+            f"{suite.name} takes the labelled samples that come with a feature set, and {wishes.features} has none; "
+            "say how many to draw, e.g. --task shots=10."
+        )
     if suite.blocks and not jobs:
         raise InputError(f"Nothing of {suite.name} is left to run; --only keeps no experiment.")
     return list(jobs.values())
@@ -138,7 +145,7 @@ def parse_task(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _count(name: str, value: str) -> int | None:
-    return None if name == "shots" and value == GIVEN else int(value)
+    return None if value == in_words(name, None) else int(value)
 
 
 def _adapt(block: Block, override: str | None, wishes: Wishes) -> Block:
@@ -158,20 +165,13 @@ def _kept(experiment: Experiment, only: Mapping[str, Sequence[str]]) -> bool:
         **asdict(experiment.task),
         **experiment.params,
     }
-    for axis in only:
-        if axis not in axes and axis not in ("method", "features"):
-            # A parameter that this method does not have: --only says nothing about it.
-            continue
-        if str(axes[axis]) not in only[axis]:
-            return False
-    return True
+    # An axis that this experiment does not have is a parameter of another method: --only says nothing about it.
+    return all(str(in_words(axis, axes[axis])) in values for axis, values in only.items() if axis in axes)
 
 
-def _tuned(experiment: Experiment, suite: Suite, wishes: Wishes) -> Experiment:
-    """The experiment with tuned parameters where there are any; what the suite sets itself wins."""
-    source = suite.tuned_from.get(experiment.features, experiment.features)
-    params = (wishes.tuned or {}).get(source, {}).get(experiment.method)
-    return experiment if not params else replace(experiment, params={**params, **experiment.params})
+def _tuned(suite: Suite, block: Block, tuned: Tuned) -> Tuned:
+    """The tuned parameters by the names of the block's feature sets, some of which borrow those of another set."""
+    return {name: tuned.get(suite.tuned_from.get(name, name), {}) for name in block.features}
 
 
 def _short(value: Any) -> str:

@@ -8,13 +8,15 @@
     methods = ["paddle", "simpleshot"]
     task = { shots = 5, k_eff = [3, 5, 10] }  # fields of TaskSpec; a list is an axis
     params.paddle = { max_iter = 50 }         # parameters of a method, as they are
+    params_on.glyphs.paddle = { eps = 0 }     # the same, on one feature set only
     sweep.paddle = { lam = [10, 75] }         # parameters of a method, each a list to sweep
 
     [[plots]]
     x = "k_eff"
 
 An experiment is one point: one method with its parameters on one stream of tasks. A parameter may be given per query,
-``lam = { per_query = 0.5 }``, and is then multiplied by the task's n_query.
+``lam = { per_query = 0.5 }``, and is then multiplied by the task's n_query. Tuned parameters, where there are any, take
+the place of ``params``; what is swept is swept.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from manyway.bench.figures import Plot, Table, read_plots, read_tables
+from manyway.bench.figures import Presentation, read_presentation
 from manyway.bench.toml import Reader
 from manyway.errors import InputError, nearest
 from manyway.methods import get_method
@@ -38,7 +40,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-GIVEN = "given"  # shots = "given": the labelled samples that the feature set marks as its support
+Tuned = Mapping[str, Mapping[str, Mapping[str, Any]]]  # feature set -> method -> parameters
+# TOML has no null, so the two fields of a task that may be None have a word for it.
+_NONE = {"shots": "given", "n_ways": "all"}
 
 
 @dataclass(frozen=True)
@@ -71,21 +75,25 @@ class Block:
     features: Sequence[str]
     methods: Sequence[str]
     task: Mapping[str, Sequence[Any]]
-    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # method -> parameters
+    params_on: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)  # features -> the same
     sweep: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     n_tasks: int = 10_000
     seed: int = 0
     trace: Trace | None = None
 
-    def experiments(self) -> Iterator[Experiment]:
+    def experiments(self, tuned: Tuned | None = None) -> Iterator[Experiment]:
         """Every point, feature set by feature set and method by method."""
         for features, method in itertools.product(self.features, self.methods):
-            sweep = self.sweep.get(method, {})
+            fixed = {
+                **self.params.get(method, {}),
+                **self.params_on.get(features, {}).get(method, {}),
+                **(tuned or {}).get(features, {}).get(method, {}),
+            }
             for point in _product(self.task):
                 task = TaskSpec(**point)
-                for chosen in _product(sweep):
-                    params = {**self.params.get(method, {}), **chosen}
-                    params = {name: _resolve(value, task) for name, value in params.items()}
+                for chosen in _product(self.sweep.get(method, {})):
+                    params = {name: _resolve(value, task) for name, value in {**fixed, **chosen}.items()}
                     yield Experiment(features, method, params, task, self.n_tasks, self.seed, self.trace)
 
 
@@ -94,22 +102,10 @@ class Suite:
     """Experiments with the tables and plots that show them."""
 
     name: str
-    title: str
-    about: str
+    shown: Presentation
     blocks: Sequence[Block]
-    tables: Sequence[Table]
-    plots: Sequence[Plot]
-    labels: Mapping[str, str]  # what tables call a feature set
     tuned_from: Mapping[str, str]  # feature sets without validation classes take the tuned parameters of another
     source: Mapping[str, Any]  # the TOML as it was read
-
-    def experiments(self) -> list[Experiment]:
-        """All points, each once."""
-        seen: dict[str, Experiment] = {}
-        for block in self.blocks:
-            for experiment in block.experiments():
-                seen.setdefault(repr(experiment), experiment)
-        return list(seen.values())
 
 
 def suite_names() -> list[str]:
@@ -140,19 +136,13 @@ def parse_suite(text: str, name: str, where: str) -> Suite:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{where} is not valid TOML: {error}.") from error
-    return suite_from_data(data, name, where)
-
-
-def suite_from_data(data: Mapping[str, Any], name: str, where: str) -> Suite:
-    """A suite from parsed TOML, every key checked."""
     top = Reader(data, where)
-    title, about = top.take("title", str), top.take("about", str, "")
+    shown = read_presentation(top)
     n_tasks, seed = top.take("n_tasks", int, 10_000), top.take("seed", int, 0)
     blocks = [_block(reader, n_tasks, seed) for reader in top.tables("experiments")]
-    tables, plots = read_tables(top.tables("tables")), read_plots(top.tables("plots"))
-    labels, tuned_from = top.strings("labels"), top.strings("tuned_from")
+    tuned_from = top.strings("tuned_from")
     top.finish()
-    return Suite(name, title, about, blocks, tables, plots, labels, tuned_from, dict(data))
+    return Suite(name, shown, blocks, tuned_from, dict(data))
 
 
 def _block(reader: Reader, n_tasks: int, seed: int) -> Block:
@@ -162,19 +152,28 @@ def _block(reader: Reader, n_tasks: int, seed: int) -> Block:
         raise InputError(f"{reader.where}: n_tasks is {n_tasks}; ask for at least one task.")
     task = _task(reader.table("task"))
     params = {name: table.all() for name, table in reader.named_tables("params").items()}
+    params_on = {
+        key: {name: reader.named(table, f"params_on.{key}.{name}").all() for name, table in of_key.all().items()}
+        for key, of_key in reader.named_tables("params_on").items()
+    }
     sweep = {name: table.lists() for name, table in reader.named_tables("sweep").items()}
     trace = _trace(reader.table("trace")) if reader.has("trace") else None
     reader.finish()
-    for method in {*methods, *params, *sweep}:
+    named: dict[str, dict[str, Any]] = {method: {} for method in methods}
+    for given in (named, params, sweep, *params_on.values()):
+        _check_methods(given, reader.where)
+    return Block(features, methods, task, params, params_on, sweep, n_tasks, seed, trace)
+
+
+def _check_methods(given: Mapping[str, Mapping[str, Any]], where: str) -> None:
+    for method, params in given.items():
         try:
             known = get_method(method).defaults
         except InputError as error:
-            raise InputError(f"{reader.where}: {error}") from error
-        for parameter in [*params.get(method, ()), *sweep.get(method, ())]:
+            raise InputError(f"{where}: {error}") from error
+        for parameter in params:
             if parameter not in known:
-                hint = nearest(parameter, known)
-                raise InputError(f"{reader.where}: {method} has no parameter '{parameter}'; {hint}")
-    return Block(features, methods, task, params, sweep, n_tasks, seed, trace)
+                raise InputError(f"{where}: {method} has no parameter '{parameter}'; {nearest(parameter, known)}")
 
 
 def _task(reader: Reader) -> dict[str, list[Any]]:
@@ -188,8 +187,7 @@ def _task(reader: Reader) -> dict[str, list[Any]]:
     }
     axes: dict[str, list[Any]] = {}
     for name in [f.name for f in fields(TaskSpec) if reader.has(f.name)]:
-        if name == "shots" and reader.value(name) == GIVEN:
-            reader.take(name, str)
+        if name in _NONE and reader.value(name) == _NONE[name]:
             axes[name] = [None]
         else:
             axes[name] = reader.one_or_more(name, kinds[name])
@@ -206,6 +204,15 @@ def _trace(reader: Reader) -> Trace:
     )
     reader.finish()
     return trace
+
+
+def in_words(axis: str, value: Any) -> Any:
+    """A value of an axis as a suite or a command line writes it.
+
+    >>> in_words("shots", None), in_words("shots", 5)
+    ('given', 5)
+    """
+    return _NONE.get(axis, value) if value is None else value
 
 
 def _product(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:

@@ -20,7 +20,7 @@ from rich.text import Text
 from manyway.bench.figures import Table
 from manyway.bench.statistics import accuracy, paired
 from manyway.bench.store import Record
-from manyway.bench.view import View, axis_title, context, grouped, values_of
+from manyway.bench.view import View, axis_title, context, grouped, undecided, values_of
 
 ABSENT = "–"
 NOTE = (
@@ -72,7 +72,7 @@ def make_grids(view: View) -> list[Grid]:
 
 
 def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
-    row_axes = [*table.rows, *_undecided(records, [*table.rows, *table.columns])]
+    row_axes = [*table.rows, *undecided(records, [*table.rows, *table.columns])]
     # A column axis with one value says nothing column by column: it goes into the caption.
     column_axes = [axis for axis in table.columns if len(values_of(records, axis)) > 1]
     rows, columns = grouped(records, row_axes), grouped(records, column_axes)
@@ -83,7 +83,7 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
         label = " · ".join(view.label(axis, value) for axis, value in zip(row_axes, place, strict=True))
         grid_rows.append((label, [_cell(mine[column][0], best) if column in mine else Cell() for column in columns]))
     return Grid(
-        title=table.title or view.suite.title,
+        title=table.title or view.shown.title,
         caption=context(view, records, [*row_axes, *column_axes]),
         note=NOTE,
         corner=" · ".join(axis_title(axis) for axis in row_axes),
@@ -114,18 +114,7 @@ def _trace_grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
     columns = [(f"iterations to {tol:g}",), (f"seconds to {tol:g}",), ("criterion",), ("accuracy",)]
     note = "Criterion: mean over classes of ‖w_new − w_old‖. Seconds of the solver alone on one task, one thread."
     shown = ["method"]
-    return Grid(table.title or view.suite.title, context(view, records, shown), note, "Method", columns, rows)
-
-
-def _undecided(records: Sequence[Record], axes: Sequence[str]) -> list[str]:
-    """Axes along which records still differ that share a cell."""
-    more: list[str] = []
-    for record_group in grouped(records, axes).values():
-        first = record_group[0]
-        for name in ["features", *first.task, *first.params]:
-            if name not in (*axes, *more) and len(values_of(record_group, name)) > 1:
-                more.append(name)
-    return more
+    return Grid(table.title or view.shown.title, context(view, records, shown), note, "Method", columns, rows)
 
 
 def _best(records: Sequence[Record]) -> dict[str, bool]:

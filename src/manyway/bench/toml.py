@@ -61,10 +61,11 @@ class Reader:
     def named_tables(self, key: str) -> dict[str, Reader]:
         """A table of tables whose names the user chose."""
         outer = self.take(key, dict, {})
-        return {
-            name: Reader(self._checked(value, f"{key}.{name}", dict), f"{self.where}, {key}.{name}")
-            for name, value in outer.items()
-        }
+        return {name: self.named(value, f"{key}.{name}") for name, value in outer.items()}
+
+    def named(self, value: Any, name: str) -> Reader:
+        """A value that must be a table, to be read under that name."""
+        return Reader(self._checked(value, name, dict), f"{self.where}, {name}")
 
     def strings(self, key: str) -> dict[str, str]:
         """A table of strings whose names the user chose."""

@@ -1,30 +1,99 @@
-"""Choosing hyper-parameters on validation classes, and the file that suites read them from."""
+"""Choosing hyper-parameters on validation classes, and the file that suites read them from.
+
+A grid is a suite whose methods have something to sweep (``suites/tune.toml``). For each of its feature sets and methods
+the point with the highest accuracy is chosen. PADDLE has nothing to choose and is refused.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from manyway.bench.plan import now
+from manyway.bench.spec import Suite, Tuned
+from manyway.bench.statistics import accuracy
+from manyway.bench.store import FORMAT, Record, StoreError
 from manyway.errors import InputError
+from manyway.files import atomic_write
 
 FILE = "tuned.json"
-Tuned = Mapping[str, Mapping[str, Mapping[str, Any]]]  # feature set -> method -> parameters
+
+
+def check_grid(suite: Suite) -> None:
+    """Refuse a grid that tunes PADDLE, or nothing."""
+    swept = {method for block in suite.blocks for method in block.sweep}
+    if "paddle" in swept:
+        raise InputError(
+            "PADDLE is never tuned: its λ is |Q| by construction. Sweep it in a suite of its own if you are curious."
+        )
+    idle = [method for block in suite.blocks for method in block.methods if method not in block.sweep]
+    if idle or not swept:
+        raise InputError(
+            f"{suite.name} has nothing to sweep for {', '.join(idle) or 'any method'}; give each method a sweep."
+        )
+
+
+def choose(records: Sequence[Record], suite: Suite) -> dict[str, dict[str, dict[str, Any]]]:
+    """The best point of each method on each feature set, under the name of the set that it is meant for."""
+    swept = {method: sorted(axes) for block in suite.blocks for method, axes in block.sweep.items()}
+    chosen: dict[str, dict[str, dict[str, Any]]] = {}
+    for record in records:
+        result = accuracy(record.outcome["correct"], record.outcome["n_query"])
+        target = chosen.setdefault(meant_for(record.features["name"]), {})
+        if record.method not in target or result.mean > target[record.method]["accuracy"]:
+            target[record.method] = {
+                "params": {name: record.params[name] for name in swept[record.method]},
+                "accuracy": result.mean,
+                "ci95": result.half,
+                "validation": record.features["name"],
+                "fingerprint": record.features["fingerprint"],
+                "record": record.key,
+            }
+    return chosen
+
+
+def meant_for(validation: str) -> str:
+    """The feature set that a validation set serves: its name without the ending.
+
+    >>> meant_for("mini-rn18-val"), meant_for("birds_val"), meant_for("birds")
+    ('mini-rn18', 'birds', 'birds')
+    """
+    for ending in ("-val", "_val", "-validation", "_validation"):
+        if validation.endswith(ending):
+            return validation.removesuffix(ending)
+    return validation
+
+
+def write_tuned(chosen: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Add what was chosen to the file; what it has for other feature sets and methods stays."""
+    known = _read(path)["chosen"] if path.exists() else {}
+    merged = {name: {**known.get(name, {}), **chosen.get(name, {})} for name in sorted({*known, *chosen})}
+    text = json.dumps({"format": FORMAT, "created": now(), "chosen": merged}, indent=1)
+    try:
+        with atomic_write(path) as temporary:
+            temporary.write_text(text + "\n", encoding="utf-8")
+    except InputError as error:
+        raise StoreError(str(error)) from error
 
 
 def read_tuned(path: Path | None, results: Path) -> Tuned:
     """The chosen parameters; empty when nothing was tuned and no file is named."""
-    source = results / FILE if path is None else path
-    if path is None and not source.exists():
+    if path is None and not (results / FILE).exists():
         return {}
+    chosen = _read(results / FILE if path is None else path)["chosen"]
+    return {name: {method: entry["params"] for method, entry in of.items()} for name, of in chosen.items()}
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(source.read_text(encoding="utf-8"))
-        return {
-            features: {m: chosen["params"] for m, chosen in methods.items()}
-            for features, methods in data["chosen"].items()
-        }
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for of in data["chosen"].values():
+            for entry in of.values():
+                dict(entry["params"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{source} is not a file of tuned parameters ({error}); make one with `manyway tune`."
+            f"{path} is not a file of tuned parameters ({error}); make one with `manyway tune`."
         ) from error
+    return data

@@ -6,18 +6,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from manyway.bench.figures import Plot, Table
-from manyway.bench.spec import Suite, suite_from_data
+from manyway.bench.figures import Plot, Presentation, Table, read_presentation
+from manyway.bench.spec import in_words
 from manyway.bench.store import Plan, Record, Store
+from manyway.bench.toml import Reader
 from manyway.methods import METHODS
 
 
 @dataclass(frozen=True)
 class View:
-    """A plan, its suite, and those of its records that are there."""
+    """A plan, how its suite wants to be shown, and those of its records that are there."""
 
     plan: Plan
-    suite: Suite
+    shown: Presentation
     records: Sequence[Record]
 
     @property
@@ -28,22 +29,24 @@ class View:
         """The records that a table or plot is about. One in place of the suite's features passes any filter on them."""
         skip = {"features"} if self.plan.override is not None else set()
         wanted = {axis: values for axis, values in shown.where.items() if axis not in skip}
-        return [r for r in self.records if all(r.axis(axis) in values for axis, values in wanted.items())]
+        return [
+            r for r in self.records if all(in_words(axis, r.axis(axis)) in values for axis, values in wanted.items())
+        ]
 
     def tables(self) -> list[Table]:
         """The suite's tables; when another feature set makes several of them the same, only the first."""
-        return self._distinct(self.suite.tables)
+        return self._distinct(self.shown.tables)
 
     def plots(self) -> list[Plot]:
         """The suite's plots, likewise."""
-        return self._distinct(self.suite.plots)
+        return self._distinct(self.shown.plots)
 
     def label(self, axis: str, value: Any) -> str:
         """A value of an axis, as people say it."""
         if axis == "method":
             return METHODS[value].title if value in METHODS else str(value)
         if axis == "features":
-            return self.suite.labels.get(value, str(value))
+            return self.shown.labels.get(value, str(value))
         if axis == "shots":
             return "given support" if value is None else f"{value}-shot"
         return f"{axis_title(axis)} = {number(value)}"
@@ -65,7 +68,7 @@ def load_view(store: Store, plan: Plan) -> View:
         record = store.find(entry["key"])
         if record is not None:
             records.append(replace(record, features={**record.features, "name": entry["features"]}))
-    return View(plan, suite_from_data(plan.source, plan.suite, f"plan {plan.name}"), records)
+    return View(plan, read_presentation(Reader(plan.source, f"plan {plan.name}")), records)
 
 
 def axis_title(axis: str) -> str:
@@ -122,6 +125,17 @@ def grouped(records: Sequence[Record], axes: Sequence[str]) -> dict[tuple[Any, .
     for record in sorted(records, key=lambda record: [rank(record) for rank in order]):
         groups.setdefault(tuple(_hashable(record.axis(axis)) for axis in axes), []).append(record)
     return groups
+
+
+def undecided(records: Sequence[Record], axes: Sequence[str]) -> list[str]:
+    """Axes along which records still differ that share a cell."""
+    more: list[str] = []
+    for record_group in grouped(records, axes).values():
+        first = record_group[0]
+        for name in ["features", *first.task, *first.params]:
+            if name not in (*axes, *more) and len(values_of(record_group, name)) > 1:
+                more.append(name)
+    return more
 
 
 def context(view: View, records: Sequence[Record], shown: Sequence[str]) -> str:

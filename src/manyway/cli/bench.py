@@ -93,7 +93,7 @@ def bench(
     console = Console()
     if suite is None:
         for name in suite_names():
-            console.print(f"[bold]{name}[/bold]  {load_suite(name).title}", highlight=False)
+            console.print(f"[bold]{name}[/bold]  {load_suite(name).shown.title}", highlight=False)
         return
     loaded, store = load_suite(suite), Store(results)
     wishes = Wishes(
@@ -111,13 +111,10 @@ def bench(
         return
     plan = make_plan(loaded, todo, wishes)
     store.write_plan(plan)
-    failures = _run(todo, store, _device(device), jobs, dask, console)
+    failures = _run(todo, store, _device(device, dask), jobs, dask, console)
     view = load_view(store, plan)
     _show(view, results, console)
-    for failure in failures:
-        console.print(f"[bold red]failed[/bold red] {failure.job.title}: {failure.error}", highlight=False, markup=True)
-    if failures:
-        raise typer.Exit(1)
+    _report_failures(failures, console)
 
 
 def status(results: Results = Path("results")) -> None:
@@ -150,7 +147,7 @@ def table(
     out: Annotated[Path | None, typer.Option("--out", help="Write to this file instead of the screen.")] = None,
     results: Results = Path("results"),
 ) -> None:
-    """Show stored results as tables: mean accuracy ± 95 % interval, best in bold, a star where its lead is significant."""
+    """Show stored results as tables: accuracy ± 95 % interval, the best in bold, a star where its lead is significant."""
     from rich.console import Console
 
     from manyway.bench.tables import make_grids, to_csv, to_latex, to_markdown, to_rich
@@ -193,6 +190,129 @@ def plot(
         print(path)
 
 
+def report(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Runs to show, as `manyway status` lists them. Default: all.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The file. Default: RESULTS/report.html.")] = None,
+    results: Results = Path("results"),
+) -> None:
+    """Write one HTML file with all results: sortable tables, curves with hover values, a page a method, provenance.
+
+    It opens from disk in any browser and needs neither a server nor the network.
+    """
+    from manyway.bench.report import make_report
+    from manyway.bench.store import Store
+    from manyway.bench.view import load_view
+    from manyway.files import atomic_write
+
+    store = Store(results)
+    plans = [store.plan(name) for name in names] if names else store.plans()
+    if not plans:
+        raise InputError(f"There are no results in {results}; run `manyway bench quickstart` for a start.")
+    text = make_report([load_view(store, plan) for plan in plans])
+    path = out or results / "report.html"
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    print(path)
+
+
+def compare(
+    a: Annotated[str, typer.Argument(help="A method, the beginning of a result's key, or a result file (.json).")],
+    b: Annotated[str, typer.Argument(help="What to compare it with, named in the same way.")],
+    width: Annotated[
+        float,
+        typer.Option(
+            "--width", min=0.001, help="Say how many tasks make the interval of the difference ± this many points."
+        ),
+    ] = 0.2,
+    results: Results = Path("results"),
+) -> None:
+    """Compare two methods, or two results, task by task: A − B with its 95 % interval and a paired test.
+
+    Both solved the same tasks, so what makes a task easy or hard cancels: this shows differences that separate
+    intervals hide.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from manyway.bench.compare import compare as pair_up
+    from manyway.bench.compare import find_records, record_title, setting
+    from manyway.bench.statistics import tasks_needed
+    from manyway.bench.store import Store
+
+    store = Store(results)
+    console = Console()
+    for pair in pair_up(find_records(a, store), find_records(b, store)):
+        difference = pair.paired.difference
+        table = Table(title=setting(pair.a), title_justify="left", show_header=False, box=None, pad_edge=False)
+        table.add_row(record_title(pair.a), f"{100 * pair.accuracy_a.mean:.2f} ± {100 * pair.accuracy_a.half:.2f}")
+        table.add_row(record_title(pair.b), f"{100 * pair.accuracy_b.mean:.2f} ± {100 * pair.accuracy_b.half:.2f}")
+        table.add_row(
+            "difference", f"{100 * difference.mean:+.2f} ± {100 * difference.half:.2f} points, p = {pair.paired.p:.2g}"
+        )
+        counts = pair.paired
+        table.add_row(
+            "tasks",
+            f"{difference.n:,}: better in {counts.wins:,}, equal in {counts.ties:,}, worse in {counts.losses:,}",
+        )
+        if difference.deviation == difference.deviation:
+            needed = tasks_needed(difference.deviation, width / 100)
+            table.add_row(f"for ± {width:g} points", f"{needed:,} tasks")
+        console.print(table, "", highlight=False)
+
+
+def tune(
+    grid: Annotated[str, typer.Argument(help="A grid: a suite whose methods have something to sweep.")] = "tune",
+    features: Features = None,
+    data: Data = None,
+    tasks: Annotated[
+        int | None, typer.Option("--tasks", min=1, help="Tasks a point; default: as the grid says.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Another stream of tasks.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Keep a part of the grid: AXIS=VALUE[,VALUE], e.g. method=tim.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu or cuda. Default: cuda where there is one.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Experiments to run side by side on this machine.")] = 1,
+    dask: Annotated[str | None, typer.Option("--dask", help="The address of a Dask scheduler.")] = None,
+    results: Results = Path("results"),
+) -> None:
+    """Choose hyper-parameters on validation classes (5-way 5-shot), as the paper does for every method but PADDLE.
+
+    What is chosen on the features NAME-val or NAME_val goes into RESULTS/tuned.json under NAME, and `manyway bench`
+    uses it wherever a suite runs on NAME. Points that were tried already are not tried again.
+    """
+    from rich.console import Console
+
+    from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only
+    from manyway.bench.spec import load_suite
+    from manyway.bench.store import Store
+    from manyway.bench.tuning import FILE, check_grid, choose, write_tuned
+    from manyway.bench.view import load_view, number
+
+    console, suite, store = Console(), load_suite(grid), Store(results)
+    check_grid(suite)
+    wishes = Wishes(features=features, data=data, n_tasks=tasks, seed=seed, only=parse_only(only or []))
+    todo = make_jobs(suite, wishes)
+    plan = make_plan(suite, todo, wishes)
+    store.write_plan(plan)
+    failures = _run(todo, store, _device(device, dask), jobs, dask, console)
+    chosen = choose(load_view(store, plan).records, suite)
+    write_tuned(chosen, results / FILE)
+    for name, methods in chosen.items():
+        for method, entry in methods.items():
+            words = ", ".join(f"{key} = {number(value)}" for key, value in entry["params"].items())
+            console.print(
+                f"{name}: {method}: {words}  ({100 * entry['accuracy']:.1f} ± {100 * entry['ci95']:.1f})",
+                highlight=False,
+            )
+    console.print(f"chosen: {results / FILE}", highlight=False)
+    _report_failures(failures, console)
+
+
 def _view(name: str | None, results: Path) -> View:
     from manyway.bench.store import Store
     from manyway.bench.view import load_view
@@ -209,9 +329,23 @@ def _view(name: str | None, results: Path) -> View:
     return view
 
 
-def _device(asked: str | None) -> str | None:
+def _report_failures(failures: Sequence[Failure], console: Console) -> None:
+    from rich.markup import escape
+
+    for failure in failures:
+        console.print(
+            f"[bold red]failed[/bold red] {escape(failure.job.title)}: {escape(failure.error)}", highlight=False
+        )
+    if failures:
+        console.print(f"{len(failures)} experiments failed; nothing of them was stored.")
+        raise typer.Exit(1)
+
+
+def _device(asked: str | None, dask: str | None = None) -> str | None:
     import torch
 
+    if dask is not None:
+        return asked  # a matter of the workers
     if asked is None:
         return "cuda" if torch.cuda.is_available() else None
     try:
