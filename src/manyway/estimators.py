@@ -131,7 +131,7 @@ class PaddlePGD(TransductiveClassifier):
     optimizer: str = "adam"
     lr: float = 1e-3
     lam: float | None = None
-    eps: float = 1e-6
+    eps: float = 1e-12
     max_iter: int = 1000
     tol: float | None = None
     scale: str | None = "range"
