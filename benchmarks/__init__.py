@@ -1,0 +1,1 @@
+"""Speed and accuracy against named references, each a command."""
