@@ -1,7 +1,6 @@
 """What Baseline, TIM and α-TIM minimise by gradient steps, with the gradient written out.
 
-A classifier holds one weight vector a class, kept as w [t, d, k] so that no product in the loop needs a transposed
-copy. With P = softmax(logits) and π = mean_q P_q, the loss of a task is
+A classifier has one weight vector a class, w [t, k, d]. With P = softmax(logits) and π = mean_q P_q, a task's loss is
 
     λ₁ · mean_s −ln P_{s, y_s}  −  λ₂ · H_a(π)  +  λ₃ · mean_q H_b(P_q),     H_a(p) = (1 − Σ p^a) / (a − 1),
 
@@ -13,60 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from manyway.errors import InputError
 from manyway.methods._adam import adam_step
+from manyway.methods._heads import Head
 
 TERMS = ("cross_entropy", "marginal", "conditional")
-
-
-class Head(Protocol):
-    """A linear classifier: logits forth, gradients back."""
-
-    def logits(self, samples: Tensor, w: Tensor) -> Tensor:
-        """[t, n, k] from samples [t, n, d] and w [t, d, k]."""
-
-    def pull_back(self, slopes: Tensor, samples: Tensor, w: Tensor) -> Tensor:
-        """[t, d, k] the gradient in w from the derivatives in the logits, [t, n, k]."""
-
-
-@dataclass(frozen=True)
-class Euclidean:
-    """logit = −½ τ ‖z − w_k‖² (up to ½ τ ‖z‖², which a softmax ignores)."""
-
-    temperature: float
-
-    def logits(self, samples: Tensor, w: Tensor) -> Tensor:
-        norms = w.square().sum(1, keepdim=True)
-        return torch.baddbmm(norms, samples, w, beta=-self.temperature / 2, alpha=self.temperature)
-
-    def pull_back(self, slopes: Tensor, samples: Tensor, w: Tensor) -> Tensor:
-        masses = slopes.sum(1, keepdim=True)
-        return torch.baddbmm(w * masses, samples.mT, slopes, beta=-self.temperature, alpha=self.temperature)
-
-
-@dataclass(frozen=True)
-class Cosine:
-    """logit = τ cos(z, w_k), for samples that have norm 1."""
-
-    temperature: float
-
-    def logits(self, samples: Tensor, w: Tensor) -> Tensor:
-        return samples @ (w * (self.temperature / _norms(w)))
-
-    def pull_back(self, slopes: Tensor, samples: Tensor, w: Tensor) -> Tensor:
-        norms = _norms(w)
-        pull, direction = samples.mT @ slopes, w / norms
-        along = (pull * direction).sum(1, keepdim=True)  # a cosine does not feel the length of w
-        return pull.addcmul_(direction, along, value=-1).mul_(self.temperature / norms)
-
-
-def _norms(w: Tensor) -> Tensor:
-    return w.square().sum(1, keepdim=True).sqrt().clamp_min(torch.finfo(w.dtype).tiny)
 
 
 @dataclass(frozen=True)
@@ -133,7 +87,7 @@ def _entropy(log_p: Tensor, alpha: float) -> Tensor:
 
 
 def gradient(samples: Tensor, labels: Tensor, w: Tensor, head: Head, loss: Information) -> Tensor:
-    """[t, d, k] of the loss in w: two matrix products of support and queries together."""
+    """[t, k, d] of the loss in w: two matrix products of support and queries together."""
     return head.pull_back(loss.slopes(head.logits(samples, w), labels), samples, w)
 
 
@@ -148,9 +102,8 @@ def descend(
     max_iter: int,
     with_objective: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Adam from ``start`` [t, k, d]: the last w [t, d, k], and the loss's terms after each step, [3, t, i]."""
-    w = start.mT.clone(memory_format=torch.contiguous_format)
-    mean, square = torch.zeros_like(w), torch.zeros_like(w)
+    """Adam from ``start`` [t, k, d]: the last w, and on request the loss's terms after each step, [3, t, i]."""
+    w, mean, square = start, torch.zeros_like(start), torch.zeros_like(start)
     terms = []
     for step in range(1, max_iter + 1):
         logits = head.logits(samples, w)

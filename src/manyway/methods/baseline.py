@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from manyway.methods._information import Cosine, Euclidean, Head, Information, descend
+from manyway.methods._heads import Cosine, Euclidean, Head
+from manyway.methods._information import Information, descend
 from manyway.ops import prototypes
 from manyway.tasks import Solution, Tasks
 from manyway.transforms import transform
@@ -79,6 +80,6 @@ def _fine_tune(tasks: Tasks, head: Head, lr: float, max_iter: int, with_objectiv
         probabilities=head.logits(tasks.query, w).softmax(-1),
         n_iter=torch.full((n_tasks,), max_iter, device=tasks.device),
         converged=torch.zeros(n_tasks, dtype=torch.bool, device=tasks.device),
-        make_prototypes=lambda: w.mT,
+        make_prototypes=lambda: w,
         objective=None if terms is None else terms[0].expand(n_tasks, -1),
     )

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from manyway.methods._information import TERMS, Euclidean, Information, descend
+from manyway.methods._heads import Euclidean
+from manyway.methods._information import TERMS, Information, descend
 from manyway.ops import prototypes
 from manyway.tasks import Solution, Tasks
 from manyway.transforms import transform
@@ -73,7 +74,7 @@ def maximise_information(
         probabilities=head.logits(samples[:, tasks.n_support :], w).softmax(-1),
         n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
         converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
-        make_prototypes=lambda: w.mT,
+        make_prototypes=lambda: w,
         objective=None if terms is None else terms.sum(0),
         objective_parts=None if terms is None else dict(zip(TERMS, terms, strict=True)),
     )

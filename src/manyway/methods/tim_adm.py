@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from manyway.methods._information import TERMS, Euclidean, Information
+from manyway.methods._heads import Euclidean, column_sums
+from manyway.methods._information import TERMS, Information
 from manyway.ops import one_hot, prototypes
 from manyway.tasks import Solution, Tasks
 from manyway.transforms import transform
@@ -51,7 +52,7 @@ def tim_adm(
     tasks = transform(tasks, scale)
     n_support, n_query, labels = tasks.n_support, tasks.n_query, tasks.support_labels
     samples = torch.cat([tasks.support, tasks.query], dim=1)
-    w = prototypes(tasks).mT.clone(memory_format=torch.contiguous_format)  # [t, d, k]
+    w = prototypes(tasks)
     targets = samples.new_empty(*samples.shape[:2], tasks.n_classes)  # a [t, n, k]
     targets[:, :n_support] = one_hot(labels, tasks.n_classes, tasks.dtype)
     shares = samples.new_empty(1, samples.shape[1], 1)  # c
@@ -62,9 +63,8 @@ def tim_adm(
         targets[:, n_support:] = _auxiliary(logits[:, n_support:], weights[1], weights[2])
         # Σ c (a − P) z + w Σ c P over Σ c a, less w itself, is Σ c (a − P)(z − w) / Σ c a
         pulls = (targets - logits.softmax(-1)).mul_(shares)
-        masses = (shares * targets).sum(1, keepdim=True)
-        move = torch.baddbmm(w * pulls.sum(1, keepdim=True), samples.mT, pulls, beta=-1)
-        w = w.addcdiv(move, masses, value=step)
+        masses, excess = (column_sums(values).unsqueeze(-1) for values in (shares * targets, pulls))
+        w = w.addcdiv(torch.baddbmm(w * excess, pulls.mT, samples, beta=-1), masses, value=step)
         logits = head.logits(samples, w)
         if with_objective:
             terms.append(loss.terms(logits, labels))
@@ -73,7 +73,7 @@ def tim_adm(
         probabilities=logits[:, n_support:].softmax(-1),
         n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
         converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
-        make_prototypes=lambda: w.mT,
+        make_prototypes=lambda: w,
         objective=None if parts is None else parts.sum(0),
         objective_parts=None if parts is None else dict(zip(TERMS, parts, strict=True)),
     )
