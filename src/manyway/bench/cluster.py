@@ -12,13 +12,13 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
+import manyway
 from manyway.bench.plan import Job
 from manyway.bench.run import (
     SAVE_EVERY,
@@ -205,7 +205,7 @@ def _connect(address: str) -> Iterator[Any]:
     except (OSError, ValueError, TimeoutError) as error:
         raise InputError(f"No Dask scheduler answers at '{address}'; start one with `dask scheduler`.") from error
     with client:
-        ours = version("manyway")
+        ours = manyway.__version__
         for worker, theirs in client.run(_version).items():
             if theirs != ours:
                 raise InputError(f"The Dask worker {worker} has manyway {theirs}, here is {ours}; install the same.")
@@ -213,7 +213,7 @@ def _connect(address: str) -> Iterator[Any]:
 
 
 def _version() -> str:
-    return version("manyway")
+    return manyway.__version__
 
 
 def _was_lost(error: BaseException) -> bool:

@@ -32,6 +32,7 @@ def make_report(views: Sequence[View]) -> str:
     pages += [(f"method-{name}", _title(name), _method_page(name, records)) for name in methods]
     pages.append(("provenance", "Provenance", _provenance_page(records)))
     links = "".join(f'<a href="#{escape(page)}">{escape(title)}</a>' for page, title, _ in pages)
+    links = links.replace('<a href="#method-', '<span>|</span><a href="#method-', 1)
     body = "".join(f'<section id="{escape(page)}">{content}</section>' for page, _, content in pages)
     tasks = sum(record.n_tasks for record in records)
     return f"""<!DOCTYPE html>
@@ -59,18 +60,18 @@ def make_report(views: Sequence[View]) -> str:
 
 
 def _run_page(view: View) -> str:
-    parts = [f"<h2>{escape(view.shown.title)}</h2>", f'<p class="about">{escape(view.shown.about)}</p>']
+    parts = [f"<h2>{_text(view.shown.title)}</h2>", f'<p class="about">{_text(view.shown.about)}</p>']
     if view.missing:
         parts.append(
             f'<p class="note">{view.missing} of {len(view.plan.experiments)} experiments have no result yet.</p>'
         )
     if view.records:
-        parts += [_grid(grid) for grid in make_grids(view)]
-    parts += [figure_html(figure) for figure in make_figures(view)]
+        parts += [_grid(grid, view.shown.title) for grid in make_grids(view)]
+    parts += [figure_html(figure, view.shown.title) for figure in make_figures(view)]
     return "".join(parts)
 
 
-def _grid(grid: Grid) -> str:
+def _grid(grid: Grid, page: str) -> str:
     head = [_header(grid.corner, text=True), *(_header(" · ".join(column)) for column in grid.columns)]
     rows = []
     for label, cells in grid.rows:
@@ -79,9 +80,8 @@ def _grid(grid: Grid) -> str:
             value = _sortable(cell.text) if cell.mean is None else cell.mean
             row.append(_cell(cell.words, value, "best" if cell.best else ""))
         rows.append("".join(row))
-    return (
-        f"<h3>{escape(grid.title)}</h3>" + _table(grid.caption, head, rows) + f'<p class="note">{escape(grid.note)}</p>'
-    )
+    title = "" if grid.title == page else f"<h3>{_text(grid.title)}</h3>"
+    return title + _table(grid.caption, head, rows) + f'<p class="note">{_text(grid.note)}</p>'
 
 
 def _method_page(name: str, records: Sequence[Record]) -> str:
@@ -143,14 +143,14 @@ def _provenance_page(records: Sequence[Record]) -> str:
 
 def _table(caption: str, head: Iterable[str], rows: Iterable[str]) -> str:
     body = "".join(f"<tr>{row}</tr>" for row in rows)
-    words = f"<caption>{escape(caption)}</caption>" if caption else ""
+    words = f"<caption>{_text(caption)}</caption>" if caption else ""
     return (
         f'<div class="scroll"><table>{words}<thead><tr>{"".join(head)}</tr></thead><tbody>{body}</tbody></table></div>'
     )
 
 
 def _header(title: str, text: bool = False) -> str:
-    return f'<th scope="col"{" class=text" if text else ""}><button type="button">{escape(title)}</button></th>'
+    return f'<th scope="col"{" class=text" if text else ""}><button type="button">{_text(title)}</button></th>'
 
 
 def _row(entries: Sequence[Entry], text: set[int]) -> str:
@@ -160,7 +160,7 @@ def _row(entries: Sequence[Entry], text: set[int]) -> str:
 def _cell(shown: str, value: object, kind: str) -> str:
     there = "" if value is None or value != value else str(value)
     named = f' class="{kind}"' if kind else ""
-    return f'<td{named} data-value="{escape(there)}">{escape(shown)}</td>'
+    return f'<td{named} data-value="{escape(there)}">{_text(shown)}</td>'
 
 
 def _sortable(text: str) -> object:
@@ -180,6 +180,10 @@ def _set(record: Record) -> str:
 
 def _title(method: str) -> str:
     return METHODS[method].title if method in METHODS else method
+
+
+def _text(words: str) -> str:
+    return escape(words).replace("K_eff", "K<sub>eff</sub>")
 
 
 def _asset(name: str) -> str:

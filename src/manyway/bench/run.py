@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
+import manyway
 from manyway.bench.plan import Job, now
 from manyway.bench.store import Partial, Record, Store, StoreError, full_params
 from manyway.bench.trace import follow
@@ -160,8 +161,9 @@ def finished(job: Job, outcome: dict[str, Any], seconds: float, chunk: int, plac
             "device_name": place.name,
             "chunk": chunk,
             "versions": {
+                "manyway": manyway.__version__,
                 "python": platform.python_version(),
-                **{name: version(name) for name in ("manyway", "torch", "numpy", "scikit-learn")},
+                **{name: version(name) for name in ("torch", "numpy", "scikit-learn")},
             },
         },
         timing={"seconds": round(seconds, 6), "finished": now()},

@@ -66,7 +66,7 @@ def nice_step(about: float) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= about * (1 - 1e-9))
 
 
-def figure_html(figure: Figure) -> str:
+def figure_html(figure: Figure, page: str = "") -> str:
     """The panels of a figure, its legend and its caption."""
     panels = "".join(_panel(figure, panel) for panel in figure.panels)
     styles: dict[str, Style] = {}
@@ -82,9 +82,11 @@ def figure_html(figure: Figure) -> str:
     if any(panel.identity for panel in figure.panels):
         marks["λ = |Q|"] = "dashed"
     notes = [f"{dash}: {label}" for label, dash in marks.items()] + ([f"band: {figure.band}"] if figure.band else [])
-    caption = escape("; ".join([figure.caption, *notes]))
+    caption = escape("; ".join([figure.caption, *notes])).replace("K_eff", "K<sub>eff</sub>")
+    title = "" if figure.title == page else f"<h4>{escape(figure.title)}</h4>"
+    alone = " alone" if len(figure.panels) == 1 else ""
     return (
-        f'<figure><h4>{escape(figure.title)}</h4><div class="panels">{panels}</div><ul class="legend">{keys}</ul>'
+        f'<figure>{title}<div class="panels{alone}">{panels}</div><ul class="legend">{keys}</ul>'
         f"<figcaption>{caption}</figcaption></figure>"
     )
 
@@ -94,7 +96,7 @@ def _panel(figure: Figure, panel: Panel) -> str:
     y_values = [y for curve in panel.curves for y in (*curve.y, *curve.low, *curve.high)]
     x = Scale(x_values, _LEFT, _WIDTH - _RIGHT, figure.log_x)
     y = Scale(y_values + (x_values if panel.identity else []), _HEIGHT - _BOTTOM, _TOP, figure.log_y)
-    parts = [f'<text class="title" x="{(_LEFT + _WIDTH - _RIGHT) / 2}" y="15">{escape(panel.title)}</text>']
+    parts = [f'<text class="title" x="{(_LEFT + _WIDTH - _RIGHT) / 2}" y="15">{_symbols(panel.title)}</text>']
     for value, text in x.ticks():
         place = x(value)
         parts.append(f'<line class="grid" x1="{place:.1f}" x2="{place:.1f}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/>')
@@ -104,7 +106,7 @@ def _panel(figure: Figure, panel: Panel) -> str:
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{place:.1f}" y2="{place:.1f}"/>')
         parts.append(f'<text class="tick left" x="{_LEFT - 6}" y="{place:.1f}">{text}</text>')
     parts.append(
-        f'<text class="axis" x="{(_LEFT + _WIDTH - _RIGHT) / 2}" y="{_HEIGHT - 8}">{escape(figure.x_label)}</text>'
+        f'<text class="axis" x="{(_LEFT + _WIDTH - _RIGHT) / 2}" y="{_HEIGHT - 8}">{_symbols(figure.x_label)}</text>'
     )
     middle = (_TOP + _HEIGHT - _BOTTOM) / 2
     parts.append(f'<text class="axis" transform="translate(13 {middle}) rotate(-90)">{escape(figure.y_label)}</text>')
@@ -152,6 +154,11 @@ def _line(figure: Figure, curve: Curve, style: Style, x: Scale, y: Scale) -> str
             '<circle class="hit" r="8"/></g>'
         )
     return "".join([*parts, "</g>"])
+
+
+def _symbols(text: str) -> str:
+    low = 'K<tspan dy="3" font-size="8.5">eff</tspan>'
+    return escape(text).replace("K_eff ", f'{low}<tspan dy="-3"> </tspan>').replace("K_eff", low)
 
 
 def _pieces(points: Sequence[tuple[float | None, float | None]]) -> list[list[tuple[float, float]]]:

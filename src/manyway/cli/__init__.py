@@ -18,7 +18,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (label.label, label.methods, bench.bench, bench.status, bench.table, bench.plot):
+for command in (
+    label.label,
+    label.methods,
+    bench.bench,
+    bench.status,
+    bench.table,
+    bench.plot,
+    bench.report,
+    bench.compare,
+    bench.tune,
+):
     app.command()(command)
 
 

@@ -147,7 +147,7 @@ def table(
     out: Annotated[Path | None, typer.Option("--out", help="Write to this file instead of the screen.")] = None,
     results: Results = Path("results"),
 ) -> None:
-    """Show stored results as tables: accuracy ± 95 % interval, the best in bold, a star where its lead is significant."""
+    """Show stored results as tables: accuracy ± 95 % interval, the best bold, a star where its lead is significant."""
     from rich.console import Console
 
     from manyway.bench.tables import make_grids, to_csv, to_latex, to_markdown, to_rich
