@@ -206,11 +206,11 @@ def test_the_gradient_of_pgd_is_that_of_autograd():
     tasks = make_tasks(3, shots=None)
     form, lam, eps = prototype_form(tasks, "feature"), 5.0, 1e-3
     u = torch.rand(3, 7, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    w = (prototypes(tasks) - form.centre).mT + 0.3
+    w = prototypes(tasks) - form.centre + 0.3
     u, w = u.requires_grad_(), w.requires_grad_()
     support, query = tasks.support - form.centre, form.query
     y = torch.nn.functional.one_hot(tasks.support_labels, 4).double()
-    fit = sum((a * torch.cdist(z, w.mT).square()).sum() / 2 for a, z in ((y, support), (u, query)))
+    fit = sum((a * torch.cdist(z, w).square()).sum() / 2 for a, z in ((y, support), (u, query)))
     shares = u.mean(1) + eps
     expected = torch.autograd.grad(fit - lam * (shares * shares.log()).sum(), (u, w))
     with torch.no_grad():

@@ -27,7 +27,7 @@ class Euclidean:
 
     def logits(self, samples: Tensor, w: Tensor) -> Tensor:
         norms = w.square().sum(-1).unsqueeze(1)
-        return torch.baddbmm(norms, samples, _flipped(w), beta=-self.temperature / 2, alpha=self.temperature)
+        return torch.baddbmm(norms, samples, flipped(w), beta=-self.temperature / 2, alpha=self.temperature)
 
     def pull_back(self, slopes: Tensor, samples: Tensor, w: Tensor) -> Tensor:
         masses = column_sums(slopes).unsqueeze(-1)
@@ -41,7 +41,7 @@ class Cosine:
     temperature: float
 
     def logits(self, samples: Tensor, w: Tensor) -> Tensor:
-        return samples @ _flipped(w * (self.temperature / _norms(w)))
+        return samples @ flipped(w * (self.temperature / _norms(w)))
 
     def pull_back(self, slopes: Tensor, samples: Tensor, w: Tensor) -> Tensor:
         norms = _norms(w)
@@ -54,7 +54,7 @@ def _norms(w: Tensor) -> Tensor:
     return w.square().sum(-1, keepdim=True).sqrt().clamp_min(torch.finfo(w.dtype).tiny)
 
 
-def _flipped(w: Tensor) -> Tensor:
+def flipped(w: Tensor) -> Tensor:
     """[t, d, k]. Writing the small factor out costs less than a product with a transposed view, on a CPU twice less."""
     return w.mT.contiguous()
 

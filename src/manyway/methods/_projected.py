@@ -9,6 +9,7 @@ from torch import Tensor
 
 from manyway.methods._adam import adam_step
 from manyway.methods._forms import FeatureForm, GramForm
+from manyway.methods._heads import column_sums, flipped
 from manyway.ops import simplex_projection
 
 # The assignments u [t, q, k] first, then what the optimiser remembers; every tensor has three axes, t in front.
@@ -48,7 +49,7 @@ class PlainSteps:
 
 @dataclass(frozen=True, eq=False)
 class AdamSteps:
-    """Adam on u and w together. State: u, its two running moments, w [t, d, k], its two."""
+    """Adam on u and w together. State: u, its two running moments, w [t, k, d], its two."""
 
     form: FeatureForm
     lr: float
@@ -56,7 +57,7 @@ class AdamSteps:
     eps: float
 
     def start(self, u: Tensor) -> State:
-        w = (self.form.sums / self.form.counts.unsqueeze(-1)).mT.contiguous()
+        w = self.form.sums / self.form.counts.unsqueeze(-1)
         return u, torch.zeros_like(u), torch.zeros_like(u), w, torch.zeros_like(w), torch.zeros_like(w)
 
     def step(self, state: State, number: int) -> State:
@@ -67,15 +68,15 @@ class AdamSteps:
         return simplex_projection(u), u_mean, u_square, w, w_mean, w_square
 
     def gradient(self, u: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-        """The objective's gradient in u [t, q, k] and in w [t, d, k]."""
+        """The objective's gradient in u [t, q, k] and in w [t, k, d]."""
         query = self.form.query
-        norms = w.square().sum(1, keepdim=True)
-        distances = torch.baddbmm(norms, query, w, beta=0.5, alpha=-1).add_(query.square().sum(-1, keepdim=True) / 2)
-        return distances.add_(_pressure(u, self.lam, self.eps)), self._pull(u).addcmul_(w, self._masses(u))
+        norms = w.square().sum(-1).unsqueeze(1) / 2 + _pressure(u, self.lam, self.eps)
+        u_slope = torch.baddbmm(norms, query, flipped(w), alpha=-1).add_(query.square().sum(-1, keepdim=True) / 2)
+        return u_slope, self._pull(u).addcmul_(w, self._masses(u))
 
     def movement(self, before: State, after: State) -> Tensor:
         """[t] mean over classes of ‖w_after − w_before‖."""
-        return (after[3] - before[3]).square().sum(1).sqrt().mean(-1)
+        return (after[3] - before[3]).square().sum(-1).sqrt().mean(-1)
 
     def explained(self, state: State) -> Tensor:
         """[t] = ½ Σ_n ‖z_n‖² − ½ Σ_nk u_nk ‖w_k − z_n‖²."""
@@ -84,17 +85,18 @@ class AdamSteps:
 
     def prototypes(self, state: State) -> Tensor:
         """[t, k, d]"""
-        return state[3].mT + self.form.centre
+        return state[3] + self.form.centre
 
     def _pull(self, u: Tensor) -> Tensor:
-        """[t, d, k] = −Σ_n u_nk z_n."""
-        return torch.baddbmm(self.form.sums.mT, self.form.query.mT, u, beta=-1, alpha=-1)
+        """[t, k, d] = −Σ_n u_nk z_n."""
+        return torch.baddbmm(self.form.sums, u.mT, self.form.query, beta=-1, alpha=-1)
 
     def _masses(self, u: Tensor) -> Tensor:
-        """[t, 1, k] = Σ_n u_nk."""
-        return (self.form.counts + u.sum(1)).unsqueeze(1)
+        """[t, k, 1] = Σ_n u_nk."""
+        return (self.form.counts + column_sums(u)).unsqueeze(-1)
 
 
 def _pressure(u: Tensor, lam: float, eps: float) -> Tensor:
     """[t, 1, k] the slope in u of the complexity term, −λ Σ (π + ε) ln(π + ε)."""
-    return (u.mean(1, keepdim=True) + eps).log_().add_(1).mul_(-lam / u.shape[1])
+    shares = column_sums(u).unsqueeze(1) / u.shape[1]
+    return (shares + eps).log_().add_(1).mul_(-lam / u.shape[1])
