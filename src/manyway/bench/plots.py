@@ -74,7 +74,7 @@ def draw(figure: Figure, path: Path) -> None:
                 x_all = [x for curve in panel.curves for x in curve.x]
                 ends = min(x_all), max(x_all)
                 legend.setdefault("λ = |Q|", ax.plot(ends, ends, color="0.35", linestyle="dashed", linewidth=1.2)[0])
-            ax.set_title(panel.title, fontsize=9.5)
+            ax.set_title(_letters(panel.title), fontsize=9.5)
             ax.set_xlabel(_letters(figure.x_label))
             if place % n_columns == 0:
                 ax.set_ylabel(_letters(figure.y_label))
@@ -100,7 +100,6 @@ def _letters(text: str) -> str:
     """The paper's symbols in matplotlib's mathematics."""
     return (
         text.replace("K_eff", r"$K_\mathrm{eff}$")
-        .replace("|Q|", r"$|\mathbb{Q}|$")
         .replace("w_new", r"$w_\mathrm{new}$")
         .replace("w_old", r"$w_\mathrm{old}$")
     )

@@ -73,7 +73,8 @@ def make_grids(view: View) -> list[Grid]:
 
 def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
     row_axes = [*table.rows, *undecided(records, [*table.rows, *table.columns])]
-    # A column axis with one value says nothing column by column: it goes into the caption.
+    # An axis with one value says nothing row by row or column by column: it goes into the caption.
+    row_axes = [axis for axis in row_axes if len(values_of(records, axis)) > 1] or row_axes[:1]
     column_axes = [axis for axis in table.columns if len(values_of(records, axis)) > 1]
     rows, columns = grouped(records, row_axes), grouped(records, column_axes)
     best = _best(records)

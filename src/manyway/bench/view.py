@@ -142,9 +142,11 @@ def context(view: View, records: Sequence[Record], shown: Sequence[str]) -> str:
     """What all records share, apart from the axes that are shown: features, K, the task, how many tasks."""
     if not records:
         return ""
-    words = []
-    if "features" not in shown and len(values_of(records, "features")) == 1:
-        words.append(view.label("features", records[0].axis("features")))
+    words = [
+        view.label(axis, records[0].axis(axis))
+        for axis in ("method", "features")
+        if axis not in shown and len(values_of(records, axis)) == 1
+    ]
     classes = {record.task["n_ways"] or record.features["n_classes"] for record in records}
     if len(classes) == 1:
         words.append(f"K = {classes.pop()}")
