@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from manyway.errors import InputError
     from manyway.estimators import (
         BDCSPN,
+        ICI,
         PADDLE,
         PTMAP,
         TIM,
@@ -40,6 +41,7 @@ _HOMES = {
     "estimators": (
         "AlphaTIM",
         "BDCSPN",
+        "ICI",
         "Baseline",
         "BaselinePlusPlus",
         "Inference",
@@ -62,6 +64,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BDCSPN",
+    "ICI",
     "METHODS",
     "PADDLE",
     "PTMAP",

@@ -169,6 +169,18 @@ class SimpleShot(TransductiveClassifier):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
+class ICI(TransductiveClassifier):
+    """Logistic regression that adds the most credible queries to its support; see ``manyway.methods.ici``."""
+
+    method = "ici"
+    c: float = 10.0
+    step: int = 5
+    n_components: int = 5
+    max_iter: int = 100
+    scale: str | None = "l2"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class BDCSPN(TransductiveClassifier):
     """Prototypes rectified by shifted, pseudo-labelled queries; see ``manyway.methods.bd_cspn``."""
 
@@ -251,6 +263,7 @@ ESTIMATORS: dict[str, type[TransductiveClassifier]] = {
         Baseline,
         BaselinePlusPlus,
         SimpleShot,
+        ICI,
         BDCSPN,
         PTMAP,
         LaplacianShot,
