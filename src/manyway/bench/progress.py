@@ -52,14 +52,14 @@ class Bar:
         self._left[job.key] -= tasks
         started, n_then = self._started[job.key]
         self._rates[job.experiment.method] = (time.perf_counter() - started) / (n_then - self._left[job.key])
-        self._progress.update(self._task, advance=tasks, left=f"{duration(self._seconds_left())} left")
+        self._progress.update(self._task, advance=tasks, left=f"{duration(self.seconds_left())} left")
 
     def end(self, job: Job) -> None:
         # A failed experiment leaves tasks undone; nobody waits for them.
         self._progress.update(self._task, advance=self._left[job.key])
         self._left[job.key] = 0
 
-    def _seconds_left(self) -> float:
+    def seconds_left(self) -> float:
         usual = sum(self._rates.values()) / len(self._rates) if self._rates else 0.0
         return sum(tasks * self._rates.get(self._method[key], usual) for key, tasks in self._left.items())
 

@@ -22,6 +22,10 @@ class Interval:
     n: int
     deviation: float  # of one value
 
+    def over(self, divisor: int) -> Interval:
+        """The same of values divided by a number: counts are summed exactly and divided last."""
+        return Interval(self.mean / divisor, self.half / divisor, self.n, self.deviation / divisor)
+
     @property
     def low(self) -> float:
         return self.mean - self.half
@@ -48,7 +52,7 @@ def interval(values: Sequence[float] | np.ndarray[Any, Any]) -> Interval:
 
 def accuracy(correct: Sequence[int] | np.ndarray[Any, Any], n_query: int) -> Interval:
     """Of the fraction of right answers."""
-    return interval(np.asarray(correct) / n_query)
+    return interval(correct).over(n_query)
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class Paired:
 def paired(a: Sequence[int] | np.ndarray[Any, Any], b: Sequence[int] | np.ndarray[Any, Any], n_query: int) -> Paired:
     """Compare right answers task by task. Tasks differ much more than methods do, and here that cancels."""
     counts = np.asarray(a, dtype=np.int64) - np.asarray(b, dtype=np.int64)
-    difference = interval(counts / n_query)
+    difference = interval(counts)
     if difference.n < 2:
         p = float("nan")
     elif difference.deviation == 0:
@@ -73,7 +77,7 @@ def paired(a: Sequence[int] | np.ndarray[Any, Any], b: Sequence[int] | np.ndarra
     else:
         t = abs(difference.mean) / (difference.deviation / sqrt(difference.n))
         p = 2 * float(stdtr(difference.n - 1, -t))
-    return Paired(difference, p, int((counts > 0).sum()), int((counts == 0).sum()), int((counts < 0).sum()))
+    return Paired(difference.over(n_query), p, int((counts > 0).sum()), int((counts == 0).sum()), int((counts < 0).sum()))
 
 
 def tasks_needed(deviation: float, half: float) -> int:
