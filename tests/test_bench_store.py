@@ -93,6 +93,20 @@ def test_a_damaged_checkpoint_counts_as_none(tmp_path):
     assert store.partial("abc") is None
 
 
+def test_what_a_killed_process_was_writing_is_no_result_and_is_swept_up_later(tmp_path):
+    data_folder_with_toy(tmp_path)
+    view = run_suite(SMALL, tmp_path, tmp_path / "results")
+    store = Store(tmp_path / "results")
+    half = tmp_path / "results" / "records" / ".paddle-0123-abc.json"
+    half.write_text('{"format": 1,')
+    assert len(list(store.records())) == len(store.keys()) == len(view.records)
+    store.sweep()
+    assert half.exists()  # it may belong to a process that is at work
+    store.sweep(older_than=-1)
+    assert not half.exists()
+    assert len(store.keys()) == len(view.records)
+
+
 def test_a_full_disk_leaves_no_half_file_and_what_was_there_stays(tmp_path):
     data_folder_with_toy(tmp_path)
     results = tmp_path / "results"

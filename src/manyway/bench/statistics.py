@@ -77,7 +77,9 @@ def paired(a: Sequence[int] | np.ndarray[Any, Any], b: Sequence[int] | np.ndarra
     else:
         t = abs(difference.mean) / (difference.deviation / sqrt(difference.n))
         p = 2 * float(stdtr(difference.n - 1, -t))
-    return Paired(difference.over(n_query), p, int((counts > 0).sum()), int((counts == 0).sum()), int((counts < 0).sum()))
+    return Paired(
+        difference.over(n_query), p, int((counts > 0).sum()), int((counts == 0).sum()), int((counts < 0).sum())
+    )
 
 
 def tasks_needed(deviation: float, half: float) -> int:

@@ -9,9 +9,11 @@ Everything in a record but ``timing`` is a function of what was asked and of the
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -175,19 +177,19 @@ class Store:
 
     def find(self, key: str) -> Record | None:
         """The record of that key."""
-        path = next(iter(sorted((self.folder / "records").glob(f"*-{key}.json"))), None)
+        path = next(iter(self._files("records", f"*-{key}.json")), None)
         return None if path is None else read_record(path)
 
     def has(self, key: str) -> bool:
-        return any((self.folder / "records").glob(f"*-{key}.json"))
+        return bool(self._files("records", f"*-{key}.json"))
 
     def keys(self) -> set[str]:
         """The keys of all records."""
-        return {path.stem.rpartition("-")[2] for path in (self.folder / "records").glob("*-*.json")}
+        return {path.stem.rpartition("-")[2] for path in self._files("records", "*-*.json")}
 
     def records(self) -> Iterator[Record]:
         """All records, in the order of their file names."""
-        for path in sorted((self.folder / "records").glob("*-*.json")):
+        for path in self._files("records", "*-*.json"):
             yield read_record(path)
 
     def write(self, record: Record) -> Path:
@@ -217,7 +219,7 @@ class Store:
 
     def plans(self) -> list[Plan]:
         """All plans, the latest last."""
-        paths = sorted((self.folder / "plans").glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+        paths = sorted(self._files("plans", "*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
         return [_read_plan(path) for path in paths]
 
     def plan(self, name: str) -> Plan:
@@ -230,6 +232,18 @@ class Store:
             f"There are no results of '{name}' in {self.folder}; "
             + (f"there are: {known}." if known else f"run `manyway bench {name}` first.")
         )
+
+    def sweep(self, older_than: float = 600) -> None:
+        """Remove what a killed process had begun to write; younger files may belong to one that is at work."""
+        for folder in ("records", "partial", "plans"):
+            for path in (self.folder / folder).glob(".*"):
+                with contextlib.suppress(OSError):
+                    if time.time() - path.stat().st_mtime > older_than:
+                        path.unlink()
+
+    def _files(self, folder: str, pattern: str) -> list[Path]:
+        # A name with a dot in front is a file that is still being written.
+        return sorted(path for path in (self.folder / folder).glob(pattern) if not path.name.startswith("."))
 
 
 def read_record(path: str | Path) -> Record:

@@ -110,6 +110,7 @@ def bench(
         _list(todo, store, _device(device), console)
         return
     plan = make_plan(loaded, todo, wishes)
+    store.sweep()
     store.write_plan(plan)
     failures = _run(todo, store, _device(device, dask), jobs, dask, console)
     view = load_view(store, plan)
