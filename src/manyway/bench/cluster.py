@@ -40,6 +40,7 @@ from manyway.features import FeatureSet
 
 _BLOCK = 100  # tasks of a block, about: enough to be worth a message, few enough to be worth little
 _TRIES = 5  # how often a block may be lost with its worker before the experiment counts as failed
+_PATIENCE = 10  # seconds to wait for a scheduler
 Answer = tuple[list[int], float, Place]  # right answers, seconds in the solver, where
 
 
@@ -201,7 +202,7 @@ def solve_block(features: FeatureSet, experiment: Experiment, first: int, count:
 @contextmanager
 def _connect(address: str) -> Iterator[Any]:
     try:
-        client = _distributed().Client(address, timeout=10)
+        client = _distributed().Client(address, timeout=_PATIENCE)
     except (OSError, ValueError, TimeoutError) as error:
         raise InputError(f"No Dask scheduler answers at '{address}'; start one with `dask scheduler`.") from error
     with client:
