@@ -91,8 +91,8 @@ def entropy(probabilities: Tensor, dim: int = -1) -> Tensor:
 def simplex_projection(points: Tensor) -> Tensor:
     """The nearest point of the probability simplex, along the last axis.
 
-    It is max(x − θ, 0) with the θ that makes it sum to one. As Σ max(x − θ, 0) is the largest of the sums Σ_{i≤j} (x_i − θ)
-    over the j largest entries, θ is the largest of (Σ_{i≤j} x_i − 1) / j.
+    It is max(x − θ, 0) with the θ that makes it sum to one. As that sum is the largest, over j, of Σ (x − θ) over the j
+    largest entries, θ is the largest, over j, of (sum of the j largest entries − 1) / j: one sort finds it.
 
     >>> simplex_projection(torch.tensor([0.5, 1.5, 0.75])).tolist()
     [0.0, 0.875, 0.125]
@@ -125,7 +125,7 @@ def sinkhorn(scores: Tensor, row_sum: float, column_sum: float, *, tol: float, m
     rounds, so that nothing overflows whatever the scores; tasks are looked at only then, each for itself.
 
     >>> plan, _ = sinkhorn(torch.tensor([[[0.0, -1.0, -9.0], [0.0, -2.0, -9.0]]]), 1.5, 1.0, tol=1e-6, max_iter=100)
-    >>> plan.sum(2).tolist(), plan.sum(1).tolist()
+    >>> plan.sum(2).round(decimals=4).tolist(), plan.sum(1).round(decimals=4).tolist()
     ([[1.5, 1.5]], [[1.0, 1.0, 1.0]])
     """
     tol = max(tol, 8 * torch.finfo(scores.dtype).eps * row_sum)

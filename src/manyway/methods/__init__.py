@@ -13,6 +13,7 @@ from manyway.errors import InputError, nearest
 from manyway.methods.alpha_tim import alpha_tim
 from manyway.methods.baseline import baseline, baseline_pp
 from manyway.methods.bd_cspn import bd_cspn
+from manyway.methods.ici import ici
 from manyway.methods.laplacianshot import laplacianshot
 from manyway.methods.paddle import paddle
 from manyway.methods.paddle_pgd import paddle_pgd
@@ -33,6 +34,7 @@ class Method:
     solver: Callable[..., Solution]
     reference: str
     transductive: bool = True
+    holds_support: bool = False  # whether it keeps every support sample in memory, not only class sums
 
     @property
     def summary(self) -> str:
@@ -68,15 +70,16 @@ METHODS: Mapping[str, Method] = _table(
     Method("paddle", "PADDLE", paddle, "Martin et al., NeurIPS 2022"),
     Method("soft-kmeans", "soft K-means", soft_kmeans, "ablation of Martin et al., NeurIPS 2022"),
     Method("paddle-pgd", "PADDLE by PGD", paddle_pgd, "ablation of Martin et al., NeurIPS 2022"),
-    Method("baseline", "Baseline", baseline, "Chen et al., ICLR 2019", transductive=False),
-    Method("baseline++", "Baseline++", baseline_pp, "Chen et al., ICLR 2019", transductive=False),
+    Method("baseline", "Baseline", baseline, "Chen et al., ICLR 2019", transductive=False, holds_support=True),
+    Method("baseline++", "Baseline++", baseline_pp, "Chen et al., ICLR 2019", transductive=False, holds_support=True),
     Method("simpleshot", "SimpleShot", simpleshot, "Wang et al., 2019", transductive=False),
-    Method("bd-cspn", "BD-CSPN", bd_cspn, "Liu et al., ECCV 2020"),
-    Method("pt-map", "PT-MAP", pt_map, "Hu et al., ICANN 2021"),
+    Method("ici", "LR+ICI", ici, "Wang et al., CVPR 2020"),
+    Method("bd-cspn", "BD-CSPN", bd_cspn, "Liu et al., ECCV 2020", holds_support=True),
+    Method("pt-map", "PT-MAP", pt_map, "Hu et al., ICANN 2021", holds_support=True),
     Method("laplacianshot", "LaplacianShot", laplacianshot, "Ziko et al., ICML 2020"),
-    Method("tim", "TIM", tim, "Boudiaf et al., NeurIPS 2020"),
-    Method("tim-adm", "TIM-ADM", tim_adm, "Boudiaf et al., NeurIPS 2020"),
-    Method("alpha-tim", "α-TIM", alpha_tim, "Veilleux et al., NeurIPS 2021"),
+    Method("tim", "TIM", tim, "Boudiaf et al., NeurIPS 2020", holds_support=True),
+    Method("tim-adm", "TIM-ADM", tim_adm, "Boudiaf et al., NeurIPS 2020", holds_support=True),
+    Method("alpha-tim", "α-TIM", alpha_tim, "Veilleux et al., NeurIPS 2021", holds_support=True),
 )
 
 

@@ -31,8 +31,8 @@ def bd_cspn(
     A query is labelled by the w nearest to it where it was before the shift. There is nothing to iterate. The shift
     assumes that support and queries have the same mean, that is the same classes in the same shares.
 
-    The defaults are those of the PADDLE paper's experiments, with τ = ``temperature`` = 30 for ResNet-18 on tiered and 50
-    elsewhere. BD-CSPN's own paper has τ = 10, weights that are a softmax over the samples of a class
+    The defaults are those of the PADDLE paper's experiments, with τ = ``temperature`` = 30 for ResNet-18 on tiered and
+    50 elsewhere. BD-CSPN's own paper has τ = 10, weights that are a softmax over the samples of a class
     (``weighting="samples"``), and labels shifted queries by cosine (``cosine=True``). Probabilities are
     softmax_k(−½‖w_k − z_q‖²), or softmax_k(τ cos(w_k, z_q)) with ``cosine``: the method itself has labels only.
 

@@ -1,0 +1,169 @@
+"""Which labels a low-dimensional linear model contradicts: the lasso path behind ICI, by the structure of its design.
+
+ICI explains one-hot labels Y [n, k] by features U [n, r] (orthonormal columns, r tiny) and one free vector γ_i a
+sample. Eliminating the linear part leaves the design X̂ = I − U Uᵀ and, for each penalty λ, the multi-output lasso
+
+    min_γ ½‖X̂ (Y − γ)‖² + λ Σ_i ‖γ_i‖ = min_β Σ_i huber_λ(‖r_i‖),  r_i = y_i − β u_i,  γ_i = r_i·max(0, 1 − λ/‖r_i‖),
+
+because ½‖X̂ R‖² is the least ½‖R − U βᵀ‖². So n·k unknowns become the k·r of a robust regression, and γ_i = 0 says
+that sample i is no outlier: ‖r_i‖ ≤ λ. With c_i = min(1, λ/‖r_i‖), A = Σ c_i u_i u_iᵀ and B = Σ c_i y_i u_iᵀ, its
+gradient is βA − B. Steps go along −(βA − B)A⁻¹, which is reweighted least squares, or along Newton's direction when k·r
+is small (which is when reweighting is slow). As ‖r_i‖² = 1 − 2 u_i·β_{y_i} + u_iᵀ(βᵀβ)u_i, no array of n·k appears, and
+a reweighting costs (n + k)·r². Where no γ_i is zero, λ drops out of βA = B, and the rest of the path is constant. All
+is in double precision: the answer is an order, and the arrays are small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_TOL = 1e-9  # of β, relatively
+_MAX_STEPS = 200  # for one penalty; fewer than ten are the rule
+_NEWTON_UNKNOWNS = 128
+_LONGEST, _SHORTEST = 4, -20  # powers of two that the line search compares
+
+
+@dataclass(frozen=True, eq=False)
+class RobustRegression:
+    features: Tensor  # [t, n, r], samples in the order of their labels
+    labels: Tensor  # [t, n]
+    counts: Tensor  # [t, k] samples of each class, at least one
+
+    @staticmethod
+    def of(features: Tensor, labels: Tensor, n_classes: int) -> tuple[RobustRegression, Tensor]:
+        """The problem, and the order [t, n] in which it holds the samples."""
+        labels, order = labels.sort(dim=1, stable=True)
+        counts = torch.zeros(len(labels), n_classes, dtype=torch.int64, device=labels.device)
+        counts.scatter_add_(1, labels, torch.ones_like(labels))
+        features = features.double().gather(1, order.unsqueeze(-1).expand_as(features))
+        return RobustRegression(features, labels, counts), order
+
+    def take(self, which: Tensor) -> RobustRegression:
+        return RobustRegression(self.features[which], self.labels[which], self.counts[which])
+
+    def moments(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """A [t, r, r] and B [t, k, r]."""
+        n_tasks, _, rank = self.features.shape
+        flat, counts = self.features.reshape(-1, rank), self.counts.reshape(-1)
+        # A sum over runs of equal labels: unlike a scatter, its order does not depend on the device's scheduling.
+        sums = torch.nn.functional.embedding_bag(
+            torch.arange(len(flat), device=flat.device),
+            flat,
+            counts.cumsum(0) - counts,
+            mode="sum",
+            per_sample_weights=weights.reshape(-1),
+        )
+        # A feature that the samples do not have (fewer samples than features) is a column of zeros.
+        ridge = torch.eye(rank, dtype=flat.dtype, device=flat.device) * 1e-12
+        return (self.features * weights.unsqueeze(-1)).mT @ self.features + ridge, sums.view(n_tasks, -1, rank)
+
+    def norms(self, beta: Tensor) -> Tensor:
+        """[t, n] = ‖r_i‖."""
+        return self._form(beta.mT @ beta, beta, -2).add_(1).clamp_min_(0).sqrt_()
+
+    def along(self, beta: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+        """[t, n] the coefficients of a and a² in ‖r_i‖² at β + a·direction."""
+        slope = self._form(beta.mT @ direction, direction, -1)
+        return slope * 2, self._form(direction.mT @ direction)
+
+    def direction(self, beta: Tensor, norms: Tensor, penalty: Tensor) -> Tensor:
+        """[t, k, r] downhill."""
+        weights = (penalty / norms).clamp_max(1)
+        moments, sums = self.moments(weights)
+        gradient = beta @ moments - sums
+        if beta[0].numel() > _NEWTON_UNKNOWNS:
+            return _solve(moments, -gradient.mT).mT
+        classes = torch.eye(beta.shape[1], dtype=beta.dtype, device=beta.device)
+        bound = torch.einsum("ab, tij -> taibj", classes, moments).flatten(3).flatten(1, 2)
+        residuals = classes[self.labels] - self.features @ beta.mT
+        outer = (residuals.unsqueeze(-1) * self.features.unsqueeze(-2)).flatten(2)
+        loss = torch.where(norms > penalty, weights / norms.square(), 0)
+        # An outlier has no curvature along its own residual. What is left may be singular: 1e-9 of the bound mends it.
+        hessian = bound * (1 + 1e-9) - (outer * loss.unsqueeze(-1)).mT @ outer
+        return _solve(hessian, -gradient.flatten(1).unsqueeze(-1)).view_as(beta)
+
+    def _form(self, matrix: Tensor, linear: Tensor | None = None, factor: float = 0) -> Tensor:
+        """[t, n] = u_iᵀ matrix u_i + factor·u_i·linear_{y_i}."""
+        rows = self.features @ matrix
+        if linear is not None:
+            rows = rows + linear.gather(1, self.labels.unsqueeze(-1).expand_as(self.features)) * factor
+        return (rows * self.features).sum(-1)
+
+
+def lasso_path(
+    problem: RobustRegression, n_penalties: int = 100, ratio: float = 1e-3
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Tasks [a] still on the path, λ [a, 1], β [a, k, r] and ‖r_i‖ [a, n], for ever smaller λ.
+
+    Penalties fall geometrically from the smallest one at which every γ is zero to ``ratio`` times it. A task leaves
+    after the first penalty at which none is.
+    """
+    alive = torch.arange(len(problem.labels), device=problem.labels.device)
+    moments, sums = problem.moments(torch.ones_like(problem.features[..., 0]))
+    beta = _solve(moments, sums.mT).mT
+    norms = problem.norms(beta)
+    largest = norms.amax(1, keepdim=True)
+    for level in range(n_penalties):
+        penalty = largest * ratio ** (level / (n_penalties - 1))
+        if level > 0:  # at the first, least squares is the answer
+            beta, norms = _minimise(problem, penalty, beta, norms)
+        yield alive, penalty, beta, norms
+        on = (norms <= penalty).any(1)
+        if not bool(on.all()):
+            alive, beta, norms, largest, problem = alive[on], beta[on], norms[on], largest[on], problem.take(on)
+        if len(alive) == 0:
+            return
+
+
+def _minimise(problem: RobustRegression, penalty: Tensor, beta: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
+    lengths = 2.0 ** torch.arange(_LONGEST, _SHORTEST, -1, dtype=beta.dtype, device=beta.device)
+    value = _huber(norms, penalty)
+    active = torch.ones_like(value, dtype=torch.bool)
+    for _ in range(_MAX_STEPS):
+        direction = problem.direction(beta, norms, penalty)
+        linear, square = (part.unsqueeze(-1) for part in problem.along(beta, direction))
+        trials = (norms.square().unsqueeze(-1) + linear * lengths + square * lengths.square()).clamp_min_(0).sqrt_()
+        best = _huber(trials, penalty.unsqueeze(-1)).argmin(1)
+        new_beta = beta + direction * lengths[best][:, None, None]
+        new_norms = problem.norms(new_beta)
+        new_value = _huber(new_norms, penalty)
+        # A task that is done keeps still while others go on: its answer does not depend on them.
+        active = active & (new_value < value)
+        beta = torch.where(active[:, None, None], new_beta, beta)
+        norms, value = torch.where(active[:, None], new_norms, norms), torch.where(active, new_value, value)
+        active = active & (direction.norm(dim=(1, 2)) > _TOL * beta.norm(dim=(1, 2)))
+        if not bool(active.any()):
+            break
+    return beta, norms
+
+
+def _solve(matrix: Tensor, right: Tensor) -> Tensor:
+    solution: Tensor = torch.linalg.solve(matrix, right)
+    return solution
+
+
+def _huber(norms: Tensor, penalty: Tensor) -> Tensor:
+    """Σ_i huber_λ(‖r_i‖), over the second axis."""
+    inside = torch.minimum(norms, penalty)
+    return (inside * (norms - inside / 2)).sum(1)
+
+
+def entry_penalties(features: Tensor, labels: Tensor, n_classes: int) -> Tensor:
+    """[t, n] the penalty at which each sample's γ stops being zero on the way down; smaller is more credible.
+
+    It is the last crossing, should γ return to zero. Between two penalties of the path it is interpolated.
+    """
+    problem, order = RobustRegression.of(features, labels, n_classes)
+    entry = torch.zeros_like(problem.features[..., 0])
+    before, last = torch.zeros_like(entry), torch.zeros_like(entry)  # ‖r_i‖ − λ and λ at the previous penalty
+    for alive, penalty, _, norms in lasso_path(problem):
+        excess, previous = norms - penalty, before[alive]
+        crossing = last[alive] - (last[alive] - penalty) * previous / (previous - excess)
+        # Should the path end here, a sample that is still inside would enter at about its norm.
+        entry[alive] = torch.where(excess <= 0, norms, torch.where(previous <= 0, crossing, entry[alive]))
+        before[alive], last[alive] = excess, penalty.expand_as(excess)
+    return torch.zeros_like(entry).scatter_(1, order, entry)

@@ -1,0 +1,213 @@
+"""Multinomial logistic regression for a batch of tasks: L-BFGS that asks for gradients only.
+
+Minimises, for each task by itself, ½‖W‖² + C Σ_n m_n·(−ln softmax(x_n W + b)_{y_n}) over W [d, k] and b [k], m_n ≥ 0
+being the samples' weights. That is scikit-learn's ``LogisticRegression(C=C)`` for three classes and more; for two,
+scikit-learn fits one weight vector instead of two opposite ones, which is this problem with half its C.
+
+Each pass over the data gives each task one gradient, which either ends its line search (the slope along the step is
+less than 9/10 of what it was; as the problem is convex no function value is needed, and the rounding of a large sum
+stops nobody) or moves its trial step. So no task waits for another, and each takes the path that it would take alone.
+The quasi-Newton matrix is in the compact form of Byrd, Nocedal and Schnabel (1994): inner products of the last m moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+_MEMORY = 10
+_SLOPE = 0.9
+_MAX_TRIALS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fit, and the curvature that was met on the way: another fit to nearly the same samples starts with both.
+
+    P = (d + 1)·k. Move i is kept in row i mod m.
+    """
+
+    weights: Tensor  # [t, d + 1, k], b in the last row
+    steps: Tensor  # [t, m, P] the last moves of the weights
+    changes: Tensor  # [t, m, P] of the gradient in them
+    mixed: Tensor  # [t, m, m] = steps·changes
+    squares: Tensor  # [t, m, m] = changes·changes
+    moves: Tensor  # [t] how many there were
+
+    @staticmethod
+    def zero(features: Tensor, n_classes: int) -> Fit:
+        """Nothing learned yet, for features with intercept."""
+        n_tasks, _, width = features.shape
+        rows = features.new_zeros(n_tasks, _MEMORY, width * n_classes)
+        products = features.new_zeros(n_tasks, _MEMORY, _MEMORY)
+        moves = torch.zeros(n_tasks, dtype=torch.int64, device=features.device)
+        return Fit(features.new_zeros(n_tasks, width, n_classes), rows, rows, products, products, moves)
+
+    def take(self, which: Tensor) -> Fit:
+        """A copy of the fits of some tasks."""
+        return Fit(*(getattr(self, field.name)[which] for field in fields(self)))
+
+    def put(self, which: Tensor, fit: Fit) -> None:
+        """Overwrite the fits of some tasks."""
+        for field in fields(self):
+            getattr(self, field.name)[which] = getattr(fit, field.name)
+
+    def move(self, which: Tensor, step: Tensor, change: Tensor) -> None:
+        """Move the weights of the tasks [a] by step [t, P], in which their gradients changed by ``change``."""
+        rows = self.moves[which] % _MEMORY
+        self.weights[which] += step[which].view(-1, *self.weights.shape[1:])
+        self.steps[which, rows], self.changes[which, rows] = step[which], change[which]
+        # Of all tasks, not to copy the memory of some.
+        self.mixed[which, rows] = _inner(self.changes, step)[which]
+        self.mixed[which, :, rows] = _inner(self.steps, change)[which]
+        self.squares[which, rows] = self.squares[which, :, rows] = _inner(self.changes, change)[which]
+        self.moves[which] += 1
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """[t, P] minus the inverse Hessian's estimate times the gradient; without moves, a unit step downhill."""
+        # Rows from the oldest move to the newest; those never used come first, and are zero.
+        order = (self.moves.unsqueeze(-1) + torch.arange(_MEMORY, device=self.moves.device)) % _MEMORY
+        across, down = order.unsqueeze(1).expand_as(self.mixed), order.unsqueeze(2).expand_as(self.mixed)
+        mixed = self.mixed.gather(1, down).gather(2, across)
+        squares = self.squares.gather(1, down).gather(2, across)
+        curvature = mixed.diagonal(dim1=1, dim2=2)
+        triangle = mixed.triu() + torch.diag_embed((curvature == 0).to(mixed.dtype))
+        scale = torch.where(self.moves > 0, curvature[:, -1] / squares[:, -1, -1], gradient.norm(dim=1).reciprocal())
+        scale = scale.unsqueeze(-1)
+        along_steps = _inner(self.steps, gradient).gather(1, order).unsqueeze(-1)
+        along_changes = _inner(self.changes, gradient).gather(1, order) * scale
+        solved = torch.linalg.solve_triangular(triangle, along_steps, upper=True).squeeze(-1)
+        right = curvature * solved + scale * _inner(squares, solved) - along_changes
+        left = torch.linalg.solve_triangular(triangle.mT, right.unsqueeze(-1), upper=False).squeeze(-1)
+        restore = order.argsort(dim=1)
+        left, solved = left.gather(1, restore).unsqueeze(1), (solved * scale).gather(1, restore).unsqueeze(1)
+        step: Tensor = (solved @ self.changes - left @ self.steps).squeeze(1) - gradient * scale
+        return step
+
+
+def with_intercept(features: Tensor) -> Tensor:
+    """[t, n, d + 1]: centred, which changes b alone and makes the problem much rounder, and a column of ones."""
+    centred = features - features.mean(1, keepdim=True)
+    return torch.cat([centred, torch.ones_like(centred[..., :1])], dim=-1)
+
+
+def logistic_regression(
+    features: Tensor,  # [t, n, d + 1], with intercept
+    labels: Tensor,  # [t, n]
+    sample_weights: Tensor,  # [t, n]
+    start: Fit,
+    *,
+    c: float,
+    tol: float | None = None,
+    max_passes: int = 1000,
+) -> Fit:
+    """The fit whose gradient is ``tol`` times that at zero weights (None: about what the precision can give)."""
+    tol = 0.1 * torch.finfo(features.dtype).eps ** 0.5 if tol is None else tol
+    answer = start.take(torch.arange(len(features), device=features.device))
+    run = _Run.begin(features, labels.unsqueeze(-1), sample_weights.unsqueeze(-1) * c, answer, tol)
+    for _ in range(max_passes):
+        active = run.gradient.norm(dim=1) > run.goal
+        n_active = int(active.sum())
+        if n_active <= len(active) / 2:
+            # Those that are done have stood still since. Copying the others is worth it only when they are few.
+            answer.put(run.tasks, run.fit)
+            if n_active == 0:
+                return answer
+            run, active = run.take(active), active[active]
+        run.advance(active)
+    answer.put(run.tasks, run.fit)
+    return answer
+
+
+@dataclass(eq=False)
+class _Run:
+    """The tasks that are being fitted, each in the middle of its own line search."""
+
+    fit: Fit
+    tasks: Tensor  # [a] their numbers in the batch
+    features: Tensor  # [a, n, d + 1]
+    labels: Tensor  # [a, n, 1]
+    costs: Tensor  # [a, n, 1] = C m_n
+    goal: Tensor  # [a] the norm of the gradient to reach
+    gradient: Tensor  # [a, P] at the fit
+    direction: Tensor  # [a, P]
+    slope: Tensor  # [a] along the direction, at the fit
+    length: Tensor  # [a] the trial: weights + length·direction
+    low: Tensor  # [a] a length that is too short
+    low_slope: Tensor  # [a] the slope there
+    high: Tensor  # [a] a length that is too long, infinite while unknown
+    trials: Tensor  # [a] so far in this search
+
+    @staticmethod
+    def begin(features: Tensor, labels: Tensor, costs: Tensor, start: Fit, tol: float) -> _Run:
+        goal = _gradient(features, labels, costs, torch.zeros_like(start.weights)).norm(dim=1) * tol
+        gradient = _gradient(features, labels, costs, start.weights)
+        direction = start.direction(gradient)
+        slope = _inner(direction, gradient)
+        return _Run(
+            fit=start.take(torch.ones_like(goal, dtype=torch.bool)),
+            tasks=torch.arange(len(goal), device=goal.device),
+            features=features,
+            labels=labels,
+            costs=costs,
+            goal=goal,
+            gradient=gradient,
+            direction=direction,
+            slope=slope,
+            length=torch.ones_like(goal),
+            low=torch.zeros_like(goal),
+            low_slope=slope,
+            high=torch.full_like(goal, torch.inf),
+            trials=torch.zeros_like(start.moves),
+        )
+
+    def take(self, which: Tensor) -> _Run:
+        return _Run(self.fit.take(which), *(getattr(self, field.name)[which] for field in fields(self)[1:]))
+
+    def advance(self, active: Tensor) -> None:
+        """One gradient for every task; those that are not active stand still."""
+        step = self.direction * self.length.unsqueeze(-1)
+        gradient = _gradient(self.features, self.labels, self.costs, self.fit.weights + step.view_as(self.fit.weights))
+        slope = _inner(self.direction, gradient)
+        too_long, too_short = slope > -_SLOPE * self.slope, slope < _SLOPE * self.slope
+        accepted = active & (~(too_long | too_short) | (self.trials >= _MAX_TRIALS))
+        self._search(slope, too_long, too_short)
+        rows = accepted.nonzero().flatten()
+        if len(rows) == 0:
+            return
+        self.fit.move(rows, step, gradient - self.gradient)
+        self.gradient[rows] = gradient[rows]
+        self.direction[rows] = self.fit.direction(self.gradient)[rows]
+        self.slope = torch.where(accepted, _inner(self.direction, self.gradient), self.slope)
+        self.low_slope = torch.where(accepted, self.slope, self.low_slope)
+        self.low, self.trials = self.low.masked_fill(accepted, 0), self.trials.masked_fill(accepted, 0)
+        self.high, self.length = self.high.masked_fill(accepted, torch.inf), self.length.masked_fill(accepted, 1)
+
+    def _search(self, slope: Tensor, too_long: Tensor, too_short: Tensor) -> None:
+        """Move the trial lengths: to where a straight slope would be zero, kept away from both ends."""
+        longer = self.length * (self.slope / (self.slope - slope)).nan_to_num(4).clamp(2, 10)
+        self.high = torch.where(too_long, self.length, self.high)
+        self.low = torch.where(too_short, self.length, self.low)
+        self.low_slope = torch.where(too_short, slope, self.low_slope)
+        share = torch.where(too_long, self.low_slope / (self.low_slope - slope), 0.5).clamp(0.1, 0.9)
+        between = self.low + (self.high - self.low) * share
+        self.length = torch.where(self.high.isinf(), longer, between)
+        self.trials = self.trials + 1
+
+
+def _gradient(features: Tensor, labels: Tensor, costs: Tensor, weights: Tensor) -> Tensor:
+    """[t, P]"""
+    errors = (features @ weights).softmax(-1)
+    errors.scatter_add_(-1, labels, torch.full_like(costs, -1)).mul_(costs)
+    gradient = features.mT @ errors
+    gradient[:, :-1] += weights[:, :-1]
+    return gradient.flatten(1)
+
+
+def _inner(rows: Tensor, vector: Tensor) -> Tensor:
+    """Inner products of rows [t, m, P], or of one row [t, P], with a vector [t, P]."""
+    if rows.ndim == 2:
+        return (rows * vector).sum(-1)
+    return (rows @ vector.unsqueeze(-1)).squeeze(-1)
