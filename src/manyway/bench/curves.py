@@ -71,8 +71,7 @@ def _figure(view: View, plot: Plot, records: Sequence[Record]) -> Figure:
         title = ", ".join(view.label(axis, value) for axis, value in zip(plot.panels, place, strict=True))
         curves: list[Curve] = []
         for names, of_line in grouped(of_panel, lines).items():
-            label = " · ".join(view.label(axis, name) for axis, name in zip(lines, names, strict=True))
-            curves.append(_curve(plot, label, _style_name(names, curves), of_line))
+            curves.append(_curve(plot, view.name(of_line[0], lines), _style_name(names, curves), of_line))
         panels.append(Panel(title, curves, _verticals(plot, of_panel, curves), plot.reference and plot.y == "best"))
     # The last panel axis runs along a row, those before it down the page.
     n_columns = len({place[-1:] for place in of_panels})

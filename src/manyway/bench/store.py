@@ -86,6 +86,9 @@ class Record:
             return self.task[name]
         return self.params.get(name)
 
+    def has_axis(self, name: str) -> bool:
+        return name in ("method", "features") or name in self.task or name in self.params
+
     @property
     def stream(self) -> str:
         """What two records share whose tasks are the same ones, so that they can be compared pair by pair."""

@@ -79,9 +79,9 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
     rows, columns = grouped(records, row_axes), grouped(records, column_axes)
     best = _best(records)
     grid_rows = []
-    for place, of_row in rows.items():
+    for of_row in rows.values():
         mine = grouped(of_row, column_axes)
-        label = " · ".join(view.label(axis, value) for axis, value in zip(row_axes, place, strict=True))
+        label = view.name(of_row[0], row_axes)
         grid_rows.append((label, [_cell(mine[column][0], best) if column in mine else Cell() for column in columns]))
     return Grid(
         title=table.title or view.shown.title,
@@ -99,8 +99,9 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
 def _trace_grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
     """Steps and seconds until the prototypes stand still, and accuracy there."""
     rows = []
+    axes = ["method", *undecided(records, ["method"])]
     for record in records:
-        outcome, tol = record.outcome, (record.trace or {})["tol"]
+        outcome = record.outcome
         reached = outcome["reached"]
         last = len(outcome["steps"]) - 1 if reached is None else outcome["steps"].index(reached)
         late = f"not in {outcome['steps'][-1]:,}"
@@ -110,12 +111,11 @@ def _trace_grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
             Cell(text=f"{outcome['criterion'][last]:.1e}"),
             Cell(100 * outcome["correct"][last] / outcome["n_query"]),
         ]
-        rows.append((view.label("method", record.method), cells))
+        rows.append((view.name(record, axes), cells))
     tol = (records[0].trace or {})["tol"]
     columns = [(f"iterations to {tol:g}",), (f"seconds to {tol:g}",), ("criterion",), ("accuracy",)]
     note = "Criterion: mean over classes of ‖w_new − w_old‖. Seconds of the solver alone on one task, one thread."
-    shown = ["method"]
-    return Grid(table.title or view.shown.title, context(view, records, shown), note, "Method", columns, rows)
+    return Grid(table.title or view.shown.title, context(view, records, axes), note, "Method", columns, rows)
 
 
 def _best(records: Sequence[Record]) -> dict[str, bool]:

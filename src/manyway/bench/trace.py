@@ -1,6 +1,6 @@
 """The way of a solver on one task: how far its prototypes still move, and how right it is, after so many seconds.
 
-Solvers are pure functions without a hook inside their loop. So the loop is run with a budget of 1, 2, 3, ...
+Solvers are pure functions without a hook inside their loop. So the loop is run with a budget of 2, 3, 4, ...
 iterations, each time from the start and alone on the clock; the criterion of the paper, the mean over classes of
 ‖w_m − w_(m−1)‖, compares the prototypes of two neighbouring budgets. So every method with a budget and prototypes
 can be followed.
@@ -9,6 +9,7 @@ can be followed.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from manyway.methods import get_method
 from manyway.sampling import sample_tasks
 from manyway.tasks import Solution
 
-_LONG = 0.5  # seconds from which one timing is enough
+_LONG = 0.3  # seconds from which one timing is enough, and budgets go up in larger steps
 
 
 def follow(features: FeatureSet, experiment: Experiment) -> dict[str, Any]:
@@ -39,69 +40,69 @@ def follow(features: FeatureSet, experiment: Experiment) -> dict[str, Any]:
     def solve(steps: int) -> Solution:
         return method(tasks, **{**experiment.params, spec.budget: steps})
 
-    def moved(steps: int) -> tuple[float, Solution]:
-        now, before = solve(steps), solve(steps - 1)
+    def moved(now: Solution, steps: int) -> float:
+        before = solve(steps - 1)
         if now.prototypes is None or before.prototypes is None:
             raise InputError(f"{method.name} has no prototypes whose movement could be followed.")
-        return float((now.prototypes - before.prototypes).norm(dim=-1).mean()), now
+        return float((now.prototypes - before.prototypes).norm(dim=-1).mean())
 
-    def timed(steps: int) -> float:
+    def timed(steps: int) -> tuple[Solution, float]:
         best = float("inf")
         for _ in range(spec.repeats):
             begin = _clock(features)
-            solve(steps)
+            solution = solve(steps)
             best = min(best, _clock(features) - begin)
             if best > _LONG:
                 break
-        return best
+        return solution, best
 
-    outcome: dict[str, Any] = {"steps": [], "seconds": [], "criterion": [], "correct": []}
+    points: dict[int, tuple[float, float, int]] = {}  # steps -> seconds, criterion, right answers
 
-    def note(steps: int) -> float:
-        criterion, solution = moved(steps)
-        outcome["steps"].append(steps)
-        outcome["seconds"].append(timed(steps))
-        outcome["criterion"].append(criterion)
-        outcome["correct"].append(int((solution.labels == truth).sum()))
-        return criterion
+    def note(steps: int) -> bool:
+        solution, seconds = timed(steps)
+        criterion = moved(solution, steps)
+        points[steps] = seconds, criterion, int((solution.labels == truth).sum())
+        return criterion < spec.tol
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # one task is too small to be worth sharing among cores
     reached = None
     try:
         solve(1)  # the first call of a process pays for loading code
-        for steps in _budgets(spec.max_steps):
-            before = outcome["steps"][-1] if outcome["steps"] else 0
-            if note(steps) < spec.tol:
-                reached = _first_below(moved, before, steps, spec.tol)
-                if reached != steps:
-                    note(reached)
-                break
+        last, steps = 1, 2
+        while reached is None and last < spec.max_steps:
+            if note(steps):
+                reached = _first_below(lambda m: moved(solve(m), m) < spec.tol, last, steps)
+                note(reached)
+            last, steps = steps, min(spec.max_steps, _next(steps, points[steps][0]))
     finally:
         torch.set_num_threads(threads)
-    order = sorted(range(len(outcome["steps"])), key=lambda i: outcome["steps"][i])
-    outcome = {name: [values[i] for i in order] for name, values in outcome.items()}
-    return {"n_query": experiment.task.n_query, **outcome, "reached": reached}
+    order = sorted(points)
+    seconds, criteria, correct = zip(*(points[steps] for steps in order), strict=True)
+    return {
+        "n_query": experiment.task.n_query,
+        "steps": order,
+        "seconds": list(seconds),
+        "criterion": list(criteria),
+        "correct": list(correct),
+        "reached": reached,
+    }
 
 
-def _budgets(max_steps: int) -> list[int]:
-    """One by one at first, then a fifth more each time: evenly spread on a logarithmic axis.
+def _next(steps: int, seconds: float) -> int:
+    """The budget after this one: a fifth more, evenly spread on a logarithmic axis; twice as much once it takes long.
 
-    >>> _budgets(30)
-    [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 29, 30]
+    >>> [_next(1, 0.0), _next(10, 0.0), _next(100, 0.0), _next(100, 1.0)]
+    [2, 12, 120, 200]
     """
-    budgets, steps = [], 1
-    while steps < max_steps:
-        budgets.append(steps)
-        steps = max(steps + 1, round(steps * 1.2))
-    return [*budgets, max_steps]
+    return 2 * steps if seconds > _LONG else max(steps + 1, round(1.2 * steps))
 
 
-def _first_below(moved: Any, above: int, below: int, tol: float) -> int:
-    """The number of steps at which the criterion falls below the threshold, between two that are above and below it."""
+def _first_below(stands_still: Callable[[int], bool], above: int, below: int) -> int:
+    """The number of steps at which the prototypes come to a stand, between two at which they did not and did."""
     while below - above > 1:
         middle = (above + below) // 2
-        if moved(middle)[0] < tol:
+        if stands_still(middle):
             below = middle
         else:
             above = middle

@@ -51,6 +51,10 @@ class View:
             return "given support" if value is None else f"{value}-shot"
         return f"{axis_title(axis)} = {number(value)}"
 
+    def name(self, record: Record, axes: Sequence[str]) -> str:
+        """A record by its place on some axes, those that its method does not have left out."""
+        return " · ".join(self.label(axis, record.axis(axis)) for axis in axes if record.has_axis(axis))
+
     def _distinct(self, shown: Iterable[Any]) -> list[Any]:
         if self.plan.override is None:
             return list(shown)

@@ -338,7 +338,8 @@ def _report_failures(failures: Sequence[Failure], console: Console) -> None:
             f"[bold red]failed[/bold red] {escape(failure.job.title)}: {escape(failure.error)}", highlight=False
         )
     if failures:
-        console.print(f"{len(failures)} experiments failed; nothing of them was stored.")
+        count = "One experiment" if len(failures) == 1 else f"{len(failures)} experiments"
+        console.print(f"{count} failed; nothing of them was stored.")
         raise typer.Exit(1)
 
 
