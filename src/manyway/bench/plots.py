@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
@@ -83,12 +84,12 @@ def draw(figure: Figure, path: Path) -> None:
             if figure.log_y:
                 ax.set_yscale("log")
             ax.grid(alpha=0.25, linewidth=0.6)
-        canvas.suptitle(f"{figure.title}\n{_letters(figure.caption)}", fontsize=10)
+        caption = textwrap.fill(figure.caption, round(width * 14))
+        canvas.suptitle(f"{figure.title}\n{_letters(caption)}", fontsize=10)
         if len(legend) > 1 or not single:
             labels = [_letters(label) for label in legend]
-            canvas.legend(
-                list(legend.values()), labels, loc="outside lower center", ncols=min(4, len(legend)), frameon=False
-            )
+            n_entries = max(1, min(4, len(legend), round(width * 11 / (max(map(len, legend)) + 8))))
+            canvas.legend(list(legend.values()), labels, loc="outside lower center", ncols=n_entries, frameon=False)
         metadata = (
             {"Date": None} if path.suffix == ".svg" else {"CreationDate": None} if path.suffix == ".pdf" else None
         )
