@@ -95,7 +95,7 @@ def bench(
         for name in suite_names():
             console.print(f"[bold]{name}[/bold]  {load_suite(name).shown.title}", highlight=False)
         return
-    loaded, store = load_suite(suite), Store(results)
+    loaded, store, where = load_suite(suite), Store(results), _device(device, dask)
     wishes = Wishes(
         features=features,
         data=data,
@@ -107,12 +107,12 @@ def bench(
     )
     todo = make_jobs(loaded, wishes)
     if dry_run:
-        _list(todo, store, _device(device), console)
+        _list(todo, store, where, console)
         return
     plan = make_plan(loaded, todo, wishes)
     store.sweep()
     store.write_plan(plan)
-    failures = _run(todo, store, _device(device, dask), jobs, dask, console)
+    failures = _run(todo, store, where, jobs, dask, console)
     view = load_view(store, plan)
     _show(view, results, console)
     _report_failures(failures, console)
@@ -294,13 +294,13 @@ def tune(
     from manyway.bench.tuning import FILE, check_grid, choose, write_tuned
     from manyway.bench.view import load_view, number
 
-    console, suite, store = Console(), load_suite(grid), Store(results)
+    console, suite, store, where = Console(), load_suite(grid), Store(results), _device(device, dask)
     check_grid(suite)
     wishes = Wishes(features=features, data=data, n_tasks=tasks, seed=seed, only=parse_only(only or []))
     todo = make_jobs(suite, wishes)
     plan = make_plan(suite, todo, wishes)
     store.write_plan(plan)
-    failures = _run(todo, store, _device(device, dask), jobs, dask, console)
+    failures = _run(todo, store, where, jobs, dask, console)
     chosen = choose(load_view(store, plan).records, suite)
     write_tuned(chosen, results / FILE)
     for name, methods in chosen.items():

@@ -1,0 +1,156 @@
+"""The commands about experiments: what they print, what they write, and one sentence for everything that is wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from bench_problems import SMALL, contents, data_folder_with_toy
+
+from manyway.cli import main
+
+GRID = """
+title = "Grid"
+[[experiments]]
+features = "toy-val"
+methods = "laplacianshot"
+task = { shots = 2, k_eff = 5, n_ways = 5, n_query = 15 }
+n_tasks = 20
+sweep.laplacianshot = { lam = [0.1, 0.7] }
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Run a command in a folder with a suite and its features; gives its exit code, output and errors."""
+    data_folder_with_toy(tmp_path)
+    (tmp_path / "small.toml").write_text(SMALL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MANYWAY_DATA", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def command(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["manyway", *words])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return command
+
+
+def test_bench_runs_shows_and_keeps(run, tmp_path):
+    code, out, _ = run("bench", "small.toml")
+    assert code == 0
+    assert "SimpleShot" in out
+    assert (tmp_path / "results" / "plots" / "small-keff.png").exists()
+    before = contents(tmp_path / "results")
+    assert len(before) == 12
+    code, out, _ = run("bench", "small.toml")
+    assert "12 of 12 experiments have their result already." in out
+    assert contents(tmp_path / "results") == before
+
+
+def test_bench_without_a_name_lists_the_suites(run):
+    code, out, _ = run("bench")
+    assert code == 0
+    assert "table1" in out
+    assert "quickstart" in out
+
+
+def test_a_dry_run_lists_and_writes_nothing(run, tmp_path):
+    code, out, _ = run("bench", "small.toml", "--dry-run")
+    assert code == 0
+    assert out.count("missing") == 12
+    assert "12 of 12 to run, about" in out
+    assert not (tmp_path / "results").exists()
+
+
+def test_stored_results_are_shown_in_every_form(run, tmp_path):
+    run("bench", "small.toml")
+    assert "12 of 12" in run("status")[1]
+    assert r"\begin{tabular}" in run("table", "--format", "latex")[1]
+    assert run("table", "small", "--format", "markdown", "--out", "t.md")[0] == 0
+    assert "| PADDLE |" in (tmp_path / "t.md").read_text()
+    assert run("plot", "--format", "svg", "--format", "pdf")[1].split() == [
+        "results/plots/small-keff.svg",
+        "results/plots/small-keff.pdf",
+    ]
+    assert run("report")[1].strip() == "results/report.html"
+    assert (tmp_path / "results" / "report.html").read_text().startswith("<!DOCTYPE html>")
+    code, out, _ = run("compare", "paddle", "simpleshot")
+    assert code == 0
+    assert out.count("points, p =") == 4
+
+
+def test_tune_then_bench_uses_what_was_chosen(run, tmp_path):
+    data_folder_with_toy(tmp_path, "toy-val", seed=3)
+    (tmp_path / "grid.toml").write_text(GRID)
+    code, out, _ = run("tune", "grid.toml")
+    assert code == 0
+    assert "toy: laplacianshot: lam = " in out
+    (tmp_path / "use.toml").write_text(SMALL.replace('"paddle", "soft-kmeans", "simpleshot"', '"laplacianshot"'))
+    assert "lam=" in run("bench", "use.toml", "--dry-run")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "toml", "message"),
+    [
+        (["bench", "smal"], "", "There is no suite 'smal'"),
+        (["bench", "mine.toml"], SMALL.replace("n_tasks", "n_task"), "unknown key 'n_task'; did you mean 'n_tasks'?"),
+        (["bench", "mine.toml"], SMALL.replace('"paddle"', '"padle"'), "no method 'padle'; did you mean 'paddle'?"),
+        (["bench", "mine.toml"], SMALL.replace('"toy"', '"birds"'), "There are no features 'birds' in"),
+        (["bench", "absent.toml"], "", "The suite absent.toml cannot be read"),
+        (["bench", "small.toml", "--features", "absent.npz"], "", "There is no file absent.npz"),
+        (["bench", "small.toml", "--data", "absent"], "", "The data folder absent does not exist"),
+        (["bench", "small.toml", "--device", "tpu9"], "", "There is no device 'tpu9'; use cpu or cuda."),
+        (["bench", "small.toml", "--results", "small.toml"], "", "Cannot write small.toml/plans/small.json"),
+        (["bench", "small.toml", "--tuned", "small.toml"], "", "not a file of tuned parameters"),
+        (["table"], "", "There are no results in results"),
+        (["table", "--format", "word"], "", "not as 'word'"),
+        (["status"], "", "There are no results in results"),
+        (["compare", "paddle", "tim"], "", "There is no result of 'paddle' in results"),
+        (["tune", "small.toml"], "", "nothing to sweep"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_and_changes_nothing(run, tmp_path, words, toml, message):
+    (tmp_path / "mine.toml").write_text(toml)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    code, _, err = run(*words)
+    assert code == 2
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_failed_experiments_are_told_at_the_end_and_the_exit_code_says_so(run, tmp_path):
+    (tmp_path / "mine.toml").write_text(SMALL.replace("k_eff = [2, 4]", "k_eff = [2, 13]"))
+    code, out, _ = run("bench", "mine.toml")
+    assert code == 1
+    assert out.count("k_eff is 13 but a task has only 12 classes") == 6
+    assert "6 experiments failed; nothing of them was stored." in out
+    assert len(contents(tmp_path / "results")) == 6
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_is_one_sentence_and_what_is_there_stays_whole(run, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount a small disk here: {mounted.stderr.decode().strip()}")
+    try:
+        code, _, err = run("bench", "small.toml", "--tasks", "4000", "--results", "disk/results")
+        assert code == 2
+        assert "No space left on device" in err
+        assert len(err.splitlines()) == 1
+        stored = contents(disk / "results")
+        assert 0 < len(stored) < 12
+        assert all(len(record["outcome"]["correct"]) == 4000 for record in stored.values())
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
