@@ -64,7 +64,7 @@ def ici(
     for iteration in range(max_iter):
         pseudo = (features[:, n_support:] @ fit.weights).argmax(-1)
         labels = torch.cat([labels[:, :n_support], pseudo], dim=1)
-        joined = joined | _chosen(components, labels, joined, n_classes, step)
+        joined = joined | _credible(components, labels, joined, n_classes, step)
         fit = _refit(features, labels, joined, fit, c)
         done = joined.all(1)
         if bool(done.any()):
@@ -88,7 +88,7 @@ def _refit(features: Tensor, labels: Tensor, joined: Tensor, start: Fit, c: floa
     return logistic_regression(features, labels, weights.to(features.dtype), start, c=c)
 
 
-def _chosen(components: Tensor, labels: Tensor, joined: Tensor, n_classes: int, step: int) -> Tensor:
+def _credible(components: Tensor, labels: Tensor, joined: Tensor, n_classes: int, step: int) -> Tensor:
     """[t, q] the ``step`` most credible queries of each pseudo-class among those that have not joined yet."""
     n_query = joined.shape[1]
     pseudo = labels[:, -n_query:].masked_fill(joined, n_classes)  # those that joined are a class of their own
@@ -98,11 +98,15 @@ def _chosen(components: Tensor, labels: Tensor, joined: Tensor, n_classes: int, 
     entry = torch.zeros(pseudo.shape, dtype=torch.float64, device=labels.device)
     if bool(crowded.any()):
         entry[crowded] = entry_penalties(components[crowded], labels[crowded], n_classes)[:, -n_query:]
-    order = entry.argsort(dim=1, stable=True)
-    classes, by_class = pseudo.gather(1, order).sort(dim=1, stable=True)
-    order = order.gather(1, by_class)
-    ranks = torch.arange(n_query, device=labels.device) - torch.searchsorted(classes, classes)
-    return torch.zeros_like(joined).scatter_(1, order, (ranks < step) & (classes < n_classes))
+    return _smallest_of_each_class(entry, pseudo, step) & ~joined
+
+
+def _smallest_of_each_class(values: Tensor, classes: Tensor, n: int) -> Tensor:
+    """[t, q] whether a value is among the n smallest of its class."""
+    order = values.argsort(dim=1, stable=True)
+    runs, by_class = classes.gather(1, order).sort(dim=1, stable=True)
+    ranks = torch.arange(classes.shape[1], device=classes.device) - torch.searchsorted(runs, runs)
+    return torch.zeros_like(classes, dtype=torch.bool).scatter_(1, order.gather(1, by_class), ranks < n)
 
 
 def _rotated(features: Tensor) -> Tensor:

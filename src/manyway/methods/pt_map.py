@@ -36,8 +36,9 @@ def pt_map(
         P = the plan of least cost for these w          (Sinkhorn on exp(−λ‖z_q − w_k‖²))
         w = w + step·((Σ_s y_s z_s + Σ_q P_q z_q) / (Σ_s y_s + Σ_q P_q) − w)
 
-    and the answer is the plan for the last w. Both updates lower the objective, the second for any step from 0 to 2.
-    All K classes get the same share of the queries: right when all occur equally often, ruinous when few do.
+    and the answer is the plan for the last w. Both updates lower the objective (as far as Sinkhorn gets in its rounds),
+    the second for any step from 0 to 2. All K classes get the same share of the queries: right when all occur equally
+    often, ruinous when few do.
 
     The defaults are those of the PADDLE paper's experiments (0.01 for the WRN on mini); PT-MAP's own paper has
     ``step`` = 0.2. ``tol`` and ``sinkhorn_iter`` are the accuracy asked of the row sums and the most rounds spent on
