@@ -1,0 +1,59 @@
+"""Zip archives from strangers: read in place, with limits, and never a path that leads out."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+from manyway.errors import InputError
+
+MAX_TOTAL = 64 * 2**30  # bytes when unpacked; the largest data set of the paper (tiered) is about 30 GB
+MAX_FILE = 256 * 2**20  # bytes of one picture
+MAX_RATIO = 200  # unpacked / packed; pictures are packed already, so real ones stay near 1 (bitmaps: tens)
+
+
+def open_zip(path: Path) -> tuple[list[str], Callable[[str], bytes]]:
+    """The names of the files in an archive, sorted, and a function that reads one of them."""
+    try:
+        archive = zipfile.ZipFile(path)
+        entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+    except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
+        raise InputError(f"{path} is neither a folder nor a readable zip archive ({error}).") from error
+    for entry in entries:
+        refuse_escape(entry.filename, path)
+        if entry.flag_bits & 0x1:
+            raise InputError(f"{path} is encrypted; unpack it with its password and give the folder.")
+        if entry.file_size > MAX_FILE or entry.file_size > MAX_RATIO * max(entry.compress_size, 1024):
+            raise InputError(
+                f"{entry.filename} in {path} would unpack to {entry.file_size:,} bytes from {entry.compress_size:,}: "
+                "that looks like a decompression bomb, and the archive was not opened."
+            )
+    total = sum(entry.file_size for entry in entries)
+    if total > MAX_TOTAL:
+        raise InputError(f"{path} would unpack to {total:,} bytes, more than {MAX_TOTAL:,}; it was not opened.")
+    names = sorted(entry.filename for entry in entries if not _hidden(entry.filename))
+    if len(set(names)) != len(names):
+        raise InputError(f"{path} holds two files of the same name; pack it again.")
+
+    def read(name: str) -> bytes:
+        # The declared size, checked above, bounds what zipfile reads, whatever the packed data would give.
+        try:
+            with archive.open(name) as file:
+                return file.read(MAX_FILE + 1)
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
+            raise OSError(str(error)) from error
+
+    return names, read
+
+
+def _hidden(name: str) -> bool:
+    return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
+
+
+def refuse_escape(name: str, path: Path) -> None:
+    """No path in a file that somebody gave us may lead out of its folder."""
+    parts = PurePosixPath(name.replace("\\", "/"))
+    if parts.is_absolute() or ".." in parts.parts or (parts.parts and parts.parts[0].endswith(":")):
+        raise InputError(f"{path} names a path that leads out of it ({name}); it was not opened.")

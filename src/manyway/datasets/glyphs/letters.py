@@ -1,0 +1,80 @@
+"""Which letters there are, in which faces, and which scripts are for training, validation and test."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+# The text faces among the fonts that matplotlib ships. Its TeX faces (cm*) put symbols at the code points of letters,
+# and its display, size and "last resort" faces hold no alphabets.
+FACES = (
+    *("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSans-BoldOblique"),
+    *("DejaVuSerif", "DejaVuSerif-Bold", "DejaVuSerif-Italic", "DejaVuSerif-BoldItalic"),
+    *("DejaVuSansMono", "DejaVuSansMono-Bold", "DejaVuSansMono-Oblique", "DejaVuSansMono-BoldOblique"),
+    *("STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "STIXGeneralBolIta"),
+)
+
+# Whole scripts go to one split, so that no alphabet of the test is seen in training. The number is how many faces a
+# letter must exist in: few faces cost a base letter only some variety; a test class must be drawn in many.
+SCRIPTS: Mapping[str, Mapping[str, int]] = MappingProxyType(
+    {
+        "base": {"LATIN": 8, "HEBREW": 4, "ARABIC": 4, "LAO": 4, "CANADIAN": 4, "LISU": 4, "OLD": 4},
+        "val": {"GREEK": 8, "COPTIC": 4},
+        "test": {"CYRILLIC": 8, "ARMENIAN": 8, "GEORGIAN": 8},
+    }
+)
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One candidate class: a code point and the faces that really have a glyph for it."""
+
+    code: int
+    split: str
+    faces: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The character and its Unicode name, e.g. ``Ж CYRILLIC CAPITAL LETTER ZHE``."""
+        return f"{chr(self.code)} {unicodedata.name(chr(self.code))}"
+
+
+def font_folder() -> Path:
+    import matplotlib
+
+    return Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+
+
+def script_of(code: int) -> str:
+    """The first word of a letter's Unicode name: LATIN, GREEK, CYRILLIC...
+
+    >>> script_of(ord("Ж"))
+    'CYRILLIC'
+    """
+    return unicodedata.name(chr(code), "?").split()[0]
+
+
+def is_letter(code: int) -> bool:
+    """Capital, small, title-case and caseless letters: no marks, modifiers or digits."""
+    return unicodedata.category(chr(code)) in {"Lu", "Ll", "Lt", "Lo"}
+
+
+def candidate_letters() -> tuple[Letter, ...]:
+    """Every letter of the scripts above that enough faces have, by code point; read from the fonts' own tables."""
+    from matplotlib.ft2font import FT2Font
+
+    faces_of: dict[int, list[str]] = {}
+    for face in FACES:
+        for code in FT2Font(str(font_folder() / f"{face}.ttf")).get_charmap():
+            if is_letter(code):
+                faces_of.setdefault(code, []).append(face)
+    needed = {script: (split, n) for split, scripts in SCRIPTS.items() for script, n in scripts.items()}
+    letters = []
+    for code, faces in sorted(faces_of.items()):
+        split, n_faces = needed.get(script_of(code), ("", 0))
+        if split and len(faces) >= n_faces:
+            letters.append(Letter(code, split, tuple(faces)))
+    return tuple(letters)
