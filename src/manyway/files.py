@@ -26,11 +26,11 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     os.close(handle)
     temporary = Path(name)
     try:
-        # mkstemp makes private files; what people get is an ordinary one.
+        yield temporary
+        # Temporary files are private, and some writers make them so again; what people get is an ordinary file.
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
-        yield temporary
         os.replace(temporary, target)
     except OSError as error:
         raise InputError(f"Cannot write {target}: {error.strerror or error}. Nothing was changed.") from error
