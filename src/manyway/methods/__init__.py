@@ -73,7 +73,7 @@ METHODS: Mapping[str, Method] = _table(
     Method("baseline", "Baseline", baseline, "Chen et al., ICLR 2019", transductive=False, holds_support=True),
     Method("baseline++", "Baseline++", baseline_pp, "Chen et al., ICLR 2019", transductive=False, holds_support=True),
     Method("simpleshot", "SimpleShot", simpleshot, "Wang et al., 2019", transductive=False),
-    Method("ici", "LR+ICI", ici, "Wang et al., CVPR 2020"),
+    Method("ici", "LR+ICI", ici, "Wang et al., CVPR 2020", holds_support=True),
     Method("bd-cspn", "BD-CSPN", bd_cspn, "Liu et al., ECCV 2020", holds_support=True),
     Method("pt-map", "PT-MAP", pt_map, "Hu et al., ICANN 2021", holds_support=True),
     Method("laplacianshot", "LaplacianShot", laplacianshot, "Ziko et al., ICML 2020"),
