@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from manyway.cli import bench, label
+from manyway.cli import bench, images, label
 from manyway.errors import InputError
 
 app = typer.Typer(
@@ -21,6 +21,9 @@ app = typer.Typer(
 for command in (
     label.label,
     label.methods,
+    images.datasets,
+    images.train,
+    images.extract,
     bench.bench,
     bench.status,
     bench.table,
