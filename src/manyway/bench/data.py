@@ -8,16 +8,16 @@ from pathlib import Path
 from manyway.errors import InputError
 from manyway.features import FeatureSet
 
-EMBEDDED = "glyphs"
+_EMBEDDED = {"glyphs": "test", "glyphs-val": "val"}
 
 
 def find_features(key: str, data: Path | None) -> FeatureSet:
     """The feature set of a key: KEY.safetensors or KEY.npz in the data folder or in its folder features/, or a longer
     name there that starts with KEY_ and is the only one."""
-    if key == EMBEDDED:
+    if key in _EMBEDDED:
         from manyway.datasets import glyphs
 
-        return glyphs.load(split="test")
+        return glyphs.load(split=_EMBEDDED[key])
     folder = data_folder(data)
     if folder is not None:
         for candidate in _candidates(folder, key):

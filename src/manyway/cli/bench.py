@@ -120,13 +120,16 @@ def bench(
 
 def status(results: Results = Path("results")) -> None:
     """Show what has been asked for so far, how much of it is done, and what a stopped run left."""
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     from manyway.bench.store import Store
 
     store = Store(results)
-    shown = Table("run", "done", "in progress", "missing", "asked for")
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for title in ("run", "done", "in progress", "missing", "asked for"):
+        shown.add_column(title, overflow="fold")
     known = store.keys()
     plans = store.plans()
     if not plans:
@@ -394,12 +397,16 @@ def _run(
         console.print(f"{len(jobs) - len(missing)} of {len(jobs)} experiments have their result already.")
     if not missing:
         return []
-    with Bar(missing, stored_rates(store), console) as bar:
-        if dask is not None:
-            return run_on_dask(missing, store, dask, device, bar)
-        if n_jobs > 1:
-            return run_side_by_side(missing, store, device, n_jobs, bar)
-        return run_jobs(missing, store, device, bar)
+    try:
+        with Bar(missing, stored_rates(store), console) as bar:
+            if dask is not None:
+                return run_on_dask(missing, store, dask, device, bar)
+            if n_jobs > 1:
+                return run_side_by_side(missing, store, device, n_jobs, bar)
+            return run_jobs(missing, store, device, bar)
+    except KeyboardInterrupt:
+        console.print("Stopped; what was finished is kept, and the same command goes on from there.")
+        raise typer.Exit(130) from None
 
 
 def _show(view: View, results: Path, console: Console) -> None:
