@@ -6,6 +6,7 @@ a CPU and a GPU, so there is no generator state to carry and nothing depends on 
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,31 +29,49 @@ def keys(seed: int, stream: int, index: Tensor) -> Tensor:
     return mix(start ^ mix(index))
 
 
-def below(key: Tensor, step: int, bound: Tensor) -> Tensor:
-    """Integers uniform in 0..bound-1, draw number ``step`` of each key. Bounds are below 2³¹; the bias, bound/2³²."""
-    return _shift(_draw(key, step), 32).mul_(bound).bitwise_right_shift_(32)
-
-
 def uniform(key: Tensor, step: int) -> Tensor:
     """float64 uniform in (0, 1): draw number ``step`` of each key."""
     return (_shift(_draw(key, step), 11).double() + 0.5) / 2**53
 
 
-def subset(key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None) -> Tensor:
+def subset(key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None, *, ordered: bool = False) -> Tensor:
     """``size`` distinct integers out of 0..total-1, every subset equally likely [..., size]; by Floyd's algorithm.
 
     Step j draws from 0..total-size+j and takes the last value of that range when the draw is taken already: no
     rejection, no permutation of the total, so the cost does not depend on how many there are to choose from. With
     ``wanted`` each row has its own size, at most ``size``: its first ``wanted`` places count, the rest mean nothing.
+    ``ordered`` sorts them. Totals are below 2³¹; the bias is below total/2³².
+
+    All steps are drawn at once. Only rows in which two draws are the same have to be gone through step by step.
     """
-    rows = (key + total).shape  # whichever of the two is the larger
-    chosen = torch.empty(size, *rows, dtype=torch.int64, device=key.device)
-    for step in range(size):
-        last = (total - (size if wanted is None else wanted) + step).clamp_min_(0)
-        draw = below(key, step, last + 1)
-        taken = (chosen[:step] == draw).any(0)
-        chosen[step] = torch.where(taken, last, draw)
-    return chosen.movedim(0, -1)
+    key, total = key + torch.zeros_like(total), total + torch.zeros_like(key)  # one shape
+    steps = torch.arange(size, device=key.device)
+    sizes = size if wanted is None else wanted.expand_as(key).unsqueeze(-1)
+    last = (total.unsqueeze(-1) - sizes + steps).clamp_min_(0).flatten(0, -2)  # [r, size]
+    chosen = (
+        _shift(mix((key.unsqueeze(-1) + steps * _GOLDEN).flatten(0, -2)), 32).mul_(last + 1).bitwise_right_shift_(32)
+    )
+    ascending = _sorted(chosen)
+    clash = (ascending[:, 1:] == ascending[:, :-1]).any(1).nonzero().squeeze(1)
+    if len(clash):
+        chosen[clash] = repaired = _without_repeats(chosen[clash], last[clash])
+        ascending[clash] = _sorted(repaired)
+    return (ascending.long() if ordered else chosen).view(*key.shape, size)
+
+
+def _without_repeats(draws: Tensor, last: Tensor) -> Tensor:
+    """Floyd's rule, step by step: a draw [r, size] that an earlier step has taken becomes the last of its range."""
+    places = draws.mT.contiguous()  # [size, r]
+    for step, last_of_step in enumerate(last.mT):
+        taken = (places[:step] == places[step]).any(0)
+        places[step] = torch.where(taken, last_of_step, places[step])
+    return places.mT
+
+
+def _sorted(values: Tensor) -> Tensor:
+    """Each row in ascending order, as int32. NumPy sorts many short rows several times faster than torch does."""
+    values = values.int()
+    return values.sort(1).values if values.is_cuda else torch.from_numpy(np.sort(values.numpy(), axis=1))
 
 
 def _draw(key: Tensor, step: int) -> Tensor:

@@ -14,12 +14,14 @@ from torch import Tensor
 from manyway import draws
 from manyway.errors import InputError
 from manyway.features import FeatureSet
+from manyway.kernels import fused
 from manyway.tasks import Tasks
 
 Sampling = Literal["uniform", "balanced", "dirichlet"]
 # One number a purpose, so that no two draws of a task share their randomness.
 _WAYS, _EFFECTIVE, _SUPPORT, _QUERY, _SHARES = range(5)
 _BLOCK_DRAWS = 1 << 19  # tasks are drawn in blocks of about this many integers: they stay in the cache
+_BLOCK_DRAWS_GPU = 1 << 26  # there it is launches that cost
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,8 @@ def sample_tasks(features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int
     pool = _Pool.of(features, spec)
     n_ways = features.n_classes if spec.n_ways is None else spec.n_ways
     per_task = n_ways * (spec.shots or 1) + spec.n_query
-    block = max(1, _BLOCK_DRAWS // per_task)
     device = features.features.device
+    block = max(1, (_BLOCK_DRAWS_GPU if device.type == "cuda" else _BLOCK_DRAWS) // per_task)
     parts = [
         _draw(pool, spec, seed, torch.arange(first, min(first + block, start + count), device=device))
         for first in range(start, start + count, block)
@@ -168,27 +170,37 @@ def _draw(pool: _Pool, spec: TaskSpec, seed: int, tasks: Tensor) -> tuple[Tensor
     ways = torch.arange(n_all, device=tasks.device).expand(len(tasks), -1)
     if spec.n_ways is not None:
         total = torch.tensor(n_all, device=tasks.device)
-        ways = classes = draws.subset(draws.keys(seed, _WAYS, tasks), n_ways, total).sort(-1).values  # [t, k]
+        ways = classes = _subset(draws.keys(seed, _WAYS, tasks), n_ways, total, ordered=True)  # [t, k]
     sizes, first = pool.sizes[ways], pool.first[ways]  # [t, k]
 
     support = None
     shots = spec.shots or 0
     if shots:
         key = draws.mix(draws.keys(seed, _SUPPORT, tasks).unsqueeze(-1) ^ draws.mix(ways))  # [t, k]
-        taken = draws.subset(key, shots, sizes).sort(-1).values  # [t, k, shots], places within the class
-        support = pool.rows[(first.unsqueeze(-1) + taken).flatten(1)]
+        taken = _subset(key, shots, sizes, ordered=True)  # [t, k, shots], places within the class
+        support = pool.rows.take((first.unsqueeze(-1) + taken).flatten(1))
 
     which = torch.tensor(n_ways, device=tasks.device)
-    effective = draws.subset(draws.keys(seed, _EFFECTIVE, tasks), spec.k_eff, which).sort(-1).values  # [t, e]
+    effective = _subset(draws.keys(seed, _EFFECTIVE, tasks), spec.k_eff, which, ordered=True)  # [t, e]
     left = sizes.gather(1, effective) - shots  # [t, e] samples that can still be queries
     labels, place = _query_places(spec, seed, tasks, left)  # [t, q]: which effective class, which of its left samples
     query_labels = effective.gather(1, labels)
     if shots:
-        # The n-th sample that is not in the support: step over each support place at or below it.
+        # The n-th sample that is not in the support: step over each support place at or below it. Places are sorted,
+        # so the i-th of them is stepped over when it is at most n + i.
         of_query = taken.gather(1, query_labels.unsqueeze(-1).expand(-1, -1, shots))
-        for shot in of_query.unbind(-1):
-            place = place + (place >= shot)
+        place = place + (of_query - torch.arange(shots, device=tasks.device) <= place.unsqueeze(-1)).sum(-1)
     return support, pool.rows[first.gather(1, query_labels) + place], query_labels, classes
+
+
+def _subset(key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None, *, ordered: bool = False) -> Tensor:
+    """``draws.subset``, by fused code where there is some: the integers are the same."""
+    if fused(key):
+        from manyway.kernels.subset import MAX_SIZE, subset
+
+        if size <= MAX_SIZE:
+            return subset(key, size, total, wanted, ordered=ordered)
+    return draws.subset(key, size, total, wanted, ordered=ordered)
 
 
 def _query_places(spec: TaskSpec, seed: int, tasks: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
@@ -196,7 +208,7 @@ def _query_places(spec: TaskSpec, seed: int, tasks: Tensor, left: Tensor) -> tup
     key = draws.keys(seed, _QUERY, tasks)
     ends = left.cumsum(1)
     if spec.sampling == "uniform":
-        drawn = draws.subset(key, spec.n_query, ends[:, -1]).contiguous()  # [t, q] of all left samples together
+        drawn = _subset(key, spec.n_query, ends[:, -1]).contiguous()  # [t, q] of all left samples together
         labels = torch.searchsorted(ends, drawn, right=True)
         return labels, drawn - (ends - left).gather(1, labels)
     if spec.sampling == "balanced":
@@ -205,7 +217,7 @@ def _query_places(spec: TaskSpec, seed: int, tasks: Tensor, left: Tensor) -> tup
         wanted = _dirichlet_counts(draws.keys(seed, _SHARES, tasks), left, spec)
     longest = int(wanted.max())
     per_class = draws.mix(key.unsqueeze(-1) ^ draws.mix(torch.arange(spec.k_eff, device=tasks.device)))
-    places = draws.subset(per_class, longest, left, wanted)  # [t, e, longest]
+    places = _subset(per_class, longest, left, wanted)  # [t, e, longest]
     use = torch.arange(longest, device=tasks.device) < wanted.unsqueeze(-1)
     owner = torch.arange(spec.k_eff, device=tasks.device).view(1, -1, 1).expand_as(places)
     return owner[use].view(len(tasks), -1), places[use].view(len(tasks), -1)

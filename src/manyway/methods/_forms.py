@@ -106,12 +106,18 @@ def prototype_form(tasks: Tasks, form: str | None) -> FeatureForm | GramForm:
     """The named form of the tasks, or with None the one whose iteration is cheaper."""
     if form not in (None, "gram", "feature"):
         raise InputError(f"form is '{form}'; choose gram, feature or None.")
-    sums, counts = class_sums(tasks)
     query = tasks.query
     centre = query.mean(1, keepdim=True)
     query = query - centre
-    sums = sums - counts.unsqueeze(-1) * centre
+    sums, counts = class_sums(tasks, centre)
     features = FeatureForm(query, sums, counts, centre)
     if form == "feature" or (form is None and tasks.n_query >= 2 * tasks.n_features):
         return features
     return GramForm(query @ query.mT, query @ sums.mT, sums.square().sum(-1), counts, features)
+
+
+def half_norms(tasks: Tasks, form: FeatureForm | GramForm) -> Tensor:
+    """[t] = ½ Σ_n ‖z_n‖² over support and queries, centred as the form is."""
+    features = form if isinstance(form, FeatureForm) else form.features
+    support = tasks.support - features.centre
+    return (support.square().sum((1, 2)) + features.query.square().sum((1, 2))) / 2
