@@ -226,6 +226,11 @@ def test_blocks_and_memory_agree_to_tolerance_in_float64():
         expected = solve("paddle", tasks, scale=scale, max_iter=25).probabilities[0]
         query = tasks.query[0]
         large = paddle_in_blocks(
-            tasks.support[0], tasks.support_labels[0], lambda query=query: iter(query.split(8)), scale=scale, max_iter=25, tol=None
+            tasks.support[0],
+            tasks.support_labels[0],
+            lambda query=query: iter(query.split(8)),
+            scale=scale,
+            max_iter=25,
+            tol=None,
         )
         torch.testing.assert_close(large.assign(query), expected, atol=1e-9, rtol=0)
