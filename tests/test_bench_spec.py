@@ -104,8 +104,10 @@ def test_an_unknown_suite_gets_the_nearest_name():
 
 
 def test_missing_features_say_what_to_do(tmp_path):
-    with pytest.raises(InputError, match=r"no features 'toy' in .*manyway extract.*--features FILE"):
+    with pytest.raises(InputError, match=r"no features 'toy' in .*toy\.safetensors, or .*--features FILE"):
         jobs_of(SMALL, tmp_path)
+    with pytest.raises(InputError, match=r"manyway train --dataset mini .*manyway extract mini:test .*mini-wrn\.saf"):
+        jobs_of(SMALL.replace('"toy"', '"mini-wrn"'), tmp_path)
 
 
 def test_a_longer_file_name_is_found_by_its_beginning_when_it_is_the_only_one(tmp_path):

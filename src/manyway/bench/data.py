@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from manyway.errors import InputError
 from manyway.features import FeatureSet
 
+_NETWORKS = {"rn18": "resnet18", "wrn": "wrn28-10"}
 _EMBEDDED = {"glyphs": "test", "glyphs-val": "val"}
 
 
@@ -26,13 +28,13 @@ def find_features(key: str, data: Path | None) -> FeatureSet:
 
 
 def data_folder(data: Path | None) -> Path | None:
-    """The folder that was asked for, or the one that MANYWAY_DATA names."""
+    """The folder that was asked for, else the one that MANYWAY_DATA names, else ./data; None when there is none."""
     if data is not None:
         if not data.is_dir():
             raise InputError(f"The data folder {data} does not exist.")
         return data
-    named = os.environ.get("MANYWAY_DATA")
-    return Path(named) if named and Path(named).is_dir() else None
+    folder = Path(os.environ.get("MANYWAY_DATA") or "data")
+    return folder if folder.is_dir() else None
 
 
 def _candidates(folder: Path, key: str) -> list[Path]:
@@ -48,7 +50,17 @@ def _candidates(folder: Path, key: str) -> list[Path]:
 
 def _how_to_get(key: str, folder: Path | None) -> str:
     place = "the data folder (name one with --data or MANYWAY_DATA)" if folder is None else str(folder)
+    made = f"{folder or 'DATA'}/{key}.safetensors"
+    another = "or run on another set with --features FILE."
+    parts = re.fullmatch(r"(\w+)-(rn18|wrn)(-val)?", key)
+    if parts is None:
+        return f"There are no features '{key}' in {place}; put them there as {made}, {another}"
+    dataset, network, split = parts[1], parts[2], "val" if parts[3] else "test"
+    # iNat's few-shot set has no base classes to train on.
+    trained = "tiered" if dataset == "inat" else dataset
+    run = f"runs/{trained}-{network}"
     return (
-        f"There are no features '{key}' in {place}: extract them with `manyway extract` into {key}.safetensors there "
-        "(docs/experiments.md says which images and which encoder), or run on another set with --features FILE."
+        f"There are no features '{key}' in {place}: get the pictures (`manyway datasets` says where), train an encoder "
+        f"with `manyway train --dataset {trained} --backbone {_NETWORKS[network]} --out {run}` (or take a published "
+        f"checkpoint), then `manyway extract {dataset}:{split} --encoder {run}/best.safetensors --out {made}`; {another}"
     )

@@ -26,7 +26,7 @@ Features = Annotated[
 ]
 Data = Annotated[
     Path | None,
-    typer.Option("--data", help="The folder with the feature sets that suites name. Default: $MANYWAY_DATA."),
+    typer.Option("--data", help="Where the feature sets are that suites name. Default: $MANYWAY_DATA, else ./data."),
 ]
 Name = Annotated[
     str | None, typer.Argument(help="A suite, or SUITE@FEATURES as `manyway status` lists it. Default: the latest.")
