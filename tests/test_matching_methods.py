@@ -179,14 +179,24 @@ class TestPTMAP:
 
     @pytest.mark.parametrize("spread", [1.0, 1e3, 1e6])
     def test_sinkhorn_stands_any_scores(self, spread):
-        plan, converged = sinkhorn(normal(3, 6, 9) * spread, 1.0, 6 / 9, tol=1e-6, max_iter=2000)
+        plan, converged, _ = sinkhorn(normal(3, 6, 9) * spread, 1.0, 6 / 9, tol=1e-6, max_iter=2000)
         assert torch.isfinite(plan).all()
         torch.testing.assert_close(plan.sum(1), torch.full((3, 9), 6 / 9, dtype=torch.float64))
         error = (plan.sum(2) - 1).abs().amax(1)
         assert torch.equal(converged, error <= 1e-6)
 
+    def test_sinkhorn_starts_where_another_ended(self):
+        """One round from the right scalings is enough, and they belong to the scores: ln P = scores + ln a + ln b."""
+        scores = normal(3, 6, 9)
+        plan, _, logs = sinkhorn(scores, 1.0, 6 / 9, tol=1e-12, max_iter=2000)
+        again, converged, _ = sinkhorn(scores, 1.0, 6 / 9, tol=1e-9, max_iter=1, start=logs)
+        assert converged.all()
+        torch.testing.assert_close(again, plan)
+        rows = plan.log() - scores - logs.unsqueeze(1)
+        torch.testing.assert_close(rows, rows[..., :1].expand_as(rows))
+
     def test_sinkhorn_of_equal_scores_is_the_independent_plan(self):
-        plan, converged = sinkhorn(torch.zeros(1, 4, 8), 1.0, 0.5, tol=1e-6, max_iter=10)
+        plan, converged, _ = sinkhorn(torch.zeros(1, 4, 8), 1.0, 0.5, tol=1e-6, max_iter=10)
         assert converged.all()
         torch.testing.assert_close(plan, torch.full((1, 4, 8), 1 / 8))
 

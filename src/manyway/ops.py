@@ -117,27 +117,32 @@ def nearest_others(samples: Tensor, n_neighbours: int) -> Tensor:
 _ROUNDS_BETWEEN_CHECKS = 10
 
 
-def sinkhorn(scores: Tensor, row_sum: float, column_sum: float, *, tol: float, max_iter: int) -> tuple[Tensor, Tensor]:
-    """The transport plan [t, q, k] = diag(a)·exp(scores)·diag(b) with the given sums, and whether it has them [t].
+def sinkhorn(
+    scores: Tensor, row_sum: float, column_sum: float, *, tol: float, max_iter: int, start: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The transport plan [t, q, k] = diag(a)·exp(scores)·diag(b) with these sums, whether it has them [t], and ln b.
 
     Rows and columns are scaled in turn, columns last: column sums are exact, and a task is done when its row sums are
     within ``tol`` (or what rounding allows). ``max_iter`` counts rounds. Scalings move into the exponent every few
-    rounds, so that nothing overflows whatever the scores; tasks are looked at only then, each for itself.
+    rounds, so that nothing overflows whatever the scores; tasks are looked at only then, each for itself. ``start`` is
+    the ln b [t, k] of a similar problem.
 
-    >>> plan, _ = sinkhorn(torch.tensor([[[0.0, -1.0, -9.0], [0.0, -2.0, -9.0]]]), 1.5, 1.0, tol=1e-6, max_iter=100)
+    >>> plan, _, _ = sinkhorn(torch.tensor([[[0.0, -1.0, -9.0], [0.0, -2.0, -9.0]]]), 1.5, 1.0, tol=1e-6, max_iter=100)
     >>> plan.sum(2).round(decimals=4).tolist(), plan.sum(1).round(decimals=4).tolist()
     ([[1.5, 1.5]], [[1.0, 1.0, 1.0]])
     """
     tol = max(tol, 8 * torch.finfo(scores.dtype).eps * row_sum)
+    # Without a start, columns begin with the scalings that give each of them, as each row, a largest score of 0.
+    logs = start.unsqueeze(1) if start is not None else -(scores - scores.amax(2, keepdim=True)).amax(1, keepdim=True)
+    scores = scores + logs
     scores = scores - scores.amax(2, keepdim=True)
-    scores = scores - scores.amax(1, keepdim=True)  # now every row and every column has a 0
-    plan = torch.empty_like(scores)
+    plan, answer = torch.empty_like(scores), torch.empty_like(logs)
     converged = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
     alive = torch.arange(len(scores), device=scores.device)
     rounds = 0
     while True:
         kernel = scores.exp()
-        b = torch.ones_like(scores[:, :1, :]).mT
+        b = torch.ones_like(logs).mT
         products = kernel @ b
         for _ in range(min(_ROUNDS_BETWEEN_CHECKS, max_iter - rounds)):
             a = row_sum / products
@@ -145,8 +150,9 @@ def sinkhorn(scores: Tensor, row_sum: float, column_sum: float, *, tol: float, m
             products = kernel @ b
             rounds += 1
         done = (a * products - row_sum).abs().amax((1, 2)) <= tol
-        plan[alive], converged[alive] = a * kernel * b.mT, done
+        logs = logs + b.log().mT
+        plan[alive], answer[alive], converged[alive] = a * kernel * b.mT, logs, done
         if rounds >= max_iter or bool(done.all()):
-            return plan, converged
-        alive = alive[~done]
+            return plan, converged, answer.squeeze(1)
+        alive, logs = alive[~done], logs[~done]
         scores = (scores + a.log() + b.log().mT)[~done]
