@@ -68,7 +68,7 @@ def duration(seconds: float) -> str:
     """Seconds in words.
 
     >>> duration(0.26), duration(42), duration(754), duration(7300)
-    ('0.3 s', '42 s', '12 min 34 s', '2 h 02 min')
+    ('0.3 s', '42 s', '12 min 34 s', '2 h 01 min')
     """
     if seconds < 9.95:
         return f"{seconds:.1f} s"
