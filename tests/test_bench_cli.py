@@ -88,6 +88,16 @@ def test_stored_results_are_shown_in_every_form(run, tmp_path):
     assert out.count("points, p =") == 4
 
 
+def test_parts_of_a_suite_join_and_a_whole_one_takes_their_place(run):
+    run("bench", "small.toml", "--only", "method=simpleshot")
+    run("bench", "small.toml", "--only", "method=paddle")
+    rows = run("table", "--format", "csv")[1].splitlines()[1:]
+    assert [row.split(",")[0] for row in rows] == ["PADDLE", "SimpleShot"]
+    run("bench", "small.toml", "--only", "method=soft-kmeans", "--tasks", "7")
+    assert run("table", "--format", "csv")[1].count("soft K-means") == 1
+    assert "PADDLE" not in run("table", "--format", "csv")[1]
+
+
 def test_tune_then_bench_uses_what_was_chosen(run, tmp_path):
     data_folder_with_toy(tmp_path, "toy-val", seed=3)
     (tmp_path / "grid.toml").write_text(GRID)

@@ -24,6 +24,7 @@ class Curve:
     low: Sequence[float] = ()
     high: Sequence[float] = ()
     markers: bool = True
+    dots: Sequence[tuple[float, float]] = ()  # single points beside the line
 
 
 @dataclass(frozen=True)
@@ -146,13 +147,13 @@ def _formulas(plot: Plot) -> Figure:
     """Functions of the share of the first of two classes."""
     shares = [i / 200 for i in range(201)]
     known: dict[str, Curve] = {
-        # The count jumps at the ends, so each piece of it is two points with a gap between.
         "label-count": Curve(
             "label cost: classes with a query",
             "baseline",
-            [0.0, 0.0, *shares[1:-1], 1.0, 1.0],
-            [1.0, float("nan"), *[2.0] * (len(shares) - 2), float("nan"), 1.0],
+            shares[1:-1],
+            [2.0] * (len(shares) - 2),
             markers=False,
+            dots=[(0.0, 1.0), (1.0, 1.0)],
         ),
         "entropy": Curve(
             "relaxation: −π ln π − (1−π) ln (1−π)",
@@ -168,8 +169,3 @@ def _formulas(plot: Plot) -> Figure:
 
 def _xlogx(value: float) -> float:
     return value * log(value) if value else 0.0
-
-
-def as_numbers(values: Sequence[Any]) -> list[float | None]:
-    """For JSON, which has no NaN."""
-    return [None if value != value else float(value) for value in values]

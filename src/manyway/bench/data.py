@@ -62,5 +62,5 @@ def _how_to_get(key: str, folder: Path | None) -> str:
     return (
         f"There are no features '{key}' in {place}: get the pictures (`manyway datasets` says where), train an encoder "
         f"with `manyway train --dataset {trained} --backbone {_NETWORKS[network]} --out {run}` (or take a published "
-        f"checkpoint), then `manyway extract {dataset}:{split} --encoder {run}/best.safetensors --out {made}`; {another}"
+        f"checkpoint), and `manyway extract {dataset}:{split} --encoder {run}/best.safetensors --out {made}`; {another}"
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from manyway.bench.data import find_features
 from manyway.bench.spec import Block, Experiment, Suite, Tuned, in_words
-from manyway.bench.store import Plan, experiment_key
+from manyway.bench.store import Plan, Store, experiment_key
 from manyway.errors import InputError, nearest
 from manyway.features import FeatureSet
 from manyway.sampling import TaskSpec
@@ -80,10 +80,14 @@ def make_jobs(suite: Suite, wishes: Wishes) -> list[Job]:
     return list(jobs.values())
 
 
-def make_plan(suite: Suite, jobs: Sequence[Job], wishes: Wishes) -> Plan:
-    """What to remember of a run, so that its results can be shown later without the features."""
+def make_plan(suite: Suite, jobs: Sequence[Job], wishes: Wishes, store: Store | None = None) -> Plan:
+    """What to remember of a run, so that its results can be shown later without the features.
+
+    A part of a suite (``only``) joins what was asked for under the same name before, with as many tasks of the same
+    seed; a whole suite takes its place.
+    """
     override = None if wishes.features is None else override_name(wishes.features)
-    experiments = [
+    experiments: list[Mapping[str, Any]] = [
         {
             "key": job.key,
             "features": job.experiment.features,
@@ -96,6 +100,13 @@ def make_plan(suite: Suite, jobs: Sequence[Job], wishes: Wishes) -> Plan:
         for job in jobs
     ]
     name = suite.name if override is None else f"{suite.name}@{override}"
+    if wishes.only and store is not None and experiments:
+        size = experiments[0]["n_tasks"], experiments[0]["seed"]
+        new = {entry["key"] for entry in experiments}
+        before = store.asked(name)
+        experiments += [e for e in before if e["key"] not in new and (e["n_tasks"], e["seed"]) == size]
+        order = [method for block in suite.blocks for method in block.methods]
+        experiments.sort(key=lambda entry: order.index(entry["method"]) if entry["method"] in order else len(order))
     return Plan(name, suite.name, suite.source, override, experiments, now())
 
 

@@ -67,6 +67,8 @@ def draw(figure: Figure, path: Path) -> None:
                     zorder=3 if curve.name == "paddle" else 2,
                 )
                 legend.setdefault(curve.label, line)
+                for dot in curve.dots:
+                    ax.plot(*dot, color=style.colour, marker="o", markersize=5)
                 if curve.low:
                     ax.fill_between(curve.x, curve.low, curve.high, color=style.colour, alpha=0.15, linewidth=0)
             for label, x, dash in panel.verticals:
@@ -84,7 +86,8 @@ def draw(figure: Figure, path: Path) -> None:
             if figure.log_y:
                 ax.set_yscale("log")
             ax.grid(alpha=0.25, linewidth=0.6)
-        caption = textwrap.fill(figure.caption, round(width * 14))
+        words = f"{figure.caption}; band: {figure.band}" if figure.band else figure.caption
+        caption = textwrap.fill(words, round(width * 14))
         canvas.suptitle(f"{figure.title}\n{_letters(caption)}", fontsize=10)
         if len(legend) > 1 or not single:
             labels = [_letters(label) for label in legend]

@@ -31,8 +31,12 @@ def make_report(views: Sequence[View]) -> str:
     pages = [(f"run-{view.plan.name}", view.plan.name, _run_page(view)) for view in views]
     pages += [(f"method-{name}", _title(name), _method_page(name, records)) for name in methods]
     pages.append(("provenance", "Provenance", _provenance_page(records)))
-    links = "".join(f'<a href="#{escape(page)}">{escape(title)}</a>' for page, title, _ in pages)
-    links = links.replace('<a href="#method-', '<span>|</span><a href="#method-', 1)
+    links = "".join(
+        f"<div><span>{group}</span>"
+        + "".join(f'<a href="#{escape(page)}">{escape(title)}</a>' for page, title, _ in pages if page.startswith(kind))
+        + "</div>"
+        for group, kind in (("Runs", "run-"), ("Methods", "method-"), ("Origin", "provenance"))
+    )
     body = "".join(f'<section id="{escape(page)}">{content}</section>' for page, _, content in pages)
     tasks = sum(record.n_tasks for record in records)
     return f"""<!DOCTYPE html>
@@ -92,7 +96,7 @@ def _method_page(name: str, records: Sequence[Record]) -> str:
         parts.append(f'<p class="about">{escape(method.summary)} {escape(method.reference)}.</p>')
         words = ", ".join(f"{key} = {number(value)}" for key, value in method.defaults.items())
         parts.append(f"<p><code>{escape(name)}</code>, parameters by default: <code>{escape(words)}</code></p>")
-    head = ["Tasks are", "Parameters set", "Tasks", "Accuracy %", "± 95 %", "Tasks for ± 0.2", "ms a task", "Device"]
+    head = ["Tasks are", "Parameters", "Tasks", "Accuracy %", "± 95 %", "Tasks for ± 0.2", "ms a task", "Device"]
     rows = []
     for record in mine:
         if record.trace is not None:
@@ -102,7 +106,7 @@ def _method_page(name: str, records: Sequence[Record]) -> str:
         rate = 1000 * record.timing["seconds"] / record.n_tasks
         entries: list[Entry] = [
             (setting(record), setting(record)),
-            (_set(record), _set(record)),
+            (_set(record) or "default", _set(record)),
             (f"{record.n_tasks:,}", record.n_tasks),
             (f"{100 * result.mean:.2f}", result.mean),
             (f"{100 * result.half:.2f}" if result.half == result.half else "", result.half),

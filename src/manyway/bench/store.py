@@ -225,6 +225,11 @@ class Store:
         paths = sorted(self._files("plans", "*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
         return [_read_plan(path) for path in paths]
 
+    def asked(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """The experiments of the plan of that very name; none when there is no such plan."""
+        path = self.folder / "plans" / f"{name}.json"
+        return _read_plan(path).experiments if path.exists() else []
+
     def plan(self, name: str) -> Plan:
         """The plan of that name; a suite's name stands for the latest plan made from it."""
         plans = self.plans()

@@ -94,6 +94,8 @@ def figure_html(figure: Figure, page: str = "") -> str:
 def _panel(figure: Figure, panel: Panel) -> str:
     x_values = [x for curve in panel.curves for x in curve.x] + [x for _, x, _ in panel.verticals]
     y_values = [y for curve in panel.curves for y in (*curve.y, *curve.low, *curve.high)]
+    x_values += [dot[0] for curve in panel.curves for dot in curve.dots]
+    y_values += [dot[1] for curve in panel.curves for dot in curve.dots]
     x = Scale(x_values, _LEFT, _WIDTH - _RIGHT, figure.log_x)
     y = Scale(y_values + (x_values if panel.identity else []), _HEIGHT - _BOTTOM, _TOP, figure.log_y)
     parts = [f'<text class="title" x="{(_LEFT + _WIDTH - _RIGHT) / 2}" y="15">{_symbols(panel.title)}</text>']
@@ -142,6 +144,8 @@ def _line(figure: Figure, curve: Curve, style: Style, x: Scale, y: Scale) -> str
     for piece in _pieces(points):
         path = " ".join(f"{a:.1f},{b:.1f}" for a, b in piece)
         parts.append(f'<polyline class="line" points="{path}" stroke-width="{style.width}"{dash}/>')
+    for dot in curve.dots:
+        parts.append(f'<circle class="dot" r="3.4" cx="{x(dot[0]):.1f}" cy="{y(dot[1]):.1f}"/>')
     for i, (a, b) in enumerate(points):
         if a is None or b is None:
             continue

@@ -109,7 +109,7 @@ def bench(
     if dry_run:
         _list(todo, store, where, console)
         return
-    plan = make_plan(loaded, todo, wishes)
+    plan = make_plan(loaded, todo, wishes, store)
     store.sweep()
     store.write_plan(plan)
     failures = _run(todo, store, where, jobs, dask, console)
@@ -301,7 +301,7 @@ def tune(
     check_grid(suite)
     wishes = Wishes(features=features, data=data, n_tasks=tasks, seed=seed, only=parse_only(only or []))
     todo = make_jobs(suite, wishes)
-    plan = make_plan(suite, todo, wishes)
+    plan = make_plan(suite, todo, wishes, store)
     store.write_plan(plan)
     failures = _run(todo, store, where, jobs, dask, console)
     chosen = choose(load_view(store, plan).records, suite)
