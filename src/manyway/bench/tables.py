@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
+from rich.console import RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -139,7 +139,7 @@ def _cell(record: Record, best: dict[str, bool]) -> Cell:
     return Cell(100 * result.mean, 100 * result.half, record.key in best, best.get(record.key, False))
 
 
-def to_rich(grid: Grid, width: int) -> list[RichTable]:
+def to_rich(grid: Grid, width: int) -> list[RenderableType]:
     """For a terminal of that width: columns that do not fit go into a table below, never into an ellipsis."""
     first = max(len(grid.corner), *(len(label) for label, _ in grid.rows)) + 2
     widths = [
@@ -151,25 +151,16 @@ def to_rich(grid: Grid, width: int) -> list[RichTable]:
         if stretches[-1] and first + own + sum(widths[j] for j in stretches[-1]) > width:
             stretches.append([])
         stretches[-1].append(i)
-    tables = []
-    for number, stretch in enumerate(stretches):
-        table = RichTable(
-            box=SIMPLE_HEAD,
-            title_justify="left",
-            caption_justify="left",
-            padding=(0, 1),
-            collapse_padding=True,
-            pad_edge=False,
-        )
-        table.title = f"{grid.title}\n[not bold]{escape(grid.caption)}[/]" if number == 0 else None
-        table.caption = grid.note if number == len(stretches) - 1 else None
+    shown: list[RenderableType] = [Text(grid.title, style="bold"), Text(grid.caption)]
+    for stretch in stretches:
+        table = RichTable(box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
         table.add_column(grid.corner, no_wrap=True)
         for i in stretch:
             table.add_column("\n".join(grid.columns[i]), justify="right", no_wrap=True)
         for label, cells in grid.rows:
             table.add_row(label, *(Text(cells[i].words, style="bold" if cells[i].best else "") for i in stretch))
-        tables.append(table)
-    return tables
+        shown.append(table)
+    return [*shown, Text(f"{grid.note}\n")]
 
 
 def to_markdown(grid: Grid) -> str:

@@ -34,7 +34,8 @@ class View:
         ]
 
     def tables(self) -> list[Table]:
-        """The suite's tables; when another feature set makes several of them the same, only the first."""
+        """The suite's tables. Where a feature set took the place of several, those about each of them are one and the
+        same: the first remains, under the suite's own title."""
         return self._distinct(self.shown.tables)
 
     def plots(self) -> list[Plot]:
@@ -61,7 +62,7 @@ class View:
         found: dict[Any, Any] = {}
         for item in shown:
             same = repr((sorted(r.key for r in self.chosen(item)), replace(item, title="", where={}, **_no_name(item))))
-            found.setdefault(same, item)
+            found.setdefault(same, replace(item, title="") if "features" in item.where else item)
         return list(found.values())
 
 
