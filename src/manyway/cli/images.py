@@ -207,6 +207,9 @@ class _processes:
         import torch
 
         device = _device(self.device)
+        if device.type == "cuda":
+            # All batches have one shape: trying the convolution algorithms once pays for itself in every step.
+            torch.backends.cudnn.benchmark = True
         if not self.several:
             return device, 0
         if device.type == "cuda":

@@ -70,7 +70,7 @@ class Preprocess:
             raise
         except Exception as error:  # Pillow's decoders raise what they like on broken bytes
             raise InputError(_why(error)) from error
-        # The central square and the resize in one pass: the same pixels as resizing first, with less work.
+        # The central square is cut while resizing: as resizing first and cutting then, borders aside, with less work.
         side = min(picture.size)
         left, top = (picture.width - side) / 2, (picture.height - side) / 2
         picture = picture.resize(

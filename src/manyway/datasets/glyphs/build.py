@@ -18,9 +18,7 @@ from manyway.training import Recipe, Reporter, Trained, encode_images, train
 
 BACKBONE = "resnet-small"
 # Few epochs on many letters, in minutes on one core; the drawings are distorted already.
-RECIPE = Recipe(
-    epochs=10, batch=64, lr=3e-3, optimiser="adamw", schedule="cosine", weight_decay=0.05, augment="none"
-)
+RECIPE = Recipe(epochs=10, batch=64, lr=3e-3, optimiser="adamw", schedule="cosine", weight_decay=0.05, augment="none")
 
 
 @dataclass(frozen=True)
