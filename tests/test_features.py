@@ -82,3 +82,12 @@ def test_files_that_cannot_be_read_are_one_sentence(tmp_path):
     ]:
         with pytest.raises(InputError, match=words):
             FeatureSet.load(tmp_path / name)
+
+
+def test_the_same_set_is_the_same_bytes_in_an_ordinary_file(tmp_path):
+    features = FeatureSet([[1.0], [2.0]], [0, 1], class_names=["ant", "bee"], meta={"b": 1, "a": 2})
+    for name in ("one", "two"):
+        features.save(tmp_path / f"{name}.safetensors")
+    assert (tmp_path / "one.safetensors").read_bytes() == (tmp_path / "two.safetensors").read_bytes()
+    (tmp_path / "plain").write_text("")
+    assert (tmp_path / "one.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode

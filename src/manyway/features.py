@@ -130,11 +130,8 @@ class FeatureSet:
         if self.is_support is not None:
             tensors["is_support"] = self.is_support.cpu()
         tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        header = {
-            "format": FORMAT,
-            "class_names": json.dumps(self.class_names),
-            "meta": json.dumps(dict(self.meta), sort_keys=True),
-        }
+        # One header entry: safetensors writes several in any order, and the same set should be the same bytes.
+        header = {FORMAT: json.dumps({"class_names": self.class_names, "meta": dict(self.meta)}, sort_keys=True)}
         with atomic_write(path) as temporary:
             save_file(tensors, temporary, metadata=header)
 
@@ -147,23 +144,28 @@ class FeatureSet:
         return _load_npz(path) if path.suffix == ".npz" else _load_safetensors(path)
 
 
+def read_header(metadata: Mapping[str, str] | None) -> dict[str, Any]:
+    """``class_names`` and ``meta`` from the header of a safetensors file; empty where it is not one of ours."""
+    header: dict[str, Any] = json.loads((metadata or {}).get(FORMAT, "{}"))
+    return header
+
+
 def _load_safetensors(path: Path) -> FeatureSet:
     try:
         with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
+            header = read_header(file.metadata())
             names = set(file.keys())
             if not {"features", "labels"} <= names:
                 raise InputError(f"{path} has no 'features' and 'labels'; it holds: {', '.join(sorted(names))}.")
             tensors = {name: file.get_tensor(name) for name in names}
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path} cannot be read as safetensors ({error}); make it with FeatureSet.save.") from error
-    class_names = json.loads(header["class_names"]) if "class_names" in header else None
     return FeatureSet(
         tensors["features"],
         tensors["labels"],
-        class_names,
+        header.get("class_names"),
         tensors.get("base_mean"),
-        json.loads(header.get("meta", "{}")),
+        header.get("meta"),
         is_support=tensors.get("is_support"),
     )
 

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from manyway.errors import InputError
+from manyway.features import read_header
 from manyway.tasks import describe_rows
 
 SUFFIXES = (".safetensors", ".npz", ".npy", ".csv", ".parquet")
@@ -83,19 +84,16 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
 
 
 def _read_safetensors(path: Path) -> Items:
-    import json
-
     try:
         with safe_open(path, framework="pt") as file:
-            names, header = set(file.keys()), file.metadata() or {}
+            names, header = set(file.keys()), read_header(file.metadata())
             _need_features(path, names)
             features = file.get_tensor("features")
             labels = file.get_tensor("labels").numpy() if "labels" in names else None
             base_mean = file.get_tensor("base_mean") if "base_mean" in names else None
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path} cannot be read as safetensors ({error}).") from error
-    class_names = json.loads(header["class_names"]) if "class_names" in header else None
-    return Items(features, _label_names(path, labels, class_names), None, base_mean)
+    return Items(features, _label_names(path, labels, header.get("class_names")), None, base_mean)
 
 
 def _read_npz(path: Path) -> Items:

@@ -9,8 +9,10 @@ import typer
 
 
 def label(
-    support: Annotated[Path, typer.Argument(help="Labelled examples: .safetensors, .npz, .npy, .csv or .parquet.")],
-    query: Annotated[Path, typer.Argument(help="Items to label, in one of the same formats.")],
+    support: Annotated[
+        Path, typer.Argument(help="Labelled examples: a feature file, or pictures or texts (see --encoder).")
+    ],
+    query: Annotated[Path, typer.Argument(help="Items to label, of the same kind.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the table of labels goes.")] = Path(
         "labels.csv"
     ),
@@ -23,16 +25,29 @@ def label(
         float, typer.Option(min=0.0, max=1.0, help="Leave the label empty when its probability is lower.")
     ] = 0.0,
     device: Annotated[str | None, typer.Option(help="Where to work: cpu or cuda.")] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="Turn pictures (a folder with a folder a class) or texts (csv, jsonl, txt) into features first: a "
+            "checkpoint of `manyway train`, timm:NAME, open_clip:NAME or sentence-transformers:NAME-or-folder."
+        ),
+    ] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="With --encoder: leave broken pictures out.")] = False,
     label_column: Annotated[str, typer.Option(help="Column of labels in a csv or parquet file.")] = "label",
     item_column: Annotated[str, typer.Option(help="Column of item names in a csv or parquet file.")] = "item",
 ) -> None:
     """Label a pile of items from a few labelled examples of many classes.
 
     All items are looked at together: which classes occur at all is part of the answer. SUPPORT holds features and
-    labels, QUERY holds features from the same encoder. In csv and parquet files every column but the label and the
-    item name is a feature; npz and safetensors hold arrays `features` and `labels`.
+    labels, QUERY holds features from the same encoder, as safetensors, npz, npy, csv or parquet. In csv and parquet
+    files every column but the label and the item name is a feature; npz and safetensors hold arrays `features` and
+    `labels`. With --encoder, SUPPORT and QUERY are pictures or texts themselves, and folder names are the classes.
 
-    [bold]Example:[/bold]  manyway label catalogue.npz photos.npz -o labels.csv --min-confidence 0.5
+    [bold]Examples:[/bold]
+
+    manyway label catalogue.npz photos.npz -o labels.csv --min-confidence 0.5
+
+    manyway label catalogue/ photos/ --encoder runs/birds/best.safetensors
     """
     from rich.console import Console
 
@@ -44,8 +59,18 @@ def label(
 
     get_method(method)
     console = Console(stderr=True)
-    examples = read_items(support, label_column=label_column, item_column=item_column)
-    items = read_items(query, label_column=label_column, item_column=item_column)
+    device = checked_device(device)
+    if encoder is None:
+        examples, items = (
+            read_items(path, label_column=label_column, item_column=item_column) for path in (support, query)
+        )
+    else:
+        from manyway.encoders import open_encoder
+        from manyway.encoding import encode_items
+
+        with console.status(f"encoding {support} and {query} …"):
+            opened = open_encoder(encoder, device=device or "cpu", say=console.print)
+            examples, items = (encode_items(path, opened, skip_bad=skip_bad) for path in (support, query))
     if labels is not None:
         from dataclasses import replace
 
@@ -61,7 +86,7 @@ def label(
             method=method,
             top=top,
             min_confidence=min_confidence,
-            device=checked_device(device),
+            device=device,
             progress=lambda step: status.update(f"labelling {len(items)} items with {method}, {step} …"),
         )
     print_summary(summary, output, min_confidence)
