@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 import types
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from manyway.backbones import build
 from manyway.backbones.checkpoint import save_checkpoint
 from manyway.cli import images as commands
+from manyway.cli.label import label
 from manyway.datasets.preprocess import Preprocess
 from manyway.datasets.sources import load_images, open_source
 from manyway.encoders import ImageEncoder, open_encoder
@@ -130,6 +132,18 @@ def test_label_gets_items_with_names_and_labels(pictures, checkpoint, tmp_path):
     assert items.name(0) == "ant/01.png"
     assert items.n_features == 96
     assert encode_items(pictures / "bee", encoder).labels is None
+
+
+def test_label_takes_folders_of_pictures(pictures, checkpoint, tmp_path):
+    pile = tmp_path / "pile"
+    pile.mkdir()
+    for path in sorted((pictures / "bee").iterdir()):
+        (pile / path.name).write_bytes(path.read_bytes())
+    options = ["--encoder", checkpoint, "--method", "simpleshot", "-o", tmp_path / "labels.csv"]
+    run(label, pictures, pile, *options)
+    rows = list(csv.DictReader((tmp_path / "labels.csv").open()))
+    assert [row["item"] for row in rows] == sorted(path.name for path in pile.iterdir())
+    assert {row["label"] for row in rows} <= {"ant", "bee"}
 
 
 def run(command, *arguments):
