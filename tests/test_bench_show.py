@@ -14,12 +14,13 @@ from manyway import InputError
 from manyway.bench import curves, plots
 from manyway.bench.compare import compare, find_records
 from manyway.bench.figures import Plot
+from manyway.bench.formats import to_csv, to_latex, to_markdown, to_rich
 from manyway.bench.spec import load_suite
 from manyway.bench.statistics import accuracy
 from manyway.bench.store import Plan, Store
 from manyway.bench.style import style_of
 from manyway.bench.svg import Scale, figure_html
-from manyway.bench.tables import make_grids, to_csv, to_latex, to_markdown, to_rich
+from manyway.bench.tables import make_grids
 from manyway.bench.view import View
 from manyway.methods import METHODS
 
