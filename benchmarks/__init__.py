@@ -1,1 +1,1 @@
-"""Speed and accuracy against named references, each a command."""
+"""Speed and scale, against a dense reference in the same run; ``benchmarks.cpu`` and ``benchmarks.gpu``."""

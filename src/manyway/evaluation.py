@@ -20,7 +20,7 @@ from manyway.sampling import TaskSpec, sample_tasks
 
 # Working memory of a chunk of tasks. It follows from the shapes alone, never from the machine, so that the same
 # experiment is cut into the same chunks everywhere and gives the same bits.
-_CHUNK_BYTES = {"cpu": 16 * 2**20, "cuda": 4 * 2**30}
+_CHUNK_BYTES = {"cpu": 16 * 2**20, "cuda": 12 * 2**30}
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,6 +49,11 @@ class FeatureForm:
         """The tasks that a mask selects."""
         return FeatureForm(self.query[which], self.sums[which], self.counts[which], self.centre[which])
 
+    def take_classes(self, which: Tensor) -> FeatureForm:
+        """The classes [t, l] of each task."""
+        sums = self.sums.gather(1, which.unsqueeze(-1).expand(-1, -1, self.sums.shape[-1]))
+        return replace(self, sums=sums, counts=self.counts.gather(1, which))
+
     def _centred_prototypes(self, u: Tensor) -> Tensor:
         return baddbmm(self.sums, u.mT, self.query) / (self.counts + u.sum(1)).unsqueeze(-1)
 
@@ -93,6 +98,15 @@ class GramForm:
             cross=self.cross[which],
             sum_norms=self.sum_norms[which],
             counts=self.counts[which],
+        )
+
+    def take_classes(self, which: Tensor) -> GramForm:
+        """The classes [t, l] of each task; for questions that need no prototype."""
+        return replace(
+            self,
+            cross=self.cross.gather(2, which.unsqueeze(1).expand(-1, self.cross.shape[1], -1)),
+            sum_norms=self.sum_norms.gather(1, which),
+            counts=self.counts.gather(1, which),
         )
 
     def _numerators(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,9 +8,11 @@ from torch import Tensor
 from manyway.errors import InputError
 from manyway.kernels import fused
 from manyway.methods._forms import FeatureForm, GramForm, half_norms, prototype_form
+from manyway.methods._live import live_iterations
 from manyway.tasks import Solution, Tasks
 from manyway.transforms import transform
 
+_SETTLED = 10  # iterations after which dead classes may rest; in float64 they never do, whoever asks for it wants it all
 _PERIOD = 6  # in float32 assignments end in a fixed point, or go round in two, three or six steps of the last digit
 
 
@@ -72,32 +74,39 @@ def paddle(
     converged = torch.zeros(n_tasks, dtype=torch.bool, device=device)
     parts = torch.zeros(3, n_tasks, max_iter, dtype=tasks.dtype, device=device) if with_objective else None
     norms = half_norms(tasks, problem) if with_objective else None
-    for iteration in range(max_iter):
-        scores = problem.scores(u)
-        previous, u = u, (scores if bias is None else scores.add_(bias)).softmax(-1)
-        if weight:
-            bias = (u.mean(1, keepdim=True) + eps).log_().add_(1).mul_(weight)
+    iteration = 0
+    while iteration < max_iter:
+        logits = problem.scores(u)
+        if bias is not None:
+            logits += bias
+        previous, u = u, logits.softmax(-1)
+        iteration += 1
         if parts is not None and norms is not None:
-            parts[:, alive, iteration:] = _terms(problem, u, norms[alive], weight * tasks.n_query, eps).unsqueeze(-1)
-        left = max_iter - iteration - 1
+            terms = _terms(problem, u, norms[alive], weight * tasks.n_query, eps)
+            parts[:, alive, iteration - 1 :] = terms.unsqueeze(-1)
+        at_mark = tol is None and parts is None and (max_iter - iteration) % _PERIOD == 0
+        done = None
         if tol is not None:
             done = problem.movement(previous, u) < tol
-        elif parts is None and left and left % _PERIOD == 0:
+        elif at_mark and mark is not None:
             # Assignments that repeat, bit for bit, those of a period ago repeat them at every period's end, and so at
             # the last iteration: the iterations between need not be done.
-            done = torch.zeros_like(converged[alive]) if mark is None else (u == mark).flatten(1).all(1)
-            mark = u
-        else:
-            continue
-        if bool(done.any()):
+            done = (u == mark).flatten(1).all(1)
+        if done is not None and bool(done.any()):
             answer[alive[done]] = u[done]
             if tol is not None:
-                n_iter[alive[done]], converged[alive[done]] = iteration + 1, True
-            alive, u, problem = alive[~done], u[~done], problem.take(~done)
-            bias = None if bias is None else bias[~done]
-            mark = u
+                n_iter[alive[done]], converged[alive[done]] = iteration, True
+            alive, u, logits, problem = alive[~done], u[~done], logits[~done], problem.take(~done)
             if len(alive) == 0:
                 break
+        if at_mark:
+            mark = u
+            if u.dtype == torch.float32 and _SETTLED <= iteration < max_iter:
+                later = live_iterations(problem, logits, u, _PERIOD - 1, weight, eps)
+                if later is not None:
+                    u, iteration = later, iteration + _PERIOD - 1
+        if weight:
+            bias = (u.mean(1, keepdim=True) + eps).log_().add_(1).mul_(weight)
     if len(alive) == n_tasks:
         answer = u
     else:

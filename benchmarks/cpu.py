@@ -1,0 +1,195 @@
+"""``make bench``: our solver and sampler against the dense reference, on this machine's CPU, in one run.
+
+Prints Markdown: times a task and ratios, scaling exponents, peak memory, and the distance to what the machine allows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import torch
+
+from benchmarks.dense import paddle_dense, rows_by_class, sample_looped
+from benchmarks.features import make_features
+from benchmarks.measure import exponent, seconds, show
+from manyway import FeatureSet, TaskSpec, evaluate, sample_tasks, solve
+from manyway.ops import class_sums
+
+CASES = [  # K, shots, d, samples a class
+    (20, 5, 512, 600),
+    (20, 20, 512, 600),
+    (160, 5, 512, 300),
+    (160, 20, 512, 300),
+    (227, 5, 512, 200),
+    (227, 20, 512, 200),
+    (160, 20, 640, 300),
+]
+
+
+def compare(quick: bool) -> Iterator[list[object]]:
+    """Milliseconds a task, dense / ours, of each step and of the whole; 100 iterations each, no early stop."""
+    for n_classes, shots, n_features, per_class in CASES:
+        few = (1 if quick else 2) if n_classes > 20 else 4
+        dense, ours = _one_case(make_features(n_classes, per_class, n_features), TaskSpec(shots=shots), few, 30 * few)
+        whole = sum(dense)
+        yield [
+            n_classes,
+            shots,
+            n_features,
+            *(f"{1e3 * slow:.3g} / {1e3 * fast:.3g}" for slow, fast in zip(dense[:2], ours[:2], strict=True)),
+            1e3 * whole,
+            1e3 * ours[2],
+            f"**{whole / ours[2]:.0f}×**",
+        ]
+
+
+def _one_case(features: FeatureSet, spec: TaskSpec, few: int, many: int) -> tuple[list[float], list[float]]:
+    """Seconds a task: of the dense reference to sample, gather and solve; of ours to sample, gather and do all."""
+    table, n_classes = features.features, features.n_classes
+    rows_of, generator = rows_by_class(features), torch.Generator().manual_seed(0)
+    index, labels, query_index = sample_looped(rows_of, spec, generator, few)
+    support, query = table[index], table[query_index]
+    tasks = sample_tasks(features, spec, count=many)
+    dense = [
+        seconds(lambda: sample_looped(rows_of, spec, generator, few)),
+        seconds(lambda: (table[index], table[query_index])),
+        seconds(lambda: paddle_dense(support, labels, query, n_classes), repeats=1),
+    ]
+    ours = [
+        seconds(lambda: sample_tasks(features, spec, count=many)),
+        seconds(lambda: (class_sums(tasks), tasks.query)),
+        seconds(lambda: evaluate("paddle", features, spec, n_tasks=many)),
+    ]
+    return [time / few for time in dense], [time / many for time in ours]
+
+
+def sampling(n_tasks: int) -> Iterator[list[object]]:
+    """The generator alone, at the size of tiered-ImageNet's test set."""
+    features = make_features(160, 1300, 1)
+    spec, rows_of, generator = TaskSpec(shots=20), rows_by_class(features), torch.Generator().manual_seed(0)
+    looped = seconds(lambda: sample_looped(rows_of, spec, generator, 20)) / 20
+    ours = seconds(lambda: sample_tasks(features, spec, count=n_tasks), repeats=1) / n_tasks
+    yield [n_tasks, 1e3 * looped, 1e3 * ours, ours * n_tasks, f"**{looped / ours:.0f}×**"]
+
+
+def scaling() -> Iterator[list[object]]:
+    """Time of an evaluation while one size grows, and the slope of its logarithm; the other sizes stay."""
+    base = {"K": 80, "|Q|": 75, "d": 256, "shots": 5, "tasks": 100}
+    grids = {
+        "tasks": [100, 200, 400],
+        "K": [40, 80, 160, 320],
+        "|Q|": [32, 64, 128],
+        "d": [128, 256, 512, 1024],
+        "shots": [1, 5, 20],
+    }
+    for name, sizes in grids.items():
+        whole, rest = zip(*(_scaled(base | {name: size}) for size in sizes), strict=True)
+        n_tasks = sizes if name == "tasks" else [1] * len(sizes)
+        yield [
+            name,
+            " ".join(map(str, sizes)),
+            " ".join(f"{1e3 * time:.3g}" for time in whole),
+            exponent(sizes, [time * n for time, n in zip(whole, n_tasks, strict=True)]),
+            exponent(sizes, [time * n for time, n in zip(rest, n_tasks, strict=True)]),
+        ]
+
+
+def _scaled(at: dict[str, int]) -> tuple[float, float]:
+    """Seconds a task of an evaluation of these sizes, and without the drawing and the gathering."""
+    features = make_features(at["K"], at["shots"] + 60, at["d"])
+    spec = TaskSpec(shots=at["shots"], n_query=at["|Q|"])
+    whole = seconds(lambda: evaluate("paddle", features, spec, at["tasks"], max_iter=50)) / at["tasks"]
+    tasks = sample_tasks(features, spec, count=20)
+    gather = seconds(lambda: class_sums(tasks)) / 20
+    draw = seconds(lambda: sample_tasks(features, spec, count=60)) / 60
+    return whole, max(whole - (gather + draw) / torch.get_num_threads(), 1e-9)
+
+
+def memory() -> Iterator[list[object]]:
+    """Peak resident memory of a process that evaluates 10,000 tasks (one iteration each: memory is the same)."""
+    for shots in (5, 20):
+        command = [sys.executable, "-m", "benchmarks.cpu", "--memory-of", str(shots)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        yield [160, shots, 10_000, done.stdout.strip()]
+
+
+def memory_of(shots: int) -> None:
+    features = make_features(160, 300, 512)
+    evaluate("paddle", features, TaskSpec(shots=shots), 10_000, max_iter=1)
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(f"{kilobytes / 2**20:.2f} GiB, of which features {features.features.nbytes / 2**30:.2f}")
+
+
+def limits(features: FeatureSet) -> Iterator[list[object]]:
+    """What a task must cost: its rows read once, and the products of 100 iterations at this machine's own rates."""
+    block = torch.empty(2**26)
+    copied = torch.empty_like(block)
+    bandwidth = 2 * block.nbytes / seconds(lambda: copied.copy_(block))
+    a = torch.randn(1024, 1024)
+    rate = 2 * 1024**3 / seconds(lambda: a @ a, repeats=5)
+    spec = TaskSpec(shots=20)
+    n_classes, n_query, n_features = features.n_classes, spec.n_query, features.features.shape[1]
+    read = (n_classes * 20 + n_query) * n_features * 4 / bandwidth
+    products = 2 * n_query * (n_query + n_classes) * n_features
+    loop = 2 * n_query**2 * n_classes * 100
+    ours = seconds(lambda: evaluate("paddle", features, spec, 60)) / 60
+    floor = read + (products + loop) / rate
+    yield [
+        f"{bandwidth / 1e9:.1f} GB/s",
+        f"{rate / 1e9:.0f} GFLOP/s",
+        1e3 * read,
+        1e3 * products / rate,
+        1e3 * loop / rate,
+        1e3 * ours,
+        f"{ours / floor:.1f}×",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--memory-of", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.memory_of:
+        memory_of(arguments.memory_of)
+        return
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; |Q| = 75, 100 iterations, float32")
+    _agreement()
+    show(
+        "PADDLE, milliseconds a task: dense reference / ours",
+        ["K", "shots", "d", "sampling", "gathering", "dense, whole", "ours, whole", "ratio"],
+        compare(arguments.quick),
+    )
+    show(
+        "Drawing tasks (K = 160, 20 shots, 1,300 samples a class)",
+        ["tasks", "looped, ms a task", "ours, ms a task", "ours, seconds", "ratio"],
+        sampling(500 if arguments.quick else 10_000),
+    )
+    show(
+        "Scaling: milliseconds a task (K = 80, |Q| = 75, d = 256, 5 shots unless varied)",
+        ["grows", "sizes", "ms a task", "exponent", "without drawing and gathering"],
+        scaling(),
+    )
+    show("Peak memory", ["K", "shots", "tasks", "peak"], memory())
+    show(
+        "Limits of this machine (K = 160, 20 shots, d = 512), milliseconds a task",
+        ["copy", "matrix product", "rows read once", "Gram products", "100 iterations", "ours, whole", "ours / sum"],
+        limits(make_features(160, 300, 512)),
+    )
+
+
+def _agreement() -> None:
+    """The two must agree, or there is nothing to compare."""
+    features = make_features(20, 100, 64)
+    tasks = sample_tasks(features, TaskSpec(shots=5), count=4)
+    dense = paddle_dense(tasks.support, tasks.support_labels, tasks.query, 20)
+    ours = solve("paddle", tasks)
+    print(f"largest difference of a probability: {float((dense - ours.probabilities).abs().max()):.1e}")
+
+
+if __name__ == "__main__":
+    main()

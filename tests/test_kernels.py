@@ -1,0 +1,143 @@
+"""Fused GPU code gives what the plain version beside it gives. Triton's interpreter runs it on the CPU."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from problems import make_tasks as make_tasks_of
+
+os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported: kernels are made for it or for a GPU
+pytest.importorskip("triton", reason="needs Triton, which there is for Linux")
+if os.environ["TRITON_INTERPRET"] != "1":
+    pytest.skip("TRITON_INTERPRET is set to something else", allow_module_level=True)
+
+from manyway import FeatureSet, TaskSpec, draws, sample_tasks, solve
+from manyway.kernels import fused, loop, subset, sums
+from manyway.methods._forms import GramForm, prototype_form
+from manyway.ops import class_sums
+from manyway.transforms import transform
+
+
+@pytest.mark.parametrize(("size", "least"), [(1, 1), (5, 1000), (20, 25), (20, 20), (33, 40)])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_subsets_are_the_same_integers(size, least, ordered):
+    key = draws.mix(torch.arange(21).view(7, 3))
+    total = torch.randint(least, 3 * least, (7, 3), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(
+        subset.subset(key, size, total, ordered=ordered), draws.subset(key, size, total, ordered=ordered)
+    )
+
+
+def test_subsets_of_different_sizes_are_the_same_integers_where_they_count():
+    key, total = draws.mix(torch.arange(12)), torch.full((12,), 30)
+    wanted = torch.arange(12)
+    counts = torch.arange(11) < wanted.unsqueeze(1)
+    fast, plain = subset.subset(key, 11, total, wanted), draws.subset(key, 11, total, wanted)
+    assert torch.equal(fast[counts], plain[counts])
+
+
+def test_subset_draws_one_row_for_a_shared_total():
+    key = draws.mix(torch.arange(5))
+    assert torch.equal(subset.subset(key, 3, torch.tensor(10)), draws.subset(key, 3, torch.tensor(10)))
+
+
+@pytest.mark.parametrize("n_features", [5, 40])
+@pytest.mark.parametrize("shots", [1, 3, 7])
+def test_class_sums_are_gathered_scaled_and_centred(n_features, shots):
+    features = FeatureSet(torch.randn(60, n_features), torch.arange(60) % 6)
+    tasks = transform(sample_tasks(features, TaskSpec(shots=shots, k_eff=2, n_query=4), count=5), "range")
+    centre = tasks.query.mean(1, keepdim=True)
+    expected, _ = class_sums(tasks, centre)
+    starts = torch.arange(7) * shots
+    got = sums.class_sums(features.features, tasks.support_index, starts, tasks.factor, centre)
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+    plain = sums.class_sums(features.features, tasks.support_index, starts, None, None)
+    torch.testing.assert_close(plain, tasks.support_table[tasks.support_index].view(5, 6, shots, -1).sum(2))
+
+
+def test_class_sums_of_classes_of_different_sizes():
+    table, index = torch.randn(9, 3), torch.tensor([[4, 0, 1, 8, 2, 2]])
+    got = sums.class_sums(table, index, torch.tensor([0, 1, 5, 6]), None, None)
+    torch.testing.assert_close(got[0], torch.stack([table[4], table[[0, 1, 8, 2]].sum(0), table[2]]))
+
+
+def make_tasks(**sizes):
+    return make_tasks_of(dtype=torch.float32, **sizes)
+
+
+def gram(tasks, scale="range") -> GramForm:
+    form = prototype_form(transform(tasks, scale), "gram")
+    assert isinstance(form, GramForm)
+    return form
+
+
+def iterate(form, *, weight=1.0, eps=1e-6, max_iter=12, tol=None):
+    return loop.iterate(
+        form.gram, form.cross, form.sum_norms, form.counts, weight=weight, eps=eps, max_iter=max_iter, tol=tol
+    )
+
+
+@pytest.mark.parametrize(
+    ("n_query", "n_classes"),
+    [(5, 3), (21, 37), (75, 20)],
+    ids=["less than a block", "several blocks of classes", "the paper's queries"],
+)
+def test_the_loop_gives_the_plain_assignments(n_query, n_classes):
+    tasks = make_tasks(n_tasks=2, n_classes=n_classes, n_query=n_query, n_features=6)
+    got, n_iter, converged = iterate(gram(tasks))
+    expected = solve("paddle", tasks, max_iter=12, form="gram")
+    torch.testing.assert_close(got, expected.probabilities, rtol=0, atol=1e-5)
+    assert n_iter.tolist() == [12, 12]
+    assert not converged.any()
+
+
+def test_the_loop_without_the_dual_is_soft_kmeans():
+    tasks = make_tasks(n_tasks=2, n_query=9)
+    got, _, _ = iterate(gram(tasks), weight=0.0, eps=0.0)
+    torch.testing.assert_close(got, solve("soft-kmeans", tasks, max_iter=12).probabilities, rtol=0, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_the_loop_stays_finite_when_classes_die_for_good():
+    tasks = make_tasks(n_tasks=2, n_query=9)
+    got, _, _ = iterate(gram(tasks), eps=0.0, max_iter=20)
+    expected = solve("paddle", tasks, eps=0.0, max_iter=20).probabilities
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
+
+
+def test_the_loop_stops_a_task_by_its_own_movement():
+    tasks = make_tasks(n_tasks=2, n_query=9)
+    got, n_iter, converged = iterate(gram(tasks), max_iter=30, tol=1e-2)
+    expected = solve("paddle", tasks, max_iter=30, tol=1e-2, form="gram")
+    assert expected.converged.all()
+    assert n_iter.tolist() == expected.n_iter.tolist()
+    assert converged.tolist() == expected.converged.tolist()
+    torch.testing.assert_close(got, expected.probabilities, rtol=0, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_the_loop_measures_its_reference_anew_when_logits_move_far():
+    """Features far apart and unscaled: logits of thousands, which no fixed reference would keep in float32's range."""
+    tasks = make_tasks(n_tasks=1, n_query=8, n_features=3)
+    tasks = type(tasks).from_arrays(tasks.support * 300, tasks.support_labels, tasks.query * 300)
+    got, _, _ = iterate(gram(tasks, scale=None))
+    expected = solve("paddle", tasks, max_iter=12, scale=None).probabilities
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
+
+
+def test_leaving_out_iterations_that_repeat_changes_no_bit():
+    form = gram(make_tasks(n_tasks=2, n_query=6, n_classes=4))
+    results = []
+    for skip in (True, False):
+        u = torch.empty_like(form.cross)
+        n_iter, converged = torch.empty(2, dtype=torch.int64), torch.empty(2, dtype=torch.bool)
+        arguments = (form.gram, form.cross, form.sum_norms, form.counts, u, n_iter, converged)
+        loop.launch(*arguments, 1.0, 1e-6, 40, None, skip=skip)
+        results.append(u)
+    assert torch.equal(*results)
+
+
+def test_a_cpu_tensor_takes_the_plain_way():
+    assert not fused(torch.zeros(1))
