@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         AlphaTIM,
         Baseline,
         BaselinePlusPlus,
+        Evidence,
         Inference,
         LaplacianShot,
         PaddlePGD,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     )
     from manyway.evaluation import Evaluation, evaluate
     from manyway.features import FeatureSet
-    from manyway.methods import METHODS, solve
+    from manyway.methods import DEFAULT_METHOD, METHODS, solve
     from manyway.sampling import TaskSpec, sample_tasks
     from manyway.tasks import Solution, Tasks
 
@@ -44,6 +45,7 @@ _HOMES = {
         "ICI",
         "Baseline",
         "BaselinePlusPlus",
+        "Evidence",
         "Inference",
         "LaplacianShot",
         "PADDLE",
@@ -56,7 +58,7 @@ _HOMES = {
     ),
     "evaluation": ("Evaluation", "evaluate"),
     "features": ("FeatureSet",),
-    "methods": ("METHODS", "solve"),
+    "methods": ("DEFAULT_METHOD", "METHODS", "solve"),
     "sampling": ("TaskSpec", "sample_tasks"),
     "tasks": ("Solution", "Tasks"),
 }
@@ -64,6 +66,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BDCSPN",
+    "DEFAULT_METHOD",
     "ICI",
     "METHODS",
     "PADDLE",
@@ -74,6 +77,7 @@ __all__ = [
     "Baseline",
     "BaselinePlusPlus",
     "Evaluation",
+    "Evidence",
     "FeatureSet",
     "Inference",
     "InputError",

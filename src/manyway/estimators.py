@@ -33,6 +33,9 @@ class Inference:
     objective: Any  # [i] after each iteration; None where the method has none
     n_iter: int
     converged: bool
+    presence: Any  # [k] the probability that each class occurs among the queries at all
+    n_classes_: float  # how many classes occur: the expected number
+    n_classes_sd_: float  # its standard deviation
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -70,6 +73,9 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             objective=hand_back(solution.objective),
             n_iter=int(solution.n_iter[0]),
             converged=bool(solution.converged[0]),
+            presence=hand_back(solution.presence),
+            n_classes_=float(solution.n_classes[0]),
+            n_classes_sd_=float(solution.n_classes_sd[0]),
         )
 
     def predict(self, X: Any) -> Any:
@@ -254,6 +260,20 @@ class AlphaTIM(TransductiveClassifier):
     scale: str | None = "l2"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class Evidence(TransductiveClassifier):
+    """Calibrated likelihoods, and as few classes as there is evidence for; see ``manyway.methods.evidence``."""
+
+    method = "evidence"
+    temperature: float | None = None
+    alpha: float | None = None
+    start: float = 0.35
+    identity: bool = True
+    max_iter: int = 50
+    tol: float = 1e-4
+    scale: str | None = "rcl2"
+
+
 ESTIMATORS: dict[str, type[TransductiveClassifier]] = {
     estimator.method: estimator
     for estimator in (
@@ -270,6 +290,7 @@ ESTIMATORS: dict[str, type[TransductiveClassifier]] = {
         TIM,
         TIMADM,
         AlphaTIM,
+        Evidence,
     )
 }
 

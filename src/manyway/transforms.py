@@ -4,6 +4,7 @@
 ``range``   divide each dimension by its range over the task's queries (a range of 0 counts as 1)
 ``l2``      divide each vector by its norm
 ``cl2``     subtract the mean of the base classes (without one: of the task's support), then ``l2``
+``rcl2``    sign(z)·√|z| first in tasks whose support has nothing negative (ReLU features), then ``cl2``
 ``power``   sign(z)·√|z| (√(z + 1e-6) where nothing is negative), ``l2``, centre support and queries apart, ``l2``
 ==========  ============================================================================================
 """
@@ -58,6 +59,33 @@ def _cl2(tasks: Tasks) -> Tasks:
     return _dense(tasks, unit(tasks.support - centre), unit(tasks.query - centre))
 
 
+def _rcl2(tasks: Tasks) -> Tasks:
+    rooted = ~_has_negative(tasks)
+    if not bool(rooted.any()):
+        return _cl2(tasks)
+    if bool(rooted.all()):  # a mean of features is not a mean of their roots, so the base mean cannot serve here
+        return _cl2(replace(_rowwise(tasks, _signed_root), base_mean=None))
+    which = rooted.view(-1, 1, 1)
+    support, query = (torch.where(which, _signed_root(z), z) for z in (tasks.support, tasks.query))
+    centre = support.mean(1, keepdim=True)
+    if tasks.base_mean is not None:
+        centre = torch.where(which, centre, tasks.base_mean)
+    return _dense(tasks, unit(support - centre), unit(query - centre))
+
+
+def _has_negative(tasks: Tasks) -> Tensor:
+    """[t] whether the task's support has a negative feature. A factor is positive and changes no sign."""
+    lowest = tasks.support_table.amin(-1)  # [n] or [t, s]
+    if tasks.support_index is not None:
+        index = tasks.support_index[:1] if tasks.shared_support else tasks.support_index
+        lowest = lowest[index]
+    return (lowest.amin(-1) < 0).expand(tasks.n_tasks)
+
+
+def _signed_root(features: Tensor) -> Tensor:
+    return features.sign() * features.abs().sqrt()
+
+
 def _power(tasks: Tasks) -> Tasks:
     support, query = _root(tasks.support), _root(tasks.query)
     support, query = unit(support), unit(query)
@@ -69,13 +97,14 @@ def _root(features: Tensor) -> Tensor:
     # The authors' transform is for features after a ReLU; the signed root is its odd extension, without NaN.
     lowest = features.amin(dim=(1, 2), keepdim=True)
     plain = (features.clamp_min(0) + 1e-6).sqrt()
-    return torch.where(lowest >= 0, plain, features.sign() * features.abs().sqrt())
+    return torch.where(lowest >= 0, plain, _signed_root(features))
 
 
 TRANSFORMS: Mapping[str, Callable[[Tasks], Tasks]] = {
     "range": _range,
     "l2": _l2,
     "cl2": _cl2,
+    "rcl2": _rcl2,
     "power": _power,
 }
 

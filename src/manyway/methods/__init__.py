@@ -13,6 +13,7 @@ from manyway.errors import InputError, nearest
 from manyway.methods.alpha_tim import alpha_tim
 from manyway.methods.baseline import baseline, baseline_pp
 from manyway.methods.bd_cspn import bd_cspn
+from manyway.methods.evidence import evidence
 from manyway.methods.ici import ici
 from manyway.methods.laplacianshot import laplacianshot
 from manyway.methods.paddle import paddle
@@ -80,7 +81,9 @@ METHODS: Mapping[str, Method] = _table(
     Method("tim", "TIM", tim, "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("tim-adm", "TIM-ADM", tim_adm, "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("alpha-tim", "α-TIM", alpha_tim, "Veilleux et al., NeurIPS 2021", holds_support=True),
+    Method("evidence", "Evidence", evidence, "this project, docs/evidence.md", holds_support=True),
 )
+DEFAULT_METHOD = "evidence"  # what `manyway label` uses: it needs neither K_eff nor a temperature
 
 
 def get_method(name: str) -> Method:

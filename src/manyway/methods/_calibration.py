@@ -1,0 +1,115 @@
+"""How much a distance to a prototype means, learned from the support alone.
+
+The likelihood is exp(−½ t d²) with one temperature t. Each support sample is left out in turn and classified among
+prototypes of which its own was computed without it; t minimises the cross-entropy of these answers. Prototypes are noisy
+means, so squared distances come out too long by tr/n_k, tr being the pooled within-class scatter: it is subtracted.
+
+A log-normal prior holds t near what features of that spread usually want. It decides alone when no class has two samples,
+and keeps t finite when all samples are classified without doubt; a few hundred samples outweigh it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+from torch import Tensor
+
+from manyway.ops import class_sums, dot_scores
+from manyway.tasks import Tasks
+
+_ONE_SHOT = 16.0  # what 1-shot tasks want when features have variance 1
+_PRIOR_SD = 0.5  # of ln t
+_MOST_SAMPLES = 1024  # that are left out in turn, evenly spaced: enough for one number
+_BLOCK_NUMBERS = 1 << 26  # tasks are calibrated in blocks of about this many numbers
+_NEWTON_STEPS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Prototypes and what a distance to them means. One row serves all tasks when they share their support."""
+
+    centres: Tensor  # [t, k, d]
+    counts: Tensor  # [t, k]
+    noise: Tensor  # [t] tr, the pooled within-class scatter
+    temperature: Tensor  # [t]
+
+    def log_likelihood(self, query: Tensor) -> Tensor:
+        """[t, q, k] = −½ t (‖z_q − w_k‖² − tr/n_k)."""
+        middle = self.centres.mean(1, keepdim=True)  # distances do not feel it, and float32 stays accurate
+        query, centres = query - middle, (self.centres - middle).expand(len(query), -1, -1)
+        half_norms = query.square().sum(-1, keepdim=True).mul_(0.5)
+        correction = (self.noise.unsqueeze(-1) / self.counts).mul_(0.5).unsqueeze(1)
+        scores = dot_scores(query, centres).sub_(half_norms).add_(correction)
+        return scores.mul_(self.temperature.view(-1, 1, 1))
+
+
+def calibrate(tasks: Tasks, temperature: float | None = None) -> Calibration:
+    """Prototypes, scatter and temperature of each task; a given temperature is taken as it is."""
+    tasks = tasks[:1] if tasks.shared_support else tasks
+    sums, counts = class_sums(tasks)
+    centres = sums / counts.unsqueeze(-1)
+    step = ceil(tasks.n_support / _MOST_SAMPLES)
+    per_task = tasks.n_support * tasks.n_features + 3 * (tasks.n_support // step) * tasks.n_classes
+    size = max(1, _BLOCK_NUMBERS // per_task)
+    noises, temperatures = [], []
+    for first in range(0, len(centres), size):
+        block = slice(first, first + size)
+        support, labels = tasks[block].support, tasks.support_labels[block]
+        squares = support.square().sum((1, 2))
+        within = squares - (centres[block].square().sum(-1) * counts[block]).sum(-1)
+        noise = within.clamp_min_(0) / (labels.shape[1] - tasks.n_classes or 1)
+        noises.append(noise)
+        if temperature is None:
+            usual = _usual(support.mean(1), squares / labels.shape[1], counts[block])
+            left_out = _left_out(support[:, ::step], labels[:, ::step], centres[block], counts[block], noise)
+            temperatures.append(_fit(*left_out, usual))
+    noise = torch.cat(noises)
+    found = torch.cat(temperatures) if temperatures else torch.full_like(noise, temperature or 0.0)
+    return Calibration(centres, counts, noise, found)
+
+
+def _usual(mean: Tensor, square: Tensor, counts: Tensor) -> Tensor:
+    """[t] the temperature that features of this variance and classes of this many samples usually want."""
+    variance = (square - mean.square().sum(-1)).clamp_min(torch.finfo(mean.dtype).tiny)
+    # The error of a prototype adds 1/n to the scatter of a sample around it.
+    return _ONE_SHOT / variance * (2 * counts / (counts + 1)).mean(-1)
+
+
+def _left_out(
+    samples: Tensor, labels: Tensor, centres: Tensor, counts: Tensor, noise: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Squared distances [t, s, k] of left-out samples, noise removed; those to their own class [t, s]; their n [t, s].
+
+    Leaving z out of a mean of n samples moves it to where ‖z − w‖ is n/(n−1) times as long.
+    """
+    middle = centres.mean(1, keepdim=True)
+    samples, centres = samples - middle, centres - middle
+    own_counts = counts.gather(1, labels)
+    distances = dot_scores(samples, centres).mul_(-2).add_(samples.square().sum(-1, keepdim=True))
+    others = (own_counts - 1).clamp_min(1)
+    own = distances.gather(-1, labels.unsqueeze(-1)).squeeze(-1) * (own_counts / others).square()
+    own = own - noise.unsqueeze(-1) / others
+    distances.sub_((noise.unsqueeze(-1) / counts).unsqueeze(1))
+    return distances.scatter_(-1, labels.unsqueeze(-1), own.unsqueeze(-1)), own, own_counts
+
+
+def _fit(distances: Tensor, own: Tensor, own_counts: Tensor, usual: Tensor) -> Tensor:
+    """[t] the most probable temperature: Newton steps on ln t."""
+    usable = (own_counts > 1).to(own.dtype)  # a class of one sample is gone without it
+    centre, log_t = usual.log(), usual.log()
+    for _ in range(_NEWTON_STEPS):
+        t = log_t.exp().view(-1, 1, 1)
+        p = (distances * (-0.5 * t)).softmax(-1)
+        mean = (p * distances).sum(-1)
+        spread = (p.mul_(distances) * distances).sum(-1) - mean.square()
+        t = t.squeeze(-1)
+        slope = (0.5 * t * (own - mean) * usable).sum(-1)
+        curvature = (0.25 * t.square() * spread.clamp_min(0) * usable).sum(-1) + slope.clamp_min(0)
+        step = (slope + (log_t - centre) / _PRIOR_SD**2) / (curvature + 1 / _PRIOR_SD**2)
+        log_t = log_t - step.clamp(-1, 1)
+    # Own prototypes had n−1 samples here and have n when queries come: that much less error.
+    squares = own_counts.square().clamp_min(2)
+    gain = torch.where(own_counts > 1, (2 * squares - 1) / (2 * squares - 2), torch.ones_like(own_counts))
+    return log_t.exp() * (gain * usable).sum(-1).div(usable.sum(-1).clamp_min(1)).where(usable.sum(-1) > 0, 1.0)

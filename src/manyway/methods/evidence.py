@@ -1,0 +1,141 @@
+"""Evidence: calibrated likelihoods, and as few classes as the queries give evidence for. The method of this project."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from manyway.errors import InputError
+from manyway.methods._calibration import calibrate
+from manyway.methods._presence import Presence, alpha_grid
+from manyway.tasks import Solution, Tasks
+from manyway.transforms import transform
+
+_START_STEPS = 15
+_SHARED_MISFIT = 0.2  # the part of a group's error that more shots do not remove
+
+
+def evidence(
+    tasks: Tasks,
+    *,
+    temperature: float | None = None,
+    alpha: float | None = None,
+    start: float = 0.35,
+    identity: bool = True,
+    max_iter: int = 50,
+    tol: float = 1e-4,
+    scale: str | None = "rcl2",
+    with_objective: bool = False,
+) -> Solution:
+    """Calibrate distances on the support, then find which classes occur by the evidence of all queries together.
+
+    With ℓ_qk = −½ t (‖z_q − w_k‖² − tr/n_k), where the temperature t is calibrated by leaving support samples out in turn
+    (``manyway.methods._calibration``), and class proportions from a Dirichlet(α, …, α) that is integrated out, it maximises
+    over the assignments u and over α (a grid) a lower bound on ln p(queries | support):
+
+        Σ u_qk ℓ_qk − Σ u_qk ln u_qk + Σ_k (1 − p⁰_k) φ(m_k / (1 − p⁰_k)) + ln Γ(Kα)/Γ(|Q|+Kα),
+
+    m_k = Σ_q u_qk, p⁰_k = Π_q (1 − u_qk), φ(n) = ln Γ(n+α)/Γ(α). An iteration is u_qk = softmax_k(ℓ_qk + slope of the prior
+    terms), after the best α for the present u. Small α: few classes. Large α: the classes are taken for equally frequent,
+    and the labels are those of the nearest prototypes. Prototypes stay where they are.
+
+    The search begins with flattened likelihoods, ``start``·ℓ, sharpened over 15 steps: queries agree on classes before each
+    decides for itself. ``start=1`` begins at once. It stops a task when no u_qk moves by ``tol``.
+
+    At the end ``identity`` asks of each group of queries which class it is as a whole. Its queries share the error of the
+    prototypes, so m of them count as m / (1 + ρ(m − 1)) independent ones, ρ = 0.2 + 1/n_k: probabilities are u·P, P_kj being
+    the probability that group k is class j. This makes them honest where few classes occur; it changes few labels.
+    ``presence``, ``n_classes`` and ``n_classes_sd`` of the solution say which classes occur and how many.
+
+    ``temperature`` and ``alpha`` fix what is else learned. ``with_objective`` records the bound after each iteration, and its
+    terms ``fit``, ``entropy`` and ``prior``; the steps of the start are not iterations.
+
+    Reference: docs/evidence.md. It is maximum-likelihood correction of label shift (Saerens et al., 2002) with a prior.
+
+    >>> tasks = Tasks.from_arrays([[[0.0], [1.0], [5.0]]], [[0, 1, 2]], [[[0.1], [0.2], [0.1], [4.8]]])
+    >>> evidence(tasks).labels.tolist()
+    [[0, 0, 0, 2]]
+    """
+    if max_iter < 1 or not 0 < start <= 1 or not (alpha is None or alpha > 0):
+        raise InputError(f"max_iter = {max_iter} and alpha = {alpha} must be positive, start = {start} within (0, 1].")
+    if temperature is not None and not temperature > 0:
+        raise InputError(f"temperature is {temperature}; it must be positive, or None to calibrate it on the support.")
+    tasks = transform(tasks, scale)
+    calibration = calibrate(tasks, temperature)
+    likelihood = calibration.log_likelihood(tasks.query)
+    grid = alpha_grid(tasks.n_classes, tasks.dtype, tasks.device) if alpha is None else likelihood.new_tensor([alpha])
+    search = everything = _Search(likelihood, grid)
+    u = search.start(start)
+    answer = torch.empty_like(u)
+    alive = torch.arange(tasks.n_tasks, device=tasks.device)  # the tasks that still iterate
+    n_iter = torch.full((tasks.n_tasks,), max_iter, device=tasks.device)
+    converged = torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device)
+    parts = likelihood.new_zeros(3, tasks.n_tasks, max_iter) if with_objective else None
+    for iteration in range(max_iter):
+        before, u = u, search.step(u)
+        if parts is not None:
+            parts[:, alive, iteration:] = search.terms(u).unsqueeze(-1)
+        done = (u - before).abs_().amax((1, 2)) < tol
+        if bool(done.any()):
+            answer[alive[done]], n_iter[alive[done]], converged[alive[done]] = u[done], iteration + 1, True
+            alive, u, search = alive[~done], u[~done], _Search(search.likelihood[~done], grid)
+            if len(alive) == 0:
+                break
+    answer[alive] = u
+    occupancy = Presence.of(answer).present
+    if identity:
+        probabilities = answer @ everything.identity(answer, calibration.counts)
+    return Solution(
+        probabilities=probabilities if identity else answer,
+        n_iter=n_iter,
+        converged=converged,
+        make_prototypes=lambda: calibration.centres.expand(tasks.n_tasks, -1, -1),
+        objective=None if parts is None else parts.sum(0),
+        objective_parts=None if parts is None else dict(zip(("fit", "entropy", "prior"), parts, strict=True)),
+        occupancy=occupancy,
+        make_presence=(lambda: _named(occupancy, everything.identity(answer, calibration.counts)))
+        if identity
+        else None,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    likelihood: Tensor  # [t, q, k] ℓ
+    alphas: Tensor  # [g]
+
+    def start(self, share: float) -> Tensor:
+        """[t, q, k] assignments under likelihoods that sharpen from share·ℓ to ℓ."""
+        u = (self.likelihood * share).softmax(-1)
+        for step in range(_START_STEPS if share < 1 else 0):
+            u = self.step(u, share ** (1 - step / _START_STEPS))
+        return u
+
+    def step(self, u: Tensor, share: float = 1.0) -> Tensor:
+        """[t, q, k] the next assignments."""
+        presence = Presence.of(u)
+        alpha = self.alphas[presence.log_prior(self.alphas, u.shape[1]).argmax(-1)]
+        scores = self.likelihood if share == 1 else self.likelihood * share
+        return presence.add_slopes(scores, u, alpha).softmax(-1)
+
+    def terms(self, u: Tensor) -> Tensor:
+        """[3, t] the terms of the bound at u and at the α that is best for it."""
+        fit = (u * self.likelihood).sum((1, 2))
+        prior = Presence.of(u).log_prior(self.alphas, u.shape[1]).amax(-1)
+        return torch.stack([fit, -torch.xlogy(u, u).sum((1, 2)), prior])
+
+    def identity(self, u: Tensor, counts: Tensor) -> Tensor:
+        """[t, k, j] the probability that the queries of group k, taken as one, are of class j."""
+        masses = u.sum(1)
+        shared = _SHARED_MISFIT + 1 / counts
+        discount = 1 / (1 + shared * (masses - 1).clamp_min(0))
+        chances = (u.mT @ self.likelihood).mul_(discount.unsqueeze(-1)).softmax(-1)
+        alone = 1 / masses.clamp_min(1)  # a query's own share of what its group knows: that is in u already
+        return chances.mul_(1 - alone.unsqueeze(-1)) + torch.diag_embed(alone)
+
+
+def _named(occupancy: Tensor, identity: Tensor) -> Tensor:
+    """[t, j] the probability that some group is class j."""
+    return -torch.expm1(torch.log1p(-(occupancy.unsqueeze(-1) * identity).clamp_max_(1 - 1e-6)).sum(1))
