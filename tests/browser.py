@@ -92,6 +92,15 @@ class Browser:
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
+    def becomes(self, script: str, wanted: Any, seconds: float = 10) -> bool:
+        """Whether a script comes to give that value: what a click sets off may take the page a moment."""
+        deadline = time.monotonic() + seconds
+        while self.evaluate(script) != wanted:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
     def centre(self, selector: str) -> tuple[float, float]:
         """Where the middle of the first element of a selector is, after scrolling to it."""
         script = (
