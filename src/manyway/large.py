@@ -1,13 +1,21 @@
 """PADDLE for one task that is too large to hold: the queries are read in blocks.
 
-The state between iterations is the prototypes w [k, d] and the duals v [k] alone. An iteration reads the queries once:
-a block's assignments are worked out, added to the class sums, and forgotten. Memory is block·k + k·d whatever |Q| is.
+The state between iterations is the prototypes w [k, d] and the duals v [k]. An iteration reads the queries once: a
+block's assignments are worked out, added up class by class, and forgotten. Memory is block·k + k·d whatever |Q| is.
+
+Most classes soon have almost no query. As in ``manyway.methods._live``, iterations in which they rest come between
+full ones: each query keeps one number, the logarithm of what its dead classes weigh together, and the work of an
+iteration is that of the live classes.
+
+What is done with a block does not depend on the others, and the results are added: the same steps run on one machine
+or on a cluster, whatever ``Spread`` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +25,31 @@ from manyway.ops import dot_scores
 from manyway.transforms import unit
 
 Blocks = Callable[[], Iterator[Tensor]]  # reads the queries once, from the start: blocks [b, d]
+Work = Callable[[Tensor, Any], tuple[Any, Any]]  # a block and its note -> what is added up, and its next note
+Spread = Callable[[Work, Sequence[Any] | None], tuple[Any, list[Any]]]  # the sum over blocks, and all notes
+
+_SETTLED = 4  # iterations after which dead classes may rest
+_PERIOD = 6  # one full iteration, then five in which they do
+_WORTH = 32  # dead classes below which it is not worth while
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """What is done to every row: a transform of the row, a factor for each feature, and a centre to subtract."""
+
+    name: str | None
+    middle: Tensor | None = None  # [d] what `cl2` subtracts
+    factor: Tensor | None = None  # [d]
+    centre: Tensor | None = None  # [d]
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        if self.middle is not None:
+            rows = rows - self.middle
+        if self.name in ("l2", "cl2"):
+            rows = unit(rows)
+        if self.factor is not None:
+            rows = rows * self.factor
+        return rows if self.centre is None else rows - self.centre
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,14 +58,104 @@ class LargeSolution:
 
     prototypes: Tensor  # [k, d], in the scaled features
     bias: Tensor  # [k] = (λ/|Q|) v
-    scaling: Callable[[Tensor], Tensor]
+    scaling: Scaling
     n_iter: int
     converged: bool
+    live: tuple[int, ...] = ()  # how many classes each iteration updated
 
     def assign(self, block: Tensor) -> Tensor:
         """[b, k] the class probabilities of some queries."""
-        block = self.scaling(block.to(self.prototypes))
-        return (dot_scores(block[None], self.prototypes[None])[0] + self.bias).softmax(-1)
+        return self.logits(self.scaling(block.to(self.prototypes))).softmax(-1)
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """[b, k] of rows that are scaled."""
+        return dot_scores(rows[None], self.prototypes[None])[0] + self.bias
+
+
+class Sums(NamedTuple):
+    """Class sums over queries, in float64 so that they do not depend on how the queries are cut."""
+
+    masses: Tensor  # [k]
+    moments: Tensor  # [k, d]
+
+    def plus(self, other: Sums) -> Sums:
+        return Sums(self.masses + other.masses, self.moments + other.moments)
+
+
+class Extent(NamedTuple):
+    """What the scaling needs to know of the queries."""
+
+    n_rows: int
+    total: Tensor  # [d], float64
+    low: Tensor  # [d]
+    high: Tensor  # [d]
+
+    def plus(self, other: Extent) -> Extent:
+        low, high = torch.minimum(self.low, other.low), torch.maximum(self.high, other.high)
+        return Extent(self.n_rows + other.n_rows, self.total + other.total, low, high)
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """The work of the first reading: how many queries there are, and their mean and range."""
+
+    scaling: Scaling
+    like: Tensor
+
+    def __call__(self, block: Tensor, note: Any) -> tuple[Extent, None]:
+        rows = self.scaling(block.to(self.like))
+        return Extent(len(rows), rows.sum(0, dtype=torch.float64), rows.amin(0), rows.amax(0)), None
+
+
+@dataclass(frozen=True, eq=False)
+class Iterate:
+    """The work of an iteration. With ``dead`` [k] it leaves a note on each block: what the dead weigh together [b]."""
+
+    state: LargeSolution
+    dead: Tensor | None = None
+
+    def __call__(self, block: Tensor, note: Tensor | None) -> tuple[Sums, Tensor | None]:
+        rows = self.state.scaling(block.to(self.state.prototypes))
+        logits = self.state.logits(rows)
+        if note is None:
+            u = logits.softmax(1)
+        else:
+            u = torch.cat([logits, note.to(logits).unsqueeze(1)], 1).softmax(1)[:, :-1]
+        sums = Sums(u.sum(0, dtype=torch.float64), (u.mT @ rows).double())
+        return sums, note if self.dead is None else logits[:, self.dead].logsumexp(1)
+
+
+def in_turn(blocks: Blocks, device: torch.device) -> Spread:
+    """Block after block on one machine. On a GPU the blocks stay there if they take less than half of what is free."""
+    room = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else 0
+    kept: list[Tensor] = []
+    complete = False
+
+    def read() -> Iterator[Tensor]:
+        nonlocal room, complete
+        if complete:
+            yield from kept
+            return
+        for block in blocks():
+            if device.type == "cuda" and not block.is_cuda:
+                block = block.pin_memory().to(device, non_blocking=True)
+            room -= block.nbytes
+            if room >= 0:
+                kept.append(block)
+            else:
+                kept.clear()
+            yield block
+        complete = room >= 0
+
+    def spread(work: Work, notes: Sequence[Any] | None) -> tuple[Any, list[Any]]:
+        total, next_notes = None, []
+        for number, block in enumerate(read()):
+            part, note = work(block, None if notes is None else notes[number])
+            total = part if total is None else total.plus(part)
+            next_notes.append(note)
+        return total, next_notes
+
+    return spread
 
 
 def paddle_in_blocks(
@@ -47,67 +170,87 @@ def paddle_in_blocks(
     scale: str | None = "range",
     base_mean: Tensor | None = None,
     progress: Callable[[int], None] | None = None,
+    spread: Spread | None = None,
 ) -> LargeSolution:
     """PADDLE with the updates, parameters and defaults of ``manyway.methods.paddle``, over blocks of queries.
 
-    Sums over queries are kept in float64, so that the result does not depend on how the queries are cut. ``progress``
-    is told the number of each finished iteration.
+    ``progress`` is told the number of each finished iteration. ``spread`` takes the work to the blocks (None: in turn,
+    here). Dead classes rest in float32 only, and never for longer than five iterations; ``tol`` is met only where all
+    classes have been updated.
     """
-    scaling, n_query, centre = _scaling(support, blocks, scale, base_mean)
-    support = scaling(support) - centre
+    spread = in_turn(blocks, support.device) if spread is None else spread
+    scaling, n_query = _scaling(support, spread, scale, base_mean)
+    support = scaling(support)
     n_classes = int(labels.max()) + 1
     sums = torch.zeros(n_classes, support.shape[1], dtype=torch.float64, device=support.device)
     sums.index_add_(0, labels, support.double())
-    counts = torch.bincount(labels, minlength=n_classes).double().unsqueeze(-1)
+    counts = torch.bincount(labels, minlength=n_classes).double()
     weight = 1.0 if lam is None else lam / n_query
-    state = LargeSolution(
-        prototypes=(sums / counts).to(support.dtype),
-        bias=torch.zeros(n_classes, dtype=support.dtype, device=support.device),
-        scaling=lambda block: scaling(block) - centre,
-        n_iter=1,
-        converged=False,
-    )
+    prototypes = (sums / counts.unsqueeze(-1)).to(support.dtype)
+    state = LargeSolution(prototypes, torch.zeros_like(prototypes[:, 0]), scaling, n_iter=1, converged=False)
+    masses = counts  # Σ_q u_qk; nobody is dead before the first iteration
+    everyone = live = torch.arange(n_classes, device=support.device)
+    notes: list[Any] = []
+    resting = 0  # how many more iterations the dead classes may rest
     for iteration in range(1, max_iter):
-        masses = torch.zeros(n_classes, 1, dtype=torch.float64, device=support.device)
-        moments = torch.zeros_like(sums)
-        for block in blocks():
-            u = state.assign(block)
-            masses += u.sum(0, dtype=torch.float64).unsqueeze(-1)
-            moments += u.mT @ state.scaling(block.to(u))
-        prototypes = ((sums + moments) / (counts + masses)).to(support.dtype)
-        shares = (masses.squeeze(-1) / n_query + eps).log() + 1
+        full = resting == 0 or iteration == max_iter - 1
+        if full:
+            which, dead, resting = everyone, None, 0
+            if support.dtype == torch.float32 and iteration >= _SETTLED:
+                dead = _dead(masses, n_query)
+            part, notes = spread(Iterate(state, dead), None)
+            if dead is not None:
+                live, resting = everyone[~dead], _PERIOD - 1
+        else:
+            which, resting = live, resting - 1
+            part, _ = spread(Iterate(_of_classes(state, live)), notes)
+        new = ((sums[which] + part.moments) / (counts[which] + part.masses).unsqueeze(-1)).to(support.dtype)
+        shares = (part.masses / n_query + eps).log() + 1
         bias = (weight * shares if weight else torch.zeros_like(shares)).to(support.dtype)
-        moved = float((prototypes - state.prototypes).norm(dim=1).mean())
-        state = replace(state, prototypes=prototypes, bias=bias, n_iter=iteration + 1)
+        moved = float((new - state.prototypes[which]).norm(dim=1).sum() / n_classes)
+        masses = masses.index_copy(0, which, part.masses)
+        state = replace(
+            state,
+            prototypes=state.prototypes.index_copy(0, which, new),
+            bias=state.bias.index_copy(0, which, bias),
+            n_iter=iteration + 1,
+            live=(*state.live, len(which)),
+        )
         if progress is not None:
             progress(iteration)
         if tol is not None and moved < tol:
-            return replace(state, converged=True)
+            if full:
+                return replace(state, converged=True)
+            resting = 0  # only live classes have been looked at: the next iteration is for all
     return state
 
 
-def _scaling(
-    support: Tensor, blocks: Blocks, scale: str | None, base_mean: Tensor | None
-) -> tuple[Callable[[Tensor], Tensor], int, Tensor]:
-    """The transform of single rows, the number of queries, and the centre to subtract after it (the mean query)."""
-    transform: Callable[[Tensor], Tensor]
-    if scale in (None, "range"):
-        transform = lambda rows: rows  # noqa: E731
-    elif scale == "l2":
-        transform = unit
-    elif scale == "cl2":
-        middle = support.mean(0) if base_mean is None else base_mean.to(support)
-        transform = lambda rows: unit(rows - middle)  # noqa: E731
-    else:
+def _dead(masses: Tensor, n_query: int) -> Tensor | None:
+    """Which classes [k] have almost no query; None where too few are dead to gain.
+
+    What such a class's mass still decides is its dual, by the share mass/|Q| against ε: more queries allow more mass.
+    """
+    dead = masses <= 1e-5 * min(max(n_query / 75, 1.0), 100.0)
+    n_dead = int(dead.sum())
+    return dead if n_dead >= max(_WORTH, len(masses) // 2) and n_dead < len(masses) else None
+
+
+def _of_classes(state: LargeSolution, which: Tensor) -> LargeSolution:
+    return replace(state, prototypes=state.prototypes[which], bias=state.bias[which])
+
+
+def _scaling(support: Tensor, spread: Spread, scale: str | None, base_mean: Tensor | None) -> tuple[Scaling, int]:
+    """The scaling that ``scale`` names, centred on the mean query, and the number of queries."""
+    if scale not in (None, "range", "l2", "cl2"):
         raise InputError(f"scale is '{scale}'; for large inputs choose range, l2, cl2 or None.")
-    n_query, total = 0, torch.zeros(support.shape[1], dtype=torch.float64, device=support.device)
-    low, high = torch.full_like(support[0], torch.inf), torch.full_like(support[0], -torch.inf)
-    for block in blocks():
-        rows = transform(block.to(support))
-        n_query, total = n_query + len(rows), total + rows.sum(0, dtype=torch.float64)
-        low, high = torch.minimum(low, rows.amin(0)), torch.maximum(high, rows.amax(0))
-    if n_query == 0:
+    scaling = Scaling(scale)
+    if scale == "cl2":
+        scaling = replace(scaling, middle=support.mean(0) if base_mean is None else base_mean.to(support))
+    extent, _ = spread(Measure(scaling, support[:0]), None)
+    if extent is None:
         raise InputError("There is no query to label; give at least one.")
-    width = torch.where(high > low, high - low, torch.ones_like(high)) if scale == "range" else torch.ones_like(high)
-    inner = transform
-    return (lambda rows: inner(rows) / width), n_query, (total / n_query).to(support.dtype) / width
+    if scale == "range":
+        width = torch.where(extent.high > extent.low, extent.high - extent.low, torch.ones_like(extent.high))
+        scaling = replace(scaling, factor=width.reciprocal())
+    centre = (extent.total / extent.n_rows).to(support.dtype)
+    return replace(scaling, centre=centre if scaling.factor is None else centre * scaling.factor), extent.n_rows
