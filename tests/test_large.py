@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks.features import make_features
-from manyway import TaskSpec, sample_tasks, solve
+from manyway import InputError, TaskSpec, sample_tasks, solve
 from manyway.large import paddle_in_blocks
 from manyway.large_dask import on_dask
 
@@ -59,15 +59,42 @@ def test_soft_kmeans_in_blocks():
     torch.testing.assert_close(large.assign(tasks.query[0]), expected, rtol=0, atol=1e-4)
 
 
-def test_a_dask_cluster_gives_the_same():
-    distributed = pytest.importorskip("distributed")
+@pytest.fixture(scope="module")
+def cluster():
+    """The address of a small cluster of threads."""
+    distributed = pytest.importorskip("distributed", reason="needs Dask")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as made:
+        yield made.scheduler_address
+
+
+def test_a_dask_cluster_gives_the_same(cluster):
     tasks = one_task()
     here = in_blocks(tasks, max_iter=8, tol=None)
     query = tasks.query[0]
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
-        on_dask(cluster.scheduler_address, lambda: iter(query.split(64))) as spread,
-    ):
+    with on_dask(cluster, lambda: iter(query.split(64))) as spread:
         there = in_blocks(tasks, max_iter=8, tol=None, spread=spread)
     assert there.live == here.live
     torch.testing.assert_close(there.assign(query), here.assign(query), rtol=0, atol=1e-5)
+
+
+def test_the_command_spreads_items_over_a_cluster(cluster, tmp_path):
+    from manyway.inputs import Items
+    from manyway.labelling import label_items
+
+    tasks = one_task(n_classes=12, n_query=60)
+    examples = Items(tasks.support[0], tuple(f"class {k}" for k in tasks.support_labels[0].tolist()), None)
+    items = Items(tasks.query[0], None, None)
+    here, there = (
+        label_items(examples, items, tmp_path / f"{name}.csv", method="paddle", dask=address)
+        for name, address in [("here", None), ("there", cluster)]
+    )
+    assert there.present[0].name == here.present[0].name
+    columns = [[line.split(",")[1] for line in (tmp_path / f"{name}.csv").open()] for name in ("here", "there")]
+    assert columns[0] == columns[1]
+
+
+def test_a_scheduler_that_is_not_there_is_one_sentence(monkeypatch):
+    pytest.importorskip("distributed", reason="needs Dask")
+    monkeypatch.setattr("manyway.large_dask._PATIENCE", 0.1)
+    with pytest.raises(InputError, match="no Dask scheduler"), on_dask("tcp://127.0.0.1:1", lambda: iter(())):
+        pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from manyway.errors import InputError
 from manyway.files import atomic_write
 from manyway.inputs import Items
 from manyway.large import paddle_in_blocks
+from manyway.large_dask import on_dask
 from manyway.methods import get_method
 from manyway.tasks import Tasks
 
@@ -53,9 +55,13 @@ def label_items(
     top: int = 2,
     min_confidence: float = 0.0,
     device: str | None = None,
+    dask: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Summary:
-    """Label all items of ``query`` jointly and write one CSV row for each; nothing is written unless all went well."""
+    """Label all items of ``query`` jointly and write one CSV row for each; nothing is written unless all went well.
+
+    ``dask`` is the address of a scheduler whose workers then hold the items, block by block.
+    """
     if support.labels is None:
         raise InputError("The labelled examples have no labels; put them in the file or name a file with --labels.")
     if len(query) == 0:
@@ -70,7 +76,7 @@ def label_items(
         raise InputError(f"All labelled examples are of class '{classes[0]}'; there is nothing to choose between.")
     number = {name: k for k, name in enumerate(classes)}
     labels = torch.tensor([number[name] for name in support.labels])
-    blocks = _probabilities(support, labels, query, method, len(classes), device, progress)
+    blocks = _probabilities(support, labels, query, method, len(classes), device, dask, progress)
     return _write(output, query, classes, blocks, min(top, len(classes)), min_confidence)
 
 
@@ -81,6 +87,7 @@ def _probabilities(
     method: str,
     n_classes: int,
     device: str | None,
+    dask: str | None,
     progress: Callable[[str], None] | None,
 ) -> Iterator[Tensor]:
     """Class probabilities [b, k] of all items, in order."""
@@ -92,7 +99,7 @@ def _probabilities(
         tasks = Tasks.from_arrays(examples[None], labels[None], query.rows(first, last)[None], support.base_mean)
         return solver(tasks).probabilities[0]
 
-    if 4 * len(query) * n_classes <= _IN_MEMORY_BYTES:
+    if dask is None and 4 * len(query) * n_classes <= _IN_MEMORY_BYTES:
         yield solve(0, len(query))
         return
     size = max(1, _BLOCK_BYTES // (4 * (n_classes + query.n_features)))
@@ -101,14 +108,20 @@ def _probabilities(
         for first, last in edges:
             yield solve(first, last)
     elif method in _IN_BLOCKS:
-        solution = paddle_in_blocks(
-            examples,
-            labels,
-            lambda: (query.rows(first, last).to(examples) for first, last in edges),
-            base_mean=support.base_mean,
-            progress=None if progress is None else lambda iteration: progress(f"pass {iteration}"),
-            **_IN_BLOCKS[method],
-        )
+
+        def read() -> Iterator[Tensor]:
+            return (query.rows(first, last) for first, last in edges)
+
+        with nullcontext() if dask is None else on_dask(dask, read) as spread:
+            solution = paddle_in_blocks(
+                examples,
+                labels,
+                read,
+                base_mean=support.base_mean,
+                progress=None if progress is None else lambda iteration: progress(f"pass {iteration}"),
+                spread=spread,
+                **_IN_BLOCKS[method],
+            )
         for first, last in edges:
             yield solution.assign(query.rows(first, last))
     else:

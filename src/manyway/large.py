@@ -28,7 +28,7 @@ Blocks = Callable[[], Iterator[Tensor]]  # reads the queries once, from the star
 Work = Callable[[Tensor, Any], tuple[Any, Any]]  # a block and its note -> what is added up, and its next note
 Spread = Callable[[Work, Sequence[Any] | None], tuple[Any, list[Any]]]  # the sum over blocks, and all notes
 
-_SETTLED = 4  # iterations after which dead classes may rest
+_SETTLED = 3  # iterations after which dead classes may rest
 _PERIOD = 6  # one full iteration, then five in which they do
 _WORTH = 32  # dead classes below which it is not worth while
 

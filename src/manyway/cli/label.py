@@ -25,6 +25,9 @@ def label(
         float, typer.Option(min=0.0, max=1.0, help="Leave the label empty when its probability is lower.")
     ] = 0.0,
     device: Annotated[str | None, typer.Option(help="Where to work: cpu or cuda.")] = None,
+    dask: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Spread the items over the workers of this Dask scheduler.")
+    ] = None,
     encoder: Annotated[
         str | None,
         typer.Option(
@@ -87,6 +90,7 @@ def label(
             top=top,
             min_confidence=min_confidence,
             device=device,
+            dask=dask,
             progress=lambda step: status.update(f"labelling {len(items)} items with {method}, {step} …"),
         )
     print_summary(summary, output, min_confidence)
