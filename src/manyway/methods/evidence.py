@@ -31,28 +31,30 @@ def evidence(
 ) -> Solution:
     """Calibrate distances on the support, then find which classes occur by the evidence of all queries together.
 
-    With ℓ_qk = −½ t (‖z_q − w_k‖² − tr/n_k), where the temperature t is calibrated by leaving support samples out in turn
-    (``manyway.methods._calibration``), and class proportions from a Dirichlet(α, …, α) that is integrated out, it maximises
-    over the assignments u and over α (a grid) a lower bound on ln p(queries | support):
+    With ℓ_qk = −½ t (‖z_q − w_k‖² − tr/n_k), the temperature t being calibrated by leaving support samples out in turn
+    (``manyway.methods._calibration``), and class proportions from a Dirichlet(α, …, α) that is integrated out, it
+    maximises over the assignments u and over α (a grid) a lower bound on ln p(queries | support):
 
         Σ u_qk ℓ_qk − Σ u_qk ln u_qk + Σ_k (1 − p⁰_k) φ(m_k / (1 − p⁰_k)) + ln Γ(Kα)/Γ(|Q|+Kα),
 
-    m_k = Σ_q u_qk, p⁰_k = Π_q (1 − u_qk), φ(n) = ln Γ(n+α)/Γ(α). An iteration is u_qk = softmax_k(ℓ_qk + slope of the prior
-    terms), after the best α for the present u. Small α: few classes. Large α: the classes are taken for equally frequent,
-    and the labels are those of the nearest prototypes. Prototypes stay where they are.
+    where m_k = Σ_q u_qk, p⁰_k = Π_q (1 − u_qk) and φ(n) = ln Γ(n+α)/Γ(α). An iteration takes the best α for the present
+    u, then u_qk = softmax_k(ℓ_qk + slope of the prior's terms). Small α: few classes. Large α: all classes are taken
+    for equally frequent, and labels are those of the nearest prototypes. Prototypes stay where they are.
 
-    The search begins with flattened likelihoods, ``start``·ℓ, sharpened over 15 steps: queries agree on classes before each
-    decides for itself. ``start=1`` begins at once. It stops a task when no u_qk moves by ``tol``.
+    The search begins with flattened likelihoods, ``start``·ℓ, which are sharpened in 15 steps: queries agree on classes
+    before each decides for itself. ``start=1`` begins at once. A task stops when no u_qk moves by ``tol``.
 
-    At the end ``identity`` asks of each group of queries which class it is as a whole. Its queries share the error of the
-    prototypes, so m of them count as m / (1 + ρ(m − 1)) independent ones, ρ = 0.2 + 1/n_k: probabilities are u·P, P_kj being
-    the probability that group k is class j. This makes them honest where few classes occur; it changes few labels.
-    ``presence``, ``n_classes`` and ``n_classes_sd`` of the solution say which classes occur and how many.
+    At the end ``identity`` asks of each group of queries which class it is as a whole. Its queries share the error of
+    the prototypes, so m of them count as m / (1 + ρ(m − 1)) independent ones, ρ = 0.2 + 1/n_k: probabilities are u·P,
+    P_kj being the probability that group k is class j. It makes them honest where few classes occur, and changes few
+    labels. The solution's ``presence``, ``n_classes`` and ``n_classes_sd`` say which classes occur and how many.
 
-    ``temperature`` and ``alpha`` fix what is else learned. ``with_objective`` records the bound after each iteration, and its
-    terms ``fit``, ``entropy`` and ``prior``; the steps of the start are not iterations.
+    ``temperature`` and ``alpha`` fix what is otherwise learned. ``with_objective`` records the bound after each
+    iteration, and its terms ``fit``, ``entropy`` and ``prior``; the steps of the start are not iterations.
 
-    Reference: docs/evidence.md. It is maximum-likelihood correction of label shift (Saerens et al., 2002) with a prior.
+    Reference: docs/evidence.md. Its ancestor is the correction of label shift by maximum likelihood (Saerens et al.,
+    2002). The bound's updates are made for all queries at once: with α chosen by evidence it has not been seen to fall,
+    with a tiny fixed ``alpha`` and a handful of queries it can.
 
     >>> tasks = Tasks.from_arrays([[[0.0], [1.0], [5.0]]], [[0, 1, 2]], [[[0.1], [0.2], [0.1], [4.8]]])
     >>> evidence(tasks).labels.tolist()
@@ -85,10 +87,12 @@ def evidence(
                 break
     answer[alive] = u
     occupancy = Presence.of(answer).present
-    if identity:
-        probabilities = answer @ everything.identity(answer, calibration.counts)
+
+    def groups() -> Tensor:  # [t, k, j]; worked out again when somebody asks for the presence: it is larger than u
+        return everything.identity(answer, calibration.counts)
+
     return Solution(
-        probabilities=probabilities if identity else answer,
+        probabilities=answer @ groups() if identity else answer,
         n_iter=n_iter,
         converged=converged,
         make_prototypes=lambda: calibration.centres.expand(tasks.n_tasks, -1, -1),
