@@ -83,7 +83,7 @@ METHODS: Mapping[str, Method] = _table(
     Method("alpha-tim", "α-TIM", alpha_tim, "Veilleux et al., NeurIPS 2021", holds_support=True),
     Method("evidence", "Evidence", evidence, "this project, docs/evidence.md", holds_support=True),
 )
-DEFAULT_METHOD = "evidence"  # what `manyway label` uses: it needs neither K_eff nor a temperature
+DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor a temperature
 
 
 def get_method(name: str) -> Method:
