@@ -12,7 +12,8 @@ from manyway.methods._live import live_iterations
 from manyway.tasks import Solution, Tasks
 from manyway.transforms import transform
 
-_SETTLED = 10  # iterations after which dead classes may rest; in float64 they never do, whoever asks for it wants it all
+# Iterations after which dead classes may rest; in float64 they never do: whoever asks for it wants it all.
+_SETTLED = 10
 _PERIOD = 6  # in float32 assignments end in a fixed point, or go round in two, three or six steps of the last digit
 
 
