@@ -25,8 +25,8 @@ def mix(key: Tensor) -> Tensor:
 
 def keys(seed: int, stream: int, index: Tensor) -> Tensor:
     """One independent key for each index, for a purpose numbered ``stream``."""
-    start = mix(mix(torch.tensor([seed], dtype=torch.int64, device=index.device)) + stream)
-    return mix(start ^ mix(index))
+    start = mix(mix(torch.tensor([seed])) + stream).item()  # on the CPU: there is one, whatever the device
+    return mix(mix(index) ^ start)
 
 
 def uniform(key: Tensor, step: int) -> Tensor:

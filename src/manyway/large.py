@@ -230,7 +230,7 @@ def _dead(masses: Tensor, n_query: int) -> Tensor | None:
 
     What such a class's mass still decides is its dual, by the share mass/|Q| against ε: more queries allow more mass.
     """
-    dead = masses <= 1e-5 * min(max(n_query / 75, 1.0), 100.0)
+    dead = masses <= min(max(1e-7 * n_query, 1e-5), 0.1)
     n_dead = int(dead.sum())
     return dead if n_dead >= max(_WORTH, len(masses) // 2) and n_dead < len(masses) else None
 

@@ -6,12 +6,13 @@
 ``loop``      all of PADDLE's iterations of a task without leaving the chip   ``manyway.methods.paddle``
 ============  ==============================================================  ====================================
 
-They are written in Triton, which comes with the CUDA builds of torch. Where it is missing, or on a CPU, the plain
-versions run; nothing else changes. This room imports no other room of manyway.
+They are written in Triton, which comes with the CUDA builds of torch. Where it is missing, on a CPU, or with
+MANYWAY_PLAIN=1 in the environment, the plain versions run; nothing else changes. This room imports no other room.
 """
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib.util import find_spec
 
@@ -21,7 +22,7 @@ from torch import Tensor
 
 def fused(tensor: Tensor) -> bool:
     """Whether fused code can work on this tensor: on an NVIDIA GPU since Ampere, with Triton."""
-    return tensor.is_cuda and _capable(tensor.device.index)
+    return tensor.is_cuda and os.environ.get("MANYWAY_PLAIN") != "1" and _capable(tensor.device.index)
 
 
 @cache

@@ -1,0 +1,192 @@
+"""``python -m benchmarks.gpu``: the fused code against the plain version and the dense reference, on a CUDA device.
+
+Prints Markdown. Features are on the GPU; times include drawing the tasks. ``--methods`` times every method as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from benchmarks.dense import paddle_dense
+from benchmarks.features import make_features
+from benchmarks.measure import exponent, seconds, show
+from manyway import METHODS, FeatureSet, Tasks, TaskSpec, evaluate, sample_tasks, solve
+from manyway.methods._forms import GramForm, prototype_form
+from manyway.ops import class_sums
+from manyway.transforms import transform
+
+CASES = [(20, 5, 512, 600), (20, 20, 512, 600), (160, 5, 512, 1300), (160, 20, 512, 1300), (227, 20, 512, 400)]
+CASES += [(160, 20, 640, 1300)]  # K, shots, d, samples a class
+N_TASKS = 10_000
+
+
+@contextmanager
+def plain() -> Iterator[None]:
+    """Without fused code."""
+    os.environ["MANYWAY_PLAIN"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["MANYWAY_PLAIN"]
+
+
+def rates() -> tuple[float, float]:
+    """Bytes a second of a large copy, read and written, and float32 operations a second of a large product."""
+    block = torch.empty(2**29, device="cuda").normal_()
+    copied = torch.empty_like(block)
+    bandwidth = 2 * block.nbytes / seconds(lambda: copied.copy_(block))
+    a = torch.randn(8192, 8192, device="cuda")
+    return bandwidth, 2 * 8192**3 / seconds(lambda: a @ a)
+
+
+def stages(features: FeatureSet, spec: TaskSpec) -> list[float]:
+    """Seconds for all tasks: drawing, scaling, class sums, all statistics, and the iterations."""
+    from manyway.kernels.loop import iterate
+
+    tasks = sample_tasks(features, spec, count=N_TASKS)
+    scaled = transform(tasks, "range")
+    centre = scaled.query.mean(1, keepdim=True)
+    form = prototype_form(scaled, "gram")
+    assert isinstance(form, GramForm)
+    arguments = (form.gram, form.cross, form.sum_norms, form.counts)
+    return [
+        seconds(lambda: sample_tasks(features, spec, count=N_TASKS)),
+        seconds(lambda: transform(tasks, "range")),
+        seconds(lambda: class_sums(scaled, centre)),
+        seconds(lambda: prototype_form(scaled, "gram")),
+        seconds(lambda: iterate(*arguments, weight=1.0, eps=1e-6, max_iter=100)),
+    ]
+
+
+def compare(bandwidth: float, rate: float) -> Iterator[list[object]]:
+    """Milliseconds for 10,000 tasks; the slower ones are timed on fewer and multiplied."""
+    for n_classes, shots, n_features, per_class in CASES:
+        features = make_features(n_classes, per_class, n_features, "cuda")
+        spec = TaskSpec(shots=shots)
+        whole = _whole(features, spec, N_TASKS)
+        with plain():
+            unfused = _whole(features, spec, 2000) * N_TASKS / 2000
+        dense = _dense(sample_tasks(features, spec, count=40)) * N_TASKS / 40
+        read = N_TASKS * (n_classes * shots + spec.n_query) * n_features * 4 / bandwidth
+        products = 2 * N_TASKS * spec.n_query * (spec.n_query + n_classes) * n_features / rate
+        loop = 2 * N_TASKS * spec.n_query**2 * n_classes * 100 / rate
+        yield [
+            n_classes,
+            shots,
+            n_features,
+            *(1e3 * time for time in stages(features, spec)),
+            f"**{1e3 * whole:.1f}**",
+            1e3 * unfused,
+            1e3 * dense,
+            f"{dense / whole:.0f}×",
+            f"{1e3 * read:.3g} + {1e3 * (products + loop):.3g}",
+        ]
+        del features
+        torch.cuda.empty_cache()
+
+
+def _whole(features: FeatureSet, spec: TaskSpec, n_tasks: int) -> float:
+    return seconds(lambda: evaluate("paddle", features, spec, n_tasks), repeats=5)
+
+
+def _dense(tasks: Tasks) -> float:
+    support, query = tasks.support, tasks.query
+    return seconds(lambda: paddle_dense(support, tasks.support_labels, query, tasks.n_classes), repeats=1)
+
+
+def agreement() -> Iterator[list[object]]:
+    """Fused against plain, both in float32, and both against float64."""
+    for n_classes, shots in [(20, 5), (160, 20)]:
+        tasks = sample_tasks(make_features(n_classes, 300, 512, "cuda"), TaskSpec(shots=shots), count=1000)
+        for tol in (None, 1e-4):
+            fast = solve("paddle", tasks, tol=tol)
+            with plain():
+                slow = solve("paddle", tasks, tol=tol)
+                exact = solve("paddle", tasks[:200].to(dtype=torch.float64), tol=tol)
+            apart = (fast.probabilities - slow.probabilities).abs().amax((1, 2))
+            yield [
+                n_classes,
+                shots,
+                str(tol),
+                int((fast.labels != slow.labels).sum()),
+                f"{float(apart.max()):.1e}",
+                int((apart > 1e-5).sum()),
+                f"{_apart(fast.probabilities[:200], exact.probabilities):.1e}",
+                f"{_apart(slow.probabilities[:200], exact.probabilities):.1e}",
+                int((fast.n_iter != slow.n_iter).sum()),
+            ]
+
+
+def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one.double() - other.double()).abs().max())
+
+
+def scaling() -> Iterator[list[object]]:
+    """Milliseconds for 4,000 tasks while one size grows, and the slope of its logarithm."""
+    base = {"K": 160, "|Q|": 75, "d": 512, "shots": 5, "tasks": 4000}
+    grids = {
+        "tasks": [4000, 8000, 16000],
+        "K": [80, 160, 320, 640],
+        "|Q|": [32, 64, 128],
+        "d": [256, 512, 1024],
+        "shots": [1, 5, 20],
+    }
+    for name, sizes in grids.items():
+        times = []
+        for size in sizes:
+            at = base | {name: size}
+            features = make_features(at["K"], 100, at["d"], "cuda")
+            times.append(_whole(features, TaskSpec(shots=at["shots"], n_query=at["|Q|"]), at["tasks"]))
+        yield [
+            name,
+            " ".join(map(str, sizes)),
+            " ".join(f"{1e3 * time:.3g}" for time in times),
+            exponent(sizes, times),
+        ]
+
+
+def methods(n_tasks: int) -> Iterator[list[object]]:
+    """Seconds for 10,000 tasks of every method at tiered-ImageNet's size, timed on fewer."""
+    features = make_features(160, 300, 512, "cuda")
+    for name in METHODS:
+        row: list[object] = [name]
+        for shots in (5, 10, 20):
+            row.append(
+                _method(name, features, TaskSpec(shots=shots), n_tasks if name != "ici" else max(1, n_tasks // 20))
+            )
+        yield row
+
+
+def _method(name: str, features: FeatureSet, spec: TaskSpec, count: int) -> float:
+    evaluate(name, features, spec, min(count, 4))
+    return seconds(lambda: evaluate(name, features, spec, count), repeats=1, warm=0) * N_TASKS / count
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--methods", type=int, metavar="TASKS", help="time every method on that many tasks as well")
+    parser.add_argument("--only-methods", action="store_true")
+    arguments = parser.parse_args()
+    bandwidth, rate = rates()
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; |Q| = 75, 100 iterations, float32")
+    print(f"copy {bandwidth / 1e12:.2f} TB/s, float32 product {rate / 1e12:.1f} TFLOP/s")
+    if not arguments.only_methods:
+        header = ["K", "shots", "tol", "labels that differ", "fused − plain", "tasks above 1e-5"]
+        header += ["fused − float64", "plain − float64", "n_iter that differ"]
+        show("Agreement, of 1,000 tasks", header, agreement())
+        header = ["K", "shots", "d", "drawing", "scaling", "class sums", "statistics", "100 iterations", "**whole**"]
+        header += ["plain torch", "dense", "dense / whole", "rows once + products"]
+        show("PADDLE, milliseconds for 10,000 tasks", header, compare(bandwidth, rate))
+        show("Scaling, milliseconds", ["grows", "sizes", "ms", "exponent"], scaling())
+    if arguments.methods:
+        header = ["method", "5 shots", "10 shots", "20 shots"]
+        show("Seconds for 10,000 tasks, K = 160, d = 512", header, methods(arguments.methods))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""One task that does not fit: ``python -m benchmarks.large --queries 1000000 --classes 10000 [--device cuda]``.
+
+The queries are written to a safetensors file first and read from there, memory-mapped, block by block.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from manyway.large import paddle_in_blocks
+
+_BLOCK_BYTES = 2**27
+_SHOTS = 5
+
+
+def write_queries(path: Path, means: Tensor, present: Tensor, n_query: int) -> Tensor:
+    """A file of queries of the present classes, and which class each is of."""
+    generator = torch.Generator().manual_seed(1)
+    labels = present[torch.randint(len(present), (n_query,), generator=generator)]
+    rows = torch.empty(n_query, means.shape[1])
+    for first in range(0, n_query, 50_000):
+        part = labels[first : first + 50_000]
+        rows[first : first + 50_000] = means[part] + torch.randn(len(part), means.shape[1], generator=generator)
+    save_file({"features": rows}, path)
+    return labels
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--queries", type=int, default=100_000)
+    parser.add_argument("--classes", type=int, default=10_000)
+    parser.add_argument("--present", type=int, default=100)
+    parser.add_argument("--features", type=int, default=512)
+    parser.add_argument("--tol", type=float, default=1e-6)
+    parser.add_argument("--device", default="cpu")
+    arguments = parser.parse_args()
+    generator = torch.Generator().manual_seed(0)
+    means = 1.5 * torch.randn(arguments.classes, arguments.features, generator=generator)
+    present = torch.randperm(arguments.classes, generator=generator)[: arguments.present]
+    labels = torch.arange(arguments.classes).repeat_interleave(_SHOTS)
+    support = means[labels] + torch.randn(len(labels), arguments.features, generator=generator)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "queries.safetensors"
+        truth = write_queries(path, means, present, arguments.queries)
+        size = max(1, _BLOCK_BYTES // (4 * (arguments.classes + arguments.features)))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        with safe_open(path, framework="pt") as file:
+            queries = file.get_slice("features")
+
+            def blocks() -> Iterator[Tensor]:
+                for first in range(0, arguments.queries, size):
+                    yield queries[first : first + size]
+
+            begin = time.perf_counter()
+            solution = paddle_in_blocks(
+                support.to(arguments.device), labels.to(arguments.device), blocks, tol=arguments.tol
+            )
+            right = sum(
+                int((solution.assign(block).argmax(1).cpu() == part).sum())
+                for block, part in zip(blocks(), truth.split(size), strict=True)
+            )
+            wall = time.perf_counter() - begin
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    work = sum(solution.live) + arguments.classes
+    print(f"{arguments.queries:,} queries, {arguments.classes:,} classes of which {arguments.present} occur")
+    print(f"wall time {wall:.1f} s on {arguments.device}, {solution.n_iter} iterations, converged {solution.converged}")
+    print(f"classes updated in each iteration: {' '.join(map(str, solution.live))}")
+    print(f"work of {work / arguments.classes:.1f} full iterations instead of {solution.n_iter}")
+    print(f"accuracy {right / arguments.queries:.4f}")
+    print(f"peak memory {peak:.2f} GiB ({before:.2f} before, with the queries in memory to write them)")
+    if arguments.device != "cpu":
+        print(f"peak GPU memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")
+
+
+if __name__ == "__main__":
+    main()
