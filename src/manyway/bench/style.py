@@ -22,6 +22,7 @@ _SKY, _PURPLE, _BLACK, _GREY = "#56B4E9", "#CC79A7", "#000000", "#767676"
 _WINE, _INDIGO = "#882255", "#332288"
 
 _STYLES = {
+    "evidence": Style(_INDIGO, "<", width=2.6),
     "paddle": Style(_VERMILION, "o", width=2.6),
     "soft-kmeans": Style(_WINE, "s", (4, 2)),
     "paddle-pgd": Style(_INDIGO, "^", (1, 1.5)),
