@@ -12,6 +12,7 @@ a lower bound, and a tighter one than that of mean-field variational Bayes, whic
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log10
 
 import torch
 from torch import Tensor
@@ -55,6 +56,5 @@ class Presence:
 
 def alpha_grid(n_classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """[g] from nearly one class a task (Kα at most 0.1) to equal shares of all."""
-    lowest = min(1e-3, 0.1 / n_classes)
-    exponents = torch.linspace(torch.tensor(lowest).log10().item(), 2.0, 12, dtype=torch.float64)
+    exponents = torch.linspace(log10(min(1e-3, 0.1 / n_classes)), 2.0, 12, dtype=torch.float64)
     return (10**exponents).to(device, dtype)
