@@ -21,8 +21,9 @@ MAY_IMPORT = {
     "methods": {"tasks", "ops", "transforms", "errors", "kernels"},
     "features": {"tasks", "errors", "files"},
     "draws": set(),
-    "sampling": {"features", "tasks", "errors", "draws", "kernels"},
-    "evaluation": {"sampling", "features", "methods", "tasks", "errors"},
+    "threads": set(),
+    "sampling": {"features", "tasks", "errors", "draws", "kernels", "threads"},
+    "evaluation": {"sampling", "features", "methods", "tasks", "errors", "threads"},
     "estimators": {"methods", "tasks", "errors"},
 }
 NOT_IN_A_SOLVER = {"numpy", "sklearn", "scipy", "logging", "tqdm", "rich", "matplotlib", "pandas"}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -17,6 +15,7 @@ from manyway.errors import InputError
 from manyway.features import FeatureSet
 from manyway.methods import get_method
 from manyway.sampling import TaskSpec, sample_tasks
+from manyway.threads import side_by_side
 
 # Working memory of a chunk of tasks. It follows from the shapes alone, never from the machine, so that the same
 # experiment is cut into the same chunks everywhere and gives the same bits.
@@ -103,14 +102,11 @@ def evaluate(
             progress(count)
         return correct, seconds
 
+    def chunk(first: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], float]:
+        return run(first, min(size, start + n_tasks - first))
+
     firsts = range(start, start + n_tasks, size)
-    counts = [min(size, start + n_tasks - first) for first in firsts]
-    with _one_thread_each(on_cpu) as workers:
-        if workers == 1:
-            parts = list(map(run, firsts, counts))
-        else:
-            with ThreadPoolExecutor(workers) as pool:
-                parts = list(pool.map(run, firsts, counts))
+    parts = side_by_side(chunk, firsts) if on_cpu else list(map(chunk, firsts))
     return Evaluation(np.concatenate([part[0] for part in parts]), spec.n_query, sum(part[1] for part in parts))
 
 
@@ -144,17 +140,3 @@ def _clock(features: FeatureSet) -> float:
     if features.features.device.type == "cuda":
         torch.cuda.synchronize(features.features.device)
     return time.perf_counter()
-
-
-@contextmanager
-def _one_thread_each(on_cpu: bool) -> Iterator[int]:
-    """How many chunks to run side by side; on a CPU, torch is held to one thread in each of them meanwhile."""
-    threads = torch.get_num_threads()
-    if not on_cpu or threads == 1:
-        yield 1
-        return
-    torch.set_num_threads(1)
-    try:
-        yield threads
-    finally:
-        torch.set_num_threads(threads)

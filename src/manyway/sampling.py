@@ -16,6 +16,7 @@ from manyway.errors import InputError
 from manyway.features import FeatureSet
 from manyway.kernels import fused
 from manyway.tasks import Tasks
+from manyway.threads import side_by_side
 
 Sampling = Literal["uniform", "balanced", "dirichlet"]
 # One number a purpose, so that no two draws of a task share their randomness.
@@ -77,10 +78,12 @@ def sample_tasks(features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int
     per_task = n_ways * (spec.shots or 1) + spec.n_query
     device = features.features.device
     block = max(1, (_BLOCK_DRAWS_GPU if device.type == "cuda" else _BLOCK_DRAWS) // per_task)
-    parts = [
-        _draw(pool, spec, seed, torch.arange(first, min(first + block, start + count), device=device))
-        for first in range(start, start + count, block)
-    ]
+
+    def draw(first: int) -> tuple[Tensor | None, Tensor, Tensor, Tensor | None]:
+        return _draw(pool, spec, seed, torch.arange(first, min(first + block, start + count), device=device))
+
+    firsts = range(start, start + count, block)
+    parts = side_by_side(draw, firsts) if device.type == "cpu" else list(map(draw, firsts))
     support, query, query_labels, classes = (
         None if parts[0][i] is None else torch.cat([part[i] for part in parts])  # type: ignore[misc]
         for i in range(4)
