@@ -31,11 +31,14 @@ class Presence:
 
     @staticmethod
     def of(u: Tensor) -> Presence:
-        masses = u.sum(1)
-        log_absent = u.clamp_max(_SURE).neg_().log1p_().sum(1)
+        return Presence.of_sums(u.sum(1), log_absence(u).sum(1))
+
+    @staticmethod
+    def of_sums(masses: Tensor, log_absent: Tensor) -> Presence:
+        """From Σ_q u_qk and Σ_q ln(1 − u_qk), each [t, k]."""
         present = log_absent.expm1().neg_()
-        counts = (masses / present.clamp_min(torch.finfo(u.dtype).tiny)).clamp_min_(1)
-        return Presence(masses, log_absent.exp_(), present, counts)
+        counts = (masses / present.clamp_min(torch.finfo(masses.dtype).tiny)).clamp_min_(1)
+        return Presence(masses, log_absent.exp(), present, counts)
 
     def log_prior(self, alphas: Tensor, n_query: int) -> Tensor:
         """[t, g] the bound on ln p(labels) for each α of the grid [g]."""
@@ -46,12 +49,25 @@ class Presence:
 
     def add_slopes(self, scores: Tensor, u: Tensor, alpha: Tensor) -> Tensor:
         """Scores [t, q, k] plus the bound's derivatives φ'(c) − p⁰/(1−u) · (c φ'(c) − φ(c)), at α [t]."""
+        slope, price = self.slopes(alpha)
+        return torch.addcmul(scores, being_first(u), price.unsqueeze(1)).add_(slope.unsqueeze(1))
+
+    def slopes(self, alpha: Tensor) -> tuple[Tensor, Tensor]:
+        """[t, k] φ'(c), and the price of being the first of a class, to be multiplied by 1/(1−u)."""
         alpha = alpha.unsqueeze(-1)
         slope = torch.digamma(self.counts + alpha)
         rise = torch.lgamma(self.counts + alpha) - torch.lgamma(alpha)
-        price = self.absent * (rise - self.counts * slope)  # of being the first
-        first = u.clamp_max(_SURE).neg_().add_(1).reciprocal_()
-        return torch.addcmul(scores, first, price.unsqueeze(1)).add_(slope.unsqueeze(1))
+        return slope, self.absent * (rise - self.counts * slope)
+
+
+def log_absence(u: Tensor) -> Tensor:
+    """ln(1 − u)."""
+    return u.clamp_max(_SURE).neg_().log1p_()
+
+
+def being_first(u: Tensor) -> Tensor:
+    """1/(1 − u)."""
+    return u.clamp_max(_SURE).neg_().add_(1).reciprocal_()
 
 
 def alpha_grid(n_classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -113,8 +113,8 @@ class _Search:
     def start(self, share: float) -> Tensor:
         """[t, q, k] assignments under likelihoods that sharpen from share·ℓ to ℓ."""
         u = (self.likelihood * share).softmax(-1)
-        for step in range(_START_STEPS if share < 1 else 0):
-            u = self.step(u, share ** (1 - step / _START_STEPS))
+        for flattened in start_shares(share):
+            u = self.step(u, flattened)
         return u
 
     def step(self, u: Tensor, share: float = 1.0) -> Tensor:
@@ -132,12 +132,26 @@ class _Search:
 
     def identity(self, u: Tensor, counts: Tensor) -> Tensor:
         """[t, k, j] the probability that the queries of group k, taken as one, are of class j."""
-        masses = u.sum(1)
-        shared = _SHARED_MISFIT + 1 / counts
-        discount = 1 / (1 + shared * (masses - 1).clamp_min(0))
-        chances = (u.mT @ self.likelihood).mul_(discount.unsqueeze(-1)).softmax(-1)
-        alone = 1 / masses.clamp_min(1)  # a query's own share of what its group knows: that is in u already
-        return chances.mul_(1 - alone.unsqueeze(-1)) + torch.diag_embed(alone)
+        chances, alone = group_chances(u.mT @ self.likelihood, u.sum(1), counts)
+        return chances + torch.diag_embed(alone)
+
+
+def start_shares(share: float) -> list[float]:
+    """What ℓ is multiplied by in each step of the start."""
+    return [share ** (1 - step / _START_STEPS) for step in range(_START_STEPS if share < 1 else 0)]
+
+
+def group_chances(totals: Tensor, masses: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """P without its diagonal's extra [t, k, j], and that extra [t, k].
+
+    ``totals`` [t, k, j] are the log-likelihoods of the groups' queries as members of class j, Σ_q u_qk ℓ_qj;
+    ``masses`` and ``counts`` [t, k] the groups' queries and support samples.
+    """
+    shared = _SHARED_MISFIT + 1 / counts
+    discount = 1 / (1 + shared * (masses - 1).clamp_min(0))
+    chances = totals.mul(discount.unsqueeze(-1)).softmax(-1)
+    alone = 1 / masses.clamp_min(1)  # a query's own share of what its group knows: that is in u already
+    return chances.mul_(1 - alone.unsqueeze(-1)), alone
 
 
 def _named(occupancy: Tensor, identity: Tensor) -> Tensor:
