@@ -22,7 +22,7 @@ from torch import Tensor
 
 from manyway.errors import InputError
 from manyway.ops import dot_scores
-from manyway.transforms import unit
+from manyway.transforms import signed_root, unit
 
 Blocks = Callable[[], Iterator[Tensor]]  # reads the queries once, from the start: blocks [b, d]
 Work = Callable[[Tensor, Any], tuple[Any, Any]]  # a block and its note -> what is added up, and its next note
@@ -38,14 +38,17 @@ class Scaling:
     """What is done to every row: a transform of the row, a factor for each feature, and a centre to subtract."""
 
     name: str | None
-    middle: Tensor | None = None  # [d] what `cl2` subtracts
+    root: bool = False  # whether `rcl2` takes roots
+    middle: Tensor | None = None  # [d] what `cl2` and `rcl2` subtract
     factor: Tensor | None = None  # [d]
     centre: Tensor | None = None  # [d]
 
     def __call__(self, rows: Tensor) -> Tensor:
+        if self.root:
+            rows = signed_root(rows)
         if self.middle is not None:
             rows = rows - self.middle
-        if self.name in ("l2", "cl2"):
+        if self.name in ("l2", "cl2", "rcl2"):
             rows = unit(rows)
         if self.factor is not None:
             rows = rows * self.factor
@@ -63,8 +66,8 @@ class LargeSolution:
     converged: bool
     live: tuple[int, ...] = ()  # how many classes each iteration updated
 
-    def assign(self, block: Tensor) -> Tensor:
-        """[b, k] the class probabilities of some queries."""
+    def assign(self, block: Tensor, note: None = None) -> Tensor:
+        """[b, k] the class probabilities of some queries; nothing needs to be noted of them."""
         return self.logits(self.scaling(block.to(self.prototypes))).softmax(-1)
 
     def logits(self, rows: Tensor) -> Tensor:
@@ -179,7 +182,7 @@ def paddle_in_blocks(
     classes have been updated.
     """
     spread = in_turn(blocks, support.device) if spread is None else spread
-    scaling, n_query = _scaling(support, spread, scale, base_mean)
+    scaling, n_query = scaling_of(support, spread, scale, base_mean)
     support = scaling(support)
     n_classes = int(labels.max()) + 1
     sums = torch.zeros(n_classes, support.shape[1], dtype=torch.float64, device=support.device)
@@ -239,13 +242,17 @@ def _of_classes(state: LargeSolution, which: Tensor) -> LargeSolution:
     return replace(state, prototypes=state.prototypes[which], bias=state.bias[which])
 
 
-def _scaling(support: Tensor, spread: Spread, scale: str | None, base_mean: Tensor | None) -> tuple[Scaling, int]:
+def scaling_of(support: Tensor, spread: Spread, scale: str | None, base_mean: Tensor | None) -> tuple[Scaling, int]:
     """The scaling that ``scale`` names, centred on the mean query, and the number of queries."""
-    if scale not in (None, "range", "l2", "cl2"):
-        raise InputError(f"scale is '{scale}'; for large inputs choose range, l2, cl2 or None.")
-    scaling = Scaling(scale)
-    if scale == "cl2":
-        scaling = replace(scaling, middle=support.mean(0) if base_mean is None else base_mean.to(support))
+    if scale not in (None, "range", "l2", "cl2", "rcl2"):
+        raise InputError(f"scale is '{scale}'; for large inputs choose range, l2, cl2, rcl2 or None.")
+    scaling = Scaling(scale, root=scale == "rcl2" and bool((support >= 0).all()))
+    if scale in ("cl2", "rcl2"):
+        if scaling.root:  # a mean of features is not a mean of their roots, so the base mean cannot serve here
+            middle = signed_root(support).mean(0)
+        else:
+            middle = support.mean(0) if base_mean is None else base_mean.to(support)
+        scaling = replace(scaling, middle=middle)
     extent, _ = spread(Measure(scaling, support[:0]), None)
     if extent is None:
         raise InputError("There is no query to label; give at least one.")

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from manyway.errors import InputError, nearest
+from manyway.ops import extremes
 from manyway.tasks import Tasks
 
 
@@ -37,7 +38,7 @@ def unit(features: Tensor) -> Tensor:
 
 
 def _range(tasks: Tasks) -> Tasks:
-    low, high = tasks.query.aminmax(dim=1, keepdim=True)
+    low, high = extremes(tasks.query)
     width = high - low
     # One query, or a constant feature, has no range: it is left as it is.
     factor = torch.where(width > 0, width, torch.ones_like(width)).reciprocal()
@@ -64,9 +65,9 @@ def _rcl2(tasks: Tasks) -> Tasks:
     if not bool(rooted.any()):
         return _cl2(tasks)
     if bool(rooted.all()):  # a mean of features is not a mean of their roots, so the base mean cannot serve here
-        return _cl2(replace(_rowwise(tasks, _signed_root), base_mean=None))
+        return _cl2(replace(_rowwise(tasks, signed_root), base_mean=None))
     which = rooted.view(-1, 1, 1)
-    support, query = (torch.where(which, _signed_root(z), z) for z in (tasks.support, tasks.query))
+    support, query = (torch.where(which, signed_root(z), z) for z in (tasks.support, tasks.query))
     centre = support.mean(1, keepdim=True)
     if tasks.base_mean is not None:
         centre = torch.where(which, centre, tasks.base_mean)
@@ -82,7 +83,8 @@ def _has_negative(tasks: Tasks) -> Tensor:
     return (lowest.amin(-1) < 0).expand(tasks.n_tasks)
 
 
-def _signed_root(features: Tensor) -> Tensor:
+def signed_root(features: Tensor) -> Tensor:
+    """sign(z)·√|z|."""
     return features.sign() * features.abs().sqrt()
 
 
@@ -97,7 +99,7 @@ def _root(features: Tensor) -> Tensor:
     # The authors' transform is for features after a ReLU; the signed root is its odd extension, without NaN.
     lowest = features.amin(dim=(1, 2), keepdim=True)
     plain = (features.clamp_min(0) + 1e-6).sqrt()
-    return torch.where(lowest >= 0, plain, _signed_root(features))
+    return torch.where(lowest >= 0, plain, signed_root(features))
 
 
 TRANSFORMS: Mapping[str, Callable[[Tasks], Tasks]] = {

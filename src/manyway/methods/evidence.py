@@ -99,7 +99,7 @@ def evidence(
         objective=None if parts is None else parts.sum(0),
         objective_parts=None if parts is None else dict(zip(("fit", "entropy", "prior"), parts, strict=True)),
         occupancy=occupancy,
-        make_presence=(lambda: _named(occupancy, everything.identity(answer, calibration.counts)))
+        make_presence=(lambda: named(occupancy, everything.identity(answer, calibration.counts)))
         if identity
         else None,
     )
@@ -154,6 +154,6 @@ def group_chances(totals: Tensor, masses: Tensor, counts: Tensor) -> tuple[Tenso
     return chances.mul_(1 - alone.unsqueeze(-1)), alone
 
 
-def _named(occupancy: Tensor, identity: Tensor) -> Tensor:
+def named(occupancy: Tensor, identity: Tensor) -> Tensor:
     """[t, j] the probability that some group is class j."""
     return -torch.expm1(torch.log1p(-(occupancy.unsqueeze(-1) * identity).clamp_max_(1 - 1e-6)).sum(1))

@@ -1,0 +1,212 @@
+"""Evidence for one task that is too large to hold: the queries are read in blocks.
+
+Likelihoods do not change, so the state between iterations is two numbers a class, Σ_q u_qk and Σ_q ln(1 − u_qk), from
+which the slopes of the prior follow. An iteration reads the queries once. Of a query itself one thing more counts: the
+price of being the first of a class is multiplied by 1/(1 − u_qk). Where a class has many queries the price is nothing,
+and where u_qk is small the factor is 1; each block keeps a note of the few assignments for which neither holds.
+
+Classes with almost no query rest, as in ``manyway.large``. They all have nearly the same slope, φ(1) = ln α, so what
+they weigh together in each query, noted in a full iteration, serves for some more, whatever α becomes. None of them
+can gain more than all do together: when that has doubled, the next iteration is a full one.
+
+Which class a group of queries is as a whole needs the mean of the group alone: Σ_q u_qk ‖z_q − w_j‖² differs from
+m_k ‖z̄_k − w_j‖² by a number that is the same for all j.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyway.errors import InputError
+from manyway.large import Blocks, Spread, in_turn, scaling_of
+from manyway.large_evidence_step import AddUp, Note, Rest, Step, Sums
+from manyway.methods._calibration import calibrate
+from manyway.methods._presence import Presence, alpha_grid
+from manyway.methods.evidence import group_chances, named, start_shares
+from manyway.tasks import Tasks
+
+_MOST_NOTED = 1 << 24  # assignments, of all queries together
+_NOTED = 1e-5  # an assignment is noted when u·√p⁰ is above this,
+_NOTED_ANYWAY = 1e-3  # or u above this: whether the queries still move is seen by these
+_DEAD = 1e-3  # a class with fewer queries than this, Σ_q u_qk, may rest
+_WORTH = 32  # resting classes below which it is not worth while
+_PERIOD = 6  # one full iteration, then at most five in which they rest
+_GROUPS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class LargeEvidence:
+    """What is known after the last iteration; ``assign`` is that iteration, with the note on a block before it."""
+
+    step: Step
+    notes: list[Any]  # one a block
+    groups: Tensor  # [g] classes of more than one query
+    identity: Tensor  # [g, k] the probability that these queries, taken as one, are of class k
+    presence: Tensor  # [k] the probability that the class occurs
+    n_classes: float  # how many classes occur: the expected number
+    n_classes_sd: float
+    temperature: float
+    alpha: float
+    n_iter: int
+    converged: bool
+    live: tuple[int, ...]  # how many classes took part in each iteration, those of the start included
+
+    def assign(self, block: Tensor, note: Note | None) -> Tensor:
+        """[b, k] the class probabilities of some queries."""
+        u = self.step.assign(self.step.rows(block), note)
+        whole = u[:, self.groups] @ self.identity
+        return u.index_fill_(1, self.groups, 0).add_(whole)
+
+
+def evidence_in_blocks(
+    support: Tensor,  # [s, d]
+    labels: Tensor,  # [s], 0..k-1
+    blocks: Blocks,
+    *,
+    temperature: float | None = None,
+    alpha: float | None = None,
+    start: float = 0.35,
+    identity: bool = True,
+    max_iter: int = 50,
+    tol: float = 1e-4,
+    scale: str | None = "rcl2",
+    base_mean: Tensor | None = None,
+    progress: Callable[[int], None] | None = None,
+    spread: Spread | None = None,
+) -> LargeEvidence:
+    """Evidence with the updates, parameters and defaults of ``manyway.methods.evidence``, over blocks of queries.
+
+    ``progress`` is told the number of each finished iteration, the steps of the start included. ``spread`` takes the
+    work to the blocks (None: in turn, here). Classes rest in float32 only; ``tol`` is met only where all took part.
+    """
+    if max_iter < 1 or not 0 < start <= 1:
+        raise InputError(f"max_iter = {max_iter} must be positive, start = {start} within (0, 1].")
+    spread = in_turn(blocks, support.device) if spread is None else spread
+    scaling, n_query = scaling_of(support, spread, scale, base_mean)
+    support = scaling(support)
+    calibration = calibrate(Tasks.from_arrays(support[None], labels[None], support[None, :1]), temperature)
+    n_classes = calibration.counts.shape[1]
+    alphas = alpha_grid(n_classes, torch.float64, support.device)
+    alphas = alphas if alpha is None else alphas.new_tensor([alpha])
+    none = support.new_zeros(n_classes)
+    first = Step(scaling, calibration, start, none, none, none + _NOTED, most_noted=_MOST_NOTED / n_query)
+    sums, notes = spread(first, None)
+    state = _State(sums.masses, sums.log_absent, n_query)
+    shares = [*start_shares(start), *[1.0] * max_iter]
+    n_start = len(shares) - max_iter
+    rest: Rest | None = None  # who rests in the next iteration
+    until = 0  # and up to which one
+    live = [n_classes]
+    converged = False
+    for number, share in enumerate(shares):
+        best = state.best(alphas)
+        step = state.step(first, share, best)
+        full = rest is None
+        if rest is None:
+            ahead = shares[number + 1 : number + _PERIOD][: len(shares) - number - 2]  # the last is a full one
+            rest, until = state.resting(ahead, best) if support.dtype == torch.float32 else None, number + len(ahead)
+            step = replace(step, rest=rest)
+        else:
+            step = step.of_live(rest, best)
+        before, (sums, notes) = notes, spread(step, notes)
+        state = state.updated(sums, step.live)
+        live.append(len(sums.masses))
+        if progress is not None:
+            progress(number + 1)
+        still = number >= n_start and float(sums.moved) < tol
+        converged = still and full
+        if converged:
+            break
+        if rest is not None and (still or number == until or (not full and state.outgrown(sums, rest))):
+            rest = None
+    groups = (state.masses > 1).nonzero().squeeze(1) if identity else none.new_zeros(0, dtype=torch.int64)
+    chances = _identity(groups, state, step, before, spread) if len(groups) else none.new_zeros(0, n_classes)
+    occupied = state.presence.present[0]
+    return LargeEvidence(
+        step=replace(step, rest=None),
+        notes=before,
+        groups=groups,
+        identity=chances,
+        presence=_presence(occupied, groups, chances),
+        n_classes=float(occupied.sum()),
+        n_classes_sd=float((occupied * (1 - occupied)).sum().sqrt()),
+        temperature=float(calibration.temperature[0]),
+        alpha=best,
+        n_iter=number + 1 - n_start,
+        converged=converged,
+        live=tuple(live),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """All that an iteration needs to know of the one before, but for the notes on the blocks."""
+
+    masses: Tensor  # [k]
+    log_absent: Tensor  # [k]
+    n_query: int
+
+    @cached_property
+    def presence(self) -> Presence:
+        return Presence.of_sums(self.masses[None], self.log_absent[None])
+
+    def best(self, alphas: Tensor) -> float:
+        """The best α of a grid."""
+        return float(alphas[self.presence.log_prior(alphas, self.n_query).argmax(-1)])
+
+    def step(self, like: Step, share: float, alpha: float) -> Step:
+        slope, price = self.presence.slopes(self.masses.new_tensor([alpha]))
+        above = (_NOTED * self.presence.absent.rsqrt()).clamp_max(_NOTED_ANYWAY)
+        slope, price, above = (values[0].to(like.slope.dtype) for values in (slope, price, above))
+        return replace(like, share=share, slope=slope, price=price, above=above)
+
+    def resting(self, shares: Sequence[float], alpha: float) -> Rest | None:
+        """The classes that may rest while ℓ has these shares; None where too few may to gain."""
+        dead = self.masses < _DEAD
+        n_dead, n_classes = int(dead.sum()), len(dead)
+        if not shares or n_dead < max(_WORTH, n_classes // 4) or n_dead == n_classes:
+            return None
+        return Rest(dead, tuple(dict.fromkeys(shares)), alpha)
+
+    def updated(self, sums: Sums, which: Tensor | None) -> _State:
+        if which is None:
+            return replace(self, masses=sums.masses, log_absent=sums.log_absent)
+        masses, log_absent = self.masses.clone(), self.log_absent.clone()
+        masses[which], log_absent[which] = sums.masses, sums.log_absent
+        return replace(self, masses=masses, log_absent=log_absent)
+
+    def outgrown(self, sums: Sums, rest: Rest) -> bool:
+        """Whether the resting classes have gained much: the masses here are those of the last full iteration."""
+        return float(sums.resting) > 2 * float(self.masses[rest.dead].sum()) + _DEAD
+
+
+def _identity(groups: Tensor, state: _State, step: Step, notes: list[Any], spread: Spread) -> Tensor:
+    """[g, k] the probability that the queries of some classes, taken as one, are of class k."""
+    moments, _ = spread(AddUp(replace(step, rest=None), groups), notes)
+    masses = state.masses[groups]
+    means = (moments.values / masses.unsqueeze(-1)).to(step.slope.dtype)
+    masses, counts = masses.to(step.slope.dtype), step.calibration.counts[0, groups]
+    rows = []
+    for part in _parts(len(groups)):
+        totals = step.calibration.log_likelihood(means[None, part]) * masses[part].unsqueeze(-1)
+        chances, alone = group_chances(totals, masses[None, part], counts[None, part])
+        rows.append(chances[0].scatter_add_(1, groups[part].unsqueeze(-1), alone.mT))
+    return torch.cat(rows)
+
+
+def _presence(occupied: Tensor, groups: Tensor, identity: Tensor) -> Tensor:
+    """[k] the probability that some group is class k."""
+    absent = 1 - occupied.index_fill(0, groups, 0)  # a class of at most one query is what it seems
+    for part in _parts(len(groups)):
+        absent = absent * (1 - named(occupied[None, groups[part]], identity[None, part].double())[0])
+    return 1 - absent
+
+
+def _parts(n_groups: int) -> list[slice]:
+    return [slice(first, first + _GROUPS_AT_ONCE) for first in range(0, n_groups, _GROUPS_AT_ONCE)]
