@@ -20,8 +20,10 @@ from manyway.datasets.augment import AUGMENTATIONS, colour_jitter, random_flip, 
 from manyway.datasets.preprocess import Preprocess
 from manyway.encoders import open_encoder
 from manyway.errors import InputError
-from manyway.training import Recipe, Reporter, encode_images, learning_rate, train
+from manyway.training import Reporter, encode_images, train
+from manyway.training_batch import training_batch, turn_images
 from manyway.training_log import draw_curves
+from manyway.training_recipe import Recipe, learning_rate
 
 SIDE = 16
 PREPROCESS = Preprocess.for_size(SIDE, channels=1)
@@ -39,7 +41,7 @@ def patterns(n_classes: int = 6, per_class: int = 12, seed: int = 0) -> ImageSet
 
 
 def run(folder=None, recipe=RECIPE, reporter=None):
-    network = build("resnet-small", 6, 1)
+    network = build("resnet-small", recipe.n_outputs(6), 1)
     meta = {"backbone": "resnet-small"}
     return train(
         network, patterns(), recipe, PREPROCESS, val=patterns(seed=1), folder=folder, meta=meta, reporter=reporter
@@ -93,6 +95,26 @@ def test_a_run_that_died_goes_on_to_the_same_bits(optimiser, tmp_path):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+def test_a_run_checked_every_second_epoch_resumes_from_there_to_the_same_bits(tmp_path):
+    recipe = replace(RECIPE, epochs=5, check_every=2, mixup=0.4, turns=True)
+    whole = run(tmp_path / "whole", recipe)
+    assert [result.val_accuracy is not None for result in whole.history] == [False, True, False, True, True]
+
+    def die(epoch: int, n_images: int) -> None:
+        if epoch == 4:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(tmp_path / "cut", recipe, Reporter(step=die))
+    epochs = []
+    resumed = run(tmp_path / "cut", recipe, Reporter(epoch=lambda result: epochs.append(result.epoch)))
+    assert epochs == [3, 4, 5]
+    assert resumed.history == whole.history
+    assert (tmp_path / "cut" / "best.safetensors").read_bytes() == (
+        tmp_path / "whole" / "best.safetensors"
+    ).read_bytes()
+
+
 def test_global_randomness_is_neither_used_nor_changed():
     torch.manual_seed(1)
     before = torch.random.get_rng_state()
@@ -110,7 +132,18 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
         run(tmp_path, Recipe(epochs=1, batch=8, augment="none", val_tasks=5))
 
 
-@pytest.mark.parametrize("change", [{"schedule": "linear"}, {"augment": "fotos"}, {"epochs": 0}, {"lr": 0.0}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schedule": "linear"},
+        {"augment": "fotos"},
+        {"epochs": 0},
+        {"lr": 0.0},
+        {"mixup": -0.1},
+        {"weight_decay": -1.0},
+        {"check_every": 0},
+    ],
+)
 def test_impossible_recipes_get_a_sentence(change):
     with pytest.raises(InputError):
         Recipe(**change)
@@ -121,6 +154,11 @@ def test_too_few_images_get_a_sentence():
         run(recipe=Recipe(epochs=1, batch=512))
 
 
+def test_a_network_with_another_number_of_scores_gets_a_sentence():
+    with pytest.raises(InputError, match="gives 6 scores; 6 classes need 24"):
+        train(build("resnet-small", 6, 1), patterns(), replace(RECIPE, turns=True), PREPROCESS)
+
+
 def test_the_papers_schedule():
     rates = [learning_rate(Recipe(), epoch) for epoch in range(90)]
     assert rates[:45] == [0.1] * 45
@@ -128,34 +166,35 @@ def test_the_papers_schedule():
     assert rates[66:] == pytest.approx([0.001] * 24)
 
 
+SHARED_RECIPES = {"plain": RECIPE, "mixed and turned": replace(RECIPE, epochs=2, mixup=0.4, turns=True)}
+
 TWO_PROCESSES = """
 import sys, torch
 torch.set_num_threads(1)
-from test_training import RECIPE, PREPROCESS, patterns
-from manyway.backbones import build
-from manyway.training import train
-rank, folder = int(sys.argv[1]), sys.argv[2]
+from test_training import SHARED_RECIPES, run
+rank, folder, recipe = int(sys.argv[1]), sys.argv[2], SHARED_RECIPES[sys.argv[3]]
 torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-trained = train(build("resnet-small", 6, 1), patterns(), RECIPE, PREPROCESS, val=patterns(seed=1))
+trained = run(recipe=recipe)
 torch.save({"state": trained.network.state_dict(), "loss": [r.loss for r in trained.history],
             "accuracy": [r.accuracy for r in trained.history], "mean": trained.base_mean}, f"{folder}/{rank}.pt")
 torch.distributed.destroy_process_group()
 """
 
 
-def test_two_processes_equal_one_with_the_same_global_batch(tmp_path):
+@pytest.mark.parametrize("name", list(SHARED_RECIPES))
+def test_two_processes_equal_one_with_the_same_global_batch(name, tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(__file__), "OMP_NUM_THREADS": "1"}
     workers = [
-        subprocess.Popen([sys.executable, "-c", TWO_PROCESSES, str(rank), str(tmp_path)], env=environment)
+        subprocess.Popen([sys.executable, "-c", TWO_PROCESSES, str(rank), str(tmp_path), name], env=environment)
         for rank in range(2)
     ]
-    alone = run()
+    alone = run(recipe=SHARED_RECIPES[name])
     assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
     for rank in range(2):
         told = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
         assert told["loss"] == pytest.approx([result.loss for result in alone.history], rel=1e-3)
-        for name, tensor in alone.network.state_dict().items():
-            torch.testing.assert_close(told["state"][name], tensor, rtol=2e-3, atol=2e-3, msg=name)
+        for parameter, tensor in alone.network.state_dict().items():
+            torch.testing.assert_close(told["state"][parameter], tensor, rtol=2e-3, atol=2e-3, msg=parameter)
 
 
 def test_resized_crops_stay_inside_and_a_full_crop_is_the_image():
@@ -184,6 +223,38 @@ def test_flips_are_flips():
     out = random_flip(images, torch.tensor([[0.1], [0.9]]))
     assert torch.equal(out[0], images[0].flip(2))
     assert torch.equal(out[1], images[1])
+
+
+def test_turns_are_quarters_and_classes_of_their_own():
+    images = torch.arange(9.0).view(1, 1, 3, 3).expand(4, 1, 3, 3)
+    turned = turn_images(images, torch.arange(4))
+    assert torch.equal(turned[0], images[0])
+    assert turned[1, 0].tolist() == [[2, 5, 8], [1, 4, 7], [0, 3, 6]]
+    assert torch.equal(turn_images(turned, torch.tensor([0, 3, 2, 1])), images)
+    recipe = replace(RECIPE, turns=True, augment="none")
+    base = patterns()
+    batch = training_batch(base, torch.arange(16), recipe, PREPROCESS, 1, 0, slice(0, 16))
+    upright = PREPROCESS.standardise(base.images[:16])
+    assert torch.equal(batch.labels // 4, base.labels[:16])
+    assert set((batch.labels % 4).tolist()) == {0, 1, 2, 3}
+    assert torch.equal(turn_images(batch.images, -batch.labels % 4), upright)
+
+
+def test_mixtures_are_of_an_image_and_the_next_in_the_shares_that_the_loss_uses():
+    recipe = replace(RECIPE, mixup=0.5, augment="none")
+    base = patterns()
+    batch = training_batch(base, torch.arange(16), recipe, PREPROCESS, 1, 0, slice(0, 16))
+    plain, share = PREPROCESS.standardise(base.images[:16]), batch.share.view(-1, 1, 1, 1)
+    torch.testing.assert_close(batch.images, share * plain + (1 - share) * plain.roll(-1, 0))
+    assert torch.equal(batch.mixed_labels, base.labels[:16].roll(-1))
+    assert len(set(batch.share.tolist())) == 16
+    scores = torch.randn(16, 6, generator=torch.Generator().manual_seed(0))
+    target = torch.nn.functional.one_hot(batch.labels, 6) * batch.share[:, None]
+    target += torch.nn.functional.one_hot(batch.mixed_labels, 6) * (1 - batch.share[:, None])
+    expected = -(target * scores.log_softmax(1)).sum(1).mean()
+    torch.testing.assert_close(batch.loss(scores, 0.0), expected)
+    other_step = training_batch(base, torch.arange(16), recipe, PREPROCESS, 1, 1, slice(0, 16))
+    assert not torch.equal(other_step.share, batch.share)
 
 
 @pytest.mark.parametrize("name", [name for name, augment in AUGMENTATIONS.items() if augment])

@@ -8,63 +8,26 @@ processes equal to one with the same global batch.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, distributed, nn
-from torch.nn import functional as F
 
 from manyway.backbones.checkpoint import Checkpoint, load_weights, read_checkpoint, save_checkpoint
 from manyway.backbones.common import Backbone
 from manyway.backbones.shared_norm import share_batch_norm
-from manyway.datasets.augment import AUGMENTATIONS, N_UNIFORMS
 from manyway.datasets.images import ImageSet
 from manyway.datasets.preprocess import Preprocess
-from manyway.errors import InputError, nearest
+from manyway.errors import InputError
 from manyway.features import FeatureSet
+from manyway.training_batch import ORDER, generator_for, training_batch
 from manyway.training_log import EpochResult, write_log
+from manyway.training_recipe import Recipe, learning_rate
 
 BEST, LAST, LOG = "best.safetensors", "last.safetensors", "log.csv"
-_ORDER, _AUGMENT = range(2)  # one number a purpose, so that no two draws share their randomness
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How to train. The defaults are the paper's."""
-
-    epochs: int = 90
-    batch: int = 256
-    lr: float = 0.1
-    optimiser: str = "sgd"  # "sgd" with momentum; "adamw" gets a small network there in fewer epochs
-    schedule: str = "steps"  # "steps": lr / 10 at each milestone; "cosine": linear warm-up, then down to 0
-    milestones: tuple[int, ...] = (45, 66)
-    momentum: float = 0.9
-    weight_decay: float = 1e-4
-    label_smoothing: float = 0.1
-    augment: str = "photo"
-    val_tasks: int = 500  # 5-way 1-shot tasks that choose the best epoch
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.optimiser not in {"sgd", "adamw"}:
-            raise InputError(f"There is no optimiser '{self.optimiser}'; choose 'sgd' or 'adamw'.")
-        if self.schedule not in {"steps", "cosine"}:
-            raise InputError(f"There is no schedule '{self.schedule}'; choose 'steps' or 'cosine'.")
-        if self.augment not in AUGMENTATIONS:
-            raise InputError(f"There is no augmentation '{self.augment}'; {nearest(self.augment, AUGMENTATIONS)}")
-        if self.epochs < 1 or self.batch < 2 or not self.lr > 0:
-            raise InputError(
-                f"epochs is {self.epochs}, batch {self.batch} and lr {self.lr}; "
-                "training needs at least one epoch, two images in a batch and a positive rate."
-            )
-
-    def to_meta(self) -> dict[str, Any]:
-        return {**asdict(self), "milestones": list(self.milestones)}
 
 
 @dataclass(frozen=True)
@@ -84,26 +47,6 @@ class Trained:
     history: tuple[EpochResult, ...]
 
 
-def learning_rate(recipe: Recipe, epoch: float) -> float:
-    """The rate at a moment counted in epochs from 0 (a fraction inside an epoch counts for the cosine).
-
-    >>> [round(learning_rate(Recipe(), epoch), 6) for epoch in (0, 44, 45, 66)]
-    [0.1, 0.1, 0.01, 0.001]
-    """
-    if recipe.schedule == "steps":
-        return recipe.lr * 0.1 ** sum(epoch >= milestone for milestone in recipe.milestones)
-    warm_up = 0.1 * recipe.epochs
-    if epoch < warm_up:
-        return recipe.lr * (epoch / warm_up)
-    return recipe.lr * 0.5 * (1 + math.cos(math.pi * (epoch - warm_up) / (recipe.epochs - warm_up)))
-
-
-def generator_for(seed: int, *stream: int) -> torch.Generator:
-    """A CPU generator whose numbers depend on the seed and the stream (purpose, epoch, step...) alone."""
-    state = int(np.random.SeedSequence([seed, *stream]).generate_state(1, np.uint64)[0] >> np.uint64(1))
-    return torch.Generator().manual_seed(state)
-
-
 def train(
     network: Backbone,
     base: ImageSet,
@@ -118,9 +61,9 @@ def train(
 ) -> Trained:
     """Train on ``base``; keep the epoch that is best on 5-way 1-shot tasks of ``val`` (without ``val``: the last).
 
-    With a ``folder``, each epoch leaves ``last.safetensors`` (weights, optimiser, history) and, when it is the best so
-    far, ``best.safetensors``; a later call with the same folder and recipe goes on from there. When torch.distributed
-    is initialised, every process takes its part of each batch.
+    With a ``folder``, each checked epoch leaves ``last.safetensors`` (weights, optimiser, history) and, when it is the
+    best so far, ``best.safetensors``; a later call with the same folder and recipe goes on from there. When
+    torch.distributed is initialised, every process takes its part of each batch.
     """
     device, reporter = torch.device(device), reporter or Reporter()
     world, rank = _world()
@@ -128,10 +71,13 @@ def train(
         raise InputError(f"A batch of {recipe.batch} cannot be shared equally by {world} processes.")
     if len(base) < recipe.batch:
         raise InputError(f"There are {len(base)} base images, fewer than one batch of {recipe.batch}.")
+    n_outputs, n_wanted = network.n_outputs, recipe.n_outputs(base.n_classes)
+    if n_outputs != n_wanted:
+        raise InputError(f"The network gives {n_outputs} scores; {base.n_classes} classes need {n_wanted} here.")
     description = {**(meta or {}), "recipe": recipe.to_meta(), "preprocess": preprocess.to_meta()}
     description |= {"class_names": list(base.class_names)}
 
-    base = base.to(device)
+    base, val = base.to(device), None if val is None else val.to(device)
     network = network.to(device)
     if device.type == "cuda":
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -144,15 +90,16 @@ def train(
     best = _best_weights(folder, network) if history else {}
     for epoch in range(len(history) + 1, recipe.epochs + 1):
         loss, accuracy = _run_epoch(module, optimiser, base, recipe, preprocess, epoch, reporter.step)
-        val_accuracy = None if val is None else _from_first(_validate, network, val, recipe, preprocess)
+        checked = recipe.checks(epoch)
+        val_accuracy = _from_first(_validate, network, val, recipe, preprocess) if val is not None and checked else None
         result = EpochResult(epoch, learning_rate(recipe, epoch - 1), loss, accuracy, val_accuracy)
-        previous = max((past.val_accuracy or 0.0 for past in history), default=-1.0)
+        previous = max((past.val_accuracy for past in history if past.val_accuracy is not None), default=-1.0)
         history.append(result)
-        if result.val_accuracy is None or result.val_accuracy > previous:
+        if checked and (val_accuracy is None or val_accuracy > previous):
             best = {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
             if folder is not None and rank == 0:
                 save_checkpoint(folder / BEST, best, {**description, "epoch": epoch})
-        if folder is not None and rank == 0:
+        if checked and folder is not None and rank == 0:
             _save_last(folder / LAST, network, optimiser, description, history)
             write_log(folder / LOG, history)
         reporter.epoch(result)
@@ -199,7 +146,7 @@ def _run_epoch(
     world, rank = _world()
     device = base.images.device
     mine = slice(rank * recipe.batch // world, (rank + 1) * recipe.batch // world)
-    order = torch.randperm(len(base), generator=generator_for(recipe.seed, _ORDER, epoch))
+    order = torch.randperm(len(base), generator=generator_for(recipe.seed, ORDER, epoch))
     # Sums stay on the device: reading them at every step would make it wait for the host.
     total_loss, n_correct = torch.zeros((), device=device), torch.zeros((), device=device)
     network.train()
@@ -208,17 +155,16 @@ def _run_epoch(
     for step in range(n_steps):
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(recipe, epoch - 1 + step / n_steps)
-        chosen = order[step * recipe.batch : (step + 1) * recipe.batch][mine].to(device, non_blocking=True)
-        labels = base.labels[chosen]
-        images = _training_images(base.images[chosen], recipe, preprocess, epoch, step, mine)
+        chosen = order[step * recipe.batch : (step + 1) * recipe.batch]
+        batch = training_batch(base, chosen, recipe, preprocess, epoch, step, mine)
         with _precision(device):
-            scores = network(images)
-        loss = F.cross_entropy(scores.float(), labels, label_smoothing=recipe.label_smoothing)
+            scores = network(batch.images.contiguous(memory_format=_memory_format(device))).float()
+        loss = batch.loss(scores, recipe.label_smoothing)
         optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         optimiser.step()
         total_loss += loss.detach()
-        n_correct += (scores.argmax(1) == labels).sum()
+        n_correct += (scores.argmax(1) == batch.labels).sum()
         on_step(epoch, (step + 1) * recipe.batch)
     totals = torch.stack([total_loss / world, n_correct])
     if world > 1:
@@ -226,28 +172,12 @@ def _run_epoch(
     return float(totals[0]) / n_steps, float(totals[1]) / (n_steps * recipe.batch)
 
 
-def _training_images(
-    images: Tensor, recipe: Recipe, preprocess: Preprocess, epoch: int, step: int, mine: slice
-) -> Tensor:
-    """What the network sees in training: this process's part of the batch, augmented."""
-    augment = AUGMENTATIONS[recipe.augment]
-    if augment is None:
-        ready = preprocess.standardise(images)
-    else:
-        # Drawn for the global batch, on the CPU: the same numbers on every device and for any number of processes.
-        generator = generator_for(recipe.seed, _AUGMENT, epoch, step)
-        uniforms = torch.rand(recipe.batch, N_UNIFORMS, generator=generator)[mine].to(images.device, non_blocking=True)
-        ready = preprocess.normalise(augment(images.float().div(255), uniforms, preprocess.crop))
-    return ready.contiguous(memory_format=_memory_format(images.device))
-
-
 def _validate(network: Backbone, val: ImageSet, recipe: Recipe, preprocess: Preprocess) -> float:
     """Accuracy of the nearest prototype on 5-way 1-shot tasks of classes that training does not see."""
     from manyway.evaluation import evaluate
     from manyway.sampling import TaskSpec
 
-    device = next(network.parameters()).device
-    features = FeatureSet(encode_images(network, val.to(device), preprocess, fast=True), val.labels, val.class_names)
+    features = FeatureSet(encode_images(network, val, preprocess, fast=True), val.labels, val.class_names)
     fewest = int(features.counts.min())
     spec = TaskSpec(shots=1, k_eff=5, n_ways=5, n_query=5 * min(15, fewest - 1), sampling="balanced")
     return float(evaluate("simpleshot", features, spec, n_tasks=recipe.val_tasks, seed=recipe.seed).accuracy)
@@ -285,8 +215,9 @@ def _resume(
     load_weights(network, weights, str(folder / LAST), str(description.get("backbone", "the network")), set())
     for name, parameter in network.named_parameters():
         for key, value in state[name].items():
-            # AdamW counts its steps on the CPU, whatever the parameter's device.
-            optimiser.state[parameter][key] = value if key == "step" else value.to(parameter.device)
+            # AdamW counts its steps on the CPU, whatever the parameter's device; the rest is laid out as the weights.
+            here = value if key == "step" else torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+            optimiser.state[parameter][key] = here
     return [EpochResult(**result) for result in checkpoint.meta["history"]]
 
 
@@ -339,13 +270,3 @@ def _memory_format(device: torch.device) -> torch.memory_format:
 def _precision(device: torch.device, fast: bool = True) -> torch.autocast:
     """bfloat16 where the hardware is fast at it: convolutions lose nothing that training notices."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=fast and device.type == "cuda")
-
-
-def scaled_for(recipe: Recipe, epochs: int) -> Recipe:
-    """The recipe for another number of epochs, its milestones at the same fractions.
-
-    >>> scaled_for(Recipe(), 180).milestones
-    (90, 132)
-    """
-    factor = epochs / recipe.epochs
-    return replace(recipe, epochs=epochs, milestones=tuple(round(m * factor) for m in recipe.milestones))

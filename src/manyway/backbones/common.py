@@ -11,6 +11,11 @@ class Backbone(nn.Module):
     n_features: int
     head_name: str  # "fc" or "linear": what the public checkpoints of this family call the classifier
 
+    @property
+    def n_outputs(self) -> int:
+        """How many scores ``forward`` gives."""
+        return len(self.get_parameter(f"{self.head_name}.weight"))
+
     def features(self, images: Tensor) -> Tensor:
         raise NotImplementedError
 

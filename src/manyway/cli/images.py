@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from manyway.datasets.preprocess import Preprocess
     from manyway.datasets.sources import ImageSource
     from manyway.datasets.standard import DataSet
-    from manyway.training import Recipe, Reporter, Trained
+    from manyway.training import Reporter, Trained
+    from manyway.training_recipe import Recipe
 
 Data = Annotated[
     Path | None, typer.Option("--data", help="The folder that holds data sets. Default: $MANYWAY_DATA, else ./data.")
@@ -61,9 +62,25 @@ def train(
     schedule: Annotated[
         str | None, typer.Option("--schedule", help="steps (rate / 10 at half and at 73 %) or cosine.")
     ] = None,
+    weight_decay: Annotated[float | None, typer.Option("--weight-decay", help="Default: 0.0001.")] = None,
     augment: Annotated[
-        str | None, typer.Option("--augment", help="photo (crop, colour, flip), drawing (small affine) or none.")
+        str | None,
+        typer.Option(
+            "--augment",
+            help="photo (crop, colour, flip), small-photo (larger crops, for pictures of little more than --size), "
+            "drawing (small affine) or none.",
+        ),
     ] = None,
+    mixup: Annotated[
+        float | None, typer.Option("--mixup", help="Mix images in pairs, in shares from Beta(MIXUP, MIXUP).")
+    ] = None,
+    turns: Annotated[
+        bool,
+        typer.Option("--turns", help="Turn images by random quarters; each turn of a class is a class of its own."),
+    ] = False,
+    check_every: Annotated[
+        int, typer.Option("--check-every", min=1, help="Epochs between two validations and saved states.")
+    ] = 1,
     seed: Annotated[int, typer.Option("--seed", help="Weights, order and augmentations all follow from it.")] = 0,
     device: Device = None,
     skip_bad: SkipBad = False,
@@ -85,7 +102,11 @@ def train(
 
     with _processes(device) as (where, rank):
         console = Console(stderr=True, quiet=rank > 0)
-        recipe = _recipe(dataset, backbone, epochs, batch, lr, schedule, augment, seed)
+        asked = {
+            "batch": batch, "lr": lr, "schedule": schedule, "weight_decay": weight_decay, "augment": augment,
+            "mixup": mixup, "turns": turns, "check_every": check_every, "seed": seed,
+        }  # fmt: skip
+        recipe = _recipe(dataset, backbone, epochs, asked)
         base_source, val_source, entry = _training_sources(dataset, val, root, data)
         preprocess = _preprocess(entry, size, grey)
         if restart and rank == 0:
@@ -93,7 +114,7 @@ def train(
                 (out / name).unlink(missing_ok=True)
         base = _decode(base_source, preprocess, skip_bad, console)
         val_images = None if val_source is None else _decode(val_source, preprocess, skip_bad, console)
-        network = build(backbone, base.n_classes, preprocess.channels, seed=seed)
+        network = build(backbone, recipe.n_outputs(base.n_classes), preprocess.channels, seed=seed)
         meta = {"backbone": backbone, "dataset": base_source.title, "images": len(base)}
         with _bar(console) as progress:
             trained = run_training(
@@ -239,15 +260,12 @@ def _device(name: str | None) -> torch.device:
     return device
 
 
-def _recipe(
-    dataset: str, backbone: str, epochs: int | None, batch: int | None, lr: float | None,
-    schedule: str | None, augment: str | None, seed: int,
-) -> Recipe:  # fmt: skip
-    """The recipe that suits data set and backbone, with what the user asked for instead."""
+def _recipe(dataset: str, backbone: str, epochs: int | None, asked: dict[str, Any]) -> Recipe:
+    """The recipe that suits data set and backbone, with what the user asked for (not None) instead."""
     from dataclasses import replace
 
     from manyway.datasets.standard import DATASETS
-    from manyway.training import Recipe, scaled_for
+    from manyway.training_recipe import Recipe, scaled_for
 
     recipe = Recipe(batch=128 if backbone == "wrn28-10" else 256)
     if dataset == "glyphs":
@@ -256,16 +274,11 @@ def _recipe(
         recipe = RECIPE
     elif dataset in DATASETS and DATASETS[dataset].channels == 1:
         recipe = replace(recipe, augment="drawing")
+    if dataset == "omniglot" and asked["turns"]:
+        raise InputError("Omniglot's validation characters are base characters, turned; --turns would train on them.")
     if epochs is not None:
         recipe = scaled_for(recipe, epochs)
-    return replace(
-        recipe,
-        seed=seed,
-        batch=recipe.batch if batch is None else batch,
-        lr=recipe.lr if lr is None else lr,
-        schedule=recipe.schedule if schedule is None else schedule,
-        augment=recipe.augment if augment is None else augment,
-    )
+    return replace(recipe, **{name: value for name, value in asked.items() if value is not None})
 
 
 def _training_sources(

@@ -87,8 +87,11 @@ class Preprocess:
 
     def normalise(self, images: Tensor) -> Tensor:
         """Intensities in [0, 1] to about unit scale around zero."""
-        mean = torch.tensor(self.mean, device=images.device).view(1, -1, 1, 1)
-        std = torch.tensor(self.std, device=images.device).view(1, -1, 1, 1)
+        # Made on the host and sent without waiting: torch.tensor(..., device="cuda") would stop for the GPU each time.
+        mean, std = (
+            torch.tensor(values).view(1, -1, 1, 1).to(images.device, non_blocking=True)
+            for values in (self.mean, self.std)
+        )
         return (images - mean) / std
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -215,7 +216,7 @@ def decode_rows(
             bad[source.names[i]] = str(error)
             return None
 
-    with ThreadPoolExecutor(max_workers=2) as pool:  # Pillow decodes outside Python's lock
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # Pillow decodes outside Python's lock
         return list(pool.map(decode, rows)), bad
 
 

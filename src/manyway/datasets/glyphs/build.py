@@ -14,7 +14,8 @@ from manyway.datasets.glyphs.lookalikes import SAME_IN_ONE, SAME_ON_AVERAGE
 from manyway.datasets.glyphs.render import SIZE
 from manyway.datasets.preprocess import Preprocess
 from manyway.features import FeatureSet
-from manyway.training import Recipe, Reporter, Trained, encode_images, train
+from manyway.training import Reporter, Trained, encode_images, train
+from manyway.training_recipe import Recipe
 
 BACKBONE = "resnet-small"
 # Few epochs on many letters, in minutes on one core; the drawings are distorted already.
