@@ -26,15 +26,17 @@ from torch import Tensor
 from manyway.errors import InputError
 from manyway.large import Blocks, Spread, in_turn, scaling_of
 from manyway.large_evidence_step import AddUp, Note, Rest, Step, Sums
-from manyway.methods._calibration import calibrate
+from manyway.methods._calibration import Calibration, calibrate
 from manyway.methods._presence import Presence, alpha_grid
 from manyway.methods.evidence import group_chances, named, start_shares
 from manyway.tasks import Tasks
 
 _MOST_NOTED = 1 << 24  # assignments, of all queries together
-_NOTED = 1e-5  # an assignment is noted when u·√p⁰ is above this,
+_NOTED = 1e-4  # an assignment is noted when u·√p⁰ is above this,
 _NOTED_ANYWAY = 1e-3  # or u above this: whether the queries still move is seen by these
-_DEAD = 1e-3  # a class with fewer queries than this, Σ_q u_qk, may rest
+_DEAD = 1e-3  # a class with fewer queries than this, Σ_q u_qk, may rest,
+_FEW = 0.1  # and one with fewer than this
+_STILL = 1e-5  # whose number changes by less than this
 _WORTH = 32  # resting classes below which it is not worth while
 _PERIOD = 6  # one full iteration, then at most five in which they rest
 _GROUPS_AT_ONCE = 1024
@@ -95,9 +97,10 @@ def evidence_in_blocks(
     alphas = alpha_grid(n_classes, torch.float64, support.device)
     alphas = alphas if alpha is None else alphas.new_tensor([alpha])
     none = support.new_zeros(n_classes)
-    first = Step(scaling, calibration, start, none, none, none + _NOTED, most_noted=_MOST_NOTED / n_query)
+    weights, offsets = (one[0] for one in calibration.linear())
+    first = Step(scaling, weights, offsets, start, none, none, none + _NOTED, most_noted=_MOST_NOTED / n_query)
     sums, notes = spread(first, None)
-    state = _State(sums.masses, sums.log_absent, n_query)
+    state = _State(sums.masses, sums.log_absent, sums.masses, n_query)
     shares = [*start_shares(start), *[1.0] * max_iter]
     n_start = len(shares) - max_iter
     rest: Rest | None = None  # who rests in the next iteration
@@ -126,7 +129,11 @@ def evidence_in_blocks(
         if rest is not None and (still or number == until or (not full and state.outgrown(sums, rest))):
             rest = None
     groups = (state.masses > 1).nonzero().squeeze(1) if identity else none.new_zeros(0, dtype=torch.int64)
-    chances = _identity(groups, state, step, before, spread) if len(groups) else none.new_zeros(0, n_classes)
+    if len(groups):
+        moments, _ = spread(AddUp(replace(step, rest=None), groups), before)
+        chances = _identity(groups, state.masses[groups], moments.values, calibration)
+    else:
+        chances = none.new_zeros(0, n_classes)
     occupied = state.presence.present[0]
     return LargeEvidence(
         step=replace(step, rest=None),
@@ -150,6 +157,7 @@ class _State:
 
     masses: Tensor  # [k]
     log_absent: Tensor  # [k]
+    drift: Tensor  # [k] how much the masses changed when they were last worked out
     n_query: int
 
     @cached_property
@@ -168,33 +176,33 @@ class _State:
 
     def resting(self, shares: Sequence[float], alpha: float) -> Rest | None:
         """The classes that may rest while ℓ has these shares; None where too few may to gain."""
-        dead = self.masses < _DEAD
+        dead = (self.masses < _DEAD) | ((self.masses < _FEW) & (self.drift < _STILL))
         n_dead, n_classes = int(dead.sum()), len(dead)
         if not shares or n_dead < max(_WORTH, n_classes // 4) or n_dead == n_classes:
             return None
         return Rest(dead, tuple(dict.fromkeys(shares)), alpha)
 
     def updated(self, sums: Sums, which: Tensor | None) -> _State:
-        if which is None:
-            return replace(self, masses=sums.masses, log_absent=sums.log_absent)
-        masses, log_absent = self.masses.clone(), self.log_absent.clone()
+        """The state after an iteration of some classes; None: of all."""
+        masses, log_absent, drift = self.masses.clone(), self.log_absent.clone(), self.drift.clone()
+        which = torch.arange(len(masses), device=masses.device) if which is None else which
+        drift[which] = (sums.masses - masses[which]).abs()
         masses[which], log_absent[which] = sums.masses, sums.log_absent
-        return replace(self, masses=masses, log_absent=log_absent)
+        return replace(self, masses=masses, log_absent=log_absent, drift=drift)
 
     def outgrown(self, sums: Sums, rest: Rest) -> bool:
         """Whether the resting classes have gained much: the masses here are those of the last full iteration."""
         return float(sums.resting) > 2 * float(self.masses[rest.dead].sum()) + _DEAD
 
 
-def _identity(groups: Tensor, state: _State, step: Step, notes: list[Any], spread: Spread) -> Tensor:
+def _identity(groups: Tensor, masses: Tensor, moments: Tensor, calibration: Calibration) -> Tensor:
     """[g, k] the probability that the queries of some classes, taken as one, are of class k."""
-    moments, _ = spread(AddUp(replace(step, rest=None), groups), notes)
-    masses = state.masses[groups]
-    means = (moments.values / masses.unsqueeze(-1)).to(step.slope.dtype)
-    masses, counts = masses.to(step.slope.dtype), step.calibration.counts[0, groups]
+    like = calibration.centres
+    means, masses = (moments / masses.unsqueeze(-1)).to(like), masses.to(like)
+    counts = calibration.counts[0, groups]
     rows = []
     for part in _parts(len(groups)):
-        totals = step.calibration.log_likelihood(means[None, part]) * masses[part].unsqueeze(-1)
+        totals = calibration.log_likelihood(means[None, part]) * masses[part].unsqueeze(-1)
         chances, alone = group_chances(totals, masses[None, part], counts[None, part])
         rows.append(chances[0].scatter_add_(1, groups[part].unsqueeze(-1), alone.mT))
     return torch.cat(rows)

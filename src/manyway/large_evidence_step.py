@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from manyway.large import Scaling
-from manyway.methods._calibration import Calibration
 from manyway.methods._presence import being_first, log_absence
 
 
@@ -66,7 +65,8 @@ class Step:
     """The work of an iteration: the next assignments of a block's queries, their sums, and a note of some."""
 
     scaling: Scaling
-    calibration: Calibration  # of one task
+    weights: Tensor  # [d, k] and
+    offsets: Tensor  # [k]: ℓ = z·weights + offsets
     share: float  # what ℓ is multiplied by
     slope: Tensor  # [k]
     price: Tensor  # [k] of being the first of a class
@@ -79,12 +79,10 @@ class Step:
     def of_live(self, rest: Rest, alpha: float) -> Step:
         """The same step without the resting classes. Their slope is ln α and a constant."""
         live = rest.live
-        calibration = replace(
-            self.calibration, centres=self.calibration.centres[:, live], counts=self.calibration.counts[:, live]
-        )
         return replace(
             self,
-            calibration=calibration,
+            weights=self.weights[:, live],
+            offsets=self.offsets[live],
             slope=self.slope[live],
             price=self.price[live],
             above=self.above[live],
@@ -94,54 +92,68 @@ class Step:
         )
 
     def __call__(self, block: Tensor, note: Note | None) -> tuple[Sums, Note]:
-        scores = self._likelihood(self.rows(block))
-        rest = self._weigh_resting(scores) if self.live is None else note and note.rest
+        scores = self._scores(self.rows(block))
+        rest = self._weigh_resting(scores, note) if self.live is None else note and note.rest
         u, resting = self._assign(scores, note)
-        sums = Sums(
-            u.sum(0, dtype=torch.float64),
-            log_absence(u).sum(0, dtype=torch.float64),
-            resting.sum(dtype=torch.float64),
-            self._moved(u, note),
-        )
+        masses = u.sum(0)
         places = (u > self.above).view(-1).nonzero().squeeze(1)
         values = u.view(-1)[places]
+        # ln(1 − u) is −u where it is not noted.
+        beyond = torch.zeros_like(masses).index_add_(0, places % len(masses), log_absence(values) + values)
+        sums = Sums(masses.double(), (beyond - masses).double(), resting.double().sum(), self._moved(u, note))
         most = int(self.most_noted * len(u)) + 1
         if len(places) > most:
             values, chosen = values.topk(most)
             places = places[chosen]
-        return sums, Note(self._among_all(places), values, rest)
+        if self.rest is not None and self.live is not None and note is not None:  # what is noted of the resting stays
+            dead = self.rest.dead[note.places % len(self.rest.dead)]
+            places = torch.cat([_places_of(places, self.live, len(self.rest.dead)), note.places[dead]])
+            values = torch.cat([values, note.values[dead]])
+        return sums, Note(places, values, rest)
 
     def assign(self, rows: Tensor, note: Note | None) -> Tensor:
         """[b, k] the next assignments of rows that are scaled."""
-        return self._assign(self._likelihood(rows), note)[0]
+        return self._assign(self._scores(rows), note)[0]
 
     def rows(self, block: Tensor) -> Tensor:
         """[b, d] scaled."""
-        return self.scaling(block.to(self.calibration.centres))
+        return self.scaling(block.to(self.weights))
 
-    def _likelihood(self, rows: Tensor) -> Tensor:
-        return self.calibration.log_likelihood(rows.unsqueeze(0)).squeeze(0)
+    @property
+    def _slopes(self) -> Tensor:
+        return self.slope + self.price
+
+    def _scores(self, rows: Tensor) -> Tensor:
+        """[b, k] share·ℓ + slopes, as if nobody were the first of a class."""
+        rows = rows if self.share == 1 else rows * self.share
+        return torch.addmm(self.share * self.offsets + self._slopes, rows, self.weights)
 
     def _assign(self, scores: Tensor, note: Note | None) -> tuple[Tensor, Tensor]:
-        """Assignments [b, k] from likelihoods, which are used up; and what the resting classes have together [b]."""
-        if self.share != 1:
-            scores.mul_(self.share)
-        scores.add_(self.slope + self.price)
+        """Assignments [b, k] from scores, which are used up; and what the resting classes have together [b]."""
         if note is not None:
             places, values = self._among_these(note)
-            more = self.price[places % len(self.price)] * (being_first(values) - 1)
-            scores.view(-1).index_add_(0, places, more)
+            scores.view(-1).index_add_(0, places, self._being_first(places, values))
         if self.live is None or self.rest is None or note is None or note.rest is None:
             return scores.softmax(1), scores.new_zeros(1)
         resting = note.rest[:, self.rest.shares.index(self.share)] + self.shift
         total = torch.logaddexp(scores.logsumexp(1), resting)
         return scores.sub_(total.unsqueeze(1)).exp_(), (resting - total).exp()
 
-    def _weigh_resting(self, likelihood: Tensor) -> Tensor | None:
+    def _being_first(self, places: Tensor, values: Tensor) -> Tensor:
+        """[n] what is missing of the noted scores."""
+        return self.price[places % len(self.price)] * (being_first(values) - 1)
+
+    def _weigh_resting(self, scores: Tensor, note: Note | None) -> Tensor | None:
+        """[b, r] ``Note.rest``, from scores as if nobody were the first of a class."""
         if self.rest is None:
             return None
-        resting, slope = likelihood[:, self.rest.dead], (self.slope + self.price)[self.rest.dead]
-        return torch.stack([(resting * share + slope).logsumexp(1) for share in self.rest.shares], 1)
+        dead = self.rest.dead.nonzero().squeeze(1)
+        slopes = self._slopes[dead].repeat(len(scores), 1)
+        likelihood = scores.index_select(1, dead).sub_(slopes).div_(self.share)
+        if note is not None:
+            places, which = _places_in(note.places, dead, len(self.rest.dead))
+            slopes.view(-1).index_add_(0, places, self._being_first(note.places[which], note.values[which]))
+        return torch.stack([torch.add(slopes, likelihood, alpha=share).logsumexp(1) for share in self.rest.shares], 1)
 
     def _moved(self, u: Tensor, note: Note | None) -> Tensor:
         if note is None:
@@ -153,18 +165,23 @@ class Step:
         """Places [n] in [b, k], and values, of what is noted of the classes that take part."""
         if self.live is None or self.rest is None:
             return note.places, note.values
-        n_classes = len(self.rest.dead)
-        column = torch.full((n_classes,), -1, device=self.live.device)
-        column[self.live] = torch.arange(len(self.live), device=self.live.device)
-        column = column[note.places % n_classes]
-        row = note.places.div(n_classes, rounding_mode="floor")
-        return (row * len(self.live) + column)[column >= 0], note.values[column >= 0]
+        places, which = _places_in(note.places, self.live, len(self.rest.dead))
+        return places, note.values[which]
 
-    def _among_all(self, places: Tensor) -> Tensor:
-        if self.live is None or self.rest is None:
-            return places
-        row = places.div(len(self.live), rounding_mode="floor")
-        return row * len(self.rest.dead) + self.live[places % len(self.live)]
+
+def _places_in(places: Tensor, classes: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+    """Places among all classes as places among some of them, and which of the places are such [n]."""
+    column = torch.full((n_classes,), -1, device=classes.device)
+    column[classes] = torch.arange(len(classes), device=classes.device)
+    column = column[places % n_classes]
+    row = places.div(n_classes, rounding_mode="floor")
+    return (row * len(classes) + column)[column >= 0], column >= 0
+
+
+def _places_of(places: Tensor, classes: Tensor, n_classes: int) -> Tensor:
+    """Places among some classes as places among all."""
+    row = places.div(len(classes), rounding_mode="floor")
+    return row * n_classes + classes[places % len(classes)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,6 +42,15 @@ class Calibration:
         distances.sub_((self.noise.unsqueeze(-1) / self.counts).unsqueeze(1))
         return distances.mul_(self.temperature.mul(-0.5).view(-1, 1, 1))
 
+    def linear(self) -> tuple[Tensor, Tensor]:
+        """Weights a [t, d, k] and offsets b [t, k]: the log-likelihood is z·a_k + b_k, and a number that no k changes.
+
+        Where z is centred this is accurate enough for a softmax, and one product.
+        """
+        temperature = self.temperature.unsqueeze(-1)
+        squares = self.centres.square().sum(-1) - self.noise.unsqueeze(-1) / self.counts
+        return (temperature.unsqueeze(-1) * self.centres).mT.contiguous(), -0.5 * temperature * squares
+
 
 def calibrate(tasks: Tasks, temperature: float | None = None) -> Calibration:
     """Prototypes, scatter and temperature of each task; a given temperature is taken as it is."""
