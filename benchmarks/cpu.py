@@ -9,14 +9,15 @@ import argparse
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 
 from benchmarks.dense import paddle_dense, rows_by_class, sample_looped
 from benchmarks.features import make_features
-from benchmarks.measure import exponent, seconds, show
+from benchmarks.measure import growth, seconds, show
 from manyway import FeatureSet, TaskSpec, evaluate, sample_tasks, solve
+from manyway.evaluation import chunk_size
 from manyway.ops import class_sums
 
 CASES = [  # K, shots, d, samples a class
@@ -34,7 +35,10 @@ def compare(quick: bool) -> Iterator[list[object]]:
     """Milliseconds a task, dense / ours, of each step and of the whole; 100 iterations each, no early stop."""
     for n_classes, shots, n_features, per_class in CASES:
         few = (1 if quick else 2) if n_classes > 20 else 4
-        dense, ours = _one_case(make_features(n_classes, per_class, n_features), TaskSpec(shots=shots), few, 30 * few)
+        features, spec = make_features(n_classes, per_class, n_features), TaskSpec(shots=shots)
+        # Whole chunks for both cores, as in an evaluation of thousands.
+        many = (4 if quick else 8) * chunk_size("paddle", features, spec)
+        dense, ours = _one_case(features, spec, few, many)
         whole = sum(dense)
         yield [
             n_classes,
@@ -76,37 +80,25 @@ def sampling(n_tasks: int) -> Iterator[list[object]]:
     yield [n_tasks, 1e3 * looped, 1e3 * ours, ours * n_tasks, f"**{looped / ours:.0f}×**"]
 
 
-def scaling() -> Iterator[list[object]]:
-    """Time of an evaluation while one size grows, and the slope of its logarithm; the other sizes stay."""
-    base = {"K": 80, "|Q|": 75, "d": 256, "shots": 5, "tasks": 100}
-    grids = {
-        "tasks": [100, 200, 400],
-        "K": [40, 80, 160, 320],
-        "|Q|": [32, 64, 128],
-        "d": [128, 256, 512, 1024],
-        "shots": [1, 5, 20],
-    }
-    for name, sizes in grids.items():
-        whole, rest = zip(*(_scaled(base | {name: size}) for size in sizes), strict=True)
-        n_tasks = sizes if name == "tasks" else [1] * len(sizes)
-        yield [
-            name,
-            " ".join(map(str, sizes)),
-            " ".join(f"{1e3 * time:.3g}" for time in whole),
-            exponent(sizes, [time * n for time, n in zip(whole, n_tasks, strict=True)]),
-            exponent(sizes, [time * n for time, n in zip(rest, n_tasks, strict=True)]),
-        ]
+SCALING_BASE = {"K": 80, "|Q|": 75, "d": 256, "shots": 5, "tasks": 300}
+SCALING = {
+    "tasks": [300, 600, 1200],
+    "K": [40, 80, 160, 320],
+    "|Q|": [32, 64, 128],
+    "d": [128, 256, 512, 1024],
+    "shots": [1, 5, 20],
+}
 
 
-def _scaled(at: dict[str, int]) -> tuple[float, float]:
-    """Seconds a task of an evaluation of these sizes, and without the drawing and the gathering."""
+def scaled(at: Mapping[str, int]) -> tuple[float, float]:
+    """Seconds of an evaluation of these sizes, and without the drawing and the gathering."""
     features = make_features(at["K"], at["shots"] + 60, at["d"])
-    spec = TaskSpec(shots=at["shots"], n_query=at["|Q|"])
-    whole = seconds(lambda: evaluate("paddle", features, spec, at["tasks"], max_iter=50)) / at["tasks"]
+    spec, n_tasks = TaskSpec(shots=at["shots"], n_query=at["|Q|"]), at["tasks"]
+    whole = seconds(lambda: evaluate("paddle", features, spec, n_tasks, max_iter=50))
     tasks = sample_tasks(features, spec, count=20)
-    gather = seconds(lambda: class_sums(tasks)) / 20
-    draw = seconds(lambda: sample_tasks(features, spec, count=60)) / 60
-    return whole, max(whole - (gather + draw) / torch.get_num_threads(), 1e-9)
+    gather = seconds(lambda: class_sums(tasks)) / 20 * n_tasks / torch.get_num_threads()
+    draw = seconds(lambda: sample_tasks(features, spec, count=n_tasks))
+    return whole, max(whole - gather - draw, 1e-9)
 
 
 def memory() -> Iterator[list[object]]:
@@ -170,9 +162,9 @@ def main() -> None:
         sampling(500 if arguments.quick else 10_000),
     )
     show(
-        "Scaling: milliseconds a task (K = 80, |Q| = 75, d = 256, 5 shots unless varied)",
-        ["grows", "sizes", "ms a task", "exponent", "without drawing and gathering"],
-        scaling(),
+        "Scaling: 300 tasks, K = 80, |Q| = 75, d = 256, 5 shots unless varied; 50 iterations",
+        ["grows", "sizes", "ms", "exponent", "exponent without drawing and gathering"],
+        growth(SCALING_BASE, SCALING, scaled),
     )
     show("Peak memory", ["K", "shots", "tasks", "peak"], memory())
     show(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -27,6 +29,16 @@ def _finish() -> None:
         torch.cuda.synchronize()
 
 
+@contextmanager
+def plain() -> Iterator[None]:
+    """Without fused code."""
+    os.environ["MANYWAY_PLAIN"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["MANYWAY_PLAIN"]
+
+
 def exponent(sizes: Sequence[float], times: Sequence[float]) -> float:
     """The slope of log(time) over log(size), by least squares.
 
@@ -37,6 +49,21 @@ def exponent(sizes: Sequence[float], times: Sequence[float]) -> float:
     mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
     slopes = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
     return slopes / sum((a - mean_x) ** 2 for a in x)
+
+
+def growth(
+    base: Mapping[str, int], grids: Mapping[str, Sequence[int]], time_of: Callable[[Mapping[str, int]], Sequence[float]]
+) -> Iterator[list[object]]:
+    """Rows of a table: what grows, its sizes, milliseconds, and the exponent of each time that ``time_of`` gives."""
+    for name, sizes in grids.items():
+        times = [time_of({**base, name: size}) for size in sizes]
+        milliseconds = " ".join(f"{1e3 * time[0]:.3g}" for time in times)
+        yield [
+            name,
+            " ".join(map(str, sizes)),
+            milliseconds,
+            *(exponent(sizes, column) for column in zip(*times, strict=True)),
+        ]
 
 
 def show(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

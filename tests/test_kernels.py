@@ -1,4 +1,4 @@
-"""Fused GPU code gives what the plain version beside it gives. Triton's interpreter runs it on the CPU."""
+"""Fused GPU code gives what the plain version beside it gives. Where there is no GPU, Triton's interpreter runs it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,28 @@ import pytest
 import torch
 from problems import make_tasks as make_tasks_of
 
-os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported: kernels are made for it or for a GPU
+# Before Triton is imported: kernels are made for its interpreter or for a GPU.
+os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 pytest.importorskip("triton", reason="needs Triton, which there is for Linux")
-if os.environ["TRITON_INTERPRET"] != "1":
-    pytest.skip("TRITON_INTERPRET is set to something else", allow_module_level=True)
 
 from manyway import FeatureSet, TaskSpec, draws, sample_tasks, solve
 from manyway.kernels import fused, loop, subset, sums
 from manyway.methods._forms import GramForm, prototype_form
 from manyway.ops import class_sums
 from manyway.transforms import transform
+
+DEVICE = "cpu" if os.environ["TRITON_INTERPRET"] == "1" else "cuda"
+
+
+def there(function):
+    """The function where the kernels run, and its results back here."""
+
+    def call(*arguments, **keywords):
+        moved = [value.to(DEVICE) if isinstance(value, torch.Tensor) else value for value in arguments]
+        result = function(*moved, **keywords)
+        return result.cpu() if isinstance(result, torch.Tensor) else tuple(value.cpu() for value in result)
+
+    return call
 
 
 @pytest.mark.parametrize(("size", "least"), [(1, 1), (5, 1000), (20, 25), (20, 20), (33, 40)])
@@ -26,7 +38,7 @@ def test_subsets_are_the_same_integers(size, least, ordered):
     key = draws.mix(torch.arange(21).view(7, 3))
     total = torch.randint(least, 3 * least, (7, 3), generator=torch.Generator().manual_seed(0))
     assert torch.equal(
-        subset.subset(key, size, total, ordered=ordered), draws.subset(key, size, total, ordered=ordered)
+        there(subset.subset)(key, size, total, ordered=ordered), draws.subset(key, size, total, ordered=ordered)
     )
 
 
@@ -34,13 +46,13 @@ def test_subsets_of_different_sizes_are_the_same_integers_where_they_count():
     key, total = draws.mix(torch.arange(12)), torch.full((12,), 30)
     wanted = torch.arange(12)
     counts = torch.arange(11) < wanted.unsqueeze(1)
-    fast, plain = subset.subset(key, 11, total, wanted), draws.subset(key, 11, total, wanted)
+    fast, plain = there(subset.subset)(key, 11, total, wanted), draws.subset(key, 11, total, wanted)
     assert torch.equal(fast[counts], plain[counts])
 
 
 def test_subset_draws_one_row_for_a_shared_total():
     key = draws.mix(torch.arange(5))
-    assert torch.equal(subset.subset(key, 3, torch.tensor(10)), draws.subset(key, 3, torch.tensor(10)))
+    assert torch.equal(there(subset.subset)(key, 3, torch.tensor(10)), draws.subset(key, 3, torch.tensor(10)))
 
 
 @pytest.mark.parametrize("n_features", [5, 40])
@@ -51,15 +63,15 @@ def test_class_sums_are_gathered_scaled_and_centred(n_features, shots):
     centre = tasks.query.mean(1, keepdim=True)
     expected, _ = class_sums(tasks, centre)
     starts = torch.arange(7) * shots
-    got = sums.class_sums(features.features, tasks.support_index, starts, tasks.factor, centre)
+    got = there(sums.class_sums)(features.features, tasks.support_index, starts, tasks.factor, centre)
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
-    plain = sums.class_sums(features.features, tasks.support_index, starts, None, None)
+    plain = there(sums.class_sums)(features.features, tasks.support_index, starts, None, None)
     torch.testing.assert_close(plain, tasks.support_table[tasks.support_index].view(5, 6, shots, -1).sum(2))
 
 
 def test_class_sums_of_classes_of_different_sizes():
     table, index = torch.randn(9, 3), torch.tensor([[4, 0, 1, 8, 2, 2]])
-    got = sums.class_sums(table, index, torch.tensor([0, 1, 5, 6]), None, None)
+    got = there(sums.class_sums)(table, index, torch.tensor([0, 1, 5, 6]), None, None)
     torch.testing.assert_close(got[0], torch.stack([table[4], table[[0, 1, 8, 2]].sum(0), table[2]]))
 
 
@@ -74,7 +86,7 @@ def gram(tasks, scale="range") -> GramForm:
 
 
 def iterate(form, *, weight=1.0, eps=1e-6, max_iter=12, tol=None):
-    return loop.iterate(
+    return there(loop.iterate)(
         form.gram, form.cross, form.sum_norms, form.counts, weight=weight, eps=eps, max_iter=max_iter, tol=tol
     )
 
@@ -131,10 +143,11 @@ def test_leaving_out_iterations_that_repeat_changes_no_bit():
     form = gram(make_tasks(n_tasks=2, n_query=6, n_classes=4))
     results = []
     for skip in (True, False):
-        u = torch.empty_like(form.cross)
-        n_iter, converged = torch.empty(2, dtype=torch.int64), torch.empty(2, dtype=torch.bool)
-        arguments = (form.gram, form.cross, form.sum_norms, form.counts, u, n_iter, converged)
-        loop.launch(*arguments, 1.0, 1e-6, 40, None, skip=skip)
+        u = torch.empty_like(form.cross, device=DEVICE)
+        n_iter = torch.empty(2, dtype=torch.int64, device=DEVICE)
+        converged = torch.empty(2, dtype=torch.bool, device=DEVICE)
+        given = (value.to(DEVICE) for value in (form.gram, form.cross, form.sum_norms, form.counts))
+        loop.launch(*given, u, n_iter, converged, 1.0, 1e-6, 40, None, skip=skip)
         results.append(u)
     assert torch.equal(*results)
 

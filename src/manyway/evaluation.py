@@ -15,11 +15,13 @@ from manyway.errors import InputError
 from manyway.features import FeatureSet
 from manyway.methods import get_method
 from manyway.sampling import TaskSpec, sample_tasks
+from manyway.tasks import Tasks
 from manyway.threads import side_by_side
 
 # Working memory of a chunk of tasks. It follows from the shapes alone, never from the machine, so that the same
 # experiment is cut into the same chunks everywhere and gives the same bits.
-_CHUNK_BYTES = {"cpu": 16 * 2**20, "cuda": 12 * 2**30}
+_CHUNK_BYTES = {"cpu": 32 * 2**20, "cuda": 12 * 2**30}
+_DRAWN_BYTES = 2**25  # of indices; tasks are drawn many chunks at a time, which costs less than chunk by chunk
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,42 +73,40 @@ def evaluate(
         raise InputError(f"n_tasks is {n_tasks}; ask for at least one task.")
     solver = get_method(method)
     features = features.to(device=device)
-    on_cpu = features.features.device.type == "cpu"
     size = chunk_size(method, features, spec)
-
     limit = _fitting(size, method, features, spec) if features.features.device.type == "cuda" else size
 
-    def run(first: int, count: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], float]:
+    def run(tasks: Tasks) -> tuple[np.ndarray[Any, np.dtype[np.int64]], float]:
         nonlocal limit
-        if count <= limit:
+        if len(tasks) <= limit:
             try:
-                return attempt(first, count)
+                return attempt(tasks)
             except torch.cuda.OutOfMemoryError as error:
-                if count == 1:
+                if len(tasks) == 1:
                     raise InputError(f"{method} needs more GPU memory than there is for a single task.") from error
             # Here and not inside `except`: the exception keeps the failed attempt's tensors alive.
             torch.cuda.empty_cache()
-            limit = (count + 1) // 2
-        half = (count + 1) // 2
-        left, right = run(first, half), run(first + half, count - half)
+            limit = (len(tasks) + 1) // 2
+        half = (len(tasks) + 1) // 2
+        left, right = run(tasks[:half]), run(tasks[half:])
         return np.concatenate([left[0], right[0]]), left[1] + right[1]
 
-    def attempt(first: int, count: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], float]:
-        tasks = sample_tasks(features, spec, seed, first, count)
+    def attempt(tasks: Tasks) -> tuple[np.ndarray[Any, np.dtype[np.int64]], float]:
         begin = _clock(features)
         labels = solver(tasks, **params).labels
         seconds = _clock(features) - begin
         assert tasks.query_labels is not None
         correct = (labels == tasks.query_labels).sum(1).cpu().numpy()
         if progress is not None:
-            progress(count)
+            progress(len(tasks))
         return correct, seconds
 
-    def chunk(first: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], float]:
-        return run(first, min(size, start + n_tasks - first))
-
-    firsts = range(start, start + n_tasks, size)
-    parts = side_by_side(chunk, firsts) if on_cpu else list(map(chunk, firsts))
+    parts = []
+    drawn = size * max(1, _DRAWN_BYTES // (8 * size * _samples(features, spec)))  # whole chunks
+    for first in range(start, start + n_tasks, drawn):
+        tasks = sample_tasks(features, spec, seed, first, min(drawn, start + n_tasks - first))
+        chunks = [tasks[place : place + size] for place in range(0, len(tasks), size)]
+        parts += side_by_side(run, chunks) if features.features.device.type == "cpu" else list(map(run, chunks))
     return Evaluation(np.concatenate([part[0] for part in parts]), spec.n_query, sum(part[1] for part in parts))
 
 
@@ -119,11 +119,17 @@ def chunk_size(method: str, features: FeatureSet, spec: TaskSpec, device: str | 
 def _task_bytes(method: str, features: FeatureSet, spec: TaskSpec) -> int:
     """About what a solver holds of one task: class sums and prototypes, samples, a few [n, k] arrays, one [q, q]."""
     n_ways = features.n_classes if spec.n_ways is None else spec.n_ways
-    given = 0 if features.is_support is None else int(features.is_support.sum())
-    n_support = given if spec.shots is None else n_ways * spec.shots
+    n_support = _samples(features, spec) - spec.n_query
     samples = spec.n_query + (n_support if get_method(method).holds_support else 0)
     numbers = 2 * (n_ways + samples) * features.features.shape[1] + 4 * samples * n_ways + spec.n_query**2
     return (numbers + 2 * n_support) * features.features.element_size()
+
+
+def _samples(features: FeatureSet, spec: TaskSpec) -> int:
+    """Support and queries of one task."""
+    if spec.shots is None:
+        return spec.n_query + (0 if features.is_support is None else int(features.is_support.sum()))
+    return spec.n_query + spec.shots * (features.n_classes if spec.n_ways is None else spec.n_ways)
 
 
 def _fitting(size: int, method: str, features: FeatureSet, spec: TaskSpec) -> int:

@@ -71,10 +71,43 @@ def one_hot(labels: Tensor, n_classes: int, dtype: torch.dtype) -> Tensor:
     )
 
 
+def cross_products(samples: Tensor, others: Tensor) -> Tensor:
+    """[t, q, k] = samples · othersᵀ, of [t, q, d] and [t, k, d]."""
+    if samples.is_cuda:
+        return samples @ others.mT
+    # The transposed product is written into the transposed result: on some CPUs torch hands a product whose second
+    # factor alone is a transposed view to a library of threads of its own, which takes up to nine times as long.
+    out = samples.new_empty(len(samples), samples.shape[1], others.shape[1])
+    return torch.bmm(others, samples.mT, out=out.mT).mT
+
+
 def dot_scores(samples: Tensor, centres: Tensor) -> Tensor:
     """[t, q, k] = -½‖z_q − w_k‖² + ½‖z_q‖²: what a softmax over k, or an argmax, needs of the distances."""
     half_norms = centres.square().sum(-1).mul_(0.5).unsqueeze(-2)
-    return torch.baddbmm(half_norms, samples, centres.mT, beta=-1)
+    if samples.is_cuda:
+        return torch.baddbmm(half_norms, samples, centres.mT, beta=-1)
+    return cross_products(samples, centres).sub_(half_norms)
+
+
+def extremes(values: Tensor) -> tuple[Tensor, Tensor]:
+    """[t, 1, d] the smallest and the largest over n of values [t, n, d].
+
+    >>> [extreme.flatten().tolist() for extreme in extremes(torch.tensor([[[1.0, 5.0], [3.0, 2.0], [2.0, 7.0]]]))]
+    [[1.0, 2.0], [3.0, 7.0]]
+    """
+    if values.is_cuda:
+        low, high = values.aminmax(dim=1, keepdim=True)
+        return low, high
+    low = high = values
+    while high.shape[1] > 1:  # half against half: entry by entry a CPU does several at once, along an axis it does not
+        half = (high.shape[1] + 1) // 2
+        low, high = torch.minimum(low[:, :half], low[:, -half:]), torch.maximum(high[:, :half], high[:, -half:])
+    return low, high
+
+
+def column_sums(values: Tensor) -> Tensor:
+    """[t, k] = Σ_n values, as a product with ones: a sum with that stride takes two to four times as long on a CPU."""
+    return (values.new_ones(1, 1, values.shape[1]).expand(len(values), -1, -1) @ values).squeeze(1)
 
 
 def squared_distances(samples: Tensor, centres: Tensor) -> Tensor:

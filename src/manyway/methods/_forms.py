@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor, baddbmm
 
 from manyway.errors import InputError
-from manyway.ops import class_sums, dot_scores
+from manyway.ops import class_sums, column_sums, cross_products, dot_scores
 from manyway.tasks import Tasks
 
 
@@ -27,9 +27,10 @@ class FeatureForm:
     counts: Tensor  # [t, k]
     centre: Tensor  # [t, 1, d]
 
-    def scores(self, u: Tensor) -> Tensor:
-        """[t, q, k] = −½‖w_k(u) − z_q‖² + ½‖z_q‖²."""
-        return dot_scores(self.query, self._centred_prototypes(u))
+    def scores(self, u: Tensor, bias: Tensor | None = None) -> Tensor:
+        """[t, q, k] = −½‖w_k(u) − z_q‖² + ½‖z_q‖² + bias [t, 1, k]."""
+        scores = dot_scores(self.query, self._centred_prototypes(u))
+        return scores if bias is None else scores.add_(bias)
 
     def explained(self, u: Tensor) -> Tensor:
         """[t] = Σ_k ‖numerator of w_k‖² / denominator: what the prototypes explain of Σ‖z‖²."""
@@ -66,11 +67,13 @@ class GramForm:
     counts: Tensor  # [t, k]
     features: FeatureForm  # where prototypes come from when somebody asks for them
 
-    def scores(self, u: Tensor) -> Tensor:
-        """[t, q, k] = −½‖w_k(u) − z_q‖² + ½‖z_q‖²."""
+    def scores(self, u: Tensor, bias: Tensor | None = None) -> Tensor:
+        """[t, q, k] = −½‖w_k(u) − z_q‖² + ½‖z_q‖² + bias [t, 1, k]."""
         products, norms, masses = self._numerators(u)
-        half_norms = (norms / masses.square()).mul_(-0.5).unsqueeze(1)
-        return half_norms.addcmul(products, masses.reciprocal().unsqueeze(1))
+        offset = (norms / masses.square()).mul_(-0.5).unsqueeze(1)
+        if bias is not None:
+            offset += bias
+        return offset.addcmul(products, masses.reciprocal().unsqueeze(1))
 
     def explained(self, u: Tensor) -> Tensor:
         """[t] = Σ_k ‖numerator of w_k‖² / denominator."""
@@ -112,7 +115,7 @@ class GramForm:
     def _numerators(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of the numerators of w: their products with z_q [t, q, k] and squared norms [t, k]; and the denominators."""
         products = baddbmm(self.cross, self.gram, u)
-        norms = self.sum_norms + ((self.cross + products) * u).sum(1)
+        norms = self.sum_norms + (self.cross + products).mul_(u).sum(1)
         return products, norms, self.counts + u.sum(1)
 
 
@@ -121,13 +124,13 @@ def prototype_form(tasks: Tasks, form: str | None) -> FeatureForm | GramForm:
     if form not in (None, "gram", "feature"):
         raise InputError(f"form is '{form}'; choose gram, feature or None.")
     query = tasks.query
-    centre = query.mean(1, keepdim=True)
+    centre = (query.mean(1) if query.is_cuda else column_sums(query) / tasks.n_query).unsqueeze(1)
     query = query - centre
     sums, counts = class_sums(tasks, centre)
     features = FeatureForm(query, sums, counts, centre)
     if form == "feature" or (form is None and tasks.n_query >= 2 * tasks.n_features):
         return features
-    return GramForm(query @ query.mT, query @ sums.mT, sums.square().sum(-1), counts, features)
+    return GramForm(cross_products(query, query), cross_products(query, sums), sums.square().sum(-1), counts, features)
 
 
 def half_norms(tasks: Tasks, form: FeatureForm | GramForm) -> Tensor:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from manyway.methods._adam import adam_step
 from manyway.methods._forms import FeatureForm, GramForm
-from manyway.methods._heads import column_sums, flipped
-from manyway.ops import simplex_projection
+from manyway.methods._heads import flipped
+from manyway.ops import column_sums, simplex_projection
 
 # The assignments u [t, q, k] first, then what the optimiser remembers; every tensor has three axes, t in front.
 State = tuple[Tensor, ...]

@@ -8,12 +8,13 @@ from torch import Tensor
 from manyway.errors import InputError
 from manyway.kernels import fused
 from manyway.methods._forms import FeatureForm, GramForm, half_norms, prototype_form
-from manyway.methods._live import live_iterations
+from manyway.methods._live import dual, live_iterations
 from manyway.tasks import Solution, Tasks
 from manyway.transforms import transform
 
 # Iterations after which dead classes may rest; in float64 they never do: whoever asks for it wants it all.
 _SETTLED = 10
+_LEAVING = 4  # repeating tasks leave when they are at least one in this many
 _PERIOD = 6  # in float32 assignments end in a fixed point, or go round in two, three or six steps of the last digit
 
 
@@ -77,9 +78,7 @@ def paddle(
     norms = half_norms(tasks, problem) if with_objective else None
     iteration = 0
     while iteration < max_iter:
-        logits = problem.scores(u)
-        if bias is not None:
-            logits += bias
+        logits = problem.scores(u, bias)
         previous, u = u, logits.softmax(-1)
         iteration += 1
         if parts is not None and norms is not None:
@@ -93,6 +92,9 @@ def paddle(
             # Assignments that repeat, bit for bit, those of a period ago repeat them at every period's end, and so at
             # the last iteration: the iterations between need not be done.
             done = (u == mark).flatten(1).all(1)
+            # To leave costs a copy of the others; until enough tasks can, going on repeats what they have.
+            if int(done.sum()) * _LEAVING < len(done):
+                done = None
         if done is not None and bool(done.any()):
             answer[alive[done]] = u[done]
             if tol is not None:
@@ -107,7 +109,7 @@ def paddle(
                 if later is not None:
                     u, iteration = later, iteration + _PERIOD - 1
         if weight:
-            bias = (u.mean(1, keepdim=True) + eps).log_().add_(1).mul_(weight)
+            bias = dual(u, weight, eps)
     if len(alive) == n_tasks:
         answer = u
     else:

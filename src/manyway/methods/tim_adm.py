@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from manyway.methods._heads import Euclidean, column_sums
+from manyway.methods._heads import Euclidean
 from manyway.methods._information import TERMS, Information
-from manyway.ops import one_hot, prototypes
+from manyway.ops import column_sums, one_hot, prototypes
 from manyway.tasks import Solution, Tasks
 from manyway.transforms import transform
 

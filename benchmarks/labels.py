@@ -1,0 +1,103 @@
+"""Whether speed has changed an answer: ``python -m benchmarks.labels [FOLDER] [--tasks 10000] [--device cuda]``.
+
+On tasks of the embedded glyphs, and of clinc150 and CUB-200 where FOLDER has their features, PADDLE as it runs (on a
+GPU by fused code and by the plain version) is compared with the published algorithm in float64. Where the published
+iteration itself is unstable, float32 and float64 part ways whoever computes them: such tasks are counted, not hidden.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.dense import paddle_dense
+from benchmarks.measure import plain, show
+from manyway import FeatureSet, Tasks, TaskSpec, sample_tasks, solve
+from manyway.datasets import glyphs
+
+NAMES = ("clinc150_minilm_l6.npz", "cub200_mobilenetv2_192px.npz")
+_CHUNK = {"cpu": 10, "cuda": 250}
+
+
+@dataclass
+class Difference:
+    """Between two sets of assignments, added up over chunks of tasks."""
+
+    labels: int = 0
+    tasks: int = 0  # with a label that differs
+    far: int = 0  # tasks in which a probability differs by more than 1e-5
+    largest: float = 0.0
+
+    def add(self, one: Tensor, other: Tensor) -> None:
+        wrong = one.argmax(-1) != other.argmax(-1)
+        apart = (one.double() - other.double()).abs().amax((1, 2))
+        self.labels += int(wrong.sum())
+        self.tasks += int(wrong.any(1).sum())
+        self.far += int((apart > 1e-5).sum())
+        self.largest = max(self.largest, float(apart.max()))
+
+
+def published(tasks: Tasks) -> Tensor:
+    """[t, q, k] by the published algorithm in float64."""
+    exact = tasks.to(dtype=torch.float64)
+    return paddle_dense(exact.support, exact.support_labels, exact.query, exact.n_classes)
+
+
+def differences(features: FeatureSet, spec: TaskSpec, n_tasks: int) -> dict[str, Difference]:
+    """Of each pair of ways, over tasks 0..n_tasks-1."""
+    device = features.features.device.type
+    pairs = ["ours, published"] + (["ours, plain", "plain, published"] if device == "cuda" else [])
+    found = {pair: Difference() for pair in pairs}
+    for first in range(0, n_tasks, _CHUNK[device]):
+        tasks = sample_tasks(features, spec, start=first, count=min(_CHUNK[device], n_tasks - first))
+        answers = {"ours": solve("paddle", tasks).probabilities, "published": published(tasks)}
+        if device == "cuda":
+            with plain():
+                answers["plain"] = solve("paddle", tasks).probabilities
+        for pair, difference in found.items():
+            one, other = pair.split(", ")
+            difference.add(answers[one], answers[other])
+    return found
+
+
+def sets(folder: Path | None) -> Iterator[tuple[str, FeatureSet]]:
+    yield "glyphs", glyphs.load()
+    for name in NAMES if folder is not None else ():
+        assert folder is not None
+        yield name.split("_")[0], FeatureSet.load(folder / name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, help="holds " + " and ".join(NAMES))
+    parser.add_argument("--tasks", type=int, default=10_000)
+    parser.add_argument("--shots", type=int, default=5)
+    parser.add_argument("--device", default="cpu")
+    arguments = parser.parse_args()
+    spec = TaskSpec(shots=arguments.shots)
+
+    def rows() -> Iterator[list[object]]:
+        for name, features in sets(arguments.folder):
+            found = differences(features.to(arguments.device), spec, arguments.tasks)
+            for pair, difference in found.items():
+                yield [
+                    name,
+                    features.n_classes,
+                    pair,
+                    f"{difference.labels} of {arguments.tasks * spec.n_query:,}",
+                    difference.tasks,
+                    difference.far,
+                    f"{difference.largest:.1e}",
+                ]
+
+    header = ["features", "K", "compared", "labels that differ", "tasks with one", "tasks above 1e-5", "largest"]
+    show(f"PADDLE, {arguments.tasks:,} tasks, {arguments.shots} shots, 100 iterations", header, rows())
+
+
+if __name__ == "__main__":
+    main()
