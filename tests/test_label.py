@@ -11,7 +11,7 @@ import torch
 from problems import make_features
 from safetensors.numpy import save_file
 
-from manyway import PADDLE, FeatureSet
+from manyway import DEFAULT_METHOD, PADDLE, Evidence, FeatureSet
 from manyway.cli import main
 
 
@@ -80,7 +80,7 @@ def test_every_format_gives_the_same_table(kind, problem, tmp_path, monkeypatch,
     assert code == 0
     rows = list(csv.DictReader((tmp_path / "out.csv").open()))
     assert list(rows[0]) == ["item", "label", "probability", "label_2", "probability_2"]
-    expected = PADDLE().fit(problem["x"], problem["y"])
+    expected = Evidence().fit(problem["x"], problem["y"])
     assert [row["label"] for row in rows] == expected.predict(problem["query"]).tolist()
     top = np.sort(expected.predict_proba(problem["query"]), axis=1)
     np.testing.assert_allclose([float(row["probability"]) for row in rows], top[:, -1], atol=1e-4)
@@ -104,17 +104,83 @@ def test_options_of_the_table(problem, tmp_path, monkeypatch, capsys):
     assert f"{below} items are below 0.5" in out
 
 
-@pytest.mark.parametrize("method", ["paddle", "soft-kmeans", "simpleshot"])
+def test_evidence_is_the_default_and_paddle_one_flag_away(problem, tmp_path, monkeypatch, capsys):
+    support, query = write(tmp_path, problem, "npz")
+    assert DEFAULT_METHOD == "evidence"
+    for options, estimator in (([], Evidence()), (["--method", "paddle"], PADDLE())):
+        code, out, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv", *options)
+        assert code == 0
+        rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+        expected = estimator.fit(problem["x"], problem["y"])
+        assert [row["label"] for row in rows] == expected.predict(problem["query"]).tolist()
+        assert ("estimated to occur" in out) == (not options)
+
+
+def test_the_summary_says_how_many_classes_occur_and_which(problem, tmp_path, monkeypatch, capsys):
+    support, query = write(tmp_path, problem, "npz")
+    _, out, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
+    result = Evidence().fit(problem["x"], problem["y"]).infer(problem["query"])
+    number = f"{result.n_classes_:.1f} ± {result.n_classes_sd_:.1f} are estimated to occur"
+    assert number in out.splitlines()[0]
+    assert "is present" in out.splitlines()[1]
+    for name in ("bird 2", "bird 5"):
+        line = next(line for line in out.splitlines() if name in line)
+        assert line.split()[-1] in (">99%", "100%")
+
+
+@pytest.mark.parametrize("method", ["evidence", "paddle"])
+@pytest.mark.parametrize(
+    ("shots", "n_items"),
+    [
+        ([5] * 8, 1),  # a pile of one
+        ([5] * 8, 3),
+        ([1] * 8, 50),  # one example a class
+        ([1] * 8, 1),
+        ([1, 1, 1, 5, 2, 5, 1, 3], 50),  # classes of very different size
+    ],
+)
+def test_small_piles_and_scarce_examples(method, shots, n_items, problem, tmp_path, monkeypatch, capsys):
+    rows = np.concatenate([np.arange(5 * k, 5 * k + n) for k, n in enumerate(shots)])
+    scarce = {"x": problem["x"][rows], "y": problem["y"][rows], "query": problem["query"][::-1][:n_items].copy()}
+    support, query = write(tmp_path, scarce, "npz")
+    options = ["-o", tmp_path / "out.csv", "--method", method]
+    code, out, err = run(monkeypatch, capsys, "label", support, query, *options)
+    assert (code, err) == (0, "")
+    found = [row["label"] for row in csv.DictReader((tmp_path / "out.csv").open())]
+    if method == "evidence":
+        assert np.mean(np.array(found) == problem["truth"][::-1][:n_items]) >= 0.9
+    assert f"found in {n_items} item" in out
+
+
+@pytest.mark.parametrize("method", ["evidence", "paddle", "soft-kmeans", "simpleshot"])
 def test_large_inputs_are_labelled_in_blocks_with_the_same_result(method, problem, tmp_path, monkeypatch, capsys):
     support, query = write(tmp_path, problem, "npz")
     run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "whole.csv", "--method", method)
-    monkeypatch.setattr("manyway.labelling._IN_MEMORY_BYTES", 100)
+    for limit in ("_IN_MEMORY_BYTES", "_AT_MOST_BYTES"):
+        monkeypatch.setattr(f"manyway.labelling.{limit}", 100)
     monkeypatch.setattr("manyway.labelling._BLOCK_BYTES", 4 * 32 * 7)  # blocks of 7 items
     run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "blocks.csv", "--method", method)
     whole, blocks = (list(csv.DictReader((tmp_path / f"{name}.csv").open())) for name in ("whole", "blocks"))
     assert [row["label"] for row in blocks] == [row["label"] for row in whole]
     difference = [float(a["probability"]) - float(b["probability"]) for a, b in zip(whole, blocks, strict=True)]
     assert np.abs(difference).max() < 2e-4
+
+
+def test_large_inputs_get_the_same_summary(problem, tmp_path, monkeypatch, capsys):
+    support, query = write(tmp_path, problem, "npz")
+    _, whole, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
+    monkeypatch.setattr("manyway.labelling._IN_MEMORY_BYTES", 100)
+    monkeypatch.setattr("manyway.labelling._BLOCK_BYTES", 4 * 32 * 7)
+    _, blocks, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
+    assert blocks == whole
+
+
+def test_a_method_that_cannot_work_in_blocks_says_which_can(problem, tmp_path, monkeypatch, capsys):
+    support, query = write(tmp_path, problem, "npz")
+    monkeypatch.setattr("manyway.labelling._AT_MOST_BYTES", 100)
+    code, _, err = run(monkeypatch, capsys, "label", support, query, "--method", "tim", "-o", tmp_path / "out.csv")
+    assert code == 2
+    assert "use --method evidence or paddle or soft-kmeans" in err
 
 
 def make_bad(folder, problem, what):

@@ -77,7 +77,8 @@ def test_a_dask_cluster_gives_the_same(cluster):
     torch.testing.assert_close(there.assign(query), here.assign(query), rtol=0, atol=1e-5)
 
 
-def test_the_command_spreads_items_over_a_cluster(cluster, tmp_path):
+@pytest.mark.parametrize("method", ["evidence", "paddle", "simpleshot"])
+def test_the_command_spreads_items_over_a_cluster(cluster, tmp_path, method):
     from manyway.inputs import Items
     from manyway.labelling import label_items
 
@@ -85,7 +86,7 @@ def test_the_command_spreads_items_over_a_cluster(cluster, tmp_path):
     examples = Items(tasks.support[0], tuple(f"class {k}" for k in tasks.support_labels[0].tolist()), None)
     items = Items(tasks.query[0], None, None)
     here, there = (
-        label_items(examples, items, tmp_path / f"{name}.csv", method="paddle", dask=address)
+        label_items(examples, items, tmp_path / f"{name}.csv", method=method, dask=address)
         for name, address in [("here", None), ("there", cluster)]
     )
     assert there.present[0].name == here.present[0].name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,7 @@ from problems import make_tasks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.features import make_features
-from manyway import InputError, Tasks, TaskSpec, sample_tasks, solve
+from manyway import METHODS, InputError, Tasks, TaskSpec, sample_tasks, solve
 from manyway.large_dask import on_dask
 from manyway.large_evidence import LargeEvidence, evidence_in_blocks
 
@@ -187,6 +188,13 @@ def test_a_dask_cluster_gives_the_same(cluster):
 def test_impossible_parameters_are_refused(options):
     with pytest.raises(InputError, match=next(iter(options))):
         in_blocks(one_task(), **options)
+
+
+def test_its_defaults_are_those_of_the_method_in_memory():
+    here = inspect.signature(evidence_in_blocks).parameters
+    for name, default in METHODS["evidence"].defaults.items():
+        if name != "with_objective":
+            assert here[name].default == default, name
 
 
 def test_no_query_is_one_sentence():

@@ -19,7 +19,7 @@ def label(
     labels: Annotated[
         Path | None, typer.Option(help="Labels of the examples, one a line or .npy, when SUPPORT has none.")
     ] = None,
-    method: Annotated[str, typer.Option(help="How to label; `manyway methods` lists them.")] = "paddle",
+    method: Annotated[str, typer.Option(help="How to label; `manyway methods` lists them.")] = "evidence",
     top: Annotated[int, typer.Option(min=1, help="How many choices to write for each item.")] = 2,
     min_confidence: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Leave the label empty when its probability is lower.")
