@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import exp
 from typing import Any
 
 import torch
@@ -33,7 +34,8 @@ from manyway.tasks import Tasks
 
 _MOST_NOTED = 1 << 24  # assignments, of all queries together
 _NOTED = 1e-4  # an assignment is noted when u·√p⁰ is above this,
-_NOTED_ANYWAY = 1e-3  # or u above this: whether the queries still move is seen by these
+_NOTED_ANYWAY = 1e-3  # or u above this: whether the queries still move is seen by these;
+_NOTED_IN_START = 2e-2  # in the start nobody asks
 _DEAD = 1e-3  # a class with fewer queries than this, Σ_q u_qk, may rest,
 _FEW = 0.1  # and one with fewer than this
 _STILL = 1e-5  # whose number changes by less than this
@@ -98,7 +100,8 @@ def evidence_in_blocks(
     alphas = alphas if alpha is None else alphas.new_tensor([alpha])
     none = support.new_zeros(n_classes)
     weights, offsets = (one[0] for one in calibration.linear())
-    first = Step(scaling, weights, offsets, start, none, none, none + _NOTED, most_noted=_MOST_NOTED / n_query)
+    above = none + min(_NOTED * exp(min(0.5 * n_query / n_classes, 10.0)), _NOTED_IN_START)  # if all occur equally
+    first = Step(scaling, weights, offsets, start, none, none, above, most_noted=_MOST_NOTED / n_query)
     sums, notes = spread(first, None)
     state = _State(sums.masses, sums.log_absent, sums.masses, n_query)
     shares = [*start_shares(start), *[1.0] * max_iter]
@@ -109,7 +112,7 @@ def evidence_in_blocks(
     converged = False
     for number, share in enumerate(shares):
         best = state.best(alphas)
-        step = state.step(first, share, best)
+        step = state.step(first, share, best, _NOTED_ANYWAY if number >= n_start else _NOTED_IN_START)
         full = rest is None
         if rest is None:
             ahead = shares[number + 1 : number + _PERIOD][: len(shares) - number - 2]  # the last is a full one
@@ -168,9 +171,10 @@ class _State:
         """The best α of a grid."""
         return float(alphas[self.presence.log_prior(alphas, self.n_query).argmax(-1)])
 
-    def step(self, like: Step, share: float, alpha: float) -> Step:
+    def step(self, like: Step, share: float, alpha: float, noted: float) -> Step:
+        """The next step of all classes, which notes the assignments that count and those above ``noted``."""
         slope, price = self.presence.slopes(self.masses.new_tensor([alpha]))
-        above = (_NOTED * self.presence.absent.rsqrt()).clamp_max(_NOTED_ANYWAY)
+        above = (_NOTED * self.presence.absent.rsqrt()).clamp_max(noted)
         slope, price, above = (values[0].to(like.slope.dtype) for values in (slope, price, above))
         return replace(like, share=share, slope=slope, price=price, above=above)
 
