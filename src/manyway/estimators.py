@@ -268,7 +268,9 @@ class Evidence(TransductiveClassifier):
     temperature: float | None = None
     alpha: float | None = None
     start: float = 0.35
+    move: bool = True
     identity: bool = True
+    merge: bool = True
     max_iter: int = 50
     tol: float = 1e-4
     scale: str | None = "rcl2"

@@ -21,6 +21,7 @@ from manyway.ops import class_sums
 from manyway.tasks import Tasks
 
 _ONE_SHOT = 16.0  # what 1-shot tasks want when features have variance 1
+_ONE_SHOT_NOISE = 0.7  # the usual part of the variance that is within classes
 _PRIOR_SD = 0.5  # of ln t
 _MOST_SAMPLES = 512  # that are left out in turn, evenly spaced: enough for one number
 _BLOCK_NUMBERS = 1 << 26  # tasks are calibrated in blocks of about this many numbers
@@ -38,7 +39,7 @@ class Calibration:
 
     def log_likelihood(self, query: Tensor) -> Tensor:
         """[t, q, k] = −½ t (‖z_q − w_k‖² − tr/n_k)."""
-        distances = _distances(query, self.centres)
+        distances = squared_distances(query, self.centres)
         distances.sub_((self.noise.unsqueeze(-1) / self.counts).unsqueeze(1))
         return distances.mul_(self.temperature.mul(-0.5).view(-1, 1, 1))
 
@@ -66,11 +67,13 @@ def calibrate(tasks: Tasks, temperature: float | None = None) -> Calibration:
         support, labels = tasks[block].support, tasks.support_labels[block]
         squares = support.square().sum((1, 2))
         within = squares - (centres[block].square().sum(-1) * counts[block]).sum(-1)
-        noise = within.clamp_min_(0) / (labels.shape[1] - tasks.n_classes or 1)
+        variance = _variance(support.mean(1), squares / labels.shape[1])
+        beyond = tasks.n_support - tasks.n_classes  # 0: one sample a class, and nobody can be left out
+        noise = within.clamp_min_(0) / beyond if beyond else _ONE_SHOT_NOISE * variance
         noises.append(noise)
         if temperature is None:
-            usual = _usual(support.mean(1), squares / labels.shape[1], counts[block])
-            if tasks.n_support > tasks.n_classes:  # else nobody can be left out
+            usual = _usual(variance, counts[block])
+            if beyond:
                 left_out = _left_out(support[:, ::step], labels[:, ::step], centres[block], counts[block], noise)
                 usual = _fit(*left_out, usual)
             temperatures.append(usual)
@@ -79,7 +82,7 @@ def calibrate(tasks: Tasks, temperature: float | None = None) -> Calibration:
     return Calibration(centres, counts, noise, found)
 
 
-def _distances(samples: Tensor, centres: Tensor) -> Tensor:
+def squared_distances(samples: Tensor, centres: Tensor) -> Tensor:
     """[t, n, k] squared distances of samples [t, n, d] to centres [t, k, d], or [1, k, d] that serve all tasks."""
     middle = centres.mean(1, keepdim=True)  # distances do not feel it, and float32 stays accurate
     samples, centres = samples - middle, centres - middle
@@ -90,9 +93,13 @@ def _distances(samples: Tensor, centres: Tensor) -> Tensor:
     return products.mul_(-2).add_(norms).add_(centres.square().sum(-1).unsqueeze(1))
 
 
-def _usual(mean: Tensor, square: Tensor, counts: Tensor) -> Tensor:
+def _variance(mean: Tensor, square: Tensor) -> Tensor:
+    """[t] of all samples, from their mean [t, d] and mean square [t]."""
+    return (square - mean.square().sum(-1)).clamp_min(torch.finfo(mean.dtype).tiny)
+
+
+def _usual(variance: Tensor, counts: Tensor) -> Tensor:
     """[t] the temperature that features of this variance and classes of this many samples usually want."""
-    variance = (square - mean.square().sum(-1)).clamp_min(torch.finfo(mean.dtype).tiny)
     # The error of a prototype adds 1/n to the scatter of a sample around it.
     return _ONE_SHOT / variance * (2 * counts / (counts + 1)).mean(-1)
 
@@ -104,7 +111,7 @@ def _left_out(
 
     Leaving z out of a mean of n samples moves it to where ‖z − w‖ is n/(n−1) times as long.
     """
-    distances, own_counts = _distances(samples, centres), counts.gather(1, labels)
+    distances, own_counts = squared_distances(samples, centres), counts.gather(1, labels)
     others = (own_counts - 1).clamp_min(1)
     own = distances.gather(-1, labels.unsqueeze(-1)).squeeze(-1) * (own_counts / others).square()
     own = own - noise.unsqueeze(-1) / others

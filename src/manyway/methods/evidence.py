@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from manyway.errors import InputError
-from manyway.methods._calibration import calibrate
+from manyway.methods._calibration import Calibration, calibrate, squared_distances
+from manyway.methods._groups import identities, left_out, moved, named, worth
 from manyway.methods._presence import Presence, alpha_grid
 from manyway.tasks import Solution, Tasks
 from manyway.transforms import transform
 
 _START_STEPS = 15
-_SHARED_MISFIT = 0.2  # the part of a group's error that more shots do not remove
 
 
 def evidence(
@@ -23,7 +23,9 @@ def evidence(
     temperature: float | None = None,
     alpha: float | None = None,
     start: float = 0.35,
+    move: bool = True,
     identity: bool = True,
+    merge: bool = True,
     max_iter: int = 50,
     tol: float = 1e-4,
     scale: str | None = "rcl2",
@@ -39,15 +41,22 @@ def evidence(
 
     where m_k = Σ_q u_qk, p⁰_k = Π_q (1 − u_qk) and φ(n) = ln Γ(n+α)/Γ(α). An iteration takes the best α for the present
     u, then u_qk = softmax_k(ℓ_qk + slope of the prior's terms). Small α: few classes. Large α: all classes are taken
-    for equally frequent, and labels are those of the nearest prototypes. Prototypes stay where they are.
+    for equally frequent, and labels are those of the nearest prototypes. Prototypes stay where they are meanwhile.
 
     The search begins with flattened likelihoods, ``start``·ℓ, which are sharpened in 15 steps: queries agree on classes
     before each decides for itself. ``start=1`` begins at once. A task stops when no u_qk moves by ``tol``.
 
-    At the end ``identity`` asks of each group of queries which class it is as a whole. Its queries share the error of
-    the prototypes, so m of them count as m / (1 + ρ(m − 1)) independent ones, ρ = 0.2 + 1/n_k: probabilities are u·P,
-    P_kj being the probability that group k is class j. It makes them honest where few classes occur, and changes few
-    labels. The solution's ``presence``, ``n_classes`` and ``n_classes_sd`` say which classes occur and how many.
+    Then three after-thoughts (``manyway.methods._groups``), each of which can be left out:
+
+    * ``move``: classes of several queries take these in as further samples, each query being worth 1 − N/|Q| of one
+      where N is the effective number of classes found; one more iteration with distances to these prototypes, from
+      which each query itself is left out.
+    * ``identity``: which class is each group of queries as a whole? They share the error of the prototypes, so m of
+      them count as m / (1 + ρ(m − 1)) independent ones, ρ = 0.2 + 1/n_k. Probabilities are u·P, P_kj being the
+      probability that group k is class j. It makes them honest where few classes occur, and changes few labels.
+    * ``merge``: where few groups were found, some may be pieces of larger ones; part of ``identity``.
+
+    The solution's ``presence``, ``n_classes`` and ``n_classes_sd`` say which classes occur and how many.
 
     ``temperature`` and ``alpha`` fix what is otherwise learned. ``with_objective`` records the bound after each
     iteration, and its terms ``fit``, ``entropy`` and ``prior``; the steps of the start are not iterations.
@@ -86,22 +95,26 @@ def evidence(
             if len(alive) == 0:
                 break
     answer[alive] = u
-    occupancy = Presence.of(answer).present
+    presence = Presence.of(answer)
+    alpha_ = everything.best(presence, tasks.n_query)
+    weights = answer * worth(presence.masses, tasks.n_query).unsqueeze(1)  # [t, q, k] of the queries as samples
+    settled = answer
+    if move:
+        likelihood = _moved_likelihood(tasks.query, likelihood, weights, calibration)
+        settled = presence.add_slopes(likelihood, answer, alpha_).softmax(-1)
 
     def groups() -> Tensor:  # [t, k, j]; worked out again when somebody asks for the presence: it is larger than u
-        return everything.identity(answer, calibration.counts)
+        return everything.identity(answer, calibration.counts, alpha_, merge)
 
     return Solution(
-        probabilities=answer @ groups() if identity else answer,
+        probabilities=settled @ groups() if identity else settled,
         n_iter=n_iter,
         converged=converged,
-        make_prototypes=lambda: calibration.centres.expand(tasks.n_tasks, -1, -1),
+        make_prototypes=lambda: _prototypes(tasks.query, weights * float(move), calibration),
         objective=None if parts is None else parts.sum(0),
         objective_parts=None if parts is None else dict(zip(("fit", "entropy", "prior"), parts, strict=True)),
-        occupancy=occupancy,
-        make_presence=(lambda: named(occupancy, everything.identity(answer, calibration.counts)))
-        if identity
-        else None,
+        occupancy=presence.present,
+        make_presence=(lambda: named(presence.present, groups())) if identity else None,
     )
 
 
@@ -120,9 +133,13 @@ class _Search:
     def step(self, u: Tensor, share: float = 1.0) -> Tensor:
         """[t, q, k] the next assignments."""
         presence = Presence.of(u)
-        alpha = self.alphas[presence.log_prior(self.alphas, u.shape[1]).argmax(-1)]
+        alpha = self.best(presence, u.shape[1])
         scores = self.likelihood if share == 1 else self.likelihood * share
         return presence.add_slopes(scores, u, alpha).softmax(-1)
+
+    def best(self, presence: Presence, n_query: int) -> Tensor:
+        """[t] the best α of the grid."""
+        return self.alphas[presence.log_prior(self.alphas, n_query).argmax(-1)]
 
     def terms(self, u: Tensor) -> Tensor:
         """[3, t] the terms of the bound at u and at the α that is best for it."""
@@ -130,9 +147,12 @@ class _Search:
         prior = Presence.of(u).log_prior(self.alphas, u.shape[1]).amax(-1)
         return torch.stack([fit, -torch.xlogy(u, u).sum((1, 2)), prior])
 
-    def identity(self, u: Tensor, counts: Tensor) -> Tensor:
+    def identity(self, u: Tensor, counts: Tensor, alpha: Tensor, merge: bool) -> Tensor:
         """[t, k, j] the probability that the queries of group k, taken as one, are of class j."""
-        chances, alone = group_chances(u.mT @ self.likelihood, u.sum(1), counts)
+        masses, counts = u.sum(1), counts.expand(len(u), -1)
+        chances, alone = identities(
+            u.mT @ self.likelihood, masses, counts, alpha, all_masses=masses, all_counts=counts, merge=merge
+        )
         return chances + torch.diag_embed(alone)
 
 
@@ -141,19 +161,16 @@ def start_shares(share: float) -> list[float]:
     return [share ** (1 - step / _START_STEPS) for step in range(_START_STEPS if share < 1 else 0)]
 
 
-def group_chances(totals: Tensor, masses: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """P without its diagonal's extra [t, k, j], and that extra [t, k].
-
-    ``totals`` [t, k, j] are the log-likelihoods of the groups' queries as members of class j, Σ_q u_qk ℓ_qj;
-    ``masses`` and ``counts`` [t, k] the groups' queries and support samples.
-    """
-    shared = _SHARED_MISFIT + 1 / counts
-    discount = 1 / (1 + shared * (masses - 1).clamp_min(0))
-    chances = totals.mul(discount.unsqueeze(-1)).softmax(-1)
-    alone = 1 / masses.clamp_min(1)  # a query's own share of what its group knows: that is in u already
-    return chances.mul_(1 - alone.unsqueeze(-1)), alone
+def _moved_likelihood(query: Tensor, likelihood: Tensor, weights: Tensor, calibration: Calibration) -> Tensor:
+    """[t, q, k] the log-likelihoods when each class has taken in the other queries of this weight."""
+    noise, counts = calibration.noise.view(-1, 1, 1), calibration.counts
+    temperature = calibration.temperature.view(-1, 1, 1)
+    distances = likelihood * (-2 / temperature) + noise / counts.unsqueeze(1)
+    distances = moved(distances, squared_distances(query, query), weights, counts)
+    return left_out(distances, weights, counts, noise).mul_(-0.5 * temperature)
 
 
-def named(occupancy: Tensor, identity: Tensor) -> Tensor:
-    """[t, j] the probability that some group is class j."""
-    return -torch.expm1(torch.log1p(-(occupancy.unsqueeze(-1) * identity).clamp_max_(1 - 1e-6)).sum(1))
+def _prototypes(query: Tensor, weights: Tensor, calibration: Calibration) -> Tensor:
+    """[t, k, d]"""
+    counts = calibration.counts.unsqueeze(-1)
+    return (calibration.centres * counts + weights.mT @ query) / (counts + weights.sum(1).unsqueeze(-1))
