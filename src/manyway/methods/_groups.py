@@ -1,0 +1,115 @@
+"""What the queries of a class say together, once the search has found such groups.
+
+Two things that the bound leaves out. *Prototypes may move*: a group of several queries is worth some more samples of
+its class. *A group may be misnamed*: its queries share the error of the prototypes, so they are less independent than
+the bound takes them for, and a class with many queries may be split between its own name and a neighbour's.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_SHARED_MISFIT = 0.2  # the part of a group's error that more shots do not remove,
+_FRAGMENT_MISFIT = 0.05  # and the part that makes a group fall into pieces
+_MOST_GROUPS = 6.0  # with so many groups nobody looks for pieces
+_LARGEST = 16  # groups that may have pieces
+
+
+def effective_number(masses: Tensor) -> Tensor:
+    """[t] how many groups of equal size would be as diverse as groups of these masses [t, k]: e to their entropy."""
+    shares = masses / masses.sum(-1, keepdim=True)
+    return torch.xlogy(shares, shares).sum(-1).neg_().exp_()
+
+
+def worth(masses: Tensor, n_query: int) -> Tensor:
+    """[t, k] how much of a support sample a query of each class is worth.
+
+    Nothing where every query seems to be a class of its own, or nobody shares its class; nearly one where few classes
+    have many queries each.
+    """
+    share = (1 - effective_number(masses) / n_query).clamp_min(0)
+    return torch.where(masses > 1, share.unsqueeze(-1), 0.0)
+
+
+def moved(distances: Tensor, between: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
+    """[t, q, k] squared distances to the means of n_k support samples and of the queries with weights c_qk.
+
+    From the distances to the support's means [t, q, k] and ``between`` queries [t, q, q] alone: the mean squared
+    distance to the members of a class is the squared distance to their mean and the members' spread around it.
+    """
+    masses = (counts + weights.sum(1)).unsqueeze(1)
+    to_members = torch.baddbmm(distances * counts.unsqueeze(1), between, weights).div_(masses)
+    of_support = (weights * distances).sum(1, keepdim=True) * counts.unsqueeze(1) / masses.square()
+    spread = of_support + (weights * to_members).sum(1, keepdim=True) / masses
+    return to_members.sub_(spread, alpha=0.5)
+
+
+def left_out(distances: Tensor, weights: Tensor, counts: Tensor, noise: Tensor) -> Tensor:
+    """[…, q, k] squared distances to means that each query is left out of, less what their noise adds.
+
+    As for left-out support samples: without z, the mean is N/(N − c) times as far from it.
+    """
+    masses = (counts + weights.sum(-2)).unsqueeze(-2)
+    return left_out_of(distances, weights, masses, noise)
+
+
+def left_out_of(distances: Tensor, weights: Tensor, masses: Tensor, noise: Tensor) -> Tensor:
+    """The same where the masses N, support and queries, are known."""
+    others = masses - weights
+    return distances * (masses / others).square() - noise / others
+
+
+def identities(
+    totals: Tensor,
+    masses: Tensor,
+    counts: Tensor,
+    alpha: Tensor,
+    all_masses: Tensor,
+    all_counts: Tensor,
+    *,
+    merge: bool,
+) -> tuple[Tensor, Tensor]:
+    """P without its diagonal's extra [t, g, j], and that extra [t, g]: P_gj is the probability that group g is class j.
+
+    ``totals`` [t, g, j] are the log-likelihoods of the groups' queries as members of class j, Σ_q u_qg ℓ_qj;
+    ``masses`` and ``counts`` [t, g] the groups' queries and support samples, ``all_…`` [t, j] those of all classes.
+
+    m queries count as m / (1 + ρ(m − 1)) independent ones, ρ = 0.2 + 1/n. With ``merge``, a group may also be a piece
+    of a larger one. As such it needs no class of its own, and is as probable as the labels' prior says; that it can
+    be a piece at all is the more probable the fewer groups there are.
+    """
+    chances = (totals * _independent(masses, counts, _SHARED_MISFIT, 1.0).unsqueeze(-1)).softmax(-1)
+    pieces = (1 - (effective_number(all_masses) - 1) / (_MOST_GROUPS - 1)).clamp(0, 1) * float(merge)
+    which = pieces.nonzero().squeeze(1)
+    if len(which):
+        share = pieces[which].view(-1, 1, 1)
+        rows = (values[which] for values in (totals, masses, counts, alpha, all_masses, all_counts))
+        chances[which] = chances[which] * (1 - share) + _as_pieces(*rows) * share
+    alone = 1 / masses.clamp_min(1)  # a query's own share of what its group knows: that is in u already
+    return chances.mul_(1 - alone.unsqueeze(-1)), alone
+
+
+def named(occupancy: Tensor, identity: Tensor) -> Tensor:
+    """[t, j] the probability that some group is class j."""
+    return -torch.expm1(torch.log1p(-(occupancy.unsqueeze(-1) * identity).clamp_max_(1 - 1e-6)).sum(1))
+
+
+def _as_pieces(
+    totals: Tensor, masses: Tensor, counts: Tensor, alpha: Tensor, all_masses: Tensor, all_counts: Tensor
+) -> Tensor:
+    """[t, g, j] the probability that group g is class j, if it may be a piece of a larger group."""
+    discount = _independent(masses, counts, _FRAGMENT_MISFIT, 0.25)
+    largest, which = all_masses.topk(min(_LARGEST, all_masses.shape[-1]))
+    theirs = largest * _independent(largest, all_counts.gather(1, which), _FRAGMENT_MISFIT, 0.25)
+    theirs = theirs.unsqueeze(1) * (largest.unsqueeze(1) > masses.unsqueeze(-1))  # [t, g, l] 0: nothing to join
+    own, alpha = (masses * discount).unsqueeze(-1), alpha.view(-1, 1, 1)
+    joining = torch.lgamma(own + theirs + alpha) - torch.lgamma(theirs + alpha)
+    founding = torch.lgamma(own + alpha) - torch.lgamma(alpha)
+    scores = totals * discount.unsqueeze(-1)
+    return scores.scatter_add_(-1, which.unsqueeze(1).expand(-1, scores.shape[1], -1), joining - founding).softmax(-1)
+
+
+def _independent(masses: Tensor, counts: Tensor, misfit: float, of_means: float) -> Tensor:
+    """The part of a group's queries that counts as independent."""
+    return 1 / (1 + (misfit + of_means / counts) * (masses - 1).clamp_min(0))
