@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,7 @@ def _in_blocks(
 
     if method == "evidence":
         found = evidence_in_blocks(examples, labels, blocks, base_mean=base_mean, progress=tell, spread=spread)
-        answers, _ = spread(Answer(replace(found, notes=[]).assign, top), found.notes)
+        answers, _ = spread(Answer(found.assign, top), found.notes)
         return _Found(answers, found.presence.cpu(), found.n_classes, found.n_classes_sd)
     if method in _IN_BLOCKS:
         params: dict[str, Any] = {"lam": 0.0, "eps": 0.0} if method == "soft-kmeans" else {}

@@ -9,8 +9,7 @@ Classes with almost no query rest, as in ``manyway.large``. They all have nearly
 they weigh together in each query, noted in a full iteration, serves for some more, whatever α becomes. None of them
 can gain more than all do together: when that has doubled, the next iteration is a full one.
 
-Which class a group of queries is as a whole needs the mean of the group alone: Σ_q u_qk ‖z_q − w_j‖² differs from
-m_k ‖z̄_k − w_j‖² by a number that is the same for all j.
+The after-thoughts need the means of the groups of queries alone, one more reading: ``manyway.large_evidence_end``.
 """
 
 from __future__ import annotations
@@ -26,10 +25,11 @@ from torch import Tensor
 
 from manyway.errors import InputError
 from manyway.large import Blocks, Spread, in_turn, scaling_of
-from manyway.large_evidence_step import AddUp, Note, Rest, Step, Sums
-from manyway.methods._calibration import Calibration, calibrate
+from manyway.large_evidence_end import AddUp, Move, Settle, identify, presence_of
+from manyway.large_evidence_step import Rest, Step, Sums
+from manyway.methods._calibration import calibrate
 from manyway.methods._presence import Presence, alpha_grid
-from manyway.methods.evidence import group_chances, named, start_shares
+from manyway.methods.evidence import start_shares
 from manyway.tasks import Tasks
 
 _MOST_NOTED = 1 << 24  # assignments, of all queries together
@@ -41,17 +41,14 @@ _FEW = 0.1  # and one with fewer than this
 _STILL = 1e-5  # whose number changes by less than this
 _WORTH = 32  # resting classes below which it is not worth while
 _PERIOD = 6  # one full iteration, then at most five in which they rest
-_GROUPS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, eq=False)
 class LargeEvidence:
-    """What is known after the last iteration; ``assign`` is that iteration, with the note on a block before it."""
+    """What is known after the last iteration; ``assign`` works probabilities out from a block and the note on it."""
 
-    step: Step
+    assign: Settle  # (block [b, d], note) -> [b, k]
     notes: list[Any]  # one a block
-    groups: Tensor  # [g] classes of more than one query
-    identity: Tensor  # [g, k] the probability that these queries, taken as one, are of class k
     presence: Tensor  # [k] the probability that the class occurs
     n_classes: float  # how many classes occur: the expected number
     n_classes_sd: float
@@ -60,12 +57,6 @@ class LargeEvidence:
     n_iter: int
     converged: bool
     live: tuple[int, ...]  # how many classes took part in each iteration, those of the start included
-
-    def assign(self, block: Tensor, note: Note | None) -> Tensor:
-        """[b, k] the class probabilities of some queries."""
-        u = self.step.assign(self.step.rows(block), note)
-        whole = u[:, self.groups] @ self.identity
-        return u.index_fill_(1, self.groups, 0).add_(whole)
 
 
 def evidence_in_blocks(
@@ -76,7 +67,9 @@ def evidence_in_blocks(
     temperature: float | None = None,
     alpha: float | None = None,
     start: float = 0.35,
+    move: bool = True,
     identity: bool = True,
+    merge: bool = True,
     max_iter: int = 50,
     tol: float = 1e-4,
     scale: str | None = "rcl2",
@@ -131,19 +124,27 @@ def evidence_in_blocks(
             break
         if rest is not None and (still or number == until or (not full and state.outgrown(sums, rest))):
             rest = None
-    groups = (state.masses > 1).nonzero().squeeze(1) if identity else none.new_zeros(0, dtype=torch.int64)
-    if len(groups):
-        moments, _ = spread(AddUp(replace(step, rest=None), groups), before)
-        chances = _identity(groups, state.masses[groups], moments.values, calibration)
-    else:
-        chances = none.new_zeros(0, n_classes)
+    best = state.best(alphas)
+    slope, price = state.slopes(best, support.dtype)
+    groups = (state.masses > 1).nonzero().squeeze(1)
+    moments, _ = spread(AddUp(replace(step, rest=None), groups), before)
     occupied = state.presence.present[0]
+    chances, presence = none.new_zeros(0, n_classes), occupied
+    if identity:
+        chances = identify(groups, state.masses, moments.values, calibration, best, merge)
+        presence = presence_of(occupied, groups, chances)
+    settle = Settle(
+        replace(step, rest=None),
+        slope,
+        price,
+        Move.of(groups, state.masses, moments.values, calibration, n_query) if move else None,
+        groups[: len(chances)],
+        chances,
+    )
     return LargeEvidence(
-        step=replace(step, rest=None),
+        assign=settle,
         notes=before,
-        groups=groups,
-        identity=chances,
-        presence=_presence(occupied, groups, chances),
+        presence=presence,
         n_classes=float(occupied.sum()),
         n_classes_sd=float((occupied * (1 - occupied)).sum().sqrt()),
         temperature=float(calibration.temperature[0]),
@@ -173,10 +174,13 @@ class _State:
 
     def step(self, like: Step, share: float, alpha: float, noted: float) -> Step:
         """The next step of all classes, which notes the assignments that count and those above ``noted``."""
-        slope, price = self.presence.slopes(self.masses.new_tensor([alpha]))
-        above = (_NOTED * self.presence.absent.rsqrt()).clamp_max(noted)
-        slope, price, above = (values[0].to(like.slope.dtype) for values in (slope, price, above))
+        slope, price = self.slopes(alpha, like.slope.dtype)
+        above = (_NOTED * self.presence.absent[0].rsqrt()).clamp_max(noted).to(slope)
         return replace(like, share=share, slope=slope, price=price, above=above)
+
+    def slopes(self, alpha: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        slope, price = self.presence.slopes(self.masses.new_tensor([alpha]))
+        return slope[0].to(dtype), price[0].to(dtype)
 
     def resting(self, shares: Sequence[float], alpha: float) -> Rest | None:
         """The classes that may rest while ℓ has these shares; None where too few may to gain."""
@@ -197,28 +201,3 @@ class _State:
     def outgrown(self, sums: Sums, rest: Rest) -> bool:
         """Whether the resting classes have gained much: the masses here are those of the last full iteration."""
         return float(sums.resting) > 2 * float(self.masses[rest.dead].sum()) + _DEAD
-
-
-def _identity(groups: Tensor, masses: Tensor, moments: Tensor, calibration: Calibration) -> Tensor:
-    """[g, k] the probability that the queries of some classes, taken as one, are of class k."""
-    like = calibration.centres
-    means, masses = (moments / masses.unsqueeze(-1)).to(like), masses.to(like)
-    counts = calibration.counts[0, groups]
-    rows = []
-    for part in _parts(len(groups)):
-        totals = calibration.log_likelihood(means[None, part]) * masses[part].unsqueeze(-1)
-        chances, alone = group_chances(totals, masses[None, part], counts[None, part])
-        rows.append(chances[0].scatter_add_(1, groups[part].unsqueeze(-1), alone.mT))
-    return torch.cat(rows)
-
-
-def _presence(occupied: Tensor, groups: Tensor, identity: Tensor) -> Tensor:
-    """[k] the probability that some group is class k."""
-    absent = 1 - occupied.index_fill(0, groups, 0)  # a class of at most one query is what it seems
-    for part in _parts(len(groups)):
-        absent = absent * (1 - named(occupied[None, groups[part]], identity[None, part].double())[0])
-    return 1 - absent
-
-
-def _parts(n_groups: int) -> list[slice]:
-    return [slice(first, first + _GROUPS_AT_ONCE) for first in range(0, n_groups, _GROUPS_AT_ONCE)]

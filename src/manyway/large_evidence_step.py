@@ -37,15 +37,6 @@ class Sums(NamedTuple):
         )
 
 
-class Moments(NamedTuple):
-    """Sums of features over the queries of some classes, in float64."""
-
-    values: Tensor  # [g, d]
-
-    def plus(self, other: Moments) -> Moments:
-        return Moments(self.values + other.values)
-
-
 @dataclass(frozen=True, eq=False)
 class Rest:
     """Classes that rest after a full iteration, and for which of the next iterations."""
@@ -182,16 +173,3 @@ def _places_of(places: Tensor, classes: Tensor, n_classes: int) -> Tensor:
     """Places among some classes as places among all."""
     row = places.div(len(classes), rounding_mode="floor")
     return row * n_classes + classes[places % len(classes)]
-
-
-@dataclass(frozen=True, eq=False)
-class AddUp:
-    """The work that finds the means of groups of queries."""
-
-    step: Step
-    groups: Tensor  # [g]
-
-    def __call__(self, block: Tensor, note: Note | None) -> tuple[Moments, None]:
-        rows = self.step.rows(block)
-        u = self.step.assign(rows, note)[:, self.groups]
-        return Moments((u.mT @ rows).double()), None
