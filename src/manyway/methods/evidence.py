@@ -165,8 +165,11 @@ def _moved_likelihood(query: Tensor, likelihood: Tensor, weights: Tensor, calibr
     """[t, q, k] the log-likelihoods when each class has taken in the other queries of this weight."""
     noise, counts = calibration.noise.view(-1, 1, 1), calibration.counts
     temperature = calibration.temperature.view(-1, 1, 1)
-    distances = likelihood * (-2 / temperature) + noise / counts.unsqueeze(1)
-    distances = moved(distances, squared_distances(query, query), weights, counts)
+    if query.shape[1] > 2 * query.shape[2]:  # all pairs of queries would be more work, and much more memory
+        distances = squared_distances(query, _prototypes(query, weights, calibration))
+    else:
+        distances = likelihood * (-2 / temperature) + noise / counts.unsqueeze(1)
+        distances = moved(distances, squared_distances(query, query), weights, counts)
     return left_out(distances, weights, counts, noise).mul_(-0.5 * temperature)
 
 
