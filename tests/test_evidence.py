@@ -51,7 +51,7 @@ def test_the_prior_term_lies_between_mean_field_and_the_exact_expectation(alpha)
 
 def test_the_objective_is_below_the_exact_evidence():
     tasks = make_tasks(6, n_classes=3, n_query=5, shots=3, spread=0.7)
-    solution = solve("evidence", tasks, alpha=0.4, with_objective=True)
+    solution = solve("evidence", tasks, concentration=0.4, with_objective=True)
     scaled = transform(tasks, "rcl2")
     likelihood = calibrate(scaled).log_likelihood(scaled.query)
     every_labelling = torch.tensor(list(product(range(3), repeat=5)))
@@ -77,7 +77,7 @@ def test_slopes_are_the_derivatives_of_the_bound(alpha):
 @pytest.mark.parametrize("start", [0.35, 1.0])
 def test_the_bound_never_falls(n_query, spread, start):
     tasks = make_tasks(20, n_classes=12, n_query=n_query, n_features=8, shots=3, spread=spread)
-    solution = solve("evidence", tasks, start=start, tol=0.0, max_iter=40, with_objective=True)
+    solution = solve("evidence", tasks, soften=start, tol=0.0, max_iter=40, with_objective=True)
     assert solution.objective.shape == (20, 40)
     assert solution.objective.diff(dim=1).min() >= -1e-9
     torch.testing.assert_close(sum(solution.objective_parts.values()), solution.objective)
@@ -284,7 +284,7 @@ def test_the_grid_of_alphas_reaches_one_class_and_all():
         assert (grid.diff() > 0).all()
 
 
-@pytest.mark.parametrize("params", [{"alpha": 0.0}, {"start": 0.0}, {"start": 1.5}, {"temperature": -1.0}])
+@pytest.mark.parametrize("params", [{"concentration": 0.0}, {"soften": 0.0}, {"soften": 1.5}, {"temperature": -1.0}])
 def test_impossible_parameters_are_refused(params):
     with pytest.raises(InputError, match=next(iter(params))):
         solve("evidence", make_tasks(1), **params)

@@ -49,7 +49,7 @@ def test_blocks_of_any_size_give_what_memory_gives(size, k_eff):
 
 
 @pytest.mark.parametrize("scale", ["rcl2", "cl2", "l2", "range", None])
-@pytest.mark.parametrize("options", [{}, {"alpha": 0.1, "start": 1.0}, {"identity": False, "temperature": 3.0}])
+@pytest.mark.parametrize("options", [{}, {"concentration": 0.1, "soften": 1.0}, {"merge": False, "temperature": 3.0}])
 def test_in_float64_nothing_rests_and_the_iterations_are_the_same(scale, options):
     tasks = make_tasks(1, n_classes=40, n_query=50, shots=None, spread=1.0)
     expected = solve("evidence", tasks, scale=scale, **options)
@@ -184,7 +184,7 @@ def test_a_dask_cluster_gives_the_same(cluster):
     torch.testing.assert_close(torch.cat(found), probabilities(here, tasks), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{"max_iter": 0}, {"start": 0.0}, {"scale": "power"}])
+@pytest.mark.parametrize("options", [{"max_iter": 0}, {"soften": 0.0}, {"scale": "power"}])
 def test_impossible_parameters_are_refused(options):
     with pytest.raises(InputError, match=next(iter(options))):
         in_blocks(one_task(), **options)

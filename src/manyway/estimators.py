@@ -266,8 +266,8 @@ class Evidence(TransductiveClassifier):
 
     method = "evidence"
     temperature: float | None = None
-    alpha: float | None = None
-    start: float = 0.35
+    concentration: float | None = None
+    soften: float = 0.35
     move: bool = True
     identity: bool = True
     merge: bool = True

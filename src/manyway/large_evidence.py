@@ -65,8 +65,8 @@ def evidence_in_blocks(
     blocks: Blocks,
     *,
     temperature: float | None = None,
-    alpha: float | None = None,
-    start: float = 0.35,
+    concentration: float | None = None,
+    soften: float = 0.35,
     move: bool = True,
     identity: bool = True,
     merge: bool = True,
@@ -82,22 +82,22 @@ def evidence_in_blocks(
     ``progress`` is told the number of each finished iteration, the steps of the start included. ``spread`` takes the
     work to the blocks (None: in turn, here). Classes rest in float32 only; ``tol`` is met only where all took part.
     """
-    if max_iter < 1 or not 0 < start <= 1:
-        raise InputError(f"max_iter = {max_iter} must be positive, start = {start} within (0, 1].")
+    if max_iter < 1 or not 0 < soften <= 1:
+        raise InputError(f"max_iter is {max_iter} and soften {soften}; they must be positive, and soften at most 1.")
     spread = in_turn(blocks, support.device) if spread is None else spread
     scaling, n_query = scaling_of(support, spread, scale, base_mean)
     support = scaling(support)
     calibration = calibrate(Tasks.from_arrays(support[None], labels[None], support[None, :1]), temperature)
     n_classes = calibration.counts.shape[1]
     alphas = alpha_grid(n_classes, torch.float64, support.device)
-    alphas = alphas if alpha is None else alphas.new_tensor([alpha])
+    alphas = alphas if concentration is None else alphas.new_tensor([concentration])
     none = support.new_zeros(n_classes)
     weights, offsets = (one[0] for one in calibration.linear())
     above = none + min(_NOTED * exp(min(0.5 * n_query / n_classes, 10.0)), _NOTED_IN_START)  # if all occur equally
-    first = Step(scaling, weights, offsets, start, none, none, above, most_noted=_MOST_NOTED / n_query)
+    first = Step(scaling, weights, offsets, soften, none, none, above, most_noted=_MOST_NOTED / n_query)
     sums, notes = spread(first, None)
     state = _State(sums.masses, sums.log_absent, sums.masses, n_query)
-    shares = [*start_shares(start), *[1.0] * max_iter]
+    shares = [*start_shares(soften), *[1.0] * max_iter]
     n_start = len(shares) - max_iter
     rest: Rest | None = None  # who rests in the next iteration
     until = 0  # and up to which one

@@ -79,7 +79,7 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
         title=table.title or view.shown.title,
         caption=context(view, records, [*row_axes, *column_axes]),
         note=NOTE,
-        corner=" · ".join(axis_title(axis) for axis in row_axes),
+        corner=" · ".join(axis_title(axis) for axis in (row_axes if len(row_axes) < 4 else row_axes[:1])),
         columns=[
             tuple(view.label(axis, value) for axis, value in zip(column_axes, place, strict=True)) or ("accuracy",)
             for place in columns

@@ -53,8 +53,15 @@ class View:
         return f"{axis_title(axis)} = {number(value)}"
 
     def name(self, record: Record, axes: Sequence[str]) -> str:
-        """A record by its place on some axes, those that its method does not have left out."""
-        return " · ".join(self.label(axis, record.axis(axis)) for axis in axes if record.has_axis(axis))
+        """A record by its place on some axes, those that its method does not have left out.
+
+        Where several parameters differ between records, each is named only where it is not the method's default.
+        """
+        axes = [axis for axis in axes if record.has_axis(axis)]
+        if sum(axis in record.params for axis in axes) > 1 and record.method in METHODS:
+            usual = METHODS[record.method].defaults
+            axes = [axis for axis in axes if axis not in record.params or record.axis(axis) != usual.get(axis)]
+        return " · ".join(self.label(axis, record.axis(axis)) for axis in axes)
 
     def _distinct(self, shown: Iterable[Any]) -> list[Any]:
         if self.plan.override is None:

@@ -21,8 +21,8 @@ def evidence(
     tasks: Tasks,
     *,
     temperature: float | None = None,
-    alpha: float | None = None,
-    start: float = 0.35,
+    concentration: float | None = None,
+    soften: float = 0.35,
     move: bool = True,
     identity: bool = True,
     merge: bool = True,
@@ -43,8 +43,8 @@ def evidence(
     u, then u_qk = softmax_k(ℓ_qk + slope of the prior's terms). Small α: few classes. Large α: all classes are taken
     for equally frequent, and labels are those of the nearest prototypes. Prototypes stay where they are meanwhile.
 
-    The search begins with flattened likelihoods, ``start``·ℓ, which are sharpened in 15 steps: queries agree on classes
-    before each decides for itself. ``start=1`` begins at once. A task stops when no u_qk moves by ``tol``.
+    The search begins with softened likelihoods, ``soften``·ℓ, which are sharpened in 15 steps: queries agree on
+    classes before each decides for itself. ``soften=1`` begins at once. A task stops when no u_qk moves by ``tol``.
 
     Then three after-thoughts (``manyway.methods._groups``), each of which can be left out:
 
@@ -58,27 +58,30 @@ def evidence(
 
     The solution's ``presence``, ``n_classes`` and ``n_classes_sd`` say which classes occur and how many.
 
-    ``temperature`` and ``alpha`` fix what is otherwise learned. ``with_objective`` records the bound after each
-    iteration, and its terms ``fit``, ``entropy`` and ``prior``; the steps of the start are not iterations.
+    ``temperature`` and ``concentration`` (α) fix what is otherwise learned. ``with_objective`` records the bound after
+    each iteration, and its terms ``fit``, ``entropy`` and ``prior``; the steps of the start are not iterations.
 
     Reference: docs/evidence.md. Its ancestor is the correction of label shift by maximum likelihood (Saerens et al.,
     2002). The bound's updates are made for all queries at once: with α chosen by evidence it has not been seen to fall,
-    with a tiny fixed ``alpha`` and a handful of queries it can.
+    with a tiny fixed α and a handful of queries it can.
 
     >>> tasks = Tasks.from_arrays([[[0.0], [1.0], [5.0]]], [[0, 1, 2]], [[[0.1], [0.2], [0.1], [4.8]]])
     >>> evidence(tasks).labels.tolist()
     [[0, 0, 0, 2]]
     """
-    if max_iter < 1 or not 0 < start <= 1 or not (alpha is None or alpha > 0):
-        raise InputError(f"max_iter = {max_iter} and alpha = {alpha} must be positive, start = {start} within (0, 1].")
+    if max_iter < 1 or not 0 < soften <= 1:
+        raise InputError(f"max_iter is {max_iter} and soften {soften}; they must be positive, and soften at most 1.")
+    if concentration is not None and not concentration > 0:
+        raise InputError(f"concentration is {concentration}; it must be positive, or None to choose it by evidence.")
     if temperature is not None and not temperature > 0:
         raise InputError(f"temperature is {temperature}; it must be positive, or None to calibrate it on the support.")
     tasks = transform(tasks, scale)
     calibration = calibrate(tasks, temperature)
     likelihood = calibration.log_likelihood(tasks.query)
-    grid = alpha_grid(tasks.n_classes, tasks.dtype, tasks.device) if alpha is None else likelihood.new_tensor([alpha])
+    grid = alpha_grid(tasks.n_classes, tasks.dtype, tasks.device)
+    grid = grid if concentration is None else grid.new_tensor([concentration])
     search = everything = _Search(likelihood, grid)
-    u = search.start(start)
+    u = search.start(soften)
     answer = torch.empty_like(u)
     alive = torch.arange(tasks.n_tasks, device=tasks.device)  # the tasks that still iterate
     n_iter = torch.full((tasks.n_tasks,), max_iter, device=tasks.device)
@@ -96,15 +99,15 @@ def evidence(
                 break
     answer[alive] = u
     presence = Presence.of(answer)
-    alpha_ = everything.best(presence, tasks.n_query)
+    alpha = everything.best(presence, tasks.n_query)
     weights = answer * worth(presence.masses, tasks.n_query).unsqueeze(1)  # [t, q, k] of the queries as samples
     settled = answer
     if move:
         likelihood = _moved_likelihood(tasks.query, likelihood, weights, calibration)
-        settled = presence.add_slopes(likelihood, answer, alpha_).softmax(-1)
+        settled = presence.add_slopes(likelihood, answer, alpha).softmax(-1)
 
     def groups() -> Tensor:  # [t, k, j]; worked out again when somebody asks for the presence: it is larger than u
-        return everything.identity(answer, calibration.counts, alpha_, merge)
+        return everything.identity(answer, calibration.counts, alpha, merge)
 
     return Solution(
         probabilities=settled @ groups() if identity else settled,
