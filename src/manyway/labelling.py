@@ -22,7 +22,7 @@ from manyway.large_evidence import evidence_in_blocks
 from manyway.methods import DEFAULT_METHOD, get_method
 from manyway.tasks import Tasks
 
-_IN_MEMORY_BYTES = 2**28  # assignments larger than this are worked out block by block,
+_IN_MEMORY_BYTES = 2**28  # larger assignments, or pairs of classes for evidence, are worked out block by block,
 _AT_MOST_BYTES = 2**30  # and by methods that cannot do that not at all
 _BLOCK_BYTES = 2**27
 _IN_BLOCKS = ("evidence", "paddle", "soft-kmeans")
@@ -94,7 +94,8 @@ def label_items(
     labels = torch.tensor([number[name] for name in support.labels], device=device)
     examples = support.rows(0, len(support)).to(device)
     best = min(top, len(classes))
-    if dask is None and 4 * len(query) * len(classes) <= (_IN_MEMORY_BYTES if method in _IN_BLOCKS else _AT_MOST_BYTES):
+    largest = len(classes) * (max(len(query), len(classes)) if method == "evidence" else len(query))
+    if dask is None and 4 * largest <= (_IN_MEMORY_BYTES if method in _IN_BLOCKS else _AT_MOST_BYTES):
         found = _at_once(examples, labels, query.rows(0, len(query)), method, best, support.base_mean)
     elif method not in _IN_BLOCKS and get_method(method).transductive:
         where = "on a cluster" if dask is not None else "at once"

@@ -41,14 +41,18 @@ def label(
 ) -> None:
     """Label a pile of items from a few labelled examples of many classes.
 
-    All items are looked at together: which classes occur at all is part of the answer. SUPPORT holds features and
-    labels, QUERY holds features from the same encoder, as safetensors, npz, npy, csv or parquet. In csv and parquet
-    files every column but the label and the item name is a feature; npz and safetensors hold arrays `features` and
-    `labels`. With --encoder, SUPPORT and QUERY are pictures or texts themselves, and folder names are the classes.
+    All items are looked at together: which classes occur at all, and how many, is part of the answer.
+
+    SUPPORT holds features and labels, QUERY holds features from the same encoder, as safetensors, npz, npy, csv or
+    parquet. In csv and parquet files every column but the label and the item name is a feature; npz and safetensors
+    hold arrays `features` and `labels`. With --encoder, SUPPORT and QUERY are pictures or texts themselves, and folder
+    names are the classes.
 
     [bold]Examples:[/bold]
 
     manyway label catalogue.npz photos.npz -o labels.csv --min-confidence 0.5
+
+    manyway label catalogue.npz photos.npz --method paddle
 
     manyway label catalogue/ photos/ --encoder runs/birds/best.safetensors
     """
