@@ -1,6 +1,6 @@
 """One task that does not fit: ``python -m benchmarks.large --queries 1000000 --classes 10000 [--device cuda]``.
 
-The queries are written to a safetensors file first and read from there, memory-mapped, block by block.
+``--method evidence`` takes evidence in place of PADDLE. The queries are written to a safetensors file first and read from there, memory-mapped, block by block.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from manyway.large import paddle_in_blocks
+from manyway.answers import Answer
+from manyway.large import in_turn, paddle_in_blocks
+from manyway.large_evidence import evidence_in_blocks
 
 _BLOCK_BYTES = 2**27
 _SHOTS = 5
@@ -41,11 +43,13 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=10_000)
     parser.add_argument("--present", type=int, default=100)
     parser.add_argument("--features", type=int, default=512)
-    parser.add_argument("--tol", type=float, default=1e-6)
+    parser.add_argument("--apart", type=float, default=1.5, help="standard deviation of the class means; of samples: 1")
+    parser.add_argument("--method", choices=("evidence", "paddle"), default="paddle")
+    parser.add_argument("--tol", type=float, help="default: the method's own")
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     generator = torch.Generator().manual_seed(0)
-    means = 1.5 * torch.randn(arguments.classes, arguments.features, generator=generator)
+    means = arguments.apart * torch.randn(arguments.classes, arguments.features, generator=generator)
     present = torch.randperm(arguments.classes, generator=generator)[: arguments.present]
     labels = torch.arange(arguments.classes).repeat_interleave(_SHOTS)
     support = means[labels] + torch.randn(len(labels), arguments.features, generator=generator)
@@ -63,21 +67,26 @@ def main() -> None:
                     yield queries[first : first + size]
 
             begin = time.perf_counter()
-            solution = paddle_in_blocks(
-                support.to(arguments.device), labels.to(arguments.device), blocks, tol=arguments.tol
+            spread = in_turn(blocks, torch.device(arguments.device))
+            solve = evidence_in_blocks if arguments.method == "evidence" else paddle_in_blocks
+            options = {} if arguments.tol is None else {"tol": arguments.tol}
+            solution = solve(
+                support.to(arguments.device), labels.to(arguments.device), blocks, spread=spread, **options
             )
-            right = sum(
-                int((solution.assign(block).argmax(1).cpu() == part).sum())
-                for block, part in zip(blocks(), truth.split(size), strict=True)
-            )
+            answers, _ = spread(Answer(solution.assign, top=1), getattr(solution, "notes", None))
+            found = torch.cat([classes[:, 0] for _, classes in answers.best])
+            right = int((found == truth).sum())
             wall = time.perf_counter() - begin
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    readings = len(solution.live) + 1
     work = sum(solution.live) + arguments.classes
     print(f"{arguments.queries:,} queries, {arguments.classes:,} classes of which {arguments.present} occur")
     print(f"wall time {wall:.1f} s on {arguments.device}, {solution.n_iter} iterations, converged {solution.converged}")
     print(f"classes updated in each iteration: {' '.join(map(str, solution.live))}")
-    print(f"work of {work / arguments.classes:.1f} full iterations instead of {solution.n_iter}")
+    print(f"work of {work / arguments.classes:.1f} full iterations instead of {readings}")
     print(f"accuracy {right / arguments.queries:.4f}")
+    if arguments.method == "evidence":
+        print(f"classes estimated to occur: {solution.n_classes:.1f} ± {solution.n_classes_sd:.1f}")
     print(f"peak memory {peak:.2f} GiB ({before:.2f} before, with the queries in memory to write them)")
     if arguments.device != "cpu":
         print(f"peak GPU memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")
