@@ -1,6 +1,7 @@
 """One task that does not fit: ``python -m benchmarks.large --queries 1000000 --classes 10000 [--device cuda]``.
 
-``--method evidence`` takes evidence in place of PADDLE. The queries are written to a safetensors file first and read from there, memory-mapped, block by block.
+``--method evidence`` takes evidence in place of PADDLE. The queries are written to a safetensors file first and read
+from there, memory-mapped, block by block.
 """
 
 from __future__ import annotations
