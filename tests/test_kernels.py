@@ -13,7 +13,7 @@ os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else 
 pytest.importorskip("triton", reason="needs Triton, which there is for Linux")
 
 from manyway import FeatureSet, TaskSpec, draws, sample_tasks, solve
-from manyway.kernels import fused, loop, subset, sums
+from manyway.kernels import fused, loop, subset, sums, tensor_cores
 from manyway.methods._forms import GramForm, prototype_form
 from manyway.ops import class_sums
 from manyway.transforms import transform
@@ -93,15 +93,16 @@ def iterate(form, *, weight=1.0, eps=1e-6, max_iter=12, tol=None):
 
 @pytest.mark.parametrize(
     ("n_query", "n_classes"),
-    [(5, 3), (21, 37), (75, 20)],
-    ids=["less than a block", "several blocks of classes", "the paper's queries"],
+    [(1, 2), (5, 3), (21, 37), (75, 20)],
+    ids=["one query", "less than a block", "several blocks of classes", "the paper's queries"],
 )
-def test_the_loop_gives_the_plain_assignments(n_query, n_classes):
-    tasks = make_tasks(n_tasks=2, n_classes=n_classes, n_query=n_query, n_features=6)
+@pytest.mark.parametrize("n_tasks", [1, 2])
+def test_the_loop_gives_the_plain_assignments(n_query, n_classes, n_tasks):
+    tasks = make_tasks(n_tasks=n_tasks, n_classes=n_classes, n_query=n_query, n_features=6)
     got, n_iter, converged = iterate(gram(tasks))
     expected = solve("paddle", tasks, max_iter=12, form="gram")
     torch.testing.assert_close(got, expected.probabilities, rtol=0, atol=1e-5)
-    assert n_iter.tolist() == [12, 12]
+    assert n_iter.tolist() == [12] * n_tasks
     assert not converged.any()
 
 
@@ -154,3 +155,29 @@ def test_leaving_out_iterations_that_repeat_changes_no_bit():
 
 def test_a_cpu_tensor_takes_the_plain_way():
     assert not fused(torch.zeros(1))
+
+
+class OnTheGPU:
+    """What ``tensor_cores`` asks of a tensor."""
+
+    is_cuda = True
+
+
+def test_tensor_cores_leave_torchs_setting_as_it_was():
+    products = torch.backends.cuda.matmul
+    before = products.fp32_precision
+    with tensor_cores(OnTheGPU()):
+        assert products.fp32_precision == "tf32"
+    assert products.fp32_precision == before
+    with pytest.raises(ZeroDivisionError), tensor_cores(OnTheGPU()):
+        _ = 1 / 0
+    assert products.fp32_precision == before
+
+
+def test_tensor_cores_are_not_for_a_cpu_nor_for_those_who_ask_for_the_plain_way(monkeypatch):
+    before = torch.backends.cuda.matmul.fp32_precision
+    with tensor_cores(torch.zeros(1)):
+        assert torch.backends.cuda.matmul.fp32_precision == before
+    monkeypatch.setenv("MANYWAY_PLAIN", "1")
+    with tensor_cores(OnTheGPU()):
+        assert torch.backends.cuda.matmul.fp32_precision == before

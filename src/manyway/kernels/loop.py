@@ -68,8 +68,9 @@ def launch(
     """The kernel with its tuning open, for benchmarks."""
     n_tasks, n_query, n_classes = cross.shape
     q1, q2 = query_blocks(n_query)
-    # In units in which no product of two queries is above 1; a power of two changes no digit of anything.
-    units = gram.diagonal(dim1=1, dim2=2).amax(1).clamp_min(torch.finfo(gram.dtype).tiny).log2().ceil().exp2()
+    # In units in which no product of two queries is above 1; a power of two changes no digit of anything. Products far
+    # below 2⁻⁴⁰ move no logit: a single query's, which is its own mean, are 0.
+    units = gram.diagonal(dim1=1, dim2=2).amax(1).clamp_min(2.0**-40).log2().ceil().exp2()
     scaled = units.reciprocal()
     columns = torch.nn.functional.pad(cross.mT * scaled.view(-1, 1, 1), (0, q1 + q2 - n_query))  # [t, k, q]
     _iterate[(n_tasks,)](
@@ -139,7 +140,7 @@ def _add_product(c, u_a, u_b, a_high, a_rest, b_high, b_rest):
     return c + rest * (1 / 2048)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_tasks"])  # one task would make it a Python integer, which has no type
 def _iterate(
     gram_ptr,
     cross_ptr,
