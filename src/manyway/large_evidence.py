@@ -131,8 +131,9 @@ def evidence_in_blocks(
     occupied = state.presence.present[0]
     chances, presence = none.new_zeros(0, n_classes), occupied
     if identity:
-        chances = identify(groups, state.masses, moments.values, calibration, best, merge)
+        chances, piece = identify(groups, state.masses, moments.values, calibration, best, merge)
         presence = presence_of(occupied, groups, chances)
+        occupied = occupied.index_put((groups,), occupied[groups] * (1 - piece))
     settle = Settle(
         replace(step, rest=None),
         slope,

@@ -99,19 +99,23 @@ class Settle:
 
 def identify(
     groups: Tensor, masses: Tensor, moments: Tensor, calibration: Calibration, alpha: float, merge: bool
-) -> Tensor:
-    """[g, k] the probability that the queries of some classes, taken as one, are of class k."""
+) -> tuple[Tensor, Tensor]:
+    """[g, k] the probability that the queries of some classes, taken as one, are of class k.
+
+    And [g] the probability that a group is but a piece of another.
+    """
     masses, counts = masses.to(calibration.counts)[None], calibration.counts
     best = masses.new_tensor([alpha])
-    rows = [masses.new_zeros(0, masses.shape[1])]
+    rows, pieces = [masses.new_zeros(0, masses.shape[1])], [masses.new_zeros(0)]
     for first in range(0, len(groups), _GROUPS_AT_ONCE):
         part = groups[first : first + _GROUPS_AT_ONCE]
         theirs = masses[:, part]
         means = moments[first : first + _GROUPS_AT_ONCE].to(masses) / theirs[0].unsqueeze(-1)
         totals = calibration.log_likelihood(means[None]) * theirs.unsqueeze(-1)
-        chances, alone = identities(totals, theirs, counts[:, part], best, masses, counts, merge=merge)
-        rows.append(chances[0].scatter_add_(1, part.unsqueeze(-1), alone.mT))
-    return torch.cat(rows)
+        found = identities(totals, theirs, counts[:, part], best, masses, counts, merge=merge)
+        rows.append(found.chances[0].scatter_add_(1, part.unsqueeze(-1), found.alone.mT))
+        pieces.append(found.piece[0])
+    return torch.cat(rows), torch.cat(pieces)
 
 
 def presence_of(occupied: Tensor, groups: Tensor, identity: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ the bound takes them for, and a class with many queries may be split between its
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -60,6 +62,14 @@ def left_out_of(distances: Tensor, weights: Tensor, masses: Tensor, noise: Tenso
     return distances * (masses / others).square() - noise / others
 
 
+class Identities(NamedTuple):
+    """Which class each group of queries is: P_gj is the probability that group g, taken as one, is class j."""
+
+    chances: Tensor  # [t, g, j] P without its diagonal's extra,
+    alone: Tensor  # [t, g] and that extra
+    piece: Tensor  # [t, g] the probability that it is but a piece of a larger group
+
+
 def identities(
     totals: Tensor,
     masses: Tensor,
@@ -69,8 +79,8 @@ def identities(
     all_counts: Tensor,
     *,
     merge: bool,
-) -> tuple[Tensor, Tensor]:
-    """P without its diagonal's extra [t, g, j], and that extra [t, g]: P_gj is the probability that group g is class j.
+) -> Identities:
+    """What the groups of queries are, each taken as one.
 
     ``totals`` [t, g, j] are the log-likelihoods of the groups' queries as members of class j, Σ_q u_qg ℓ_qj;
     ``masses`` and ``counts`` [t, g] the groups' queries and support samples, ``all_…`` [t, j] those of all classes.
@@ -80,14 +90,16 @@ def identities(
     be a piece at all is the more probable the fewer groups there are.
     """
     chances = (totals * _independent(masses, counts, _SHARED_MISFIT, 1.0).unsqueeze(-1)).softmax(-1)
-    pieces = (1 - (effective_number(all_masses) - 1) / (_MOST_GROUPS - 1)).clamp(0, 1) * float(merge)
-    which = pieces.nonzero().squeeze(1)
+    share = (1 - (effective_number(all_masses) - 1) / (_MOST_GROUPS - 1)).clamp(0, 1) * float(merge)
+    which = share.nonzero().squeeze(1)
+    piece = torch.zeros_like(masses)
     if len(which):
-        share = pieces[which].view(-1, 1, 1)
         rows = (values[which] for values in (totals, masses, counts, alpha, all_masses, all_counts))
-        chances[which] = chances[which] * (1 - share) + _as_pieces(*rows) * share
+        as_pieces, joined = _as_pieces(*rows)
+        piece[which] = joined * share[which, None]
+        chances[which] = torch.lerp(chances[which], as_pieces, share[which, None, None])
     alone = 1 / masses.clamp_min(1)  # a query's own share of what its group knows: that is in u already
-    return chances.mul_(1 - alone.unsqueeze(-1)), alone
+    return Identities(chances.mul_(1 - alone.unsqueeze(-1)), alone, piece.mul_(1 - alone))
 
 
 def named(occupancy: Tensor, identity: Tensor) -> Tensor:
@@ -97,17 +109,19 @@ def named(occupancy: Tensor, identity: Tensor) -> Tensor:
 
 def _as_pieces(
     totals: Tensor, masses: Tensor, counts: Tensor, alpha: Tensor, all_masses: Tensor, all_counts: Tensor
-) -> Tensor:
-    """[t, g, j] the probability that group g is class j, if it may be a piece of a larger group."""
+) -> tuple[Tensor, Tensor]:
+    """[t, g, j] the probability that group g is class j, if it may be a piece of a larger group; [t, g] that it is."""
     discount = _independent(masses, counts, _FRAGMENT_MISFIT, 0.25)
     largest, which = all_masses.topk(min(_LARGEST, all_masses.shape[-1]))
     theirs = largest * _independent(largest, all_counts.gather(1, which), _FRAGMENT_MISFIT, 0.25)
-    theirs = theirs.unsqueeze(1) * (largest.unsqueeze(1) > masses.unsqueeze(-1))  # [t, g, l] 0: nothing to join
+    larger = largest.unsqueeze(1) > masses.unsqueeze(-1)  # [t, g, l]
+    theirs = theirs.unsqueeze(1) * larger  # 0: nothing to join
     own, alpha = (masses * discount).unsqueeze(-1), alpha.view(-1, 1, 1)
     joining = torch.lgamma(own + theirs + alpha) - torch.lgamma(theirs + alpha)
     founding = torch.lgamma(own + alpha) - torch.lgamma(alpha)
-    scores = totals * discount.unsqueeze(-1)
-    return scores.scatter_add_(-1, which.unsqueeze(1).expand(-1, scores.shape[1], -1), joining - founding).softmax(-1)
+    columns = which.unsqueeze(1).expand(-1, masses.shape[1], -1)
+    chances = (totals * discount.unsqueeze(-1)).scatter_add_(-1, columns, joining - founding).softmax(-1)
+    return chances, (chances.gather(-1, columns) * larger).sum(-1)
 
 
 def _independent(masses: Tensor, counts: Tensor, misfit: float, of_means: float) -> Tensor:

@@ -106,18 +106,22 @@ def evidence(
         likelihood = _moved_likelihood(tasks.query, likelihood, weights, calibration)
         settled = presence.add_slopes(likelihood, answer, alpha).softmax(-1)
 
-    def groups() -> Tensor:  # [t, k, j]; worked out again when somebody asks for the presence: it is larger than u
+    def groups() -> tuple[Tensor, Tensor]:  # worked out again when somebody asks for the presence: larger than u
         return everything.identity(answer, calibration.counts, alpha, merge)
 
+    occupancy = presence.present
+    if identity:
+        names, piece = groups()
+        settled, occupancy = settled @ names, occupancy * (1 - piece)
     return Solution(
-        probabilities=settled @ groups() if identity else settled,
+        probabilities=settled,
         n_iter=n_iter,
         converged=converged,
         make_prototypes=lambda: _prototypes(tasks.query, weights * float(move), calibration),
         objective=None if parts is None else parts.sum(0),
         objective_parts=None if parts is None else dict(zip(("fit", "entropy", "prior"), parts, strict=True)),
-        occupancy=presence.present,
-        make_presence=(lambda: named(presence.present, groups())) if identity else None,
+        occupancy=occupancy,
+        make_presence=(lambda: named(presence.present, groups()[0])) if identity else None,
     )
 
 
@@ -150,13 +154,15 @@ class _Search:
         prior = Presence.of(u).log_prior(self.alphas, u.shape[1]).amax(-1)
         return torch.stack([fit, -torch.xlogy(u, u).sum((1, 2)), prior])
 
-    def identity(self, u: Tensor, counts: Tensor, alpha: Tensor, merge: bool) -> Tensor:
-        """[t, k, j] the probability that the queries of group k, taken as one, are of class j."""
+    def identity(self, u: Tensor, counts: Tensor, alpha: Tensor, merge: bool) -> tuple[Tensor, Tensor]:
+        """[t, k, j] the probability that the queries of group k, taken as one, are of class j.
+
+        And [t, k] the probability that the group is but a piece of another.
+        """
         masses, counts = u.sum(1), counts.expand(len(u), -1)
-        chances, alone = identities(
-            u.mT @ self.likelihood, masses, counts, alpha, all_masses=masses, all_counts=counts, merge=merge
-        )
-        return chances + torch.diag_embed(alone)
+        totals = u.mT @ self.likelihood
+        found = identities(totals, masses, counts, alpha, all_masses=masses, all_counts=counts, merge=merge)
+        return found.chances + torch.diag_embed(found.alone), found.piece
 
 
 def start_shares(share: float) -> list[float]:
