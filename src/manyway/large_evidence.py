@@ -29,7 +29,7 @@ from manyway.large_evidence_end import AddUp, Move, Settle, identify, presence_o
 from manyway.large_evidence_step import Rest, Step, Sums
 from manyway.methods._calibration import calibrate
 from manyway.methods._presence import Presence, alpha_grid
-from manyway.methods.evidence import start_shares
+from manyway.methods._search import start_shares
 from manyway.tasks import Tasks
 
 _MOST_NOTED = 1 << 24  # assignments, of all queries together

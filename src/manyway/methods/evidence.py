@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from manyway.errors import InputError
 from manyway.methods._calibration import Calibration, calibrate, squared_distances
-from manyway.methods._groups import identities, left_out, moved, named, worth
-from manyway.methods._presence import Presence, alpha_grid
+from manyway.methods._groups import left_out, moved
+from manyway.methods._search import find_classes
 from manyway.tasks import Solution, Tasks
 from manyway.transforms import transform
-
-_START_STEPS = 15
 
 
 def evidence(
@@ -69,105 +66,61 @@ def evidence(
     >>> evidence(tasks).labels.tolist()
     [[0, 0, 0, 2]]
     """
-    if max_iter < 1 or not 0 < soften <= 1:
-        raise InputError(f"max_iter is {max_iter} and soften {soften}; they must be positive, and soften at most 1.")
-    if concentration is not None and not concentration > 0:
-        raise InputError(f"concentration is {concentration}; it must be positive, or None to choose it by evidence.")
     if temperature is not None and not temperature > 0:
         raise InputError(f"temperature is {temperature}; it must be positive, or None to calibrate it on the support.")
     tasks = transform(tasks, scale)
     calibration = calibrate(tasks, temperature)
-    likelihood = calibration.log_likelihood(tasks.query)
-    grid = alpha_grid(tasks.n_classes, tasks.dtype, tasks.device)
-    grid = grid if concentration is None else grid.new_tensor([concentration])
-    search = everything = _Search(likelihood, grid)
-    u = search.start(soften)
-    answer = torch.empty_like(u)
-    alive = torch.arange(tasks.n_tasks, device=tasks.device)  # the tasks that still iterate
-    n_iter = torch.full((tasks.n_tasks,), max_iter, device=tasks.device)
-    converged = torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device)
-    parts = likelihood.new_zeros(3, tasks.n_tasks, max_iter) if with_objective else None
-    for iteration in range(max_iter):
-        before, u = u, search.step(u)
-        if parts is not None:
-            parts[:, alive, iteration:] = search.terms(u).unsqueeze(-1)
-        done = (u - before).abs_().amax((1, 2)) < tol
-        if bool(done.any()):
-            answer[alive[done]], n_iter[alive[done]], converged[alive[done]] = u[done], iteration + 1, True
-            alive, u, search = alive[~done], u[~done], _Search(search.likelihood[~done], grid)
-            if len(alive) == 0:
-                break
-    answer[alive] = u
-    presence = Presence.of(answer)
-    alpha = everything.best(presence, tasks.n_query)
-    weights = answer * worth(presence.masses, tasks.n_query).unsqueeze(1)  # [t, q, k] of the queries as samples
-    settled = answer
-    if move:
-        likelihood = _moved_likelihood(tasks.query, likelihood, weights, calibration)
-        settled = presence.add_slopes(likelihood, answer, alpha).softmax(-1)
-
-    def groups() -> tuple[Tensor, Tensor]:  # worked out again when somebody asks for the presence: larger than u
-        return everything.identity(answer, calibration.counts, alpha, merge)
-
-    occupancy = presence.present
-    if identity:
-        names, piece = groups()
-        settled, occupancy = settled @ names, occupancy * (1 - piece)
-    return Solution(
-        probabilities=settled,
-        n_iter=n_iter,
-        converged=converged,
-        make_prototypes=lambda: _prototypes(tasks.query, weights * float(move), calibration),
-        objective=None if parts is None else parts.sum(0),
-        objective_parts=None if parts is None else dict(zip(("fit", "entropy", "prior"), parts, strict=True)),
-        occupancy=occupancy,
-        make_presence=(lambda: named(presence.present, groups()[0])) if identity else None,
+    query, likelihood = tasks.query, calibration.log_likelihood(tasks.query)
+    solution, weights = find_classes(
+        likelihood,
+        calibration.counts,
+        concentration=concentration,
+        soften=soften,
+        moved_by=(lambda weights: _moved_likelihood(query, likelihood, weights, calibration)) if move else None,
+        identity=identity,
+        merge=merge,
+        max_iter=max_iter,
+        tol=tol,
+        with_objective=with_objective,
     )
+    return replace(solution, make_prototypes=lambda: _prototypes(query, weights * float(move), calibration))
 
 
-@dataclass(frozen=True, eq=False)
-class _Search:
-    likelihood: Tensor  # [t, q, k] ℓ
-    alphas: Tensor  # [g]
+def evidence_from_likelihood(
+    likelihood: Tensor,
+    counts: Tensor,
+    *,
+    concentration: float | None = None,
+    soften: float = 0.35,
+    identity: bool = True,
+    merge: bool = True,
+    max_iter: int = 50,
+    tol: float = 1e-4,
+    with_objective: bool = False,
+) -> Solution:
+    """Evidence for a classifier of your own: log-likelihoods ln p(query | class) [t, q, k], up to a constant a query.
 
-    def start(self, share: float) -> Tensor:
-        """[t, q, k] assignments under likelihoods that sharpen from share·ℓ to ℓ."""
-        u = (self.likelihood * share).softmax(-1)
-        for flattened in start_shares(share):
-            u = self.step(u, flattened)
-        return u
+    A classifier's logits serve if it was trained on equally frequent classes and is calibrated on samples that it was
+    not trained on. ``counts`` [t, k] are the samples that it has seen of each class. The rest is as in ``evidence``,
+    but nothing moves.
 
-    def step(self, u: Tensor, share: float = 1.0) -> Tensor:
-        """[t, q, k] the next assignments."""
-        presence = Presence.of(u)
-        alpha = self.best(presence, u.shape[1])
-        scores = self.likelihood if share == 1 else self.likelihood * share
-        return presence.add_slopes(scores, u, alpha).softmax(-1)
-
-    def best(self, presence: Presence, n_query: int) -> Tensor:
-        """[t] the best α of the grid."""
-        return self.alphas[presence.log_prior(self.alphas, n_query).argmax(-1)]
-
-    def terms(self, u: Tensor) -> Tensor:
-        """[3, t] the terms of the bound at u and at the α that is best for it."""
-        fit = (u * self.likelihood).sum((1, 2))
-        prior = Presence.of(u).log_prior(self.alphas, u.shape[1]).amax(-1)
-        return torch.stack([fit, -torch.xlogy(u, u).sum((1, 2)), prior])
-
-    def identity(self, u: Tensor, counts: Tensor, alpha: Tensor, merge: bool) -> tuple[Tensor, Tensor]:
-        """[t, k, j] the probability that the queries of group k, taken as one, are of class j.
-
-        And [t, k] the probability that the group is but a piece of another.
-        """
-        masses, counts = u.sum(1), counts.expand(len(u), -1)
-        totals = u.mT @ self.likelihood
-        found = identities(totals, masses, counts, alpha, all_masses=masses, all_counts=counts, merge=merge)
-        return found.chances + torch.diag_embed(found.alone), found.piece
-
-
-def start_shares(share: float) -> list[float]:
-    """What ℓ is multiplied by in each step of the start."""
-    return [share ** (1 - step / _START_STEPS) for step in range(_START_STEPS if share < 1 else 0)]
+    >>> import torch
+    >>> logits = torch.tensor([[[3.0, 0.0, 0.0], [4.0, 0.0, 1.0], [3.0, 1.0, 0.0], [1.0, 1.1, 0.0]]])
+    >>> evidence_from_likelihood(logits, torch.ones(1, 3)).labels.tolist()
+    [[0, 0, 0, 0]]
+    """
+    return find_classes(
+        likelihood,
+        counts,
+        concentration=concentration,
+        soften=soften,
+        moved_by=None,
+        identity=identity,
+        merge=merge,
+        max_iter=max_iter,
+        tol=tol,
+        with_objective=with_objective,
+    )[0]
 
 
 def _moved_likelihood(query: Tensor, likelihood: Tensor, weights: Tensor, calibration: Calibration) -> Tensor:
