@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.dense import paddle_dense, rows_by_class, sample_looped
 from benchmarks.features import make_features
-from benchmarks.measure import growth, seconds, show
+from benchmarks.measure import chosen_parts, growth, seconds, show
 from manyway import FeatureSet, TaskSpec, evaluate, sample_tasks, solve
 from manyway.evaluation import chunk_size
 from manyway.ops import class_sums
@@ -31,9 +31,9 @@ CASES = [  # K, shots, d, samples a class
 ]
 
 
-def compare(quick: bool) -> Iterator[list[object]]:
+def compare(cases: list[tuple[int, int, int, int]], quick: bool) -> Iterator[list[object]]:
     """Milliseconds a task, dense / ours, of each step and of the whole; 100 iterations each, no early stop."""
-    for n_classes, shots, n_features, per_class in CASES:
+    for n_classes, shots, n_features, per_class in cases:
         few = (1 if quick else 2) if n_classes > 20 else 4
         features, spec = make_features(n_classes, per_class, n_features), TaskSpec(shots=shots)
         # Whole chunks for both cores, as in an evaluation of thousands.
@@ -143,35 +143,51 @@ def limits(features: FeatureSet) -> Iterator[list[object]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parts = ("compare", "sampling", "scaling", "memory", "limits")
+    parser.add_argument("--classes", type=int, help="only the comparisons with this K")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     parser.add_argument("--memory-of", type=int, help=argparse.SUPPRESS)
+    chosen = chosen_parts(parser, parts, parts)
     arguments = parser.parse_args()
     if arguments.memory_of:
         memory_of(arguments.memory_of)
         return
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; |Q| = 75, 100 iterations, float32")
-    _agreement()
-    show(
-        "PADDLE, milliseconds a task: dense reference / ours",
-        ["K", "shots", "d", "sampling", "gathering", "dense, whole", "ours, whole", "ratio"],
-        compare(arguments.quick),
-    )
-    show(
-        "Drawing tasks (K = 160, 20 shots, 1,300 samples a class)",
-        ["tasks", "looped, ms a task", "ours, ms a task", "ours, seconds", "ratio"],
-        sampling(500 if arguments.quick else 10_000),
-    )
-    show(
-        "Scaling: 300 tasks, K = 80, |Q| = 75, d = 256, 5 shots unless varied; 50 iterations",
-        ["grows", "sizes", "ms", "exponent", "exponent without drawing and gathering"],
-        growth(SCALING_BASE, SCALING, scaled),
-    )
-    show("Peak memory", ["K", "shots", "tasks", "peak"], memory())
-    show(
-        "Limits of this machine (K = 160, 20 shots, d = 512), milliseconds a task",
-        ["copy", "matrix product", "rows read once", "Gram products", "100 iterations", "ours, whole", "ours / sum"],
-        limits(make_features(160, 300, 512)),
-    )
+    if "compare" in chosen:
+        _agreement()
+        show(
+            "PADDLE, milliseconds a task: dense reference / ours",
+            ["K", "shots", "d", "sampling", "gathering", "dense, whole", "ours, whole", "ratio"],
+            compare([case for case in CASES if arguments.classes in (None, case[0])], arguments.quick),
+        )
+    if "sampling" in chosen:
+        show(
+            "Drawing tasks (K = 160, 20 shots, 1,300 samples a class)",
+            ["tasks", "looped, ms a task", "ours, ms a task", "ours, seconds", "ratio"],
+            sampling(500 if arguments.quick else 10_000),
+        )
+    if "scaling" in chosen:
+        show(
+            "Scaling: 300 tasks, K = 80, |Q| = 75, d = 256, 5 shots unless varied; 50 iterations",
+            ["grows", "sizes", "ms", "exponent", "exponent without drawing and gathering"],
+            growth(SCALING_BASE, SCALING, scaled),
+        )
+    if "memory" in chosen:
+        show("Peak memory", ["K", "shots", "tasks", "peak"], memory())
+    if "limits" in chosen:
+        show(
+            "Limits of this machine (K = 160, 20 shots, d = 512), milliseconds a task",
+            [
+                "copy",
+                "matrix product",
+                "rows read once",
+                "Gram products",
+                "100 iterations",
+                "ours, whole",
+                "ours / sum",
+            ],
+            limits(make_features(160, 300, 512)),
+        )
 
 
 def _agreement() -> None:

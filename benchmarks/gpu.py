@@ -1,6 +1,7 @@
 """``python -m benchmarks.gpu``: the fused code against the plain version and the dense reference, on a CUDA device.
 
-Prints Markdown. Features are on the GPU; times include drawing the tasks. ``--table1`` times the paper's methods.
+Prints Markdown. Features are on the GPU; times include drawing the tasks. Only when asked for, as an argument:
+``table1``, which times the paper's methods.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 
 from benchmarks.dense import paddle_dense
 from benchmarks.features import make_features
-from benchmarks.measure import growth, plain, seconds, show
+from benchmarks.measure import chosen_parts, growth, plain, seconds, show
 from manyway import FeatureSet, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.methods._forms import GramForm, prototype_form
 from manyway.ops import class_sums
@@ -190,26 +191,28 @@ def table1() -> Iterator[list[object]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--table1", action="store_true", help="time the paper's eight methods instead")
-    arguments = parser.parse_args()
+    parts = ("agreement", "compare", "stopping", "scaling", "table1")
+    chosen = chosen_parts(parser, parts, parts[:4])
     bandwidth, rate = rates()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; |Q| = 75, 100 iterations, float32")
     print(f"copy {bandwidth / 1e12:.2f} TB/s, float32 product {rate / 1e12:.1f} TFLOP/s")
-    if arguments.table1:
+    if "agreement" in chosen:
+        header = ["K", "shots", "tol", "labels that differ", "fused − plain", "tasks above 1e-5"]
+        header += ["fused − float64", "plain − float64", "n_iter that differ"]
+        show("Agreement, of 1,000 tasks", header, agreement())
+    if "compare" in chosen:
+        header = ["K", "shots", "d", "drawing", "scaling", "class sums", "statistics", "100 iterations", "**whole**"]
+        header += ["plain torch", "dense", "dense / whole", "rows once + products"]
+        show("PADDLE, milliseconds for 10,000 tasks", header, compare(bandwidth, rate))
+    if "stopping" in chosen:
+        header = ["K", "shots", "tol", "fused, ms", "plain, ms", "iterations, fused", "iterations, plain", "converged"]
+        show("Stopping by itself, 10,000 tasks, d = 512", [*header, "labels that differ, of 1,000 tasks"], stopping())
+    if "scaling" in chosen:
+        title = "Scaling: 4,000 tasks, K = 160, |Q| = 75, d = 512, 5 shots unless varied"
+        show(title, ["grows", "sizes", "ms", "exponent"], growth(SCALING_BASE, SCALING, scaled))
+    if "table1" in chosen:
         header = ["method", "timed on", "5 shots", "10 shots", "20 shots", "together"]
         show("Seconds for 10,000 tasks, K = 160, d = 512", header, table1())
-        return
-    header = ["K", "shots", "tol", "labels that differ", "fused − plain", "tasks above 1e-5"]
-    header += ["fused − float64", "plain − float64", "n_iter that differ"]
-    show("Agreement, of 1,000 tasks", header, agreement())
-    header = ["K", "shots", "d", "drawing", "scaling", "class sums", "statistics", "100 iterations", "**whole**"]
-    header += ["plain torch", "dense", "dense / whole", "rows once + products"]
-    show("PADDLE, milliseconds for 10,000 tasks", header, compare(bandwidth, rate))
-    header = ["K", "shots", "tol", "fused, ms", "plain, ms", "iterations, fused", "iterations, plain", "converged"]
-    show("Stopping by itself, 10,000 tasks, d = 512", [*header, "labels that differ, of 1,000 tasks"], stopping())
-    header = ["grows", "sizes", "ms", "exponent"]
-    title = "Scaling: 4,000 tasks, K = 160, |Q| = 75, d = 512, 5 shots unless varied"
-    show(title, header, growth(SCALING_BASE, SCALING, scaled))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import time
@@ -37,6 +38,15 @@ def plain() -> Iterator[None]:
         yield
     finally:
         del os.environ["MANYWAY_PLAIN"]
+
+
+def chosen_parts(parser: argparse.ArgumentParser, parts: Sequence[str], default: Sequence[str]) -> set[str]:
+    """The parts of a benchmark that the command line names."""
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(parts)}")
+    named = set(parser.parse_args().parts) or set(default)
+    if not named <= set(parts):
+        parser.error(f"there is no part {', '.join(sorted(named - set(parts)))}; choose from {', '.join(parts)}")
+    return named
 
 
 def exponent(sizes: Sequence[float], times: Sequence[float]) -> float:

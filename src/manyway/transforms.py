@@ -38,11 +38,14 @@ def unit(features: Tensor) -> Tensor:
 
 
 def _range(tasks: Tasks) -> Tasks:
-    low, high = extremes(tasks.query)
+    query = tasks.query
+    low, high = extremes(query)
     width = high - low
     # One query, or a constant feature, has no range: it is left as it is.
     factor = torch.where(width > 0, width, torch.ones_like(width)).reciprocal()
-    return replace(tasks, factor=factor if tasks.factor is None else tasks.factor * factor)
+    if tasks.factor is not None:
+        return replace(tasks, factor=tasks.factor * factor)
+    return replace(tasks, query_table=query, query_index=None, factor=factor)  # gathered once is enough
 
 
 def _l2(tasks: Tasks) -> Tasks:
