@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -106,6 +107,15 @@ def test_tune_then_bench_uses_what_was_chosen(run, tmp_path):
     assert "toy: laplacianshot: lam = " in out
     (tmp_path / "use.toml").write_text(SMALL.replace('"paddle", "soft-kmeans", "simpleshot"', '"laplacianshot"'))
     assert "lam=" in run("bench", "use.toml", "--dry-run")[1]
+
+
+def test_tune_takes_changes_of_its_tasks(run, tmp_path):
+    data_folder_with_toy(tmp_path, "toy-val", seed=3)
+    (tmp_path / "grid.toml").write_text(GRID)
+    code, _, _ = run("tune", "grid.toml", "--task", "n_query=10")
+    assert code == 0
+    records = [json.loads(path.read_text()) for path in (tmp_path / "results" / "records").glob("*.json")]
+    assert {record["outcome"]["n_query"] for record in records} == {10}
 
 
 @pytest.mark.parametrize(

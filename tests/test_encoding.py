@@ -248,4 +248,5 @@ def test_sentence_transformers_read_texts_and_say_when_they_download(tmp_path, m
     assert len(said) == 1  # a local folder downloads nothing
     items = encode_items(tmp_path / "a.csv", encoder)
     assert items.features.tolist() == [[6.0, 3.0], [4.0, 0.0]]
+    assert items.names == ["banana", "leek"]
     assert items.labels == ("fruit", "plant")

@@ -145,10 +145,12 @@ def encode_items(
     encoded = encode(source, encoder, skip_bad=skip_bad, progress=progress)
     labelled = source.class_names != (UNLABELLED,)
     labels = source.labels.tolist()
+    # A text is its own best name in a table of labels; a picture's is its path.
+    names = source.texts if isinstance(source, TextSource) else source.names
     return Items(
         encoded.features,
         tuple(source.class_names[labels[row]] for row in encoded.rows) if labelled else None,
-        [source.names[row] for row in encoded.rows],
+        [names[row] for row in encoded.rows],
         encoder.base_mean,
     )
 

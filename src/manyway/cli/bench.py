@@ -128,6 +128,10 @@ def tune(
     only: Annotated[
         list[str] | None, typer.Option("--only", help="Keep a part of the grid: AXIS=VALUE[,VALUE], e.g. method=tim.")
     ] = None,
+    task: Annotated[
+        list[str] | None,
+        typer.Option("--task", help="Change the tasks: FIELD=VALUE, e.g. n_query=40 where classes have few samples."),
+    ] = None,
     device: Annotated[
         str | None, typer.Option("--device", help="cpu or cuda. Default: cuda where there is one.")
     ] = None,
@@ -142,7 +146,7 @@ def tune(
     """
     from rich.console import Console
 
-    from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only
+    from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
     from manyway.bench.spec import load_suite
     from manyway.bench.store import Store
     from manyway.bench.tuning import FILE, check_grid, choose, write_tuned
@@ -150,7 +154,8 @@ def tune(
 
     console, suite, store, where = Console(), load_suite(grid), Store(results), _device(device, dask)
     check_grid(suite)
-    wishes = Wishes(features=features, data=data, n_tasks=tasks, seed=seed, only=parse_only(only or []))
+    changes = parse_task(task or [])
+    wishes = Wishes(features=features, data=data, n_tasks=tasks, seed=seed, only=parse_only(only or []), task=changes)
     todo = make_jobs(suite, wishes)
     plan = make_plan(suite, todo, wishes, store)
     store.write_plan(plan)
