@@ -58,7 +58,7 @@ def run(cell: Cell, features: FeatureSet, n_tasks: int, seed: int) -> dict[str, 
     spec = TaskSpec(shots=cell.shots, k_eff=cell.k_eff, n_query=cell.n_query)
     size = min(n_tasks, chunk_size("evidence", features, spec))
     right: dict[str, list[int]] = {}
-    reliability, found = torch.zeros(3, BINS, dtype=torch.float64), []
+    bins, found = torch.zeros(3, BINS, dtype=torch.float64), []
     for first in range(0, n_tasks, size):
         tasks = sample_tasks(features, spec, seed=seed, start=first, count=min(size, n_tasks - first))
         answers = {"prototypes": solve("simpleshot", tasks).labels, "paddle": solve("paddle", tasks).labels}
@@ -72,7 +72,7 @@ def run(cell: Cell, features: FeatureSet, n_tasks: int, seed: int) -> dict[str, 
         assert truth is not None
         for name, labels in answers.items():
             right.setdefault(name, []).extend((labels == truth).sum(1).tolist())
-        reliability += _reliability(solution.probabilities, truth).cpu()
+        bins += reliability(solution.probabilities, truth).cpu()
         true_number = torch.zeros(tasks.n_tasks, tasks.n_classes, device=truth.device).scatter_(1, truth, 1.0).sum(1)
         found += torch.stack([solution.n_classes, solution.n_classes_sd, true_number], 1).tolist()
     oracle = max((name for name in right if " " in name), key=lambda name: sum(right[name]))
@@ -83,7 +83,7 @@ def run(cell: Cell, features: FeatureSet, n_tasks: int, seed: int) -> dict[str, 
         "seed": seed,
         "temperature": oracle,
         "right": {name: right[which] for name, which in named.items()},
-        "reliability": reliability.tolist(),
+        "reliability": bins.tolist(),
         "n_classes": found,
     }
 
@@ -94,12 +94,18 @@ def _hotter(tasks: Tasks, temperature: float) -> Tasks:
     return replace(tasks, factor=factor * sqrt(temperature))
 
 
-def _reliability(probabilities: Tensor, truth: Tensor) -> Tensor:
+def reliability(probabilities: Tensor, truth: Tensor) -> Tensor:
     """[3, b] how many answers, the sum of their probabilities, and how many are right, by probability."""
     sure, labels = probabilities.double().max(-1)
     bins = (sure * BINS).long().clamp_max(BINS - 1).flatten()
     columns = (torch.ones_like(sure), sure, (labels == truth).double())
     return torch.stack([sure.new_zeros(BINS).scatter_add_(0, bins, column.flatten()) for column in columns])
+
+
+def calibration_error(bins: Tensor) -> float:
+    """In points: by how much probabilities and the part that is right differ, weighted by how many answers."""
+    many, sure, hits = bins
+    return 100 * float((sure - hits).abs().sum() / many.sum())
 
 
 def summary(row: dict[str, Any]) -> dict[str, Any]:
@@ -115,8 +121,7 @@ def summary(row: dict[str, Any]) -> dict[str, Any]:
         result[f"over {name}"], result[f"over {name} ±"] = 100 * difference.mean, 100 * difference.half
         if 100 * difference.mean < -allowed[name]:
             missed.append(name)
-    many, sure, hits = (torch.tensor(values) for values in row["reliability"])
-    result["calibration error"] = 100 * float((sure - hits).abs().sum() / many.sum())
+    result["calibration error"] = calibration_error(torch.tensor(row["reliability"]))
     guess, sd, truth = (torch.tensor(values) for values in zip(*row["n_classes"], strict=True))
     result["classes"], result["classes found"] = float(truth.mean()), float(guess.mean())
     result["classes within 2 sd"] = 100 * float(((guess - truth).abs() <= 2 * sd + 0.5).float().mean())
