@@ -74,7 +74,9 @@ def run(cell: Cell, features: FeatureSet, n_tasks: int, seed: int) -> dict[str, 
             right.setdefault(name, []).extend((labels == truth).sum(1).tolist())
         bins += reliability(solution.probabilities, truth).cpu()
         true_number = torch.zeros(tasks.n_tasks, tasks.n_classes, device=truth.device).scatter_(1, truth, 1.0).sum(1)
-        found += torch.stack([solution.n_classes, solution.n_classes_sd, true_number], 1).tolist()
+        found += (
+            torch.stack([solution.n_classes, solution.n_classes_sd, true_number], 1).double().round(decimals=3).tolist()
+        )
     oracle = max((name for name in right if " " in name), key=lambda name: sum(right[name]))
     named = {"prototypes": "prototypes", "paddle": "paddle", "oracle": oracle, "evidence": "evidence"}
     return {
