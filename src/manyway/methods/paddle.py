@@ -14,7 +14,7 @@ from manyway.transforms import transform
 
 # Iterations after which dead classes may rest; in float64 they never do: whoever asks for it wants it all.
 _SETTLED = 10
-_LEAVING = 4  # repeating tasks leave when they are at least one in this many
+_LEAVING = 8  # repeating tasks leave when they are at least one in this many
 _PERIOD = 6  # in float32 assignments end in a fixed point, or go round in two, three or six steps of the last digit
 
 
@@ -88,10 +88,10 @@ def paddle(
         done = None
         if tol is not None:
             done = problem.movement(previous, u) < tol
-        elif at_mark and mark is not None:
-            # Assignments that repeat, bit for bit, those of a period ago repeat them at every period's end, and so at
-            # the last iteration: the iterations between need not be done.
-            done = (u == mark).flatten(1).all(1)
+        elif at_mark:
+            # Assignments that repeat, bit for bit, those before or those of a period ago repeat them at every period's
+            # end, and so at the last iteration: the iterations between need not be done.
+            done = _repeats(u, previous) if mark is None else _repeats(u, previous) | _repeats(u, mark)
             # To leave costs a copy of the others; until enough tasks can, going on repeats what they have.
             if int(done.sum()) * _LEAVING < len(done):
                 done = None
@@ -122,6 +122,11 @@ def paddle(
         objective=None if parts is None else parts.sum(0),
         objective_parts=None if parts is None else dict(zip(("fit", "complexity", "barrier"), parts, strict=True)),
     )
+
+
+def _repeats(u: Tensor, earlier: Tensor) -> Tensor:
+    """[t] whether a task's assignments are the same, bit for bit."""
+    return (u == earlier).flatten(1).all(1)
 
 
 def _fused(problem: GramForm, weight: float, eps: float, max_iter: int, tol: float | None) -> Solution | None:
