@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-_SHARED_MISFIT = 0.2  # the part of a group's error that more shots do not remove,
+_SHARED_MISFIT = 0.3  # the part of a group's error that more shots do not remove,
 _FRAGMENT_MISFIT = 0.05  # and the part that makes a group fall into pieces
 _MOST_GROUPS = 6.0  # with so many groups nobody looks for pieces
 _LARGEST = 16  # groups that may have pieces
@@ -85,9 +85,9 @@ def identities(
     ``totals`` [t, g, j] are the log-likelihoods of the groups' queries as members of class j, Σ_q u_qg ℓ_qj;
     ``masses`` and ``counts`` [t, g] the groups' queries and support samples, ``all_…`` [t, j] those of all classes.
 
-    m queries count as m / (1 + ρ(m − 1)) independent ones, ρ = 0.2 + 1/n. With ``merge``, a group may also be a piece
-    of a larger one. As such it needs no class of its own, and is as probable as the labels' prior says; that it can
-    be a piece at all is the more probable the fewer groups there are.
+    m queries count as m / (1 + ρ(m − 1)) independent ones, ρ = 0.3 + 1/(n + 1). With ``merge``, a group may also be
+    a piece of a larger one. As such it needs no class of its own, and is as probable as the labels' prior says; that
+    it can be a piece at all is the more probable the fewer groups there are.
     """
     chances = (totals * _independent(masses, counts, _SHARED_MISFIT, 1.0).unsqueeze(-1)).softmax(-1)
     share = (1 - (effective_number(all_masses) - 1) / (_MOST_GROUPS - 1)).clamp(0, 1) * float(merge)
@@ -125,5 +125,9 @@ def _as_pieces(
 
 
 def _independent(masses: Tensor, counts: Tensor, misfit: float, of_means: float) -> Tensor:
-    """The part of a group's queries that counts as independent."""
-    return 1 / (1 + (misfit + of_means / counts) * (masses - 1).clamp_min(0))
+    """The part of a group's m queries that counts as independent.
+
+    A query has an error of its own, s, and that of the mean, s/n; the mean of m queries s/m and s/n. They are worth
+    (s + s/n) / (s/m + s/n) queries, which is m / (1 + (m − 1)/(n + 1)).
+    """
+    return 1 / (1 + (misfit + of_means / (counts + 1)) * (masses - 1).clamp_min(0))

@@ -49,7 +49,7 @@ def evidence(
       where N is the effective number of classes found; one more iteration with distances to these prototypes, from
       which each query itself is left out.
     * ``identity``: which class is each group of queries as a whole? They share the error of the prototypes, so m of
-      them count as m / (1 + ρ(m − 1)) independent ones, ρ = 0.2 + 1/n_k. Probabilities are u·P, P_kj being the
+      them count as m / (1 + ρ(m − 1)) independent ones, ρ = 0.3 + 1/(n_k + 1). Probabilities are u·P, P_kj being the
       probability that group k is class j. It makes them honest where few classes occur, and changes few labels.
     * ``merge``: where few groups were found, some may be pieces of larger ones; part of ``identity``.
 
