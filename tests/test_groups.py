@@ -91,12 +91,17 @@ def test_names_are_probabilities_and_a_group_of_one_keeps_its_own():
 
 def test_the_larger_a_group_the_less_a_query_of_it_counts():
     gap = torch.tensor([0.0, -1.0])  # each query prefers its group's own class by a factor e
-    small, large = (
-        named(torch.stack([gap, gap.flip(0)])[None] * mass, torch.tensor([[mass, mass]]), merge=False)[0][0, 0, 0]
-        for mass in (2.0, 40.0)
-    )
-    naive = torch.tensor(40.0).sigmoid()
-    assert small < large < naive - 1e-3
+    surety = []
+    for mass in (2.0, 10.0, 40.0):
+        masses, counts = torch.tensor([[mass, mass]]), torch.full((1, 2), 5.0)
+        totals = torch.stack([gap, gap.flip(0)])[None] * mass
+        found = identities(totals, masses, counts, torch.tensor([0.01]), masses, counts, merge=False)
+        chance = found.chances[0, 0, 0] / (1 - found.alone[0, 0])
+        surety.append(float(chance.logit()))
+    assert (
+        surety[0] < surety[1] < surety[2] < 1 / (0.3 + 1 / 6)
+    )  # in nats; so many queries are all that a group is worth
+    assert surety[2] / 40 < surety[1] / 10 < surety[0] / 2 < 1
 
 
 def test_a_small_group_that_fits_a_large_one_nearly_as_well_is_probably_a_piece_of_it():
