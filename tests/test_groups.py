@@ -100,7 +100,7 @@ def test_the_larger_a_group_the_less_a_query_of_it_counts():
         surety.append(float(chance.logit()))
     assert (
         surety[0] < surety[1] < surety[2] < 1 / (0.3 + 1 / 6)
-    )  # in nats; so many queries are all that a group is worth
+    )  # worth so many queries at most
     assert surety[2] / 40 < surety[1] / 10 < surety[0] / 2 < 1
 
 
