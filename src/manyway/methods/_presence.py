@@ -31,14 +31,20 @@ class Presence:
 
     @staticmethod
     def of(u: Tensor) -> Presence:
-        return Presence.of_sums(u.sum(1), log_absence(u).sum(1))
+        return Presence.of_products(u.sum(1), (1 - u).clamp_min_(1 - _SURE).prod(1))
 
     @staticmethod
     def of_sums(masses: Tensor, log_absent: Tensor) -> Presence:
         """From Σ_q u_qk and Σ_q ln(1 − u_qk), each [t, k]."""
-        present = log_absent.expm1().neg_()
+        return Presence.of_products(masses, log_absent.exp())
+
+    @staticmethod
+    def of_products(masses: Tensor, absent: Tensor) -> Presence:
+        """From Σ_q u_qk and Π_q (1 − u_qk), each [t, k]."""
+        # 1 − p⁰ lies between these, and would be nothing but rounding where it is small.
+        present = torch.minimum(torch.maximum(1 - absent, -torch.expm1(-masses)), masses)
         counts = (masses / present.clamp_min(torch.finfo(masses.dtype).tiny)).clamp_min_(1)
-        return Presence(masses, log_absent.exp(), present, counts)
+        return Presence(masses, absent, present, counts)
 
     def log_prior(self, alphas: Tensor, n_query: int) -> Tensor:
         """[t, g] the bound on ln p(labels) for each α of the grid [g]."""
