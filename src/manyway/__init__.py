@@ -1,7 +1,7 @@
 """manyway: label batches of items when there are many possible classes and few of them occur.
 
->>> from manyway import PADDLE
->>> clf = PADDLE(scale=None).fit([[0.0, 0.0], [5.0, 5.0]], ["ant", "bee"])
+>>> from manyway import Evidence
+>>> clf = Evidence().fit([[0.0, 0.0], [5.0, 5.0]], ["ant", "bee"])
 >>> clf.predict([[0.2, 0.1], [4.9, 5.2], [0.1, 0.3]]).tolist()
 ['ant', 'bee', 'ant']
 """

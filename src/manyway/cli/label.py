@@ -105,13 +105,14 @@ def methods() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from manyway.methods import METHODS
+    from manyway.methods import DEFAULT_METHOD, METHODS
 
     table = Table(box=None)
     for column in ("method", "what it does", "reference"):
         table.add_column(column, no_wrap=column == "method")
-    for method in METHODS.values():
-        table.add_row(method.name, method.summary, method.reference)
+    for method in sorted(METHODS.values(), key=lambda method: method.name != DEFAULT_METHOD):
+        name = f"{method.name} (default)" if method.name == DEFAULT_METHOD else method.name
+        table.add_row(name, method.summary, method.reference)
     Console().print(table)
 
 
