@@ -44,13 +44,17 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=10_000)
     parser.add_argument("--present", type=int, default=100)
     parser.add_argument("--features", type=int, default=512)
+    parser.add_argument("--means", choices=("normal", "uniform"), default="normal", help="how class means spread")
     parser.add_argument("--apart", type=float, default=1.5, help="standard deviation of the class means; of samples: 1")
     parser.add_argument("--method", choices=("evidence", "paddle"), default="paddle")
     parser.add_argument("--tol", type=float, help="default: the method's own")
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     generator = torch.Generator().manual_seed(0)
-    means = arguments.apart * torch.randn(arguments.classes, arguments.features, generator=generator)
+    means = torch.randn(arguments.classes, arguments.features, generator=generator)
+    if arguments.means == "uniform":
+        means = torch.rand(arguments.classes, arguments.features, generator=generator).mul_(12**0.5).sub_(3**0.5)
+    means *= arguments.apart
     present = torch.randperm(arguments.classes, generator=generator)[: arguments.present]
     labels = torch.arange(arguments.classes).repeat_interleave(_SHOTS)
     support = means[labels] + torch.randn(len(labels), arguments.features, generator=generator)
