@@ -48,13 +48,15 @@ def test_a_query_is_left_out_of_the_prototype_that_it_is_compared_with():
 
 def test_queries_are_worth_samples_only_where_several_share_a_class():
     one_class = torch.tensor([[20.0, 0.0, 0.0, 0.0]])
-    torch.testing.assert_close(worth(one_class, 20), torch.tensor([[0.95, 0, 0, 0]]))
+    torch.testing.assert_close(worth(one_class), torch.tensor([[0.75, 0, 0, 0]]))  # one of four possible classes
     everyone_alone = torch.ones(1, 20)
     assert effective_number(everyone_alone) == 20
-    assert (worth(everyone_alone, 20) == 0).all()
-    half = worth(torch.tensor([[6.0, 4.0, 0.9, 0.1]]), 11)
-    assert (half[0, :2] > 0.7).all()
-    assert (half[0, 2:] == 0).all()  # less than one query
+    assert (worth(everyone_alone) == 0).all()
+    all_alike = torch.full((1, 20), 15.0)
+    assert (worth(all_alike) < 1e-6).all()
+    some = worth(torch.cat([torch.tensor([6.0, 4.0, 0.9, 0.1]), torch.zeros(30)])[None])
+    assert (some[0, :2] > 0.7).all()
+    assert (some[0, 2:] == 0).all()  # less than one query
 
 
 def test_moving_helps_where_shots_are_few_and_is_no_loss_where_all_classes_occur():
@@ -93,14 +95,12 @@ def test_the_larger_a_group_the_less_a_query_of_it_counts():
     gap = torch.tensor([0.0, -1.0])  # each query prefers its group's own class by a factor e
     surety = []
     for mass in (2.0, 10.0, 40.0):
-        masses, counts = torch.tensor([[mass, mass]]), torch.full((1, 2), 5.0)
-        totals = torch.stack([gap, gap.flip(0)])[None] * mass
+        masses, counts = torch.tensor([[mass, 0.0, 0.0, 0.0]]), torch.full((1, 4), 5.0)
+        totals = torch.cat([gap, torch.full((2,), -1e4)]).expand(1, 4, 4) * mass
         found = identities(totals, masses, counts, torch.tensor([0.01]), masses, counts, merge=False)
         chance = found.chances[0, 0, 0] / (1 - found.alone[0, 0])
         surety.append(float(chance.logit()))
-    assert (
-        surety[0] < surety[1] < surety[2] < 1 / (0.3 + 1 / 6)
-    )  # worth so many queries at most
+    assert surety[0] < surety[1] < surety[2] < 1 / (0.3 + 1 / 6)  # worth so many queries at most
     assert surety[2] / 40 < surety[1] / 10 < surety[0] / 2 < 1
 
 

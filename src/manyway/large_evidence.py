@@ -28,8 +28,9 @@ from manyway.large import Blocks, Spread, in_turn, scaling_of
 from manyway.large_evidence_end import AddUp, Move, Settle, identify, presence_of
 from manyway.large_evidence_step import Rest, Step, Sums
 from manyway.methods._calibration import calibrate
+from manyway.methods._groups import scattered
 from manyway.methods._presence import Presence, alpha_grid
-from manyway.methods._search import start_shares
+from manyway.methods._search import HOT, HOT_STEPS, start_shares
 from manyway.tasks import Tasks
 
 _MOST_NOTED = 1 << 24  # assignments, of all queries together
@@ -95,65 +96,75 @@ def evidence_in_blocks(
     weights, offsets = (one[0] for one in calibration.linear())
     above = none + min(_NOTED * exp(min(0.5 * n_query / n_classes, 10.0)), _NOTED_IN_START)  # if all occur equally
     first = Step(scaling, weights, offsets, soften, none, none, above, most_noted=_MOST_NOTED / n_query)
-    sums, notes = spread(first, None)
-    state = _State(sums.masses, sums.log_absent, sums.masses, n_query)
-    shares = [*start_shares(soften), *[1.0] * max_iter]
-    n_start = len(shares) - max_iter
-    rest: Rest | None = None  # who rests in the next iteration
-    until = 0  # and up to which one
-    live = [n_classes]
-    converged = False
-    for number, share in enumerate(shares):
-        best = state.best(alphas)
-        step = state.step(first, share, best, _NOTED_ANYWAY if number >= n_start else _NOTED_IN_START)
-        full = rest is None
-        if rest is None:
-            ahead = shares[number + 1 : number + _PERIOD][: len(shares) - number - 2]  # the last is a full one
-            rest, until = state.resting(ahead, best) if support.dtype == torch.float32 else None, number + len(ahead)
-            step = replace(step, rest=rest)
-        else:
-            step = step.of_live(rest, best)
-        before, (sums, notes) = notes, spread(step, notes)
-        state = state.updated(sums, step.live)
-        live.append(len(sums.masses))
-        if progress is not None:
-            progress(number + 1)
-        still = number >= n_start and float(sums.moved) < tol
-        converged = still and full
-        if converged:
-            break
-        if rest is not None and (still or number == until or (not full and state.outgrown(sums, rest))):
-            rest = None
-    best = state.best(alphas)
+    loop = _Loop(first, alphas, n_query, spread, progress)
+    loop.run(start_shares(soften))
+    if soften < 1 and bool(scattered(loop.state.masses[None])):
+        loop.run([HOT] * HOT_STEPS)
+    n_iter, converged = loop.run([1.0] * max_iter, tol)
+    state, step, best = loop.state, replace(loop.step, rest=None), loop.state.best(alphas)
     slope, price = state.slopes(best, support.dtype)
     groups = (state.masses > 1).nonzero().squeeze(1)
-    moments, _ = spread(AddUp(replace(step, rest=None), groups), before)
+    moments, _ = spread(AddUp(step, groups), loop.before)
     occupied = state.presence.present[0]
     chances, presence = none.new_zeros(0, n_classes), occupied
     if identity:
         chances, piece = identify(groups, state.masses, moments.values, calibration, best, merge)
         presence = presence_of(occupied, groups, chances)
         occupied = occupied.index_put((groups,), occupied[groups] * (1 - piece))
-    settle = Settle(
-        replace(step, rest=None),
-        slope,
-        price,
-        Move.of(groups, state.masses, moments.values, calibration, n_query) if move else None,
-        groups[: len(chances)],
-        chances,
-    )
+    moving = Move.of(groups, state.masses, moments.values, calibration) if move else None
     return LargeEvidence(
-        assign=settle,
-        notes=before,
+        assign=Settle(step, slope, price, moving, groups[: len(chances)], chances),
+        notes=loop.before,
         presence=presence,
         n_classes=float(occupied.sum()),
         n_classes_sd=float((occupied * (1 - occupied)).sum().sqrt()),
         temperature=float(calibration.temperature[0]),
         alpha=best,
-        n_iter=number + 1 - n_start,
+        n_iter=n_iter,
         converged=converged,
-        live=tuple(live),
+        live=tuple(loop.live),
     )
+
+
+class _Loop:
+    """The iterations. ``step`` is the last one, ``before`` the notes it was made with, ``state`` what came out."""
+
+    def __init__(
+        self, first: Step, alphas: Tensor, n_query: int, spread: Spread, progress: Callable[[int], None] | None
+    ) -> None:
+        self.step, self.alphas, self.spread, self.progress = first, alphas, spread, progress
+        sums, self.notes = spread(first, None)
+        self.before = self.notes
+        self.state = _State(sums.masses, sums.log_absent, sums.masses, n_query)
+        self.live = [len(sums.masses)]
+        self.first = first
+
+    def run(self, shares: Sequence[float], tol: float | None = None) -> tuple[int, bool]:
+        """Iterations in which ℓ is multiplied by these: how many were done, and whether nobody moves by ``tol``."""
+        rest: Rest | None = None  # who rests in the next iteration
+        until = 0  # and up to which one
+        for number, share in enumerate(shares):
+            best = self.state.best(self.alphas)
+            self.step = self.state.step(self.first, share, best, _NOTED_IN_START if tol is None else _NOTED_ANYWAY)
+            full = rest is None
+            if rest is None:
+                ahead = shares[number + 1 : number + _PERIOD][: len(shares) - number - 2]  # the last is a full one
+                exact = self.first.weights.dtype == torch.float64
+                rest, until = None if exact else self.state.resting(ahead, best), number + len(ahead)
+                self.step = replace(self.step, rest=rest)
+            else:
+                self.step = self.step.of_live(rest, best)
+            self.before, (sums, self.notes) = self.notes, self.spread(self.step, self.notes)
+            self.state = self.state.updated(sums, self.step.live)
+            self.live.append(len(sums.masses))
+            if self.progress is not None:
+                self.progress(len(self.live) - 1)
+            still = tol is not None and float(sums.moved) < tol
+            if still and full:
+                return number + 1, True
+            if rest is not None and (still or number == until or (not full and self.state.outgrown(sums, rest))):
+                rest = None
+        return len(shares), False
 
 
 @dataclass(frozen=True, eq=False)

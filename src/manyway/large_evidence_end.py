@@ -54,8 +54,8 @@ class Move:
     temperature: Tensor  # []
 
     @staticmethod
-    def of(groups: Tensor, masses: Tensor, moments: Tensor, calibration: Calibration, n_query: int) -> Move:
-        share = worth(masses[None], n_query)[0, groups]
+    def of(groups: Tensor, masses: Tensor, moments: Tensor, calibration: Calibration) -> Move:
+        share = worth(masses[None])[0, groups]
         counts = calibration.counts[0, groups].double()
         total = counts + share * masses[groups]
         centres = (counts.unsqueeze(-1) * calibration.centres[0, groups] + share.unsqueeze(-1) * moments) / total[

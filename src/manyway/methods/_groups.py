@@ -16,6 +16,7 @@ _SHARED_MISFIT = 0.3  # the part of a group's error that more shots do not remov
 _FRAGMENT_MISFIT = 0.05  # and the part that makes a group fall into pieces
 _MOST_GROUPS = 6.0  # with so many groups nobody looks for pieces
 _LARGEST = 16  # groups that may have pieces
+_SCATTERED = 0.2  # classes found a query, beyond which the queries have not agreed
 
 
 def effective_number(masses: Tensor) -> Tensor:
@@ -24,14 +25,23 @@ def effective_number(masses: Tensor) -> Tensor:
     return torch.xlogy(shares, shares).sum(-1).neg_().exp_()
 
 
-def worth(masses: Tensor, n_query: int) -> Tensor:
-    """[t, k] how much of a support sample a query of each class is worth.
+def agreement(masses: Tensor) -> Tensor:
+    """[t] 1 − N / min(|Q|, K), N being the effective number of groups.
 
-    Nothing where every query seems to be a class of its own, or nobody shares its class; nearly one where few classes
-    have many queries each.
+    Near 1 where few classes have many queries each; 0 where all classes, or as many as there are queries, have as many.
     """
-    share = (1 - effective_number(masses) / n_query).clamp_min(0)
-    return torch.where(masses > 1, share.unsqueeze(-1), 0.0)
+    most = masses.sum(-1).clamp_max(masses.shape[-1])
+    return (1 - effective_number(masses) / most).clamp_min(0)
+
+
+def scattered(masses: Tensor) -> Tensor:
+    """[t] whether the queries have not agreed on few classes."""
+    return effective_number(masses) > _SCATTERED * masses.sum(-1)
+
+
+def worth(masses: Tensor) -> Tensor:
+    """[t, k] how much of a support sample a query of each class is worth; nothing where nobody shares its class."""
+    return torch.where(masses > 1, agreement(masses).unsqueeze(-1), 0.0)
 
 
 def moved(distances: Tensor, between: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
@@ -87,7 +97,8 @@ def identities(
 
     m queries count as m / (1 + ρ(m − 1)) independent ones, ρ = 0.3 + 1/(n + 1). With ``merge``, a group may also be
     a piece of a larger one. As such it needs no class of its own, and is as probable as the labels' prior says; that
-    it can be a piece at all is the more probable the fewer groups there are.
+    it can be a piece at all is the more probable the fewer groups there are. Where half of all classes or more seem
+    to occur, groups are hardly more than mixtures of whatever is near, and keep their own name the more.
     """
     chances = (totals * _independent(masses, counts, _SHARED_MISFIT, 1.0).unsqueeze(-1)).softmax(-1)
     share = (1 - (effective_number(all_masses) - 1) / (_MOST_GROUPS - 1)).clamp(0, 1) * float(merge)
@@ -98,8 +109,9 @@ def identities(
         as_pieces, joined = _as_pieces(*rows)
         piece[which] = joined * share[which, None]
         chances[which] = torch.lerp(chances[which], as_pieces, share[which, None, None])
-    alone = 1 / masses.clamp_min(1)  # a query's own share of what its group knows: that is in u already
-    return Identities(chances.mul_(1 - alone.unsqueeze(-1)), alone, piece.mul_(1 - alone))
+    # A query's own share of what its group knows is in u already.
+    others = (1 - 1 / masses.clamp_min(1)) * (2 * agreement(all_masses)).clamp_max(1).unsqueeze(-1)
+    return Identities(chances.mul_(others.unsqueeze(-1)), 1 - others, piece.mul_(others))
 
 
 def named(occupancy: Tensor, identity: Tensor) -> Tensor:

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from manyway.errors import InputError
-from manyway.methods._groups import identities, named, worth
+from manyway.methods._groups import identities, named, scattered, worth
 from manyway.methods._presence import Presence, alpha_grid
 from manyway.tasks import Solution
 
 _START_STEPS = 15
+HOT_STEPS, HOT = 10, 2.0
 
 
 def find_classes(
@@ -57,7 +58,7 @@ def find_classes(
     answer[alive] = u
     presence = Presence.of(answer)
     alpha = everything.best(presence, n_query)
-    weights = answer * worth(presence.masses, n_query).unsqueeze(1)
+    weights = answer * worth(presence.masses).unsqueeze(1)
     settled = answer
     if moved_by is not None:
         settled = presence.add_slopes(moved_by(weights), answer, alpha).softmax(-1)
@@ -87,10 +88,20 @@ class _Search:
     alphas: Tensor  # [g]
 
     def start(self, share: float) -> Tensor:
-        """[t, q, k] assignments under likelihoods that sharpen from share·ℓ to ℓ."""
+        """[t, q, k] assignments under likelihoods that sharpen from share·ℓ to ℓ.
+
+        Queries that have not agreed on few classes by then are pressed harder for some steps. Where few classes do
+        occur, they end up in them; where many do, they fall back.
+        """
         u = (self.likelihood * share).softmax(-1)
-        for flattened in start_shares(share):
-            u = self.step(u, flattened)
+        for softened in start_shares(share):
+            u = self.step(u, softened)
+        which = scattered(u.sum(1)).nonzero().squeeze(1)
+        if share < 1 and len(which):
+            rows, search = u[which], _Search(self.likelihood[which], self.alphas)
+            for _ in range(HOT_STEPS):
+                rows = search.step(rows, HOT)
+            u[which] = rows
         return u
 
     def step(self, u: Tensor, share: float = 1.0) -> Tensor:

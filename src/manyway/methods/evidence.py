@@ -41,12 +41,13 @@ def evidence(
     for equally frequent, and labels are those of the nearest prototypes. Prototypes stay where they are meanwhile.
 
     The search begins with softened likelihoods, ``soften``·ℓ, which are sharpened in 15 steps: queries agree on
-    classes before each decides for itself. ``soften=1`` begins at once. A task stops when no u_qk moves by ``tol``.
+    classes before each decides for itself; where they have not agreed on few, 10 steps with 2ℓ follow. ``soften=1``
+    begins at once. A task stops when no u_qk moves by ``tol``.
 
     Then three after-thoughts (``manyway.methods._groups``), each of which can be left out:
 
-    * ``move``: classes of several queries take these in as further samples, each query being worth 1 − N/|Q| of one
-      where N is the effective number of classes found; one more iteration with distances to these prototypes, from
+    * ``move``: classes of several queries take these in as further samples, each query being worth 1 − N/min(|Q|, K) of
+      one where N is the effective number of classes found; one more iteration with distances to these prototypes, from
       which each query itself is left out.
     * ``identity``: which class is each group of queries as a whole? They share the error of the prototypes, so m of
       them count as m / (1 + ρ(m − 1)) independent ones, ρ = 0.3 + 1/(n_k + 1). Probabilities are u·P, P_kj being the
