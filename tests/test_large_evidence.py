@@ -14,6 +14,7 @@ from benchmarks.features import make_features
 from manyway import METHODS, InputError, Tasks, TaskSpec, sample_tasks, solve
 from manyway.large_dask import on_dask
 from manyway.large_evidence import LargeEvidence, evidence_in_blocks
+from manyway.methods._search import HOT_STEPS
 
 
 def one_task(n_classes=80, n_query=300, k_eff=4, shots=5, dtype=torch.float32) -> Tasks:
@@ -89,6 +90,15 @@ def test_a_class_whose_queries_come_late_does_not_rest_for_ever(monkeypatch):
     expected = solve("evidence", tasks)
     found = probabilities(in_blocks(tasks), tasks)
     assert torch.equal(found.argmax(1), expected.labels[0])
+
+
+def test_queries_that_do_not_agree_are_pressed_harder_as_in_memory():
+    tasks = one_task(n_query=60, k_eff=50)
+    large = in_blocks(tasks)
+    assert len(large.live) == 1 + 15 + HOT_STEPS + large.n_iter
+    assert len(in_blocks(one_task()).live) < 1 + 15 + HOT_STEPS  # they agree
+    expected = solve("evidence", tasks).probabilities[0]
+    torch.testing.assert_close(probabilities(large, tasks), expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("most", [8, 1])
