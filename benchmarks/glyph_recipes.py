@@ -24,7 +24,7 @@ from manyway.datasets.glyphs.build import Plan
 from manyway.datasets.glyphs.render import SIZE
 from manyway.datasets.preprocess import Preprocess
 from manyway.training import encode_images, train
-from manyway.training_recipe import Recipe, scaled_for
+from manyway.training_recipe import Recipe
 
 TIE = 0.3  # points
 K_EFFS = (5, 10, 20)
@@ -34,10 +34,10 @@ FIRST = Recipe(epochs=10, batch=64, lr=3e-3, optimiser="adamw", schedule="cosine
 SGD = replace(FIRST, optimiser="sgd", lr=0.1, weight_decay=5e-4)
 RECIPES: dict[str, tuple[Recipe, tuple[int, ...]]] = {
     "AdamW, 10 epochs": (FIRST, SMALL),
-    "5 epochs": (scaled_for(FIRST, 5), SMALL),
-    "20 epochs": (scaled_for(FIRST, 20), SMALL),
+    "5 epochs": (replace(FIRST, epochs=5), SMALL),
+    "20 epochs": (replace(FIRST, epochs=20), SMALL),
     "small affine changes": (replace(FIRST, augment="drawing"), SMALL),
-    "small affine changes, 20 epochs": (replace(scaled_for(FIRST, 20), augment="drawing"), SMALL),
+    "small affine changes, 20 epochs": (replace(FIRST, epochs=20, augment="drawing"), SMALL),
     "no label smoothing": (replace(FIRST, label_smoothing=0.0), SMALL),
     "label smoothing 0.2": (replace(FIRST, label_smoothing=0.2), SMALL),
     "weight decay 0.5": (replace(FIRST, weight_decay=0.5), SMALL),
@@ -45,7 +45,7 @@ RECIPES: dict[str, tuple[Recipe, tuple[int, ...]]] = {
     "rate 0.01": (replace(FIRST, lr=1e-2), SMALL),
     "128 features": (FIRST, WIDE),
     "SGD": (SGD, SMALL),
-    "SGD, 20 epochs": (scaled_for(SGD, 20), SMALL),
+    "SGD, 20 epochs": (replace(SGD, epochs=20), SMALL),
 }
 
 
