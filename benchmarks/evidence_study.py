@@ -25,7 +25,7 @@ from manyway.bench.statistics import paired
 from manyway.evaluation import chunk_size
 from manyway.transforms import transform
 
-TEMPERATURES = {"cl2": (7, 10, 15, 22, 32, 48, 70), "range": (0.2, 0.4, 0.7, 1.0, 1.5)}
+TEMPERATURES = {"cl2": (5, 7, 10, 15, 22, 32, 48, 70, 100), "range": (0.1, 0.4, 0.7, 1.0, 1.5, 4.0)}
 BINS = 15
 # What evidence may lose, in points: to prototypes, to PADDLE, to PADDLE at the best temperature.
 ALLOWED = {"prototypes": 0.3, "paddle": 0.5, "oracle": 1.0}
