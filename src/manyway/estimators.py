@@ -272,7 +272,7 @@ class Evidence(TransductiveClassifier):
     identity: bool = True
     merge: bool = True
     max_iter: int = 50
-    tol: float = 1e-4
+    tol: float = 1e-3
     scale: str | None = "rcl2"
 
 

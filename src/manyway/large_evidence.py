@@ -72,7 +72,7 @@ def evidence_in_blocks(
     identity: bool = True,
     merge: bool = True,
     max_iter: int = 50,
-    tol: float = 1e-4,
+    tol: float = 1e-3,
     scale: str | None = "rcl2",
     base_mean: Tensor | None = None,
     progress: Callable[[int], None] | None = None,

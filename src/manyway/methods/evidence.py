@@ -24,7 +24,7 @@ def evidence(
     identity: bool = True,
     merge: bool = True,
     max_iter: int = 50,
-    tol: float = 1e-4,
+    tol: float = 1e-3,
     scale: str | None = "rcl2",
     with_objective: bool = False,
 ) -> Solution:
@@ -96,7 +96,7 @@ def evidence_from_likelihood(
     identity: bool = True,
     merge: bool = True,
     max_iter: int = 50,
-    tol: float = 1e-4,
+    tol: float = 1e-3,
     with_objective: bool = False,
 ) -> Solution:
     """Evidence for a classifier of your own: log-likelihoods ln p(query | class) [t, q, k], up to a constant a query.
