@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.dense import paddle_dense, rows_by_class, sample_looped
 from benchmarks.features import make_features
-from benchmarks.measure import chosen_parts, growth, seconds, show
+from benchmarks.measure import chosen_parts, count_cpu_time, growth, seconds, show
 from manyway import FeatureSet, TaskSpec, evaluate, sample_tasks, solve
 from manyway.evaluation import chunk_size
 from manyway.ops import class_sums
@@ -146,12 +146,15 @@ def main() -> None:
     parts = ("compare", "sampling", "scaling", "memory", "limits")
     parser.add_argument("--classes", type=int, help="only the comparisons with this K")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--one-core", action="store_true", help="CPU time on one thread, for a machine that is shared")
     parser.add_argument("--memory-of", type=int, help=argparse.SUPPRESS)
     chosen = chosen_parts(parser, parts, parts)
     arguments = parser.parse_args()
     if arguments.memory_of:
         memory_of(arguments.memory_of)
         return
+    if arguments.one_core:
+        count_cpu_time()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; |Q| = 75, 100 iterations, float32")
     if "compare" in chosen:
         _agreement()

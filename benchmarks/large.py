@@ -26,14 +26,15 @@ _BLOCK_BYTES = 2**27
 _SHOTS = 5
 
 
-def write_queries(path: Path, means: Tensor, present: Tensor, n_query: int) -> Tensor:
-    """A file of queries of the present classes, and which class each is of."""
-    generator = torch.Generator().manual_seed(1)
+def write_queries(path: Path, means: Tensor, present: Tensor, n_query: int, device: str) -> Tensor:
+    """A file of queries of the present classes, and which class each is of. Drawn on the device: it is faster there."""
+    generator, noise = torch.Generator().manual_seed(1), torch.Generator(device).manual_seed(2)
     labels = present[torch.randint(len(present), (n_query,), generator=generator)]
     rows = torch.empty(n_query, means.shape[1])
     for first in range(0, n_query, 50_000):
         part = labels[first : first + 50_000]
-        rows[first : first + 50_000] = means[part] + torch.randn(len(part), means.shape[1], generator=generator)
+        spread = torch.randn(len(part), means.shape[1], generator=noise, device=device)
+        rows[first : first + 50_000] = means[part] + spread.cpu()
     save_file({"features": rows}, path)
     return labels
 
@@ -61,7 +62,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "queries.safetensors"
-        truth = write_queries(path, means, present, arguments.queries)
+        truth = write_queries(path, means, present, arguments.queries, arguments.device)
         size = max(1, _BLOCK_BYTES // (4 * (arguments.classes + arguments.features)))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         with safe_open(path, framework="pt") as file:
