@@ -145,26 +145,33 @@ class _Loop:
         until = 0  # and up to which one
         for number, share in enumerate(shares):
             best = self.state.best(self.alphas)
-            self.step = self.state.step(self.first, share, best, _NOTED_IN_START if tol is None else _NOTED_ANYWAY)
-            full = rest is None
-            if rest is None:
-                ahead = shares[number + 1 : number + _PERIOD][: len(shares) - number - 2]  # the last is a full one
-                exact = self.first.weights.dtype == torch.float64
-                rest, until = None if exact else self.state.resting(ahead, best), number + len(ahead)
-                self.step = replace(self.step, rest=rest)
+            step = self.state.step(self.first, share, best, _NOTED_IN_START if tol is None else _NOTED_ANYWAY)
+            old, self.before = self.state, self.notes
+            if rest is not None:
+                sums = self._take(step.of_live(rest, best), old)
+                still = tol is not None and float(sums.moved) < tol
+                if still or number == until or self.state.outgrown(sums, rest):
+                    rest = None
+                if not still:
+                    continue  # otherwise the same again, with all classes: do they move?
             else:
-                self.step = self.step.of_live(rest, best)
-            self.before, (sums, self.notes) = self.notes, self.spread(self.step, self.notes)
-            self.state = self.state.updated(sums, self.step.live)
-            self.live.append(len(sums.masses))
-            if self.progress is not None:
-                self.progress(len(self.live) - 1)
-            still = tol is not None and float(sums.moved) < tol
-            if still and full:
+                ahead = shares[number + 1 : number + _PERIOD][: len(shares) - number - 2]  # the last is a full one
+                if step.weights.dtype == torch.float32:
+                    rest, until = self.state.resting(ahead, best), number + len(ahead)
+            sums = self._take(replace(step, rest=rest), old)
+            if tol is not None and float(sums.moved) < tol:
                 return number + 1, True
-            if rest is not None and (still or number == until or (not full and self.state.outgrown(sums, rest))):
-                rest = None
         return len(shares), False
+
+    def _take(self, step: Step, old: _State) -> Sums:
+        """Take a step from the old state, and the notes before it."""
+        sums: Sums
+        sums, self.notes = self.spread(step, self.before)
+        self.step, self.state = step, old.updated(sums, step.live)
+        self.live.append(len(sums.masses))
+        if self.progress is not None:
+            self.progress(len(self.live) - 1)
+        return sums
 
 
 @dataclass(frozen=True, eq=False)
