@@ -148,11 +148,13 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for panel, name in zip(panels, names, strict=True):
         panel.plot([0, 1], [0, 1], color="0.7", linewidth=1)
-        for row in rows:
-            if (row["features"], row["shots"]) == (name, 5) and row["n_query"] == 75 and row["k_eff"] in (2, 5, 20):
+        for colour, k_eff in enumerate((2, 5, 20)):
+            cell = [row for row in rows if (row["features"], row["shots"], row["k_eff"]) == (name, 5, k_eff)]
+            for row in sorted(cell, key=lambda row: abs(row["n_query"] - 75))[:1]:
                 many, sure, hits = (torch.tensor(values) for values in row["reliability"])
                 enough = many >= 200
-                panel.plot((sure / many)[enough], (hits / many)[enough], marker=".", label=f"K_eff = {row['k_eff']}")
+                x, y = (sure / many)[enough], (hits / many)[enough]
+                panel.plot(x, y, color=f"C{colour}", marker=".", label=f"K_eff = {k_eff}")
         panel.set(title=name, xlabel="probability")
     panels[0].set_ylabel("part that is right")
     panels[0].legend(frameon=False)
