@@ -304,3 +304,11 @@ def test_a_killed_command_resumes(tmp_path):
         tmp_path / "whole" / "best.safetensors"
     ).read_bytes()
     assert (tmp_path / "whole" / "curves.png").exists()
+
+
+def test_the_training_benchmark_measures_an_epoch():
+    from benchmarks.training import measure
+
+    rate, waits = measure("resnet-small", batch=8, n=16, size=16, device="cpu")
+    assert rate > 0
+    assert waits is None  # there is no device to wait for
