@@ -20,7 +20,7 @@ from manyway.threads import side_by_side
 
 # Working memory of a chunk of tasks. It follows from the shapes alone, never from the machine, so that the same
 # experiment is cut into the same chunks everywhere and gives the same bits.
-_CHUNK_BYTES = {"cpu": 32 * 2**20, "cuda": 12 * 2**30}
+_CHUNK_BYTES = {"cpu": 64 * 2**20, "cuda": 12 * 2**30}
 _DRAWN_BYTES = 2**25  # of indices; tasks are drawn many chunks at a time, which costs less than chunk by chunk
 
 
