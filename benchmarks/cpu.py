@@ -128,7 +128,8 @@ def limits(features: FeatureSet) -> Iterator[list[object]]:
     read = (n_classes * 20 + n_query) * n_features * 4 / bandwidth
     products = 2 * n_query * (n_query + n_classes) * n_features
     loop = 2 * n_query**2 * n_classes * 100
-    ours = seconds(lambda: evaluate("paddle", features, spec, 60)) / 60
+    many = 4 * chunk_size("paddle", features, spec)
+    ours = seconds(lambda: evaluate("paddle", features, spec, many)) / many
     floor = read + (products + loop) / rate
     yield [
         f"{bandwidth / 1e9:.1f} GB/s",
