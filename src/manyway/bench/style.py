@@ -37,7 +37,11 @@ _STYLES = {
     "baseline++": Style(_BLACK, "d", (4, 2)),
     "simpleshot": Style(_GREY, "p", (1, 1.5)),
 }
-_SPARE = [Style(colour, "o", (6, 2, 1, 2)) for colour in (_BLUE, _GREEN, _PURPLE, _ORANGE, _SKY, _BLACK)]
+_SPARE = [
+    Style(colour, marker, dash)
+    for marker, dash in (("o", (6, 2, 1, 2)), ("^", (2, 1)))
+    for colour in (_BLUE, _GREEN, _PURPLE, _ORANGE, _SKY, _BLACK)
+]
 
 
 def style_of(name: str, place: int = 0) -> Style:
