@@ -1,37 +1,20 @@
 """``python -m benchmarks.evidence_cost KEY… --data DATA``: what evidence costs beside PADDLE.
 
-Prints Markdown: milliseconds a task, the best of five runs (on a CPU of one thread's own time, which other work on the
-machine does not lengthen). Calibration needs the support alone: where tasks share one, it is done once for all.
+Prints Markdown: milliseconds a task, the median of five runs (on a CPU of one thread's own time, which other work does
+not lengthen). Calibration needs the support alone: where tasks share one, it is done once for all.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
+from benchmarks.measure import count_cpu_time, seconds
 from manyway import TaskSpec, sample_tasks, solve
 from manyway.bench.data import find_features
 from manyway.methods._calibration import calibrate
 from manyway.transforms import transform
-
-
-def milliseconds(work: Callable[[], object], device: str, n_tasks: int) -> float:
-    """Of a task, when this work is for so many."""
-    clock, times = time.thread_time, []
-    for _ in range(6):
-        if device == "cuda":
-            torch.cuda.synchronize()
-            clock = time.perf_counter
-        begin = clock()
-        work()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        times.append(clock() - begin)
-    return 1e3 * min(times[1:]) / n_tasks  # the first warms up
 
 
 def main() -> None:
@@ -41,7 +24,8 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
-    torch.set_num_threads(1)
+    if options.device == "cpu":
+        count_cpu_time()
     print("| features | K | d | shots | K_eff | PADDLE | evidence | of it calibration | the rest / PADDLE |")
     print("|:---|---:|---:|---:|---:|---:|---:|---:|---:|")
     for key in options.keys:
@@ -54,7 +38,7 @@ def main() -> None:
                 lambda tasks=tasks: solve("evidence", tasks),
                 lambda tasks=tasks: calibrate(transform(tasks, "rcl2")),
             ]
-            paddle, evidence, calibration = (milliseconds(one, options.device, options.tasks) for one in work)
+            paddle, evidence, calibration = (1e3 * seconds(one, repeats=5) / options.tasks for one in work)
             rest = (evidence - calibration) / paddle
             shape = f"{features.n_classes} | {features.features.shape[1]} | {shots} | {k_eff}"
             print(f"| {key} | {shape} | {paddle:.2f} | {evidence:.2f} | {calibration:.2f} | {rest:.2f} |", flush=True)

@@ -1,8 +1,9 @@
-"""What tests share: the real features, when somebody has them."""
+"""What tests share: the real features, when somebody has them, and a small cluster."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,3 +19,11 @@ def data_folder() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("needs real features: set MANYWAY_DATA to the folder that holds features/")
     return Path(folder)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """The address of a small cluster of threads."""
+    distributed = pytest.importorskip("distributed", reason="needs Dask")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as made:
+        yield made.scheduler_address

@@ -59,14 +59,6 @@ def test_soft_kmeans_in_blocks():
     torch.testing.assert_close(large.assign(tasks.query[0]), expected, rtol=0, atol=1e-4)
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """The address of a small cluster of threads."""
-    distributed = pytest.importorskip("distributed", reason="needs Dask")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as made:
-        yield made.scheduler_address
-
-
 def test_a_dask_cluster_gives_the_same(cluster):
     tasks = one_task()
     here = in_blocks(tasks, max_iter=8, tol=None)

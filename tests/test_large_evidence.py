@@ -175,14 +175,6 @@ def test_memory_is_that_of_a_block_and_of_the_notes_whatever_the_number_of_queri
     assert largest <= 400 * 80 < 600 * 80  # the examples that calibration leaves out; the queries would be more
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """The address of a small cluster of threads."""
-    distributed = pytest.importorskip("distributed", reason="needs Dask")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as made:
-        yield made.scheduler_address
-
-
 def test_a_dask_cluster_gives_the_same(cluster):
     tasks = one_task(n_classes=120)
     here = in_blocks(tasks)

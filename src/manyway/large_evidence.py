@@ -23,14 +23,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.errors import InputError
 from manyway.large import Blocks, Spread, in_turn, scaling_of
 from manyway.large_evidence_end import AddUp, Move, Settle, identify, presence_of
 from manyway.large_evidence_step import Rest, Step, Sums
 from manyway.methods._calibration import calibrate
 from manyway.methods._groups import scattered
 from manyway.methods._presence import Presence, alpha_grid
-from manyway.methods._search import HOT, HOT_STEPS, start_shares
+from manyway.methods._search import HOT, HOT_STEPS, check_search, start_shares
 from manyway.tasks import Tasks
 
 _MOST_NOTED = 1 << 24  # assignments, of all queries together
@@ -83,8 +82,7 @@ def evidence_in_blocks(
     ``progress`` is told the number of each finished iteration, the steps of the start included. ``spread`` takes the
     work to the blocks (None: in turn, here). Classes rest in float32 only; ``tol`` is met only where all took part.
     """
-    if max_iter < 1 or not 0 < soften <= 1:
-        raise InputError(f"max_iter is {max_iter} and soften {soften}; they must be positive, and soften at most 1.")
+    check_search(concentration, soften, max_iter)
     spread = in_turn(blocks, support.device) if spread is None else spread
     scaling, n_query = scaling_of(support, spread, scale, base_mean)
     support = scaling(support)

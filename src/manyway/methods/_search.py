@@ -31,10 +31,7 @@ def find_classes(
     with_objective: bool,
 ) -> tuple[Solution, Tensor]:
     """The solution, and what the queries are worth as samples [t, q, k]; ``moved_by`` makes of it new likelihoods."""
-    if max_iter < 1 or not 0 < soften <= 1:
-        raise InputError(f"max_iter is {max_iter} and soften {soften}; they must be positive, and soften at most 1.")
-    if concentration is not None and not concentration > 0:
-        raise InputError(f"concentration is {concentration}; it must be positive, or None to choose it by evidence.")
+    check_search(concentration, soften, max_iter)
     n_tasks, n_query, n_classes = likelihood.shape
     grid = alpha_grid(n_classes, likelihood.dtype, likelihood.device)
     grid = grid if concentration is None else grid.new_tensor([concentration])
@@ -130,6 +127,14 @@ class _Search:
         totals = u.mT @ self.likelihood
         found = identities(totals, masses, counts, alpha, all_masses=masses, all_counts=counts, merge=merge)
         return found.chances + torch.diag_embed(found.alone), found.piece
+
+
+def check_search(concentration: float | None, soften: float, max_iter: int) -> None:
+    """Refuse what no search can be made with."""
+    if max_iter < 1 or not 0 < soften <= 1:
+        raise InputError(f"max_iter is {max_iter} and soften {soften}; they must be positive, and soften at most 1.")
+    if concentration is not None and not concentration > 0:
+        raise InputError(f"concentration is {concentration}; it must be positive, or None to choose it by evidence.")
 
 
 def start_shares(share: float) -> list[float]:
