@@ -61,7 +61,7 @@ def test_in_float64_nothing_rests_and_the_iterations_are_the_same(scale, options
     assert set(large.live) == {40}
 
 
-def test_features_without_negative_values_get_their_root_and_their_own_mean():
+def test_features_without_negative_values_are_levelled_and_get_their_own_mean():
     tasks = make_tasks(1, n_classes=6, n_query=30)
     base_mean = torch.full((5,), 0.3, dtype=torch.float64)
     positive = Tasks.from_arrays(tasks.support.abs(), tasks.support_labels, tasks.query.abs(), base_mean)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from manyway.errors import InputError
 from manyway.ops import dot_scores
-from manyway.transforms import signed_root, unit
+from manyway.transforms import level, unit
 
 Blocks = Callable[[], Iterator[Tensor]]  # reads the queries once, from the start: blocks [b, d]
 Work = Callable[[Tensor, Any], tuple[Any, Any]]  # a block and its note -> what is added up, and its next note
@@ -38,14 +38,14 @@ class Scaling:
     """What is done to every row: a transform of the row, a factor for each feature, and a centre to subtract."""
 
     name: str | None
-    root: bool = False  # whether `rcl2` takes roots
+    levels: bool = False  # whether `rcl2` takes powers
     middle: Tensor | None = None  # [d] what `cl2` and `rcl2` subtract
     factor: Tensor | None = None  # [d]
     centre: Tensor | None = None  # [d]
 
     def __call__(self, rows: Tensor) -> Tensor:
-        if self.root:
-            rows = signed_root(rows)
+        if self.levels:
+            rows = level(rows)
         if self.middle is not None:
             rows = rows - self.middle
         if self.name in ("l2", "cl2", "rcl2"):
@@ -246,10 +246,10 @@ def scaling_of(support: Tensor, spread: Spread, scale: str | None, base_mean: Te
     """The scaling that ``scale`` names, centred on the mean query, and the number of queries."""
     if scale not in (None, "range", "l2", "cl2", "rcl2"):
         raise InputError(f"scale is '{scale}'; for large inputs choose range, l2, cl2, rcl2 or None.")
-    scaling = Scaling(scale, root=scale == "rcl2" and bool((support >= 0).all()))
+    scaling = Scaling(scale, levels=scale == "rcl2" and bool((support >= 0).all()))
     if scale in ("cl2", "rcl2"):
-        if scaling.root:  # a mean of features is not a mean of their roots, so the base mean cannot serve here
-            middle = signed_root(support).mean(0)
+        if scaling.levels:  # a mean of features is not a mean of their powers, so the base mean cannot serve here
+            middle = level(support).mean(0)
         else:
             middle = support.mean(0) if base_mean is None else base_mean.to(support)
         scaling = replace(scaling, middle=middle)

@@ -4,7 +4,7 @@
 ``range``   divide each dimension by its range over the task's queries (a range of 0 counts as 1)
 ``l2``      divide each vector by its norm
 ``cl2``     subtract the mean of the base classes (without one: of the task's support), then ``l2``
-``rcl2``    sign(z)·√|z| first in tasks whose support has nothing negative (ReLU features), then ``cl2``
+``rcl2``    sign(z)·|z|^¾ first in tasks whose support has nothing negative (ReLU features), then ``cl2``
 ``power``   sign(z)·√|z| (√(z + 1e-6) where nothing is negative), ``l2``, centre support and queries apart, ``l2``
 ==========  ============================================================================================
 """
@@ -64,13 +64,13 @@ def _cl2(tasks: Tasks) -> Tasks:
 
 
 def _rcl2(tasks: Tasks) -> Tasks:
-    rooted = ~_has_negative(tasks)
-    if not bool(rooted.any()):
+    levelled = ~_has_negative(tasks)
+    if not bool(levelled.any()):
         return _cl2(tasks)
-    if bool(rooted.all()):  # a mean of features is not a mean of their roots, so the base mean cannot serve here
-        return _cl2(replace(_rowwise(tasks, signed_root), base_mean=None))
-    which = rooted.view(-1, 1, 1)
-    support, query = (torch.where(which, signed_root(z), z) for z in (tasks.support, tasks.query))
+    if bool(levelled.all()):  # a mean of features is not a mean of their powers, so the base mean cannot serve here
+        return _cl2(replace(_rowwise(tasks, level), base_mean=None))
+    which = levelled.view(-1, 1, 1)
+    support, query = (torch.where(which, level(z), z) for z in (tasks.support, tasks.query))
     centre = support.mean(1, keepdim=True)
     if tasks.base_mean is not None:
         centre = torch.where(which, centre, tasks.base_mean)
@@ -86,9 +86,10 @@ def _has_negative(tasks: Tasks) -> Tensor:
     return (lowest.amin(-1) < 0).expand(tasks.n_tasks)
 
 
-def signed_root(features: Tensor) -> Tensor:
-    """sign(z)·√|z|."""
-    return features.sign() * features.abs().sqrt()
+def level(features: Tensor) -> Tensor:
+    """sign(z)·|z|^¾: large values weigh a little less. Two roots, because a general power takes far longer."""
+    size = features.abs()
+    return (size * size.sqrt()).sqrt() * features.sign()
 
 
 def _power(tasks: Tasks) -> Tasks:
@@ -102,7 +103,7 @@ def _root(features: Tensor) -> Tensor:
     # The authors' transform is for features after a ReLU; the signed root is its odd extension, without NaN.
     lowest = features.amin(dim=(1, 2), keepdim=True)
     plain = (features.clamp_min(0) + 1e-6).sqrt()
-    return torch.where(lowest >= 0, plain, signed_root(features))
+    return torch.where(lowest >= 0, plain, features.sign() * features.abs().sqrt())
 
 
 TRANSFORMS: Mapping[str, Callable[[Tasks], Tasks]] = {
