@@ -258,7 +258,7 @@ def test_features_without_negative_values_are_levelled_first():
     tasks = make_tasks(2)
     positive = Tasks.from_arrays(tasks.support.abs(), tasks.support_labels, tasks.query)
     levelled = Tasks.from_arrays(
-        positive.support**0.75, tasks.support_labels, tasks.query.sign() * tasks.query.abs() ** 0.75
+        positive.support**0.625, tasks.support_labels, tasks.query.sign() * tasks.query.abs() ** 0.625
     )
     torch.testing.assert_close(transform(positive, "rcl2").query, transform(levelled, "cl2").query)
     assert torch.equal(transform(tasks, "rcl2").query, transform(tasks, "cl2").query)

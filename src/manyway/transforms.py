@@ -4,7 +4,7 @@
 ``range``   divide each dimension by its range over the task's queries (a range of 0 counts as 1)
 ``l2``      divide each vector by its norm
 ``cl2``     subtract the mean of the base classes (without one: of the task's support), then ``l2``
-``rcl2``    sign(z)·|z|^¾ first in tasks whose support has nothing negative (ReLU features), then ``cl2``
+``rcl2``    sign(z)·|z|^⅝ first in tasks whose support has nothing negative (ReLU features), then ``cl2``
 ``power``   sign(z)·√|z| (√(z + 1e-6) where nothing is negative), ``l2``, centre support and queries apart, ``l2``
 ==========  ============================================================================================
 """
@@ -87,9 +87,9 @@ def _has_negative(tasks: Tasks) -> Tensor:
 
 
 def level(features: Tensor) -> Tensor:
-    """sign(z)·|z|^¾: large values weigh a little less. Two roots, because a general power takes far longer."""
+    """sign(z)·|z|^⅝: large values weigh less. In roots, because a general power takes far longer."""
     size = features.abs()
-    return (size * size.sqrt()).sqrt() * features.sign()
+    return size.sqrt().sqrt_().mul_(size).sqrt_().mul_(features.sign())
 
 
 def _power(tasks: Tasks) -> Tasks:
