@@ -21,7 +21,7 @@ from manyway.datasets.preprocess import Preprocess
 from manyway.encoders import open_encoder
 from manyway.errors import InputError
 from manyway.training import Reporter, encode_images, train
-from manyway.training_batch import training_batch, turn_images
+from manyway.training_batch import training_batch
 from manyway.training_log import draw_curves
 from manyway.training_recipe import Recipe, learning_rate
 
@@ -41,7 +41,7 @@ def patterns(n_classes: int = 6, per_class: int = 12, seed: int = 0) -> ImageSet
 
 
 def run(folder=None, recipe=RECIPE, reporter=None):
-    network = build("resnet-small", recipe.n_outputs(6), 1)
+    network = build("resnet-small", 6, 1)
     meta = {"backbone": "resnet-small"}
     return train(
         network, patterns(), recipe, PREPROCESS, val=patterns(seed=1), folder=folder, meta=meta, reporter=reporter
@@ -96,7 +96,7 @@ def test_a_run_that_died_goes_on_to_the_same_bits(optimiser, tmp_path):
 
 
 def test_a_run_checked_every_second_epoch_resumes_from_there_to_the_same_bits(tmp_path):
-    recipe = replace(RECIPE, epochs=5, check_every=2, mixup=0.4, turns=True)
+    recipe = replace(RECIPE, epochs=5, check_every=2, mixup=0.4)
     whole = run(tmp_path / "whole", recipe)
     assert [result.val_accuracy is not None for result in whole.history] == [False, True, False, True, True]
 
@@ -155,8 +155,8 @@ def test_too_few_images_get_a_sentence():
 
 
 def test_a_network_with_another_number_of_scores_gets_a_sentence():
-    with pytest.raises(InputError, match="gives 6 scores; 6 classes need 24"):
-        train(build("resnet-small", 6, 1), patterns(), replace(RECIPE, turns=True), PREPROCESS)
+    with pytest.raises(InputError, match="gives 5 scores; there are 6 classes"):
+        train(build("resnet-small", 5, 1), patterns(), RECIPE, PREPROCESS)
 
 
 def test_the_papers_schedule():
@@ -166,7 +166,7 @@ def test_the_papers_schedule():
     assert rates[66:] == pytest.approx([0.001] * 24)
 
 
-SHARED_RECIPES = {"plain": RECIPE, "mixed and turned": replace(RECIPE, epochs=2, mixup=0.4, turns=True)}
+SHARED_RECIPES = {"plain": RECIPE, "mixed": replace(RECIPE, epochs=2, mixup=0.4)}
 
 TWO_PROCESSES = """
 import sys, torch
@@ -223,21 +223,6 @@ def test_flips_are_flips():
     out = random_flip(images, torch.tensor([[0.1], [0.9]]))
     assert torch.equal(out[0], images[0].flip(2))
     assert torch.equal(out[1], images[1])
-
-
-def test_turns_are_quarters_and_classes_of_their_own():
-    images = torch.arange(9.0).view(1, 1, 3, 3).expand(4, 1, 3, 3)
-    turned = turn_images(images, torch.arange(4))
-    assert torch.equal(turned[0], images[0])
-    assert turned[1, 0].tolist() == [[2, 5, 8], [1, 4, 7], [0, 3, 6]]
-    assert torch.equal(turn_images(turned, torch.tensor([0, 3, 2, 1])), images)
-    recipe = replace(RECIPE, turns=True, augment="none")
-    base = patterns()
-    batch = training_batch(base, torch.arange(16), recipe, PREPROCESS, 1, 0, slice(0, 16))
-    upright = PREPROCESS.standardise(base.images[:16])
-    assert torch.equal(batch.labels // 4, base.labels[:16])
-    assert set((batch.labels % 4).tolist()) == {0, 1, 2, 3}
-    assert torch.equal(turn_images(batch.images, -batch.labels % 4), upright)
 
 
 def test_mixtures_are_of_an_image_and_the_next_in_the_shares_that_the_loss_uses():

@@ -71,9 +71,8 @@ def train(
         raise InputError(f"A batch of {recipe.batch} cannot be shared equally by {world} processes.")
     if len(base) < recipe.batch:
         raise InputError(f"There are {len(base)} base images, fewer than one batch of {recipe.batch}.")
-    n_outputs, n_wanted = network.n_outputs, recipe.n_outputs(base.n_classes)
-    if n_outputs != n_wanted:
-        raise InputError(f"The network gives {n_outputs} scores; {base.n_classes} classes need {n_wanted} here.")
+    if network.n_outputs != base.n_classes:
+        raise InputError(f"The network gives {network.n_outputs} scores; there are {base.n_classes} classes.")
     description = {**(meta or {}), "recipe": recipe.to_meta(), "preprocess": preprocess.to_meta()}
     description |= {"class_names": list(base.class_names)}
 

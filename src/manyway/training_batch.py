@@ -16,9 +16,10 @@ from torch.nn import functional as F
 from manyway.datasets.augment import AUGMENTATIONS, N_UNIFORMS
 from manyway.datasets.images import ImageSet
 from manyway.datasets.preprocess import Preprocess
-from manyway.training_recipe import N_TURNS, Recipe
+from manyway.training_recipe import Recipe
 
-ORDER, AUGMENT, TURN, MIX = range(4)  # one number a purpose, so that no two draws share their randomness
+# One number a purpose, for good: no two draws share their randomness, and old runs can be made again.
+ORDER, AUGMENT, MIX = 0, 1, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,15 +53,12 @@ def training_batch(
 ) -> Batch:
     """This process's part (``mine``) of the global batch of images ``chosen``, augmented."""
     uniforms = torch.rand(len(chosen), N_UNIFORMS, generator=generator_for(recipe.seed, AUGMENT, epoch, step))
-    turns = torch.zeros(len(chosen), dtype=torch.int64)
-    if recipe.turns:
-        turns = torch.randint(N_TURNS, (len(chosen),), generator=generator_for(recipe.seed, TURN, epoch, step))
     places = torch.arange(len(chosen))
-    own = _views(base, chosen, uniforms, turns, places[mine], recipe, preprocess)
+    own = _views(base, chosen, uniforms, places[mine], recipe, preprocess)
     if recipe.mixup == 0:
         return own
     # The next image of the batch is as random a partner as any: the batch itself is drawn at random.
-    other = _views(base, chosen, uniforms, turns, places.roll(-1)[mine], recipe, preprocess)
+    other = _views(base, chosen, uniforms, places.roll(-1)[mine], recipe, preprocess)
     seeds = np.random.SeedSequence([recipe.seed, MIX, epoch, step])
     shares = np.random.default_rng(seeds).beta(recipe.mixup, recipe.mixup, len(chosen)).astype(np.float32)
     share = torch.from_numpy(shares)[mine].to(own.images.device, non_blocking=True)
@@ -73,12 +71,11 @@ def _views(
     base: ImageSet,
     chosen: Tensor,
     uniforms: Tensor,
-    turns: Tensor,
     places: Tensor,
     recipe: Recipe,
     preprocess: Preprocess,
 ) -> Batch:
-    """The images at some places of the batch, each with its own augmentation and turn."""
+    """The images at some places of the batch, each with its own augmentation."""
     device = base.images.device
     rows = chosen[places].to(device, non_blocking=True)
     images, labels = base.images[rows], base.labels[rows]
@@ -88,13 +85,4 @@ def _views(
     else:
         own = uniforms[places].to(device, non_blocking=True)
         ready = preprocess.normalise(augment(images.float().div(255), own, preprocess.crop))
-    if recipe.turns:
-        turn = turns[places].to(device, non_blocking=True)
-        ready, labels = turn_images(ready, turn), labels * N_TURNS + turn
     return Batch(ready, labels)
-
-
-def turn_images(images: Tensor, turns: Tensor) -> Tensor:
-    """Square images [n, c, h, h], each turned by its own number [n] of quarters."""
-    turned = torch.stack([images.rot90(k, (2, 3)) for k in range(N_TURNS)])
-    return turned[turns, torch.arange(len(images), device=images.device)]

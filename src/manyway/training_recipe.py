@@ -9,8 +9,6 @@ from typing import Any
 from manyway.datasets.augment import AUGMENTATIONS
 from manyway.errors import InputError, nearest
 
-N_TURNS = 4  # quarters of a circle
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -27,7 +25,6 @@ class Recipe:
     label_smoothing: float = 0.1
     augment: str = "photo"
     mixup: float = 0.0  # a > 0: each image is mixed with another, in shares from Beta(a, a) (Zhang et al. 2018)
-    turns: bool = False  # images turned by random quarters, each turn of a class a class of its own (Lee et al. 2020)
     val_tasks: int = 500  # 5-way 1-shot tasks that choose the best epoch
     check_every: int = 1  # epochs between two validations and saved states
     seed: int = 0
@@ -49,10 +46,6 @@ class Recipe:
                 f"weight_decay is {self.weight_decay}, mixup {self.mixup} and check_every {self.check_every}; "
                 "the first two cannot be negative, and the last is at least 1."
             )
-
-    def n_outputs(self, n_classes: int) -> int:
-        """How many scores the network gives."""
-        return n_classes * N_TURNS if self.turns else n_classes
 
     def checks(self, epoch: int) -> bool:
         """Whether an epoch (from 1) ends with a validation and a saved state; the last one always does."""

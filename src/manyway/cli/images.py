@@ -74,10 +74,6 @@ def train(
     mixup: Annotated[
         float | None, typer.Option("--mixup", help="Mix images in pairs, in shares from Beta(MIXUP, MIXUP).")
     ] = None,
-    turns: Annotated[
-        bool,
-        typer.Option("--turns", help="Turn images by random quarters; each turn of a class is a class of its own."),
-    ] = False,
     check_every: Annotated[
         int, typer.Option("--check-every", min=1, help="Epochs between two validations and saved states.")
     ] = 1,
@@ -104,7 +100,7 @@ def train(
         console = Console(stderr=True, quiet=rank > 0)
         asked = {
             "batch": batch, "lr": lr, "schedule": schedule, "weight_decay": weight_decay, "augment": augment,
-            "mixup": mixup, "turns": turns, "check_every": check_every, "seed": seed,
+            "mixup": mixup, "check_every": check_every, "seed": seed,
         }  # fmt: skip
         recipe = _recipe(dataset, backbone, epochs, asked)
         base_source, val_source, entry = _training_sources(dataset, val, root, data)
@@ -114,7 +110,7 @@ def train(
                 (out / name).unlink(missing_ok=True)
         base = _decode(base_source, preprocess, skip_bad, console)
         val_images = None if val_source is None else _decode(val_source, preprocess, skip_bad, console)
-        network = build(backbone, recipe.n_outputs(base.n_classes), preprocess.channels, seed=seed)
+        network = build(backbone, base.n_classes, preprocess.channels, seed=seed)
         meta = {"backbone": backbone, "dataset": base_source.title, "images": len(base)}
         with _bar(console) as progress:
             trained = run_training(
@@ -274,8 +270,6 @@ def _recipe(dataset: str, backbone: str, epochs: int | None, asked: dict[str, An
         recipe = RECIPE
     elif dataset in DATASETS and DATASETS[dataset].channels == 1:
         recipe = replace(recipe, augment="drawing")
-    if dataset == "omniglot" and asked["turns"]:
-        raise InputError("Omniglot's validation characters are base characters, turned; --turns would train on them.")
     if epochs is not None:
         recipe = scaled_for(recipe, epochs)
     return replace(recipe, **{name: value for name, value in asked.items() if value is not None})

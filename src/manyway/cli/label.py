@@ -13,7 +13,7 @@ def label(
         Path, typer.Argument(help="Labelled examples: a feature file, or pictures or texts (see --encoder).")
     ],
     query: Annotated[Path, typer.Argument(help="Items to label, of the same kind.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where the table of labels goes.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "--out", "-o", help="Where the table of labels goes.")] = Path(
         "labels.csv"
     ),
     labels: Annotated[
