@@ -15,6 +15,8 @@ import manyway
 from manyway import Evidence, FeatureSet, InputError, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.methods._calibration import calibrate
 from manyway.methods._presence import Presence, alpha_grid
+from manyway.methods._search import sharpness
+from manyway.methods.evidence import evidence_from_likelihood
 from manyway.transforms import transform
 
 
@@ -51,7 +53,7 @@ def test_the_prior_term_lies_between_mean_field_and_the_exact_expectation(alpha)
 
 def test_the_objective_is_below_the_exact_evidence():
     tasks = make_tasks(6, n_classes=3, n_query=5, shots=3, spread=0.7)
-    solution = solve("evidence", tasks, concentration=0.4, with_objective=True)
+    solution = solve("evidence", tasks, concentration=0.4, soften=1.0, with_objective=True)
     scaled = transform(tasks, "rcl2")
     likelihood = calibrate(scaled).log_likelihood(scaled.query)
     every_labelling = torch.tensor(list(product(range(3), repeat=5)))
@@ -81,6 +83,14 @@ def test_the_bound_never_falls(n_query, spread, start):
     assert solution.objective.shape == (20, 40)
     assert solution.objective.diff(dim=1).min() >= -1e-9
     torch.testing.assert_close(sum(solution.objective_parts.values()), solution.objective)
+
+
+def test_queries_in_many_classes_are_searched_with_sharper_likelihoods_and_answered_with_the_true_ones():
+    few, many = torch.tensor([[9.0, 0.0, 0.0, 0.0]]), torch.tensor([[3.0, 2.0, 2.0, 2.0]])
+    assert sharpness(torch.cat([few, many])).tolist() == [1.0, 1.5]
+    likelihood = 3 * torch.eye(4, dtype=torch.float64).repeat(1, 2, 1)
+    solution = evidence_from_likelihood(likelihood, torch.ones(1, 4), concentration=1e9, identity=False)
+    torch.testing.assert_close(solution.probabilities, likelihood.softmax(-1), rtol=0, atol=1e-6)
 
 
 def test_a_batch_of_one_query_is_labelled_by_its_calibrated_likelihood_alone():

@@ -29,7 +29,7 @@ from manyway.large_evidence_step import Rest, Step, Sums
 from manyway.methods._calibration import calibrate
 from manyway.methods._groups import scattered
 from manyway.methods._presence import Presence, alpha_grid
-from manyway.methods._search import HOT, HOT_STEPS, check_search, start_shares
+from manyway.methods._search import HOT, HOT_STEPS, check_search, sharpness, start_shares
 from manyway.tasks import Tasks
 
 _MOST_NOTED = 1 << 24  # assignments, of all queries together
@@ -98,7 +98,8 @@ def evidence_in_blocks(
     loop.run(start_shares(soften))
     if soften < 1 and bool(scattered(loop.state.masses[None])):
         loop.run([HOT] * HOT_STEPS)
-    n_iter, converged = loop.run([1.0] * max_iter, tol)
+    share = float(sharpness(loop.state.masses[None])) if soften < 1 else 1.0
+    n_iter, converged = loop.run([share] * max_iter, tol)
     state, step, best = loop.state, replace(loop.step, rest=None), loop.state.best(alphas)
     slope, price = state.slopes(best, support.dtype)
     groups = (state.masses > 1).nonzero().squeeze(1)

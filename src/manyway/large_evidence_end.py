@@ -76,7 +76,7 @@ class Move:
 
 @dataclass(frozen=True, eq=False)
 class Settle:
-    """From the last iteration to probabilities: a step with moved prototypes, then the names of groups."""
+    """From the last iteration to probabilities: a step with ℓ and moved prototypes, then the names of groups."""
 
     step: Step  # the last iteration
     slope: Tensor  # [k] and
@@ -89,10 +89,10 @@ class Settle:
         """[b, k] the class probabilities of some queries."""
         rows = self.step.rows(block)
         u = self.step.assign(rows, note)
+        scores = torch.addmm(self.step.offsets, rows, self.step.weights)
         if self.move is not None:
-            scores = torch.addmm(self.step.offsets, rows, self.step.weights)
             scores.index_copy_(1, self.move.groups, self.move.likelihood(rows, u))
-            u = scores.add_(self.slope).addcmul_(being_first(u), self.price).softmax(1)
+        u = scores.add_(self.slope).addcmul_(being_first(u), self.price).softmax(1)
         whole = u.index_select(1, self.groups) @ self.identity
         return u.index_fill_(1, self.groups, 0).add_(whole)
 

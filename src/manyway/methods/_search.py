@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from manyway.errors import InputError
-from manyway.methods._groups import identities, named, scattered, worth
+from manyway.methods._groups import agreement, identities, named, scattered, worth
 from manyway.methods._presence import Presence, alpha_grid
 from manyway.tasks import Solution
 
 _START_STEPS = 15
 HOT_STEPS, HOT = 10, 2.0
+_AGREED = 2 / 3  # where queries agree less than that,
+_SHARPER = 1.5  # times ℓ is what the search goes on with
 
 
 def find_classes(
@@ -37,6 +39,8 @@ def find_classes(
     grid = grid if concentration is None else grid.new_tensor([concentration])
     search = everything = _Search(likelihood, grid)
     u = search.start(soften)
+    if soften < 1:
+        search = _Search(likelihood * sharpness(u.sum(1)).view(-1, 1, 1), grid)
     answer = torch.empty_like(u)
     alive = torch.arange(n_tasks, device=u.device)  # the tasks that still iterate
     n_iter = torch.full((n_tasks,), max_iter, device=u.device)
@@ -56,9 +60,7 @@ def find_classes(
     presence = Presence.of(answer)
     alpha = everything.best(presence, n_query)
     weights = answer * worth(presence.masses).unsqueeze(1)
-    settled = answer
-    if moved_by is not None:
-        settled = presence.add_slopes(moved_by(weights), answer, alpha).softmax(-1)
+    settled = presence.add_slopes(likelihood if moved_by is None else moved_by(weights), answer, alpha).softmax(-1)
 
     def groups() -> tuple[Tensor, Tensor]:  # worked out again when somebody asks for the presence: larger than u
         return everything.identity(answer, counts, alpha, merge)
@@ -135,6 +137,14 @@ def check_search(concentration: float | None, soften: float, max_iter: int) -> N
         raise InputError(f"max_iter is {max_iter} and soften {soften}; they must be positive, and soften at most 1.")
     if concentration is not None and not concentration > 0:
         raise InputError(f"concentration is {concentration}; it must be positive, or None to choose it by evidence.")
+
+
+def sharpness(masses: Tensor) -> Tensor:
+    """[t] what ℓ is multiplied by in the iterations, given the masses [t, k] that they begin with.
+
+    Where the queries are in many classes each counts on few others, and wrong companions cost more than they help.
+    """
+    return torch.where(agreement(masses) < _AGREED, _SHARPER, 1.0).to(masses.dtype)
 
 
 def start_shares(share: float) -> list[float]:

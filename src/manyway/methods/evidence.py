@@ -41,14 +41,15 @@ def evidence(
     for equally frequent, and labels are those of the nearest prototypes. Prototypes stay where they are meanwhile.
 
     The search begins with softened likelihoods, ``soften``·ℓ, which are sharpened in 15 steps: queries agree on
-    classes before each decides for itself; where they have not agreed on few, 10 steps with 2ℓ follow. ``soften=1``
-    begins at once. A task stops when no u_qk moves by ``tol``.
+    classes before each decides for itself; where they have not agreed on few, 10 steps with 2ℓ follow. Where they are
+    in many classes by then (more than a third of what is possible) the iterations have 1.5ℓ in place of ℓ. ``soften=1``
+    begins at once, with ℓ. A task stops when no u_qk moves by ``tol``; a last step, with ℓ, gives the probabilities.
 
     Then three after-thoughts (``manyway.methods._groups``), each of which can be left out:
 
     * ``move``: classes of several queries take these in as further samples, each query being worth 1 − N/min(|Q|, K) of
-      one where N is the effective number of classes found; one more iteration with distances to these prototypes, from
-      which each query itself is left out.
+      one where N is the effective number of classes found; the last step is made with distances to these prototypes,
+      from which each query itself is left out.
     * ``identity``: which class is each group of queries as a whole? They share the error of the prototypes, so m of
       them count as m / (1 + ρ(m − 1)) independent ones, ρ = 0.3 + 1/(n_k + 1). Probabilities are u·P, P_kj being the
       probability that group k is class j. It makes them honest where few classes occur, and changes few labels.
@@ -57,7 +58,8 @@ def evidence(
     The solution's ``presence``, ``n_classes`` and ``n_classes_sd`` say which classes occur and how many.
 
     ``temperature`` and ``concentration`` (α) fix what is otherwise learned. ``with_objective`` records the bound after
-    each iteration, and its terms ``fit``, ``entropy`` and ``prior``; the steps of the start are not iterations.
+    each iteration (of 1.5ℓ where that is used), and its terms ``fit``, ``entropy`` and ``prior``; the steps of the
+    start are not iterations.
 
     Reference: docs/evidence.md. Its ancestor is the correction of label shift by maximum likelihood (Saerens et al.,
     2002). The bound's updates are made for all queries at once: with α chosen by evidence it has not been seen to fall,
