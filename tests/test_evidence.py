@@ -51,11 +51,12 @@ def test_the_prior_term_lies_between_mean_field_and_the_exact_expectation(alpha)
     assert (ours >= mean_field - 1e-9).all()
 
 
-def test_the_objective_is_below_the_exact_evidence():
+@pytest.mark.parametrize(("soften", "share"), [(1.0, 1.0), (0.35, 1.5)])  # of three classes, one is many
+def test_the_objective_is_below_the_exact_evidence(soften, share):
     tasks = make_tasks(6, n_classes=3, n_query=5, shots=3, spread=0.7)
-    solution = solve("evidence", tasks, concentration=0.4, soften=1.0, with_objective=True)
+    solution = solve("evidence", tasks, concentration=0.4, soften=soften, with_objective=True)
     scaled = transform(tasks, "rcl2")
-    likelihood = calibrate(scaled).log_likelihood(scaled.query)
+    likelihood = share * calibrate(scaled).log_likelihood(scaled.query)
     every_labelling = torch.tensor(list(product(range(3), repeat=5)))
     joint = likelihood[:, torch.arange(5), every_labelling].sum(-1) + exact_prior(every_labelling, 0.4, 3)
     gap = joint.logsumexp(-1) - solution.objective[:, -1]
