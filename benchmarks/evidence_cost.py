@@ -14,6 +14,8 @@ from benchmarks.measure import count_cpu_time, seconds
 from manyway import TaskSpec, sample_tasks, solve
 from manyway.bench.data import find_features
 from manyway.methods._calibration import calibrate
+from manyway.methods._search import Options
+from manyway.methods.evidence import infer
 from manyway.transforms import transform
 
 
@@ -26,22 +28,25 @@ def main() -> None:
     options = parser.parse_args()
     if options.device == "cpu":
         count_cpu_time()
-    print("| features | K | d | shots | K_eff | PADDLE | evidence | of it calibration | the rest / PADDLE |")
-    print("|:---|---:|---:|---:|---:|---:|---:|---:|---:|")
+    print("| features | K | d | shots | K_eff | PADDLE | evidence | of it calibration | the rest | rest / PADDLE |")
+    print("|:---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     for key in options.keys:
         features = find_features(key, options.data).to(options.device)
         for shots, k_eff in ((5, 5), (5, 50), (20, 5)):
             spec = TaskSpec(shots=shots, k_eff=k_eff, n_query=75)
             tasks = sample_tasks(features, spec, count=options.tasks)
+            scaled = transform(tasks, "rcl2")
+            calibration = calibrate(scaled)
             work: list[Callable[[], object]] = [
                 lambda tasks=tasks: solve("paddle", tasks),
                 lambda tasks=tasks: solve("evidence", tasks),
                 lambda tasks=tasks: calibrate(transform(tasks, "rcl2")),
+                lambda scaled=scaled, calibration=calibration: infer(scaled.query, calibration, Options(), move=True),
             ]
-            paddle, evidence, calibration = (1e3 * seconds(one, repeats=5) / options.tasks for one in work)
-            rest = (evidence - calibration) / paddle
+            paddle, evidence, before, after = (1e3 * seconds(one, repeats=5) / options.tasks for one in work)
             shape = f"{features.n_classes} | {features.features.shape[1]} | {shots} | {k_eff}"
-            print(f"| {key} | {shape} | {paddle:.2f} | {evidence:.2f} | {calibration:.2f} | {rest:.2f} |", flush=True)
+            times = f"{paddle:.3g} | {evidence:.3g} | {before:.3g} | {after:.3g} | {after / paddle:.2f}"
+            print(f"| {key} | {shape} | {times} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from itertools import product
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from torch import Tensor
 import manyway
 from manyway import Evidence, FeatureSet, InputError, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.methods._calibration import calibrate
-from manyway.methods._presence import Presence, alpha_grid
+from manyway.methods._presence import Alphas, Presence, alpha_grid
 from manyway.methods._search import sharpness
 from manyway.methods.evidence import evidence_from_likelihood
 from manyway.transforms import transform
@@ -72,8 +73,23 @@ def test_slopes_are_the_derivatives_of_the_bound(alpha):
     counts = m / (1 - absent)
     ((1 - absent) * (torch.lgamma(counts + grid) - torch.lgamma(grid))).sum().backward()
     given = u.detach()
-    slopes = Presence.of(given).add_slopes(torch.zeros_like(given), given, grid.expand(2))
+    slopes = Presence.of(given).add_slopes(torch.zeros_like(given), 1 - given, grid.expand(2))
     torch.testing.assert_close(slopes, u.grad, atol=1e-8, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_query", [1, 2, 15, 75, 1000])
+@pytest.mark.parametrize("sharpness", [0.5, 3.0, 30.0])
+def test_the_best_concentration_is_found_without_a_gamma_function_for_every_class(n_query, sharpness):
+    presence = Presence.of(random_assignments(20, n_query, 30, sharpness=sharpness))
+    grid = alpha_grid(30)
+    prior = presence.log_prior(grid, n_query)
+    single = Presence(*(getattr(presence, field.name).float() for field in fields(presence)))
+    found = Alphas.of(None, n_query, 30, torch.float32, grid.device).best(single)
+    place = (found.double().unsqueeze(-1) - grid).abs().argmin(-1, keepdim=True)
+    assert (prior.amax(-1) - prior.gather(-1, place).squeeze(-1)).max() < 0.02
+    torch.testing.assert_close(
+        Alphas.of(None, n_query, 30, torch.float64, grid.device).best(presence), grid[prior.argmax(-1)]
+    )
 
 
 @pytest.mark.parametrize(("n_query", "spread"), [(2, 1.0), (7, 0.5), (40, 0.5), (40, 2.0)])
@@ -289,7 +305,7 @@ def test_each_task_decides_about_levelling_by_its_own_support():
 
 def test_the_grid_of_alphas_reaches_one_class_and_all():
     for n_classes in (2, 100, 5000):
-        grid = alpha_grid(n_classes, torch.float64, torch.device("cpu"))
+        grid = alpha_grid(n_classes)
         assert n_classes * grid[0] <= 0.1 + 1e-12
         assert grid[-1] == pytest.approx(100)
         assert (grid.diff() > 0).all()

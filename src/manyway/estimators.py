@@ -272,7 +272,7 @@ class Evidence(TransductiveClassifier):
     identity: bool = True
     merge: bool = True
     max_iter: int = 50
-    tol: float = 1e-3
+    tol: float = 1e-2
     scale: str | None = "rcl2"
 
 

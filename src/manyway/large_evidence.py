@@ -28,7 +28,7 @@ from manyway.large_evidence_end import AddUp, Move, Settle, identify, presence_o
 from manyway.large_evidence_step import Rest, Step, Sums
 from manyway.methods._calibration import calibrate
 from manyway.methods._groups import scattered
-from manyway.methods._presence import Presence, alpha_grid
+from manyway.methods._presence import Alphas, Presence
 from manyway.methods._search import HOT, HOT_STEPS, check_search, sharpness, start_shares
 from manyway.tasks import Tasks
 
@@ -71,7 +71,7 @@ def evidence_in_blocks(
     identity: bool = True,
     merge: bool = True,
     max_iter: int = 50,
-    tol: float = 1e-3,
+    tol: float = 1e-2,
     scale: str | None = "rcl2",
     base_mean: Tensor | None = None,
     progress: Callable[[int], None] | None = None,
@@ -88,17 +88,18 @@ def evidence_in_blocks(
     support = scaling(support)
     calibration = calibrate(Tasks.from_arrays(support[None], labels[None], support[None, :1]), temperature)
     n_classes = calibration.counts.shape[1]
-    alphas = alpha_grid(n_classes, torch.float64, support.device)
-    alphas = alphas if concentration is None else alphas.new_tensor([concentration])
+    alphas = Alphas.of(concentration, n_query, n_classes, torch.float64, support.device)
     none = support.new_zeros(n_classes)
     weights, offsets = (one[0] for one in calibration.linear())
     above = none + min(_NOTED * exp(min(0.5 * n_query / n_classes, 10.0)), _NOTED_IN_START)  # if all occur equally
     first = Step(scaling, weights, offsets, soften, none, none, above, most_noted=_MOST_NOTED / n_query)
     loop = _Loop(first, alphas, n_query, spread, progress)
-    loop.run(start_shares(soften))
-    if soften < 1 and bool(scattered(loop.state.masses[None])):
-        loop.run([HOT] * HOT_STEPS)
-    share = float(sharpness(loop.state.masses[None])) if soften < 1 else 1.0
+    share = 1.0
+    if soften < 1:
+        loop.run(start_shares(soften))
+        if bool(scattered(loop.state.masses[None])):
+            loop.run([HOT] * HOT_STEPS)
+        share = float(sharpness(loop.state.masses[None]))
     n_iter, converged = loop.run([share] * max_iter, tol)
     state, step, best = loop.state, replace(loop.step, rest=None), loop.state.best(alphas)
     slope, price = state.slopes(best, support.dtype)
@@ -129,7 +130,7 @@ class _Loop:
     """The iterations. ``step`` is the last one, ``before`` the notes it was made with, ``state`` what came out."""
 
     def __init__(
-        self, first: Step, alphas: Tensor, n_query: int, spread: Spread, progress: Callable[[int], None] | None
+        self, first: Step, alphas: Alphas, n_query: int, spread: Spread, progress: Callable[[int], None] | None
     ) -> None:
         self.step, self.alphas, self.spread, self.progress = first, alphas, spread, progress
         sums, self.notes = spread(first, None)
@@ -186,9 +187,9 @@ class _State:
     def presence(self) -> Presence:
         return Presence.of_sums(self.masses[None], self.log_absent[None])
 
-    def best(self, alphas: Tensor) -> float:
+    def best(self, alphas: Alphas) -> float:
         """The best α of a grid."""
-        return float(alphas[self.presence.log_prior(alphas, self.n_query).argmax(-1)])
+        return float(alphas.best(self.presence))
 
     def step(self, like: Step, share: float, alpha: float, noted: float) -> Step:
         """The next step of all classes, which notes the assignments that count and those above ``noted``."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from manyway.large_evidence_step import Note, Step
 from manyway.methods._calibration import Calibration, squared_distances
 from manyway.methods._groups import identities, left_out_of, named, worth
-from manyway.methods._presence import being_first
+from manyway.methods._presence import remainders
 
 _GROUPS_AT_ONCE = 1024
 
@@ -92,7 +92,7 @@ class Settle:
         scores = torch.addmm(self.step.offsets, rows, self.step.weights)
         if self.move is not None:
             scores.index_copy_(1, self.move.groups, self.move.likelihood(rows, u))
-        u = scores.add_(self.slope).addcmul_(being_first(u), self.price).softmax(1)
+        u = scores.add_(self.slope).addcdiv_(self.price, remainders(u)).softmax(1)
         whole = u.index_select(1, self.groups) @ self.identity
         return u.index_fill_(1, self.groups, 0).add_(whole)
 

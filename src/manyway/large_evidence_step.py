@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from manyway.large import Scaling
-from manyway.methods._presence import being_first, log_absence
+from manyway.methods._presence import log_absence, remainders
 
 
 class Note(NamedTuple):
@@ -132,7 +132,7 @@ class Step:
 
     def _being_first(self, places: Tensor, values: Tensor) -> Tensor:
         """[n] what is missing of the noted scores."""
-        return self.price[places % len(self.price)] * (being_first(values) - 1)
+        return self.price[places % len(self.price)] * (remainders(values).reciprocal_() - 1)
 
     def _weigh_resting(self, scores: Tensor, note: Note | None) -> Tensor | None:
         """[b, r] ``Note.rest``, from scores as if nobody were the first of a class."""

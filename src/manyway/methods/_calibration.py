@@ -17,7 +17,7 @@ from math import ceil
 import torch
 from torch import Tensor
 
-from manyway.ops import class_sums
+from manyway.ops import class_sums, column_sums
 from manyway.tasks import Tasks
 
 _ONE_SHOT = 16.0  # what 1-shot tasks want when features have variance 1
@@ -32,15 +32,21 @@ _NEWTON_STEPS = 8
 class Calibration:
     """Prototypes and what a distance to them means. One row serves all tasks when they share their support."""
 
-    centres: Tensor  # [t, k, d]
+    middle: Tensor  # [t, 1, d] of the prototypes: distances do not feel it, and seen from it float32 is accurate
+    offsets: Tensor  # [t, k, d] of the prototypes from it
+    lengths: Tensor  # [t, k] squared lengths of the offsets, less what noise adds to them, tr/n_k
     counts: Tensor  # [t, k]
     noise: Tensor  # [t] tr, the pooled within-class scatter
     temperature: Tensor  # [t]
 
+    @property
+    def centres(self) -> Tensor:
+        """[t, k, d] the prototypes."""
+        return self.middle + self.offsets
+
     def log_likelihood(self, query: Tensor) -> Tensor:
         """[t, q, k] = −½ t (‖z_q − w_k‖² − tr/n_k)."""
-        distances = squared_distances(query, self.centres)
-        distances.sub_((self.noise.unsqueeze(-1) / self.counts).unsqueeze(1))
+        distances = _squared_distances(query - self.middle, self.offsets, self.lengths)
         return distances.mul_(self.temperature.mul(-0.5).view(-1, 1, 1))
 
     def linear(self) -> tuple[Tensor, Tensor]:
@@ -48,9 +54,9 @@ class Calibration:
 
         Where z is centred this is accurate enough for a softmax, and one product.
         """
-        temperature = self.temperature.unsqueeze(-1)
-        squares = self.centres.square().sum(-1) - self.noise.unsqueeze(-1) / self.counts
-        return (temperature.unsqueeze(-1) * self.centres).mT.contiguous(), -0.5 * temperature * squares
+        centres, temperature = self.centres, self.temperature.unsqueeze(-1)
+        squares = centres.square().sum(-1) - self.noise.unsqueeze(-1) / self.counts
+        return (temperature.unsqueeze(-1) * centres).mT.contiguous(), -0.5 * temperature * squares
 
 
 def calibrate(tasks: Tasks, temperature: float | None = None) -> Calibration:
@@ -61,6 +67,9 @@ def calibrate(tasks: Tasks, temperature: float | None = None) -> Calibration:
     step = ceil(tasks.n_support / _MOST_SAMPLES)
     per_task = tasks.n_support * tasks.n_features + 3 * (tasks.n_support // step) * tasks.n_classes
     size = max(1, _BLOCK_NUMBERS // per_task)
+    middle = column_sums(centres).unsqueeze(1) / tasks.n_classes
+    offsets = centres - middle
+    lengths = offsets.square().sum(-1)
     noises, temperatures = [], []
     for first in range(0, len(centres), size):
         block = slice(first, first + size)
@@ -74,23 +83,35 @@ def calibrate(tasks: Tasks, temperature: float | None = None) -> Calibration:
         if temperature is None:
             usual = _usual(variance, counts[block])
             if beyond:
-                left_out = _left_out(support[:, ::step], labels[:, ::step], centres[block], counts[block], noise)
-                usual = _fit(*left_out, usual)
+                samples, names = support[:, ::step] - middle[block], labels[:, ::step]
+                distances = _squared_distances(samples, offsets[block], lengths[block])
+                usual = _fit(*_left_out(distances, names, counts[block], noise), usual)
             temperatures.append(usual)
     noise = torch.cat(noises)
     found = torch.cat(temperatures) if temperatures else torch.full_like(noise, temperature or 0.0)
-    return Calibration(centres, counts, noise, found)
+    return Calibration(middle, offsets, lengths - noise.unsqueeze(-1) / counts, counts, noise, found)
 
 
 def squared_distances(samples: Tensor, centres: Tensor) -> Tensor:
-    """[t, n, k] squared distances of samples [t, n, d] to centres [t, k, d], or [1, k, d] that serve all tasks."""
-    middle = centres.mean(1, keepdim=True)  # distances do not feel it, and float32 stays accurate
-    samples, centres = samples - middle, centres - middle
+    """[t, n, k] squared distances of samples [t, n, d] to centres [t, k, d]."""
+    middle = centres.mean(1, keepdim=True)
+    offsets = centres - middle
+    return _squared_distances(samples - middle, offsets, offsets.square().sum(-1))
+
+
+def distances_between(samples: Tensor) -> Tensor:
+    """[t, n, n] squared distances among samples [t, n, d]."""
+    products = samples @ samples.mT
+    lengths = products.diagonal(dim1=1, dim2=2).clone()
+    return products.mul_(-2).add_(lengths.unsqueeze(1)).add_(lengths.unsqueeze(2))
+
+
+def _squared_distances(samples: Tensor, centres: Tensor, lengths: Tensor) -> Tensor:
+    """The same, with the centres' squared lengths [t, k] known; centres and lengths [1, …] serve all tasks."""
     rows = samples if len(centres) == len(samples) else samples.reshape(1, -1, samples.shape[-1])
     # On a CPU this is twice as fast as baddbmm, which is slow with a transposed operand.
     products = (rows @ centres.mT).view(*samples.shape[:2], -1)
-    norms = samples.square().sum(-1, keepdim=True)
-    return products.mul_(-2).add_(norms).add_(centres.square().sum(-1).unsqueeze(1))
+    return products.mul_(-2).add_(samples.square().sum(-1, keepdim=True)).add_(lengths.unsqueeze(1))
 
 
 def _variance(mean: Tensor, square: Tensor) -> Tensor:
@@ -104,14 +125,12 @@ def _usual(variance: Tensor, counts: Tensor) -> Tensor:
     return _ONE_SHOT / variance * (2 * counts / (counts + 1)).mean(-1)
 
 
-def _left_out(
-    samples: Tensor, labels: Tensor, centres: Tensor, counts: Tensor, noise: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def _left_out(distances: Tensor, labels: Tensor, counts: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Squared distances [t, s, k] of left-out samples, noise removed; those to their own class [t, s]; their n [t, s].
 
     Leaving z out of a mean of n samples moves it to where ‖z − w‖ is n/(n−1) times as long.
     """
-    distances, own_counts = squared_distances(samples, centres), counts.gather(1, labels)
+    own_counts = counts.gather(1, labels)
     others = (own_counts - 1).clamp_min(1)
     own = distances.gather(-1, labels.unsqueeze(-1)).squeeze(-1) * (own_counts / others).square()
     own = own - noise.unsqueeze(-1) / others

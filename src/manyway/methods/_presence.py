@@ -12,12 +12,13 @@ a lower bound, and a tighter one than that of mean-field variational Bayes, whic
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log10
+from math import log, log10
 
 import torch
 from torch import Tensor
 
 _SURE = 1 - 1e-6  # no assignment counts as more certain than this
+_NODES = 256  # counts at which φ is worked out, when float32 is enough
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,7 @@ class Presence:
 
     @staticmethod
     def of(u: Tensor) -> Presence:
-        return Presence.of_products(u.sum(1), (1 - u).clamp_min_(1 - _SURE).prod(1))
+        return Presence.of_products(u.sum(1), remainders(u).prod(1))
 
     @staticmethod
     def of_sums(masses: Tensor, log_absent: Tensor) -> Presence:
@@ -48,15 +49,13 @@ class Presence:
 
     def log_prior(self, alphas: Tensor, n_query: int) -> Tensor:
         """[t, g] the bound on ln p(labels) for each α of the grid [g]."""
-        total = alphas.double() * self.masses.shape[-1]
-        normaliser = (torch.lgamma(total) - torch.lgamma(total + n_query)).to(alphas)  # a difference of large numbers
-        rises = torch.lgamma(self.counts.unsqueeze(-1) + alphas).sub_(torch.lgamma(alphas))  # φ(c) [t, k, g]
-        return torch.einsum("tk,tkg->tg", self.present, rises) + normaliser
+        rises = _rises(self.counts, alphas)  # [t, k, g]
+        return torch.einsum("tk,tkg->tg", self.present, rises) + _normaliser(alphas, n_query, self.masses.shape[-1])
 
-    def add_slopes(self, scores: Tensor, u: Tensor, alpha: Tensor) -> Tensor:
-        """Scores [t, q, k] plus the bound's derivatives φ'(c) − p⁰/(1−u) · (c φ'(c) − φ(c)), at α [t]."""
+    def add_slopes(self, scores: Tensor, rest: Tensor, alpha: Tensor) -> Tensor:
+        """Scores [t, q, k] plus the bound's derivatives φ'(c) − p⁰/(1−u) · (c φ'(c) − φ(c)); α [t], ``rest``: 1−u."""
         slope, price = self.slopes(alpha)
-        return torch.addcmul(scores, being_first(u), price.unsqueeze(1)).add_(slope.unsqueeze(1))
+        return torch.addcdiv(scores, price.unsqueeze(1), rest).add_(slope.unsqueeze(1))
 
     def slopes(self, alpha: Tensor) -> tuple[Tensor, Tensor]:
         """[t, k] φ'(c), and the price of being the first of a class, to be multiplied by 1/(1−u)."""
@@ -66,17 +65,70 @@ class Presence:
         return slope, self.absent * (rise - self.counts * slope)
 
 
+def remainders(u: Tensor) -> Tensor:
+    """1 − u."""
+    return (1 - u).clamp_min_(1 - _SURE)
+
+
 def log_absence(u: Tensor) -> Tensor:
     """ln(1 − u)."""
     return u.clamp_max(_SURE).neg_().log1p_()
 
 
-def being_first(u: Tensor) -> Tensor:
-    """1/(1 − u)."""
-    return u.clamp_max(_SURE).neg_().add_(1).reciprocal_()
+@dataclass(frozen=True, eq=False)
+class Alphas:
+    """The values of α to choose from, and of the prior what depends on nothing else.
+
+    In float32 φ is interpolated, linearly in ln c: what classes between two counts have in common is then one sum, and
+    not every class needs gamma functions of its own. The error hardly depends on α, so the best stays the best.
+    """
+
+    values: Tensor  # [g]
+    n_query: int
+    normaliser: Tensor  # [g]
+    rises: Tensor  # [n, g] φ at c = 1 … |Q|, evenly spaced in ln c
+
+    @staticmethod
+    def of(
+        concentration: float | None, n_query: int, n_classes: int, dtype: torch.dtype, device: torch.device
+    ) -> Alphas:
+        """A grid, or the one value that is given."""
+        grid = alpha_grid(n_classes) if concentration is None else torch.tensor([concentration], dtype=torch.float64)
+        exponents = torch.linspace(0, _most(n_query), _NODES, dtype=torch.float64)
+        values, normaliser, rises = (
+            each.to(device, dtype)
+            for each in (grid, _normaliser(grid, n_query, n_classes), _rises(exponents.exp(), grid))
+        )
+        return Alphas(values, n_query, normaliser, rises)
+
+    def best(self, presence: Presence) -> Tensor:
+        """[t] the α with the highest prior."""
+        if self.values.dtype == torch.float64:
+            return self.values[presence.log_prior(self.values, self.n_query).argmax(-1)]
+        place = presence.counts.log().mul_((_NODES - 1) / _most(self.n_query)).clamp_max_(_NODES - 1.001)
+        below = place.long()
+        upper = place.sub_(below).mul_(presence.present)
+        sums = torch.zeros_like(self.rises[:, 0]).repeat(len(place), 1)  # [t, n]
+        sums.scatter_add_(1, below, presence.present - upper).scatter_add_(1, below + 1, upper)
+        return self.values[torch.addmm(self.normaliser, sums, self.rises).argmax(-1)]
 
 
-def alpha_grid(n_classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def alpha_grid(n_classes: int) -> Tensor:
     """[g] from nearly one class a task (Kα at most 0.1) to equal shares of all."""
-    exponents = torch.linspace(log10(min(1e-3, 0.1 / n_classes)), 2.0, 12, dtype=torch.float64)
-    return (10**exponents).to(device, dtype)
+    return torch.logspace(log10(min(1e-3, 0.1 / n_classes)), 2.0, 24, dtype=torch.float64)
+
+
+def _rises(counts: Tensor, alphas: Tensor) -> Tensor:
+    """[…, g] φ(c) for each α of the grid [g]."""
+    return torch.lgamma(counts.unsqueeze(-1) + alphas).sub_(torch.lgamma(alphas))
+
+
+def _normaliser(alphas: Tensor, n_query: int, n_classes: int) -> Tensor:
+    """[g] ln Γ(Kα)/Γ(|Q|+Kα), a difference of large numbers."""
+    total = alphas.double() * n_classes
+    return (torch.lgamma(total) - torch.lgamma(total + n_query)).to(alphas)
+
+
+def _most(n_query: int) -> float:
+    """ln of the largest count that is provided for."""
+    return log(max(n_query, 2))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from manyway.errors import InputError
 from manyway.methods._groups import agreement, identities, named, scattered, worth
-from manyway.methods._presence import Presence, alpha_grid
+from manyway.methods._presence import Alphas, Presence, remainders
 from manyway.tasks import Solution
 
 _START_STEPS = 15
@@ -19,54 +19,57 @@ _AGREED = 2 / 3  # where queries agree less than that,
 _SHARPER = 1.5  # times ℓ is what the search goes on with
 
 
+@dataclass(frozen=True)
+class Options:
+    """How to search; what each means is said in ``manyway.methods.evidence``."""
+
+    concentration: float | None = None
+    soften: float = 0.35
+    identity: bool = True
+    merge: bool = True
+    max_iter: int = 50
+    tol: float = 1e-2
+    with_objective: bool = False
+
+    def __post_init__(self) -> None:
+        check_search(self.concentration, self.soften, self.max_iter)
+
+
 def find_classes(
-    likelihood: Tensor,
-    counts: Tensor,
-    *,
-    concentration: float | None,
-    soften: float,
-    moved_by: Callable[[Tensor], Tensor] | None,
-    identity: bool,
-    merge: bool,
-    max_iter: int,
-    tol: float,
-    with_objective: bool,
+    likelihood: Tensor, counts: Tensor, options: Options, moved_by: Callable[[Tensor], Tensor] | None = None
 ) -> tuple[Solution, Tensor]:
     """The solution, and what the queries are worth as samples [t, q, k]; ``moved_by`` makes of it new likelihoods."""
-    check_search(concentration, soften, max_iter)
     n_tasks, n_query, n_classes = likelihood.shape
-    grid = alpha_grid(n_classes, likelihood.dtype, likelihood.device)
-    grid = grid if concentration is None else grid.new_tensor([concentration])
-    search = everything = _Search(likelihood, grid)
-    u = search.start(soften)
-    if soften < 1:
-        search = _Search(likelihood * sharpness(u.sum(1)).view(-1, 1, 1), grid)
+    alphas = Alphas.of(options.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
+    everything = _Search(likelihood, alphas)
+    u, search = everything.start(options.soften)
     answer = torch.empty_like(u)
     alive = torch.arange(n_tasks, device=u.device)  # the tasks that still iterate
-    n_iter = torch.full((n_tasks,), max_iter, device=u.device)
+    n_iter = torch.full((n_tasks,), options.max_iter, device=u.device)
     converged = torch.zeros(n_tasks, dtype=torch.bool, device=u.device)
-    parts = likelihood.new_zeros(3, n_tasks, max_iter) if with_objective else None
-    for iteration in range(max_iter):
+    parts = likelihood.new_zeros(3, n_tasks, options.max_iter) if options.with_objective else None
+    for iteration in range(options.max_iter):
         before, u = u, search.step(u)
         if parts is not None:
             parts[:, alive, iteration:] = search.terms(u).unsqueeze(-1)
-        done = (u - before).abs_().amax((1, 2)) < tol
+        done = (u - before).abs_().amax((1, 2)) < options.tol
         if bool(done.any()):
             answer[alive[done]], n_iter[alive[done]], converged[alive[done]] = u[done], iteration + 1, True
-            alive, u, search = alive[~done], u[~done], _Search(search.likelihood[~done], grid)
+            alive, u, search = alive[~done], u[~done], _Search(search.likelihood[~done], alphas)
             if len(alive) == 0:
                 break
     answer[alive] = u
     presence = Presence.of(answer)
-    alpha = everything.best(presence, n_query)
+    alpha = alphas.best(presence)
     weights = answer * worth(presence.masses).unsqueeze(1)
-    settled = presence.add_slopes(likelihood if moved_by is None else moved_by(weights), answer, alpha).softmax(-1)
+    scores = likelihood if moved_by is None else moved_by(weights)
+    settled = presence.add_slopes(scores, remainders(answer), alpha).softmax(-1)
 
     def groups() -> tuple[Tensor, Tensor]:  # worked out again when somebody asks for the presence: larger than u
-        return everything.identity(answer, counts, alpha, merge)
+        return everything.identity(answer, counts, alpha, options.merge)
 
     occupancy = presence.present
-    if identity:
+    if options.identity:
         names, piece = groups()
         settled, occupancy = settled @ names, occupancy * (1 - piece)
     solution = Solution(
@@ -76,7 +79,7 @@ def find_classes(
         objective=None if parts is None else parts.sum(0),
         objective_parts=None if parts is None else dict(zip(("fit", "entropy", "prior"), parts, strict=True)),
         occupancy=occupancy,
-        make_presence=(lambda: named(presence.present, groups()[0])) if identity else None,
+        make_presence=(lambda: named(presence.present, groups()[0])) if options.identity else None,
     )
     return solution, weights
 
@@ -84,40 +87,38 @@ def find_classes(
 @dataclass(frozen=True, eq=False)
 class _Search:
     likelihood: Tensor  # [t, q, k] ℓ
-    alphas: Tensor  # [g]
+    alphas: Alphas
 
-    def start(self, share: float) -> Tensor:
-        """[t, q, k] assignments under likelihoods that sharpen from share·ℓ to ℓ.
+    def start(self, share: float) -> tuple[Tensor, _Search]:
+        """[t, q, k] assignments under likelihoods that sharpen from share·ℓ to ℓ, and the search to go on with.
 
         Queries that have not agreed on few classes by then are pressed harder for some steps. Where few classes do
         occur, they end up in them; where many do, they fall back.
         """
         u = (self.likelihood * share).softmax(-1)
+        if share == 1:
+            return u, self
         for softened in start_shares(share):
             u = self.step(u, softened)
         which = scattered(u.sum(1)).nonzero().squeeze(1)
-        if share < 1 and len(which):
+        if len(which):
             rows, search = u[which], _Search(self.likelihood[which], self.alphas)
             for _ in range(HOT_STEPS):
                 rows = search.step(rows, HOT)
             u[which] = rows
-        return u
+        return u, _Search(self.likelihood * sharpness(u.sum(1)).view(-1, 1, 1), self.alphas)
 
     def step(self, u: Tensor, share: float = 1.0) -> Tensor:
         """[t, q, k] the next assignments."""
-        presence = Presence.of(u)
-        alpha = self.best(presence, u.shape[1])
+        rest = remainders(u)
+        presence = Presence.of_products(u.sum(1), rest.prod(1))
         scores = self.likelihood if share == 1 else self.likelihood * share
-        return presence.add_slopes(scores, u, alpha).softmax(-1)
-
-    def best(self, presence: Presence, n_query: int) -> Tensor:
-        """[t] the best α of the grid."""
-        return self.alphas[presence.log_prior(self.alphas, n_query).argmax(-1)]
+        return presence.add_slopes(scores, rest, self.alphas.best(presence)).softmax(-1)
 
     def terms(self, u: Tensor) -> Tensor:
         """[3, t] the terms of the bound at u and at the α that is best for it."""
         fit = (u * self.likelihood).sum((1, 2))
-        prior = Presence.of(u).log_prior(self.alphas, u.shape[1]).amax(-1)
+        prior = Presence.of(u).log_prior(self.alphas.values, u.shape[1]).amax(-1)
         return torch.stack([fit, -torch.xlogy(u, u).sum((1, 2)), prior])
 
     def identity(self, u: Tensor, counts: Tensor, alpha: Tensor, merge: bool) -> tuple[Tensor, Tensor]:
@@ -149,4 +150,4 @@ def sharpness(masses: Tensor) -> Tensor:
 
 def start_shares(share: float) -> list[float]:
     """What ℓ is multiplied by in each step of the start."""
-    return [share ** (1 - step / _START_STEPS) for step in range(_START_STEPS if share < 1 else 0)]
+    return [share ** (1 - step / _START_STEPS) for step in range(_START_STEPS)]

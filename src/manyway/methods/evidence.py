@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from torch import Tensor
 
 from manyway.errors import InputError
-from manyway.methods._calibration import Calibration, calibrate, squared_distances
+from manyway.methods._calibration import Calibration, calibrate, distances_between, squared_distances
 from manyway.methods._groups import left_out, moved
-from manyway.methods._search import find_classes
+from manyway.methods._search import Options, find_classes
 from manyway.tasks import Solution, Tasks
 from manyway.transforms import transform
 
@@ -24,7 +25,7 @@ def evidence(
     identity: bool = True,
     merge: bool = True,
     max_iter: int = 50,
-    tol: float = 1e-3,
+    tol: float = 1e-2,
     scale: str | None = "rcl2",
     with_objective: bool = False,
 ) -> Solution:
@@ -71,21 +72,16 @@ def evidence(
     """
     if temperature is not None and not temperature > 0:
         raise InputError(f"temperature is {temperature}; it must be positive, or None to calibrate it on the support.")
+    options = Options(concentration, soften, identity, merge, max_iter, tol, with_objective)
     tasks = transform(tasks, scale)
-    calibration = calibrate(tasks, temperature)
-    query, likelihood = tasks.query, calibration.log_likelihood(tasks.query)
-    solution, weights = find_classes(
-        likelihood,
-        calibration.counts,
-        concentration=concentration,
-        soften=soften,
-        moved_by=(lambda weights: _moved_likelihood(query, likelihood, weights, calibration)) if move else None,
-        identity=identity,
-        merge=merge,
-        max_iter=max_iter,
-        tol=tol,
-        with_objective=with_objective,
-    )
+    return infer(tasks.query, calibrate(tasks, temperature), options, move)
+
+
+def infer(query: Tensor, calibration: Calibration, options: Options, move: bool) -> Solution:
+    """What comes after calibration: the classes of queries [t, q, d]."""
+    likelihood = calibration.log_likelihood(query)
+    moved_by = partial(_moved_likelihood, query, likelihood, calibration) if move else None
+    solution, weights = find_classes(likelihood, calibration.counts, options, moved_by)
     return replace(solution, make_prototypes=lambda: _prototypes(query, weights * float(move), calibration))
 
 
@@ -98,7 +94,7 @@ def evidence_from_likelihood(
     identity: bool = True,
     merge: bool = True,
     max_iter: int = 50,
-    tol: float = 1e-3,
+    tol: float = 1e-2,
     with_objective: bool = False,
 ) -> Solution:
     """Evidence for a classifier of your own: log-likelihoods ln p(query | class) [t, q, k], up to a constant a query.
@@ -112,21 +108,11 @@ def evidence_from_likelihood(
     >>> evidence_from_likelihood(logits, torch.ones(1, 3)).labels.tolist()
     [[0, 0, 0, 0]]
     """
-    return find_classes(
-        likelihood,
-        counts,
-        concentration=concentration,
-        soften=soften,
-        moved_by=None,
-        identity=identity,
-        merge=merge,
-        max_iter=max_iter,
-        tol=tol,
-        with_objective=with_objective,
-    )[0]
+    options = Options(concentration, soften, identity, merge, max_iter, tol, with_objective)
+    return find_classes(likelihood, counts, options)[0]
 
 
-def _moved_likelihood(query: Tensor, likelihood: Tensor, weights: Tensor, calibration: Calibration) -> Tensor:
+def _moved_likelihood(query: Tensor, likelihood: Tensor, calibration: Calibration, weights: Tensor) -> Tensor:
     """[t, q, k] the log-likelihoods when each class has taken in the other queries of this weight."""
     noise, counts = calibration.noise.view(-1, 1, 1), calibration.counts
     temperature = calibration.temperature.view(-1, 1, 1)
@@ -134,7 +120,7 @@ def _moved_likelihood(query: Tensor, likelihood: Tensor, weights: Tensor, calibr
         distances = squared_distances(query, _prototypes(query, weights, calibration))
     else:
         distances = likelihood * (-2 / temperature) + noise / counts.unsqueeze(1)
-        distances = moved(distances, squared_distances(query, query), weights, counts)
+        distances = moved(distances, distances_between(query - calibration.middle), weights, counts)
     return left_out(distances, weights, counts, noise).mul_(-0.5 * temperature)
 
 
