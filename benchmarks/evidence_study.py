@@ -3,6 +3,7 @@
 Every cell (features, shots, K_eff, |Q|) is solved on the same tasks by nearest prototypes (``simpleshot``), PADDLE,
 PADDLE at the temperature that is best for the cell (known only to somebody who has the labels), and evidence. A cell
 that is in the file already is not run again; ``--show`` runs nothing: ``--table`` and ``--plot`` come from the file.
+After a change of evidence alone, ``--others`` takes the others' answers from an earlier file.
 """
 
 from __future__ import annotations
@@ -53,19 +54,17 @@ def cells(name: str, features: FeatureSet) -> Iterator[Cell]:
                 yield cell
 
 
-def run(cell: Cell, features: FeatureSet, n_tasks: int, seed: int) -> dict[str, Any]:
-    """Right answers of every task, and how true evidence's probabilities are."""
+def run(
+    cell: Cell, features: FeatureSet, n_tasks: int, seed: int, others: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Right answers of every task, and how true evidence's probabilities are; ``others``: a row that has the rest."""
     spec = TaskSpec(shots=cell.shots, k_eff=cell.k_eff, n_query=cell.n_query)
     size = min(n_tasks, chunk_size("evidence", features, spec))
     right: dict[str, list[int]] = {}
     bins, found = torch.zeros(3, BINS, dtype=torch.float64), []
     for first in range(0, n_tasks, size):
         tasks = sample_tasks(features, spec, seed=seed, start=first, count=min(size, n_tasks - first))
-        answers = {"prototypes": solve("simpleshot", tasks).labels, "paddle": solve("paddle", tasks).labels}
-        for scale, temperatures in TEMPERATURES.items():
-            scaled = transform(tasks, scale)
-            for t in temperatures:
-                answers[f"paddle {scale} {t:g}"] = solve("paddle", _hotter(scaled, t), scale=None).labels
+        answers = _answers_of_others(tasks) if others is None else {}
         solution = solve("evidence", tasks)
         answers["evidence"] = solution.labels
         truth = tasks.query_labels
@@ -77,17 +76,29 @@ def run(cell: Cell, features: FeatureSet, n_tasks: int, seed: int) -> dict[str, 
         found += (
             torch.stack([solution.n_classes, solution.n_classes_sd, true_number], 1).double().round(decimals=3).tolist()
         )
-    oracle = max((name for name in right if " " in name), key=lambda name: sum(right[name]))
-    named = {"prototypes": "prototypes", "paddle": "paddle", "oracle": oracle, "evidence": "evidence"}
+    if others is None:
+        oracle = max((name for name in right if " " in name), key=lambda name: sum(right[name]))
+        right = {**right, "oracle": right[oracle]}
+    else:
+        oracle, right = others["temperature"], {**others["right"], **right}
     return {
         **cell.__dict__,
         "n_tasks": n_tasks,
         "seed": seed,
         "temperature": oracle,
-        "right": {name: right[which] for name, which in named.items()},
+        "right": {name: right[name] for name in ("prototypes", "paddle", "oracle", "evidence")},
         "reliability": bins.tolist(),
         "n_classes": found,
     }
+
+
+def _answers_of_others(tasks: Tasks) -> dict[str, Tensor]:
+    answers = {"prototypes": solve("simpleshot", tasks).labels, "paddle": solve("paddle", tasks).labels}
+    for scale, temperatures in TEMPERATURES.items():
+        scaled = transform(tasks, scale)
+        for t in temperatures:
+            answers[f"paddle {scale} {t:g}"] = solve("paddle", _hotter(scaled, t), scale=None).labels
+    return answers
 
 
 def _hotter(tasks: Tasks, temperature: float) -> Tasks:
@@ -182,6 +193,14 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
         print(f"| {row['features']} | {row['shots']} | {row['k_eff']} | {row['n_query']} | {over} |")
 
 
+def _read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _cell(row: dict[str, Any]) -> Cell:
+    return Cell(*(row[name] for name in ("features", "shots", "k_eff", "n_query")))
+
+
 def _in_short(row: dict[str, Any]) -> str:
     return " ".join(f"{name}={value:.1f}" if isinstance(value, float) else f"{value}" for name, value in row.items())
 
@@ -194,20 +213,25 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--others", type=Path, help="an earlier file, for the answers of all but evidence")
     parser.add_argument("--show", action="store_true", help="run nothing")
     parser.add_argument("--table", type=Path, help="write all numbers here, as CSV")
     parser.add_argument("--plot", type=Path, help="draw how true the probabilities are")
     options = parser.parse_args()
-    lines = options.out.read_text().splitlines() if options.out.exists() else []
-    rows = [json.loads(line) for line in lines]
-    done = {Cell(*(row[name] for name in ("features", "shots", "k_eff", "n_query"))) for row in rows}
+    rows = _read(options.out) if options.out.exists() else []
+    done = {_cell(row) for row in rows}
+    known = {_cell(row): row for row in (_read(options.others) if options.others else [])}
+    same = {"n_tasks": options.tasks, "seed": options.seed}
     for key in [] if options.show else options.keys:
         features = find_features(key, options.data).to(options.device)
         for cell in cells(key, features):
             if cell in done:
                 continue
             try:
-                rows.append(run(cell, features, options.tasks, options.seed))
+                others = known.get(cell)
+                if others is not None and {name: others[name] for name in same} != same:
+                    others = None
+                rows.append(run(cell, features, **same, others=others))
             except InputError as error:
                 print(f"{cell}: {error}")
                 continue

@@ -15,6 +15,8 @@ pytest.importorskip("triton", reason="needs Triton, which there is for Linux")
 from manyway import FeatureSet, TaskSpec, draws, sample_tasks, solve
 from manyway.kernels import fused, loop, subset, sums, tensor_cores
 from manyway.methods._forms import GramForm, prototype_form
+from manyway.methods._presence import Alphas
+from manyway.methods._search import Options, Search
 from manyway.ops import class_sums
 from manyway.transforms import transform
 
@@ -151,6 +153,51 @@ def test_leaving_out_iterations_that_repeat_changes_no_bit():
         loop.launch(*given, u, n_iter, converged, 1.0, 1e-6, 40, None, skip=skip)
         results.append(u)
     assert torch.equal(*results)
+
+
+def likelihoods(n_tasks, n_query, n_classes, spread, n_there):
+    """Of queries in the first ``n_there`` classes."""
+    generator = torch.Generator().manual_seed(n_query + n_classes)
+    labels = torch.randint(n_there, (n_tasks, n_query, 1), generator=generator)
+    noise = torch.randn(n_tasks, n_query, n_classes, generator=generator)
+    return spread * noise.scatter_add_(2, labels, torch.full(labels.shape, 2.0))
+
+
+def searching(likelihood, options):
+    _, n_query, n_classes = likelihood.shape
+    alphas = Alphas.of(options.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
+    return Search(likelihood, alphas)
+
+
+@pytest.mark.parametrize(
+    ("n_query", "n_classes", "spread", "n_there", "options"),
+    [
+        (1, 5, 1.0, 1, Options()),
+        (5, 6, 2.0, 2, Options(soften=1.0)),
+        (30, 40, 2.0, 5, Options(concentration=0.1, tol=1e-4, max_iter=7)),
+        (30, 40, 0.5, 40, Options()),
+        (75, 20, 1.0, 2, Options()),
+        (20, 100, 4.0, 20, Options()),
+    ],
+)
+def test_the_search_gives_the_plain_assignments(monkeypatch, n_query, n_classes, spread, n_there, options):
+    monkeypatch.setattr("manyway.methods._search.fused", lambda tensor: True)
+    likelihood = likelihoods(2, n_query, n_classes, spread, n_there)
+    plain = searching(likelihood.double(), options).run(options)
+    found = searching(likelihood.to(DEVICE), options).fused_run(options)
+    torch.testing.assert_close(found.u.cpu().double(), plain.u, rtol=0, atol=2e-4)
+    assert torch.equal(found.n_iter.cpu(), plain.n_iter)
+    assert torch.equal(found.converged.cpu(), plain.converged)
+
+
+def test_evidence_by_fused_code_gives_the_same_labels(monkeypatch):
+    tasks = make_tasks_of(4, n_classes=12, n_query=20, n_features=8, shots=3, spread=1.0, dtype=torch.float32)
+    plain = solve("evidence", tasks)
+    monkeypatch.setattr("manyway.methods._search.fused", lambda tensor: True)
+    found = solve("evidence", tasks.to(DEVICE))
+    assert torch.equal(found.labels.cpu(), plain.labels)
+    torch.testing.assert_close(found.probabilities.cpu(), plain.probabilities, rtol=0, atol=5e-3)
+    assert torch.equal(solve("evidence", tasks.to(DEVICE), with_objective=True).labels.cpu(), plain.labels)
 
 
 def test_a_cpu_tensor_takes_the_plain_way():

@@ -4,6 +4,7 @@
 ``subset``    distinct random integers, in registers                          ``manyway.draws.subset``
 ``sums``      gather, sum, scale and centre a support in one pass             ``manyway.ops.class_sums``
 ``loop``      all of PADDLE's iterations of a task without leaving the chip   ``manyway.methods.paddle``
+``search``    all steps of evidence's search for a task in one program        ``manyway.methods._search``
 ============  ==============================================================  ====================================
 
 They are written in Triton, which comes with the CUDA builds of torch. Where it is missing, on a CPU, or with

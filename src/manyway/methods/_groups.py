@@ -16,7 +16,7 @@ _SHARED_MISFIT = 0.3  # the part of a group's error that more shots do not remov
 _FRAGMENT_MISFIT = 0.05  # and the part that makes a group fall into pieces
 _MOST_GROUPS = 6.0  # with so many groups nobody looks for pieces
 _LARGEST = 16  # groups that may have pieces
-_SCATTERED = 0.2  # classes found a query, beyond which the queries have not agreed
+SCATTERED = 0.2  # classes found a query, beyond which the queries have not agreed
 
 
 def effective_number(masses: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def agreement(masses: Tensor) -> Tensor:
 
 def scattered(masses: Tensor) -> Tensor:
     """[t] whether the queries have not agreed on few classes."""
-    return effective_number(masses) > _SCATTERED * masses.sum(-1)
+    return effective_number(masses) > SCATTERED * masses.sum(-1)
 
 
 def worth(masses: Tensor) -> Tensor:

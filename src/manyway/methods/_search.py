@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from manyway.errors import InputError
-from manyway.methods._groups import agreement, identities, named, scattered, worth
+from manyway.kernels import fused
+from manyway.methods._groups import SCATTERED, agreement, identities, named, scattered, worth
 from manyway.methods._presence import Alphas, Presence, remainders
 from manyway.tasks import Solution
 
@@ -39,26 +41,10 @@ def find_classes(
     likelihood: Tensor, counts: Tensor, options: Options, moved_by: Callable[[Tensor], Tensor] | None = None
 ) -> tuple[Solution, Tensor]:
     """The solution, and what the queries are worth as samples [t, q, k]; ``moved_by`` makes of it new likelihoods."""
-    n_tasks, n_query, n_classes = likelihood.shape
+    _, n_query, n_classes = likelihood.shape
     alphas = Alphas.of(options.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
-    everything = _Search(likelihood, alphas)
-    u, search = everything.start(options.soften)
-    answer = torch.empty_like(u)
-    alive = torch.arange(n_tasks, device=u.device)  # the tasks that still iterate
-    n_iter = torch.full((n_tasks,), options.max_iter, device=u.device)
-    converged = torch.zeros(n_tasks, dtype=torch.bool, device=u.device)
-    parts = likelihood.new_zeros(3, n_tasks, options.max_iter) if options.with_objective else None
-    for iteration in range(options.max_iter):
-        before, u = u, search.step(u)
-        if parts is not None:
-            parts[:, alive, iteration:] = search.terms(u).unsqueeze(-1)
-        done = (u - before).abs_().amax((1, 2)) < options.tol
-        if bool(done.any()):
-            answer[alive[done]], n_iter[alive[done]], converged[alive[done]] = u[done], iteration + 1, True
-            alive, u, search = alive[~done], u[~done], _Search(search.likelihood[~done], alphas)
-            if len(alive) == 0:
-                break
-    answer[alive] = u
+    everything = Search(likelihood, alphas)
+    answer, n_iter, converged, parts = everything.fused_run(options) or everything.run(options)
     presence = Presence.of(answer)
     alpha = alphas.best(presence)
     weights = answer * worth(presence.masses).unsqueeze(1)
@@ -84,12 +70,58 @@ def find_classes(
     return solution, weights
 
 
+class _Found(NamedTuple):
+    u: Tensor  # [t, q, k]
+    n_iter: Tensor  # [t]
+    converged: Tensor  # [t]
+    parts: Tensor | None = None  # [3, t, i] the bound's terms after each iteration
+
+
 @dataclass(frozen=True, eq=False)
-class _Search:
+class Search:
+    """From log-likelihoods to assignments."""
+
     likelihood: Tensor  # [t, q, k] ℓ
     alphas: Alphas
 
-    def start(self, share: float) -> tuple[Tensor, _Search]:
+    def run(self, options: Options) -> _Found:
+        """The start, and iterations until nothing moves."""
+        u, search = self.start(options.soften)
+        n_tasks = len(u)
+        answer = torch.empty_like(u)
+        alive = torch.arange(n_tasks, device=u.device)  # the tasks that still iterate
+        n_iter = torch.full((n_tasks,), options.max_iter, device=u.device)
+        converged = torch.zeros(n_tasks, dtype=torch.bool, device=u.device)
+        parts = u.new_zeros(3, n_tasks, options.max_iter) if options.with_objective else None
+        for iteration in range(options.max_iter):
+            before, u = u, search.step(u)
+            if parts is not None:
+                parts[:, alive, iteration:] = search.terms(u).unsqueeze(-1)
+            done = (u - before).abs_().amax((1, 2)) < options.tol
+            if bool(done.any()):
+                answer[alive[done]], n_iter[alive[done]], converged[alive[done]] = u[done], iteration + 1, True
+                alive, u, search = alive[~done], u[~done], Search(search.likelihood[~done], self.alphas)
+                if len(alive) == 0:
+                    break
+        answer[alive] = u
+        return _Found(answer, n_iter, converged, parts)
+
+    def fused_run(self, options: Options) -> _Found | None:
+        """The same by fused code, where there is any for it."""
+        likelihood, alphas = self.likelihood, self.alphas
+        if options.with_objective or not fused(likelihood):
+            return None
+        from manyway.kernels.search import MAX_CLASSES, Schedule, search
+
+        if likelihood.dtype != torch.float32 or likelihood.shape[2] > MAX_CLASSES:
+            return None
+        steps = _START_STEPS if options.soften < 1 else 0
+        schedule = Schedule(options.soften, steps, HOT, SCATTERED, HOT_STEPS, _SHARPER, _AGREED)
+        return _Found(
+            *search(likelihood, alphas.values, alphas.normaliser, schedule, max_iter=options.max_iter, tol=options.tol)
+        )
+
+    def start(self, share: float) -> tuple[Tensor, Search]:
         """[t, q, k] assignments under likelihoods that sharpen from share·ℓ to ℓ, and the search to go on with.
 
         Queries that have not agreed on few classes by then are pressed harder for some steps. Where few classes do
@@ -102,11 +134,11 @@ class _Search:
             u = self.step(u, softened)
         which = scattered(u.sum(1)).nonzero().squeeze(1)
         if len(which):
-            rows, search = u[which], _Search(self.likelihood[which], self.alphas)
+            rows, search = u[which], Search(self.likelihood[which], self.alphas)
             for _ in range(HOT_STEPS):
                 rows = search.step(rows, HOT)
             u[which] = rows
-        return u, _Search(self.likelihood * sharpness(u.sum(1)).view(-1, 1, 1), self.alphas)
+        return u, Search(self.likelihood * sharpness(u.sum(1)).view(-1, 1, 1), self.alphas)
 
     def step(self, u: Tensor, share: float = 1.0) -> Tensor:
         """[t, q, k] the next assignments."""
