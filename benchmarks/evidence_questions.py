@@ -121,18 +121,22 @@ def _loss(logits: Tensor, labels: Tensor) -> Tensor:
     return -logits.log_softmax(-1).gather(-1, labels.unsqueeze(-1)).mean((1, 2))
 
 
+REGRESSIONS: dict[str, Likelihood] = {
+    "logistic regression": logistic,
+    "prototypes or logistic regression, by cross-entropy": by_cross_entropy,
+}
 CHANGES: dict[str, Likelihood] = {
     "temperature × 0.7": lambda tasks: prototypes(tasks, 0.7),
     "temperature × 1.4": lambda tasks: prototypes(tasks, 1.4),
     "a scatter for each feature": diagonal,
     "a scatter for each class": by_class,
-    "logistic regression": logistic,
-    "prototypes or logistic regression, by cross-entropy": by_cross_entropy,
 }
-ONE_SHOT = {f"temperature {t:g}": partial(at_temperature, t) for t in (8.0, 12.0, 20.0, 28.0)}
+ONE_SHOT: dict[str, Likelihood] = {f"temperature {t:g}": partial(at_temperature, t) for t in (8.0, 12.0, 20.0, 28.0)}
 
 
-def run(features: FeatureSet, spec: TaskSpec, n_tasks: int, seed: int) -> dict[str, tuple[list[int], Tensor]]:
+def run(
+    features: FeatureSet, spec: TaskSpec, n_tasks: int, seed: int, changes: dict[str, Likelihood]
+) -> dict[str, tuple[list[int], Tensor]]:
     """Right answers of every task, and how true the probabilities are, of evidence and of each change."""
     size = min(n_tasks, chunk_size("ici", features, spec))
     found: dict[str, tuple[list[int], Tensor]] = {}
@@ -142,7 +146,7 @@ def run(features: FeatureSet, spec: TaskSpec, n_tasks: int, seed: int) -> dict[s
         assert truth is not None
         counts = torch.full((1, tasks.n_classes), float(spec.shots or 0), device=tasks.device)
         answers: dict[str, Solution] = {"evidence": evidence(tasks), "prototypes stay": evidence(tasks, move=False)}
-        for name, likelihood in (ONE_SHOT if spec.shots == 1 else CHANGES).items():
+        for name, likelihood in changes.items():
             answers[name] = evidence_from_likelihood(likelihood(scaled), counts)
         for name, solution in answers.items():
             right, bins = found.setdefault(name, ([], torch.zeros(3, 15, dtype=torch.float64)))
@@ -158,20 +162,22 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--without-regression", action="store_true", help="it takes most of the time")
     options = parser.parse_args()
-    for shots in (5, 1):
+    several = CHANGES if options.without_regression else CHANGES | REGRESSIONS
+    for shots, changes in ((5, several), (1, ONE_SHOT)):
         for key in options.keys:
             features = find_features(key, options.data).to(options.device)
-            show(key, features, shots, options.tasks, options.seed)
+            show(key, features, shots, options.tasks, options.seed, changes)
 
 
-def show(key: str, features: FeatureSet, shots: int, n_tasks: int, seed: int) -> None:
+def show(key: str, features: FeatureSet, shots: int, n_tasks: int, seed: int, changes: dict[str, Likelihood]) -> None:
     """A table: evidence with prototypes that stay, and the difference that each change makes."""
     base, cells = "prototypes stay", []
     for k_eff in (2, 5, 20):
         n_query = min(75, int((features.counts.sort().values[:k_eff] - shots).sum()))
         spec = TaskSpec(shots=shots, k_eff=k_eff, n_query=n_query)
-        cells.append((spec, run(features, spec, n_tasks, seed)))
+        cells.append((spec, run(features, spec, n_tasks, seed, changes)))
     print(f"\n| {key}, {shots}-shot | " + " | ".join(f"K_eff = {spec.k_eff}" for spec, _ in cells) + " |")
     print("|:---|" + "---:|" * len(cells))
     for name in cells[0][1]:
