@@ -79,8 +79,9 @@ def log_absence(u: Tensor) -> Tensor:
 class Alphas:
     """The values of α to choose from, and of the prior what depends on nothing else.
 
-    In float32 φ is interpolated, linearly in ln c: what classes between two counts have in common is then one sum, and
-    not every class needs gamma functions of its own. The error hardly depends on α, so the best stays the best.
+    In float32 on a CPU φ is interpolated, linearly in ln c: what classes between two counts have in common is then one
+    sum, and not every class needs gamma functions of its own. The error hardly depends on α, so the best stays the
+    best. A GPU has gamma functions to spare, and would add such sums up in any order.
     """
 
     values: Tensor  # [g]
@@ -103,7 +104,7 @@ class Alphas:
 
     def best(self, presence: Presence) -> Tensor:
         """[t] the α with the highest prior."""
-        if self.values.dtype == torch.float64:
+        if self.values.dtype == torch.float64 or self.values.is_cuda:
             return self.values[presence.log_prior(self.values, self.n_query).argmax(-1)]
         place = presence.counts.log().mul_((_NODES - 1) / _most(self.n_query)).clamp_max_(_NODES - 1.001)
         below = place.long()
