@@ -77,7 +77,7 @@ def test_slopes_are_the_derivatives_of_the_bound(alpha):
     torch.testing.assert_close(slopes, u.grad, atol=1e-8, rtol=1e-6)
 
 
-@pytest.mark.parametrize("n_query", [1, 2, 15, 75, 1000])
+@pytest.mark.parametrize("n_query", [2, 15, 75, 1000])
 @pytest.mark.parametrize("sharpness", [0.5, 3.0, 30.0])
 def test_the_best_concentration_is_found_without_a_gamma_function_for_every_class(n_query, sharpness):
     presence = Presence.of(random_assignments(20, n_query, 30, sharpness=sharpness))
@@ -87,9 +87,6 @@ def test_the_best_concentration_is_found_without_a_gamma_function_for_every_clas
     found = Alphas.of(None, n_query, 30, torch.float32, grid.device).best(single)
     place = (found.double().unsqueeze(-1) - grid).abs().argmin(-1, keepdim=True)
     assert (prior.amax(-1) - prior.gather(-1, place).squeeze(-1)).max() < 0.02
-    torch.testing.assert_close(
-        Alphas.of(None, n_query, 30, torch.float64, grid.device).best(presence), grid[prior.argmax(-1)]
-    )
 
 
 @pytest.mark.parametrize(("n_query", "spread"), [(2, 1.0), (7, 0.5), (40, 0.5), (40, 2.0)])

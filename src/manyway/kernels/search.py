@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 MAX_CLASSES = 2048  # a query's assignments have to fit on chip
+MAX_PAIRS = 1 << 20  # of queries and classes in a task: more are too much for one program
 _TILE = 2048  # assignments at once
 
 
@@ -40,30 +41,12 @@ def search(
     ``likelihood`` is [t, q, k]; ``alphas`` [g] are the concentrations to choose from, with the prior's ``normaliser``
     [g] for each.
     """
-    n_tasks, device = len(likelihood), likelihood.device
-    assignments = torch.empty_like(likelihood, memory_format=torch.contiguous_format)
-    n_iter = torch.empty(n_tasks, dtype=torch.int64, device=device)
-    converged = torch.empty(n_tasks, dtype=torch.bool, device=device)
-    launch(likelihood, alphas, normaliser, assignments, n_iter, converged, schedule, max_iter, tol)
-    return assignments, n_iter, converged
-
-
-def launch(
-    likelihood: Tensor,
-    alphas: Tensor,
-    normaliser: Tensor,
-    assignments: Tensor,
-    n_iter: Tensor,
-    converged: Tensor,
-    schedule: Schedule,
-    max_iter: int,
-    tol: float,
-    tile: int = _TILE,
-    num_warps: int = 8,
-) -> None:
-    """The kernel with its tuning open, for benchmarks."""
     n_tasks, n_query, n_classes = likelihood.shape
+    assignments = torch.empty_like(likelihood, memory_format=torch.contiguous_format)
+    n_iter = torch.empty(n_tasks, dtype=torch.int64, device=likelihood.device)
+    converged = torch.empty(n_tasks, dtype=torch.bool, device=likelihood.device)
     width = max(16, triton.next_power_of_2(n_classes))
+    rows = max(1, min(_TILE // width, triton.next_power_of_2(n_query)))
     _search[(n_tasks,)](
         likelihood.contiguous(),
         assignments,
@@ -77,8 +60,8 @@ def launch(
         n_classes,
         len(alphas),
         max_iter,
-        tol,
-        schedule.soften,
+        float(tol),
+        float(schedule.soften),
         schedule.start_steps,
         schedule.hot,
         schedule.scattered,
@@ -86,12 +69,14 @@ def launch(
         schedule.sharper,
         schedule.agreed,
         WIDTH=width,
-        ROWS=max(1, min(tile // width, triton.next_power_of_2(n_query))),
+        ROWS=rows,
         ALPHAS=triton.next_power_of_2(len(alphas)),
         BLOCK=min(width, 64),
-        num_warps=num_warps,
+        # Of a small tile every warp beyond these would hold a copy, and read what another has written already.
+        num_warps=min(8, rows * width // 32) or 1,
         num_stages=1,
     )
+    return assignments, n_iter, converged
 
 
 @triton.jit
@@ -165,7 +150,7 @@ def _search(
 
     slope = tl.zeros((WIDTH,), tl.float32)
     price = tl.zeros((WIDTH,), tl.float32)
-    share = soften + 0.0
+    share = soften + 0.0  # not a bare number: the loop changes both, and a constant cannot change
     sharp = soften * 0 + 1.0
     done = 0  # passes, without the first
     begin = start_steps + hot_steps  # passes done when the iterations begin

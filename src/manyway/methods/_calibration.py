@@ -34,7 +34,7 @@ class Calibration:
 
     middle: Tensor  # [t, 1, d] of the prototypes: distances do not feel it, and seen from it float32 is accurate
     offsets: Tensor  # [t, k, d] of the prototypes from it
-    lengths: Tensor  # [t, k] squared lengths of the offsets, less what noise adds to them, tr/n_k
+    squares: Tensor  # [t, k] squared lengths of the offsets, less what noise adds to them, tr/n_k
     counts: Tensor  # [t, k]
     noise: Tensor  # [t] tr, the pooled within-class scatter
     temperature: Tensor  # [t]
@@ -46,7 +46,7 @@ class Calibration:
 
     def log_likelihood(self, query: Tensor) -> Tensor:
         """[t, q, k] = −½ t (‖z_q − w_k‖² − tr/n_k)."""
-        distances = _squared_distances(query - self.middle, self.offsets, self.lengths)
+        distances = _squared_distances(query - self.middle, self.offsets, self.squares)
         return distances.mul_(self.temperature.mul(-0.5).view(-1, 1, 1))
 
     def linear(self) -> tuple[Tensor, Tensor]:
@@ -99,19 +99,19 @@ def squared_distances(samples: Tensor, centres: Tensor) -> Tensor:
     return _squared_distances(samples - middle, offsets, offsets.square().sum(-1))
 
 
-def distances_between(samples: Tensor) -> Tensor:
-    """[t, n, n] squared distances among samples [t, n, d]."""
-    products = samples @ samples.mT
-    lengths = products.diagonal(dim1=1, dim2=2).clone()
-    return products.mul_(-2).add_(lengths.unsqueeze(1)).add_(lengths.unsqueeze(2))
-
-
 def _squared_distances(samples: Tensor, centres: Tensor, lengths: Tensor) -> Tensor:
     """The same, with the centres' squared lengths [t, k] known; centres and lengths [1, …] serve all tasks."""
     rows = samples if len(centres) == len(samples) else samples.reshape(1, -1, samples.shape[-1])
     # On a CPU this is twice as fast as baddbmm, which is slow with a transposed operand.
     products = (rows @ centres.mT).view(*samples.shape[:2], -1)
     return products.mul_(-2).add_(samples.square().sum(-1, keepdim=True)).add_(lengths.unsqueeze(1))
+
+
+def distances_between(samples: Tensor) -> Tensor:
+    """[t, n, n] squared distances among samples [t, n, d]."""
+    products = samples @ samples.mT
+    lengths = products.diagonal(dim1=1, dim2=2).clone()
+    return products.mul_(-2).add_(lengths.unsqueeze(1)).add_(lengths.unsqueeze(2))
 
 
 def _variance(mean: Tensor, square: Tensor) -> Tensor:

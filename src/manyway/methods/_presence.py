@@ -87,7 +87,7 @@ class Alphas:
     values: Tensor  # [g]
     n_query: int
     normaliser: Tensor  # [g]
-    rises: Tensor  # [n, g] φ at c = 1 … |Q|, evenly spaced in ln c
+    rises: Tensor | None  # [n, g] φ at c = 1 … |Q|, evenly spaced in ln c; None: nothing is interpolated
 
     @staticmethod
     def of(
@@ -95,21 +95,21 @@ class Alphas:
     ) -> Alphas:
         """A grid, or the one value that is given."""
         grid = alpha_grid(n_classes) if concentration is None else torch.tensor([concentration], dtype=torch.float64)
-        exponents = torch.linspace(0, _most(n_query), _NODES, dtype=torch.float64)
-        values, normaliser, rises = (
-            each.to(device, dtype)
-            for each in (grid, _normaliser(grid, n_query, n_classes), _rises(exponents.exp(), grid))
-        )
-        return Alphas(values, n_query, normaliser, rises)
+        normaliser = _normaliser(grid, n_query, n_classes)
+        rises = None
+        if dtype == torch.float32 and device.type == "cpu":
+            nodes = torch.linspace(0, _most(n_query), _NODES, dtype=torch.float64).exp()
+            rises = _rises(nodes, grid).to(dtype)
+        return Alphas(grid.to(device, dtype), n_query, normaliser.to(device, dtype), rises)
 
     def best(self, presence: Presence) -> Tensor:
         """[t] the α with the highest prior."""
-        if self.values.dtype == torch.float64 or self.values.is_cuda:
+        if self.rises is None:
             return self.values[presence.log_prior(self.values, self.n_query).argmax(-1)]
         place = presence.counts.log().mul_((_NODES - 1) / _most(self.n_query)).clamp_max_(_NODES - 1.001)
-        below = place.long()
+        below = place.nan_to_num_(0).long()
         upper = place.sub_(below).mul_(presence.present)
-        sums = torch.zeros_like(self.rises[:, 0]).repeat(len(place), 1)  # [t, n]
+        sums = place.new_zeros(len(place), _NODES)
         sums.scatter_add_(1, below, presence.present - upper).scatter_add_(1, below + 1, upper)
         return self.values[torch.addmm(self.normaliser, sums, self.rises).argmax(-1)]
 

@@ -111,9 +111,10 @@ class Search:
         likelihood, alphas = self.likelihood, self.alphas
         if options.with_objective or not fused(likelihood):
             return None
-        from manyway.kernels.search import MAX_CLASSES, Schedule, search
+        from manyway.kernels.search import MAX_CLASSES, MAX_PAIRS, Schedule, search
 
-        if likelihood.dtype != torch.float32 or likelihood.shape[2] > MAX_CLASSES:
+        _, n_query, n_classes = likelihood.shape
+        if likelihood.dtype != torch.float32 or n_classes > MAX_CLASSES or n_query * n_classes > MAX_PAIRS:
             return None
         steps = _START_STEPS if options.soften < 1 else 0
         schedule = Schedule(options.soften, steps, HOT, SCATTERED, HOT_STEPS, _SHARPER, _AGREED)
