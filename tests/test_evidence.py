@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import fields
 from itertools import product
 from pathlib import Path
@@ -15,9 +16,9 @@ from torch import Tensor
 import manyway
 from manyway import Evidence, FeatureSet, InputError, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.methods._calibration import calibrate
-from manyway.methods._presence import Alphas, Presence, alpha_grid
-from manyway.methods._search import sharpness
-from manyway.methods.evidence import evidence_from_likelihood
+from manyway.methods._presence import Alphas, Presence, alpha_grid, remainders
+from manyway.methods._search import Options, sharpness
+from manyway.methods.evidence import evidence, evidence_from_likelihood
 from manyway.transforms import transform
 
 
@@ -44,7 +45,7 @@ def test_the_prior_term_lies_between_mean_field_and_the_exact_expectation(alpha)
     weights = u[:, torch.arange(5), every_labelling].prod(-1)  # [20, 243]
     exact = weights @ exact_prior(every_labelling, alpha, 3)
     grid = torch.tensor([alpha], dtype=torch.float64)
-    ours = Presence.of(u).log_prior(grid, 5)[:, 0]
+    ours = Alphas.of(alpha, 5, 3, u.dtype, u.device).log_prior(Presence.of(u, remainders(u)))[:, 0]
     masses = u.sum(1)
     mean_field = torch.lgamma(3 * grid) - torch.lgamma(3 * grid + 5)
     mean_field = mean_field + (torch.lgamma(masses + grid) - torch.lgamma(grid)).sum(-1)
@@ -73,16 +74,16 @@ def test_slopes_are_the_derivatives_of_the_bound(alpha):
     counts = m / (1 - absent)
     ((1 - absent) * (torch.lgamma(counts + grid) - torch.lgamma(grid))).sum().backward()
     given = u.detach()
-    slopes = Presence.of(given).add_slopes(torch.zeros_like(given), 1 - given, grid.expand(2))
+    slopes = Presence.of(given, 1 - given).add_slopes(torch.zeros_like(given), 1 - given, grid.expand(2))
     torch.testing.assert_close(slopes, u.grad, atol=1e-8, rtol=1e-6)
 
 
 @pytest.mark.parametrize("n_query", [2, 15, 75, 1000])
 @pytest.mark.parametrize("sharpness", [0.5, 3.0, 30.0])
 def test_the_best_concentration_is_found_without_a_gamma_function_for_every_class(n_query, sharpness):
-    presence = Presence.of(random_assignments(20, n_query, 30, sharpness=sharpness))
-    grid = alpha_grid(30)
-    prior = presence.log_prior(grid, n_query)
+    u, grid = random_assignments(20, n_query, 30, sharpness=sharpness), alpha_grid(30)
+    presence = Presence.of(u, remainders(u))
+    prior = Alphas.of(None, n_query, 30, u.dtype, u.device).log_prior(presence)
     single = Presence(*(getattr(presence, field.name).float() for field in fields(presence)))
     found = Alphas.of(None, n_query, 30, torch.float32, grid.device).best(single)
     place = (found.double().unsqueeze(-1) - grid).abs().argmin(-1, keepdim=True)
@@ -269,6 +270,14 @@ def test_the_estimator_hands_back_presence_and_number():
     assert result.presence.shape == (4,)
     assert result.n_classes_ == pytest.approx(2, abs=0.6)
     assert result.n_classes_sd_ >= 0
+
+
+@pytest.mark.parametrize("solver", [evidence, evidence_from_likelihood])
+def test_what_the_search_does_unasked_is_what_the_solvers_ask_for(solver):
+    given = inspect.signature(solver).parameters
+    assert {field.name: field.default for field in fields(Options)} == {
+        field.name: given[field.name].default for field in fields(Options)
+    }
 
 
 def test_it_is_the_default():

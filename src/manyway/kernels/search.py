@@ -80,24 +80,17 @@ def search(
 
 
 @triton.jit
-def _log_gamma(x):
-    """Stirling's series at z = x + 4, and Γ(x) = Γ(x+4) / x(x+1)(x+2)(x+3)."""
+def _log_gamma_and_slope(x):
+    """Stirling's series at z = x + 4, and Γ(x) = Γ(x+4) / x(x+1)(x+2)(x+3). Of what nobody reads no code is made."""
     z = x + 4
     y = x * (x + 3)
     w = 1 / z
     s = w * w
+    log_z = tl.log(z)
     series = w * (1 / 12 - s * (1 / 360 - s * (1 / 1260 - s / 1680)))
-    return series + (z - 0.5) * tl.log(z) - z + 0.9189385332046727 - tl.log(y * (y + 2))
-
-
-@triton.jit
-def _digamma(x):
-    z = x + 4
-    y = x * (x + 3)
-    w = 1 / z
-    s = w * w
-    series = tl.log(z) - 0.5 * w - s * (1 / 12 - s * (1 / 120 - s / 252))
-    return series - (2 * x + 3) * (2 * y + 2) / (y * (y + 2))
+    log_gamma = series + (z - 0.5) * log_z - z + 0.9189385332046727 - tl.log(y * (y + 2))
+    series = log_z - 0.5 * w - s * (1 / 12 - s * (1 / 120 - s / 252))
+    return log_gamma, series - (2 * x + 3) * (2 * y + 2) / (y * (y + 2))
 
 
 @triton.jit
@@ -201,13 +194,13 @@ def _search(
                 some = tl.load(sums_ptr + c, c < n_classes, other=0.0)
                 log_some = tl.load(sums_ptr + n_classes + c, c < n_classes, other=0.0)
                 absent, present, count = _presence(some, log_some)
-                rise = _log_gamma(count[:, None] + alphas[None, :]) - log_gammas[None, :]
-                prior += tl.sum(present[:, None] * rise, axis=0)
+                log_gamma, _ = _log_gamma_and_slope(count[:, None] + alphas[None, :])
+                prior += tl.sum(present[:, None] * (log_gamma - log_gammas[None, :]), axis=0)
             best = tl.argmax(prior, axis=0)
             alpha = tl.load(alphas_ptr + best)
             absent, present, count = _presence(mass, log_absent)
-            slope = _digamma(count + alpha)
-            price = absent * (_log_gamma(count + alpha) - tl.load(log_gammas_ptr + best) - count * slope)
+            rise, slope = _log_gamma_and_slope(count + alpha)
+            price = absent * (rise - tl.load(log_gammas_ptr + best) - count * slope)
             tl.debug_barrier()  # the sums have been read
 
     tl.store(n_iter_ptr + t, (done - begin).to(tl.int64))

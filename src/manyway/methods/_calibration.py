@@ -67,9 +67,7 @@ def calibrate(tasks: Tasks, temperature: float | None = None) -> Calibration:
     step = ceil(tasks.n_support / _MOST_SAMPLES)
     per_task = tasks.n_support * tasks.n_features + 3 * (tasks.n_support // step) * tasks.n_classes
     size = max(1, _BLOCK_NUMBERS // per_task)
-    middle = column_sums(centres).unsqueeze(1) / tasks.n_classes
-    offsets = centres - middle
-    lengths = offsets.square().sum(-1)
+    middle, offsets, lengths = _from_middle(centres)
     noises, temperatures = [], []
     for first in range(0, len(centres), size):
         block = slice(first, first + size)
@@ -94,9 +92,15 @@ def calibrate(tasks: Tasks, temperature: float | None = None) -> Calibration:
 
 def squared_distances(samples: Tensor, centres: Tensor) -> Tensor:
     """[t, n, k] squared distances of samples [t, n, d] to centres [t, k, d]."""
-    middle = centres.mean(1, keepdim=True)
+    middle, offsets, lengths = _from_middle(centres)
+    return _squared_distances(samples - middle, offsets, lengths)
+
+
+def _from_middle(centres: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The middle [t, 1, d] of centres [t, k, d], their offsets from it [t, k, d], and the squared lengths of these."""
+    middle = column_sums(centres).unsqueeze(1) / centres.shape[1]
     offsets = centres - middle
-    return _squared_distances(samples - middle, offsets, offsets.square().sum(-1))
+    return middle, offsets, offsets.square().sum(-1)
 
 
 def _squared_distances(samples: Tensor, centres: Tensor, lengths: Tensor) -> Tensor:

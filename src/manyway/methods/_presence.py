@@ -31,8 +31,9 @@ class Presence:
     counts: Tensor  # [t, k] c, at least 1
 
     @staticmethod
-    def of(u: Tensor) -> Presence:
-        return Presence.of_products(u.sum(1), remainders(u).prod(1))
+    def of(u: Tensor, rest: Tensor) -> Presence:
+        """From assignments [t, q, k] and their ``remainders``."""
+        return Presence.of_products(u.sum(1), rest.prod(1))
 
     @staticmethod
     def of_sums(masses: Tensor, log_absent: Tensor) -> Presence:
@@ -46,11 +47,6 @@ class Presence:
         present = torch.minimum(torch.maximum(1 - absent, -torch.expm1(-masses)), masses)
         counts = (masses / present.clamp_min(torch.finfo(masses.dtype).tiny)).clamp_min_(1)
         return Presence(masses, absent, present, counts)
-
-    def log_prior(self, alphas: Tensor, n_query: int) -> Tensor:
-        """[t, g] the bound on ln p(labels) for each α of the grid [g]."""
-        rises = _rises(self.counts, alphas)  # [t, k, g]
-        return torch.einsum("tk,tkg->tg", self.present, rises) + _normaliser(alphas, n_query, self.masses.shape[-1])
 
     def add_slopes(self, scores: Tensor, rest: Tensor, alpha: Tensor) -> Tensor:
         """Scores [t, q, k] plus the bound's derivatives φ'(c) − p⁰/(1−u) · (c φ'(c) − φ(c)); α [t], ``rest``: 1−u."""
@@ -86,7 +82,7 @@ class Alphas:
 
     values: Tensor  # [g]
     n_query: int
-    normaliser: Tensor  # [g]
+    normaliser: Tensor  # [g] ln Γ(Kα)/Γ(|Q|+Kα)
     rises: Tensor | None  # [n, g] φ at c = 1 … |Q|, evenly spaced in ln c; None: nothing is interpolated
 
     @staticmethod
@@ -95,17 +91,23 @@ class Alphas:
     ) -> Alphas:
         """A grid, or the one value that is given."""
         grid = alpha_grid(n_classes) if concentration is None else torch.tensor([concentration], dtype=torch.float64)
-        normaliser = _normaliser(grid, n_query, n_classes)
+        total = grid * n_classes
+        normaliser = torch.lgamma(total) - torch.lgamma(total + n_query)  # a difference of large numbers
         rises = None
         if dtype == torch.float32 and device.type == "cpu":
             nodes = torch.linspace(0, _most(n_query), _NODES, dtype=torch.float64).exp()
             rises = _rises(nodes, grid).to(dtype)
         return Alphas(grid.to(device, dtype), n_query, normaliser.to(device, dtype), rises)
 
+    def log_prior(self, presence: Presence) -> Tensor:
+        """[t, g] the bound on ln p(labels) for each α."""
+        rises = _rises(presence.counts, self.values)  # [t, k, g]
+        return torch.einsum("tk,tkg->tg", presence.present, rises) + self.normaliser
+
     def best(self, presence: Presence) -> Tensor:
         """[t] the α with the highest prior."""
         if self.rises is None:
-            return self.values[presence.log_prior(self.values, self.n_query).argmax(-1)]
+            return self.values[self.log_prior(presence).argmax(-1)]
         place = presence.counts.log().mul_((_NODES - 1) / _most(self.n_query)).clamp_max_(_NODES - 1.001)
         below = place.nan_to_num_(0).long()
         upper = place.sub_(below).mul_(presence.present)
@@ -122,12 +124,6 @@ def alpha_grid(n_classes: int) -> Tensor:
 def _rises(counts: Tensor, alphas: Tensor) -> Tensor:
     """[…, g] φ(c) for each α of the grid [g]."""
     return torch.lgamma(counts.unsqueeze(-1) + alphas).sub_(torch.lgamma(alphas))
-
-
-def _normaliser(alphas: Tensor, n_query: int, n_classes: int) -> Tensor:
-    """[g] ln Γ(Kα)/Γ(|Q|+Kα), a difference of large numbers."""
-    total = alphas.double() * n_classes
-    return (torch.lgamma(total) - torch.lgamma(total + n_query)).to(alphas)
 
 
 def _most(n_query: int) -> float:

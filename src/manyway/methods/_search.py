@@ -45,14 +45,15 @@ def find_classes(
     alphas = Alphas.of(options.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
     everything = Search(likelihood, alphas)
     answer, n_iter, converged, parts = everything.fused_run(options) or everything.run(options)
-    presence = Presence.of(answer)
+    rest = remainders(answer)
+    presence = Presence.of(answer, rest)
     alpha = alphas.best(presence)
     weights = answer * worth(presence.masses).unsqueeze(1)
     scores = likelihood if moved_by is None else moved_by(weights)
-    settled = presence.add_slopes(scores, remainders(answer), alpha).softmax(-1)
+    settled = presence.add_slopes(scores, rest, alpha).softmax(-1)
 
     def groups() -> tuple[Tensor, Tensor]:  # worked out again when somebody asks for the presence: larger than u
-        return everything.identity(answer, counts, alpha, options.merge)
+        return everything.identity(answer, presence.masses, counts, alpha, options.merge)
 
     occupancy = presence.present
     if options.identity:
@@ -144,22 +145,22 @@ class Search:
     def step(self, u: Tensor, share: float = 1.0) -> Tensor:
         """[t, q, k] the next assignments."""
         rest = remainders(u)
-        presence = Presence.of_products(u.sum(1), rest.prod(1))
+        presence = Presence.of(u, rest)
         scores = self.likelihood if share == 1 else self.likelihood * share
         return presence.add_slopes(scores, rest, self.alphas.best(presence)).softmax(-1)
 
     def terms(self, u: Tensor) -> Tensor:
         """[3, t] the terms of the bound at u and at the α that is best for it."""
         fit = (u * self.likelihood).sum((1, 2))
-        prior = Presence.of(u).log_prior(self.alphas.values, u.shape[1]).amax(-1)
+        prior = self.alphas.log_prior(Presence.of(u, remainders(u))).amax(-1)
         return torch.stack([fit, -torch.xlogy(u, u).sum((1, 2)), prior])
 
-    def identity(self, u: Tensor, counts: Tensor, alpha: Tensor, merge: bool) -> tuple[Tensor, Tensor]:
+    def identity(self, u: Tensor, masses: Tensor, counts: Tensor, alpha: Tensor, merge: bool) -> tuple[Tensor, Tensor]:
         """[t, k, j] the probability that the queries of group k, taken as one, are of class j.
 
         And [t, k] the probability that the group is but a piece of another.
         """
-        masses, counts = u.sum(1), counts.expand(len(u), -1)
+        counts = counts.expand(len(u), -1)
         totals = u.mT @ self.likelihood
         found = identities(totals, masses, counts, alpha, all_masses=masses, all_counts=counts, merge=merge)
         return found.chances + torch.diag_embed(found.alone), found.piece
