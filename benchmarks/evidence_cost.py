@@ -6,10 +6,9 @@ not lengthen). Calibration needs the support alone: where tasks share one, it is
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
-from pathlib import Path
 
+from benchmarks.evidence_tasks import arguments
 from benchmarks.measure import count_cpu_time, seconds
 from manyway import TaskSpec, sample_tasks, solve
 from manyway.bench.data import find_features
@@ -20,12 +19,7 @@ from manyway.transforms import transform
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("keys", nargs="+", help="feature sets: keys in DATA, or glyphs")
-    parser.add_argument("--data", type=Path, help="folder with the features")
-    parser.add_argument("--tasks", type=int, default=20)
-    parser.add_argument("--device", default="cpu")
-    options = parser.parse_args()
+    options = arguments(__doc__, n_tasks=20).parse_args()
     if options.device == "cpu":
         count_cpu_time()
     print("| features | K | d | shots | K_eff | PADDLE | evidence | of it calibration | the rest | rest / PADDLE |")

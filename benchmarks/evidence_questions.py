@@ -6,19 +6,17 @@ that a user cannot ask for; what a user can is in the suite ``evidence-ablation`
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from benchmarks.evidence_study import calibration_error, reliability
-from manyway import FeatureSet, Solution, Tasks, TaskSpec, sample_tasks
+from benchmarks.evidence_tasks import add_seed, arguments, in_chunks
+from manyway import FeatureSet, Solution, Tasks, TaskSpec
 from manyway.bench.data import find_features
 from manyway.bench.statistics import paired
-from manyway.evaluation import chunk_size
 from manyway.methods._calibration import calibrate
 from manyway.methods._logistic import Fit, logistic_regression, with_intercept
 from manyway.methods.evidence import evidence, evidence_from_likelihood
@@ -138,12 +136,9 @@ def run(
     features: FeatureSet, spec: TaskSpec, n_tasks: int, seed: int, changes: dict[str, Likelihood]
 ) -> dict[str, tuple[list[int], Tensor]]:
     """Right answers of every task, and how true the probabilities are, of evidence and of each change."""
-    size = min(n_tasks, chunk_size("ici", features, spec))
     found: dict[str, tuple[list[int], Tensor]] = {}
-    for first in range(0, n_tasks, size):
-        tasks = sample_tasks(features, spec, seed=seed, start=first, count=min(size, n_tasks - first))
-        scaled, truth = transform(tasks, "rcl2"), tasks.query_labels
-        assert truth is not None
+    for tasks, truth in in_chunks("ici", features, spec, n_tasks, seed):
+        scaled = transform(tasks, "rcl2")
         counts = torch.full((1, tasks.n_classes), float(spec.shots or 0), device=tasks.device)
         answers: dict[str, Solution] = {"evidence": evidence(tasks), "prototypes stay": evidence(tasks, move=False)}
         for name, likelihood in changes.items():
@@ -156,12 +151,8 @@ def run(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("keys", nargs="+", help="feature sets: keys in DATA, or glyphs")
-    parser.add_argument("--data", type=Path, help="folder with the features")
-    parser.add_argument("--tasks", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=2026)
-    parser.add_argument("--device", default="cpu")
+    parser = arguments(__doc__)
+    add_seed(parser)
     parser.add_argument("--without-regression", action="store_true", help="it takes most of the time")
     options = parser.parse_args()
     several = CHANGES if options.without_regression else CHANGES | REGRESSIONS

@@ -8,7 +8,6 @@ After a change of evidence alone, ``--others`` takes the others' answers from an
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 from collections.abc import Iterator, Sequence
@@ -20,10 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway import FeatureSet, InputError, Tasks, TaskSpec, sample_tasks, solve
+from benchmarks.evidence_tasks import add_seed, arguments, class_numbers, in_chunks, within_two_sd
+from manyway import FeatureSet, InputError, Tasks, TaskSpec, solve
 from manyway.bench.data import find_features
 from manyway.bench.statistics import paired
-from manyway.evaluation import chunk_size
 from manyway.transforms import transform
 
 TEMPERATURES = {"cl2": (5, 7, 10, 15, 22, 32, 48, 70, 100), "range": (0.1, 0.4, 0.7, 1.0, 1.5, 4.0)}
@@ -59,23 +58,16 @@ def run(
 ) -> dict[str, Any]:
     """Right answers of every task, and how true evidence's probabilities are; ``others``: a row that has the rest."""
     spec = TaskSpec(shots=cell.shots, k_eff=cell.k_eff, n_query=cell.n_query)
-    size = min(n_tasks, chunk_size("evidence", features, spec))
     right: dict[str, list[int]] = {}
     bins, found = torch.zeros(3, BINS, dtype=torch.float64), []
-    for first in range(0, n_tasks, size):
-        tasks = sample_tasks(features, spec, seed=seed, start=first, count=min(size, n_tasks - first))
+    for tasks, truth in in_chunks("evidence", features, spec, n_tasks, seed):
         answers = _answers_of_others(tasks) if others is None else {}
         solution = solve("evidence", tasks)
         answers["evidence"] = solution.labels
-        truth = tasks.query_labels
-        assert truth is not None
         for name, labels in answers.items():
             right.setdefault(name, []).extend((labels == truth).sum(1).tolist())
         bins += reliability(solution.probabilities, truth).cpu()
-        true_number = torch.zeros(tasks.n_tasks, tasks.n_classes, device=truth.device).scatter_(1, truth, 1.0).sum(1)
-        found += (
-            torch.stack([solution.n_classes, solution.n_classes_sd, true_number], 1).double().round(decimals=3).tolist()
-        )
+        found += class_numbers(solution, truth).double().round(decimals=3).tolist()
     if others is None:
         oracle = max((name for name in right if " " in name), key=lambda name: sum(right[name]))
         right = {**right, "oracle": right[oracle]}
@@ -137,7 +129,7 @@ def summary(row: dict[str, Any]) -> dict[str, Any]:
     result["calibration error"] = calibration_error(torch.tensor(row["reliability"]))
     guess, sd, truth = (torch.tensor(values) for values in zip(*row["n_classes"], strict=True))
     result["classes"], result["classes found"] = float(truth.mean()), float(guess.mean())
-    result["classes within 2 sd"] = 100 * float(((guess - truth).abs() <= 2 * sd + 0.5).float().mean())
+    result["classes within 2 sd"] = within_two_sd(guess, sd, truth)
     result["oracle is"], result["missed"] = row["temperature"], " ".join(missed)
     return result
 
@@ -206,13 +198,9 @@ def _in_short(row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("keys", nargs="*", help="feature sets: keys in DATA, or glyphs")
-    parser.add_argument("--data", type=Path, help="folder with the features")
+    parser = arguments(__doc__, keys="*")
+    add_seed(parser)
     parser.add_argument("--out", type=Path, required=True, help="results, one line a cell")
-    parser.add_argument("--tasks", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=2026)
-    parser.add_argument("--device", default="cpu")
     parser.add_argument("--others", type=Path, help="an earlier file, for the answers of all but evidence")
     parser.add_argument("--show", action="store_true", help="run nothing")
     parser.add_argument("--table", type=Path, help="write all numbers here, as CSV")
@@ -220,18 +208,16 @@ def main() -> None:
     options = parser.parse_args()
     rows = _read(options.out) if options.out.exists() else []
     done = {_cell(row) for row in rows}
-    known = {_cell(row): row for row in (_read(options.others) if options.others else [])}
-    same = {"n_tasks": options.tasks, "seed": options.seed}
+    earlier = _read(options.others) if options.others else []
+    asked = (options.tasks, options.seed)
+    known = {_cell(row): row for row in earlier if (row["n_tasks"], row["seed"]) == asked}
     for key in [] if options.show else options.keys:
         features = find_features(key, options.data).to(options.device)
         for cell in cells(key, features):
             if cell in done:
                 continue
             try:
-                others = known.get(cell)
-                if others is not None and {name: others[name] for name in same} != same:
-                    others = None
-                rows.append(run(cell, features, **same, others=others))
+                rows.append(run(cell, features, *asked, others=known.get(cell)))
             except InputError as error:
                 print(f"{cell}: {error}")
                 continue
