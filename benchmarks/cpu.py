@@ -17,8 +17,8 @@ from benchmarks.dense import paddle_dense, rows_by_class, sample_looped
 from benchmarks.features import make_features
 from benchmarks.measure import chosen_parts, count_cpu_time, growth, seconds, show
 from manyway import FeatureSet, TaskSpec, evaluate, sample_tasks, solve
-from manyway.evaluation import chunk_size
-from manyway.ops import class_sums
+from manyway.core.ops import class_sums
+from manyway.evaluation.evaluator import chunk_size
 
 CASES = [  # K, shots, d, samples a class
     (20, 5, 512, 600),

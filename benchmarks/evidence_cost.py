@@ -12,10 +12,10 @@ from benchmarks.evidence_tasks import arguments
 from benchmarks.measure import count_cpu_time, seconds
 from manyway import TaskSpec, sample_tasks, solve
 from manyway.bench.data import find_features
-from manyway.methods._calibration import calibrate
-from manyway.methods._search import Options
-from manyway.methods.evidence import infer
-from manyway.transforms import transform
+from manyway.core.transforms import transform
+from manyway.methods.evidence.calibration import calibrate
+from manyway.methods.evidence.search import Options
+from manyway.methods.evidence.solver import infer
 
 
 def main() -> None:

@@ -16,12 +16,12 @@ from benchmarks.evidence_study import calibration_error, reliability
 from benchmarks.evidence_tasks import add_seed, arguments, in_chunks
 from manyway import FeatureSet, Solution, Tasks, TaskSpec
 from manyway.bench.data import find_features
-from manyway.bench.statistics import paired
-from manyway.methods._calibration import calibrate
-from manyway.methods._logistic import Fit, logistic_regression, with_intercept
-from manyway.methods.evidence import evidence, evidence_from_likelihood
-from manyway.ops import class_sums
-from manyway.transforms import transform
+from manyway.core.ops import class_sums
+from manyway.core.transforms import transform
+from manyway.evaluation.statistics import paired
+from manyway.methods.evidence.calibration import calibrate
+from manyway.methods.evidence.solver import evidence, evidence_from_likelihood
+from manyway.methods.ici.logistic import Fit, logistic_regression, with_intercept
 
 Likelihood = Callable[[Tasks], Tensor]  # of tasks whose features are scaled, [t, q, k]
 C = 10.0  # of the logistic regression, on unit features

@@ -22,8 +22,8 @@ from torch import Tensor
 from benchmarks.evidence_tasks import add_seed, arguments, class_numbers, in_chunks, within_two_sd
 from manyway import FeatureSet, InputError, Tasks, TaskSpec, solve
 from manyway.bench.data import find_features
-from manyway.bench.statistics import paired
-from manyway.transforms import transform
+from manyway.core.transforms import transform
+from manyway.evaluation.statistics import paired
 
 TEMPERATURES = {"cl2": (5, 7, 10, 15, 22, 32, 48, 70, 100), "range": (0.1, 0.4, 0.7, 1.0, 1.5, 4.0)}
 BINS = 15

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from manyway import FeatureSet, Solution, Tasks, TaskSpec, sample_tasks
-from manyway.evaluation import chunk_size
+from manyway.evaluation.evaluator import chunk_size
 
 
 def arguments(doc: str | None, n_tasks: int = 1000, keys: str = "+") -> argparse.ArgumentParser:

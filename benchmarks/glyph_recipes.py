@@ -18,13 +18,14 @@ import torch
 from torch import multiprocessing
 
 from manyway import FeatureSet, TaskSpec, evaluate
-from manyway.backbones.resnet import ResNet
-from manyway.datasets import ImageSet, glyphs
-from manyway.datasets.glyphs.build import Plan
-from manyway.datasets.glyphs.render import SIZE
-from manyway.datasets.preprocess import Preprocess
-from manyway.training import encode_images, train
-from manyway.training_recipe import Recipe
+from manyway.encoding import glyphs
+from manyway.encoding.backbones.resnet import ResNet
+from manyway.encoding.datasets import ImageSet
+from manyway.encoding.datasets.preprocess import Preprocess
+from manyway.encoding.glyphs.build import Plan
+from manyway.encoding.glyphs.render import SIZE
+from manyway.encoding.training.loop import encode_images, train
+from manyway.encoding.training.recipe import Recipe
 
 TIE = 0.3  # points
 K_EFFS = (5, 10, 20)

@@ -15,9 +15,9 @@ from benchmarks.dense import paddle_dense
 from benchmarks.features import make_features
 from benchmarks.measure import chosen_parts, growth, plain, seconds, show
 from manyway import FeatureSet, Tasks, TaskSpec, evaluate, sample_tasks, solve
-from manyway.methods._forms import GramForm, prototype_form
-from manyway.ops import class_sums
-from manyway.transforms import transform
+from manyway.core.ops import class_sums
+from manyway.core.transforms import transform
+from manyway.methods.paddle.forms import GramForm, prototype_form
 
 CASES = [(20, 5, 512, 600), (20, 20, 512, 600), (160, 5, 512, 1300), (160, 20, 512, 1300), (227, 20, 512, 400)]
 CASES += [(160, 20, 640, 1300)]  # K, shots, d, samples a class
@@ -35,7 +35,7 @@ def rates() -> tuple[float, float]:
 
 def stages(features: FeatureSet, spec: TaskSpec) -> list[float]:
     """Seconds for all tasks: drawing, scaling, class sums, all statistics, and the iterations."""
-    from manyway.kernels.loop import iterate
+    from manyway.methods.paddle.kernel import iterate
 
     tasks = sample_tasks(features, spec, count=N_TASKS)
     scaled = transform(tasks, "range")

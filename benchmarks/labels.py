@@ -18,7 +18,7 @@ from torch import Tensor
 from benchmarks.dense import paddle_dense
 from benchmarks.measure import plain, show
 from manyway import FeatureSet, Tasks, TaskSpec, sample_tasks, solve
-from manyway.datasets import glyphs
+from manyway.data.embedded import load_glyphs
 
 NAMES = ("clinc150_minilm_l6.npz", "cub200_mobilenetv2_192px.npz")
 _CHUNK = {"cpu": 10, "cuda": 250}
@@ -72,7 +72,7 @@ def differences(features: FeatureSet, spec: TaskSpec, n_tasks: int) -> dict[tupl
 
 
 def sets(folder: Path | None) -> Iterator[tuple[str, FeatureSet]]:
-    yield "glyphs", glyphs.load()
+    yield "glyphs", load_glyphs()
     for name in NAMES if folder is not None else ():
         assert folder is not None
         yield name.split("_")[0], FeatureSet.load(folder / name)

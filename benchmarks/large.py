@@ -18,9 +18,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from manyway.answers import Answer
-from manyway.large import in_turn, paddle_in_blocks
-from manyway.large_evidence import evidence_in_blocks
+from manyway.methods.evidence.streamed import evidence_in_blocks
+from manyway.methods.paddle.streamed import paddle_in_blocks
+from manyway.streaming.blocks import in_turn
+from manyway.streaming.topk import Answer
 
 _BLOCK_BYTES = 2**27
 _SHOTS = 5

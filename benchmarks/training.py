@@ -14,11 +14,11 @@ import warnings
 
 import torch
 
-from manyway.backbones import build
-from manyway.datasets import ImageSet
-from manyway.datasets.preprocess import Preprocess
-from manyway.training import Reporter, train
-from manyway.training_recipe import Recipe
+from manyway.encoding.backbones import build
+from manyway.encoding.datasets import ImageSet
+from manyway.encoding.datasets.preprocess import Preprocess
+from manyway.encoding.training.loop import Reporter, train
+from manyway.encoding.training.recipe import Recipe
 
 N_CLASSES = 100
 

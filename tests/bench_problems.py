@@ -9,10 +9,10 @@ from typing import Any
 from problems import make_features
 
 from manyway.bench.plan import Job, Wishes, make_jobs, make_plan
-from manyway.bench.run import run_jobs
-from manyway.bench.spec import parse_suite
+from manyway.bench.runner import run_jobs
+from manyway.bench.show.view import View, load_view
 from manyway.bench.store import Store
-from manyway.bench.view import View, load_view
+from manyway.bench.suite import parse_suite
 
 SMALL = """
 title = "Small"

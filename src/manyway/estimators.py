@@ -17,9 +17,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from manyway.core.solution import Solution
+from manyway.core.tasks import Tasks
 from manyway.errors import InputError
 from manyway.methods import get_method
-from manyway.tasks import Solution, Tasks
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +108,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PADDLE(TransductiveClassifier):
-    """Fits the queries with as few classes as needed; see ``manyway.methods.paddle``."""
+    """Fits the queries with as few classes as needed; see ``manyway.methods.paddle.solver``."""
 
     method = "paddle"
     lam: float | None = None
@@ -120,7 +121,7 @@ class PADDLE(TransductiveClassifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SoftKMeans(TransductiveClassifier):
-    """PADDLE without its complexity term; see ``manyway.methods.soft_kmeans``."""
+    """PADDLE without its complexity term; see ``manyway.methods.paddle.soft_kmeans``."""
 
     method = "soft-kmeans"
     max_iter: int = 100
@@ -131,7 +132,7 @@ class SoftKMeans(TransductiveClassifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PaddlePGD(TransductiveClassifier):
-    """PADDLE's objective by projected gradient descent; see ``manyway.methods.paddle_pgd``."""
+    """PADDLE's objective by projected gradient descent; see ``manyway.methods.paddle.gradient``."""
 
     method = "paddle-pgd"
     optimizer: str = "adam"
@@ -145,7 +146,7 @@ class PaddlePGD(TransductiveClassifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Baseline(TransductiveClassifier):
-    """A Euclidean classifier trained on the support, each query on its own; see ``manyway.methods.baseline``."""
+    """A Euclidean classifier trained on the support; see ``manyway.methods.gradient.baseline``."""
 
     method = "baseline"
     temperature: float = 15.0
@@ -156,7 +157,7 @@ class Baseline(TransductiveClassifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class BaselinePlusPlus(TransductiveClassifier):
-    """A cosine classifier trained on the support, each query on its own; see ``manyway.methods.baseline``."""
+    """A cosine classifier trained on the support, each query on its own; see ``manyway.methods.gradient.baseline``."""
 
     method = "baseline++"
     temperature: float = 15.0
@@ -176,7 +177,7 @@ class SimpleShot(TransductiveClassifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ICI(TransductiveClassifier):
-    """Logistic regression that adds the most credible queries to its support; see ``manyway.methods.ici``."""
+    """Logistic regression that adds the most credible queries to its support; see ``manyway.methods.ici.solver``."""
 
     method = "ici"
     c: float = 10.0
@@ -225,7 +226,7 @@ class LaplacianShot(TransductiveClassifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TIM(TransductiveClassifier):
-    """Mutual information between queries and classes, by gradient steps; see ``manyway.methods.tim``."""
+    """Mutual information between queries and classes, by gradient steps; see ``manyway.methods.gradient.tim``."""
 
     method = "tim"
     weights: Sequence[float] = (1.0, 0.3, 1.0)
@@ -237,7 +238,7 @@ class TIM(TransductiveClassifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TIMADM(TransductiveClassifier):
-    """TIM by alternating closed-form steps; see ``manyway.methods.tim_adm``."""
+    """TIM by alternating closed-form steps; see ``manyway.methods.gradient.tim_adm``."""
 
     method = "tim-adm"
     weights: Sequence[float] = (0.1, 1.0, 0.1)
@@ -249,7 +250,7 @@ class TIMADM(TransductiveClassifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class AlphaTIM(TransductiveClassifier):
-    """TIM with α-entropies; see ``manyway.methods.alpha_tim``."""
+    """TIM with α-entropies; see ``manyway.methods.gradient.alpha_tim``."""
 
     method = "alpha-tim"
     weights: Sequence[float] = (1.0, 1.0, 1.0)
@@ -262,7 +263,7 @@ class AlphaTIM(TransductiveClassifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Evidence(TransductiveClassifier):
-    """Calibrated likelihoods, and as few classes as there is evidence for; see ``manyway.methods.evidence``."""
+    """Calibrated likelihoods, and as few classes as there is evidence for; see ``manyway.methods.evidence.solver``."""
 
     method = "evidence"
     temperature: float | None = None

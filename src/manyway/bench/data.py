@@ -6,8 +6,8 @@ import os
 import re
 from pathlib import Path
 
+from manyway.data.features import FeatureSet
 from manyway.errors import InputError
-from manyway.features import FeatureSet
 
 _NETWORKS = {"rn18": "resnet18", "wrn": "wrn28-10"}
 _EMBEDDED = {"glyphs": "test", "glyphs-val": "val"}
@@ -17,9 +17,9 @@ def find_features(key: str, data: Path | None) -> FeatureSet:
     """The feature set of a key: KEY.safetensors or KEY.npz in the data folder or in its folder features/, or a longer
     name there that starts with KEY_ and is the only one."""
     if key in _EMBEDDED:
-        from manyway.datasets import glyphs
+        from manyway.data.embedded import load_glyphs
 
-        return glyphs.load(split=_EMBEDDED[key])
+        return load_glyphs(_EMBEDDED[key])
     folder = data_folder(data)
     if folder is not None:
         for candidate in _candidates(folder, key):

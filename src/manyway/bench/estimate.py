@@ -8,7 +8,7 @@ from statistics import median
 from manyway.bench.plan import Job
 from manyway.bench.store import Store
 from manyway.errors import InputError
-from manyway.evaluation import evaluate
+from manyway.evaluation.evaluator import evaluate
 
 _TRIAL = 4  # tasks
 _LONG = 1.0  # seconds; one task that takes longer says enough

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from manyway.bench.data import find_features
-from manyway.bench.spec import Block, Experiment, Suite, Tuned, in_words
 from manyway.bench.store import Plan, Store, experiment_key
+from manyway.bench.suite import Block, Experiment, Suite, Tuned, in_words
+from manyway.data.features import FeatureSet
+from manyway.data.sampling import TaskSpec
 from manyway.errors import InputError, nearest
-from manyway.features import FeatureSet
-from manyway.sampling import TaskSpec
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from manyway.bench.spec import Experiment
+from manyway.bench.suite import Experiment
+from manyway.data.files import atomic_write
 from manyway.errors import InputError
-from manyway.files import atomic_write
 from manyway.methods import get_method
 
 FORMAT = 1

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from manyway.bench.spec import Experiment
+from manyway.bench.suite import Experiment
+from manyway.core.solution import Solution
+from manyway.data.features import FeatureSet
+from manyway.data.sampling import sample_tasks
 from manyway.errors import InputError
-from manyway.features import FeatureSet
 from manyway.methods import get_method
-from manyway.sampling import sample_tasks
-from manyway.tasks import Solution
 
 _LONG = 0.3  # seconds from which one timing is enough, and budgets go up in larger steps
 

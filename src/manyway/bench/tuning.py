@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from manyway.bench.plan import now
-from manyway.bench.spec import Suite, Tuned
-from manyway.bench.statistics import accuracy
 from manyway.bench.store import FORMAT, Record, StoreError
+from manyway.bench.suite import Suite, Tuned
+from manyway.data.files import atomic_write
 from manyway.errors import InputError
-from manyway.files import atomic_write
+from manyway.evaluation.statistics import accuracy
 
 FILE = "tuned.json"
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from manyway.bench.plan import Job
-    from manyway.bench.run import Failure
+    from manyway.bench.runner import Failure
+    from manyway.bench.show.view import View
     from manyway.bench.store import Store
-    from manyway.bench.view import View
 
 __all__ = ["bench", "compare", "plot", "report", "status", "table", "tune"]
 
@@ -84,10 +84,10 @@ def bench(
     from rich.console import Console
 
     from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
-    from manyway.bench.spec import load_suite, suite_names
+    from manyway.bench.show.view import load_view
     from manyway.bench.store import Store
+    from manyway.bench.suite import load_suite, suite_names
     from manyway.bench.tuning import read_tuned
-    from manyway.bench.view import load_view
 
     console = Console()
     if suite is None:
@@ -147,10 +147,10 @@ def tune(
     from rich.console import Console
 
     from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
-    from manyway.bench.spec import load_suite
+    from manyway.bench.show.view import load_view, number
     from manyway.bench.store import Store
+    from manyway.bench.suite import load_suite
     from manyway.bench.tuning import FILE, check_grid, choose, write_tuned
-    from manyway.bench.view import load_view, number
 
     console, suite, store, where = Console(), load_suite(grid), Store(results), _device(device, dask)
     check_grid(suite)
@@ -226,10 +226,10 @@ def _list(jobs: Sequence[Job], store: Store, device: str | None, console: Consol
 def _run(
     jobs: Sequence[Job], store: Store, device: str | None, n_jobs: int, dask: str | None, console: Console
 ) -> list[Failure]:
-    from manyway.bench.cluster import run_on_dask, run_side_by_side
     from manyway.bench.estimate import stored_rates
+    from manyway.bench.executors import run_on_dask, run_side_by_side
     from manyway.bench.progress import Bar
-    from manyway.bench.run import run_jobs
+    from manyway.bench.runner import run_jobs
 
     known = store.keys()
     missing = [job for job in jobs if job.key not in known]
@@ -252,9 +252,9 @@ def _run(
 def _show(view: View, results: Path, console: Console) -> None:
     from importlib.util import find_spec
 
-    from manyway.bench.curves import make_figures
-    from manyway.bench.formats import to_rich
-    from manyway.bench.tables import make_grids
+    from manyway.bench.show.curves import make_figures
+    from manyway.bench.show.formats import to_rich
+    from manyway.bench.show.tables import make_grids
 
     if view.records:
         for grid in make_grids(view):
@@ -263,7 +263,7 @@ def _show(view: View, results: Path, console: Console) -> None:
     if figures and find_spec("matplotlib") is None:
         console.print("Plots need matplotlib: pip install 'manyway[plot]', then `manyway plot`.")
     elif figures:
-        from manyway.bench.plots import write_figures
+        from manyway.bench.show.plots import write_figures
 
         for path in write_figures(figures, results / "plots", view.plan.name, ["png"]):
             console.print(f"plot: {path}", highlight=False)

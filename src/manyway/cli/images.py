@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from manyway.datasets.images import ImageSet
-    from manyway.datasets.preprocess import Preprocess
-    from manyway.datasets.sources import ImageSource
-    from manyway.datasets.standard import DataSet
-    from manyway.training import Reporter, Trained
-    from manyway.training_recipe import Recipe
+    from manyway.encoding.datasets.images import ImageSet
+    from manyway.encoding.datasets.preprocess import Preprocess
+    from manyway.encoding.datasets.sources import ImageSource
+    from manyway.encoding.standard import DataSet
+    from manyway.encoding.training.loop import Reporter, Trained
+    from manyway.encoding.training.recipe import Recipe
 
 Data = Annotated[
     Path | None, typer.Option("--data", help="The folder that holds data sets. Default: $MANYWAY_DATA, else ./data.")
@@ -92,9 +92,9 @@ def train(
     """
     from rich.console import Console
 
-    from manyway.backbones import build
-    from manyway.training import BEST, LAST, LOG
-    from manyway.training import train as run_training
+    from manyway.encoding.backbones import build
+    from manyway.encoding.training.loop import BEST, LAST, LOG
+    from manyway.encoding.training.loop import train as run_training
 
     with _processes(device) as (where, rank):
         console = Console(stderr=True, quiet=rank > 0)
@@ -165,9 +165,9 @@ def extract(
     """
     from rich.console import Console
 
-    from manyway.encoders import open_encoder
-    from manyway.encoding import base_mean_from, open_for
-    from manyway.encoding import extract as run_extraction
+    from manyway.encoding.encoders import open_encoder
+    from manyway.encoding.extraction import base_mean_from, open_for
+    from manyway.encoding.extraction import extract as run_extraction
 
     if out.suffix != ".safetensors":
         raise InputError(f"The output is {out}; feature files end in .safetensors.")
@@ -196,7 +196,7 @@ def datasets(data: Data = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from manyway.datasets.standard import DATASETS, data_root
+    from manyway.encoding.standard import DATASETS, data_root
 
     folder = data_root(data)
     table = Table(title=f"Data sets, looked for in {folder}", show_lines=True)
@@ -260,12 +260,12 @@ def _recipe(dataset: str, backbone: str, epochs: int | None, asked: dict[str, An
     """The recipe that suits data set and backbone, with what the user asked for (not None) instead."""
     from dataclasses import replace
 
-    from manyway.datasets.standard import DATASETS
-    from manyway.training_recipe import Recipe, scaled_for
+    from manyway.encoding.standard import DATASETS
+    from manyway.encoding.training.recipe import Recipe, scaled_for
 
     recipe = Recipe(batch=128 if backbone == "wrn28-10" else 256)
     if dataset == "glyphs":
-        from manyway.datasets.glyphs.build import RECIPE
+        from manyway.encoding.glyphs.build import RECIPE
 
         recipe = RECIPE
     elif dataset in DATASETS and DATASETS[dataset].channels == 1:
@@ -279,8 +279,8 @@ def _training_sources(
     dataset: str, val: Path | None, root: Path | None, data: Path | None
 ) -> tuple[ImageSource, ImageSource | None, DataSet | None]:
     """Base and validation pictures, and the entry of a data set known by name."""
-    from manyway.datasets.sources import open_source
-    from manyway.datasets.standard import DATASETS, open_dataset
+    from manyway.encoding.datasets.sources import open_source
+    from manyway.encoding.standard import DATASETS, open_dataset
     from manyway.errors import nearest
 
     if dataset in DATASETS:
@@ -295,7 +295,7 @@ def _training_sources(
 
 def _named_source(source: str, data: Path | None) -> ImageSource | None:
     """DATASET:SPLIT, or None when the source is a path."""
-    from manyway.datasets.standard import DATASETS, open_dataset
+    from manyway.encoding.standard import DATASETS, open_dataset
 
     name, colon, split = source.partition(":")
     if Path(source).exists() or name not in DATASETS:
@@ -304,14 +304,14 @@ def _named_source(source: str, data: Path | None) -> ImageSource | None:
 
 
 def _preprocess(entry: DataSet | None, size: int | None, grey: bool) -> Preprocess:
-    from manyway.datasets.preprocess import Preprocess
+    from manyway.encoding.datasets.preprocess import Preprocess
 
     channels = entry.channels if entry is not None else (1 if grey else 3)
     return Preprocess.for_size(size or (entry.size if entry is not None else 84), channels)
 
 
 def _decode(source: ImageSource, preprocess: Preprocess, skip_bad: bool, console: Console) -> ImageSet:
-    from manyway.datasets.sources import load_images
+    from manyway.encoding.datasets.sources import load_images
 
     with _bar(console) as progress:
         task = progress.add_task(f"reading {source.title}", total=len(source))
@@ -338,8 +338,8 @@ def _bar(console: Console) -> Progress:
 
 
 def _reporter(progress: Progress, recipe: Recipe, per_epoch: int) -> Reporter:
-    from manyway.training import Reporter
-    from manyway.training_log import EpochResult
+    from manyway.encoding.training.log import EpochResult
+    from manyway.encoding.training.loop import Reporter
 
     task = progress.add_task(f"epoch 1 of {recipe.epochs}", total=recipe.epochs * per_epoch)
 
@@ -359,7 +359,7 @@ def _reporter(progress: Progress, recipe: Recipe, per_epoch: int) -> Reporter:
 
 def _draw(path: Path, trained: Trained, console: Console) -> None:
     """The plot is a courtesy: without matplotlib the log still has all the numbers."""
-    from manyway.training_log import draw_curves
+    from manyway.encoding.training.log import draw_curves
 
     try:
         draw_curves(path, trained.history)

@@ -59,9 +59,9 @@ def label(
     from rich.console import Console
 
     from manyway.cli.summary import print_summary
+    from manyway.data.items import read_items, read_labels
     from manyway.errors import InputError
-    from manyway.inputs import read_items, read_labels
-    from manyway.labelling import label_items
+    from manyway.labelling.label import label_items
     from manyway.methods import get_method
 
     get_method(method)
@@ -72,8 +72,8 @@ def label(
             read_items(path, label_column=label_column, item_column=item_column) for path in (support, query)
         )
     else:
-        from manyway.encoders import open_encoder
-        from manyway.encoding import encode_items
+        from manyway.encoding.encoders import open_encoder
+        from manyway.encoding.extraction import encode_items
 
         with console.status(f"encoding {support} and {query} …"):
             opened = open_encoder(encoder, device=device or "cpu", say=console.print)

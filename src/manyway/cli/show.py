@@ -10,7 +10,7 @@ import typer
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
-    from manyway.bench.view import View
+    from manyway.bench.show.view import View
 
 Results = Annotated[Path, typer.Option("--results", help="The folder that results are kept in.")]
 Name = Annotated[
@@ -54,9 +54,9 @@ def table(
     """Show stored results as tables: accuracy ± 95 % interval, the best bold, a star where its lead is significant."""
     from rich.console import Console
 
-    from manyway.bench.formats import to_csv, to_latex, to_markdown, to_rich
-    from manyway.bench.tables import make_grids
-    from manyway.files import atomic_write
+    from manyway.bench.show.formats import to_csv, to_latex, to_markdown, to_rich
+    from manyway.bench.show.tables import make_grids
+    from manyway.data.files import atomic_write
 
     writers = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv}
     if format != "terminal" and format not in writers:
@@ -84,8 +84,8 @@ def plot(
     results: Results = Path("results"),
 ) -> None:
     """Draw stored results: the plots that the suite asks for, with bands for the 95 % intervals."""
-    from manyway.bench.curves import make_figures
-    from manyway.bench.plots import write_figures
+    from manyway.bench.show.curves import make_figures
+    from manyway.bench.show.plots import write_figures
 
     view = _view(name, results)
     figures = make_figures(view)
@@ -106,10 +106,10 @@ def report(
 
     It opens from disk in any browser and needs neither a server nor the network.
     """
-    from manyway.bench.report import make_report
+    from manyway.bench.show.report import make_report
+    from manyway.bench.show.view import load_view
     from manyway.bench.store import Store
-    from manyway.bench.view import load_view
-    from manyway.files import atomic_write
+    from manyway.data.files import atomic_write
 
     store = Store(results)
     plans = [store.plan(name) for name in names] if names else store.plans()
@@ -141,10 +141,10 @@ def compare(
     from rich.console import Console
     from rich.table import Table
 
-    from manyway.bench.compare import compare as pair_up
-    from manyway.bench.compare import find_records, record_title, setting
-    from manyway.bench.statistics import tasks_needed
+    from manyway.bench.show.compare import compare as pair_up
+    from manyway.bench.show.compare import find_records, record_title, setting
     from manyway.bench.store import Store
+    from manyway.evaluation.statistics import tasks_needed
 
     store = Store(results)
     console = Console()
@@ -168,8 +168,8 @@ def compare(
 
 
 def _view(name: str | None, results: Path) -> View:
+    from manyway.bench.show.view import load_view
     from manyway.bench.store import Store
-    from manyway.bench.view import load_view
 
     store = Store(results)
     plans = store.plans()

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from manyway.labelling import Summary
+    from manyway.labelling.label import Summary
 
 _SHOWN = 15
 

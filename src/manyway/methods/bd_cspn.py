@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from manyway.core.ops import dot_scores, one_hot, prototypes
+from manyway.core.solution import Solution
+from manyway.core.tasks import Tasks
+from manyway.core.transforms import transform, unit
 from manyway.errors import InputError, nearest
-from manyway.ops import dot_scores, one_hot, prototypes
-from manyway.tasks import Solution, Tasks
-from manyway.transforms import transform, unit
 
 _WEIGHTINGS = ("classes", "samples")
 

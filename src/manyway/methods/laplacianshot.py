@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from manyway.ops import nearest_others, prototypes, squared_distances
-from manyway.tasks import Solution, Tasks
-from manyway.transforms import transform
+from manyway.core.ops import nearest_others, prototypes, squared_distances
+from manyway.core.solution import Solution
+from manyway.core.tasks import Tasks
+from manyway.core.transforms import transform
 
 _TERMS = ("entropy", "unary", "affinity")
 

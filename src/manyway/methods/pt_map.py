@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from manyway.ops import class_sums, prototypes, sinkhorn
-from manyway.tasks import Solution, Tasks
-from manyway.transforms import transform
+from manyway.core.ops import class_sums, prototypes, sinkhorn
+from manyway.core.solution import Solution
+from manyway.core.tasks import Tasks
+from manyway.core.transforms import transform
 
 _TERMS = ("transport", "support", "entropy")
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from manyway.ops import dot_scores, prototypes
-from manyway.tasks import Solution, Tasks
-from manyway.transforms import transform
+from manyway.core.ops import dot_scores, prototypes
+from manyway.core.solution import Solution
+from manyway.core.tasks import Tasks
+from manyway.core.transforms import transform
 
 
 def simpleshot(tasks: Tasks, *, scale: str | None = "cl2", temperature: float = 1.0) -> Solution:

@@ -1,0 +1,229 @@
+"""Experiments side by side on one machine (joblib), or spread over a Dask cluster block by block.
+
+Both give the same bits as a plain run: a task depends on (seed, number) alone, blocks are whole chunks, and a chunk's
+arithmetic does not depend on who does it. Traces are about time, so they run alone, here, after the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+import manyway
+from manyway.bench.plan import Job
+from manyway.bench.runner import (
+    SAVE_EVERY,
+    Failure,
+    Place,
+    Watcher,
+    accuracy_record,
+    describe,
+    left_over,
+    place_of,
+    run_job,
+    run_jobs,
+)
+from manyway.bench.store import Partial, Store, StoreError
+from manyway.bench.suite import Experiment
+from manyway.data.features import FeatureSet
+from manyway.errors import InputError
+from manyway.evaluation.evaluator import evaluate
+
+_BLOCK = 100  # tasks of a block, about: enough to be worth a message, few enough to be worth little
+_TRIES = 5  # how often a block may be lost with its worker before the experiment counts as failed
+_PATIENCE = 10  # seconds to wait for a scheduler
+Answer = tuple[list[int], float, Place]  # right answers, seconds in the solver, where
+
+
+def run_side_by_side(
+    jobs: Sequence[Job], store: Store, device: str | None, n_jobs: int, watcher: Watcher
+) -> list[Failure]:
+    """Whole experiments in ``n_jobs`` processes, which read the features from one memory-mapped file."""
+    from joblib import Parallel, delayed
+
+    timed = [job for job in jobs if job.experiment.trace is not None]
+    jobs = [job for job in jobs if job.experiment.trace is None]
+    threads = max(1, torch.get_num_threads() // n_jobs)
+    failures = []
+    with TemporaryDirectory(prefix="manyway-") as folder:
+        for job in jobs:
+            path = Path(folder) / f"{job.features.fingerprint}.safetensors"
+            if not path.exists():
+                job.features.save(path)
+            watcher.begin(job, 0)
+        calls = [
+            delayed(_whole)(
+                i,
+                job.key,
+                job.experiment,
+                Path(folder) / f"{job.features.fingerprint}.safetensors",
+                store,
+                device,
+                threads,
+            )
+            for i, job in enumerate(jobs)
+        ]
+        for i, error, fatal in Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)(calls):
+            if fatal:
+                raise StoreError(error)
+            if error:
+                failures.append(Failure(jobs[i], error))
+            else:
+                watcher.advance(jobs[i], jobs[i].experiment.n_tasks)
+            watcher.end(jobs[i])
+    return failures + run_jobs(timed, store, device, watcher)
+
+
+def _whole(
+    place: int, key: str, experiment: Experiment, path: Path, store: Store, device: str | None, threads: int
+) -> tuple[int, str, bool]:
+    """In another process: one experiment. Errors come back as text, for an exception need not survive the journey."""
+    torch.set_num_threads(threads)
+    try:
+        run_job(Job(key, experiment, _load(path)), store, device, _Nobody())
+    except StoreError as error:
+        return place, str(error), True
+    except Exception as error:
+        return place, describe(error), False
+    return place, "", False
+
+
+@lru_cache(maxsize=4)
+def _load(path: Path) -> FeatureSet:
+    return FeatureSet.load(path)
+
+
+class _Nobody:
+    """A watcher where nobody watches."""
+
+    def begin(self, job: Job, done: int) -> None: ...
+
+    def advance(self, job: Job, tasks: int) -> None: ...
+
+    def end(self, job: Job) -> None: ...
+
+
+def run_on_dask(jobs: Sequence[Job], store: Store, address: str, device: str | None, watcher: Watcher) -> list[Failure]:
+    """Blocks of tasks on the workers of a Dask cluster. A block whose worker dies is done again by another."""
+    kind = "cpu" if device is None else torch.device(device).type
+    timed = [job for job in jobs if job.experiment.trace is not None]
+    jobs = [job for job in jobs if job.experiment.trace is None]
+    with _connect(address) as client:
+        run = _DaskRun(client, store, device, kind, watcher)
+        for job in jobs:
+            run.submit(job)
+        failures = run.wait()
+    return failures + run_jobs(timed, store, device, watcher)
+
+
+class _DaskRun:
+    """Experiments in flight on a cluster."""
+
+    def __init__(self, client: Any, store: Store, device: str | None, kind: str, watcher: Watcher) -> None:
+        self._client, self._store, self._device, self._kind, self._watcher = client, store, device, kind, watcher
+        self._features: dict[str, Any] = {}  # fingerprint -> the copy on the cluster
+        self._partial: dict[str, Partial] = {}
+        self._saved: dict[str, float] = {}
+        self._blocks: dict[Any, tuple[Job, int, int, int]] = {}  # future -> job, first, count, tries so far
+        self._failed: dict[str, Failure] = {}
+
+    def submit(self, job: Job) -> None:
+        """Hand out all blocks of a job that are not done yet."""
+        partial = left_over(job, self._store, self._kind)
+        self._partial[job.key], self._saved[job.key] = partial, time.perf_counter()
+        self._watcher.begin(job, partial.n_done)
+        size = partial.chunk * max(1, round(_BLOCK / partial.chunk))
+        for start, end in partial.gaps(job.experiment.n_tasks):
+            for first in range(start, end, size):
+                self._hand_out(job, first, min(size, end - first), 0)
+
+    def wait(self) -> list[Failure]:
+        """Collect blocks as they come, until every job is stored or has failed."""
+        waiting = _distributed().as_completed(self._blocks)
+        for future in waiting:
+            job, first, count, tries = self._blocks.pop(future)
+            if job.key in self._failed:
+                continue
+            try:
+                answer = future.result()
+            except Exception as error:
+                if _was_lost(error) and tries + 1 < _TRIES:
+                    # With its worker a block may have lost the features too: they are sent anew.
+                    self._features.pop(job.features.fingerprint, None)
+                    waiting.add(self._hand_out(job, first, count, tries + 1))
+                else:
+                    self._failed[job.key] = Failure(job, describe(error))
+                    self._watcher.end(job)
+                continue
+            self._take(job, first, answer)
+        return list(self._failed.values())
+
+    def _hand_out(self, job: Job, first: int, count: int, tries: int) -> Any:
+        fingerprint = job.features.fingerprint
+        if fingerprint not in self._features:
+            self._features[fingerprint] = self._client.scatter(job.features, broadcast=True, hash=False)
+        arguments = self._features[fingerprint], job.experiment, first, count, self._device
+        future = self._client.submit(solve_block, *arguments, pure=False)
+        self._blocks[future] = job, first, count, tries
+        return future
+
+    def _take(self, job: Job, first: int, answer: Answer) -> None:
+        correct, seconds, place = answer
+        partial = self._partial[job.key] = self._partial[job.key].add(first, correct, seconds)
+        self._watcher.advance(job, len(correct))
+        clock = time.perf_counter()
+        if partial.n_done == job.experiment.n_tasks:
+            self._store.write(accuracy_record(job, partial, place))
+            self._watcher.end(job)
+        elif clock - self._saved[job.key] > SAVE_EVERY:
+            self._store.write_partial(job.key, partial)
+            self._saved[job.key] = clock
+
+
+def solve_block(features: FeatureSet, experiment: Experiment, first: int, count: int, device: str | None) -> Answer:
+    """On a worker: tasks first..first+count-1 of an experiment. A worker's threads each have a block of their own."""
+    torch.set_num_threads(1)
+    features = features.to(device=device)
+    result = evaluate(
+        experiment.method, features, experiment.task, count, experiment.seed, start=first, **experiment.params
+    )
+    return result.correct.tolist(), result.seconds, place_of(features)
+
+
+@contextmanager
+def _connect(address: str) -> Iterator[Any]:
+    try:
+        client = _distributed().Client(address, timeout=_PATIENCE)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise InputError(f"No Dask scheduler answers at '{address}'; start one with `dask scheduler`.") from error
+    with client:
+        ours = manyway.__version__
+        for worker, theirs in client.run(_version).items():
+            if theirs != ours:
+                raise InputError(f"The Dask worker {worker} has manyway {theirs}, here is {ours}; install the same.")
+        yield client
+
+
+def _version() -> str:
+    return manyway.__version__
+
+
+def _was_lost(error: BaseException) -> bool:
+    """Whether a block failed for its worker's sake and not for its own."""
+    return isinstance(error, (CancelledError, _distributed().KilledWorker))
+
+
+def _distributed() -> Any:
+    try:
+        return import_module("distributed")
+    except ImportError as error:
+        raise InputError("--dask needs dask.distributed; install it with `pip install manyway[dask]`.") from error

@@ -1,0 +1,1 @@
+"""Stored results as tables, figures and reports. Reads files, runs no experiment."""

@@ -1,0 +1,80 @@
+"""Two results, or two methods wherever both were run, compared on the same tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from manyway.bench.store import Record, Store, read_record
+from manyway.errors import InputError, nearest
+from manyway.evaluation.statistics import Interval, Paired, accuracy, paired
+from manyway.methods import METHODS
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """a and b on the tasks that both solved."""
+
+    a: Record
+    b: Record
+    accuracy_a: Interval
+    accuracy_b: Interval
+    paired: Paired
+
+
+def find_records(text: str, store: Store) -> list[Record]:
+    """A result file, the beginning of a key, or a method's name: the results that it stands for."""
+    if text.endswith(".json"):
+        return [read_record(Path(text))]
+    stored = [record for record in store.records() if record.trace is None]
+    found = [record for record in stored if text == record.method]
+    found = found or [record for record in stored if len(text) >= 4 and record.key.startswith(text)]
+    if not found:
+        known = sorted({record.method for record in stored})
+        hint = "run `manyway bench` first." if not known else nearest(text, known)
+        raise InputError(f"There is no result of '{text}' in {store.folder}; {hint}")
+    return found
+
+
+def compare(a: Sequence[Record], b: Sequence[Record]) -> list[Comparison]:
+    """Every pair of results whose tasks are the same ones; of two lengths the shorter counts."""
+    comparisons = []
+    for left in a:
+        for right in b:
+            if left.key == right.key or left.stream != right.stream:
+                continue
+            n, n_query = min(left.n_tasks, right.n_tasks), left.outcome["n_query"]
+            correct_a, correct_b = left.outcome["correct"][:n], right.outcome["correct"][:n]
+            comparisons.append(
+                Comparison(
+                    left,
+                    right,
+                    accuracy(correct_a, n_query),
+                    accuracy(correct_b, n_query),
+                    paired(correct_a, correct_b, n_query),
+                )
+            )
+    if not comparisons:
+        raise InputError(
+            "The two have no tasks in common: features, task and seed must be the same to compare in pairs."
+        )
+    return comparisons
+
+
+def record_title(record: Record) -> str:
+    """A result in a few words: its method, and the parameters that are not the method's defaults."""
+    known = METHODS.get(record.method)
+    defaults = {} if known is None else {k: list(v) if isinstance(v, tuple) else v for k, v in known.defaults.items()}
+    special = [f"{name}={value}" for name, value in record.params.items() if value != defaults.get(name, value)]
+    return " ".join([record.method if known is None else known.title, *special])
+
+
+def setting(record: Record) -> str:
+    """What the tasks were, in a few words."""
+    task = record.task
+    ways = task["n_ways"] or record.features["n_classes"]
+    shots = "given support" if task["shots"] is None else f"{task['shots']}-shot"
+    alpha = "" if task["alpha"] is None else f"({task['alpha']:g})"
+    words = f"{record.features['name']}, K = {ways}, {shots}, K_eff = {task['k_eff']}, |Q| = {task['n_query']}"
+    return words if task["sampling"] == "uniform" else f"{words}, {task['sampling']}{alpha}"

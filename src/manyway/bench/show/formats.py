@@ -1,0 +1,132 @@
+"""A table as text: for the terminal, Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from manyway.bench.show.tables import Grid
+
+
+def to_rich(grid: Grid, width: int) -> list[RenderableType]:
+    """For a terminal of that width: columns that do not fit go into a table below, never into an ellipsis."""
+    first = max(len(grid.corner), *(len(label) for label, _ in grid.rows)) + 2
+    widths = [
+        2 + max(*(len(line) for line in column), *(len(cells[i].words) for _, cells in grid.rows))
+        for i, column in enumerate(grid.columns)
+    ]
+    stretches: list[list[int]] = [[]]
+    for i, own in enumerate(widths):
+        if stretches[-1] and first + own + sum(widths[j] for j in stretches[-1]) > width:
+            stretches.append([])
+        stretches[-1].append(i)
+    shown: list[RenderableType] = [Text(grid.title, style="bold"), Text(grid.caption)]
+    for stretch in stretches:
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
+        table.add_column(grid.corner, no_wrap=True)
+        for i in stretch:
+            table.add_column("\n".join(grid.columns[i]), justify="right", no_wrap=True)
+        for label, cells in grid.rows:
+            table.add_row(label, *(Text(cells[i].words, style="bold" if cells[i].best else "") for i in stretch))
+        shown.append(table)
+    return [*shown, Text(f"{grid.note}\n")]
+
+
+def to_markdown(grid: Grid) -> str:
+    """A pipe table with its caption."""
+    lines = [f"**{grid.title}** ({grid.caption})", ""]
+    lines.append(f"| {_pipe(grid.corner)} | " + " | ".join(_pipe(", ".join(column)) for column in grid.columns) + " |")
+    lines.append("|:---|" + "---:|" * len(grid.columns))
+    for label, cells in grid.rows:
+        words = [f"**{_pipe(cell.words)}**" if cell.best else _pipe(cell.words) for cell in cells]
+        lines.append(f"| {_pipe(label)} | " + " | ".join(words) + " |")
+    return "\n".join([*lines, "", _pipe(grid.note), ""])
+
+
+def to_latex(grid: Grid) -> str:
+    """A booktabs table; the header's levels span the columns they are about."""
+    depth = max(len(column) for column in grid.columns)
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_tex(grid.title)} ({_tex(grid.caption)}). {_tex(grid.note)}}}",
+    ]
+    lines += [rf"\begin{{tabular}}{{l{'c' * len(grid.columns)}}}", r"\toprule"]
+    for level in range(depth):
+        spans = _spans([column[: level + 1] for column in grid.columns])
+        headers = [
+            _tex(span[-1]) if width == 1 else rf"\multicolumn{{{width}}}{{c}}{{{_tex(span[-1])}}}"
+            for span, width in spans
+        ]
+        corner = _tex(grid.corner) if level == depth - 1 else ""
+        lines.append(" & ".join([corner, *headers]) + r" \\")
+        if level < depth - 1:
+            place, rules = 2, []
+            for _, width in spans:
+                rules.append(rf"\cmidrule(lr){{{place}-{place + width - 1}}}")
+                place += width
+            lines.append(" ".join(rules))
+    lines.append(r"\midrule")
+    for label, cells in grid.rows:
+        entries = [rf"\textbf{{{_tex(cell.words)}}}" if cell.best else _tex(cell.words) for cell in cells]
+        lines.append(" & ".join([_tex(label), *entries]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+
+def to_csv(grid: Grid) -> str:
+    """One line a row, mean and half interval in columns of their own."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([grid.corner, *(name for c in grid.columns for name in (", ".join(c), f"{', '.join(c)} ±"))])
+    for label, cells in grid.rows:
+        numbers = [("", cell.text) if cell.mean is None else (f"{cell.mean:.4f}", f"{cell.half:.4f}") for cell in cells]
+        writer.writerow([label, *(value for pair in numbers for value in pair)])
+    return out.getvalue()
+
+
+def _spans(labels: Sequence[tuple[str, ...]]) -> list[tuple[tuple[str, ...], int]]:
+    spans: list[tuple[tuple[str, ...], int]] = []
+    for label in labels:
+        if spans and spans[-1][0] == label:
+            spans[-1] = label, spans[-1][1] + 1
+        else:
+            spans.append((label, 1))
+    return spans
+
+
+def _pipe(text: str) -> str:
+    return text.replace("|", r"\|").replace("*", r"\*")
+
+
+_TEX = {
+    "K_eff": r"$K_{\mathrm{eff}}$",
+    "|Q|": r"$|\mathbb{Q}|$",
+    "w_new": r"$w_{\mathrm{new}}$",
+    "w_old": r"$w_{\mathrm{old}}$",
+    "\\": r"\textbackslash{}",
+    **{char: rf"\{char}" for char in "%&#_${}"},
+    **{
+        char: rf"${tex}$"
+        for char, tex in zip("±−‖λατ<>", (r"\pm", "-", r"\|", r"\lambda", r"\alpha", r"\tau", "<", ">"), strict=True)
+    },
+    "–": "--",
+    "·": r"$\cdot$",
+    "*": r"$^{*}$",
+}
+_TEX_PIECES = re.compile("|".join(re.escape(piece) for piece in _TEX))
+
+
+def _tex(text: str) -> str:
+    """Text that LaTeX prints as it is, the letters of the paper as mathematics.
+
+    >>> print(_tex("K_eff = 5, 71.2 ± 0.3*, a_b"))
+    $K_{\\mathrm{eff}}$ = 5, 71.2 $\\pm$ 0.3$^{*}$, a\\_b
+    """
+    return _TEX_PIECES.sub(lambda match: _TEX[match.group()], text)

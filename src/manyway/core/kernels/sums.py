@@ -1,0 +1,114 @@
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc,type-arg"
+"""Class sums of a gathered support, scaled and centred in the same pass: ``manyway.core.ops.class_sums``.
+
+Every row of a class is asked for by many tasks. A program therefore keeps to one class and a narrow band of its
+features and goes through the tasks: the band stays in the multiprocessor's cache, and device memory gives each feature
+about once instead of once a task.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+def class_sums(table: Tensor, index: Tensor, starts: Tensor, factor: Tensor | None, centre: Tensor | None) -> Tensor:
+    """[t, k, d]: Σ_s factor·z_s − n_k·centre over the support rows starts[k]..starts[k+1]-1 of each class.
+
+    ``table`` [n, d], ``index`` [t, s] sorted by class, ``starts`` [k+1]; ``factor`` and ``centre`` are [t, 1, d].
+    """
+    sums = torch.empty(len(index), len(starts) - 1, table.shape[1], dtype=table.dtype, device=table.device)
+    launch(table, index.contiguous(), starts, factor, centre, sums)
+    return sums
+
+
+def launch(
+    table: Tensor,
+    index: Tensor,
+    starts: Tensor,
+    factor: Tensor | None,
+    centre: Tensor | None,
+    sums: Tensor,
+    band: int = 32,
+    tasks: int = 64,
+    rows: int = 5,
+    programs: int = 4096,
+    num_warps: int = 16,
+) -> None:
+    """The kernel with its tuning open, for benchmarks."""
+    n_tasks, n_classes, n_features = sums.shape
+    bands = triton.cdiv(n_features, band)
+    splits = min(triton.cdiv(n_tasks, tasks), triton.cdiv(programs, n_classes * bands))
+    share = triton.cdiv(triton.cdiv(n_tasks, splits), tasks) * tasks
+    _class_sums[(n_classes * bands * splits,)](
+        table,
+        index,
+        starts,
+        sums if factor is None else factor.contiguous(),
+        sums if centre is None else centre.contiguous(),
+        sums,
+        n_tasks,
+        n_classes,
+        index.shape[1],
+        n_features,
+        bands,
+        splits,
+        share,
+        FACTOR=factor is not None,
+        CENTRE=centre is not None,
+        BAND=band,
+        TASKS=tasks,
+        ROWS=rows,
+        num_warps=num_warps,
+    )
+
+
+@triton.jit
+def _class_sums(
+    table_ptr,
+    index_ptr,
+    starts_ptr,
+    factor_ptr,
+    centre_ptr,
+    sums_ptr,
+    n_tasks,
+    n_classes,
+    n_support,
+    n_features,
+    bands,
+    splits,
+    share,
+    FACTOR: tl.constexpr,
+    CENTRE: tl.constexpr,
+    BAND: tl.constexpr,
+    TASKS: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    program = tl.program_id(0)
+    split = program % splits
+    band = (program // splits) % bands
+    k = program // (splits * bands)
+    d = band * BAND + tl.arange(0, BAND)
+    d_inside = d < n_features
+    begin = tl.load(starts_ptr + k)
+    count = (tl.load(starts_ptr + k + 1) - begin).to(tl.int32)
+    for first in range(split * share, min(n_tasks, (split + 1) * share), TASKS):
+        t = first + tl.arange(0, TASKS)
+        t_inside = t < n_tasks
+        t_wide = t.to(tl.int64)
+        total = tl.zeros((TASKS, BAND), tl.float32)
+        for place in range(0, count, ROWS):
+            for step in tl.static_range(ROWS):  # independent loads, all in flight together
+                asked = t < tl.where(place + step < count, n_tasks, 0)
+                row = tl.load(index_ptr + t_wide * n_support + begin + place + step, asked, other=0)
+                here = asked[:, None] & d_inside[None, :]
+                total += tl.load(table_ptr + row[:, None] * n_features + d[None, :], here, other=0.0)
+        inside = t_inside[:, None] & d_inside[None, :]
+        of_task = t_wide[:, None] * n_features + d[None, :]
+        if FACTOR:
+            total *= tl.load(factor_ptr + of_task, inside, other=0.0)
+        if CENTRE:
+            total -= count.to(tl.float32) * tl.load(centre_ptr + of_task, inside, other=0.0)
+        tl.store(sums_ptr + (t_wide[:, None] * n_classes + k) * n_features + d[None, :], total, inside)

@@ -1,0 +1,191 @@
+"""The batched arithmetic that methods share: t tasks, s support, q queries, k classes, d features."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from manyway.core.kernels import fused
+from manyway.core.tasks import Tasks
+
+
+def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Sums [t, k, d] of the support features of each class, minus the ``centre`` [t, 1, d], and their counts [t, k].
+
+    Gathering and summing are one pass (``embedding_bag``): the [t, s, d] support is never written out, and the order of
+    the sum does not depend on the device's scheduling.
+    """
+    if tasks.shared_support and tasks.n_tasks > 1:
+        sums, counts = class_sums(_first_without_factor(tasks))
+        sums, counts = sums.expand(tasks.n_tasks, -1, -1), counts.expand(tasks.n_tasks, -1)
+        return _centred(sums if tasks.factor is None else sums * tasks.factor, counts, centre), counts
+    n_tasks, n_classes = tasks.n_tasks, tasks.n_classes
+    labels = tasks.support_labels
+    rows = labels[:1] if labels.stride(0) == 0 else labels
+    counts = torch.zeros(len(rows), n_classes, dtype=torch.int64, device=labels.device)
+    counts = counts.scatter_add_(1, rows, torch.ones_like(rows)).expand(n_tasks, -1)
+    if tasks.support_index is None:
+        table = tasks.support_table.reshape(-1, tasks.n_features)
+        index = torch.arange(len(table), device=labels.device).view(n_tasks, -1)
+    else:
+        table, index = tasks.support_table, tasks.support_index
+    if bool((rows.diff(dim=1) < 0).any()):
+        index = index.gather(1, rows.argsort(dim=1, stable=True).expand(n_tasks, -1))
+    if len(rows) == 1 and table.dtype == torch.float32 and fused(table):
+        from manyway.core.kernels.sums import class_sums as fused_sums
+
+        ends = torch.nn.functional.pad(counts[0].cumsum(0), (1, 0))
+        return fused_sums(table, index, ends, tasks.factor, centre), counts.to(tasks.dtype)
+    starts = counts.reshape(-1).cumsum(0) - counts.reshape(-1)
+    sums = torch.nn.functional.embedding_bag(index.reshape(-1), table, starts, mode="sum")
+    sums, counts = sums.view(n_tasks, n_classes, -1), counts.to(tasks.dtype)
+    return _centred(sums if tasks.factor is None else sums.mul_(tasks.factor), counts, centre), counts
+
+
+def _centred(sums: Tensor, counts: Tensor, centre: Tensor | None) -> Tensor:
+    return sums if centre is None else torch.addcmul(sums, counts.unsqueeze(-1), centre, value=-1)
+
+
+def _first_without_factor(tasks: Tasks) -> Tasks:
+    first = tasks[:1]
+    return Tasks(
+        first.support_table,
+        first.support_index,
+        first.support_labels,
+        first.query_table,
+        first.query_index,
+        tasks.n_classes,
+    )
+
+
+def prototypes(tasks: Tasks) -> Tensor:
+    """[t, k, d] the mean support feature of each class."""
+    sums, counts = class_sums(tasks)
+    return sums / counts.unsqueeze(-1)
+
+
+def one_hot(labels: Tensor, n_classes: int, dtype: torch.dtype) -> Tensor:
+    """[..., k] with a one at each label."""
+    return torch.zeros(*labels.shape, n_classes, dtype=dtype, device=labels.device).scatter_(
+        -1, labels.unsqueeze(-1), 1
+    )
+
+
+def cross_products(samples: Tensor, others: Tensor) -> Tensor:
+    """[t, q, k] = samples · othersᵀ, of [t, q, d] and [t, k, d]."""
+    if samples.is_cuda:
+        return samples @ others.mT
+    # The transposed product is written into the transposed result: on some CPUs torch hands a product whose second
+    # factor alone is a transposed view to a library of threads of its own, which takes up to nine times as long.
+    out = samples.new_empty(len(samples), samples.shape[1], others.shape[1])
+    return torch.bmm(others, samples.mT, out=out.mT).mT
+
+
+def dot_scores(samples: Tensor, centres: Tensor) -> Tensor:
+    """[t, q, k] = -½‖z_q − w_k‖² + ½‖z_q‖²: what a softmax over k, or an argmax, needs of the distances."""
+    half_norms = centres.square().sum(-1).mul_(0.5).unsqueeze(-2)
+    if samples.is_cuda:
+        return torch.baddbmm(half_norms, samples, centres.mT, beta=-1)
+    return cross_products(samples, centres).sub_(half_norms)
+
+
+def extremes(values: Tensor) -> tuple[Tensor, Tensor]:
+    """[t, 1, d] the smallest and the largest over n of values [t, n, d].
+
+    >>> [extreme.flatten().tolist() for extreme in extremes(torch.tensor([[[1.0, 5.0], [3.0, 2.0], [2.0, 7.0]]]))]
+    [[1.0, 2.0], [3.0, 7.0]]
+    """
+    if values.is_cuda:
+        low, high = values.aminmax(dim=1, keepdim=True)
+        return low, high
+    low = high = values
+    while high.shape[1] > 1:  # half against half: entry by entry a CPU does several at once, along an axis it does not
+        half = (high.shape[1] + 1) // 2
+        low, high = torch.minimum(low[:, :half], low[:, -half:]), torch.maximum(high[:, :half], high[:, -half:])
+    return low, high
+
+
+def column_sums(values: Tensor) -> Tensor:
+    """[t, k] = Σ_n values, as a product with ones: a sum with that stride takes two to four times as long on a CPU."""
+    return (values.new_ones(1, 1, values.shape[1]).expand(len(values), -1, -1) @ values).squeeze(1)
+
+
+def squared_distances(samples: Tensor, centres: Tensor) -> Tensor:
+    """[t, q, k] = ‖z_q − w_k‖², never negative."""
+    norms = samples.square().sum(-1).unsqueeze(-1)
+    return dot_scores(samples, centres).mul_(-2).add_(norms).clamp_min_(0)
+
+
+def entropy(probabilities: Tensor, dim: int = -1) -> Tensor:
+    """Shannon entropy along an axis, in nats; 0·ln 0 counts as 0."""
+    return -torch.xlogy(probabilities, probabilities).sum(dim)
+
+
+def simplex_projection(points: Tensor) -> Tensor:
+    """The nearest point of the probability simplex, along the last axis.
+
+    It is max(x − θ, 0) with the θ that makes it sum to one. As that sum is the largest, over j, of Σ (x − θ) over the j
+    largest entries, θ is the largest, over j, of (sum of the j largest entries − 1) / j: one sort finds it.
+
+    >>> simplex_projection(torch.tensor([0.5, 1.5, 0.75])).tolist()
+    [0.0, 0.875, 0.125]
+    """
+    points = points - points.amax(-1, keepdim=True)  # changes nothing, and keeps the sums small
+    ranks = torch.arange(1, points.shape[-1] + 1, dtype=points.dtype, device=points.device)
+    thresholds = points.sort(-1, descending=True).values.cumsum(-1).sub_(1).div_(ranks)
+    return points.sub_(thresholds.amax(-1, keepdim=True)).clamp_min_(0)
+
+
+def nearest_others(samples: Tensor, n_neighbours: int) -> Tensor:
+    """[t, q, q] with a one where the second sample is among the nearest of the first, never itself.
+
+    A directed graph: being near is not mutual. With fewer than ``n_neighbours`` other samples, all of them count.
+    """
+    distances = squared_distances(samples, samples)
+    distances.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+    nearest = distances.topk(min(n_neighbours, samples.shape[1] - 1), largest=False).indices
+    return torch.zeros_like(distances).scatter_(-1, nearest, 1)
+
+
+_ROUNDS_BETWEEN_CHECKS = 10
+
+
+def sinkhorn(
+    scores: Tensor, row_sum: float, column_sum: float, *, tol: float, max_iter: int, start: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The transport plan [t, q, k] = diag(a)·exp(scores)·diag(b) with these sums, whether it has them [t], and ln b.
+
+    Rows and columns are scaled in turn, columns last: column sums are exact, and a task is done when its row sums are
+    within ``tol`` (or what rounding allows). ``max_iter`` counts rounds. Scalings move into the exponent every few
+    rounds, so that nothing overflows whatever the scores; tasks are looked at only then, each for itself. ``start`` is
+    the ln b [t, k] of a similar problem.
+
+    >>> plan, _, _ = sinkhorn(torch.tensor([[[0.0, -1.0, -9.0], [0.0, -2.0, -9.0]]]), 1.5, 1.0, tol=1e-6, max_iter=100)
+    >>> plan.sum(2).round(decimals=4).tolist(), plan.sum(1).round(decimals=4).tolist()
+    ([[1.5, 1.5]], [[1.0, 1.0, 1.0]])
+    """
+    tol = max(tol, 8 * torch.finfo(scores.dtype).eps * row_sum)
+    # Without a start, columns begin with the scalings that give each of them, as each row, a largest score of 0.
+    logs = start.unsqueeze(1) if start is not None else -(scores - scores.amax(2, keepdim=True)).amax(1, keepdim=True)
+    scores = scores + logs
+    scores = scores - scores.amax(2, keepdim=True)
+    plan, answer = torch.empty_like(scores), torch.empty_like(logs)
+    converged = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
+    alive = torch.arange(len(scores), device=scores.device)
+    rounds = 0
+    while True:
+        kernel = scores.exp()
+        b = torch.ones_like(logs).mT
+        products = kernel @ b
+        for _ in range(min(_ROUNDS_BETWEEN_CHECKS, max_iter - rounds)):
+            a = row_sum / products
+            b = column_sum / (kernel.mT @ a)
+            products = kernel @ b
+            rounds += 1
+        done = (a * products - row_sum).abs().amax((1, 2)) <= tol
+        logs = logs + b.log().mT
+        plan[alive], answer[alive], converged[alive] = a * kernel * b.mT, logs, done
+        if rounds >= max_iter or bool(done.all()):
+            return plan, converged, answer.squeeze(1)
+        alive, logs = alive[~done], logs[~done]
+        scores = (scores + a.log() + b.log().mT)[~done]

@@ -1,0 +1,1 @@
+"""Feature sets, people's own files, and the generator of tasks."""

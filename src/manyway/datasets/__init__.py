@@ -1,5 +1,0 @@
-"""Where images come from, and the value they arrive in."""
-
-from manyway.datasets.images import ImageSet
-
-__all__ = ["ImageSet"]

@@ -1,0 +1,52 @@
+"""How training went, as a table on disk and a picture."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from manyway.data.files import atomic_write
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """One epoch; accuracies are fractions."""
+
+    epoch: int  # from 1
+    lr: float
+    loss: float
+    accuracy: float  # on the training images as the network saw them
+    val_accuracy: float | None  # 5-way 1-shot, nearest prototype
+
+
+def write_log(path: Path, history: Sequence[EpochResult]) -> None:
+    """A CSV with one line an epoch, written whole each time: it is small, and never half there."""
+    with atomic_write(path) as temporary, temporary.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(EpochResult)])
+        writer.writeheader()
+        writer.writerows(asdict(result) for result in history)
+
+
+def draw_curves(path: Path, history: Sequence[EpochResult]) -> None:
+    """Loss on the left axis, accuracies on the right one, against the epoch."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    left = figure.add_subplot()
+    right = left.twinx()
+    epochs = [result.epoch for result in history]
+    lines = left.plot(epochs, [result.loss for result in history], color="tab:grey", label="training loss")
+    lines += right.plot(
+        epochs, [100 * result.accuracy for result in history], color="tab:blue", label="training accuracy"
+    )
+    validated = [(result.epoch, 100 * result.val_accuracy) for result in history if result.val_accuracy is not None]
+    if validated:
+        x, y = zip(*validated, strict=True)
+        lines += right.plot(x, y, color="tab:orange", label="validation, 5-way 1-shot")
+    left.set(xlabel="epoch", ylabel="loss")
+    right.set(ylabel="accuracy (%)")
+    left.legend(handles=lines, loc="center right")
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, dpi=150)

@@ -1,0 +1,271 @@
+"""Base training: cross-entropy on the base classes, so that the features are good for classes never seen.
+
+Everything random is drawn from generators seeded by (seed, epoch, step), never from the global one: an epoch is the
+same whatever ran before it, on however many processes. That makes a resumed run equal to an uninterrupted one, and n
+processes equal to one with the same global batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+
+from manyway.data.features import FeatureSet
+from manyway.encoding.backbones.checkpoint import Checkpoint, load_weights, read_checkpoint, save_checkpoint
+from manyway.encoding.backbones.common import Backbone
+from manyway.encoding.backbones.shared_norm import share_batch_norm
+from manyway.encoding.datasets.images import ImageSet
+from manyway.encoding.datasets.preprocess import Preprocess
+from manyway.encoding.training.batch import ORDER, generator_for, training_batch
+from manyway.encoding.training.log import EpochResult, write_log
+from manyway.encoding.training.recipe import Recipe, learning_rate
+from manyway.errors import InputError
+
+BEST, LAST, LOG = "best.safetensors", "last.safetensors", "log.csv"
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """Who wants to know how it goes: a progress bar, a test, nobody."""
+
+    step: Callable[[int, int], None] = lambda epoch, n_images: None
+    epoch: Callable[[EpochResult], None] = lambda result: None
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """The network of the best epoch, with what extraction needs."""
+
+    network: Backbone
+    base_mean: Tensor  # [d] mean feature of the base images
+    history: tuple[EpochResult, ...]
+
+
+def train(
+    network: Backbone,
+    base: ImageSet,
+    recipe: Recipe,
+    preprocess: Preprocess,
+    *,
+    val: ImageSet | None = None,
+    folder: Path | None = None,
+    meta: dict[str, Any] | None = None,
+    device: torch.device | str = "cpu",
+    reporter: Reporter | None = None,
+) -> Trained:
+    """Train on ``base``; keep the epoch that is best on 5-way 1-shot tasks of ``val`` (without ``val``: the last).
+
+    With a ``folder``, each checked epoch leaves ``last.safetensors`` (weights, optimiser, history) and, when it is the
+    best so far, ``best.safetensors``; a later call with the same folder and recipe goes on from there. When
+    torch.distributed is initialised, every process takes its part of each batch.
+    """
+    device, reporter = torch.device(device), reporter or Reporter()
+    world, rank = _world()
+    if recipe.batch % world:
+        raise InputError(f"A batch of {recipe.batch} cannot be shared equally by {world} processes.")
+    if len(base) < recipe.batch:
+        raise InputError(f"There are {len(base)} base images, fewer than one batch of {recipe.batch}.")
+    if network.n_outputs != base.n_classes:
+        raise InputError(f"The network gives {network.n_outputs} scores; there are {base.n_classes} classes.")
+    description = {**(meta or {}), "recipe": recipe.to_meta(), "preprocess": preprocess.to_meta()}
+    description |= {"class_names": list(base.class_names)}
+
+    base, val = base.to(device), None if val is None else val.to(device)
+    network = network.to(device)
+    if device.type == "cuda":
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    module: nn.Module = network
+    if world > 1:
+        shared = share_batch_norm(network, device)
+        module = nn.parallel.DistributedDataParallel(shared)
+    optimiser = _optimiser(network, recipe)
+    history = _resume(folder, network, optimiser, description)
+    best = _best_weights(folder, network) if history else {}
+    for epoch in range(len(history) + 1, recipe.epochs + 1):
+        loss, accuracy = _run_epoch(module, optimiser, base, recipe, preprocess, epoch, reporter.step)
+        checked = recipe.checks(epoch)
+        val_accuracy = _from_first(_validate, network, val, recipe, preprocess) if val is not None and checked else None
+        result = EpochResult(epoch, learning_rate(recipe, epoch - 1), loss, accuracy, val_accuracy)
+        previous = max((past.val_accuracy for past in history if past.val_accuracy is not None), default=-1.0)
+        history.append(result)
+        if checked and (val_accuracy is None or val_accuracy > previous):
+            best = {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
+            if folder is not None and rank == 0:
+                save_checkpoint(folder / BEST, best, {**description, "epoch": epoch})
+        if checked and folder is not None and rank == 0:
+            _save_last(folder / LAST, network, optimiser, description, history)
+            write_log(folder / LOG, history)
+        reporter.epoch(result)
+
+    network.load_state_dict(best)
+    base_mean = encode_images(network, base, preprocess).mean(0)
+    if folder is not None and rank == 0:
+        best_epoch = max(history, key=lambda result: (result.val_accuracy or 0.0, -result.epoch)).epoch
+        best_epoch = best_epoch if val is not None else recipe.epochs
+        save_checkpoint(folder / BEST, {**best, "base_mean": base_mean}, {**description, "epoch": best_epoch})
+    return Trained(network, base_mean, tuple(history))
+
+
+def _optimiser(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    if recipe.optimiser == "adamw":
+        return torch.optim.AdamW(network.parameters(), recipe.lr, weight_decay=recipe.weight_decay)
+    return torch.optim.SGD(network.parameters(), recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+
+
+def encode_images(
+    network: Backbone, images: ImageSet, preprocess: Preprocess, *, batch: int = 512, fast: bool = False
+) -> Tensor:
+    """[n, d] float32 features on the images' device, with batch statistics frozen; ``fast``: bfloat16 on a GPU."""
+    network.eval()
+    features = []
+    with torch.inference_mode():
+        for part in torch.split(images.images, batch):
+            ready = preprocess.standardise(part).contiguous(memory_format=_memory_format(part.device))
+            with _precision(part.device, fast):
+                features.append(network.features(ready).float())
+    return torch.cat(features).clone()
+
+
+def _run_epoch(
+    network: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    base: ImageSet,
+    recipe: Recipe,
+    preprocess: Preprocess,
+    epoch: int,
+    on_step: Callable[[int, int], None],
+) -> tuple[float, float]:
+    """One pass over the images; the mean loss and the accuracy on the images as the network saw them."""
+    world, rank = _world()
+    device = base.images.device
+    mine = slice(rank * recipe.batch // world, (rank + 1) * recipe.batch // world)
+    order = torch.randperm(len(base), generator=generator_for(recipe.seed, ORDER, epoch))
+    # Sums stay on the device: reading them at every step would make it wait for the host.
+    total_loss, n_correct = torch.zeros((), device=device), torch.zeros((), device=device)
+    network.train()
+    # A last, smaller batch would give batch normalisation poor statistics: it is left out (other images each epoch).
+    n_steps = len(base) // recipe.batch
+    for step in range(n_steps):
+        for group in optimiser.param_groups:
+            group["lr"] = learning_rate(recipe, epoch - 1 + step / n_steps)
+        chosen = order[step * recipe.batch : (step + 1) * recipe.batch]
+        batch = training_batch(base, chosen, recipe, preprocess, epoch, step, mine)
+        with _precision(device):
+            scores = network(batch.images.contiguous(memory_format=_memory_format(device))).float()
+        loss = batch.loss(scores, recipe.label_smoothing)
+        optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        optimiser.step()
+        total_loss += loss.detach()
+        n_correct += (scores.argmax(1) == batch.labels).sum()
+        on_step(epoch, (step + 1) * recipe.batch)
+    totals = torch.stack([total_loss / world, n_correct])
+    if world > 1:
+        distributed.all_reduce(totals)
+    return float(totals[0]) / n_steps, float(totals[1]) / (n_steps * recipe.batch)
+
+
+def _validate(network: Backbone, val: ImageSet, recipe: Recipe, preprocess: Preprocess) -> float:
+    """Accuracy of the nearest prototype on 5-way 1-shot tasks of classes that training does not see."""
+    from manyway.data.sampling import TaskSpec
+    from manyway.evaluation.evaluator import evaluate
+
+    features = FeatureSet(encode_images(network, val, preprocess, fast=True), val.labels, val.class_names)
+    fewest = int(features.counts.min())
+    spec = TaskSpec(shots=1, k_eff=5, n_ways=5, n_query=5 * min(15, fewest - 1), sampling="balanced")
+    return float(evaluate("simpleshot", features, spec, n_tasks=recipe.val_tasks, seed=recipe.seed).accuracy)
+
+
+def _save_last(
+    path: Path,
+    network: Backbone,
+    optimiser: torch.optim.Optimizer,
+    description: dict[str, Any],
+    history: Sequence[EpochResult],
+) -> None:
+    """Everything that the next epoch depends on."""
+    tensors = dict(network.state_dict())
+    for name, parameter in network.named_parameters():
+        for key, value in optimiser.state[parameter].items():
+            tensors[f"optimiser.{name}.{key}"] = torch.as_tensor(value)
+    save_checkpoint(path, tensors, {**description, "history": [asdict(result) for result in history]})
+
+
+def _resume(
+    folder: Path | None, network: Backbone, optimiser: torch.optim.Optimizer, description: dict[str, Any]
+) -> list[EpochResult]:
+    """Put network and optimiser where the last finished epoch left them; the history so far (empty for a new run)."""
+    if folder is None or not (folder / LAST).exists():
+        return []
+    checkpoint = read_checkpoint(folder / LAST)
+    now = json.loads(json.dumps(description))
+    changed = [key for key in now if checkpoint.meta.get(key) != now[key]]
+    if changed:
+        raise InputError(
+            f"{folder} holds a run with another {' and '.join(changed)}; choose another folder or the same settings."
+        )
+    weights, state = _split_optimiser(checkpoint)
+    load_weights(network, weights, str(folder / LAST), str(description.get("backbone", "the network")), set())
+    for name, parameter in network.named_parameters():
+        for key, value in state[name].items():
+            # AdamW counts its steps on the CPU, whatever the parameter's device; the rest is laid out as the weights.
+            here = value if key == "step" else torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+            optimiser.state[parameter][key] = here
+    return [EpochResult(**result) for result in checkpoint.meta["history"]]
+
+
+def _best_weights(folder: Path | None, network: Backbone) -> dict[str, Tensor]:
+    if folder is None or not (folder / BEST).exists():
+        return {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
+    tensors = dict(read_checkpoint(folder / BEST).tensors)
+    tensors.pop("base_mean", None)
+    return tensors
+
+
+def _split_optimiser(checkpoint: Checkpoint) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
+    """Weights by name, and what the optimiser remembers of each parameter."""
+    weights: dict[str, Tensor] = {}
+    state: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in checkpoint.tensors.items():
+        if name.startswith("optimiser."):
+            parameter, _, key = name.removeprefix("optimiser.").rpartition(".")
+            state.setdefault(parameter, {})[key] = tensor
+        else:
+            weights[name] = tensor
+    return weights, state
+
+
+def _world() -> tuple[int, int]:
+    """(number of processes, which one this is)."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_world_size(), distributed.get_rank()
+    return 1, 0
+
+
+def _from_first(compute: Callable[..., float], network: Backbone, *arguments: Any) -> float:
+    """What the first process computes, told to all: the others wait instead of doing the same work."""
+    world, rank = _world()
+    if world == 1:
+        return compute(network, *arguments)
+    device = next(network.parameters()).device
+    value = torch.zeros((), device=device, dtype=torch.float64)
+    if rank == 0:
+        value.fill_(compute(network, *arguments))
+    distributed.broadcast(value, src=0)
+    return float(value)
+
+
+def _memory_format(device: torch.device) -> torch.memory_format:
+    """Channels last is what tensor cores want; this CPU's convolutions are faster without it."""
+    return torch.channels_last if device.type == "cuda" else torch.contiguous_format
+
+
+def _precision(device: torch.device, fast: bool = True) -> torch.autocast:
+    """bfloat16 where the hardware is fast at it: convolutions lose nothing that training notices."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=fast and device.type == "cuda")

@@ -1,0 +1,1 @@
+"""From labelled examples and a pile of items to a table of labels."""

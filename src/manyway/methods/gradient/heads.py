@@ -1,0 +1,61 @@
+"""Linear classifiers that gradient methods train: logits forth, gradients back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from manyway.core.ops import column_sums
+
+
+class Head(Protocol):
+    """A classifier with one weight vector a class, w [t, k, d]."""
+
+    def logits(self, samples: Tensor, w: Tensor) -> Tensor:
+        """[t, n, k] from samples [t, n, d] and w [t, k, d]."""
+
+    def pull_back(self, slopes: Tensor, samples: Tensor, w: Tensor) -> Tensor:
+        """[t, k, d] the gradient in w from the derivatives in the logits, [t, n, k]."""
+
+
+@dataclass(frozen=True)
+class Euclidean:
+    """logit = −½ τ ‖z − w_k‖² (up to ½ τ ‖z‖², which a softmax ignores)."""
+
+    temperature: float
+
+    def logits(self, samples: Tensor, w: Tensor) -> Tensor:
+        norms = w.square().sum(-1).unsqueeze(1)
+        return torch.baddbmm(norms, samples, flipped(w), beta=-self.temperature / 2, alpha=self.temperature)
+
+    def pull_back(self, slopes: Tensor, samples: Tensor, w: Tensor) -> Tensor:
+        masses = column_sums(slopes).unsqueeze(-1)
+        return torch.baddbmm(w * masses, slopes.mT, samples, beta=-self.temperature, alpha=self.temperature)
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """logit = τ cos(z, w_k), for samples that have norm 1."""
+
+    temperature: float
+
+    def logits(self, samples: Tensor, w: Tensor) -> Tensor:
+        return samples @ flipped(w * (self.temperature / _norms(w)))
+
+    def pull_back(self, slopes: Tensor, samples: Tensor, w: Tensor) -> Tensor:
+        norms = _norms(w)
+        pull, direction = slopes.mT @ samples, w / norms
+        along = (pull * direction).sum(-1, keepdim=True)  # a cosine does not feel the length of w
+        return pull.addcmul_(direction, along, value=-1).mul_(self.temperature / norms)
+
+
+def _norms(w: Tensor) -> Tensor:
+    return w.square().sum(-1, keepdim=True).sqrt().clamp_min(torch.finfo(w.dtype).tiny)
+
+
+def flipped(w: Tensor) -> Tensor:
+    """[t, d, k]. On a CPU writing the small factor out costs less than a product with a transposed view."""
+    return w.mT if w.is_cuda else w.mT.contiguous()

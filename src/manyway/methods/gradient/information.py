@@ -1,0 +1,124 @@
+"""What Baseline, TIM and α-TIM minimise by gradient steps, with the gradient written out.
+
+A classifier has one weight vector a class, w [t, k, d]. With P = softmax(logits) and π = mean_q P_q, a task's loss is
+
+    λ₁ · mean_s −ln P_{s, y_s}  −  λ₂ · H_a(π)  +  λ₃ · mean_q H_b(P_q),     H_a(p) = (1 − Σ p^a) / (a − 1),
+
+H_1 being Shannon's entropy. Its derivative with respect to the logits is P − y on the support (times λ₁/|S|), and
+P ∘ (g − ⟨P, g⟩) on the queries (times 1/|Q|), where g is the loss's slope in P up to a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from manyway.core.kernels import tensor_cores
+from manyway.errors import InputError
+from manyway.methods.gradient.adam import adam_step
+from manyway.methods.gradient.heads import Head
+
+TERMS = ("cross_entropy", "marginal", "conditional")
+
+
+@dataclass(frozen=True)
+class Information:
+    """The loss: its weights (λ₁, λ₂, λ₃) and the orders (a, b) of its two entropies."""
+
+    weights: Sequence[float]
+    alphas: Sequence[float] = (1.0, 1.0)
+
+    def __post_init__(self) -> None:
+        if len(self.weights) != 3 or len(self.alphas) != 2 or min(self.alphas) <= 0:
+            raise InputError(
+                f"weights {tuple(self.weights)} must be three numbers (cross-entropy, marginal, conditional) "
+                f"and alphas {tuple(self.alphas)} two positive ones (marginal, conditional)."
+            )
+
+    def slopes(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """[t, n, k] derivatives in the logits, whose first rows are the support's."""
+        n_support, n_query = labels.shape[1], logits.shape[1] - labels.shape[1]
+        slopes = logits.softmax(-1)
+        support, query = slopes[:, :n_support], slopes[:, n_support:]
+        support.scatter_add_(-1, labels.unsqueeze(-1), logits.new_full((1, 1, 1), -1.0).expand(*labels.shape, 1))
+        support.mul_(self.weights[0] / n_support)
+        if n_query:
+            log_marginal = query.mean(1, keepdim=True).clamp_min_(torch.finfo(logits.dtype).tiny).log_()
+            log_query = logits[:, n_support:].log_softmax(-1)
+            pull = self.weights[1] * _slope(log_marginal, self.alphas[0])
+            pull = pull - self.weights[2] * _slope(log_query, self.alphas[1])
+            pull -= (query * pull).sum(-1, keepdim=True)
+            query.mul_(pull).mul_(1 / n_query)
+        return slopes
+
+    def terms(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """[3, t] the loss's terms, weighted and signed: they add up to it."""
+        n_support = labels.shape[1]
+        log_p = logits.log_softmax(-1)
+        support, query = log_p[:, :n_support], log_p[:, n_support:]
+        cross_entropy = -support.gather(-1, labels.unsqueeze(-1)).mean((1, 2))
+        marginal = conditional = torch.zeros_like(cross_entropy)
+        if query.shape[1]:
+            log_marginal = query.exp().mean(1).clamp_min_(torch.finfo(logits.dtype).tiny).log_()
+            marginal = -_entropy(log_marginal, self.alphas[0])
+            conditional = _entropy(query, self.alphas[1]).mean(1)
+        terms = zip(self.weights, (cross_entropy, marginal, conditional), strict=True)
+        return torch.stack([weight * term for weight, term in terms])
+
+
+def _slope(log_p: Tensor, alpha: float) -> Tensor:
+    """The derivative of −H_α in p, up to a constant."""
+    if alpha == 1:
+        return log_p
+    exponents = (alpha - 1) * log_p
+    # Near order 1 the constant 1/(α − 1) would drown the rest: leave it out.
+    powers = exponents.expm1() if abs(alpha - 1) < 0.5 else exponents.exp()
+    return powers.mul_(alpha / (alpha - 1))
+
+
+def _entropy(log_p: Tensor, alpha: float) -> Tensor:
+    """H_α along the last axis."""
+    p = log_p.exp()
+    if alpha == 1:
+        return -(p * log_p).sum(-1)
+    return -(p * ((alpha - 1) * log_p).expm1()).sum(-1) / (alpha - 1)
+
+
+def gradient(samples: Tensor, labels: Tensor, w: Tensor, head: Head, loss: Information) -> Tensor:
+    """[t, k, d] of the loss in w: two matrix products of support and queries together."""
+    return head.pull_back(loss.slopes(head.logits(samples, w), labels), samples, w)
+
+
+def descend(
+    samples: Tensor,
+    labels: Tensor,
+    start: Tensor,
+    head: Head,
+    loss: Information,
+    *,
+    lr: float,
+    max_iter: int,
+    with_objective: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Adam from ``start`` [t, k, d]: the last w, and on request the loss's terms after each step, [3, t, i].
+
+    On a GPU the products of a step are TF32's, which left the accuracy on real features as it was.
+    """
+    w, mean, square = start, torch.zeros_like(start), torch.zeros_like(start)
+    terms = []
+    with tensor_cores(samples):
+        for step in range(1, max_iter + 1):
+            logits = head.logits(samples, w)
+            if with_objective and step > 1:
+                terms.append(loss.terms(logits, labels))
+            slopes = loss.slopes(logits, labels)
+            w, mean, square = adam_step(w, mean, square, head.pull_back(slopes, samples, w), step, lr)
+    if not with_objective:
+        return w, None
+    if max_iter == 0:
+        return w, samples.new_zeros(3, len(samples), 0)
+    terms.append(loss.terms(head.logits(samples, w), labels))
+    return w, torch.stack(terms, -1)

@@ -1,0 +1,1 @@
+"""LR+ICI: logistic regression that adds credible queries to its support."""

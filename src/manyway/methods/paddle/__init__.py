@@ -1,0 +1,1 @@
+"""PADDLE (NeurIPS 2022) and its two ablations."""

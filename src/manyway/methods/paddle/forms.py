@@ -1,0 +1,140 @@
+"""Prototypes that follow the assignments, written two ways that give the same numbers.
+
+Both describe w_k(u) = (S_k + Σ_q u_qk z_q) / (n_k + Σ_q u_qk), S_k and n_k being the support's class sums and counts,
+and answer questions about it. The support enters through S and n alone.
+
+* ``FeatureForm`` builds the d-dimensional prototypes: 2·q·k·d products an iteration.
+* ``GramForm`` needs only inner products, G = Z Zᵀ [q, q] and C = Z Sᵀ [q, k]: q²·k products, no feature in the loop.
+
+All features are centred on the query mean first: it changes no distance and keeps float32 accurate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor, baddbmm
+
+from manyway.core.ops import class_sums, column_sums, cross_products, dot_scores
+from manyway.core.tasks import Tasks
+from manyway.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureForm:
+    query: Tensor  # [t, q, d], centred
+    sums: Tensor  # [t, k, d], centred
+    counts: Tensor  # [t, k]
+    centre: Tensor  # [t, 1, d]
+
+    def scores(self, u: Tensor, bias: Tensor | None = None) -> Tensor:
+        """[t, q, k] = −½‖w_k(u) − z_q‖² + ½‖z_q‖² + bias [t, 1, k]."""
+        scores = dot_scores(self.query, self._centred_prototypes(u))
+        return scores if bias is None else scores.add_(bias)
+
+    def explained(self, u: Tensor) -> Tensor:
+        """[t] = Σ_k ‖numerator of w_k‖² / denominator: what the prototypes explain of Σ‖z‖²."""
+        masses = self.counts + u.sum(1)
+        return (self._centred_prototypes(u).square().sum(-1) * masses).sum(-1)
+
+    def movement(self, before: Tensor, after: Tensor) -> Tensor:
+        """[t] = mean over classes of ‖w_k(after) − w_k(before)‖: the paper's convergence criterion."""
+        step = self._centred_prototypes(after) - self._centred_prototypes(before)
+        return step.square().sum(-1).sqrt().mean(-1)
+
+    def prototypes(self, u: Tensor) -> Tensor:
+        """[t, k, d]"""
+        return self._centred_prototypes(u) + self.centre
+
+    def take(self, which: Tensor) -> FeatureForm:
+        """The tasks that a mask selects."""
+        return FeatureForm(self.query[which], self.sums[which], self.counts[which], self.centre[which])
+
+    def take_classes(self, which: Tensor) -> FeatureForm:
+        """The classes [t, l] of each task."""
+        sums = self.sums.gather(1, which.unsqueeze(-1).expand(-1, -1, self.sums.shape[-1]))
+        return replace(self, sums=sums, counts=self.counts.gather(1, which))
+
+    def _centred_prototypes(self, u: Tensor) -> Tensor:
+        return baddbmm(self.sums, u.mT, self.query) / (self.counts + u.sum(1)).unsqueeze(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class GramForm:
+    gram: Tensor  # [t, q, q] = Z Zᵀ
+    cross: Tensor  # [t, q, k] = Z Sᵀ
+    sum_norms: Tensor  # [t, k] = ‖S_k‖²
+    counts: Tensor  # [t, k]
+    features: FeatureForm  # where prototypes come from when somebody asks for them
+
+    def scores(self, u: Tensor, bias: Tensor | None = None) -> Tensor:
+        """[t, q, k] = −½‖w_k(u) − z_q‖² + ½‖z_q‖² + bias [t, 1, k]."""
+        products, norms, masses = self._numerators(u)
+        offset = (norms / masses.square()).mul_(-0.5).unsqueeze(1)
+        if bias is not None:
+            offset += bias
+        return offset.addcmul(products, masses.reciprocal().unsqueeze(1))
+
+    def explained(self, u: Tensor) -> Tensor:
+        """[t] = Σ_k ‖numerator of w_k‖² / denominator."""
+        _, norms, masses = self._numerators(u)
+        return (norms / masses).sum(-1)
+
+    def movement(self, before: Tensor, after: Tensor) -> Tensor:
+        """[t] = mean over classes of ‖w_k(after) − w_k(before)‖."""
+        old, new = self.counts + before.sum(1), self.counts + after.sum(1)
+        a = 1 / new - 1 / old  # w(after) − w(before) = a_k S_k + Σ_q b_qk z_q
+        b = after / new.unsqueeze(1) - before / old.unsqueeze(1)
+        along = (b * self.cross).sum(1)
+        squares = a.square() * self.sum_norms + 2 * a * along + (b * (self.gram @ b)).sum(1)
+        return squares.clamp_min(0).sqrt().mean(-1)
+
+    def prototypes(self, u: Tensor) -> Tensor:
+        """[t, k, d]"""
+        return self.features.prototypes(u)
+
+    def take(self, which: Tensor) -> GramForm:
+        """The tasks that a mask selects."""
+        return replace(
+            self,
+            gram=self.gram[which],
+            cross=self.cross[which],
+            sum_norms=self.sum_norms[which],
+            counts=self.counts[which],
+        )
+
+    def take_classes(self, which: Tensor) -> GramForm:
+        """The classes [t, l] of each task; for questions that need no prototype."""
+        return replace(
+            self,
+            cross=self.cross.gather(2, which.unsqueeze(1).expand(-1, self.cross.shape[1], -1)),
+            sum_norms=self.sum_norms.gather(1, which),
+            counts=self.counts.gather(1, which),
+        )
+
+    def _numerators(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of the numerators of w: their products with z_q [t, q, k] and squared norms [t, k]; and the denominators."""
+        products = baddbmm(self.cross, self.gram, u)
+        norms = self.sum_norms + (self.cross + products).mul_(u).sum(1)
+        return products, norms, self.counts + u.sum(1)
+
+
+def prototype_form(tasks: Tasks, form: str | None) -> FeatureForm | GramForm:
+    """The named form of the tasks, or with None the one whose iteration is cheaper."""
+    if form not in (None, "gram", "feature"):
+        raise InputError(f"form is '{form}'; choose gram, feature or None.")
+    query = tasks.query
+    centre = (query.mean(1) if query.is_cuda else column_sums(query) / tasks.n_query).unsqueeze(1)
+    query = query - centre
+    sums, counts = class_sums(tasks, centre)
+    features = FeatureForm(query, sums, counts, centre)
+    if form == "feature" or (form is None and tasks.n_query >= 2 * tasks.n_features):
+        return features
+    return GramForm(cross_products(query, query), cross_products(query, sums), sums.square().sum(-1), counts, features)
+
+
+def half_norms(tasks: Tasks, form: FeatureForm | GramForm) -> Tensor:
+    """[t] = ½ Σ_n ‖z_n‖² over support and queries, centred as the form is."""
+    features = form if isinstance(form, FeatureForm) else form.features
+    support = tasks.support - features.centre
+    return (support.square().sum((1, 2)) + features.query.square().sum((1, 2))) / 2

@@ -1,0 +1,300 @@
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc,type-arg"
+"""All iterations of PADDLE in its Gram form, one program a task: ``manyway.methods.paddle.solver`` without its traffic.
+
+The inner products among queries, G, stay on chip. Classes come in blocks: a block's state goes from the previous
+assignments through C + G u to the new ones without leaving registers, and one pass over the blocks is an iteration.
+Nothing else is in the way of a task, so the caches hold what a pass reads.
+
+G u runs on tensor cores. Both factors are split into two halves of 16 bits, and three of the four products are kept:
+what is dropped is below the rounding of float32.
+
+A softmax needs the largest logit, or any number near it. Its place is taken by a fixed reference for each query,
+measured once and again only when the logits have moved so far from it that float32 would run out of range.
+
+Iterations that cannot change the answer are left out. When the state repeats, bit for bit, the one of two iterations
+ago, and an even number of iterations is left, the last of them would end where this one does.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+MAX_QUERY = 128  # G has to fit on chip
+
+
+def iterate(
+    gram: Tensor,
+    cross: Tensor,
+    sum_norms: Tensor,
+    counts: Tensor,
+    *,
+    weight: float,
+    eps: float,
+    max_iter: int,
+    tol: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Assignments [t, q, k], iterations done [t] and whether ``tol`` was met [t], from zero assignments.
+
+    ``gram`` [t, q, q], ``cross`` [t, q, k], ``sum_norms`` and ``counts`` [t, k] are a ``GramForm``'s; ``weight`` is
+    λ/|Q|.
+    """
+    n_tasks = len(cross)
+    assignments = torch.empty_like(cross, memory_format=torch.contiguous_format)
+    n_iter = torch.empty(n_tasks, dtype=torch.int64, device=cross.device)
+    converged = torch.empty(n_tasks, dtype=torch.bool, device=cross.device)
+    launch(gram, cross, sum_norms, counts, assignments, n_iter, converged, weight, eps, max_iter, tol)
+    return assignments, n_iter, converged
+
+
+def launch(
+    gram: Tensor,
+    cross: Tensor,
+    sum_norms: Tensor,
+    counts: Tensor,
+    assignments: Tensor,
+    n_iter: Tensor,
+    converged: Tensor,
+    weight: float,
+    eps: float,
+    max_iter: int,
+    tol: float | None,
+    block: int = 32,
+    num_warps: int = 2,
+    skip: bool = True,
+) -> None:
+    """The kernel with its tuning open, for benchmarks."""
+    n_tasks, n_query, n_classes = cross.shape
+    q1, q2 = query_blocks(n_query)
+    # In units in which no product of two queries is above 1; a power of two changes no digit of anything. Products far
+    # below 2⁻⁴⁰ move no logit: a single query's, which is its own mean, are 0.
+    units = gram.diagonal(dim1=1, dim2=2).amax(1).clamp_min(2.0**-40).log2().ceil().exp2()
+    scaled = units.reciprocal()
+    columns = torch.nn.functional.pad(cross.mT * scaled.view(-1, 1, 1), (0, q1 + q2 - n_query))  # [t, k, q]
+    _iterate[(n_tasks,)](
+        (gram * scaled.view(-1, 1, 1)).contiguous(),
+        columns,
+        (sum_norms * scaled.view(-1, 1)).contiguous(),
+        counts.contiguous(),
+        units,
+        torch.empty(2, *columns.shape, dtype=cross.dtype, device=cross.device),
+        assignments,
+        n_iter,
+        converged,
+        n_tasks,
+        n_query,
+        n_classes,
+        max_iter,
+        weight,
+        eps,
+        0.0 if tol is None else tol,
+        Q1=q1,
+        Q2=q2,
+        BLOCK=block,
+        TOL=tol is not None,
+        DUAL=weight != 0,
+        SKIP=skip and tol is None,
+        num_warps=num_warps,
+        num_stages=1,
+    )
+
+
+def query_blocks(n_query: int) -> tuple[int, int]:
+    """The queries as two blocks of a power of two each: Triton has no other sizes, and one block would be half padding.
+
+    >>> query_blocks(75), query_blocks(5)
+    ((64, 16), (16, 16))
+    """
+    for blocks in ((16, 16), (32, 16), (64, 16), (64, 32), (64, 64)):
+        if n_query <= sum(blocks):
+            return blocks
+    raise ValueError(f"at most {MAX_QUERY} queries fit on chip; got {n_query}")
+
+
+@triton.jit
+def _halves(x):
+    """x = high + rest / 2048, each of 16 bits: all digits of a float32 between 2⁻¹⁴ and 1, fewer of a smaller one."""
+    high = x.to(tl.float16)
+    return high, ((x - high.to(tl.float32)) * 2048).to(tl.float16)
+
+
+@triton.jit
+def _load_gram(gram_ptr, row, column, n_query):
+    inside = (row < n_query)[:, None] & (column < n_query)[None, :]
+    return _halves(tl.load(gram_ptr + row[:, None] * n_query + column[None, :], inside, other=0.0))
+
+
+@triton.jit
+def _add_product(c, u_a, u_b, a_high, a_rest, b_high, b_rest):
+    """c + u_a @ G_a + u_b @ G_b to the accuracy of float32: what is left out is below 2⁻²² of the largest term."""
+    high_a, rest_a = _halves(u_a)
+    high_b, rest_b = _halves(u_b)
+    rest = tl.dot(high_a, a_rest)
+    rest = tl.dot(rest_a, a_high, rest)
+    rest = tl.dot(high_b, b_rest, rest)
+    rest = tl.dot(rest_b, b_high, rest)
+    c = tl.dot(high_a, a_high, c)
+    c = tl.dot(high_b, b_high, c)
+    return c + rest * (1 / 2048)
+
+
+@triton.jit(do_not_specialize=["n_tasks"])  # one task would make it a Python integer, which has no type
+def _iterate(
+    gram_ptr,
+    cross_ptr,
+    norms_ptr,
+    counts_ptr,
+    units_ptr,
+    state_ptr,
+    out_ptr,
+    n_iter_ptr,
+    converged_ptr,
+    n_tasks,
+    n_query,
+    n_classes,
+    max_iter,
+    weight,
+    eps,
+    tol,
+    Q1: tl.constexpr,
+    Q2: tl.constexpr,
+    BLOCK: tl.constexpr,
+    TOL: tl.constexpr,
+    DUAL: tl.constexpr,
+    SKIP: tl.constexpr,
+):
+    LOG2E: tl.constexpr = 1.4426950408889634
+    t = tl.program_id(0).to(tl.int64)
+    a = tl.arange(0, Q1)
+    b = Q1 + tl.arange(0, Q2)
+    size = n_classes * (Q1 + Q2)
+    gram_ptr += t * n_query * n_query
+    cross_ptr += t * size
+    norms_ptr += t * n_classes
+    counts_ptr += t * n_classes
+    state_ptr += t * size
+    out_ptr += t * n_query * n_classes
+    unit = tl.load(units_ptr + t)
+    aa_high, aa_rest = _load_gram(gram_ptr, a, a, n_query)
+    ab_high, ab_rest = _load_gram(gram_ptr, a, b, n_query)
+    ba_high, ba_rest = _load_gram(gram_ptr, b, a, n_query)
+    bb_high, bb_rest = _load_gram(gram_ptr, b, b, n_query)
+
+    # The state is e = 2^(logit − reference) of every class and query, and u = e · scale. Two arrays take turns: one
+    # holds the current state, the other the one before it until the next overwrites it. A scale of 0 stands for
+    # u = 0: before the first iteration, and always for the padding.
+    other = n_tasks.to(tl.int64) * size
+    source = other * 0
+    scale_a = tl.zeros((Q1,), tl.float32)
+    scale_b = tl.zeros((Q2,), tl.float32)
+    reference_a = tl.zeros((Q1,), tl.float32)
+    reference_b = tl.zeros((Q2,), tl.float32)
+    before_a = tl.zeros((Q1,), tl.float32)  # not `= scale_a`: to Triton two names of one value are one variable
+    before_b = tl.zeros((Q2,), tl.float32)
+    iteration = 0  # how many are done
+    measuring = 1  # this pass looks for the reference, the largest logit of each query
+    measured = 0  # iterations done when the reference was found
+    met = 0
+    running = 1
+    while running == 1:
+        target = other - source
+        # What is gathered over the classes: the largest logit when measuring, else the sum of e.
+        total_a = tl.where(a >= 0, tl.where(measuring == 1, float("-inf"), 0.0), 0.0)
+        total_b = tl.where(b >= 0, tl.where(measuring == 1, float("-inf"), 0.0), 0.0)
+        changes = 0
+        movement = 0.0
+        # The state of two iterations ago is worth comparing with when an even number of iterations will be left.
+        compare = ((max_iter - iteration) % 2 == 1) & (iteration >= measured + 2) & SKIP
+        for first in range(0, n_classes, BLOCK):
+            k = first + tl.arange(0, BLOCK)
+            inside = k < n_classes
+            here = inside[:, None]
+            at_a = k[:, None] * (Q1 + Q2) + a[None, :]
+            at_b = k[:, None] * (Q1 + Q2) + b[None, :]
+            started = (k < tl.where(iteration > 0, n_classes, 0))[:, None]
+            u_a = tl.load(state_ptr + source + at_a, started, other=0.0) * scale_a[None, :]
+            u_b = tl.load(state_ptr + source + at_b, started, other=0.0) * scale_b[None, :]
+            mass = tl.sum(u_a, axis=1) + tl.sum(u_b, axis=1)
+            count = tl.load(counts_ptr + k, inside, other=1.0)
+            norm = tl.load(norms_ptr + k, inside, other=0.0)
+            c_a = tl.load(cross_ptr + at_a, here, other=0.0)
+            c_b = tl.load(cross_ptr + at_b, here, other=0.0)
+            inverse = 1 / (count + mass)
+            if TOL:
+                earlier = (k < tl.where(iteration > 1, n_classes, 0))[:, None]
+                v_a = tl.load(state_ptr + target + at_a, earlier, other=0.0) * before_a[None, :]
+                v_b = tl.load(state_ptr + target + at_b, earlier, other=0.0) * before_b[None, :]
+                old = 1 / (count + tl.sum(v_a, axis=1) + tl.sum(v_b, axis=1))
+                step = inverse - old
+                v_a = u_a * inverse[:, None] - v_a * old[:, None]
+                v_b = u_b * inverse[:, None] - v_b * old[:, None]
+                square = step * step * norm
+                v_c = 2 * step[:, None] * c_a
+                square += tl.sum(v_a * _add_product(v_c, v_a, v_b, aa_high, aa_rest, ba_high, ba_rest), axis=1)
+                v_c = 2 * step[:, None] * c_b
+                square += tl.sum(v_b * _add_product(v_c, v_a, v_b, ab_high, ab_rest, bb_high, bb_rest), axis=1)
+                movement += tl.sum(tl.where(inside, tl.sqrt(tl.maximum(square * unit, 0.0)), 0.0))
+            p_a = _add_product(c_a, u_a, u_b, aa_high, aa_rest, ba_high, ba_rest)
+            p_b = _add_product(c_b, u_a, u_b, ab_high, ab_rest, bb_high, bb_rest)
+            norm += tl.sum(u_a * (c_a + p_a), axis=1) + tl.sum(u_b * (c_b + p_b), axis=1)
+            slope = inverse * unit * LOG2E
+            offset = -0.5 * norm * inverse * slope
+            if DUAL:
+                offset += tl.where(iteration > 0, weight * (LOG2E + tl.log2(mass / n_query + eps)), 0.0)
+            offset = tl.where(inside, offset, float("-inf"))
+            x_a = p_a * slope[:, None] + offset[:, None]
+            x_b = p_b * slope[:, None] + offset[:, None]
+            if measuring == 1:
+                total_a = tl.maximum(total_a, tl.max(x_a, axis=0))
+                total_b = tl.maximum(total_b, tl.max(x_b, axis=0))
+            else:
+                e_a = tl.exp2(x_a - reference_a[None, :])
+                e_b = tl.exp2(x_b - reference_b[None, :])
+                total_a += tl.sum(e_a, axis=0)
+                total_b += tl.sum(e_b, axis=0)
+                if compare:
+                    old_a = tl.load(state_ptr + target + at_a, here, other=0.0)
+                    old_b = tl.load(state_ptr + target + at_b, here, other=0.0)
+                    changes += tl.sum((old_a != e_a).to(tl.int32)) + tl.sum((old_b != e_b).to(tl.int32))
+                tl.store(state_ptr + target + at_a, e_a, here)
+                tl.store(state_ptr + target + at_b, e_b, here)
+        tl.debug_barrier()  # the next pass reads what other threads have written
+
+        if TOL:
+            met = ((iteration > 0) & (movement < tol * n_classes)).to(tl.int32)
+            running = ((met == 0) & (iteration < max_iter)).to(tl.int32)
+        if running == 1:
+            if measuring == 1:
+                reference_a, reference_b = total_a, total_b
+                measuring = 0
+                measured = iteration
+            else:
+                total_a = tl.where(a < n_query, total_a, 1.0)
+                total_b = tl.where(b < n_query, total_b, 1.0)
+                lowest = tl.minimum(tl.min(total_a), tl.min(total_b))
+                highest = tl.maximum(tl.max(total_a), tl.max(total_b))
+                if ((lowest < 1e-18) | (highest > 1e30)) & (measured < iteration):
+                    measuring = 1  # the logits have moved too far from the reference; once more, with a new one
+                else:
+                    before_a = scale_a
+                    before_b = scale_b
+                    scale_a = tl.where(a < n_query, 1 / total_a, 0.0)
+                    scale_b = tl.where(b < n_query, 1 / total_b, 0.0)
+                    source = target
+                    iteration += 1
+                    if not TOL:
+                        repeated = compare & (changes == 0)
+                        running = ((iteration < max_iter) & (repeated == 0)).to(tl.int32)
+
+    tl.store(n_iter_ptr + t, tl.where(TOL, iteration, max_iter).to(tl.int64))
+    tl.store(converged_ptr + t, met == 1)
+    for first in range(0, n_classes, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        inside = (k < n_classes)[:, None]
+        u_a = tl.load(state_ptr + source + k[:, None] * (Q1 + Q2) + a[None, :], inside, other=0.0) * scale_a[None, :]
+        u_b = tl.load(state_ptr + source + k[:, None] * (Q1 + Q2) + b[None, :], inside, other=0.0) * scale_b[None, :]
+        row = (k < n_classes)[None, :]
+        tl.store(out_ptr + a[:, None] * n_classes + k[None, :], tl.trans(u_a), row & (a < n_query)[:, None])
+        tl.store(out_ptr + b[:, None] * n_classes + k[None, :], tl.trans(u_b), row & (b < n_query)[:, None])

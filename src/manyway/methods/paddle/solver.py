@@ -1,0 +1,159 @@
+"""PADDLE: fit a task's queries with as few classes as needed (Martin et al., NeurIPS 2022)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from manyway.core.kernels import fused
+from manyway.core.solution import Solution
+from manyway.core.tasks import Tasks
+from manyway.core.transforms import transform
+from manyway.errors import InputError
+from manyway.methods.paddle.forms import FeatureForm, GramForm, half_norms, prototype_form
+from manyway.methods.paddle.live import dual, live_iterations
+
+# Iterations after which dead classes may rest; in float64 they never do: whoever asks for it wants it all.
+_SETTLED = 10
+_LEAVING = 8  # repeating tasks leave when they are at least one in this many
+_PERIOD = 6  # in float32 assignments end in a fixed point, or go round in two, three or six steps of the last digit
+
+
+def paddle(
+    tasks: Tasks,
+    *,
+    lam: float | None = None,
+    eps: float = 1e-6,
+    max_iter: int = 100,
+    tol: float | None = None,
+    scale: str | None = "range",
+    form: str | None = None,
+    with_objective: bool = False,
+) -> Solution:
+    """Fit the queries with as few classes as needed: primal-dual minimum description length inference.
+
+    Minimises over assignments u (queries; the support's are fixed at its labels y), prototypes w and duals v
+
+        ½ Σ_nk u_nk ‖w_k − z_n‖²  +  λ Σ_k e^{v_k − 1} − λ ⟨v, π + ε⟩  +  Σ_qk u_qk ln u_qk,     π_k = mean_q u_qk,
+
+    by block coordinate descent. From w = the support's class means and v = 0, repeat
+
+        u_qk = softmax_k(−½‖w_k − z_q‖² + (λ/|Q|) v_k)
+        v_k  = 1 + ln(π_k + ε)
+        w_k  = (Σ_s y_sk z_s + Σ_q u_qk z_q) / (Σ_s y_sk + Σ_q u_qk).
+
+    With λ = |Q| (``lam=None``) this is EM for a mixture of unit Gaussians with learned proportions.
+
+    ``eps`` keeps the logarithm finite; with 0 a class whose share reaches 0 is gone for good. ``tol`` stops a task when
+    the mean over classes of ‖w_new − w_old‖ falls below it (the paper's figure uses 1e-6); None does all ``max_iter``
+    iterations. ``scale`` is the feature transform: distances sit in a softmax, so scale is a temperature, and ``range``
+    is what the paper's tables were made with. ``form`` is ``gram`` or ``feature``, the same iteration written with
+    inner products among queries or with d-dimensional prototypes; None takes the cheaper one. ``with_objective``
+    records the objective after each iteration, and its three terms: ``fit``, ``complexity`` and ``barrier``.
+
+    Differs from the printed algorithm: w uses the current u, as the authors' code and their convergence proof do; the
+    printed one has the previous u there.
+
+    >>> tasks = Tasks.from_arrays([[[0.0], [1.0], [5.0]]], [[0, 1, 2]], [[[0.1], [0.2], [0.1], [4.8]]])
+    >>> paddle(tasks, scale=None).labels.tolist()
+    [[0, 0, 0, 2]]
+    """
+    if max_iter < 1 or eps < 0 or (lam is not None and lam < 0):
+        raise InputError(f"max_iter = {max_iter} must be at least 1; lam = {lam} and eps = {eps} must not be negative.")
+    tasks = transform(tasks, scale)
+    problem = everything = prototype_form(tasks, form)
+    weight = 1.0 if lam is None else lam / tasks.n_query
+    if isinstance(problem, GramForm) and not with_objective and fused(problem.gram):
+        solution = _fused(problem, weight, eps, max_iter, tol)
+        if solution is not None:
+            return solution
+    n_tasks, device = tasks.n_tasks, tasks.device
+    u = torch.zeros(n_tasks, tasks.n_query, tasks.n_classes, dtype=tasks.dtype, device=device)
+    answer = torch.empty_like(u)
+    bias: Tensor | None = None  # (λ/|Q|) v [t, 1, k]; None while v = 0
+    mark: Tensor | None = None  # u at the end of the last period
+    alive = torch.arange(n_tasks, device=device)  # the tasks that still iterate
+    n_iter = torch.full((n_tasks,), max_iter, device=device)
+    converged = torch.zeros(n_tasks, dtype=torch.bool, device=device)
+    parts = torch.zeros(3, n_tasks, max_iter, dtype=tasks.dtype, device=device) if with_objective else None
+    norms = half_norms(tasks, problem) if with_objective else None
+    iteration = 0
+    while iteration < max_iter:
+        logits = problem.scores(u, bias)
+        previous, u = u, logits.softmax(-1)
+        iteration += 1
+        if parts is not None and norms is not None:
+            terms = _terms(problem, u, norms[alive], weight * tasks.n_query, eps)
+            parts[:, alive, iteration - 1 :] = terms.unsqueeze(-1)
+        at_mark = tol is None and parts is None and (max_iter - iteration) % _PERIOD == 0
+        done = None
+        if tol is not None:
+            done = problem.movement(previous, u) < tol
+        elif at_mark:
+            # Assignments that repeat, bit for bit, those before or those of a period ago repeat them at every period's
+            # end, and so at the last iteration: the iterations between need not be done.
+            done = _repeats(u, previous) if mark is None else _repeats(u, previous) | _repeats(u, mark)
+            # To leave costs a copy of the others; until enough tasks can, going on repeats what they have.
+            if int(done.sum()) * _LEAVING < len(done):
+                done = None
+        if done is not None and bool(done.any()):
+            answer[alive[done]] = u[done]
+            if tol is not None:
+                n_iter[alive[done]], converged[alive[done]] = iteration, True
+            alive, u, logits, problem = alive[~done], u[~done], logits[~done], problem.take(~done)
+            if len(alive) == 0:
+                break
+        if at_mark:
+            mark = u
+            if u.dtype == torch.float32 and _SETTLED <= iteration < max_iter:
+                later = live_iterations(problem, logits, u, _PERIOD - 1, weight, eps)
+                if later is not None:
+                    u, iteration = later, iteration + _PERIOD - 1
+        if weight:
+            bias = dual(u, weight, eps)
+    if len(alive) == n_tasks:
+        answer = u
+    else:
+        answer[alive] = u
+    return Solution(
+        probabilities=answer,
+        n_iter=n_iter,
+        converged=converged,
+        make_prototypes=lambda: everything.prototypes(answer),
+        objective=None if parts is None else parts.sum(0),
+        objective_parts=None if parts is None else dict(zip(("fit", "complexity", "barrier"), parts, strict=True)),
+    )
+
+
+def _repeats(u: Tensor, earlier: Tensor) -> Tensor:
+    """[t] whether a task's assignments are the same, bit for bit."""
+    return (u == earlier).flatten(1).all(1)
+
+
+def _fused(problem: GramForm, weight: float, eps: float, max_iter: int, tol: float | None) -> Solution | None:
+    """The same by fused code, if the problem is one that it can hold on chip."""
+    from manyway.methods.paddle.kernel import MAX_QUERY, iterate
+
+    if problem.gram.dtype != torch.float32 or problem.gram.shape[1] > MAX_QUERY:
+        return None
+    answer, n_iter, converged = iterate(
+        problem.gram,
+        problem.cross,
+        problem.sum_norms,
+        problem.counts,
+        weight=weight,
+        eps=eps,
+        max_iter=max_iter,
+        tol=tol,
+    )
+    return Solution(answer, n_iter, converged, make_prototypes=lambda: problem.prototypes(answer))
+
+
+def _terms(problem: FeatureForm | GramForm, u: Tensor, half_norms: Tensor, lam: float, eps: float) -> Tensor:
+    """[3, t] the terms of the objective at u and at the w and v that are optimal for it."""
+    fit = half_norms - problem.explained(u) / 2
+    shares = u.mean(1) + eps
+    # λ Σ e^{v−1} − λ ⟨v, π + ε⟩ at v = 1 + ln(π + ε)
+    complexity = -lam * torch.xlogy(shares, shares).sum(-1)
+    barrier = torch.xlogy(u, u).sum((1, 2))
+    return torch.stack([fit, complexity, barrier])

@@ -1,0 +1,122 @@
+"""The queries of one large task, read in blocks.
+
+The work on a block does not depend on the other blocks, and the results are added. So the same steps run on one machine
+or on a cluster: ``Spread`` takes the work to the blocks. A block can carry a note from one reading to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyway.core.transforms import level, unit
+from manyway.errors import InputError
+
+Blocks = Callable[[], Iterator[Tensor]]  # reads the queries once, from the start: blocks [b, d]
+Work = Callable[[Tensor, Any], tuple[Any, Any]]  # a block and its note -> what is added up, and its next note
+Spread = Callable[[Work, Sequence[Any] | None], tuple[Any, list[Any]]]  # the sum over blocks, and all notes
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """What is done to every row: a transform of the row, a factor for each feature, and a centre to subtract."""
+
+    name: str | None
+    levels: bool = False  # whether `rcl2` takes powers
+    middle: Tensor | None = None  # [d] what `cl2` and `rcl2` subtract
+    factor: Tensor | None = None  # [d]
+    centre: Tensor | None = None  # [d]
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        if self.levels:
+            rows = level(rows)
+        if self.middle is not None:
+            rows = rows - self.middle
+        if self.name in ("l2", "cl2", "rcl2"):
+            rows = unit(rows)
+        if self.factor is not None:
+            rows = rows * self.factor
+        return rows if self.centre is None else rows - self.centre
+
+
+class Extent(NamedTuple):
+    """What the scaling needs to know of the queries."""
+
+    n_rows: int
+    total: Tensor  # [d], float64
+    low: Tensor  # [d]
+    high: Tensor  # [d]
+
+    def plus(self, other: Extent) -> Extent:
+        low, high = torch.minimum(self.low, other.low), torch.maximum(self.high, other.high)
+        return Extent(self.n_rows + other.n_rows, self.total + other.total, low, high)
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """The work of the first reading: how many queries there are, and their mean and range."""
+
+    scaling: Scaling
+    like: Tensor
+
+    def __call__(self, block: Tensor, note: Any) -> tuple[Extent, None]:
+        rows = self.scaling(block.to(self.like))
+        return Extent(len(rows), rows.sum(0, dtype=torch.float64), rows.amin(0), rows.amax(0)), None
+
+
+def in_turn(blocks: Blocks, device: torch.device) -> Spread:
+    """Block after block on one machine. On a GPU the blocks stay there if they take less than half of what is free."""
+    room = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else 0
+    kept: list[Tensor] = []
+    complete = False
+
+    def read() -> Iterator[Tensor]:
+        nonlocal room, complete
+        if complete:
+            yield from kept
+            return
+        for block in blocks():
+            if device.type == "cuda" and not block.is_cuda:
+                block = block.pin_memory().to(device, non_blocking=True)
+            room -= block.nbytes
+            if room >= 0:
+                kept.append(block)
+            else:
+                kept.clear()
+            yield block
+        complete = room >= 0
+
+    def spread(work: Work, notes: Sequence[Any] | None) -> tuple[Any, list[Any]]:
+        total, next_notes = None, []
+        for number, block in enumerate(read()):
+            part, note = work(block, None if notes is None else notes[number])
+            total = part if total is None else total.plus(part)
+            next_notes.append(note)
+        return total, next_notes
+
+    return spread
+
+
+def scaling_of(support: Tensor, spread: Spread, scale: str | None, base_mean: Tensor | None) -> tuple[Scaling, int]:
+    """The scaling that ``scale`` names, centred on the mean query, and the number of queries."""
+    if scale not in (None, "range", "l2", "cl2", "rcl2"):
+        raise InputError(f"scale is '{scale}'; for large inputs choose range, l2, cl2, rcl2 or None.")
+    scaling = Scaling(scale, levels=scale == "rcl2" and bool((support >= 0).all()))
+    if scale in ("cl2", "rcl2"):
+        if scaling.levels:  # a mean of features is not a mean of their powers, so the base mean cannot serve here
+            middle = level(support).mean(0)
+        else:
+            middle = support.mean(0) if base_mean is None else base_mean.to(support)
+        scaling = replace(scaling, middle=middle)
+    extent, _ = spread(Measure(scaling, support[:0]), None)
+    if extent is None:
+        raise InputError("There is no query to label; give at least one.")
+    if scale == "range":
+        width = torch.where(extent.high > extent.low, extent.high - extent.low, torch.ones_like(extent.high))
+        scaling = replace(scaling, factor=width.reciprocal())
+    centre = (extent.total / extent.n_rows).to(support.dtype)
+    return replace(scaling, centre=centre if scaling.factor is None else centre * scaling.factor), extent.n_rows

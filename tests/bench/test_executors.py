@@ -1,0 +1,72 @@
+"""A Dask cluster gives the same result as one machine, also when a worker dies on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from bench_problems import SMALL, Watching, contents, data_folder_with_toy, jobs_of, run_suite
+
+from manyway import InputError
+from manyway.bench import executors as cluster
+from manyway.bench.executors import run_on_dask
+from manyway.bench.store import Store
+
+distributed = pytest.importorskip("distributed", reason="needs dask.distributed: pip install manyway[dask]")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own
+
+
+@pytest.fixture(scope="module")
+def workers():
+    """A cluster of two worker processes on this machine."""
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+    ) as workers:
+        yield workers
+
+
+class Killing(Watching):
+    """Kills a worker's process when the first block comes back."""
+
+    def __init__(self, workers) -> None:
+        super().__init__()
+        self._workers = workers
+        self.killed = None
+
+    def advance(self, job, tasks) -> None:
+        super().advance(job, tasks)
+        if self.killed is None:
+            self.killed = next(iter(self._workers.workers.values())).pid
+            os.kill(self.killed, signal.SIGKILL)
+
+
+def test_a_cluster_gives_the_same_result_also_when_a_worker_is_killed(tmp_path, workers):
+    data_folder_with_toy(tmp_path, n_classes=40, n_features=256)
+    wishes = {"n_tasks": 600, "only": {"k_eff": ["2"]}}
+    run_suite(SMALL, tmp_path, tmp_path / "local", **wishes)
+    jobs = jobs_of(SMALL, tmp_path, **wishes)
+    assert run_on_dask(jobs, Store(tmp_path / "dask"), workers.scheduler_address, None, Watching()) == []
+    assert contents(tmp_path / "dask") == contents(tmp_path / "local")
+    killing = Killing(workers)
+    assert run_on_dask(jobs, Store(tmp_path / "killed"), workers.scheduler_address, None, killing) == []
+    assert killing.killed is not None
+    assert killing.tasks == 600 * len(jobs)
+    assert contents(tmp_path / "killed") == contents(tmp_path / "local")
+
+
+def test_a_failure_on_a_worker_is_reported_and_the_others_finish(tmp_path, workers):
+    data_folder_with_toy(tmp_path)
+    jobs = jobs_of(SMALL.replace("k_eff = [2, 4]", "k_eff = [2, 13]"), tmp_path, only={"method": ["paddle"]})
+    store = Store(tmp_path / "results")
+    failures = run_on_dask(jobs, store, workers.scheduler_address, None, Watching())
+    assert [failure.error for failure in failures] == ["k_eff is 13 but a task has only 12 classes; lower k_eff."] * 2
+    assert len(store.keys()) == 2
+
+
+def test_an_address_where_nobody_answers_is_one_sentence(tmp_path, monkeypatch):
+    data_folder_with_toy(tmp_path)
+    monkeypatch.setattr(cluster, "_PATIENCE", 0.5)
+    with pytest.raises(InputError, match=r"No Dask scheduler answers at 'tcp://127\.0\.0\.1:9'"):
+        run_on_dask(jobs_of(SMALL, tmp_path), Store(tmp_path), "tcp://127.0.0.1:9", None, Watching())

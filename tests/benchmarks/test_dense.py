@@ -1,0 +1,95 @@
+"""The dense reference that benchmarks compare with is the published algorithm, and ours gives its numbers."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from problems import make_tasks
+
+from benchmarks.dense import paddle_dense, rows_by_class, sample_looped
+from benchmarks.features import make_features
+from benchmarks.measure import exponent
+from manyway import TaskSpec, sample_tasks, solve
+from manyway.core.transforms import transform
+from manyway.methods.paddle.forms import prototype_form
+from manyway.methods.paddle.live import live_iterations
+from manyway.methods.paddle.solver import paddle
+
+
+@pytest.mark.parametrize("form", ["gram", "feature"])
+def test_ours_equals_the_dense_reference(form):
+    tasks = make_tasks(n_tasks=4, n_classes=6, n_query=12)
+    dense = paddle_dense(tasks.support, tasks.support_labels, tasks.query, tasks.n_classes)
+    torch.testing.assert_close(solve("paddle", tasks, form=form).probabilities, dense, rtol=0, atol=1e-9)
+
+
+def test_ours_equals_the_dense_reference_in_float32_at_the_papers_size():
+    tasks = sample_tasks(make_features(40, 60, 64), TaskSpec(shots=5), count=4)
+    dense = paddle_dense(tasks.support, tasks.support_labels, tasks.query, tasks.n_classes)
+    ours = solve("paddle", tasks)
+    assert torch.equal(ours.labels, dense.argmax(-1))
+    torch.testing.assert_close(ours.probabilities, dense, rtol=0, atol=1e-4)
+
+
+def test_the_looped_sampler_draws_what_ours_draws_but_for_the_dice():
+    features = make_features(10, 30, 4)
+    spec = TaskSpec(shots=3, k_eff=2, n_query=20)
+    support, labels, query = sample_looped(rows_by_class(features), spec, torch.Generator().manual_seed(0), 5)
+    ours = sample_tasks(features, spec, count=5)
+    assert support.shape == ours.support_index.shape
+    assert query.shape == ours.query_index.shape
+    assert torch.equal(features.labels[support], labels)
+    for task in range(5):
+        rows = torch.cat([support[task], query[task]]).tolist()
+        assert len(set(rows)) == len(rows)
+        assert len(features.labels[query[task]].unique()) <= 2
+
+
+def settle(monkeypatch, iterations):
+    monkeypatch.setattr(sys.modules[paddle.__module__], "_SETTLED", iterations)
+
+
+def test_leaving_out_iterations_that_repeat_changes_no_bit(monkeypatch):
+    tasks = sample_tasks(make_features(20, 60, 32), TaskSpec(shots=5), count=8)
+    settle(monkeypatch, 10**9)
+    skipping = paddle(tasks).probabilities
+    monkeypatch.setattr(sys.modules[paddle.__module__], "_PERIOD", 10**9)
+    assert torch.equal(skipping, paddle(tasks).probabilities)
+
+
+@pytest.mark.parametrize("form", ["gram", "feature"])
+def test_letting_dead_classes_rest_changes_no_label_and_no_digit_that_float32_holds(form, monkeypatch):
+    tasks = sample_tasks(make_features(80, 40, 512), TaskSpec(shots=5), count=6)
+    resting = paddle(tasks, form=form)
+    settle(monkeypatch, 10**9)
+    all_of_them = paddle(tasks, form=form)
+    assert torch.equal(resting.labels, all_of_them.labels)
+    torch.testing.assert_close(resting.probabilities, all_of_them.probabilities, rtol=0, atol=1e-5)
+
+
+def test_iterations_with_the_dead_classes_at_rest_are_full_ones_to_nine_digits():
+    tasks = sample_tasks(make_features(80, 40, 512), TaskSpec(shots=5), count=3).to(dtype=torch.float64)
+    form = prototype_form(transform(tasks, "range"), "gram")
+    u = solve("paddle", tasks, max_iter=20).probabilities
+
+    def logits(u):
+        return form.scores(u) + (u.mean(1, keepdim=True) + 1e-6).log() + 1
+
+    resting = live_iterations(form, logits(u), logits(u).softmax(-1), 5, 1.0, 1e-6)
+    for _ in range(6):
+        u = logits(u).softmax(-1)
+    assert resting is not None
+    torch.testing.assert_close(resting, u, rtol=0, atol=1e-9)
+
+
+def test_few_classes_never_rest():
+    tasks = make_tasks(n_classes=8, n_query=5)
+    u = solve("paddle", tasks).probabilities
+    assert live_iterations(prototype_form(tasks, None), u.log(), u, 5, 1.0, 1e-6) is None
+
+
+def test_the_exponent_of_a_power_law_is_found():
+    assert exponent([1, 2, 4, 8], [5, 10, 20, 40]) == pytest.approx(1)
+    assert exponent([10, 100], [7, 7]) == pytest.approx(0)

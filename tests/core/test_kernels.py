@@ -1,0 +1,232 @@
+"""Fused GPU code gives what the plain version beside it gives. Where there is no GPU, Triton's interpreter runs it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from problems import make_tasks as make_tasks_of
+
+# Before Triton is imported: kernels are made for its interpreter or for a GPU.
+os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
+pytest.importorskip("triton", reason="needs Triton, which there is for Linux")
+
+from manyway import FeatureSet, TaskSpec, sample_tasks, solve
+from manyway.core import random as draws
+from manyway.core.kernels import fused, subset, sums, tensor_cores
+from manyway.core.ops import class_sums
+from manyway.core.transforms import transform
+from manyway.methods.evidence.prior import Alphas
+from manyway.methods.evidence.search import Options, Search
+from manyway.methods.paddle import kernel as loop
+from manyway.methods.paddle.forms import GramForm, prototype_form
+
+DEVICE = "cpu" if os.environ["TRITON_INTERPRET"] == "1" else "cuda"
+
+
+def there(function):
+    """The function where the kernels run, and its results back here."""
+
+    def call(*arguments, **keywords):
+        moved = [value.to(DEVICE) if isinstance(value, torch.Tensor) else value for value in arguments]
+        result = function(*moved, **keywords)
+        return result.cpu() if isinstance(result, torch.Tensor) else tuple(value.cpu() for value in result)
+
+    return call
+
+
+@pytest.mark.parametrize(("size", "least"), [(1, 1), (5, 1000), (20, 25), (20, 20), (33, 40)])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_subsets_are_the_same_integers(size, least, ordered):
+    key = draws.mix(torch.arange(21).view(7, 3))
+    total = torch.randint(least, 3 * least, (7, 3), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(
+        there(subset.subset)(key, size, total, ordered=ordered), draws.subset(key, size, total, ordered=ordered)
+    )
+
+
+def test_subsets_of_different_sizes_are_the_same_integers_where_they_count():
+    key, total = draws.mix(torch.arange(12)), torch.full((12,), 30)
+    wanted = torch.arange(12)
+    counts = torch.arange(11) < wanted.unsqueeze(1)
+    fast, plain = there(subset.subset)(key, 11, total, wanted), draws.subset(key, 11, total, wanted)
+    assert torch.equal(fast[counts], plain[counts])
+
+
+def test_subset_draws_one_row_for_a_shared_total():
+    key = draws.mix(torch.arange(5))
+    assert torch.equal(there(subset.subset)(key, 3, torch.tensor(10)), draws.subset(key, 3, torch.tensor(10)))
+
+
+@pytest.mark.parametrize("n_features", [5, 40])
+@pytest.mark.parametrize("shots", [1, 3, 7])
+def test_class_sums_are_gathered_scaled_and_centred(n_features, shots):
+    features = FeatureSet(torch.randn(60, n_features), torch.arange(60) % 6)
+    tasks = transform(sample_tasks(features, TaskSpec(shots=shots, k_eff=2, n_query=4), count=5), "range")
+    centre = tasks.query.mean(1, keepdim=True)
+    expected, _ = class_sums(tasks, centre)
+    starts = torch.arange(7) * shots
+    got = there(sums.class_sums)(features.features, tasks.support_index, starts, tasks.factor, centre)
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+    plain = there(sums.class_sums)(features.features, tasks.support_index, starts, None, None)
+    torch.testing.assert_close(plain, tasks.support_table[tasks.support_index].view(5, 6, shots, -1).sum(2))
+
+
+def test_class_sums_of_classes_of_different_sizes():
+    table, index = torch.randn(9, 3), torch.tensor([[4, 0, 1, 8, 2, 2]])
+    got = there(sums.class_sums)(table, index, torch.tensor([0, 1, 5, 6]), None, None)
+    torch.testing.assert_close(got[0], torch.stack([table[4], table[[0, 1, 8, 2]].sum(0), table[2]]))
+
+
+def make_tasks(**sizes):
+    return make_tasks_of(dtype=torch.float32, **sizes)
+
+
+def gram(tasks, scale="range") -> GramForm:
+    form = prototype_form(transform(tasks, scale), "gram")
+    assert isinstance(form, GramForm)
+    return form
+
+
+def iterate(form, *, weight=1.0, eps=1e-6, max_iter=12, tol=None):
+    return there(loop.iterate)(
+        form.gram, form.cross, form.sum_norms, form.counts, weight=weight, eps=eps, max_iter=max_iter, tol=tol
+    )
+
+
+@pytest.mark.parametrize(
+    ("n_query", "n_classes"),
+    [(1, 2), (5, 3), (21, 37), (75, 20)],
+    ids=["one query", "less than a block", "several blocks of classes", "the paper's queries"],
+)
+@pytest.mark.parametrize("n_tasks", [1, 2])
+def test_the_loop_gives_the_plain_assignments(n_query, n_classes, n_tasks):
+    tasks = make_tasks(n_tasks=n_tasks, n_classes=n_classes, n_query=n_query, n_features=6)
+    got, n_iter, converged = iterate(gram(tasks))
+    expected = solve("paddle", tasks, max_iter=12, form="gram")
+    torch.testing.assert_close(got, expected.probabilities, rtol=0, atol=1e-5)
+    assert n_iter.tolist() == [12] * n_tasks
+    assert not converged.any()
+
+
+def test_the_loop_without_the_dual_is_soft_kmeans():
+    tasks = make_tasks(n_tasks=2, n_query=9)
+    got, _, _ = iterate(gram(tasks), weight=0.0, eps=0.0)
+    torch.testing.assert_close(got, solve("soft-kmeans", tasks, max_iter=12).probabilities, rtol=0, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_the_loop_stays_finite_when_classes_die_for_good():
+    tasks = make_tasks(n_tasks=2, n_query=9)
+    got, _, _ = iterate(gram(tasks), eps=0.0, max_iter=20)
+    expected = solve("paddle", tasks, eps=0.0, max_iter=20).probabilities
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
+
+
+def test_the_loop_stops_a_task_by_its_own_movement():
+    tasks = make_tasks(n_tasks=2, n_query=9)
+    got, n_iter, converged = iterate(gram(tasks), max_iter=30, tol=1e-2)
+    expected = solve("paddle", tasks, max_iter=30, tol=1e-2, form="gram")
+    assert expected.converged.all()
+    assert n_iter.tolist() == expected.n_iter.tolist()
+    assert converged.tolist() == expected.converged.tolist()
+    torch.testing.assert_close(got, expected.probabilities, rtol=0, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_the_loop_measures_its_reference_anew_when_logits_move_far():
+    """Features far apart and unscaled: logits of thousands, which no fixed reference would keep in float32's range."""
+    tasks = make_tasks(n_tasks=1, n_query=8, n_features=3)
+    tasks = type(tasks).from_arrays(tasks.support * 300, tasks.support_labels, tasks.query * 300)
+    got, _, _ = iterate(gram(tasks, scale=None))
+    expected = solve("paddle", tasks, max_iter=12, scale=None).probabilities
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
+
+
+def test_leaving_out_iterations_that_repeat_changes_no_bit():
+    form = gram(make_tasks(n_tasks=2, n_query=6, n_classes=4))
+    results = []
+    for skip in (True, False):
+        u = torch.empty_like(form.cross, device=DEVICE)
+        n_iter = torch.empty(2, dtype=torch.int64, device=DEVICE)
+        converged = torch.empty(2, dtype=torch.bool, device=DEVICE)
+        given = (value.to(DEVICE) for value in (form.gram, form.cross, form.sum_norms, form.counts))
+        loop.launch(*given, u, n_iter, converged, 1.0, 1e-6, 40, None, skip=skip)
+        results.append(u)
+    assert torch.equal(*results)
+
+
+def likelihoods(n_tasks, n_query, n_classes, spread, n_there):
+    """Of queries in the first ``n_there`` classes."""
+    generator = torch.Generator().manual_seed(n_query + n_classes)
+    labels = torch.randint(n_there, (n_tasks, n_query, 1), generator=generator)
+    noise = torch.randn(n_tasks, n_query, n_classes, generator=generator)
+    return spread * noise.scatter_add_(2, labels, torch.full(labels.shape, 2.0))
+
+
+def searching(likelihood, options):
+    _, n_query, n_classes = likelihood.shape
+    alphas = Alphas.of(options.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
+    return Search(likelihood, alphas)
+
+
+@pytest.mark.parametrize(
+    ("n_query", "n_classes", "spread", "n_there", "options"),
+    [
+        (1, 5, 1.0, 1, Options()),
+        (5, 6, 2.0, 2, Options(soften=1.0)),
+        (30, 40, 2.0, 5, Options(concentration=0.1, tol=1e-4, max_iter=7)),
+        (30, 40, 0.5, 40, Options()),
+        (75, 20, 1.0, 2, Options()),
+        (20, 100, 4.0, 20, Options()),
+    ],
+)
+def test_the_search_gives_the_plain_assignments(monkeypatch, n_query, n_classes, spread, n_there, options):
+    monkeypatch.setattr("manyway.methods.evidence.search.fused", lambda tensor: True)
+    likelihood = likelihoods(2, n_query, n_classes, spread, n_there)
+    plain = searching(likelihood.double(), options).run(options)
+    found = searching(likelihood.to(DEVICE), options).fused_run(options)
+    torch.testing.assert_close(found.u.cpu().double(), plain.u, rtol=0, atol=2e-4)
+    assert torch.equal(found.n_iter.cpu(), plain.n_iter)
+    assert torch.equal(found.converged.cpu(), plain.converged)
+
+
+def test_evidence_by_fused_code_gives_the_same_labels(monkeypatch):
+    tasks = make_tasks_of(4, n_classes=12, n_query=20, n_features=8, shots=3, spread=1.0, dtype=torch.float32)
+    plain = solve("evidence", tasks)
+    monkeypatch.setattr("manyway.methods.evidence.search.fused", lambda tensor: True)
+    found = solve("evidence", tasks.to(DEVICE))
+    assert torch.equal(found.labels.cpu(), plain.labels)
+    torch.testing.assert_close(found.probabilities.cpu(), plain.probabilities, rtol=0, atol=5e-3)
+    assert torch.equal(solve("evidence", tasks.to(DEVICE), with_objective=True).labels.cpu(), plain.labels)
+
+
+def test_a_cpu_tensor_takes_the_plain_way():
+    assert not fused(torch.zeros(1))
+
+
+class OnTheGPU:
+    """What ``tensor_cores`` asks of a tensor."""
+
+    is_cuda = True
+
+
+def test_tensor_cores_leave_torchs_setting_as_it_was():
+    products = torch.backends.cuda.matmul
+    before = products.fp32_precision
+    with tensor_cores(OnTheGPU()):
+        assert products.fp32_precision == "tf32"
+    assert products.fp32_precision == before
+    with pytest.raises(ZeroDivisionError), tensor_cores(OnTheGPU()):
+        _ = 1 / 0
+    assert products.fp32_precision == before
+
+
+def test_tensor_cores_are_not_for_a_cpu_nor_for_those_who_ask_for_the_plain_way(monkeypatch):
+    before = torch.backends.cuda.matmul.fp32_precision
+    with tensor_cores(torch.zeros(1)):
+        assert torch.backends.cuda.matmul.fp32_precision == before
+    monkeypatch.setenv("MANYWAY_PLAIN", "1")
+    with tensor_cores(OnTheGPU()):
+        assert torch.backends.cuda.matmul.fp32_precision == before

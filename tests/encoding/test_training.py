@@ -1,0 +1,307 @@
+"""Training: what is random follows from the seed, a killed run resumes to the same bits, two processes equal one."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from manyway.encoding.backbones import build
+from manyway.encoding.backbones.checkpoint import read_checkpoint, weights_hash
+from manyway.encoding.datasets import ImageSet
+from manyway.encoding.datasets.augment import AUGMENTATIONS, colour_jitter, random_flip, random_resized_crop
+from manyway.encoding.datasets.preprocess import Preprocess
+from manyway.encoding.encoders import open_encoder
+from manyway.encoding.training.batch import training_batch
+from manyway.encoding.training.log import draw_curves
+from manyway.encoding.training.loop import Reporter, encode_images, train
+from manyway.encoding.training.recipe import Recipe, learning_rate
+from manyway.errors import InputError
+
+SIDE = 16
+PREPROCESS = Preprocess.for_size(SIDE, channels=1)
+RECIPE = Recipe(epochs=4, batch=16, lr=0.05, schedule="cosine", augment="drawing", val_tasks=20)
+
+
+def patterns(n_classes: int = 6, per_class: int = 12, seed: int = 0) -> ImageSet:
+    """Noisy copies of one random picture a class: easy to learn, and new each time the seed is."""
+    generator = torch.Generator().manual_seed(seed)
+    masters = torch.randint(0, 256, (n_classes, 1, SIDE, SIDE), generator=generator)
+    labels = torch.arange(n_classes * per_class) % n_classes
+    noise = torch.randint(-40, 41, (len(labels), 1, SIDE, SIDE), generator=generator)
+    images = (masters[labels] + noise).clamp(0, 255).to(torch.uint8)
+    return ImageSet(images, labels, tuple(f"class {i}" for i in range(n_classes)))
+
+
+def run(folder=None, recipe=RECIPE, reporter=None):
+    network = build("resnet-small", 6, 1)
+    meta = {"backbone": "resnet-small"}
+    return train(
+        network, patterns(), recipe, PREPROCESS, val=patterns(seed=1), folder=folder, meta=meta, reporter=reporter
+    )
+
+
+def test_it_learns_and_leaves_everything_in_the_folder(tmp_path):
+    trained = run(tmp_path)
+    assert trained.history[-1].loss < trained.history[0].loss
+    assert [result.epoch for result in trained.history] == [1, 2, 3, 4]
+    with (tmp_path / "log.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["loss"]) for row in rows] == [result.loss for result in trained.history]
+    best = read_checkpoint(tmp_path / "best.safetensors")
+    kept = max(trained.history, key=lambda result: (result.val_accuracy, -result.epoch))
+    assert best.meta["epoch"] == kept.epoch
+    assert best.meta["recipe"]["epochs"] == 4
+    # The encoder made from the file is the network, its mean and its preprocessing.
+    encoder = open_encoder(str(tmp_path / "best.safetensors"))
+    assert encoder.weights == weights_hash(trained.network)
+    assert torch.equal(encoder.base_mean, trained.base_mean)
+    assert encoder.preprocess == PREPROCESS
+    expected = encode_images(trained.network, patterns(), PREPROCESS)
+    assert torch.equal(encoder.encode(patterns().images), expected)
+    torch.testing.assert_close(trained.base_mean, expected.mean(0))
+    draw_curves(tmp_path / "curves.png", trained.history)
+    assert (tmp_path / "curves.png").stat().st_size > 1000
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
+def test_a_run_that_died_goes_on_to_the_same_bits(optimiser, tmp_path):
+    recipe = replace(RECIPE, optimiser=optimiser, lr=0.05 if optimiser == "sgd" else 3e-3)
+    whole = run(tmp_path / "whole", recipe)
+
+    def die(epoch: int, n_images: int) -> None:
+        if epoch == 3 and n_images == 32:  # in the middle of an epoch
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(tmp_path / "cut", recipe, Reporter(step=die))
+    first_epochs = []
+    resumed = run(tmp_path / "cut", recipe, Reporter(epoch=lambda result: first_epochs.append(result.epoch)))
+    assert first_epochs == [3, 4]
+    assert weights_hash(resumed.network) == weights_hash(whole.network)
+    assert resumed.history == whole.history
+    for name in ("best.safetensors", "last.safetensors", "log.csv"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_run_checked_every_second_epoch_resumes_from_there_to_the_same_bits(tmp_path):
+    recipe = replace(RECIPE, epochs=5, check_every=2, mixup=0.4)
+    whole = run(tmp_path / "whole", recipe)
+    assert [result.val_accuracy is not None for result in whole.history] == [False, True, False, True, True]
+
+    def die(epoch: int, n_images: int) -> None:
+        if epoch == 4:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(tmp_path / "cut", recipe, Reporter(step=die))
+    epochs = []
+    resumed = run(tmp_path / "cut", recipe, Reporter(epoch=lambda result: epochs.append(result.epoch)))
+    assert epochs == [3, 4, 5]
+    assert resumed.history == whole.history
+    assert (tmp_path / "cut" / "best.safetensors").read_bytes() == (
+        tmp_path / "whole" / "best.safetensors"
+    ).read_bytes()
+
+
+def test_global_randomness_is_neither_used_nor_changed():
+    torch.manual_seed(1)
+    before = torch.random.get_rng_state()
+    one = run(recipe=Recipe(epochs=1, batch=16, augment="drawing", val_tasks=5))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    torch.manual_seed(2)
+    two = run(recipe=Recipe(epochs=1, batch=16, augment="drawing", val_tasks=5))
+    assert weights_hash(one.network) == weights_hash(two.network)
+
+
+def test_a_folder_with_another_run_is_refused(tmp_path):
+    short = Recipe(epochs=1, batch=16, augment="none", val_tasks=5)
+    run(tmp_path, short)
+    with pytest.raises(InputError, match="another recipe"):
+        run(tmp_path, Recipe(epochs=1, batch=8, augment="none", val_tasks=5))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schedule": "linear"},
+        {"augment": "fotos"},
+        {"epochs": 0},
+        {"lr": 0.0},
+        {"mixup": -0.1},
+        {"weight_decay": -1.0},
+        {"check_every": 0},
+    ],
+)
+def test_impossible_recipes_get_a_sentence(change):
+    with pytest.raises(InputError):
+        Recipe(**change)
+
+
+def test_too_few_images_get_a_sentence():
+    with pytest.raises(InputError, match="fewer than one batch"):
+        run(recipe=Recipe(epochs=1, batch=512))
+
+
+def test_a_network_with_another_number_of_scores_gets_a_sentence():
+    with pytest.raises(InputError, match="gives 5 scores; there are 6 classes"):
+        train(build("resnet-small", 5, 1), patterns(), RECIPE, PREPROCESS)
+
+
+def test_the_papers_schedule():
+    rates = [learning_rate(Recipe(), epoch) for epoch in range(90)]
+    assert rates[:45] == [0.1] * 45
+    assert rates[45:66] == pytest.approx([0.01] * 21)
+    assert rates[66:] == pytest.approx([0.001] * 24)
+
+
+SHARED_RECIPES = {"plain": RECIPE, "mixed": replace(RECIPE, epochs=2, mixup=0.4)}
+
+TWO_PROCESSES = """
+import sys, torch
+torch.set_num_threads(1)
+from test_training import SHARED_RECIPES, run
+rank, folder, recipe = int(sys.argv[1]), sys.argv[2], SHARED_RECIPES[sys.argv[3]]
+torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+trained = run(recipe=recipe)
+torch.save({"state": trained.network.state_dict(), "loss": [r.loss for r in trained.history],
+            "accuracy": [r.accuracy for r in trained.history], "mean": trained.base_mean}, f"{folder}/{rank}.pt")
+torch.distributed.destroy_process_group()
+"""
+
+
+HERE = os.path.dirname(__file__)
+FOLDERS = os.pathsep.join([HERE, os.path.dirname(HERE)])  # what the other process imports from
+
+
+@pytest.mark.parametrize("name", list(SHARED_RECIPES))
+def test_two_processes_equal_one_with_the_same_global_batch(name, tmp_path):
+    environment = {
+        **os.environ,
+        "PYTHONPATH": FOLDERS,
+        "OMP_NUM_THREADS": "1",
+    }
+    workers = [
+        subprocess.Popen([sys.executable, "-c", TWO_PROCESSES, str(rank), str(tmp_path), name], env=environment)
+        for rank in range(2)
+    ]
+    alone = run(recipe=SHARED_RECIPES[name])
+    assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
+    for rank in range(2):
+        told = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        assert told["loss"] == pytest.approx([result.loss for result in alone.history], rel=1e-3)
+        for parameter, tensor in alone.network.state_dict().items():
+            torch.testing.assert_close(told["state"][parameter], tensor, rtol=2e-3, atol=2e-3, msg=parameter)
+
+
+def test_resized_crops_stay_inside_and_a_full_crop_is_the_image():
+    images = torch.rand(2, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+    whole = torch.tensor([[1.0, 0.5, 0.3, 0.9]]).expand(2, 4)  # all of the area, square
+    torch.testing.assert_close(random_resized_crop(images, whole, 12), images, rtol=0, atol=1e-5)
+    ramp = torch.arange(12.0).expand(64, 1, 12, 12) / 11
+    crops = random_resized_crop(ramp, torch.rand(64, 4, generator=torch.Generator().manual_seed(0)), 8)
+    assert crops.min() >= 0
+    assert crops.max() <= 1 + 1e-6
+    assert (crops.diff(dim=3) >= -1e-6).all()  # left stays left
+
+
+def test_colour_jitter_does_nothing_at_the_middle_and_keeps_grey_grey():
+    images = torch.rand(3, 3, 5, 5, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(colour_jitter(images, torch.full((3, 3), 0.5)), images)
+    grey = images[:, :1].expand(-1, 3, -1, -1)
+    changed = colour_jitter(grey, torch.rand(3, 3, generator=torch.Generator().manual_seed(1)))
+    torch.testing.assert_close(changed[:, 0], changed[:, 2])
+    brighter = colour_jitter(0.5 * images, torch.tensor([[1.0, 0.5, 0.5]]).expand(3, 3))
+    torch.testing.assert_close(brighter, 0.5 * 1.4 * images)
+
+
+def test_flips_are_flips():
+    images = torch.rand(2, 1, 3, 4, generator=torch.Generator().manual_seed(0))
+    out = random_flip(images, torch.tensor([[0.1], [0.9]]))
+    assert torch.equal(out[0], images[0].flip(2))
+    assert torch.equal(out[1], images[1])
+
+
+def test_mixtures_are_of_an_image_and_the_next_in_the_shares_that_the_loss_uses():
+    recipe = replace(RECIPE, mixup=0.5, augment="none")
+    base = patterns()
+    batch = training_batch(base, torch.arange(16), recipe, PREPROCESS, 1, 0, slice(0, 16))
+    plain, share = PREPROCESS.standardise(base.images[:16]), batch.share.view(-1, 1, 1, 1)
+    torch.testing.assert_close(batch.images, share * plain + (1 - share) * plain.roll(-1, 0))
+    assert torch.equal(batch.mixed_labels, base.labels[:16].roll(-1))
+    assert len(set(batch.share.tolist())) == 16
+    scores = torch.randn(16, 6, generator=torch.Generator().manual_seed(0))
+    target = torch.nn.functional.one_hot(batch.labels, 6) * batch.share[:, None]
+    target += torch.nn.functional.one_hot(batch.mixed_labels, 6) * (1 - batch.share[:, None])
+    expected = -(target * scores.log_softmax(1)).sum(1).mean()
+    torch.testing.assert_close(batch.loss(scores, 0.0), expected)
+    other_step = training_batch(base, torch.arange(16), recipe, PREPROCESS, 1, 1, slice(0, 16))
+    assert not torch.equal(other_step.share, batch.share)
+
+
+@pytest.mark.parametrize("name", [name for name, augment in AUGMENTATIONS.items() if augment])
+def test_an_image_is_augmented_the_same_in_any_batch(name):
+    images = torch.rand(6, 3, 20, 20, generator=torch.Generator().manual_seed(0))
+    uniforms = torch.rand(6, 8, generator=torch.Generator().manual_seed(1))
+    together = AUGMENTATIONS[name](images, uniforms, 16)
+    apart = torch.cat([AUGMENTATIONS[name](images[i : i + 1], uniforms[i : i + 1], 16) for i in range(6)])
+    assert together.shape == (6, 3, 16, 16)
+    torch.testing.assert_close(together, apart)
+
+
+def test_a_killed_command_resumes(tmp_path):
+    """The real thing: SIGKILL to ``manyway train``, the same command again, the weights of an undisturbed run."""
+    from PIL import Image
+
+    base = patterns()
+    for i, (image, label) in enumerate(zip(base.images, base.labels, strict=True)):
+        folder = tmp_path / "pictures" / f"class {label}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[0].numpy()).save(folder / f"{i}.png")
+
+    def command(out: str) -> list[str]:
+        options = [
+            "--dataset",
+            str(tmp_path / "pictures"),
+            "--val",
+            str(tmp_path / "pictures"),
+            "--out",
+            str(tmp_path / out),
+        ]
+        options += ["--backbone", "resnet-small", "--grey", "--size", "16", "--epochs", "6", "--batch", "16"]
+        code = "import sys, typer; from manyway.cli.images import train; typer.run(train)"
+        return [sys.executable, "-c", code, *options, "--augment", "drawing", "--device", "cpu"]
+
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    killed = subprocess.Popen(command("killed"), env=environment, stderr=subprocess.DEVNULL)
+    for _ in range(600):
+        if (tmp_path / "killed" / "last.safetensors").exists() or killed.poll() is not None:
+            break
+        time.sleep(0.05)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    subprocess.run(command("killed"), env=environment, check=True, capture_output=True)
+    subprocess.run(command("whole"), env=environment, check=True, capture_output=True)
+    assert (tmp_path / "killed" / "best.safetensors").read_bytes() == (
+        tmp_path / "whole" / "best.safetensors"
+    ).read_bytes()
+    assert (tmp_path / "whole" / "curves.png").exists()
+
+
+def test_the_training_benchmark_measures_an_epoch():
+    from benchmarks.training import measure
+
+    rate, waits = measure("resnet-small", batch=8, n=16, size=16, device="cpu")
+    assert rate > 0
+    assert waits is None  # there is no device to wait for

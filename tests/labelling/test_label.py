@@ -1,0 +1,302 @@
+"""`manyway label` as a person uses it: files in, a table out, one sentence when something is wrong."""
+
+from __future__ import annotations
+
+import csv
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from problems import make_features
+from safetensors.numpy import save_file
+
+from manyway import DEFAULT_METHOD, PADDLE, Evidence, FeatureSet
+from manyway.cli import main
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """Eight named classes, five examples each; 50 items of two of them."""
+    features = make_features(n_classes=8, per_class=30, n_features=24, seed=3)
+    order = features.labels.argsort(stable=True).view(8, 30)
+    names = np.array([f"bird {k}" for k in range(8)])
+    support, query = order[:, :5].flatten(), order[[2, 5], 5:].flatten()
+    return {
+        "x": features.features[support].numpy(),
+        "y": names[features.labels[support].numpy()],
+        "query": features.features[query].numpy(),
+        "truth": names[features.labels[query].numpy()],
+    }
+
+
+def run(monkeypatch, capsys, *arguments):
+    """Exit code, what was printed, and what was complained about."""
+    monkeypatch.setattr("sys.argv", ["manyway", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    captured = capsys.readouterr()
+    return stop.value.code, captured.out, captured.err
+
+
+def write(folder, problem, kind):
+    x, y, query = problem["x"], problem["y"], problem["query"]
+    support, items = folder / f"support.{kind}", folder / f"query.{kind}"
+    columns = [f"f{i}" for i in range(x.shape[1])]
+    if kind == "npz":
+        np.savez(support, features=x, labels=y)
+        np.savez(items, features=query)
+    elif kind == "npy":
+        np.save(support, x)
+        np.save(items, query)
+        (folder / "labels.txt").write_text("\n".join(y))
+    elif kind == "safetensors":
+        names, numbers = np.unique(y, return_inverse=True)
+        FeatureSet(x, numbers, names.tolist()).save(support)
+        save_file({"features": query}, items)
+    elif kind == "csv":
+        for path, extra, rows in (
+            (support, {"label": y}, x),
+            (items, {"item": [f"photo {i}" for i in range(50)]}, query),
+        ):
+            with path.open("w", newline="") as file:
+                writer = csv.writer(file)
+                writer.writerow([*columns, *extra])
+                writer.writerows(
+                    [*row, *more] for row, more in zip(rows, zip(*extra.values(), strict=True), strict=True)
+                )
+    else:
+        pd = pytest.importorskip("pandas")
+        pd.DataFrame(x, columns=columns).assign(label=y).to_parquet(support)
+        pd.DataFrame(query, columns=columns).to_parquet(items)
+    return support, items
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "safetensors", "csv", "parquet"])
+def test_every_format_gives_the_same_table(kind, problem, tmp_path, monkeypatch, capsys):
+    support, query = write(tmp_path, problem, kind)
+    more = ["--labels", tmp_path / "labels.txt"] if kind == "npy" else []
+    code, out, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv", *more)
+    assert code == 0
+    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    assert list(rows[0]) == ["item", "label", "probability", "label_2", "probability_2"]
+    expected = Evidence().fit(problem["x"], problem["y"])
+    assert [row["label"] for row in rows] == expected.predict(problem["query"]).tolist()
+    top = np.sort(expected.predict_proba(problem["query"]), axis=1)
+    np.testing.assert_allclose([float(row["probability"]) for row in rows], top[:, -1], atol=1e-4)
+    np.testing.assert_allclose([float(row["probability_2"]) for row in rows], top[:, -2], atol=1e-4)
+    assert rows[7]["item"] == ("photo 7" if kind == "csv" else "7")
+    assert "of 8 classes found in 50 items" in out
+    assert "bird 2" in out
+
+
+def test_options_of_the_table(problem, tmp_path, monkeypatch, capsys):
+    support, query = write(tmp_path, problem, "npz")
+    output = tmp_path / "new folder" / "out.csv"
+    options = ["--method", "simpleshot", "--top", "3", "--min-confidence", "0.5"]
+    code, out, _ = run(monkeypatch, capsys, "label", support, query, "-o", output, *options)
+    assert code == 0
+    rows = list(csv.DictReader(output.open()))
+    assert list(rows[0])[-2:] == ["label_3", "probability_3"]
+    for row in rows:
+        assert (row["label"] == "") == (float(row["probability"]) < 0.5)
+    below = sum(row["label"] == "" for row in rows)
+    assert f"{below} items are below 0.5" in out
+
+
+def test_evidence_is_the_default_and_paddle_one_flag_away(problem, tmp_path, monkeypatch, capsys):
+    support, query = write(tmp_path, problem, "npz")
+    assert DEFAULT_METHOD == "evidence"
+    for options, estimator in (([], Evidence()), (["--method", "paddle"], PADDLE())):
+        code, out, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv", *options)
+        assert code == 0
+        rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+        expected = estimator.fit(problem["x"], problem["y"])
+        assert [row["label"] for row in rows] == expected.predict(problem["query"]).tolist()
+        assert ("estimated to occur" in out) == (not options)
+
+
+def test_the_summary_says_how_many_classes_occur_and_which(problem, tmp_path, monkeypatch, capsys):
+    support, query = write(tmp_path, problem, "npz")
+    _, out, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
+    result = Evidence().fit(problem["x"], problem["y"]).infer(problem["query"])
+    number = f"{result.n_classes_:.1f} ± {result.n_classes_sd_:.1f} are estimated to occur"
+    assert number in out.splitlines()[0]
+    assert "is present" in out.splitlines()[1]
+    for name in ("bird 2", "bird 5"):
+        line = next(line for line in out.splitlines() if name in line)
+        assert line.split()[-1] in (">99%", "100%")
+
+
+@pytest.mark.parametrize("method", ["evidence", "paddle"])
+@pytest.mark.parametrize(
+    ("shots", "n_items"),
+    [
+        ([5] * 8, 1),  # a pile of one
+        ([5] * 8, 3),
+        ([1] * 8, 50),  # one example a class
+        ([1] * 8, 1),
+        ([1, 1, 1, 5, 2, 5, 1, 3], 50),  # classes of very different size
+    ],
+)
+def test_small_piles_and_scarce_examples(method, shots, n_items, problem, tmp_path, monkeypatch, capsys):
+    rows = np.concatenate([np.arange(5 * k, 5 * k + n) for k, n in enumerate(shots)])
+    scarce = {"x": problem["x"][rows], "y": problem["y"][rows], "query": problem["query"][::-1][:n_items].copy()}
+    support, query = write(tmp_path, scarce, "npz")
+    options = ["-o", tmp_path / "out.csv", "--method", method]
+    code, out, err = run(monkeypatch, capsys, "label", support, query, *options)
+    assert (code, err) == (0, "")
+    found = [row["label"] for row in csv.DictReader((tmp_path / "out.csv").open())]
+    if method == "evidence":
+        assert np.mean(np.array(found) == problem["truth"][::-1][:n_items]) >= 0.9
+    assert f"found in {n_items} item" in out
+
+
+@pytest.mark.parametrize("method", ["evidence", "paddle", "soft-kmeans", "simpleshot"])
+def test_large_inputs_are_labelled_in_blocks_with_the_same_result(method, problem, tmp_path, monkeypatch, capsys):
+    support, query = write(tmp_path, problem, "npz")
+    run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "whole.csv", "--method", method)
+    for limit in ("_IN_MEMORY_BYTES", "_AT_MOST_BYTES"):
+        monkeypatch.setattr(f"manyway.labelling.label.{limit}", 100)
+    monkeypatch.setattr("manyway.labelling.label._BLOCK_BYTES", 4 * 32 * 7)  # blocks of 7 items
+    run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "blocks.csv", "--method", method)
+    whole, blocks = (list(csv.DictReader((tmp_path / f"{name}.csv").open())) for name in ("whole", "blocks"))
+    assert [row["label"] for row in blocks] == [row["label"] for row in whole]
+    difference = [float(a["probability"]) - float(b["probability"]) for a, b in zip(whole, blocks, strict=True)]
+    assert np.abs(difference).max() < 2e-4
+
+
+def test_large_inputs_get_the_same_summary(problem, tmp_path, monkeypatch, capsys):
+    support, query = write(tmp_path, problem, "npz")
+    _, whole, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
+    monkeypatch.setattr("manyway.labelling.label._IN_MEMORY_BYTES", 100)
+    monkeypatch.setattr("manyway.labelling.label._BLOCK_BYTES", 4 * 32 * 7)
+    _, blocks, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
+    assert blocks == whole
+
+
+def test_a_method_that_cannot_work_in_blocks_says_which_can(problem, tmp_path, monkeypatch, capsys):
+    support, query = write(tmp_path, problem, "npz")
+    monkeypatch.setattr("manyway.labelling.label._AT_MOST_BYTES", 100)
+    code, _, err = run(monkeypatch, capsys, "label", support, query, "--method", "tim", "-o", tmp_path / "out.csv")
+    assert code == 2
+    assert "use --method evidence or paddle or soft-kmeans" in err
+
+
+def make_bad(folder, problem, what):
+    """Files with one thing wrong, and the words the complaint must have."""
+    x, y, query = problem["x"].copy(), problem["y"].copy(), problem["query"].copy()
+    support, items, options = folder / "support.npz", folder / "query.npz", []
+    if what == "nan":
+        query[[3, 9], 1] = np.nan
+        words = "query.npz has NaN or infinite features in rows 3, 9"
+    elif what == "infinite":
+        x[4, 0] = np.inf
+        words = "support.npz has NaN or infinite features in row 4"
+    elif what == "dimensions":
+        query = query[:, :-1]
+        words = "24 features and the items 23"
+    elif what == "one class":
+        y[:] = "bird 0"
+        words = "All labelled examples are of class 'bird 0'"
+    elif what == "empty query":
+        query = query[:0]
+        words = "no item to label"
+    elif what == "unknown method":
+        options = ["--method", "padle"]
+        words = "There is no method 'padle'; did you mean 'paddle'?"
+    elif what == "labels of another length":
+        y = y[:-1]
+        words = "40 rows of features and 39 labels"
+    elif what == "wrong dtype":
+        query = query.astype(complex)
+        words = "they must be real numbers"
+    elif what == "device":
+        options = ["--device", "quantum"]
+        words = "Device 'quantum' cannot be used"
+    elif what == "one axis":
+        query = query[:, 0]
+        words = "two axes"
+    else:
+        words = ""
+    np.savez(support, features=x, labels=y)
+    np.savez(items, features=query)
+    if what == "no labels":
+        np.savez(support, features=x)
+        words = "have no labels"
+    elif what == "pickled file":
+        np.savez(items, features=np.array([{"a": 1}], dtype=object))
+        words = "pickled Python objects, which are never loaded"
+    elif what == "pickle renamed":
+        items.write_bytes(pickle.dumps(query))
+        words = "query.npz cannot be read"
+    elif what == "unreadable file":
+        items = folder / "query.safetensors"
+        items.write_bytes(b"not a tensor")
+        words = "cannot be read as safetensors"
+    elif what == "missing file":
+        items = folder / "nothing.npz"
+        words = "There is no file"
+    elif what == "unknown ending":
+        items = folder / "query.xlsx"
+        items.write_bytes(b"")
+        words = "unknown ending"
+    elif what == "text in a csv":
+        items = folder / "query.csv"
+        items.write_text("f0,name\n1.0,gull\n")
+        words = "Column 'name' of"
+    elif what == "uneven csv":
+        items = folder / "query.csv"
+        items.write_text("f0,f1\n1.0,2.0\n1.0\n")
+        words = "another number of cells in row 1"
+    return support, items, options, words
+
+
+BAD = [
+    "nan", "infinite", "dimensions", "one class", "empty query", "unknown method", "labels of another length",
+    "wrong dtype", "device", "one axis", "no labels", "pickled file", "pickle renamed", "unreadable file",
+    "missing file", "unknown ending", "text in a csv", "uneven csv",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input_gets_one_sentence_and_leaves_no_file(what, problem, tmp_path, monkeypatch, capsys):
+    support, query, options, words = make_bad(tmp_path, problem, what)
+    output = tmp_path / "out.csv"
+    output.write_text("from before")
+    code, _, err = run(monkeypatch, capsys, "label", support, query, "-o", output, *options)
+    assert code == 2
+    assert words
+    assert words in err
+    assert len(err.strip().splitlines()) == 1
+    assert output.read_text() == "from before"
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_a_folder_that_cannot_be_written_to_is_one_sentence(problem, tmp_path, monkeypatch, capsys):
+    support, query = write(tmp_path, problem, "npz")
+    (tmp_path / "file").write_text("")
+    code, _, err = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "file" / "out.csv")
+    assert code == 2
+    assert "Cannot write" in err
+
+
+def test_blocks_and_memory_agree_to_tolerance_in_float64():
+    from problems import make_tasks
+
+    from manyway import solve
+    from manyway.methods.paddle.streamed import paddle_in_blocks
+
+    tasks = make_tasks(n_tasks=1, n_classes=6, n_query=50, shots=None)
+    for scale in ("range", "l2", "cl2", None):
+        expected = solve("paddle", tasks, scale=scale, max_iter=25).probabilities[0]
+        query = tasks.query[0]
+        large = paddle_in_blocks(
+            tasks.support[0],
+            tasks.support_labels[0],
+            lambda query=query: iter(query.split(8)),
+            scale=scale,
+            max_iter=25,
+            tol=None,
+        )
+        torch.testing.assert_close(large.assign(query), expected, atol=1e-9, rtol=0)

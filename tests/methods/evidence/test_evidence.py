@@ -1,0 +1,351 @@
+"""Evidence: the bound is a bound, the temperature is calibrated, and few or many classes are both handled."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from problems import make_features, make_tasks
+from torch import Tensor
+
+import manyway
+from manyway import Evidence, FeatureSet, InputError, Tasks, TaskSpec, evaluate, sample_tasks, solve
+from manyway.core.transforms import transform
+from manyway.methods.evidence.calibration import calibrate
+from manyway.methods.evidence.prior import Alphas, Presence, alpha_grid, remainders
+from manyway.methods.evidence.search import Options, sharpness
+from manyway.methods.evidence.solver import evidence, evidence_from_likelihood
+
+
+def random_assignments(*shape: int, seed: int = 0, sharpness: float = 3.0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(*shape, generator=generator, dtype=torch.float64) * sharpness).softmax(-1)
+
+
+def exact_prior(labels: Tensor, alpha: float, n_classes: int) -> Tensor:
+    """ln p(labels) under a Dirichlet(α, …, α), for labels [n, q]."""
+    counts = torch.nn.functional.one_hot(labels, n_classes).sum(1).double()
+    a, k = torch.tensor(alpha, dtype=torch.float64), n_classes
+    total = torch.lgamma(k * a) - torch.lgamma(k * a + labels.shape[1])
+    return total + (torch.lgamma(counts + a) - torch.lgamma(a)).sum(-1)
+
+
+# --- the bound ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.3, 1.0, 20.0])
+def test_the_prior_term_lies_between_mean_field_and_the_exact_expectation(alpha):
+    u = random_assignments(20, 5, 3)
+    every_labelling = torch.tensor(list(product(range(3), repeat=5)))  # [243, 5]
+    weights = u[:, torch.arange(5), every_labelling].prod(-1)  # [20, 243]
+    exact = weights @ exact_prior(every_labelling, alpha, 3)
+    grid = torch.tensor([alpha], dtype=torch.float64)
+    ours = Alphas.of(alpha, 5, 3, u.dtype, u.device).log_prior(Presence.of(u, remainders(u)))[:, 0]
+    masses = u.sum(1)
+    mean_field = torch.lgamma(3 * grid) - torch.lgamma(3 * grid + 5)
+    mean_field = mean_field + (torch.lgamma(masses + grid) - torch.lgamma(grid)).sum(-1)
+    assert (ours <= exact + 1e-9).all()
+    assert (ours >= mean_field - 1e-9).all()
+
+
+@pytest.mark.parametrize(("soften", "share"), [(1.0, 1.0), (0.35, 1.5)])  # of three classes, one is many
+def test_the_objective_is_below_the_exact_evidence(soften, share):
+    tasks = make_tasks(6, n_classes=3, n_query=5, shots=3, spread=0.7)
+    solution = solve("evidence", tasks, concentration=0.4, soften=soften, with_objective=True)
+    scaled = transform(tasks, "rcl2")
+    likelihood = share * calibrate(scaled).log_likelihood(scaled.query)
+    every_labelling = torch.tensor(list(product(range(3), repeat=5)))
+    joint = likelihood[:, torch.arange(5), every_labelling].sum(-1) + exact_prior(every_labelling, 0.4, 3)
+    gap = joint.logsumexp(-1) - solution.objective[:, -1]
+    assert (gap >= -1e-9).all()
+    assert gap.max() < 1.0
+
+
+@pytest.mark.parametrize("alpha", [0.01, 1.0])
+def test_slopes_are_the_derivatives_of_the_bound(alpha):
+    u = random_assignments(2, 4, 3).requires_grad_()
+    grid = torch.tensor([alpha], dtype=torch.float64)
+    m, absent = u.sum(1), (1 - u).prod(1)
+    counts = m / (1 - absent)
+    ((1 - absent) * (torch.lgamma(counts + grid) - torch.lgamma(grid))).sum().backward()
+    given = u.detach()
+    slopes = Presence.of(given, 1 - given).add_slopes(torch.zeros_like(given), 1 - given, grid.expand(2))
+    torch.testing.assert_close(slopes, u.grad, atol=1e-8, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_query", [2, 15, 75, 1000])
+@pytest.mark.parametrize("sharpness", [0.5, 3.0, 30.0])
+def test_the_best_concentration_is_found_without_a_gamma_function_for_every_class(n_query, sharpness):
+    u, grid = random_assignments(20, n_query, 30, sharpness=sharpness), alpha_grid(30)
+    presence = Presence.of(u, remainders(u))
+    prior = Alphas.of(None, n_query, 30, u.dtype, u.device).log_prior(presence)
+    single = Presence(*(getattr(presence, field.name).float() for field in fields(presence)))
+    found = Alphas.of(None, n_query, 30, torch.float32, grid.device).best(single)
+    place = (found.double().unsqueeze(-1) - grid).abs().argmin(-1, keepdim=True)
+    assert (prior.amax(-1) - prior.gather(-1, place).squeeze(-1)).max() < 0.02
+
+
+@pytest.mark.parametrize(("n_query", "spread"), [(2, 1.0), (7, 0.5), (40, 0.5), (40, 2.0)])
+@pytest.mark.parametrize("start", [0.35, 1.0])
+def test_the_bound_never_falls(n_query, spread, start):
+    tasks = make_tasks(20, n_classes=12, n_query=n_query, n_features=8, shots=3, spread=spread)
+    solution = solve("evidence", tasks, soften=start, tol=0.0, max_iter=40, with_objective=True)
+    assert solution.objective.shape == (20, 40)
+    assert solution.objective.diff(dim=1).min() >= -1e-9
+    torch.testing.assert_close(sum(solution.objective_parts.values()), solution.objective)
+
+
+def test_queries_in_many_classes_are_searched_with_sharper_likelihoods_and_answered_with_the_true_ones():
+    few, many = torch.tensor([[9.0, 0.0, 0.0, 0.0]]), torch.tensor([[3.0, 2.0, 2.0, 2.0]])
+    assert sharpness(torch.cat([few, many])).tolist() == [1.0, 1.5]
+    likelihood = 3 * torch.eye(4, dtype=torch.float64).repeat(1, 2, 1)
+    solution = evidence_from_likelihood(likelihood, torch.ones(1, 4), concentration=1e9, identity=False)
+    torch.testing.assert_close(solution.probabilities, likelihood.softmax(-1), rtol=0, atol=1e-6)
+
+
+def test_a_batch_of_one_query_is_labelled_by_its_calibrated_likelihood_alone():
+    tasks = make_tasks(10, n_classes=6, n_query=1, shots=4, spread=0.6)
+    scaled = transform(tasks, "rcl2")
+    expected = calibrate(scaled).log_likelihood(scaled.query).softmax(-1)
+    torch.testing.assert_close(solve("evidence", tasks).probabilities, expected, atol=1e-9, rtol=0)
+
+
+# --- calibration -------------------------------------------------------------------------------------------------
+
+
+def brute_force_cross_entropy(tasks: Tasks, temperature: float) -> float:
+    """Leave every sample out for real: recompute all means without it."""
+    support, labels, k = tasks.support[0], tasks.support_labels[0], tasks.n_classes
+    means = torch.stack([support[labels == c].mean(0) for c in range(k)])
+    counts = torch.bincount(labels, minlength=k).double()
+    scatter = (support - means[labels]).square().sum() / (len(labels) - k)
+    total = 0.0
+    for i, label in enumerate(labels.tolist()):
+        if counts[label] == 1:
+            continue
+        keep = torch.arange(len(labels)) != i
+        centres, n = means.clone(), counts.clone()
+        centres[label], n[label] = support[keep & (labels == label)].mean(0), counts[label] - 1
+        logits = -0.5 * temperature * ((centres - support[i]).square().sum(-1) - scatter / n)
+        total -= float(logits.log_softmax(-1)[label])
+    return total
+
+
+def test_the_temperature_minimises_the_leave_one_out_cross_entropy():
+    tasks = make_tasks(1, n_classes=20, n_query=1, n_features=10, shots=20, spread=0.6)
+    found = float(calibrate(tasks).temperature[0])
+    n = 20
+    found /= (2 * n * n - 1) / (2 * n * n - 2)  # the known gain of n samples over n−1
+    best = brute_force_cross_entropy(tasks, found)
+    assert best < brute_force_cross_entropy(tasks, found * 1.15)
+    assert best < brute_force_cross_entropy(tasks, found / 1.15)
+
+
+def test_queries_of_calibrated_tasks_get_true_probabilities_when_classes_are_equally_frequent():
+    features = make_features(n_classes=20, per_class=400, n_features=10)
+    noisy = FeatureSet(features.features + torch.randn(8000, 10, generator=torch.manual_seed(1)), features.labels)
+    tasks = sample_tasks(noisy, TaskSpec(shots=10, k_eff=20, n_query=300, sampling="balanced"), count=10)
+    probabilities = solve("evidence", tasks).probabilities
+    sure, labels = probabilities.max(-1)
+    right = (labels == tasks.query_labels).float()
+    assert abs(float(sure.mean() - right.mean())) < 0.03
+    confident = sure > 0.8
+    assert abs(float(sure[confident].mean() - right[confident].mean())) < 0.04
+
+
+@pytest.mark.parametrize("scale", [None, "rcl2"])
+@pytest.mark.parametrize("shots", [1, 4, None])
+def test_the_unit_of_the_features_does_not_matter(scale, shots):
+    tasks = make_tasks(3, n_classes=6, n_query=12, shots=shots)
+    larger = Tasks.from_arrays(tasks.support * 1000, tasks.support_labels, tasks.query * 1000)
+    expected = solve("evidence", tasks, scale=scale).probabilities
+    torch.testing.assert_close(solve("evidence", larger, scale=scale).probabilities, expected, atol=1e-6, rtol=0)
+
+
+def test_classes_of_one_sample_among_larger_ones_are_neither_favoured_nor_lost():
+    """Without the correction for noisy means, a class of one sample would look further away than it is."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(10, 60, generator=generator)
+    shots = torch.tensor([1] * 5 + [20] * 5)
+    labels = torch.arange(10).repeat_interleave(shots)
+    truth = torch.arange(10).repeat_interleave(40)
+    support = centres[labels] + 1.5 * torch.randn(len(labels), 60, generator=generator)
+    query = centres[truth] + 1.5 * torch.randn(400, 60, generator=generator)
+    tasks = Tasks.from_arrays(support[None], labels[None], query[None])
+    found = solve("evidence", tasks).labels[0]
+    recall = (found == truth).view(2, -1).double().mean(1)
+    assert recall[0] > 0.6  # simpleshot: 0.23
+    assert recall[1] > 0.8
+
+
+def test_a_shared_support_is_calibrated_once_with_the_same_answers(monkeypatch):
+    features = make_features()
+    given = torch.zeros(len(features.labels), dtype=torch.bool)
+    given[:120] = True
+    features = FeatureSet(features.features.double(), features.labels, is_support=given)
+    tasks = sample_tasks(features, TaskSpec(shots=None, k_eff=3, n_query=9), count=4)
+    assert tasks.shared_support
+    scaled = transform(tasks, "rcl2")
+    assert len(calibrate(scaled).temperature) == 1
+    apart = Tasks.from_arrays(tasks.support, tasks.support_labels, tasks.query)
+    expected = solve("evidence", apart).probabilities
+    torch.testing.assert_close(solve("evidence", tasks).probabilities, expected, atol=1e-9, rtol=0)
+
+
+def test_large_supports_are_calibrated_in_blocks_with_the_same_answers(monkeypatch):
+    tasks = make_tasks(5, n_classes=6, shots=4)
+    expected = calibrate(tasks).temperature
+    monkeypatch.setattr("manyway.methods.evidence.calibration._BLOCK_NUMBERS", 1)
+    torch.testing.assert_close(calibrate(tasks).temperature, expected)
+
+
+# --- what it is for ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def weak_features() -> FeatureSet:
+    """Sixty classes that overlap: a prototype is right three times in five."""
+    generator = torch.Generator().manual_seed(3)
+    labels = torch.arange(60).repeat_interleave(60)
+    centres = torch.randn(60, 40, generator=generator)
+    return FeatureSet(centres[labels] + 1.7 * torch.randn(3600, 40, generator=generator), labels)
+
+
+@pytest.mark.parametrize("k_eff", [2, 5, 10])
+def test_few_classes_are_found(weak_features, k_eff):
+    spec = TaskSpec(shots=5, k_eff=k_eff, n_query=75)
+    ours = evaluate("evidence", weak_features, spec, n_tasks=40)
+    theirs = evaluate("simpleshot", weak_features, spec, n_tasks=40)
+    assert ours.accuracy > theirs.accuracy + 0.1
+    assert ours.accuracy > evaluate("paddle", weak_features, spec, n_tasks=40).accuracy
+
+
+@pytest.mark.parametrize("shots", [1, 5])
+def test_many_classes_are_no_loss(weak_features, shots):
+    spec = TaskSpec(shots=shots, k_eff=60, n_query=75)
+    ours = evaluate("evidence", weak_features, spec, n_tasks=40)
+    assert ours.accuracy > evaluate("simpleshot", weak_features, spec, n_tasks=40).accuracy - 0.01
+
+
+def test_probabilities_are_honest_where_few_classes_occur(weak_features):
+    tasks = sample_tasks(weak_features, TaskSpec(shots=5, k_eff=5, n_query=50), count=40)
+
+    def overconfidence(**params: bool) -> float:
+        sure, labels = solve("evidence", tasks, **params).probabilities.max(-1)
+        return float(sure.mean() - (labels == tasks.query_labels).float().mean())
+
+    assert abs(overconfidence()) < 0.06
+    assert overconfidence(identity=False) > overconfidence()
+
+
+def test_the_number_of_classes_is_estimated_with_its_uncertainty(weak_features):
+    for k_eff in (2, 5):
+        tasks = sample_tasks(weak_features, TaskSpec(shots=10, k_eff=k_eff, n_query=45), count=30)
+        solution = solve("evidence", tasks)
+        assert k_eff - 0.1 < float(solution.n_classes.mean()) < k_eff + 1.5  # it errs on the side of too many
+        assert (solution.n_classes_sd > 0).all()
+        present = torch.zeros(30, 60, dtype=torch.bool).scatter_(1, tasks.query_labels, True)
+        assert solution.presence[present].mean() > 0.8
+        assert solution.presence[~present].mean() < 0.05
+
+
+@pytest.mark.parametrize("method", ["paddle", "simpleshot", "evidence"])
+def test_every_method_says_which_classes_are_present(method):
+    solution = solve(method, make_tasks(3))
+    assert solution.presence.shape == (3, 4)
+    assert ((solution.presence >= 0) & (solution.presence <= 1)).all()
+    assert solution.n_classes.shape == solution.n_classes_sd.shape == (3,)
+    assert ((solution.n_classes > 0.99) & (solution.n_classes <= 4)).all()
+
+
+def test_the_estimator_hands_back_presence_and_number():
+    tasks = make_tasks(1, n_query=20, n_features=20, shots=5)
+    result = Evidence().fit(tasks.support[0].numpy(), tasks.support_labels[0].numpy()).infer(tasks.query[0].numpy())
+    assert isinstance(result.presence, np.ndarray)
+    assert result.presence.shape == (4,)
+    assert result.n_classes_ == pytest.approx(2, abs=0.6)
+    assert result.n_classes_sd_ >= 0
+
+
+@pytest.mark.parametrize("solver", [evidence, evidence_from_likelihood])
+def test_what_the_search_does_unasked_is_what_the_solvers_ask_for(solver):
+    given = inspect.signature(solver).parameters
+    assert {field.name: field.default for field in fields(Options)} == {
+        field.name: given[field.name].default for field in fields(Options)
+    }
+
+
+def test_it_is_the_default():
+    assert manyway.DEFAULT_METHOD == "evidence"
+
+
+# --- its features ------------------------------------------------------------------------------------------------
+
+
+def test_features_without_negative_values_are_levelled_first():
+    tasks = make_tasks(2)
+    positive = Tasks.from_arrays(tasks.support.abs(), tasks.support_labels, tasks.query)
+    levelled = Tasks.from_arrays(
+        positive.support**0.625, tasks.support_labels, tasks.query.sign() * tasks.query.abs() ** 0.625
+    )
+    torch.testing.assert_close(transform(positive, "rcl2").query, transform(levelled, "cl2").query)
+    assert torch.equal(transform(tasks, "rcl2").query, transform(tasks, "cl2").query)
+
+
+def test_each_task_decides_about_levelling_by_its_own_support():
+    tasks = make_tasks(2)
+    support = torch.stack([tasks.support[0].abs(), tasks.support[1]])
+    for base_mean in (None, torch.full((5,), 0.3, dtype=torch.float64)):
+        both = transform(Tasks.from_arrays(support, tasks.support_labels, tasks.query, base_mean), "rcl2")
+        for i in range(2):
+            alone = Tasks.from_arrays(
+                support[i : i + 1], tasks.support_labels[i : i + 1], tasks.query[i : i + 1], base_mean
+            )
+            torch.testing.assert_close(transform(alone, "rcl2").query[0], both.query[i])
+
+
+def test_the_grid_of_alphas_reaches_one_class_and_all():
+    for n_classes in (2, 100, 5000):
+        grid = alpha_grid(n_classes)
+        assert n_classes * grid[0] <= 0.1 + 1e-12
+        assert grid[-1] == pytest.approx(100)
+        assert (grid.diff() > 0).all()
+
+
+@pytest.mark.parametrize("params", [{"concentration": 0.0}, {"soften": 0.0}, {"soften": 1.5}, {"temperature": -1.0}])
+def test_impossible_parameters_are_refused(params):
+    with pytest.raises(InputError, match=next(iter(params))):
+        solve("evidence", make_tasks(1), **params)
+
+
+# --- real features -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "config", "at_least"),
+    [
+        ("cub200", "cub200_mobilenetv2_192px", "5shot_keff5", 71.0),  # PADDLE 45.7, α-TIM 60.4, prototypes 41.1
+        ("cub200", "cub200_mobilenetv2_192px", "20shot_keff5", 85.5),  # PADDLE 72.1
+        ("clinc150", "clinc150_minilm_l6", "5shot_keff5", 95.1),  # PADDLE 94.2, α-TIM 95.6
+        ("clinc150", "clinc150_minilm_l6", "5shot_keff30", 90.2),  # PADDLE 88.4, α-TIM 90.0
+    ],
+)
+def test_reference_tasks(data_folder: Path, name, file, config, at_least):
+    features = FeatureSet.load(data_folder / "features" / f"{file}.npz")
+    drawn = np.load(data_folder.parent / "reference" / f"{name}_{config}.npz")
+    support, query = torch.from_numpy(drawn["support_idx"][:10]), torch.from_numpy(drawn["query_idx"][:10])
+    tasks = Tasks.from_arrays(
+        features.features[support.flatten(1)],
+        torch.arange(support.shape[1]).repeat_interleave(support.shape[2]).expand(10, -1),
+        features.features[query],
+        drawn["train_mean"],
+        query_labels=drawn["query_labels"][:10],
+    )
+    solution = solve("evidence", tasks)
+    accuracy = 100 * float((solution.labels == tasks.query_labels).double().mean())
+    assert accuracy >= at_least

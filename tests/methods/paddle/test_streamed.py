@@ -1,0 +1,93 @@
+"""A task in blocks gives what it gives in memory: whatever the blocks, the resting classes, and the machines."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from benchmarks.features import make_features
+from manyway import InputError, TaskSpec, sample_tasks, solve
+from manyway.methods.paddle.streamed import paddle_in_blocks
+from manyway.streaming.dask import on_dask
+
+
+def one_task(n_classes=80, n_query=300, dtype=torch.float32):
+    features = make_features(n_classes, 160, 512)
+    spec = TaskSpec(shots=5, k_eff=4, n_query=n_query)
+    return sample_tasks(features, spec, count=1).to(dtype=dtype)
+
+
+def in_blocks(tasks, size=64, **options):
+    query = tasks.query[0]
+    blocks = options.pop("blocks", lambda: iter(query.split(size)))
+    return paddle_in_blocks(tasks.support[0], tasks.support_labels[0], blocks, **options)
+
+
+@pytest.mark.parametrize("size", [1000, 64, 7])
+def test_blocks_of_any_size_give_what_memory_gives(size):
+    tasks = one_task()
+    expected = solve("paddle", tasks, max_iter=30).probabilities[0]
+    large = in_blocks(tasks, size, max_iter=30, tol=None)
+    torch.testing.assert_close(large.assign(tasks.query[0]), expected, rtol=0, atol=1e-4)
+    assert torch.equal(large.assign(tasks.query[0]).argmax(1), expected.argmax(1))
+
+
+def test_dead_classes_rest_and_the_result_is_that_of_all():
+    tasks = one_task()
+    resting = in_blocks(tasks, max_iter=40, tol=None)
+    everyone = in_blocks(one_task(dtype=torch.float64), max_iter=40, tol=None)
+    assert set(everyone.live) == {80}
+    assert len(resting.live) == 39
+    assert min(resting.live) < 20
+    assert resting.live[-1] == 80  # the last iteration is for all
+    query = tasks.query[0]
+    assert torch.equal(resting.assign(query).argmax(1), everyone.assign(query).argmax(1))
+    torch.testing.assert_close(resting.assign(query).double(), everyone.assign(query), rtol=0, atol=1e-4)
+
+
+def test_convergence_is_declared_only_after_an_iteration_of_all_classes():
+    large = in_blocks(one_task(), tol=1e-4)
+    assert large.converged
+    assert large.live[-1] == 80
+    assert large.n_iter == len(large.live) + 1 < 100
+
+
+def test_soft_kmeans_in_blocks():
+    tasks = one_task()
+    expected = solve("soft-kmeans", tasks, max_iter=20).probabilities[0]
+    large = in_blocks(tasks, max_iter=20, tol=None, lam=0.0, eps=0.0)
+    torch.testing.assert_close(large.assign(tasks.query[0]), expected, rtol=0, atol=1e-4)
+
+
+def test_a_dask_cluster_gives_the_same(cluster):
+    tasks = one_task()
+    here = in_blocks(tasks, max_iter=8, tol=None)
+    query = tasks.query[0]
+    with on_dask(cluster, lambda: iter(query.split(64))) as spread:
+        there = in_blocks(tasks, max_iter=8, tol=None, spread=spread)
+    assert there.live == here.live
+    torch.testing.assert_close(there.assign(query), here.assign(query), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["evidence", "paddle", "simpleshot"])
+def test_the_command_spreads_items_over_a_cluster(cluster, tmp_path, method):
+    from manyway.data.items import Items
+    from manyway.labelling.label import label_items
+
+    tasks = one_task(n_classes=12, n_query=60)
+    examples = Items(tasks.support[0], tuple(f"class {k}" for k in tasks.support_labels[0].tolist()), None)
+    items = Items(tasks.query[0], None, None)
+    here, there = (
+        label_items(examples, items, tmp_path / f"{name}.csv", method=method, dask=address)
+        for name, address in [("here", None), ("there", cluster)]
+    )
+    assert there.present[0].name == here.present[0].name
+    columns = [[line.split(",")[1] for line in (tmp_path / f"{name}.csv").open()] for name in ("here", "there")]
+    assert columns[0] == columns[1]
+
+
+def test_a_scheduler_that_is_not_there_is_one_sentence(monkeypatch):
+    pytest.importorskip("distributed", reason="needs Dask")
+    monkeypatch.setattr("manyway.streaming.dask._PATIENCE", 0.1)
+    with pytest.raises(InputError, match="no Dask scheduler"), on_dask("tcp://127.0.0.1:1", lambda: iter(())):
+        pass

@@ -1,0 +1,207 @@
+"""The rooms of the package, and the one direction of their imports: see docs/architecture.md."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import manyway
+
+ROOT = Path(manyway.__file__).parent
+# Every room with the rooms that it may import. An inner room such as "encoding.training" has a line of its own.
+ROOMS: dict[str, set[str]] = {
+    "errors": set(),
+    "core.kernels": set(),
+    "core": {"errors", "core.kernels"},
+    "data": {"errors", "core", "core.kernels"},
+    "streaming": {"errors", "core"},
+    "methods": {"errors", "core", "core.kernels", "streaming"},
+    "evaluation": {"errors", "core", "data", "methods"},
+    "estimators": {"errors", "core", "methods"},
+    "labelling": {"errors", "core", "data", "streaming", "methods"},
+    "encoding.datasets": {"errors"},
+    "encoding.backbones": {"errors", "data"},
+    "encoding.training": {"errors", "data", "evaluation", "encoding.datasets", "encoding.backbones"},
+    "encoding.glyphs": {"errors", "data", "encoding.datasets", "encoding.backbones", "encoding.training"},
+    "encoding": {
+        "errors",
+        "data",
+        "encoding.datasets",
+        "encoding.backbones",
+        "encoding.training",
+        "encoding.glyphs",
+    },
+    "bench": {"errors", "core", "data", "methods", "evaluation"},
+    "bench.show": {"errors", "data", "methods", "evaluation", "bench"},
+    "cli": {
+        "errors",
+        "core",
+        "data",
+        "methods",
+        "evaluation",
+        "labelling",
+        "encoding",
+        "encoding.backbones",
+        "encoding.datasets",
+        "encoding.glyphs",
+        "encoding.training",
+        "bench",
+        "bench.show",
+    },
+}
+# Pictures, texts and training are optional: only the command line knows them.
+OPTIONAL, MAY_USE_THE_OPTIONAL = "encoding", {"encoding", "cli"}
+NOT_IN_A_SOLVER = {"numpy", "sklearn", "scipy", "logging", "tqdm", "rich", "matplotlib", "pandas"}
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """Every module below the package, as a dotted name without 'manyway.'; the package's own files are left out."""
+    found = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        if name:
+            found[name] = path
+    return found
+
+
+def room_of(module: str) -> str | None:
+    """The innermost listed room that a module lies in."""
+    parts = module.split(".")
+    names = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
+    return next((name for name in names if name in ROOMS), None)
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            found |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def imported_modules(path: Path, known: dict[str, Path]) -> set[str]:
+    """The modules of manyway that a file imports: a package counts only where nothing inside it is named."""
+    inside = {name.removeprefix("manyway.") for name in imports(path) if name.startswith("manyway.")}
+    here = {name for name in inside if name in known}
+    return {name for name in here if not any(other.startswith(f"{name}.") for other in here)}
+
+
+def violations(root: Path) -> list[str]:
+    """What is wrong with the rooms below a package, one sentence each."""
+    known = modules(root)
+    wrong = [f"{name} lies in no known room" for name in known if room_of(name) is None]
+    for name, path in known.items():
+        room = room_of(name)
+        if room is None:
+            continue
+        for other in sorted(imported_modules(path, known)):
+            theirs = room_of(other)
+            if theirs != room and theirs not in ROOMS[room]:
+                wrong.append(f"{name} imports {other}")
+        if room == "methods":
+            outside = {imported.split(".")[0] for imported in imports(path)} & NOT_IN_A_SOLVER
+            wrong += [f"{name} imports {library}" for library in sorted(outside)]
+    return wrong
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The circles of a directed graph, each once, starting with its first name."""
+    found: list[list[str]] = []
+
+    def follow(path: list[str]) -> None:
+        for following in sorted(graph.get(path[-1], set())):
+            if following == path[0]:
+                found.append(path)
+            elif following not in path and following > path[0]:
+                follow([*path, following])
+
+    for name in sorted(graph):
+        follow([name])
+    return found
+
+
+def test_every_module_lies_in_a_known_room_and_imports_only_what_the_room_may():
+    assert violations(ROOT) == []
+
+
+def test_every_listed_room_exists():
+    assert [room for room in ROOMS if room not in modules(ROOT)] == []
+
+
+def test_the_rooms_have_an_order():
+    assert circles(ROOMS) == []
+
+
+def test_modules_do_not_import_each_other_in_circles():
+    known = modules(ROOT)
+    assert circles({name: imported_modules(path, known) - {name} for name, path in known.items()}) == []
+
+
+def test_only_the_command_line_uses_pictures_texts_and_training():
+    users = {room for room, allowed in ROOMS.items() if any(other.split(".")[0] == OPTIONAL for other in allowed)}
+    assert {room.split(".")[0] for room in users} <= MAY_USE_THE_OPTIONAL
+
+
+def test_the_rule_notices_an_unknown_room_a_forbidden_import_and_a_library(tmp_path):
+    for folder in ("methods", "bench", "attic"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").write_text("")
+    (tmp_path / "methods" / "bad.py").write_text("def f():\n    import manyway.bench\n    import sklearn.svm\n")
+    assert violations(tmp_path) == [
+        "attic lies in no known room",
+        "methods.bad imports bench",
+        "methods.bad imports sklearn",
+    ]
+
+
+def test_the_rule_notices_a_circle():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+
+
+def test_no_name_in_a_package_shadows_a_module_in_it():
+    shadowed = []
+    for name, path in modules(ROOT).items():
+        if path.name != "__init__.py":
+            continue
+        beside = {other.name.removesuffix(".py") for other in path.parent.iterdir() if other.name != "__pycache__"}
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ImportFrom):
+                names = {alias.asname or alias.name for alias in node.names} - {path.parent.name}
+                shadowed += [f"{name}.{each}" for each in names & beside if node.module != f"manyway.{name}"]
+            elif isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in beside:
+                shadowed.append(f"{name}.{node.name}")
+    assert shadowed == []
+
+
+def test_public_names_are_not_modules():
+    stub = ast.parse((ROOT / "__init__.pyi").read_text())
+    names = {alias.name for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert {name for name in names if name in modules(ROOT)} == set()
+    assert set(manyway.__all__) == names
+
+
+HEAVY = ("torch", "matplotlib", "sklearn", "pandas", "scipy")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["methods"], ["bench", "--help"], ["status", "--results", "."], ["table", "--results", "."]],
+    ids=" ".join,
+)
+def test_commands_that_only_read_load_no_heavy_library(words, tmp_path):
+    code = (
+        "import sys\nfrom manyway.cli import main\nsys.argv[1:] = " + repr(words) + "\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        f"print('loaded:', [name for name in {HEAVY} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "loaded: []", done.stdout + done.stderr
