@@ -19,11 +19,11 @@ from manyway.cli.label import label
 from manyway.data.features import FeatureSet
 from manyway.encoding.backbones import build
 from manyway.encoding.backbones.checkpoint import save_checkpoint
+from manyway.encoding.backbones.encode import encode_images
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.datasets.sources import load_images, open_source
 from manyway.encoding.encoders import ImageEncoder, open_encoder
 from manyway.encoding.extraction import encode, encode_items, extract
-from manyway.encoding.training.loop import encode_images
 from manyway.errors import InputError
 
 PREPROCESS = Preprocess(resize=16, crop=12)
@@ -54,7 +54,7 @@ def test_features_are_the_networks_and_say_where_they_come_from(pictures, checkp
     assert not bad
     loaded = FeatureSet.load(tmp_path / "out.safetensors")
     images = load_images(open_source(pictures), PREPROCESS).images
-    expected = encode_images(build("resnet-small", 4, 3), images, PREPROCESS)
+    expected = encode_images(build("resnet-small", 4, 3), images.images, PREPROCESS)
     torch.testing.assert_close(loaded.features, expected)
     assert loaded.class_names == ("ant", "bee")
     assert torch.equal(loaded.base_mean, torch.full((96,), 0.5))

@@ -15,13 +15,14 @@ import torch
 
 from manyway.encoding.backbones import build
 from manyway.encoding.backbones.checkpoint import read_checkpoint, weights_hash
+from manyway.encoding.backbones.encode import encode_images
 from manyway.encoding.datasets import ImageSet
 from manyway.encoding.datasets.augment import AUGMENTATIONS, colour_jitter, random_flip, random_resized_crop
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.encoders import open_encoder
 from manyway.encoding.training.batch import training_batch
 from manyway.encoding.training.log import draw_curves
-from manyway.encoding.training.loop import Reporter, encode_images, train
+from manyway.encoding.training.loop import Reporter, train
 from manyway.encoding.training.recipe import Recipe, learning_rate
 from manyway.errors import InputError
 
@@ -64,7 +65,7 @@ def test_it_learns_and_leaves_everything_in_the_folder(tmp_path):
     assert encoder.weights == weights_hash(trained.network)
     assert torch.equal(encoder.base_mean, trained.base_mean)
     assert encoder.preprocess == PREPROCESS
-    expected = encode_images(trained.network, patterns(), PREPROCESS)
+    expected = encode_images(trained.network, patterns().images, PREPROCESS)
     assert torch.equal(encoder.encode(patterns().images), expected)
     torch.testing.assert_close(trained.base_mean, expected.mean(0))
     draw_curves(tmp_path / "curves.png", trained.history)

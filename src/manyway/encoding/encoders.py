@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from manyway.encoding.backbones.checkpoint import network_from, read_checkpoint, weights_hash
-from manyway.encoding.datasets.images import ImageSet
+from manyway.encoding.backbones.encode import encode_images
 from manyway.encoding.datasets.preprocess import Preprocess
-from manyway.encoding.training.loop import encode_images
 from manyway.errors import InputError
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".tar", ".ckpt")
@@ -81,8 +80,7 @@ def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = 
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def encode(images: Tensor) -> Tensor:
-        labels = torch.zeros(len(images), dtype=torch.int64)
-        return encode_images(network, ImageSet(images.to(device), labels, ("",)), preprocess).cpu()
+        return encode_images(network, images.to(device), preprocess).cpu()
 
     name = f"{checkpoint.meta.get('backbone', backbone or checkpoint.backbone)} ({path.name})"
     return ImageEncoder(name, hashed, preprocess, encode, checkpoint.tensors.get("base_mean"))

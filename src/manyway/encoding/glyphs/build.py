@@ -9,12 +9,13 @@ from typing import Any
 from manyway.data.features import FeatureSet
 from manyway.encoding.backbones import build as build_backbone
 from manyway.encoding.backbones.checkpoint import weights_hash
+from manyway.encoding.backbones.encode import encode_images
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.glyphs import BASE_SAMPLES, SAMPLES, image_set
 from manyway.encoding.glyphs.letters import SCRIPTS
 from manyway.encoding.glyphs.lookalikes import SAME_IN_ONE, SAME_ON_AVERAGE
 from manyway.encoding.glyphs.render import SIZE
-from manyway.encoding.training.loop import Reporter, Trained, encode_images, train
+from manyway.encoding.training.loop import Reporter, Trained, train
 from manyway.encoding.training.recipe import Recipe
 
 BACKBONE = "resnet-small"
@@ -59,5 +60,5 @@ def build_features(plan: Plan, reporter: Reporter | None = None) -> dict[str, Fe
 
 def _encode_split(trained: Trained, split: str, plan: Plan, preprocess: Preprocess, meta: dict[str, Any]) -> FeatureSet:
     images = image_set(split, plan.samples, seed=plan.seed)
-    features = encode_images(trained.network, images, preprocess)
+    features = encode_images(trained.network, images.images, preprocess)
     return FeatureSet(features, images.labels, images.class_names, trained.base_mean, {**meta, "split": split})

@@ -19,6 +19,7 @@ from torch import Tensor, distributed, nn
 from manyway.data.features import FeatureSet
 from manyway.encoding.backbones.checkpoint import Checkpoint, load_weights, read_checkpoint, save_checkpoint
 from manyway.encoding.backbones.common import Backbone
+from manyway.encoding.backbones.encode import encode_images, memory_format, precision
 from manyway.encoding.backbones.shared_norm import share_batch_norm
 from manyway.encoding.datasets.images import ImageSet
 from manyway.encoding.datasets.preprocess import Preprocess
@@ -104,7 +105,7 @@ def train(
         reporter.epoch(result)
 
     network.load_state_dict(best)
-    base_mean = encode_images(network, base, preprocess).mean(0)
+    base_mean = encode_images(network, base.images, preprocess).mean(0)
     if folder is not None and rank == 0:
         best_epoch = max(history, key=lambda result: (result.val_accuracy or 0.0, -result.epoch)).epoch
         best_epoch = best_epoch if val is not None else recipe.epochs
@@ -116,20 +117,6 @@ def _optimiser(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     if recipe.optimiser == "adamw":
         return torch.optim.AdamW(network.parameters(), recipe.lr, weight_decay=recipe.weight_decay)
     return torch.optim.SGD(network.parameters(), recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
-
-
-def encode_images(
-    network: Backbone, images: ImageSet, preprocess: Preprocess, *, batch: int = 512, fast: bool = False
-) -> Tensor:
-    """[n, d] float32 features on the images' device, with batch statistics frozen; ``fast``: bfloat16 on a GPU."""
-    network.eval()
-    features = []
-    with torch.inference_mode():
-        for part in torch.split(images.images, batch):
-            ready = preprocess.standardise(part).contiguous(memory_format=_memory_format(part.device))
-            with _precision(part.device, fast):
-                features.append(network.features(ready).float())
-    return torch.cat(features).clone()
 
 
 def _run_epoch(
@@ -156,8 +143,8 @@ def _run_epoch(
             group["lr"] = learning_rate(recipe, epoch - 1 + step / n_steps)
         chosen = order[step * recipe.batch : (step + 1) * recipe.batch]
         batch = training_batch(base, chosen, recipe, preprocess, epoch, step, mine)
-        with _precision(device):
-            scores = network(batch.images.contiguous(memory_format=_memory_format(device))).float()
+        with precision(device):
+            scores = network(batch.images.contiguous(memory_format=memory_format(device))).float()
         loss = batch.loss(scores, recipe.label_smoothing)
         optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
@@ -176,7 +163,7 @@ def _validate(network: Backbone, val: ImageSet, recipe: Recipe, preprocess: Prep
     from manyway.data.sampling import TaskSpec
     from manyway.evaluation.evaluator import evaluate
 
-    features = FeatureSet(encode_images(network, val, preprocess, fast=True), val.labels, val.class_names)
+    features = FeatureSet(encode_images(network, val.images, preprocess, fast=True), val.labels, val.class_names)
     fewest = int(features.counts.min())
     spec = TaskSpec(shots=1, k_eff=5, n_ways=5, n_query=5 * min(15, fewest - 1), sampling="balanced")
     return float(evaluate("simpleshot", features, spec, n_tasks=recipe.val_tasks, seed=recipe.seed).accuracy)
@@ -259,13 +246,3 @@ def _from_first(compute: Callable[..., float], network: Backbone, *arguments: An
         value.fill_(compute(network, *arguments))
     distributed.broadcast(value, src=0)
     return float(value)
-
-
-def _memory_format(device: torch.device) -> torch.memory_format:
-    """Channels last is what tensor cores want; this CPU's convolutions are faster without it."""
-    return torch.channels_last if device.type == "cuda" else torch.contiguous_format
-
-
-def _precision(device: torch.device, fast: bool = True) -> torch.autocast:
-    """bfloat16 where the hardware is fast at it: convolutions lose nothing that training notices."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=fast and device.type == "cuda")
