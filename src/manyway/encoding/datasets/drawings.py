@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from manyway.encoding.datasets.decode import read_picture
 from manyway.encoding.datasets.sources import ImageSource, from_names, list_files
 from manyway.errors import InputError
 
@@ -81,13 +81,10 @@ def _val_name(name: str) -> str:
 
 
 def _ink_file(path: Path, *, turned: bool) -> bytes:
-    """The original drawings are black on white; ours are ink on nothing, like the arrays."""
-    from PIL import Image
-
+    """The original drawings are black on white; here ink is white on black, as in the arrays."""
     data = path.read_bytes()
     try:
-        with Image.open(io.BytesIO(data)) as picture:
-            pixels = 255 - np.asarray(picture.convert("L"))
-    except Exception:
-        return data  # broken: whoever decodes it says so
+        pixels = 255 - np.asarray(read_picture(data, channels=1)[0])
+    except InputError:
+        return data  # damaged: decoding it later gives the error with its name
     return grey_file(np.rot90(pixels) if turned else pixels)
