@@ -120,7 +120,8 @@ def test_broken_pictures_stop_it_or_are_left_out(data, why, tmp_path):
         load_images(open_source(tmp_path), SMALL)
     loaded = load_images(open_source(tmp_path), SMALL, skip_bad=True)
     assert loaded.rows == (0, 2)
-    assert list(loaded.bad) == ["cat/bad.jpg"]
+    assert [name for name, _ in loaded.skipped] == ["cat/bad.jpg"]
+    assert why in loaded.skipped[0][1]
 
 
 def test_a_picture_of_a_billion_pixels_is_refused():
@@ -263,7 +264,7 @@ def test_missing_data_sets_and_wrong_names_get_a_sentence(tmp_path):
 def test_the_table_says_what_is_here(tmp_path, monkeypatch):
     import typer
 
-    from manyway.cli.images import datasets
+    from manyway.cli.datasets import datasets
 
     monkeypatch.setenv("COLUMNS", "200")
     write(tmp_path, ["cub/x/1.png"])
@@ -277,7 +278,7 @@ def test_the_table_says_what_is_here(tmp_path, monkeypatch):
     }
     assert rows["cub"] == "cub"
     assert rows["mini"] == "no"
-    assert rows["glyphs"] == "always"
+    assert rows["glyphs"] == "built in"
 
 
 def test_texts_come_from_csv_jsonl_txt_and_folders(tmp_path):

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
 
-from manyway.cli import images as commands
+from manyway.cli.extract import extract as extract_command
 from manyway.cli.label import label
 from manyway.data.features import FeatureSet
 from manyway.encoding.backbones import build
@@ -50,8 +50,8 @@ def checkpoint(tmp_path):
 
 def test_features_are_the_networks_and_say_where_they_come_from(pictures, checkpoint, tmp_path):
     encoder = open_encoder(str(checkpoint))
-    features, bad = extract(open_source(pictures), encoder, tmp_path / "out.safetensors", chunk=5)
-    assert not bad
+    features = extract(open_source(pictures), encoder, tmp_path / "out.safetensors", chunk=5)
+    assert features.meta["skipped"] == []
     loaded = FeatureSet.load(tmp_path / "out.safetensors")
     images = load_images(open_source(pictures), PREPROCESS).images
     expected = encode_images(build("resnet-small", 4, 3), images.images, PREPROCESS)
@@ -89,9 +89,9 @@ def test_an_interrupted_extraction_goes_on(pictures, checkpoint, tmp_path):
         extract(open_source(pictures), counting(encoder, [], stop_at=8), out, chunk=4)
     assert not out.exists()
     seen: list[int] = []
-    features, _ = extract(open_source(pictures), counting(encoder, seen), out, chunk=4)
+    features = extract(open_source(pictures), counting(encoder, seen), out, chunk=4)
     assert seen == [4]  # two of three chunks were there
-    whole, _ = extract(open_source(pictures), encoder, tmp_path / "whole.safetensors", chunk=4)
+    whole = extract(open_source(pictures), encoder, tmp_path / "whole.safetensors", chunk=4)
     assert features.fingerprint == whole.fingerprint
     assert features.meta == whole.meta
 
@@ -112,10 +112,13 @@ def test_broken_pictures_are_reported_and_left_out_only_when_asked(pictures, che
     with pytest.raises(InputError, match=r"ant/00\.jpg .* not a picture"):
         extract(open_source(pictures), encoder, out)
     assert not out.exists()
-    features, bad = extract(open_source(pictures), encoder, out, skip_bad=True)
-    assert bad == {"ant/00.jpg": "it is not a picture"}
+    features = extract(open_source(pictures), encoder, out, skip_bad=True)
     assert len(features.labels) == 12
-    assert features.meta["skipped"] == 1
+    [[name, reason]] = FeatureSet.load(out).meta["skipped"]
+    assert name == "ant/00.jpg"
+    assert "not a picture" in reason
+    items = encode_items(pictures, encoder, skip_bad=True)
+    assert items.skipped == ((name, reason),)
 
 
 def test_a_class_that_lost_all_its_pictures_gets_a_sentence(pictures, checkpoint, tmp_path):
@@ -155,7 +158,7 @@ def run(command, *arguments):
 def test_the_command_writes_features_and_takes_a_base_mean(pictures, checkpoint, tmp_path):
     out = tmp_path / "out.safetensors"
     options = ["--encoder", checkpoint, "--out", out, "--base", pictures / "bee", "--half", "--device", "cpu"]
-    result = run(commands.extract, pictures, *options)
+    result = run(extract_command, pictures, *options)
     assert result.exit_code == 0, result.output
     features = FeatureSet.load(out)
     bees = encode(open_source(pictures / "bee"), open_encoder(str(checkpoint))).features
@@ -164,7 +167,7 @@ def test_the_command_writes_features_and_takes_a_base_mean(pictures, checkpoint,
 
 def test_a_checkpoint_is_no_reader_of_texts(checkpoint, tmp_path):
     (tmp_path / "a.csv").write_text("text,label\nhello,greet\n")
-    result = run(commands.extract, tmp_path / "a.csv", "--encoder", checkpoint, "--out", tmp_path / "o.safetensors")
+    result = run(extract_command, tmp_path / "a.csv", "--encoder", checkpoint, "--out", tmp_path / "o.safetensors")
     assert isinstance(result.exception, InputError)
     assert not (tmp_path / "o.safetensors").exists()
 

@@ -238,17 +238,17 @@ def test_mixtures_are_of_an_image_and_the_next_in_the_shares_that_the_loss_uses(
     recipe = replace(RECIPE, mixup=0.5, augment="none")
     base = patterns()
     batch = training_batch(base, torch.arange(16), recipe, PREPROCESS, 1, 0, slice(0, 16))
-    plain, share = PREPROCESS.standardise(base.images[:16]), batch.share.view(-1, 1, 1, 1)
+    plain, share = PREPROCESS.standardise(base.images[:16]), batch.weight.view(-1, 1, 1, 1)
     torch.testing.assert_close(batch.images, share * plain + (1 - share) * plain.roll(-1, 0))
     assert torch.equal(batch.mixed_labels, base.labels[:16].roll(-1))
-    assert len(set(batch.share.tolist())) == 16
+    assert len(set(batch.weight.tolist())) == 16
     scores = torch.randn(16, 6, generator=torch.Generator().manual_seed(0))
-    target = torch.nn.functional.one_hot(batch.labels, 6) * batch.share[:, None]
-    target += torch.nn.functional.one_hot(batch.mixed_labels, 6) * (1 - batch.share[:, None])
+    target = torch.nn.functional.one_hot(batch.labels, 6) * batch.weight[:, None]
+    target += torch.nn.functional.one_hot(batch.mixed_labels, 6) * (1 - batch.weight[:, None])
     expected = -(target * scores.log_softmax(1)).sum(1).mean()
     torch.testing.assert_close(batch.loss(scores, 0.0), expected)
     other_step = training_batch(base, torch.arange(16), recipe, PREPROCESS, 1, 1, slice(0, 16))
-    assert not torch.equal(other_step.share, batch.share)
+    assert not torch.equal(other_step.weight, batch.weight)
 
 
 @pytest.mark.parametrize("name", [name for name, augment in AUGMENTATIONS.items() if augment])
@@ -281,7 +281,7 @@ def test_a_killed_command_resumes(tmp_path):
             str(tmp_path / out),
         ]
         options += ["--backbone", "resnet-small", "--grey", "--size", "16", "--epochs", "6", "--batch", "16"]
-        code = "import sys, typer; from manyway.cli.images import train; typer.run(train)"
+        code = "import sys, typer; from manyway.cli.train import train; typer.run(train)"
         return [sys.executable, "-c", code, *options, "--augment", "drawing", "--device", "cpu"]
 
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

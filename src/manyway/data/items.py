@@ -30,6 +30,7 @@ class Items:
     labels: tuple[str, ...] | None  # [n]
     names: Sequence[str] | None  # [n]; None: rows are known by their number
     base_mean: Tensor | None = None
+    skipped: tuple[tuple[str, str], ...] = ()  # (name, reason) of items that could not be read and were left out
 
     def __len__(self) -> int:
         return int(self.features.shape[0])

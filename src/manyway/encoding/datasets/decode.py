@@ -59,7 +59,8 @@ def read_picture(data: bytes, channels: int) -> tuple[Image.Image, str]:
             # A photograph of a phone (MPO) may hold other views of the scene, which are not frames.
             animated = bool(getattr(file, "is_animated", False)) and file.format != "MPO"
             picture = _eight_bits(turned, file) if turned.mode[0] in "IF" else _on_white(turned)
-            return picture.convert("L" if channels == 1 else "RGB"), FIRST_FRAME if animated else ""
+            wanted = "L" if channels == 1 else "RGB"
+            return picture if picture.mode == wanted else picture.convert(wanted), FIRST_FRAME if animated else ""
     except InputError:
         raise
     except Exception as error:  # Pillow's decoders raise exceptions of any type on damaged files
@@ -67,13 +68,13 @@ def read_picture(data: bytes, channels: int) -> tuple[Image.Image, str]:
 
 
 def _on_white(picture: Image.Image) -> Image.Image:
-    """An RGB picture; what is transparent becomes white, as on a page."""
+    """A grey or RGB picture; what is transparent becomes white, as on a page."""
     from PIL import Image
 
     if picture.mode not in _PLAIN_MODES:
         raise InputError(f"its pixels are of the kind {picture.mode}, which is not supported; save it as 8-bit RGB")
     if not picture.has_transparency_data:
-        return picture.convert("RGB")
+        return picture if picture.mode in ("1", "L", "RGB") else picture.convert("RGB")
     if picture.mode in ("La", "RGBa"):  # colours multiplied by their opacity
         picture = picture.convert(picture.mode.upper())
     page = Image.new("RGBA", picture.size, "white")
