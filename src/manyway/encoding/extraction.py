@@ -222,7 +222,6 @@ def encode_items(
     *,
     skip_bad: bool = False,
     progress: Callable[[int], None] = lambda n: None,
-    say: Callable[[str], None] = lambda sentence: None,
 ) -> Items:
     """Encode a folder of pictures or a file of texts for ``manyway label``.
 
@@ -232,18 +231,15 @@ def encode_items(
         See :func:`open_for`.
     encoder, skip_bad, progress
         See :func:`encode`.
-    say : callable, optional
-        Called with a sentence per item that was left out or read in an unusual way.
 
     Returns
     -------
     Items
-        With names, with labels if there are any, and with ``skipped``: (name, reason) of the items left out.
+        With names, with labels if there are any, with ``skipped`` (name and reason of the items left out) and with
+        ``notes`` (sentences about items that were read in an unusual way).
     """
     source = open_for(encoder, path)
     encoded = encode(source, encoder, skip_bad=skip_bad, progress=progress)
-    for sentence in remarks(encoded.skipped, encoded.notes):
-        say(sentence)
     labelled = source.class_names != (UNLABELLED,)
     labels = source.labels.tolist()
     # In a table of labels the name of a text is the text itself, and that of a picture is its path.
@@ -254,6 +250,7 @@ def encode_items(
         [names[row] for row in encoded.rows],
         encoder.base_mean,
         skipped=encoded.skipped,
+        notes=tuple(remarks((), encoded.notes)),
     )
 
 

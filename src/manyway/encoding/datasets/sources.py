@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from manyway.data.files import check_input
+from manyway.data.text import check_width, read_records
 from manyway.encoding.datasets.archives import open_zip, read_file, refuse_escape
 from manyway.encoding.datasets.decode import read_picture
 from manyway.encoding.datasets.images import ImageSet
@@ -176,19 +176,13 @@ def read_split(path: Path) -> list[tuple[str, str]]:
     A first row whose first cell does not end like a picture is a header. The published loader always drops the first
     row, and so loses the first picture of files without a header.
     """
-    try:
-        with check_input(path).open(newline="", encoding="utf-8-sig") as file:
-            first = file.readline()
-            file.seek(0)
-            delimiter = max(",;\t", key=first.count)
-            rows = [row for row in csv.reader(file, delimiter=delimiter) if any(cell.strip() for cell in row)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as CSV ({error}).") from error
-    if not rows:
+    records = list(read_records(path))
+    if not records:
         raise InputError(f"{path} is empty; it needs a picture and a label on each line.")
-    at_path, at_label, width = 0, 1, len(rows[0])
-    if PurePosixPath(rows[0][0].strip()).suffix.lower() not in IMAGE_SUFFIXES:
-        header = [cell.strip().lower() for cell in rows.pop(0)]
+    first = records[0][1]
+    at_path, at_label = 0, 1
+    if PurePosixPath(first[0].strip()).suffix.lower() not in IMAGE_SUFFIXES:
+        header = [cell.strip().lower() for cell in first]
         columns = [next((c for c in known if c in header), "") for known in (_PATH_COLUMNS, _LABEL_COLUMNS)]
         if any(header.count(column) != 1 for column in columns):
             raise InputError(
@@ -196,17 +190,17 @@ def read_split(path: Path) -> list[tuple[str, str]]:
                 f"and one of {', '.join(_LABEL_COLUMNS)}, each once."
             )
         at_path, at_label = map(header.index, columns)
-    if not rows:
+        del records[0]
+    if not records:
         raise InputError(f"{path} has a header and lists no pictures.")
-    for number, row in enumerate(rows, start=1):
-        if len(row) <= max(at_path, at_label) or not row[at_path].strip() or not row[at_label].strip():
-            raise InputError(f"Row {number} of the pictures in {path} lacks a picture or a label: {','.join(row)!r}.")
-        if len(row) != width:
-            raise InputError(
-                f"Row {number} of the pictures in {path} has {len(row)} cells and the first has {width}: "
-                f"{','.join(row)!r}; put quotes around cells that contain a '{delimiter}'."
-            )
-    return [(row[at_path].strip(), row[at_label].strip()) for row in rows]
+    pairs = []
+    for line, cells in records:
+        picture, label = (cells[at].strip() if at < len(cells) else "" for at in (at_path, at_label))
+        if not picture or not label:
+            raise InputError(f"Line {line} of {path} lacks a picture or a label: {','.join(cells)!r}.")
+        check_width(path, line, cells, first)
+        pairs.append((picture, label))
+    return pairs
 
 
 def csv_source(path: Path, root: str | Path | None = None) -> ImageSource:
