@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import os
+import struct
 import sys
 import types
 from dataclasses import replace
@@ -163,6 +165,73 @@ def test_the_command_writes_features_and_takes_a_base_mean(pictures, checkpoint,
     features = FeatureSet.load(out)
     bees = encode(open_source(pictures / "bee"), open_encoder(str(checkpoint))).features
     torch.testing.assert_close(features.base_mean, bees.mean(0))
+
+
+def test_the_command_lists_what_it_left_out_and_what_it_read_in_part(pictures, checkpoint, tmp_path):
+    (pictures / "ant" / "[red]broken.jpg").write_bytes(b"no picture")
+    frames = [Image.new("RGB", (20, 20), colour) for colour in ("red", "blue")]
+    frames[0].save(pictures / "bee" / "moving.gif", save_all=True, append_images=frames[1:])
+    out = tmp_path / "out.safetensors"
+    result = run(extract_command, pictures, "--encoder", checkpoint, "--out", out, "--skip-bad", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert "left out ant/[red]broken.jpg: it is not a picture" in result.output
+    assert "bee/moving.gif: only its first frame is used" in result.output
+    meta = FeatureSet.load(out).meta
+    assert [name for name, _ in meta["skipped"]] == ["ant/[red]broken.jpg"]
+    assert meta["notes"] == [["bee/moving.gif", "only its first frame is used"]]
+    items = encode_items(pictures, open_encoder(str(checkpoint)), skip_bad=True)
+    assert items.notes == ("bee/moving.gif: only its first frame is used",)
+
+
+@pytest.mark.parametrize("place", ["net.safetensors", "link.safetensors", "pictures/new.safetensors", "folder"])
+def test_inputs_are_never_written_over(place, pictures, checkpoint, tmp_path):
+    (tmp_path / "link.safetensors").symlink_to(checkpoint)
+    (tmp_path / "folder.safetensors").mkdir()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    out = (tmp_path / place).with_suffix(".safetensors")
+    result = run(extract_command, pictures, "--encoder", checkpoint, "--out", out, "--device", "cpu")
+    assert isinstance(result.exception, InputError), result.output
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_that_only_looks_like_partial_results_is_kept(pictures, checkpoint, tmp_path):
+    mine = tmp_path / ".out.safetensors.partial" / "thesis.tex"
+    mine.parent.mkdir()
+    mine.write_text("precious")
+    with pytest.raises(InputError, match="holds something else; move it away"):
+        extract(open_source(pictures), open_encoder(str(checkpoint)), tmp_path / "out.safetensors")
+    assert mine.read_text() == "precious"
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", struct.pack("<Q", 2) + b"{}"])
+def test_damaged_partial_results_are_computed_again(damage, pictures, checkpoint, tmp_path):
+    encoder, out = open_encoder(str(checkpoint)), tmp_path / "out.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        extract(open_source(pictures), counting(encoder, [], stop_at=8), out, chunk=4)
+    (tmp_path / ".out.safetensors.partial" / "000000000.safetensors").write_bytes(damage)
+    seen: list[int] = []
+    extract(open_source(pictures), counting(encoder, seen), out, chunk=4)
+    assert seen == [4, 4]
+
+
+def test_a_full_disk_is_one_sentence(pictures, checkpoint, tmp_path):
+    resource = pytest.importorskip("resource")
+    encoder, out = open_encoder(str(checkpoint)), tmp_path / "out.safetensors"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))  # as a full disk: larger files cannot be written
+    try:
+        with pytest.raises(InputError, match=r"Cannot write .*File too large"):
+            extract(open_source(pictures), encoder, out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not out.exists()
+    extract(open_source(pictures), encoder, out)
+
+
+def test_names_that_are_not_utf8_can_be_encoded(pictures, checkpoint, tmp_path):
+    os.rename(pictures / "ant" / "01.png", os.fsencode(pictures / "ant") + b"/\xff.png")
+    features = extract(open_source(pictures), open_encoder(str(checkpoint)), tmp_path / "out.safetensors")
+    assert len(features.labels) == 12
 
 
 def test_a_checkpoint_is_no_reader_of_texts(checkpoint, tmp_path):

@@ -1,4 +1,4 @@
-"""From letters to the embedded features: draw, train a small network on the base letters, encode the others."""
+"""The embedded features: draw letters, train a small network on the base letters, encode the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECIPE = Recipe(
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that the embedded features depend on, versions aside."""
+    """Everything that the embedded features depend on, except versions of libraries."""
 
     seed: int = 0
     base_samples: int = BASE_SAMPLES
@@ -36,7 +36,7 @@ class Plan:
 
 
 def build_features(plan: Plan, reporter: Reporter | None = None) -> dict[str, FeatureSet]:
-    """The ``test`` and ``val`` feature sets, with the base mean and where they come from."""
+    """The feature sets ``test`` and ``val``, with the base mean and metadata about their origin."""
     base = image_set("base", plan.base_samples, seed=plan.seed)
     network = build_backbone(BACKBONE, base.n_classes, base.n_channels, seed=plan.seed)
     preprocess = Preprocess.for_size(SIZE, channels=1)
