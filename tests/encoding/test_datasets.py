@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import zipfile
 
 import numpy as np
@@ -123,6 +124,14 @@ def test_broken_pictures_stop_it_or_are_left_out(data, why, tmp_path):
     assert loaded.rows == (0, 2)
     assert [name for name, _ in loaded.skipped] == ["cat/bad.jpg"]
     assert why in loaded.skipped[0][1]
+
+
+def test_without_pillow_one_sentence_says_what_to_install(tmp_path, monkeypatch):
+    write(tmp_path, ["cat/1.png"])
+    for name in [name for name in sys.modules if name.split(".")[0] == "PIL"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(InputError, match=r"pip install 'manyway\[images\]'"):
+        load_images(open_source(tmp_path), SMALL, skip_bad=True)
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")

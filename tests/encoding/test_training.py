@@ -319,6 +319,15 @@ def test_a_run_is_not_written_into_its_pictures(tmp_path):
     assert sorted(pictures.rglob("*")) == before
 
 
+@pytest.mark.parametrize("out", ["file", "file/below", "/proc/run"])
+def test_a_folder_that_cannot_be_made_is_noticed_before_training(out, tmp_path):
+    (tmp_path / "file").write_text("precious")
+    result = train_command(*train_options(write_pictures(tmp_path / "pictures"), tmp_path / out))
+    assert isinstance(result.exception, InputError)
+    assert "cannot be made" in str(result.exception)
+    assert (tmp_path / "file").read_text() == "precious"
+
+
 def test_a_checkpoint_of_another_run_is_not_replaced(tmp_path):
     save_checkpoint(tmp_path / "best.safetensors", {"precious": torch.ones(3)}, {"backbone": "resnet18"})
     before = (tmp_path / "best.safetensors").read_bytes()

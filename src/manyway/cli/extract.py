@@ -51,8 +51,10 @@ def extract(
 ) -> None:
     """Turn pictures or texts into a feature file for `label`, `bench` and `tune`.
 
-    An interrupted extraction continues where it stopped when the command is given again. The file records where its
-    features come from: the encoder, hashes of the weights and of the data, the preprocessing, and what was left out.
+    An interrupted extraction continues where it stopped if the command is
+    repeated. The file records where its features come from: the encoder,
+    hashes of the weights and of the data, the preprocessing, and what was
+    left out.
 
     Example: [bold]manyway extract cub:test --encoder runs/cub/best.safetensors --out cub-test.safetensors[/bold]
     """

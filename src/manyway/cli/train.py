@@ -49,7 +49,7 @@ def train(
     ] = None,
     grey: Annotated[bool, typer.Option("--grey", help="One channel: for your own drawings.")] = False,
     epochs: Annotated[
-        int | None, typer.Option("--epochs", min=1, help="Default: 90. Milestones of the rate are scaled.")
+        int | None, typer.Option("--epochs", min=1, help="Default: 90. Milestones of the learning rate are scaled.")
     ] = None,
     batch: Annotated[
         int | None,
@@ -84,9 +84,11 @@ def train(
 ) -> None:
     """Train a backbone on base classes, by default with the recipe of the paper.
 
-    The epoch that is best on 5-way 1-shot tasks of the validation classes is kept as best.safetensors, the checkpoint
-    for `manyway extract --encoder`. An interrupted run continues where it stopped when the command is given again.
-    To use several GPUs: [bold]torchrun --nproc-per-node 4 --no-python manyway train ...[/bold]
+    The epoch that is best on 5-way 1-shot tasks of the validation classes is
+    kept as best.safetensors, the checkpoint for `manyway extract --encoder`.
+    An interrupted run continues where it stopped if the command is repeated.
+
+    Several GPUs: [bold]torchrun --nproc-per-node 4 --no-python manyway train ...[/bold]
 
     Example: [bold]manyway train --dataset glyphs --backbone resnet-small --out runs/glyphs[/bold]
     """
@@ -106,6 +108,7 @@ def train(
         recipe = _recipe(dataset, backbone, epochs, asked)
         for name in (BEST, LAST, LOG, CURVES):
             check_output_of(out / name, [dataset, val])
+        _make_folder(out)
         base_source, val_source, entry = _sources(dataset, val, root, data)
         preprocess = _preprocess(entry, size, grey)
         base = _decode(base_source, preprocess, skip_bad, screen)
@@ -157,6 +160,16 @@ def _processes(name: str | None) -> Iterator[tuple[torch.device, int]]:
         yield device, torch.distributed.get_rank()
     finally:
         torch.distributed.destroy_process_group()
+
+
+def _make_folder(out: Path) -> None:
+    """Make the folder of a run now, because the first file is written only after an epoch."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"The folder {out} cannot be made: {error.strerror}.") from error
+    if not os.access(out, os.W_OK | os.X_OK):
+        raise InputError(f"The folder {out} cannot be written to; choose another.")
 
 
 def _wait_for_all() -> None:

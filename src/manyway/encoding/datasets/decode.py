@@ -44,10 +44,7 @@ def read_picture(data: bytes, channels: int) -> tuple[Image.Image, str]:
     InputError
         The reason why the picture cannot be used, without its name: the caller knows the name.
     """
-    try:
-        from PIL import Image, ImageOps
-    except ModuleNotFoundError as error:
-        raise InputError("Reading pictures needs pillow: pip install 'manyway[images]'.") from error
+    from PIL import Image, ImageOps
 
     try:
         with Image.open(io.BytesIO(data)) as file:
@@ -65,6 +62,14 @@ def read_picture(data: bytes, channels: int) -> tuple[Image.Image, str]:
         raise
     except Exception as error:  # Pillow's decoders raise exceptions of any type on damaged files
         raise InputError(_reason(error)) from error
+
+
+def require_pillow() -> None:
+    """An InputError that says what to install if pictures cannot be read at all."""
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError as error:
+        raise InputError("Reading pictures needs pillow: pip install 'manyway[images]'.") from error
 
 
 def _on_white(picture: Image.Image) -> Image.Image:

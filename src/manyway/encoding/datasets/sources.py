@@ -15,7 +15,7 @@ from torch import Tensor
 from manyway.data.files import check_input
 from manyway.data.text import check_width, read_records
 from manyway.encoding.datasets.archives import open_zip, read_file, refuse_escape
-from manyway.encoding.datasets.decode import read_picture
+from manyway.encoding.datasets.decode import read_picture, require_pillow
 from manyway.encoding.datasets.images import ImageSet
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.errors import InputError
@@ -240,6 +240,7 @@ class Decoded:
 
 def decode_rows(source: ImageSource, rows: Sequence[int], preprocess: Preprocess, *, skip_bad: bool) -> Decoded:
     """Decode pictures in threads. One that cannot be used is an InputError unless ``skip_bad``."""
+    require_pillow()
     skipped: dict[str, str] = {}
     notes: dict[str, str] = {}
 
