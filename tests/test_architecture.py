@@ -23,7 +23,7 @@ ROOMS: dict[str, set[str]] = {
     "evaluation": {"errors", "core", "data", "methods"},
     "estimators": {"errors", "core", "methods"},
     "labelling": {"errors", "core", "data", "streaming", "methods"},
-    "encoding.datasets": {"errors"},
+    "encoding.datasets": {"errors", "data"},
     "encoding.backbones": {"errors", "data"},
     "encoding.training": {"errors", "data", "evaluation", "encoding.datasets", "encoding.backbones"},
     "encoding.glyphs": {"errors", "data", "encoding.datasets", "encoding.backbones", "encoding.training"},
