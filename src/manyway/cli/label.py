@@ -114,12 +114,13 @@ def label(
     from manyway.methods import get_method
 
     get_method(method)
+    if encoder is None:
+        _need_features(support, query)
     inputs = (support, query, labels)
     table = check_table(output, inputs, overwrite=overwrite)
     where = resolve_device("cpu" if device is None and dask is not None else device)
     shown = console(stderr=True)
     if encoder is None:
-        _need_features(support, query)
         options = {
             "label_column": label_column,
             "item_column": item_column,
