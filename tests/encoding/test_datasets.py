@@ -370,7 +370,7 @@ def test_texts_come_from_csv_jsonl_txt_and_folders(tmp_path):
     ("name", "text", "why"),
     [
         ("a.csv", "words,label\nhi,greet\n", "has the columns words, label; it needs one of text"),
-        ("a.csv", "text,label\nhi,\n", "Row 1 .* lacks a label"),
+        ("a.csv", "text,label\nhi,\n", "has no label in line 2"),
         ("a.csv", "text,label\nhi,Greet\nho,greet\n", "differ only in case"),
         ("a.jsonl", "{broken\n", "Line 1 .* is not JSON"),
         ("a.jsonl", '{"label": "x"}\n', "Line 1 .* needs a text"),

@@ -58,8 +58,9 @@ def read_npy(path: Path) -> np.ndarray[Any, Any]:
 
 def plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The same numbers in memory, in a layout and type that torch takes: float32, or float64 where it is wider."""
-    wide = array.dtype.kind == "f" and array.dtype.itemsize >= 8
-    return np.array(array, dtype=np.float64 if wide else np.float32, order="C")
+    dtype = np.float64 if array.dtype.kind == "f" and array.dtype.itemsize >= 8 else np.float32
+    usable = array.dtype == dtype and array.flags.c_contiguous and array.flags.writeable
+    return array if usable else np.array(array, dtype=dtype, order="C")
 
 
 def _read_npy(path: Path) -> Arrays:

@@ -206,8 +206,7 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
     path = check_input(path)
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        values = clean_labels(path, read_npy(path))
-        return tuple(map(str, values)) if values is not None else ()
+        return tuple(map(str, clean_labels(path, read_npy(path))))
     lines, labels = [], []
     if suffix in (".csv", ".tsv"):
         records = list(read_records(path))
@@ -230,14 +229,13 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
             labels.append(text)
         while labels and not labels[-1].strip():
             labels.pop()
-    values = clean_labels(path, labels, lambda row: f"line {lines[row]}")
-    return tuple(map(str, values)) if values is not None else ()
+    return tuple(map(str, clean_labels(path, labels, lambda row: f"line {lines[row]}")))
 
 
 def clean_labels(
     path: Path, values: Any, place: Callable[[int], str] = lambda row: f"row {row}"
-) -> np.ndarray[Any, Any] | tuple[str, ...] | None:
-    """Labels as int64 or as names; a missing label is an error that says where. None where all are missing."""
+) -> np.ndarray[Any, Any] | tuple[str, ...]:
+    """Labels as int64 or as names; a missing label is an error that says where."""
     array = values if isinstance(values, np.ndarray) else None
     if array is not None:
         if array.ndim != 1 or array.dtype.kind not in "iufUSb":
@@ -250,8 +248,6 @@ def clean_labels(
             return array.astype(np.int64)
         values = array.tolist()
     gone = [row for row, value in enumerate(values) if missing(value)]
-    if gone and len(gone) == len(values):
-        return None
     if gone:
         shown = ", ".join(place(row) for row in gone[:3]) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
         raise InputError(

@@ -30,6 +30,10 @@ from manyway.errors import InputError
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
 _BLOCK_BYTES = 1 << 23
+_HINT = (
+    "name the label and item columns with --label-column and --item-column, and leave others out with --ignore-column "
+    "(texts need --encoder)."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +77,8 @@ def _refuse_index(path: Path, columns: Columns, options: Options) -> None:
         rising = len(values) >= 8 and bool((steps > 0).all())
         if names[at] not in options.feature_columns and (in_order or shuffled or rising):
             raise InputError(
-                f"Column '{names[at]}' of {path} numbers the rows ({', '.join(f'{value:.0f}' for value in values[:3])}, "
-                f"…) and does not look like a feature; use --item-column {names[at]!r} if it names the items, "
+                f"Column '{names[at]}' of {path} numbers the rows ({', '.join(map(str, values[:3].astype(int)))}, …) "
+                f"and does not look like a feature; use --item-column {names[at]!r} if it names the items, "
                 "--ignore-column to leave it out, or --feature-column to keep it."
             )
 
@@ -220,10 +224,7 @@ def _number(path: Path, line: int, name: str, cell: str, decimal: str, named: bo
     try:
         value = float(with_point(cell, decimal))
     except ValueError:
-        raise InputError(
-            f"{column} of {path} is not all numbers (line {line} has {shorten(cell)}); name the label and item columns "
-            "with --label-column and --item-column, and leave others out with --ignore-column."
-        ) from None
+        raise InputError(f"{column} of {path} is not all numbers (line {line} has {shorten(cell)}); {_HINT}") from None
     if not math.isfinite(value) or abs(value) > np.finfo(np.float32).max:
         raise InputError(
             f"{column} of {path} has {shorten(cell)} in line {line}, which is NaN, infinite or too large for 32 bits; "
@@ -262,10 +263,7 @@ def _read_parquet(path: Path, options: Options) -> Columns:
         kind, column = table.schema.field(at).type, table.column(at)
         kinds = pyarrow.types
         if not (kinds.is_floating(kind) or kinds.is_integer(kind) or kinds.is_boolean(kind) or kinds.is_decimal(kind)):
-            raise InputError(
-                f"Column '{names[at]}' of {path} is not all numbers (it holds {kind}); name the label and item columns "
-                "with --label-column and --item-column, and leave others out with --ignore-column."
-            )
+            raise InputError(f"Column '{names[at]}' of {path} is not all numbers (it holds {kind}); {_HINT}")
         if column.null_count:
             row = column.is_null().to_pylist().index(True)
             raise InputError(f"Column '{names[at]}' of {path} is empty in row {row}; fill the cell or remove the row.")
@@ -353,7 +351,6 @@ def _read_jsonl(path: Path, options: Options) -> Columns:
         records.append(record)
     if not records:
         raise InputError(f"{path} has no data row; write one JSON object per line.")
-    label, item = options.label_column or "label", options.item_column or "item"
     names = list(dict.fromkeys(name for record in records for name in record))
     roles = assign_roles(path, names, options if options.like is None else _without_lists(options, names))
     for number, record in zip(lines, records, strict=True):
@@ -372,8 +369,7 @@ def _read_jsonl(path: Path, options: Options) -> Columns:
             value = record[name]
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise InputError(
-                    f"Column '{name}' of {path} is not all numbers (line {number} has {shorten(value)}); name the "
-                    f"label and item columns ('{label}', '{item}') with --label-column and --item-column."
+                    f"Column '{name}' of {path} is not all numbers (line {number} has {shorten(value)}); {_HINT}"
                 )
             if isinstance(value, float) and not abs(value) <= np.finfo(np.float32).max:
                 raise InputError(f"Column '{name}' of {path} has NaN or an infinite number in line {number}.")

@@ -114,10 +114,9 @@ def read_records(path: Path, dialect: Dialect | None = None) -> Iterator[tuple[i
                 raise InputError(f"{path} cannot be read as CSV: line {line}: {why}.") from error
             if cells is None:
                 return
-            if line > dialect.first and any(cell.strip() for cell in cells):
+            # Delimiters without content are a record of empty cells; a blank line is none.
+            if line > dialect.first and (len(cells) > 1 or any(cell.strip() for cell in cells)):
                 yield line, cells
-            elif cells and len(cells) > 1:
-                yield line, cells  # delimiters without content are a record of empty cells
             line = reader.line_num + 1
 
 
