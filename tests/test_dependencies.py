@@ -34,7 +34,7 @@ MODULES = {
 }
 WITH_TORCH = {"triton"}  # installed by torch where it has CUDA; its modules are loaded only there
 TOOLS = {"pytest-xdist", "triton"}  # for tests, but not imported by them
-OURS = {"manyway", "benchmarks", "tests"} | {path.stem for path in (ROOT / "tests").rglob("*.py")}
+OURS = {"manyway", "benchmarks", "tests"} | {path.stem for path in (ROOT / "tests").rglob("*")}
 IMPORTERS = {"import_module", "importorskip", "_package"}  # functions that import the module of a name
 
 
