@@ -19,12 +19,13 @@ from torch import multiprocessing
 
 from manyway import FeatureSet, TaskSpec, evaluate
 from manyway.encoding import glyphs
+from manyway.encoding.backbones.encode import encode_images
 from manyway.encoding.backbones.resnet import ResNet
 from manyway.encoding.datasets import ImageSet
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.glyphs.build import Plan
 from manyway.encoding.glyphs.render import SIZE
-from manyway.encoding.training.loop import encode_images, train
+from manyway.encoding.training.loop import train
 from manyway.encoding.training.recipe import Recipe
 
 TIE = 0.3  # points
@@ -84,7 +85,7 @@ def _score(job: tuple[str, int, str, int]) -> Score:
         torch.manual_seed(seed)
         network = ResNet(base.n_classes, 1, widths=widths, blocks=(1, 1, 1), stem_stride=2)
     trained = train(network, base, replace(recipe, seed=seed), preprocess, device=device)
-    encoded = encode_images(trained.network, val, preprocess)
+    encoded = encode_images(trained.network, val.images, preprocess)
     features = FeatureSet(encoded, val.labels, val.class_names, trained.base_mean)
     specs = [TaskSpec(shots=5, k_eff=k_eff, n_query=75) for k_eff in K_EFFS]
     prototype = [evaluate("simpleshot", features, spec, n_tasks) for spec in specs]
