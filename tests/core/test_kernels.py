@@ -1,4 +1,4 @@
-"""Fused GPU code gives what the plain version beside it gives. Where there is no GPU, Triton's interpreter runs it."""
+"""Fused GPU code equals its plain version. Without a GPU, Triton's interpreter runs it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from problems import make_tasks as make_tasks_of
 
-# Before Triton is imported: kernels are made for its interpreter or for a GPU.
+# This must be set before Triton is imported: kernels are compiled for its interpreter or for a GPU.
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 pytest.importorskip("triton", reason="needs Triton, which there is for Linux")
 
@@ -26,7 +26,7 @@ DEVICE = "cpu" if os.environ["TRITON_INTERPRET"] == "1" else "cuda"
 
 
 def there(function):
-    """The function where the kernels run, and its results back here."""
+    """Run a function on the device of the kernels, and return its results to the CPU."""
 
     def call(*arguments, **keywords):
         moved = [value.to(DEVICE) if isinstance(value, torch.Tensor) else value for value in arguments]
@@ -39,8 +39,8 @@ def there(function):
 @pytest.mark.parametrize(("size", "least"), [(1, 1), (5, 1000), (20, 25), (20, 20), (33, 40)])
 @pytest.mark.parametrize("ordered", [False, True])
 def test_subsets_are_the_same_integers(size, least, ordered):
-    key = draws.mix(torch.arange(21).view(7, 3))
-    total = torch.randint(least, 3 * least, (7, 3), generator=torch.Generator().manual_seed(0))
+    key = draws.mix(torch.arange(6).view(3, 2))
+    total = torch.randint(least, 3 * least, (3, 2), generator=torch.Generator().manual_seed(0))
     assert torch.equal(
         there(subset.subset)(key, size, total, ordered=ordered), draws.subset(key, size, total, ordered=ordered)
     )
@@ -136,7 +136,7 @@ def test_the_loop_stops_a_task_by_its_own_movement():
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 def test_the_loop_measures_its_reference_anew_when_logits_move_far():
-    """Features far apart and unscaled: logits of thousands, which no fixed reference would keep in float32's range."""
+    """Features are far apart and unscaled, so that logits reach thousands: no single reference keeps float32 in range."""
     tasks = make_tasks(n_tasks=1, n_query=8, n_features=3)
     tasks = type(tasks).from_arrays(tasks.support * 300, tasks.support_labels, tasks.query * 300)
     got, _, _ = iterate(gram(tasks, scale=None))
@@ -202,12 +202,12 @@ def test_evidence_by_fused_code_gives_the_same_labels(monkeypatch):
     assert torch.equal(solve("evidence", tasks.to(DEVICE), with_objective=True).labels.cpu(), plain.labels)
 
 
-def test_a_cpu_tensor_takes_the_plain_way():
+def test_plain_code_runs_on_a_cpu():
     assert not fused(torch.zeros(1))
 
 
 class OnTheGPU:
-    """What ``tensor_cores`` asks of a tensor."""
+    """The part of a tensor that ``tensor_cores`` reads."""
 
     is_cuda = True
 
@@ -223,7 +223,7 @@ def test_tensor_cores_leave_torchs_setting_as_it_was():
     assert products.fp32_precision == before
 
 
-def test_tensor_cores_are_not_for_a_cpu_nor_for_those_who_ask_for_the_plain_way(monkeypatch):
+def test_tensor_cores_are_not_used_on_a_cpu_nor_with_plain_code(monkeypatch):
     before = torch.backends.cuda.matmul.fp32_precision
     with tensor_cores(torch.zeros(1)):
         assert torch.backends.cuda.matmul.fp32_precision == before

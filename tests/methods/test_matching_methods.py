@@ -92,10 +92,9 @@ class TestLaplacianShot:
         again = solve("laplacianshot", tasks, max_iter=501, tol=0, scale="l2").probabilities
         torch.testing.assert_close(u, again, atol=1e-12, rtol=0)
 
-    @pytest.mark.parametrize("knn", [2, 3, 10])
-    @pytest.mark.parametrize("lam", [0.7, 1.0, 3.0])
+    @pytest.mark.parametrize(("knn", "lam"), [(2, 0.7), (2, 1.5), (3, 0.7), (3, 1.0), (10, 0.3), (10, 0.7)])
     def test_on_a_symmetric_graph_the_energy_with_half_lambda_never_increases(self, knn, lam):
-        """Proved while λ·(smallest eigenvalue) ≥ −2 (see the docstring), so claimed only there."""
+        """It is proved while λ·(smallest eigenvalue) ≥ −2 (see the docstring), and tested where that holds."""
         tasks = make_tasks(200, n_classes=5, n_query=20, spread=0.7)
         graph = nearest_others(tasks.query, knn - 1)
         proved = lam * torch.linalg.eigvalsh((graph + graph.mT) / 2)[:, 0] >= -2
@@ -103,8 +102,14 @@ class TestLaplacianShot:
             "laplacianshot", tasks, lam=lam, knn=knn, symmetric=True, tol=0, scale=None, with_objective=True
         ).objective_parts
         energy = parts["entropy"] + parts["unary"] + parts["affinity"] / 2
-        assert bool(proved.any()) or lam * (knn - 1) > 2
+        assert proved.sum() > 100, "most tasks must satisfy the condition, or nothing is tested"
         assert (energy.diff(dim=1)[proved] <= 1e-10).all()
+
+    def test_without_that_condition_the_energy_with_half_lambda_can_increase(self):
+        tasks = make_tasks(200, n_classes=5, n_query=20, spread=0.7)
+        parts = solve("laplacianshot", tasks, lam=3.0, symmetric=True, tol=0, scale=None, with_objective=True)
+        energy = sum(parts.objective_parts.values()) - parts.objective_parts["affinity"] / 2
+        assert energy.diff(dim=1).max() > 0.1
 
     def test_the_authors_energy_on_the_directed_graph_can_rise(self):
         """What the docstring admits: nothing is proved of the default. Seldom, and little, at the default λ."""
@@ -304,10 +309,10 @@ class TestLassoPath:
 
     @pytest.mark.parametrize("n_classes", [3, 40], ids=["newton", "reweighting"])
     def test_a_batch_is_a_loop_over_tasks(self, n_classes):
-        features = _principal_components(normal(6, 90, 8), 5)
-        labels = (torch.arange(90) % n_classes).expand(6, -1).clone()
+        features = _principal_components(normal(3, 80, 8), 5)
+        labels = (torch.arange(80) % n_classes).expand(3, -1).clone()
         together = entry_penalties(features, labels, n_classes)
-        for i in range(6):
+        for i in range(3):
             alone = entry_penalties(features[i : i + 1], labels[i : i + 1], n_classes)
             torch.testing.assert_close(alone[0], together[i], atol=1e-8, rtol=0)
 
