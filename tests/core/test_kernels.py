@@ -136,7 +136,7 @@ def test_the_loop_stops_a_task_by_its_own_movement():
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 def test_the_loop_measures_its_reference_anew_when_logits_move_far():
-    """Features are far apart and unscaled, so that logits reach thousands: no single reference keeps float32 in range."""
+    """Logits reach thousands here, so that no single reference keeps float32 in range."""
     tasks = make_tasks(n_tasks=1, n_query=8, n_features=3)
     tasks = type(tasks).from_arrays(tasks.support * 300, tasks.support_labels, tasks.query * 300)
     got, _, _ = iterate(gram(tasks, scale=None))
