@@ -1,4 +1,4 @@
-"""PADDLE is right when it equals the paper's algorithm written plainly, and when its objective only falls."""
+"""PADDLE equals the paper's algorithm written plainly, and its objective never increases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manyway import FeatureSet, InputError, Tasks, TaskSpec, sample_tasks, solve
 
 
 def plain_paddle(support, labels, query, n_classes, lam=None, eps=1e-6, n_iter=100, use_range=True):
-    """Algorithm 1 of the paper for one task, in NumPy float64, one line a formula; nothing shared with the package."""
+    """Algorithm 1 of the paper for one task, in NumPy float64, one line per formula, without code of the package."""
     support, query = np.asarray(support, np.float64), np.asarray(query, np.float64)
     if use_range:
         width = query.max(0) - query.min(0)
