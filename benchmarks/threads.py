@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="repetitions of each measurement (default: 5)")
     options = parser.parse_args()
     title = f"Threads: 1, {torch.get_num_threads()}, and chosen, {'one core busy' if options.busy else 'quiet'}"
-    header = ["method", "K", "shots", "|Q|", "tasks", "one, ms", "default, ms", "chosen, ms", "threads"]
+    header = ["method", "K", "shots", "queries", "tasks", "one, ms", "default, ms", "chosen, ms", "threads"]
     show(title, [*header, "chosen / better"], rows(options.method, options.repeats, options.busy))
 
 

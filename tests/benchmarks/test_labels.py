@@ -10,12 +10,14 @@ from manyway import TaskSpec, sample_tasks, solve
 from manyway.data.embedded import load_glyphs
 
 
+@pytest.mark.slow
 def test_labels_on_the_embedded_features_are_the_published_ones():
     difference = differences(load_glyphs(), TaskSpec(shots=5), 3)["ours", "published"]
     assert difference.labels == 0
     assert difference.largest < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "shots"), [("clinc150", 5), ("clinc150", 20), ("cub200", 5)])
 def test_labels_on_real_features_are_the_published_ones(name, shots, data_folder):
     features = dict(sets(data_folder / "features"))[name]

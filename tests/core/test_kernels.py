@@ -110,6 +110,18 @@ def test_the_loop_gives_the_plain_assignments(n_query, n_classes, n_tasks):
     assert not converged.any()
 
 
+@pytest.mark.parametrize("n_query", [1, 32, 33, 75, 96, 128])
+def test_the_loop_splits_its_queries_into_two_blocks_that_hold_them(n_query):
+    blocks = loop.query_blocks(n_query)
+    assert n_query <= sum(blocks) < max(33, 2 * n_query)
+    assert all(size.bit_count() == 1 for size in blocks)
+
+
+def test_more_queries_than_fit_on_chip_are_refused_by_the_loop():
+    with pytest.raises(ValueError, match="at most 128"):
+        loop.query_blocks(129)
+
+
 def test_the_loop_without_the_dual_is_soft_kmeans():
     tasks = make_tasks(n_tasks=2, n_query=9)
     got, _, _ = iterate(gram(tasks), weight=0.0, eps=0.0)
@@ -144,7 +156,8 @@ def test_the_loop_measures_its_reference_anew_when_logits_move_far():
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
 
 
-def test_leaving_out_iterations_that_repeat_changes_no_bit():
+@pytest.mark.slow
+def test_skipping_iterations_that_repeat_changes_no_bit():
     form = gram(make_tasks(n_tasks=2, n_query=6, n_classes=4))
     results = []
     for skip in (True, False):

@@ -307,6 +307,7 @@ class TestLassoPath:
         entry = entry_penalties(components, noisy[None], 3)[0]
         assert set(entry.argsort(descending=True)[:3].tolist()) == set(wrong.tolist())
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("n_classes", [3, 40], ids=["newton", "reweighting"])
     def test_a_batch_is_a_loop_over_tasks(self, n_classes):
         features = _principal_components(normal(3, 80, 8), 5)

@@ -43,6 +43,7 @@ def real_tasks(name: str, request: pytest.FixtureRequest) -> Tasks:
     return sample_tasks(features, TaskSpec(shots=5, k_eff=5, n_query=75), seed=11, count=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["gram", "feature"])
 @pytest.mark.parametrize("name", ["glyphs", "clinc150"])
 def test_equals_the_papers_algorithm_on_real_features(name, form, request):

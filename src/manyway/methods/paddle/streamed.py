@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.ops import dot_scores
+from manyway.core.parallel import threads_for
 from manyway.streaming.blocks import Blocks, Scaling, Spread, in_turn, scaling_of
 
 _SETTLED = 3  # iterations after which dead classes may be skipped
@@ -66,14 +67,15 @@ class Iterate:
     dead: Tensor | None = None
 
     def __call__(self, block: Tensor, note: Tensor | None) -> tuple[Sums, Tensor | None]:
-        rows = self.state.scaling(block.to(self.state.prototypes))
-        logits = self.state.logits(rows)
-        if note is None:
-            u = logits.softmax(1)
-        else:
-            u = torch.cat([logits, note.to(logits).unsqueeze(1)], 1).softmax(1)[:, :-1]
-        sums = Sums(u.sum(0, dtype=torch.float64), (u.mT @ rows).double())
-        return sums, note if self.dead is None else logits[:, self.dead].logsumexp(1)
+        with threads_for(len(block) * len(self.state.prototypes)):
+            rows = self.state.scaling(block.to(self.state.prototypes))
+            logits = self.state.logits(rows)
+            if note is None:
+                u = logits.softmax(1)
+            else:
+                u = torch.cat([logits, note.to(logits).unsqueeze(1)], 1).softmax(1)[:, :-1]
+            sums = Sums(u.sum(0, dtype=torch.float64), (u.mT @ rows).double())
+            return sums, note if self.dead is None else logits[:, self.dead].logsumexp(1)
 
 
 def paddle_in_blocks(
