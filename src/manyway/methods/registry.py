@@ -62,7 +62,7 @@ class Method:
         return {
             name: parameter.default
             for name, parameter in inspect.signature(self.solver).parameters.items()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name != "prepared"
         }
 
     def __call__(self, tasks: Tasks, **params: Any) -> Solution:
