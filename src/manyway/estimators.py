@@ -76,7 +76,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             converged=bool(solution.converged[0]),
             presence=hand_back(solution.presence),
             n_classes_=float(solution.n_classes[0]),
-            n_classes_sd_=float(solution.n_classes_sd[0]),
+            n_classes_sd_=float(solution.n_present_sd[0]),
         )
 
     def predict(self, X: Any) -> Any:
