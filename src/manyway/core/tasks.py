@@ -254,9 +254,7 @@ class Tasks:
         )
 
 
-def _checked(
-    support: Any, support_labels: Any, query: Tensor | None, base_mean: Any, n_classes: int | None
-) -> Tasks:
+def _checked(support: Any, support_labels: Any, query: Tensor | None, base_mean: Any, n_classes: int | None) -> Tasks:
     """Dense tasks whose parts fit together; without queries where there are none."""
     support = as_features(support, "support")
     labels = as_labels(support_labels, "support_labels").to(support.device)

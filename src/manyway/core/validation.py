@@ -1,4 +1,4 @@
-"""Checks of what callers hand in: real, finite features of a usable magnitude and integer labels, from NumPy or torch."""
+"""Checks of what callers hand in: real, finite features of a usable magnitude and integer labels."""
 
 from __future__ import annotations
 

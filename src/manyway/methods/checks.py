@@ -38,7 +38,7 @@ def check_params(method: str, params: Mapping[str, Any], annotations: Mapping[st
                 continue
             if name in _NOT_NEGATIVE and number < 0:
                 raise InputError(f"{method}: {name} is {value!r}; it must not be negative.")
-            if number <= 0 and (name in _POSITIVE or isinstance(number, Integral) and annotation is int):
+            if number <= 0 and (name in _POSITIVE or (isinstance(number, Integral) and annotation is int)):
                 raise InputError(f"{method}: {name} is {value!r}; it must be positive.")
 
 
@@ -78,7 +78,13 @@ def _fits(value: Any, annotation: Any) -> bool:
 
 def _words(annotation: Any) -> str:
     """A type, as an error message names it."""
-    names = {float: "a finite number", int: "an integer", bool: "True or False", str: "a string", types.NoneType: "None"}
+    names = {
+        float: "a finite number",
+        int: "an integer",
+        bool: "True or False",
+        str: "a string",
+        types.NoneType: "None",
+    }
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
         return " or ".join(map(_words, inner))

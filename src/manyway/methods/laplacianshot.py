@@ -84,9 +84,7 @@ def laplacianshot(
         done = (energy - before).abs() <= tol * before.abs()
         if bool(done.any()):
             answer[alive[done]], n_iter[alive[done]], converged[alive[done]] = u[done], iteration + 1, True
-            alive, u, unary, graph, pull, energy = (
-                value[~done] for value in (alive, u, unary, graph, pull, energy)
-            )
+            alive, u, unary, graph, pull, energy = (value[~done] for value in (alive, u, unary, graph, pull, energy))
             if len(alive) == 0:
                 break
     answer[alive] = u
