@@ -48,16 +48,17 @@ def check_solution(method: str, tasks: Tasks, solution: Solution) -> None:
     if not bool(bad.any()):
         return
     task = int(bad.any(1).nonzero()[0])
-    support = tasks[task : task + 1].support
-    why = "its features or the parameters are too extreme; try another scale, features in float64 or the defaults"
-    if bool((support == support[:, :1]).all()):
-        why = "all its labelled examples have the same features, which do not tell the classes apart"
-    raise InputError(f"{method} has no valid probabilities for task {task}: {why}.")
+    raise InputError(
+        f"{method} has no valid probabilities for task {task}: its features or the parameters are too extreme, or its "
+        "labelled examples hardly differ; try another scale, features in float64 or the default parameters."
+    )
 
 
 def _fits(value: Any, annotation: Any) -> bool:
     """Whether a value is of the annotated type; an annotation that is not understood fits everything."""
     origin = get_origin(annotation)
+    if annotation is Any:
+        return True
     if origin in (Union, types.UnionType):
         return any(_fits(value, choice) for choice in get_args(annotation))
     if origin is Literal:
