@@ -323,19 +323,14 @@ class Means:
     """What the toy method prepares."""
 
     centres: torch.Tensor
-
-    @property
-    def learned(self):
-        return {"spread": self.centres.std(), "centres": self.centres[0]}
-
-    def to(self, device):
-        return Means(self.centres.to(device))
+    spread: torch.Tensor
 
 
 def prepare_means(tasks: Tasks, *, weight: float = 1.0) -> Means:
     assert tasks.n_query == 0
     centres = [tasks.support[0, tasks.support_labels[0] == k].mean(0) for k in range(tasks.n_classes)]
-    return Means(torch.stack(centres).unsqueeze(0) * weight)
+    means = torch.stack(centres).unsqueeze(0) * weight
+    return Means(means, means.std().unsqueeze(0))
 
 
 def nearest_mean(tasks: Tasks, *, weight: float = 1.0, prepared: Means | None = None) -> Solution:
@@ -355,7 +350,10 @@ def nearest_mean(tasks: Tasks, *, weight: float = 1.0, prepared: Means | None = 
     return Solution((-torch.cdist(tasks.query, prepared.centres)).softmax(-1), once, once.bool())
 
 
-class NearestMean(TransductiveClassifier, method=Method("toy", "Toy", nearest_mean, "nobody", prepare=prepare_means)):
+class NearestMean(
+    TransductiveClassifier,
+    method=Method("toy", "Toy", nearest_mean, "nobody", prepare=prepare_means, learned=("centres", "spread")),
+):
     """Replaced by the solver's."""
 
 
@@ -363,9 +361,9 @@ def test_fit_prepares_what_depends_on_the_support_alone_and_shows_what_it_learne
     x, y, query, truth = problem
     clf = NearestMean(weight=2.0).fit(x, y)
     assert isinstance(clf.prepared_, Means)
-    assert clf.centres_.shape == (10, 300)
+    assert clf.centres_.shape == (1, 10, 300)
     assert isinstance(clf.spread_, float)
-    np.testing.assert_allclose(clf.centres_[0], 2 * x[y == clf.classes_[0]].mean(0), rtol=1e-5)
+    np.testing.assert_allclose(clf.centres_[0, 0], 2 * x[y == clf.classes_[0]].mean(0), rtol=1e-5)
     assert (NearestMean().fit(x, y).predict(query) == truth).mean() > 0.9
     assert "prepared" not in clf.get_params()
     assert clf.infer(query).objective is None
@@ -380,4 +378,4 @@ def test_an_estimators_documentation_is_the_solvers():
     entries = doc_entries(sections["Parameters"])
     assert list(entries) == ["base_mean", "weight"]
     assert entries["weight"] == "weight : float, default=1.0\n    Multiplies the means."
-    assert "prepared_" in doc_entries(sections["Attributes"])
+    assert {"prepared_", "centres_", "spread_"} <= set(doc_entries(sections["Attributes"]))

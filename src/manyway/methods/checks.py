@@ -66,6 +66,9 @@ def _fits(value: Any, annotation: Any) -> bool:
     if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence):
         of = get_args(annotation)[0]
         return isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(each, of) for each in value)
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        of = get_args(annotation)[1]
+        return isinstance(value, Mapping) and all(_fits(each, of) for each in value.values())
     if annotation in (None, types.NoneType):
         return value is None
     if annotation is bool:
@@ -93,4 +96,6 @@ def _words(annotation: Any) -> str:
         return " or ".join(map(repr, inner))
     if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence):
         return "a sequence of finite numbers" if inner[0] is float else f"a sequence, each {_words(inner[0])}"
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return f"a mapping of names, each to {_words(inner[1])}"
     return names.get(annotation, getattr(annotation, "__name__", str(annotation)))
