@@ -9,13 +9,12 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import resources
 
-from manyway.bench.plan import now
 from manyway.bench.show.compare import setting
 from manyway.bench.show.curves import make_figures
 from manyway.bench.show.svg import figure_html
 from manyway.bench.show.tables import Grid, make_grids
 from manyway.bench.show.view import View, number
-from manyway.bench.store import Record
+from manyway.bench.store import Record, now
 from manyway.evaluation.statistics import accuracy, tasks_needed
 from manyway.methods import METHODS
 

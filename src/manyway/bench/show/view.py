@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from manyway.bench.presentation import Plot, Presentation, Table, read_presentation
+from manyway.bench.presentation import Plot, Presentation, Table, in_words, read_presentation
 from manyway.bench.store import Plan, Record, Store
-from manyway.bench.suite import in_words
-from manyway.bench.toml import Reader
 from manyway.methods import METHODS
 
 
@@ -68,8 +66,8 @@ class View:
             return list(shown)
         found: dict[Any, Any] = {}
         for item in shown:
-            same = repr((sorted(r.key for r in self.chosen(item)), replace(item, title="", where={}, **_no_name(item))))
-            found.setdefault(same, replace(item, title="") if "features" in item.where else item)
+            same = repr((sorted(r.key for r in self.chosen(item)), _alike(item)))
+            found.setdefault(same, item.model_copy(update={"title": ""}) if "features" in item.where else item)
         return list(found.values())
 
 
@@ -80,7 +78,7 @@ def load_view(store: Store, plan: Plan) -> View:
         record = store.find(entry["key"])
         if record is not None:
             records.append(replace(record, features={**record.features, "name": entry["features"]}))
-    return View(plan, read_presentation(Reader(plan.source, f"plan {plan.name}")), records)
+    return View(plan, read_presentation(plan.source, f"plan {plan.name}"), records)
 
 
 def axis_title(axis: str) -> str:
@@ -178,5 +176,8 @@ def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
-def _no_name(item: Any) -> dict[str, str]:
-    return {"name": ""} if isinstance(item, Plot) else {}
+def _alike(item: Table | Plot) -> Table | Plot:
+    """The item without what does not change what it shows."""
+    return item.model_copy(
+        update={"title": "", "where": {}, "name": ""} if isinstance(item, Plot) else {"title": "", "where": {}}
+    )
