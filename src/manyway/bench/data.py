@@ -16,8 +16,9 @@ _EMBEDDED = {"glyphs": "test", "glyphs-val": "val"}
 def find_features(key: str, data: Path | None) -> FeatureSet:
     """The feature set of a key.
 
-    It is KEY.safetensors or KEY.npz in the data folder or in its folder features/, or the only file KEY_ENCODER there. For sets without validation classes, KEY-half has every other class of KEY, and KEY-half-val the
-    other classes, to tune on.
+    It is KEY.safetensors or KEY.npz in the data folder or in its folder features/, or the only file KEY_ENCODER there.
+    For sets without validation classes, KEY-half has every other class of KEY, and KEY-half-val the other classes, to
+    tune on.
     """
     if key in _EMBEDDED:
         from manyway.data.embedded import load_glyphs
