@@ -38,7 +38,7 @@ def find_records(text: str, store: Store) -> list[Record]:
 
 
 def compare(a: Sequence[Record], b: Sequence[Record]) -> list[Comparison]:
-    """Every pair of results on the same tasks. Where one has more tasks than the other, its further tasks are left out."""
+    """Every pair of results on the same tasks; if one has more tasks than the other, these are left out."""
     comparisons = []
     for left in a:
         for right in b:

@@ -95,9 +95,10 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
             f"No result of {view.plan.name} has the metric '{table.metric}'; add metrics = [\"{table.metric}\"] to the "
             "experiments of the suite and run it again."
         )
+    caption = context(view, records, [*row_axes, *column_axes])
     return Grid(
         title=table.title or view.shown.title,
-        caption=context(view, records, [*row_axes, *column_axes]),
+        caption=caption if table.metric == "accuracy" else f"{summary.title}; {caption}",
         note=_note(table.metric, summary, any(record.old for record in records)),
         corner=" · ".join(axis_title(axis) for axis in (row_axes if len(row_axes) < 4 else row_axes[:1])),
         columns=[
@@ -141,7 +142,7 @@ def _trace_grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
 
 
 def _best(records: Sequence[Record], metric: str, summary: Summary) -> dict[str, bool]:
-    """Key of the best record on each stream of tasks -> whether it beats each of the others significantly."""
+    """Keys of the best records on each stream of tasks -> whether they beat each of the others significantly."""
     streams: dict[str, list[Record]] = {}
     for record in records:
         if has_metric(record, metric):
@@ -152,11 +153,12 @@ def _best(records: Sequence[Record], metric: str, summary: Summary) -> dict[str,
             continue
         sign = -1 if summary.best == "high" else 1
         first, *others = sorted(group, key=lambda record: sign * record.value(metric).mean)
-        n_query = first.outcome["n_query"]
-        best[first.key] = metric == "accuracy" and all(
+        n_query, top = first.outcome["n_query"], first.value(metric).mean
+        ahead = metric == "accuracy" and all(
             test.p < 0.05 and test.difference.mean > 0
             for test in (paired(first.outcome["correct"], other.outcome["correct"], n_query) for other in others)
         )
+        best.update({record.key: ahead for record in group if record.value(metric).mean == top})
     return best
 
 
