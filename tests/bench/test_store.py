@@ -11,9 +11,10 @@ import pytest
 from bench_problems import SMALL, contents, data_folder_with_toy, jobs_of, run_suite
 
 from manyway import InputError, TaskSpec
+from manyway.bench.records import experiment_key
 from manyway.bench.show.tables import make_grids
 from manyway.bench.show.view import load_view
-from manyway.bench.store import Partial, Record, Store, StoreError, experiment_key, read_record
+from manyway.bench.store import Partial, Record, Store, StoreError, read_record
 from manyway.bench.suite import Experiment, Trace
 from manyway.methods import METHODS, Method
 

@@ -53,6 +53,8 @@ class Solution:
         """[t] the standard deviation of that number, the groups of queries being taken as independent."""
         return (self._occupied * (1 - self._occupied)).sum(-1).sqrt()
 
+    n_present, n_present_sd = n_classes, n_classes_sd
+
     @cached_property
     def _occupied(self) -> Tensor:
         if self.occupancy is not None:
