@@ -85,8 +85,8 @@ def draw(figure: Figure, path: Path, inputs: Sequence[Path] = ()) -> None:
         if len(legend) > 1 or not single:
             n_entries = max(1, min(4, len(legend), round(width * 11 / (max(map(len, legend)) + 8))))
             handles, labels = list(legend.values()), [_letters(label) for label in legend]
-            outside = "outside lower center"
-            canvas.legend(handles, labels, loc=outside, ncols=n_entries, frameon=False, handlelength=3)
+            look: dict[str, Any] = {"ncols": n_entries, "frameon": False, "handlelength": 3}
+            canvas.legend(handles, labels, loc="outside lower center", **look)
         with atomic_write(path, inputs) as temporary:
             canvas.savefig(temporary, dpi=160, metadata=_DATES[path.suffix[1:]])
 
