@@ -7,7 +7,8 @@ import sys
 from itertools import product
 
 import pytest
-from bench.show.results import ANSWERS, SOURCE, make_record, make_view
+from bench.show.results import ANSWERS, SOURCE, calibrated, make_record, make_view
+from manyway import InputError
 from browser import open_browser
 
 from manyway.bench.show.report import make_report
@@ -210,3 +211,12 @@ def test_old_results_are_marked_on_every_page(view):
     old = make_view([make_record("paddle", version=0)])
     assert make_report([old]).count("†: made by an earlier version of the method") == 4  # table, figure, method, origin
     assert "†" not in make_report([make_view([make_record("paddle")])])
+
+
+def test_a_metric_that_one_run_lacks_is_a_warning_and_an_unknown_one_an_error(view):
+    other = make_view([calibrated(make_record("paddle"), 3)], name="other")
+    text = make_report([view, other], ["calibration"])
+    assert text.count("No result of small has the metric &#39;calibration&#39;") == 1
+    assert "9.5 ± 0.00" in text
+    with pytest.raises(InputError, match="did you mean 'calibration'"):
+        make_report([view], ["calibratio"])

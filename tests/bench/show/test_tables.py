@@ -98,5 +98,14 @@ def test_numbers_have_the_digits_that_their_interval_supports(cell, words):
     assert cell.words == words
 
 
-def test_texts_are_sorted_by_the_number_in_them():
-    assert [Cell(text=text).sort_value for text in ("> 0.6", "not in 1,000", "", "none")] == [0.6, 1000, "", "none"]
+def test_a_trace_shows_when_the_prototypes_no_longer_moved():
+    outcome = {"n_query": 12, "steps": [1, 2000], "seconds": [0.1, 0.6], "criterion": [0.5, 1e-7], "correct": [6, 9]}
+    records = [
+        make_record("paddle", trace={"tol": 1e-6}, outcome={**outcome, "reached": 2000}, version=0),
+        make_record("soft-kmeans", trace={"tol": 1e-6}, outcome={**outcome, "reached": None}),
+    ]
+    (grid,) = make_grids(make_view(records))
+    words = [[cell.words for cell in cells] for _, cells in grid.rows]
+    assert words == [["2,000", "0.6", "1.0e-07", "75.0†"], ["not in 2,000", "> 0.6", "1.0e-07", "75.0"]]
+    assert [cells[0].mean for _, cells in grid.rows] == [2000, 2000]
+    assert "†: made by an earlier version" in grid.note

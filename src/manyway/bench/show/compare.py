@@ -45,20 +45,11 @@ def compare(a: Sequence[Record], b: Sequence[Record]) -> list[Comparison]:
             if left.key == right.key or left.stream != right.stream:
                 continue
             n, n_query = min(left.n_tasks, right.n_tasks), left.outcome["n_query"]
-            correct_a, correct_b = left.outcome["correct"][:n], right.outcome["correct"][:n]
-            comparisons.append(
-                Comparison(
-                    left,
-                    right,
-                    accuracy(correct_a, n_query),
-                    accuracy(correct_b, n_query),
-                    paired(correct_a, correct_b, n_query),
-                )
-            )
+            a_b = left.outcome["correct"][:n], right.outcome["correct"][:n]
+            intervals = [accuracy(correct, n_query) for correct in a_b]
+            comparisons.append(Comparison(left, right, *intervals, paired(*a_b, n_query)))
     if not comparisons:
-        raise InputError(
-            "The two have no tasks in common; a comparison needs results with the same features, task and seed."
-        )
+        raise InputError("The two have no tasks in common; compare results with the same features, task and seed.")
     return comparisons
 
 

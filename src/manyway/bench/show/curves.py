@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import log
 from typing import Any
 
@@ -47,7 +47,7 @@ class Figure:
     n_columns: int
     log_x: bool = False
     log_y: bool = False
-    band: str = field(default="")  # what the band means
+    band: str = ""  # what the band means
 
 
 def make_figures(view: View, metric: str | None = None) -> list[Figure]:

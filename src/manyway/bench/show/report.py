@@ -21,12 +21,16 @@ from manyway.bench.show.style import styles_of
 from manyway.bench.show.tables import OLD_NOTE, Grid, make_grids
 from manyway.bench.show.view import View, method_title, number, special_params
 from manyway.bench.store import Record, now
+from manyway.errors import InputError
+from manyway.evaluation.metrics import find_summary
 from manyway.evaluation.statistics import tasks_needed
 from manyway.methods import METHODS
 
 
 def make_report(views: Sequence[View], metrics: Sequence[str | None] = (None,)) -> str:
     """The report of some plans, as the text of an HTML file; with other metrics than the suites' if some are given."""
+    for metric in filter(None, metrics):
+        find_summary(metric)  # an unknown metric is an error
     records = list({record.key: record for view in views for record in view.records}.values())
     known = [name for name in METHODS if any(record.method == name for record in records)]
     methods = [*known, *sorted({record.method for record in records} - set(known))]
@@ -62,7 +66,12 @@ def _run_page(view: View, prefix: str, metrics: Sequence[str | None]) -> dict[st
     if figures and not has_matplotlib():
         warnings.append(NEEDS_MATPLOTLIB)
         figures = []
-    tables = [_grid(grid, heading) for metric in metrics for grid in make_grids(view, metric)]
+    tables = []
+    for metric in metrics:
+        try:
+            tables += [_grid(grid, heading) for grid in make_grids(view, metric)]
+        except InputError as error:  # other runs of the report may have this metric
+            warnings.append(str(error))
     drawn = [_figure(figure, f"{prefix}-{n}", heading) for n, figure in enumerate(figures)]
     content = {"heading": heading, "warnings": warnings, "tables": tables, "figures": drawn}
     about = [view.shown.about] if view.shown.about else []
@@ -71,7 +80,7 @@ def _run_page(view: View, prefix: str, metrics: Sequence[str | None]) -> dict[st
 
 def _grid(grid: Grid, heading: str) -> dict[str, Any]:
     rows = [
-        [_cell(label), *(_cell(cell.words, cell.sort_value, "best" if cell.best else "") for cell in cells)]
+        [_cell(label), *(_cell(cell.words, "" if cell.mean is None else cell.mean, "best" if cell.best else "") for cell in cells)]
         for label, cells in grid.rows
     ]
     head = [grid.corner, *(" · ".join(column) for column in grid.columns)]
