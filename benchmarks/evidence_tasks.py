@@ -41,7 +41,7 @@ def in_chunks(
 def class_numbers(solution: Solution, truth: Tensor) -> Tensor:
     """[t, 3] how many classes are estimated to occur, the standard deviation of that, and how many do."""
     there = torch.zeros_like(solution.probabilities[:, 0]).scatter_(1, truth, 1.0).sum(1)
-    return torch.stack([solution.n_classes, solution.n_classes_sd, there], 1).cpu()
+    return torch.stack([solution.n_present, solution.n_present_sd, there], 1).cpu()
 
 
 def within_two_sd(estimate: Tensor, sd: Tensor, there: Tensor) -> float:

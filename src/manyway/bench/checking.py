@@ -86,7 +86,7 @@ def _place(location: Sequence[int | str], data: Any) -> tuple[str, Any]:
             if not isinstance(data, list):
                 continue  # a single value that was read as a list
             text, data = f"{text}[{step + 1}]", data[step]
-        else:
+        elif step != "[key]":  # pydantic's word for the name of an entry, as opposed to its value
             text = f"{text}.{step}" if text else step
             data = data.get(step) if isinstance(data, Mapping) else data
     return text, data

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from manyway.bench.checking import checked
+from manyway.bench.checking import Strict, checked
 from manyway.errors import InputError
 from manyway.evaluation.metrics import METRICS, find_summary
 from manyway.evaluation.statistics import Interval
@@ -150,18 +150,14 @@ class Record:
         return Record(**data)
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-
-
-class _Features(_File):
+class _Features(Strict):
     model_config = ConfigDict(extra="allow")
     name: str
     fingerprint: str
     n_classes: int = Field(ge=1)
 
 
-class _Task(_File):
+class _Task(Strict):
     shots: int | None
     k_eff: int = Field(ge=1)
     n_query: int = Field(ge=1)
@@ -170,7 +166,7 @@ class _Task(_File):
     alpha: float | None
 
 
-class _Outcome(_File):
+class _Outcome(Strict):
     n_query: int
     correct: list[int]
     metrics: dict[str, list[Any]] = Field(default_factory=dict)
@@ -180,19 +176,19 @@ class _Outcome(_File):
     reached: int | None = None
 
 
-class _Timing(_File):
+class _Timing(Strict):
     seconds: float = Field(ge=0)
     finished: str
 
 
-class _Provenance(_File):
+class _Provenance(Strict):
     model_config = ConfigDict(extra="allow")
     device: str
     chunk: int = Field(ge=1)
     versions: dict[str, str]
 
 
-class _RecordFile(_File):
+class _RecordFile(Strict):
     """What a record may hold: types, and numbers that so many tasks can give."""
 
     key: str
@@ -304,13 +300,9 @@ class Partial:
         try:
             for first, stretch in sorted(self.done.items()):
                 if first < end or first + len(stretch["accuracy"]) > experiment.n_tasks:
-                    raise ValueError(
-                        f"task {first} begins a stretch that overlaps another or goes beyond the last task"
-                    )
+                    raise ValueError(f"the tasks from {first} on overlap others or go beyond the last task")
                 if set(stretch) != wanted:
-                    raise ValueError(
-                        f"it has the metrics {', '.join(sorted(stretch))}, not {', '.join(sorted(wanted))}"
-                    )
+                    raise ValueError(f"the metrics are {', '.join(sorted(stretch))}, not {', '.join(sorted(wanted))}")
                 end = first + len(stretch["accuracy"])
                 for name, values in stretch.items():
                     _check_metric(name, values, end - first, experiment.task.n_query)
@@ -318,7 +310,7 @@ class Partial:
             raise InputError(f"{where} has impossible content: {error}; remove it and run again.") from error
 
 
-class _PartialFile(_File):
+class _PartialFile(Strict):
     chunk: int = Field(ge=1)
     device: str
     done: dict[str, dict[str, list[Any]]]

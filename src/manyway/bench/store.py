@@ -19,10 +19,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from pydantic import ConfigDict, Field
+
+from manyway.bench.checking import Strict, checked
 from manyway.bench.records import FORMAT, Partial, Record, read_record, read_text
 from manyway.data.files import atomic_write
 from manyway.errors import InputError
 
+_REMOVE = "remove it and run `manyway bench` again"
 __all__ = ["FORMAT", "Partial", "Plan", "Record", "Store", "StoreError", "now", "read_record"]
 
 
@@ -41,6 +45,24 @@ class Plan:
     experiments: Sequence[Mapping[str, Any]]  # key, features, method, params, task, n_tasks, seed
     created: str
     skipped: Sequence[str] = ()  # experiments that the feature sets cannot serve, in words
+
+
+class _Entry(Strict):
+    model_config = ConfigDict(extra="allow")
+    key: str
+    features: str
+    method: str
+    n_tasks: int = Field(ge=1)
+
+
+class _PlanFile(Strict):
+    name: str
+    suite: str
+    source: dict[str, Any]
+    override: str | None
+    experiments: list[_Entry]
+    created: str
+    skipped: list[str] = Field(default_factory=list)
 
 
 class Store:
@@ -138,13 +160,16 @@ def now() -> str:
 
 def _read_plan(path: Path) -> Plan:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_text(path))
         data.pop("format")
-        return Plan(**data)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InputError(
-            f"{path} is not a plan of manyway ({error}); remove it and run `manyway bench` again."
-        ) from error
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is not a plan of manyway ({error}); {_REMOVE}.") from error
+    checked(_PlanFile, data, f"{path} is not a plan of manyway ({_REMOVE})")
+    if data["name"] != path.stem:
+        raise InputError(f"{path} holds the plan '{data['name']}'; its name must say so, or {_REMOVE}.")
+    return Plan(**data)
 
 
 def _write(path: Path, text: str) -> None:

@@ -294,7 +294,8 @@ def _check_axes(file: _File, where: str) -> None:
             for field, axes in item.axes.items() if known else ():
                 for axis in axes:
                     if axis not in known:
-                        raise InputError(f"{place}.{field} names the axis '{axis}'; {nearest(axis, sorted(known))}")
+                        hint = nearest(axis, sorted(known))
+                        raise InputError(f"{place}.{field} names '{axis}', which is no axis of an experiment; {hint}")
             metric = item.metric if isinstance(item, Table) else item.y
             if metric not in ("criterion", "best") and metric.partition(".")[0] not in measured:
                 raise InputError(f"{place} shows '{metric}', which is not measured; add it to metrics = [...].")

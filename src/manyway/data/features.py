@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from manyway.core.validation import as_features, as_labels
+from manyway.core.validation import as_features, as_labels, moderate
 from manyway.data.files import atomic_write
 from manyway.errors import InputError
 
@@ -109,6 +109,13 @@ class FeatureSet:
                 digest.update(f"{array.dtype}{array.shape}".encode())
                 digest.update(array.data)
         return digest.hexdigest()[:16]
+
+    @cached_property
+    def moderate(self) -> tuple[Tensor, Tensor | None]:
+        """Features and base mean, rescaled by a power of two where their magnitude is extreme; else as they are."""
+        table = self.features.unsqueeze(0)
+        scaled, _, base_mean = moderate(table, base_mean=self.base_mean)
+        return self.features if scaled is table else scaled[0], base_mean
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> FeatureSet:
         """The same set elsewhere, or in another precision."""
