@@ -71,8 +71,9 @@ def table(
 ) -> None:
     """Show stored results as tables, with 95 % intervals.
 
-    The best result on the same tasks is bold. A star means that it is significantly better than each of the others, a
-    dagger (†) that an earlier version of the method made the result.
+    Bold: the best result on the same tasks.
+    *: it is significantly better than each of the others.
+    †: an earlier version of the method made the result.
 
     [bold]Examples:[/bold]
 
@@ -118,7 +119,9 @@ def plot(
     ] = None,
     results: Results = Path("results"),
 ) -> None:
-    """Draw the plots of a suite from stored results, with bands for the 95 % intervals, and print the file names.
+    """Draw the plots of a suite from stored results.
+
+    Bands are 95 % intervals. The names of the written files are printed.
 
     [bold]Examples:[/bold]
 
@@ -149,9 +152,10 @@ def report(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The file. Default: RESULTS/report.html.")] = None,
     results: Results = Path("results"),
 ) -> None:
-    """Write all results into one HTML file: sortable tables, curves with hover values, a page per method.
+    """Write all results into one HTML file.
 
-    It opens from disk in any browser and needs neither a server nor the network.
+    It has sortable tables, curves with hover values and a page per method. It
+    opens from disk in any browser, without a server and without the network.
 
     [bold]Examples:[/bold]
 
@@ -189,10 +193,11 @@ def compare(
     ] = 0.2,
     results: Results = Path("results"),
 ) -> None:
-    """Compare two methods, or two results, task by task: A − B with its 95 % interval and a paired test.
+    """Compare two methods, or two results, task by task.
 
-    Both solved the same tasks, so that the difficulty of a task cancels. This shows differences that two separate
-    intervals hide.
+    Prints A − B with its 95 % interval and a paired test. Both solved the same
+    tasks, so that the difficulty of a task cancels: this shows differences that
+    two separate intervals hide.
 
     [bold]Examples:[/bold]
 

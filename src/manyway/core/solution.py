@@ -102,8 +102,6 @@ class Solution:
         """[t] the standard deviation of that number, if the groups of queries were independent."""
         return (self._occupied * (1 - self._occupied)).sum(-1).sqrt()
 
-    n_present, n_present_sd = n_classes, n_classes_sd
-
     @cached_property
     def _occupied(self) -> Tensor:
         if self.occupancy is not None:

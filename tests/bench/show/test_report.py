@@ -8,9 +8,9 @@ from itertools import product
 
 import pytest
 from bench.show.results import ANSWERS, SOURCE, calibrated, make_record, make_view
-from manyway import InputError
 from browser import open_browser
 
+from manyway import InputError
 from manyway.bench.show.report import make_report
 from manyway.bench.show.tables import make_grids
 

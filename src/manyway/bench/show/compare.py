@@ -45,9 +45,9 @@ def compare(a: Sequence[Record], b: Sequence[Record]) -> list[Comparison]:
             if left.key == right.key or left.stream != right.stream:
                 continue
             n, n_query = min(left.n_tasks, right.n_tasks), left.outcome["n_query"]
-            a_b = left.outcome["correct"][:n], right.outcome["correct"][:n]
-            intervals = [accuracy(correct, n_query) for correct in a_b]
-            comparisons.append(Comparison(left, right, *intervals, paired(*a_b, n_query)))
+            of_a, of_b = left.outcome["correct"][:n], right.outcome["correct"][:n]
+            test = paired(of_a, of_b, n_query)
+            comparisons.append(Comparison(left, right, accuracy(of_a, n_query), accuracy(of_b, n_query), test))
     if not comparisons:
         raise InputError("The two have no tasks in common; compare results with the same features, task and seed.")
     return comparisons

@@ -80,7 +80,10 @@ def _run_page(view: View, prefix: str, metrics: Sequence[str | None]) -> dict[st
 
 def _grid(grid: Grid, heading: str) -> dict[str, Any]:
     rows = [
-        [_cell(label), *(_cell(cell.words, "" if cell.mean is None else cell.mean, "best" if cell.best else "") for cell in cells)]
+        [
+            _cell(label),
+            *(_cell(cell.words, "" if cell.mean is None else cell.mean, "best" if cell.best else "") for cell in cells),
+        ]
         for label, cells in grid.rows
     ]
     head = [grid.corner, *(" · ".join(column) for column in grid.columns)]
