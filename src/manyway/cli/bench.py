@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from manyway.cli.console import console as open_console
 from manyway.cli.show import Results, compare, plot, report, status, table
 from manyway.errors import InputError
 
@@ -94,14 +95,12 @@ def bench(
 
     A dozen lines of TOML make a suite of your own; docs/experiments.md explains them.
     """
-    from rich.console import Console
-
     from manyway.bench.suite import load_suite, suite_titles
 
-    console = Console()
+    console = open_console()
     if suite is None:
         for name, title in suite_titles().items():
-            console.print(f"[bold]{name}[/bold]  {title}", highlight=False)
+            console.print(f"{name}  {title}")
         return
     from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
     from manyway.bench.show.view import load_view
@@ -157,15 +156,13 @@ def tune(
 
         manyway tune --features birds_val.npz --task n_query=40      where classes have few samples
     """
-    from rich.console import Console
-
     from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
     from manyway.bench.show.view import load_view, number
     from manyway.bench.store import Store
     from manyway.bench.suite import load_suite
     from manyway.bench.tuning import FILE, check_grid, choose, write_tuned
 
-    console, suite, store, where = Console(), load_suite(grid), Store(results), _device(device, dask)
+    console, suite, store, where = open_console(), load_suite(grid), Store(results), _device(device, dask)
     check_grid(suite)
     changes = parse_task(task or [])
     wishes = Wishes(features=features, data=data, n_tasks=tasks, seed=seed, only=parse_only(only or []), task=changes)
@@ -180,29 +177,23 @@ def tune(
             words = ", ".join(f"{key} = {number(value)}" for key, value in entry["params"].items())
             console.print(
                 f"{name}: {method}: {words}  ({100 * entry['accuracy']:.1f} ± {100 * entry['ci95']:.1f})",
-                highlight=False,
-                markup=False,
             )
-    console.print(f"chosen: {results / FILE}", highlight=False, markup=False)
+    console.print(f"chosen: {results / FILE}")
     _report_skipped(skipped, console)
     _report_failures(failures, console)
 
 
 def _report_skipped(skipped: Sequence[str], console: Console) -> None:
     for words in skipped:
-        console.print(f"skipped {words}", highlight=False, markup=False)
+        console.print(f"skipped {words}")
     if skipped:
         count = "One experiment was" if len(skipped) == 1 else f"{len(skipped)} experiments were"
         console.print(f"{count} skipped, because the features cannot serve them.")
 
 
 def _report_failures(failures: Sequence[Failure], console: Console) -> None:
-    from rich.markup import escape
-
     for failure in failures:
-        console.print(
-            f"[bold red]failed[/bold red] {escape(failure.job.title)}: {escape(failure.error)}", highlight=False
-        )
+        console.print(f"failed {failure.job.title}: {failure.error}", style="red")
     if failures:
         count = "One experiment" if len(failures) == 1 else f"{len(failures)} experiments"
         console.print(f"{count} failed; nothing was stored for {'it' if len(failures) == 1 else 'them'}.")
@@ -228,7 +219,6 @@ def _device(asked: str | None, dask: str | None = None) -> str | None:
 def _list(
     jobs: Sequence[Job], skipped: Sequence[str], store: Store, device: str | None, rerun: bool, console: Console
 ) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     from manyway.bench.estimate import estimates
@@ -243,7 +233,7 @@ def _list(
         partial = None if job.key in known else store.partial(job.key)
         state = "done" if job.key in known else "missing" if partial is None else f"{partial.n_done:,} tasks done"
         words = "" if job.key in known else "unknown" if seconds is None else duration(seconds)
-        shown.add_row(escape(job.title), f"{job.experiment.n_tasks:,}", state, words)
+        shown.add_row(job.title, f"{job.experiment.n_tasks:,}", state, words)
     console.print(shown)
     total = sum(seconds for seconds in times.values() if seconds is not None)
     console.print(f"{len(missing)} of {len(jobs)} to run, about {duration(total)} of solver time on one core.")
@@ -301,5 +291,5 @@ def _show(view: View, results: Path, console: Console) -> None:
         from manyway.bench.show.plots import write_figures
 
         for path in write_figures(figures, results / "plots", view.plan.name, ["png"]):
-            console.print(f"plot: {path}", highlight=False, markup=False)
-    console.print(f"results: {results}  (see manyway table, plot, report, compare)", highlight=False, markup=False)
+            console.print(f"plot: {path}")
+    console.print(f"results: {results}  (see manyway table, plot, report, compare)")
