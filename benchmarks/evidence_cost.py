@@ -15,6 +15,7 @@ from manyway import TaskSpec, sample_tasks, solve
 from manyway.bench.data import find_features
 from manyway.core.transforms import transform
 from manyway.methods.evidence.calibration import calibrate
+from manyway.methods.evidence.schedule import Schedule
 
 
 def main() -> None:
@@ -35,7 +36,7 @@ def main() -> None:
             work: list[Callable[[], object]] = [
                 lambda tasks=tasks: solve("paddle", tasks),
                 lambda tasks=tasks: solve("evidence", tasks),
-                lambda tasks=tasks: calibrate(transform(tasks, "rcl2")),
+                lambda tasks=tasks: calibrate(transform(tasks, "rcl2"), Schedule()),
             ]
             paddle, evidence, before = (1e3 * seconds(one, repeats=5) / options.tasks for one in work)
             shape = f"{features.n_classes} | {features.features.shape[1]} | {shots} | {k_eff}"
