@@ -8,6 +8,7 @@ import sys
 import typer
 
 from manyway.cli import bench, images, label
+from manyway.cli.console import spell_streams
 from manyway.errors import InputError
 
 app = typer.Typer(
@@ -37,6 +38,7 @@ for command in (
 
 def main() -> None:
     """Run the command line; whatever goes wrong is one line and an exit code, never a traceback."""
+    spell_streams()
     try:
         app()
     except InputError as error:
