@@ -184,7 +184,7 @@ def parse_task(texts: Sequence[str]) -> dict[str, Any]:
     """``["shots=10"]`` as fields of a suite's task.
 
     >>> parse_task(["shots=10", "sampling=dirichlet"])
-    {'shots': [10], 'sampling': ['dirichlet']}
+    {'shots': (10,), 'sampling': ('dirichlet',)}
     """
     task: dict[str, Any] = {}
     for text in texts:

@@ -227,7 +227,17 @@ class Tasks:
         )
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tasks:
-        """The same tasks elsewhere, or in another precision."""
+        """The same tasks on another device, or in another precision.
+
+        Parameters
+        ----------
+        device : torch.device or str, optional
+        dtype : torch.dtype, optional
+
+        Returns
+        -------
+        Tasks
+        """
 
         def move(value: Tensor | None) -> Tensor | None:
             if value is None:

@@ -25,12 +25,25 @@ FORMAT = "manyway-features-1"
 
 @dataclass(frozen=True, eq=False, init=False)
 class FeatureSet:
-    """Features [n, d] with a class each.
+    """Features with one class per row, and where they came from.
 
-    ``class_names`` [c] names the classes 0..c-1 (by default their numbers); ``base_mean`` [d] is the mean feature of
-    the classes the encoder was trained on; ``is_support`` [n] marks rows that are given as labelled examples (iNat
-    style); ``meta`` is where the features came from.
+    Parameters
+    ----------
+    features : array of shape [n, d]
+        NumPy or torch, of any real dtype.
+    labels : array of shape [n]
+        Integers from 0 to the number of classes minus one.
+    class_names : sequence of str, optional
+        The names of the classes. None: their numbers.
+    base_mean : array of shape [d], optional
+        The mean feature of the classes that the encoder was trained on.
+    meta : mapping, optional
+        Where the features came from. It is saved with them.
+    is_support : array of bool of shape [n], optional
+        Marks rows that are given as labelled examples, for ``TaskSpec(shots=None)``.
 
+    Examples
+    --------
     >>> fs = FeatureSet([[0.0, 1.0], [1.0, 0.0]], [0, 1], class_names=["ant", "bee"])
     >>> fs.n_classes, fs.counts.tolist()
     (2, [1, 1])
@@ -118,7 +131,17 @@ class FeatureSet:
         return self.features if scaled is table else scaled[0], base_mean
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> FeatureSet:
-        """The same set elsewhere, or in another precision."""
+        """The same set on another device, or in another precision.
+
+        Parameters
+        ----------
+        device : torch.device or str, optional
+        dtype : torch.dtype, optional
+
+        Returns
+        -------
+        FeatureSet
+        """
         features = self.features.to(device=device, dtype=dtype)
         if features is self.features:
             return self
@@ -127,7 +150,15 @@ class FeatureSet:
         )
 
     def save(self, path: str | Path, *, half: bool = False) -> None:
-        """Write to a safetensors file, atomically. ``half`` stores features in 16 bits: half the size, three digits."""
+        """Write to a safetensors file, atomically.
+
+        Parameters
+        ----------
+        path : path-like
+            The file; it is replaced if it exists.
+        half : bool, default=False
+            Store features in 16 bits: half the size, three digits.
+        """
         tensors = {
             "features": self.features.cpu().to(torch.float16) if half else self.features.cpu(),
             "labels": self.labels.cpu(),
@@ -144,7 +175,17 @@ class FeatureSet:
 
     @staticmethod
     def load(path: str | Path) -> FeatureSet:
-        """Read a file that ``save`` wrote, or a .npz with arrays of those names (``features``, ``labels`` at least)."""
+        """Read a feature set from a file.
+
+        Parameters
+        ----------
+        path : path-like
+            A file that ``save`` wrote, or a .npz with arrays of the same names (``features`` and ``labels`` at least).
+
+        Returns
+        -------
+        FeatureSet
+        """
         path = Path(path)
         if not path.exists():
             raise InputError(f"There is no file {path}.")

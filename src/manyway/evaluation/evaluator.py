@@ -29,7 +29,32 @@ _DRAWN_BYTES = 2**25  # of indices; drawing tasks for many chunks at a time cost
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Outcome of one method on a stream of tasks."""
+    """What ``evaluate`` returns: the outcome of one method on a stream of tasks.
+
+    Parameters
+    ----------
+    correct : ndarray of shape [n_tasks]
+        The number of correct answers in each task.
+    n_query : int
+        The number of queries per task.
+    seconds : float
+        The time spent in the solver, summed over chunks.
+    metrics : mapping of str to ndarray of shape [n_tasks, ...]
+        What was measured besides accuracy, one value per task.
+
+    Attributes
+    ----------
+    accuracy : float
+        The mean over tasks, as a fraction.
+    ci95 : float
+        Half the width of its 95 % interval.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Evaluation(np.array([8, 9, 10]), n_query=10, seconds=0.1).accuracy
+    0.9
+    """
 
     correct: np.ndarray[Any, np.dtype[np.int64]]  # [n_tasks] number of correct answers in each task
     n_query: int
@@ -52,7 +77,17 @@ class Evaluation:
         return self.value("accuracy").half
 
     def value(self, name: str = "accuracy") -> Interval:
-        """A metric over all tasks with its 95 % interval: ``accuracy``, ``calibration``, ``n_present.within``, …"""
+        """A metric over all tasks with its 95 % interval.
+
+        Parameters
+        ----------
+        name : str, default="accuracy"
+            ``accuracy``, ``calibration``, ``n_present.within``, …; see ``manyway.evaluation.metrics``.
+
+        Returns
+        -------
+        Interval
+        """
         metric, summary = find_summary(name)
         values = {"accuracy": self.correct, **self.metrics}
         if metric.name not in values:
