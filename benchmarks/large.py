@@ -96,7 +96,7 @@ def main() -> None:
     print(f"work of {work / arguments.classes:.1f} full iterations instead of {readings}")
     print(f"accuracy {right / arguments.queries:.4f}")
     if arguments.method == "evidence":
-        print(f"classes estimated to occur: {solution.n_classes:.1f} ± {solution.n_classes_sd:.1f}")
+        print(f"classes estimated to occur: {solution.n_present:.1f} ± {solution.n_present_sd:.1f}")
     print(f"peak memory {peak:.2f} GiB ({before:.2f} before, with the queries in memory to write them)")
     if arguments.device != "cpu":
         print(f"peak GPU memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")

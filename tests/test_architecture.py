@@ -22,6 +22,7 @@ ROOMS: dict[str, set[str]] = {
     "methods": {"errors", "core", "core.kernels", "streaming"},
     "evaluation": {"errors", "core", "data", "methods"},
     "estimators": {"errors", "core", "methods"},
+    "plots": {"errors"},
     "labelling": {"errors", "core", "data", "streaming", "methods"},
     "encoding.datasets": {"errors", "data"},
     "encoding.backbones": {"errors", "data", "encoding.datasets"},

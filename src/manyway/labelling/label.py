@@ -205,7 +205,7 @@ def _at_once(
     answers = Answers.of(solution.probabilities[0], top)
     if solution.occupancy is None:
         return _Result(answers)
-    return _Result(answers, solution.presence[0].cpu(), float(solution.n_classes[0]), float(solution.n_classes_sd[0]))
+    return _Result(answers, solution.presence[0].cpu(), float(solution.n_present[0]), float(solution.n_present_sd[0]))
 
 
 def _in_blocks(

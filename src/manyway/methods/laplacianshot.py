@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.ops import nearest_others, prototypes, squared_distances
-from manyway.core.solution import Solution
+from manyway.core.solution import Recorder, Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 
@@ -96,20 +96,23 @@ def laplacianshot(
     alive = torch.arange(n_tasks, device=device)  # the tasks that still iterate
     n_iter = torch.full((n_tasks,), max_iter, device=device)
     converged = torch.zeros(n_tasks, dtype=torch.bool, device=device)
-    parts = torch.zeros(len(_TERMS), n_tasks, max_iter, dtype=tasks.dtype, device=device)
+    recorder = Recorder(_TERMS) if with_objective else None
+    energy = torch.zeros(n_tasks, dtype=tasks.dtype, device=device)
     for iteration in range(max_iter):
         u = (pull - unary).softmax(-1)
         pull = graph @ u
-        parts[:, alive, iteration:] = _terms(u, unary, pull).unsqueeze(-1)
+        terms = _terms(u, unary, pull)
+        if recorder is not None:
+            recorder.add(terms, alive)
+        before, energy = energy, terms.sum(0)
         if iteration == 0:
             answer = torch.empty_like(u)
         if iteration < 2:
             continue
-        energy = parts[:, alive, iteration - 1 : iteration + 1].sum(0)
-        done = (energy[:, 1] - energy[:, 0]).abs() <= tol * energy[:, 0].abs()
+        done = (energy - before).abs() <= tol * before.abs()
         if bool(done.any()):
             answer[alive[done]], n_iter[alive[done]], converged[alive[done]] = u[done], iteration + 1, True
-            alive, u, unary, graph, pull = (value[~done] for value in (alive, u, unary, graph, pull))
+            alive, u, unary, graph, pull, energy = (value[~done] for value in (alive, u, unary, graph, pull, energy))
             if len(alive) == 0:
                 break
     answer[alive] = u
@@ -118,8 +121,8 @@ def laplacianshot(
         n_iter=n_iter,
         converged=converged,
         make_prototypes=lambda: centres,
-        objective=parts.sum(0) if with_objective else None,
-        objective_parts=dict(zip(_TERMS, parts, strict=True)) if with_objective else None,
+        objective=None if recorder is None else recorder.total,
+        objective_parts=None if recorder is None else recorder.parts,
     )
 
 

@@ -87,7 +87,10 @@ def to_csv(grid: Grid) -> str:
     names = [", ".join(column) for column in grid.columns]
     writer.writerow([grid.corner, *(name for mean in names for name in (mean, f"{mean} ±")), "old"])
     for label, cells in grid.rows:
-        numbers = [(cell.text, "") if cell.mean is None else (f"{cell.mean:.4f}", f"{cell.half:.4f}") for cell in cells]
+        numbers = [
+            (cell.text, "") if cell.mean is None or cell.text else (f"{cell.mean:.4f}", f"{cell.half:.4f}")
+            for cell in cells
+        ]
         old = "; ".join(name for name, cell in zip(names, cells, strict=True) if cell.old)
         writer.writerow([label, *(value for pair in numbers for value in pair), old])
     return out.getvalue()

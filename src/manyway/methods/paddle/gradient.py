@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from manyway.core.ops import dot_scores, prototypes
-from manyway.core.solution import Solution
+from manyway.core.solution import Recorder, Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.errors import InputError, nearest
@@ -89,7 +89,7 @@ def paddle_pgd(
     n_iter = torch.full((tasks.n_tasks,), max_iter, device=tasks.device)
     converged = torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device)
     norms = half_norms(tasks, descent.form) if with_objective else None
-    parts = torch.zeros(2, tasks.n_tasks, max_iter, dtype=tasks.dtype, device=tasks.device) if with_objective else None
+    recorder = Recorder(("fit", "complexity")) if with_objective else None
     for iteration in range(max_iter):
         before, state = state, descent.step(state, iteration + 1)
         if tol is not None:  # a task that has stopped does not move any more
@@ -99,10 +99,10 @@ def paddle_pgd(
             done = (descent.movement(before, state) < tol) & ~converged
             n_iter = n_iter.masked_fill(done, iteration + 1)
             converged = converged | done
-        if parts is not None and norms is not None:
+        if recorder is not None and norms is not None:
             shares = state[0].mean(1) + eps
             complexity = -lam * torch.xlogy(shares, shares).sum(-1)
-            parts[..., iteration:] = torch.stack([norms - descent.explained(state), complexity]).unsqueeze(-1)
+            recorder.add(torch.stack([norms - descent.explained(state), complexity]))
         if tol is not None and bool(converged.all()):
             break
     last = state
@@ -111,6 +111,6 @@ def paddle_pgd(
         n_iter=n_iter,
         converged=converged,
         make_prototypes=lambda: descent.prototypes(last),
-        objective=None if parts is None else parts.sum(0),
-        objective_parts=None if parts is None else dict(zip(("fit", "complexity"), parts, strict=True)),
+        objective=None if recorder is None else recorder.total,
+        objective_parts=None if recorder is None else recorder.parts,
     )

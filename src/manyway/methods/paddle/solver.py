@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.kernels import fused
-from manyway.core.solution import Solution
+from manyway.core.solution import Recorder, Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.errors import InputError
@@ -106,17 +106,16 @@ def paddle(
     alive = torch.arange(n_tasks, device=device)  # the tasks that still iterate
     n_iter = torch.full((n_tasks,), max_iter, device=device)
     converged = torch.zeros(n_tasks, dtype=torch.bool, device=device)
-    parts = torch.zeros(3, n_tasks, max_iter, dtype=tasks.dtype, device=device) if with_objective else None
+    recorder = Recorder(("fit", "complexity", "barrier")) if with_objective else None
     norms = half_norms(tasks, problem) if with_objective else None
     iteration = 0
     while iteration < max_iter:
         logits = problem.scores(u, bias)
         previous, u = u, logits.softmax(-1)
         iteration += 1
-        if parts is not None and norms is not None:
-            terms = _terms(problem, u, norms[alive], weight * tasks.n_query, eps)
-            parts[:, alive, iteration - 1 :] = terms.unsqueeze(-1)
-        at_mark = tol is None and parts is None and (max_iter - iteration) % _PERIOD == 0
+        if recorder is not None and norms is not None:
+            recorder.add(_terms(problem, u, norms[alive], weight * tasks.n_query, eps), alive)
+        at_mark = tol is None and recorder is None and (max_iter - iteration) % _PERIOD == 0
         done = None
         if tol is not None:
             done = problem.movement(previous, u) < tol
@@ -151,8 +150,8 @@ def paddle(
         n_iter=n_iter,
         converged=converged,
         make_prototypes=lambda: everything.prototypes(answer),
-        objective=None if parts is None else parts.sum(0),
-        objective_parts=None if parts is None else dict(zip(("fit", "complexity", "barrier"), parts, strict=True)),
+        objective=None if recorder is None else recorder.total,
+        objective_parts=None if recorder is None else recorder.parts,
     )
 
 
