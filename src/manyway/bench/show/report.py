@@ -112,10 +112,8 @@ def _method_page(name: str, records: Sequence[Record]) -> dict[str, Any]:
     if method is not None:
         usual = {key: value for key, value in method.defaults.items() if key != "with_objective"}  # changes no answer
         words = ", ".join(f"{key} = {'not set' if value is None else number(value)}" for key, value in usual.items())
-        about = [
-            f"{method.summary} Reference: {method.reference}.",
-            f"Name: {name}. Default parameters: {words or 'none'}.",
-        ]
+        about = [f"{method.summary} Reference: {method.reference}."]
+        about += [f"Name: {name}. Default parameters: {words or 'none'}."]
     head = ["Setting", "Parameters", "Tasks", "Accuracy %", "± 95 %", "Tasks for ± 0.2", "ms per task", "Device"]
     rows = []
     for record in records:
