@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 from warnings import warn
 
@@ -195,10 +195,13 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.support_ = X
         self.base_mean_ = None if self.base_mean is None else np.array(_features(self.base_mean))
         support = Tasks.from_support(self.support_[None], self.support_labels_[None], self.base_mean_)
+        self.prepared_ = None
         if self._method.preparation is not None:
             with torch.no_grad():
                 self.prepared_ = self._method.preparation(support, **self._params())
-            for name, value in self.prepared_.learned.items():
+        for name in self._method.learned:
+            if self.prepared_ is not None:
+                value = getattr(self.prepared_, name)
                 setattr(
                     self,
                     f"{name}_",
@@ -284,7 +287,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         tasks = Tasks.from_arrays(self.support_[None], self.support_labels_[None], query[None], self.base_mean_)
         if isinstance(X, Tensor):
             tasks = tasks.to(X.device)
-        prepared = self.prepared_.to(tasks.device) if hasattr(self, "prepared_") else None
+        prepared = None if self.prepared_ is None else _moved(self.prepared_, tasks.device)
         params = self._params()
         solution = self._method(tasks, prepared=prepared, **params, **recorded)
         unfinished = self._method.unfinished(solution, params)
@@ -353,8 +356,8 @@ n_features_in_ : int
 >>> clf.predict([[0, 1, 0, 4, 5, 5], [5, 5, 4, 1, 0, 0], [1, 0, 0, 5, 4, 5]]).tolist()
 ['ant', 'bee', 'ant']
 """
-_PREPARED = """prepared_ : object
-    What the method has prepared from the labelled examples; what it learned is kept under names of its own.
+_PREPARED = """prepared_ : object or None
+    What the method has prepared from the labelled examples.
 """
 _OWN_SECTIONS = ("Parameters", "Attributes", "Returns", "Examples")  # the estimator has its own
 
@@ -377,7 +380,8 @@ def _documentation(cls: type, method: Method) -> str:
     return _DOCUMENTATION.format(
         head=head.rstrip(),
         parameters="\n".join(parameters),
-        prepared=_PREPARED if method.prepare is not None else "",
+        prepared=(_PREPARED if method.prepare is not None else "")
+        + "".join(f"{name}_ : float or ndarray\n    What was learned as ``{name}``.\n" for name in method.learned),
         rest=rest,
         module="manyway" if cls.__module__ == __name__ else cls.__module__,
         name=cls.__name__,
@@ -489,6 +493,12 @@ ESTIMATORS: Mapping[str, type[TransductiveClassifier]] = {
 
 def _numpy(values: Any) -> Any:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+
+
+def _moved(prepared: Any, device: torch.device) -> Any:
+    """A dataclass with its tensors on a device."""
+    values = {field.name: getattr(prepared, field.name) for field in fields(prepared)}
+    return replace(prepared, **{name: v.to(device) for name, v in values.items() if isinstance(v, Tensor)})
 
 
 def _features(values: Any) -> Any:

@@ -69,13 +69,8 @@ def _sentence(error: ValidationError, model: type[BaseModel], data: Any, where: 
     if kind == "literal_error" and isinstance(value, str):
         choices = re.findall("'(.*?)'", first["ctx"]["expected"])
         return f"{where}: {place} is '{value}'; {nearest(value, choices)}"
-    return f"{where}: {place} is {_short(value)}; {wanted(first)}."
-
-
-def wanted(problem: Any) -> str:
-    """What pydantic expected, in words, from one of its ``errors()``."""
-    words = _WANTED.get(problem["type"], "").format(**problem.get("ctx", {}))
-    return f"it must be {words}" if words else str(problem["msg"])
+    words = _WANTED.get(kind, "").format(**first.get("ctx", {}))
+    return f"{where}: {place} is {_short(value)}; {f'it must be {words}' if words else first['msg']}."
 
 
 def _place(location: Sequence[int | str], data: Any) -> tuple[str, Any]:

@@ -16,9 +16,9 @@ _EMBEDDED = {"glyphs": "test", "glyphs-val": "val"}
 def find_features(key: str, data: Path | None) -> FeatureSet:
     """The feature set of a key.
 
-    It is KEY.safetensors or KEY.npz in the data folder or in its folder features/, or the only file there whose name
-    starts with KEY_. For sets without validation classes, KEY-half has every other class of KEY, and KEY-half-val the
-    other classes, to tune on.
+    It is KEY.safetensors or KEY.npz in the data folder or in its folder features/, or the only file KEY_ENCODER there.
+    For sets without validation classes, KEY-half has every other class of KEY, and KEY-half-val the other classes, to
+    tune on.
     """
     if key in _EMBEDDED:
         from manyway.data.embedded import load_glyphs
@@ -56,6 +56,11 @@ def _candidates(folder: Path, key: str) -> list[Path]:
     places = [folder, folder / "features"]
     exact = [place / f"{key}{suffix}" for place in places for suffix in suffixes]
     longer = sorted(path for place in places for path in place.glob(f"{key}_*") if path.suffix in suffixes)
+    if longer:
+        # Beside KEY_ENCODER there may be KEY_SOMETHING_ENCODER: other features of the same data, with other keys.
+        shortest = min(longer, key=lambda path: len(path.stem))
+        ending = shortest.stem.removeprefix(key)
+        longer = [shortest] if all(path.stem.endswith(ending) for path in longer) else longer
     if not any(path.exists() for path in exact) and len(longer) > 1:
         names = ", ".join(path.name for path in longer)
         raise InputError(f"Several files could be '{key}': {names}; name one of them with --features.")

@@ -63,13 +63,12 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
     sets = _Sets(wishes)
     jobs: dict[str, Job] = {}
     skipped: dict[str, None] = {}
-    only, known, without_support = wishes.only or {}, set[str](), False
+    only, without_support = wishes.only or {}, False
+    _check_only(suite, wishes)
     for block in suite.blocks:
         block = _adapt(block, sets.override, wishes)
         for experiment in block.experiments(_tuned(suite, block, wishes.tuned or {}), sets.n_classes):
-            axes = _axes(experiment)
-            known |= set(axes)
-            if not _kept(axes, only):
+            if not _kept(experiment, only):
                 continue
             features = sets[experiment.features]
             if sets.override is not None and experiment.task.shots is None and features.is_support is None:
@@ -82,9 +81,6 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
                 continue
             key = experiment_key(experiment, features.fingerprint)
             jobs.setdefault(key, Job(key, experiment, features))
-    for axis in only:
-        if axis not in known:
-            raise InputError(f"--only {axis}=…: {suite.name} has no axis '{axis}'; {nearest(axis, sorted(known))}")
     if without_support and not jobs:
         raise InputError(
             f"{suite.name} takes the labelled samples that come with a feature set, and {wishes.features} has none; "
@@ -209,9 +205,11 @@ def _number(text: str) -> int | float | str:
 
 
 def _adapt(block: Block, override: str | None, wishes: Wishes) -> Block:
+    features = block.features if override is None else (override,)
+    kept = (wishes.only or {}).get("features", features)
     return block.model_copy(
         update={
-            "features": block.features if override is None else [override],
+            "features": tuple(name for name in features if name in kept),
             "n_tasks": block.n_tasks if wishes.n_tasks is None or block.trace is not None else wishes.n_tasks,
             "seed": block.seed if wishes.seed is None else wishes.seed,
             "task": block.task.model_copy(update=dict(wishes.task or {})),
@@ -219,16 +217,24 @@ def _adapt(block: Block, override: str | None, wishes: Wishes) -> Block:
     )
 
 
-def _axes(experiment: Experiment) -> dict[str, Any]:
-    return {
+def _check_only(suite: Suite, wishes: Wishes) -> None:
+    """Refuse --only on an axis that no experiment of the suite has a value on."""
+    tables = [of for block in suite.blocks for of in (block.params, block.sweep, *block.params_on.values())]
+    tables += list((wishes.tuned or {}).values())
+    params = {name for table in tables for of_method in table.values() for name in of_method}
+    known = ["method", "features", *TaskAxes.model_fields, *sorted(params)]
+    for axis in wishes.only or {}:
+        if axis not in known:
+            raise InputError(f"--only {axis}=…: {suite.name} has no axis '{axis}'; {nearest(axis, known)}")
+
+
+def _kept(experiment: Experiment, only: Mapping[str, Sequence[str]]) -> bool:
+    axes = {
         "method": experiment.method,
         "features": experiment.features,
         **asdict(experiment.task),
         **experiment.params,
     }
-
-
-def _kept(axes: Mapping[str, Any], only: Mapping[str, Sequence[str]]) -> bool:
     # An axis that this experiment does not have is a parameter of another method: --only says nothing about it.
     return all(str(in_words(axis, axes[axis])) in values for axis, values in only.items() if axis in axes)
 

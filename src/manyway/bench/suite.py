@@ -24,27 +24,23 @@ task's n_query. Tuned parameters, where there are any, replace ``params``, but n
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    ConfigDict,
     Field,
     PositiveFloat,
     PositiveInt,
-    TypeAdapter,
-    ValidationError,
 )
 
-from manyway.bench.checking import OneOrMore, Strict, checked, wanted
+from manyway.bench.checking import OneOrMore, Strict, checked
 from manyway.bench.presentation import NONE, Plot, Presentation, Table, in_words
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS
@@ -59,7 +55,6 @@ else:
     import tomli as tomllib
 
 __all__ = ["Block", "Experiment", "Suite", "Trace", "Tuned", "in_words", "load_suite", "parse_suite", "suite_names"]
-_ANY: TypeAdapter[Any] = TypeAdapter(Any)
 Tuned = Mapping[str, Mapping[str, Mapping[str, Any]]]  # feature set -> method -> parameters
 
 
@@ -248,19 +243,12 @@ def parse_suite(text: str, name: str, where: str) -> Suite:
 
 
 def check_params(method: str, params: Mapping[str, Any], where: str) -> None:
-    """Refuse parameters that the method does not have, or whose values are not of the declared type or not finite."""
-    known = get_method(method)
-    types = _parameter_types(known.solver)
-    for name, value in params.items():
-        if name not in known.defaults:
-            raise InputError(f"{where}: {method} has no parameter '{name}'; {nearest(name, known.defaults)}")
-        if isinstance(value, Mapping) and set(value) == {"per_query"}:
-            value = value["per_query"]
-        try:
-            # As JSON, so that a list of numbers is accepted for a tuple while nothing else is converted.
-            types.get(name, _ANY).validate_json(json.dumps(value, default=str), strict=True)
-        except ValidationError as error:
-            raise InputError(f"{where}.{name} is {value!r}; {wanted(error.errors()[0])}.") from None
+    """Refuse parameters that the method does not have, or with values that it cannot use; ``where`` names the place."""
+    per_query = {name: value["per_query"] for name, value in params.items() if _is_per_query(value)}
+    try:
+        get_method(method).check({**params, **per_query})
+    except InputError as error:
+        raise InputError(f"{where}: {str(error).removeprefix(f'{method}: ')}") from error
 
 
 def _check_block(block: Block, where: str) -> None:
@@ -301,23 +289,13 @@ def _check_axes(file: _File, where: str) -> None:
                 raise InputError(f"{place} shows '{metric}', which is not measured; add it to metrics = [...].")
 
 
-@lru_cache(maxsize=64)
-def _parameter_types(solver: Callable[..., Any]) -> dict[str, TypeAdapter[Any]]:
-    config = ConfigDict(allow_inf_nan=False)
-    return {
-        name: TypeAdapter(kind, config=config)
-        for name, kind in get_type_hints(solver).items()
-        if name not in ("tasks", "return")
-    }
-
-
 def _shipped(name: str) -> str:
     return resources.files("manyway.bench").joinpath("suites", f"{name}.toml").read_text(encoding="utf-8")
 
 
 def _axis(value: Any) -> list[Any]:
     """What is swept: a list, or ``{ per_query = [...] }`` for multiples of n_query; empty if it is neither."""
-    if isinstance(value, Mapping) and set(value) == {"per_query"} and isinstance(value["per_query"], list):
+    if _is_per_query(value) and isinstance(value["per_query"], list):
         return [{"per_query": factor} for factor in value["per_query"]]
     return value if isinstance(value, list) else []
 
@@ -328,6 +306,8 @@ def _product(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _resolve(value: Any, task: TaskSpec) -> Any:
-    if isinstance(value, Mapping) and set(value) == {"per_query"}:
-        return value["per_query"] * task.n_query
-    return value
+    return value["per_query"] * task.n_query if _is_per_query(value) else value
+
+
+def _is_per_query(value: Any) -> bool:
+    return isinstance(value, Mapping) and set(value) == {"per_query"}

@@ -9,7 +9,6 @@ import typer
 
 from manyway.cli.console import console as open_console
 from manyway.cli.show import Results, compare, plot, report, status, table
-from manyway.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -200,20 +199,11 @@ def _report_failures(failures: Sequence[Failure], console: Console) -> None:
         raise typer.Exit(1)
 
 
-def _device(asked: str | None, dask: str | None = None) -> str | None:
-    import torch
+def _device(asked: str | None, dask: str | None) -> str | None:
+    """Where to run; with Dask that is decided on the workers."""
+    from manyway.core.device import resolve_device
 
-    if dask is not None:
-        return asked  # a matter of the workers
-    if asked is None:
-        return "cuda" if torch.cuda.is_available() else None
-    try:
-        kind = torch.device(asked).type
-    except RuntimeError as error:
-        raise InputError(f"There is no device '{asked}'; use cpu or cuda.") from error
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise InputError("There is no CUDA device here; use --device cpu.")
-    return asked
+    return asked if dask is not None else str(resolve_device(asked))
 
 
 def _list(

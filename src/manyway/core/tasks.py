@@ -279,14 +279,6 @@ def _checked(support: Any, support_labels: Any, query: Tensor | None, base_mean:
             raise InputError(f"There are {support.shape[0]} tasks in the support and {query.shape[0]} in the queries.")
         query = query.to(support.device)
     n_classes = _check_classes(labels, n_classes)
-    same = (support[:, 0] == support[:, -1]).all(-1)
-    if labels.shape[1] > 1 and bool(same.any()):
-        same &= (support == support[:, :1]).flatten(1).all(-1)
-        if bool(same.any()):
-            raise InputError(
-                f"All labelled examples of task {int(same.nonzero()[0])} have the same features; "
-                "they do not tell the classes apart."
-            )
     if base_mean is not None:
         base_mean = as_features(base_mean, "base_mean").to(support.device)
         if base_mean.shape != support.shape[2:]:

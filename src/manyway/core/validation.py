@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from manyway.errors import InputError
 # Features are squared, summed and multiplied. In float32 that is safe between these magnitudes, and features whose
 # largest value lies between them are left as they are, bit for bit.
 _ORDINARY = 2.0**40
-_LARGEST = 2.0**50  # of queries and of the base mean, where the labelled examples are ordinary
+_LARGEST = 2.0**50  # of queries, where the labelled examples are ordinary
+_FAR_MEAN = 2.0**24  # a mean this many times as large as the features leaves none of their digits in float32
 
 
 def as_features(values: Any, name: str) -> Tensor:
@@ -108,31 +110,47 @@ def moderate(
     """
     sizes = row_sizes(support)  # [t, s]
     largest = sizes.amax(-1)
+    _refuse_constants(support)
     _refuse_outliers(sizes, largest)
     unusual = (largest > 0) & ((largest < 1 / _ORDINARY) | (largest > _ORDINARY))
     factor = None
     if bool(unusual.any()):
-        most = 1000 if support.dtype == torch.float64 else 120  # the factor itself must be a number, too
+        most = 1022 if support.dtype == torch.float64 else 126  # the factor itself must be a normal number
         exponents = torch.frexp(largest).exponent.clamp(-most, most)
-        if base_mean is not None:
-            exponents = exponents.amax().expand_as(exponents)
-        factor = torch.where(unusual, torch.ldexp(torch.ones_like(largest), -exponents), 1.0).view(-1, 1, 1)
+        exponents = exponents.where(unusual, 0) if base_mean is None else exponents.amax().expand_as(exponents)
+        factor = torch.ldexp(torch.ones_like(largest), -exponents).view(-1, 1, 1)
         support = support * factor
-    for name, other in (("query", query), ("base_mean", None if base_mean is None else base_mean.view(1, 1, -1))):
-        if other is None:
-            continue
-        sizes = row_sizes(other) * (1 if factor is None else factor.squeeze(-1).to(other.dtype))
+    if base_mean is not None and float(row_sizes(base_mean)) > _FAR_MEAN * float(largest.max()) > 0:
+        raise InputError(
+            f"base_mean has values up to {float(row_sizes(base_mean)):.1e} and the labelled examples up to "
+            f"{float(largest.max()):.1e}; subtracting it would leave nothing of them. Use the mean of the same encoder."
+        )
+    if query is not None:
+        sizes = row_sizes(query) * (1 if factor is None else factor.squeeze(-1).to(query.dtype))
         huge = (sizes > _LARGEST).any(0)
         if bool(huge.any()):
-            where = "" if name == "base_mean" else f" in {describe_rows(huge.nonzero().flatten().tolist())}"
+            rows = describe_rows(huge.nonzero().flatten().tolist())
             raise InputError(
-                f"{name} has values{where} that are too large beside those of the labelled examples (at most "
-                f"{float(largest.max()):.1e}); remove or repair them."
+                f"query has values in {rows} that are too large beside those of the labelled examples "
+                f"(at most {float(largest.max()):.1e}); remove or repair them."
             )
     if factor is not None:
         query = None if query is None else query * factor.to(query.dtype)
         base_mean = None if base_mean is None else base_mean * factor[0, 0, 0].to(base_mean.dtype)
     return support, query, base_mean
+
+
+def _refuse_constants(support: Tensor) -> None:
+    """Refuse tasks whose support [t, s, d] is one row again and again."""
+    if support.shape[1] < 2 or not bool((support[:, 0] == support[:, -1]).all(-1).any()):
+        return
+    same = (support == support[:, :1]).flatten(1).all(-1)
+    if bool(same.any()):
+        where = "" if len(same) == 1 else f" of task {int(same.nonzero()[0])}"
+        raise InputError(
+            f"All labelled examples{where} have the same features; they do not tell the classes apart. "
+            "Check the encoder or the file."
+        )
 
 
 def _refuse_outliers(sizes: Tensor, largest: Tensor) -> None:
@@ -174,6 +192,8 @@ def _as_tensor(values: Any, name: str, of: str) -> Tensor:
                 values = values.astype(np.float64)
             if not values.dtype.isnative or any(stride < 0 for stride in values.strides):
                 values = np.array(values, dtype=values.dtype.newbyteorder("="), order="C")
-        return torch.as_tensor(values)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # nobody writes into it
+            return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(f"{name} must hold {of} in a regular array; torch says: {error}.") from error

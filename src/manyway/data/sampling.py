@@ -81,7 +81,7 @@ class TaskSpec:
             raise InputError(f"sampling is '{self.sampling}'; choose uniform, balanced or dirichlet.")
         if self.alpha is not None and (self.sampling != "dirichlet" or not (isfinite(self.alpha) and self.alpha > 0)):
             raise InputError(
-                "alpha is the parameter of sampling='dirichlet' and must be positive and finite; leave it out otherwise."
+                "alpha is the parameter of sampling='dirichlet', positive and finite; leave it out otherwise."
             )
         if self.sampling == "balanced" and self.n_query % self.k_eff:
             raise InputError(f"n_query = {self.n_query} cannot be shared equally by k_eff = {self.k_eff} classes.")
@@ -285,6 +285,7 @@ def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
         draws.mix(key.unsqueeze(-1) ^ draws.mix(torch.arange(spec.k_eff))),
         1.0 if spec.alpha is None else spec.alpha,
     )
+    shares = shares / shares.amax(1, keepdim=True).clamp_min(1e-300)  # their sum must not overflow
     counts = torch.zeros_like(left)
     # What a class lacks is taken from the others in the same proportions; each round exhausts at least one class.
     for _ in range(spec.k_eff):

@@ -48,16 +48,17 @@ def check_solution(method: str, tasks: Tasks, solution: Solution) -> None:
     if not bool(bad.any()):
         return
     task = int(bad.any(1).nonzero()[0])
-    support = tasks[task : task + 1].support
-    why = "its features or the parameters are too extreme; try another scale, features in float64 or the defaults"
-    if bool((support == support[:, :1]).all()):
-        why = "all its labelled examples have the same features, which do not tell the classes apart"
-    raise InputError(f"{method} has no valid probabilities for task {task}: {why}.")
+    raise InputError(
+        f"{method} has no valid probabilities for task {task}: its features or the parameters are too extreme, or its "
+        "labelled examples hardly differ; try another scale, features in float64 or the default parameters."
+    )
 
 
 def _fits(value: Any, annotation: Any) -> bool:
     """Whether a value is of the annotated type; an annotation that is not understood fits everything."""
     origin = get_origin(annotation)
+    if annotation is Any:
+        return True
     if origin in (Union, types.UnionType):
         return any(_fits(value, choice) for choice in get_args(annotation))
     if origin is Literal:
@@ -65,6 +66,9 @@ def _fits(value: Any, annotation: Any) -> bool:
     if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence):
         of = get_args(annotation)[0]
         return isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(each, of) for each in value)
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        of = get_args(annotation)[1]
+        return isinstance(value, Mapping) and all(_fits(each, of) for each in value.values())
     if annotation in (None, types.NoneType):
         return value is None
     if annotation is bool:
@@ -92,4 +96,6 @@ def _words(annotation: Any) -> str:
         return " or ".join(map(repr, inner))
     if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence):
         return "a sequence of finite numbers" if inner[0] is float else f"a sequence, each {_words(inner[0])}"
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return f"a mapping of names, each to {_words(inner[1])}"
     return names.get(annotation, getattr(annotation, "__name__", str(annotation)))

@@ -13,6 +13,7 @@ from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_type_hints
 from warnings import warn
 
@@ -36,9 +37,10 @@ class Method:
     holds_support: bool = False  # whether it keeps every support sample in memory, not only class sums
     version: int = 1  # rises when the method's answers change; stored results remember it
     stops_without_tol: bool = False  # whether it has a stopping rule that no parameter `tol` switches on
-    # What depends on the support alone, "module:function" or the function: (tasks, **parameters) -> prepared. The
-    # solver takes the result as `prepared`. It has `to(device)` and a mapping `learned` from names to values.
+    # What depends on the support alone, "module:function" or the function: (tasks, **parameters) -> prepared, a
+    # dataclass of tensors, or None where nothing can be prepared with these parameters. Solvers take it as `prepared`.
     prepare: str | Callable[..., Any] | None = None
+    learned: tuple[str, ...] = ()  # attributes of what is prepared that estimators show, as `precision_`
 
     @cached_property
     def solver(self) -> Callable[..., Solution]:
@@ -84,7 +86,19 @@ class Method:
         if unknown:
             hint = nearest(unknown[0], self.defaults)
             raise InputError(f"{self.name} has no parameter '{unknown[0]}'; {hint}")
-        check_params(self.name, params, get_type_hints(self.solver))
+        check_params(self.name, params, self._annotations)
+
+    @cached_property
+    def _annotations(self) -> dict[str, Any]:
+        """The types of the solver's parameters, from its signature; one that cannot be resolved is Any."""
+        found: dict[str, Any] = {}
+        for name, parameter in inspect.signature(self.solver).parameters.items():
+            holder = SimpleNamespace(__annotations__={name: parameter.annotation})
+            try:
+                found |= get_type_hints(holder, getattr(self.solver, "__globals__", {}))
+            except NameError:
+                found[name] = Any
+        return found
 
     def __call__(self, tasks: Tasks, *, prepared: Any = None, **params: Any) -> Solution:
         import torch

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from manyway.evaluation.metrics import GROUPS
-
 from manyway.bench.presentation import read_presentation
 from manyway.bench.show.view import View
 from manyway.bench.store import Plan, Record
+from manyway.evaluation.metrics import GROUPS
 from manyway.methods import METHODS
 
 ANSWERS = {"paddle": [9, 10, 11, 12] * 10, "soft-kmeans": [8, 9, 10, 11] * 10, "simpleshot": [9, 10, 11, 11] * 10}
