@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -166,7 +167,7 @@ def read_header(path: Path, metadata: Mapping[str, str] | None) -> dict[str, Any
 def _class_names(path: Path, names: Any) -> tuple[str, ...]:
     array = np.asarray(names) if isinstance(names, np.ndarray) else None
     if array is not None and array.ndim == 1 and array.dtype.kind in "USiu":
-        names = array.tolist()
+        names = values_of(path, array)
     if not isinstance(names, list) or not all(isinstance(name, str | bytes | int) for name in names):
         raise InputError(f"class_names in {path} must be one string per class.")
     texts = tuple(decoded(path, name) for name in names)
@@ -181,6 +182,16 @@ def refuse_same_classes(names: tuple[str, ...], what: str) -> None:
         if name in seen:
             raise InputError(f"{what} has '{name}' twice; give every class its own name.")
         seen.add(name)
+
+
+def values_of(path: Path, array: np.ndarray[Any, Any]) -> list[Any]:
+    """The entries of an array of names or numbers; damaged characters are an error."""
+    if array.dtype.kind == "U" and array.size and array.dtype.itemsize:
+        native = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("=")))
+        if native.view(np.uint32).max() > sys.maxunicode:
+            raise InputError(f"{path} holds damaged text: characters that do not exist.")
+    values: list[Any] = array.tolist()
+    return values
 
 
 def decoded(path: Path, value: Any) -> str:

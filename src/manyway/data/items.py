@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.validation import describe_rows
-from manyway.data.arrays import ARRAY_SUFFIXES, decoded, plain, read_arrays, read_npy
+from manyway.data.arrays import ARRAY_SUFFIXES, decoded, plain, read_arrays, read_npy, values_of
 from manyway.data.columns import Options, find_label, missing
 from manyway.data.files import check_input
 from manyway.data.tables import TABLE_SUFFIXES, read_columns
@@ -246,7 +246,7 @@ def clean_labels(
             if array.size and int(array.max()) > np.iinfo(np.int64).max:
                 raise InputError(f"labels in {path} go up to {array.max()}; number the classes from 0.")
             return array.astype(np.int64)
-        values = array.tolist()
+        values = values_of(path, array)
     gone = [row for row, value in enumerate(values) if missing(value)]
     if gone:
         shown = ", ".join(place(row) for row in gone[:3]) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
@@ -271,7 +271,7 @@ def _item_names(path: Path, values: Any) -> tuple[str, ...] | None:
     if isinstance(values, np.ndarray):
         if values.ndim != 1 or values.dtype.kind not in "iufUSb":
             raise InputError(f"items in {path} must be one name per row, not {values.dtype} of shape {values.shape}.")
-        values = values.tolist()
+        values = values_of(path, values)
     return tuple(str(row) if missing(value) else decoded(path, value) for row, value in enumerate(values))
 
 

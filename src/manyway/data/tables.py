@@ -30,6 +30,7 @@ from manyway.errors import InputError
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
 _BLOCK_BYTES = 1 << 23
+_LARGEST = float(np.finfo(np.float32).max)
 _HINT = (
     "name the label and item columns with --label-column and --item-column, and leave others out with --ignore-column "
     "(texts need --encoder)."
@@ -225,7 +226,7 @@ def _number(path: Path, line: int, name: str, cell: str, decimal: str, named: bo
         value = float(with_point(cell, decimal))
     except ValueError:
         raise InputError(f"{column} of {path} is not all numbers (line {line} has {shorten(cell)}); {_HINT}") from None
-    if not math.isfinite(value) or abs(value) > np.finfo(np.float32).max:
+    if not math.isfinite(value) or abs(value) > _LARGEST:
         raise InputError(
             f"{column} of {path} has {shorten(cell)} in line {line}, which is NaN, infinite or too large for 32 bits; "
             "remove or repair it."
@@ -371,7 +372,7 @@ def _read_jsonl(path: Path, options: Options) -> Columns:
                 raise InputError(
                     f"Column '{name}' of {path} is not all numbers (line {number} has {shorten(value)}); {_HINT}"
                 )
-            if isinstance(value, float) and not abs(value) <= np.finfo(np.float32).max:
+            if isinstance(value, float) and not abs(value) <= _LARGEST:
                 raise InputError(f"Column '{name}' of {path} has NaN or an infinite number in line {number}.")
     features = _as_float32(path, [[record[name] for name in feature_names] for record in records])
     return Columns(features, feature_names, labels, items, tuple(names), roles.notes, lines)
