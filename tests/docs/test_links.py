@@ -22,10 +22,13 @@ def links(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub makes of a page's headings."""
+    """The anchors that GitHub makes of a page's headings; a repeated one gets a number."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
-    headings = re.findall(r"^#+ (.*)$", text, flags=re.M)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    made: list[str] = []
+    for heading in re.findall(r"^#+ (.*)$", text, flags=re.M):
+        anchor = re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+        made.append(anchor if anchor not in made else f"{anchor}-{made.count(anchor)}")
+    return set(made)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -53,6 +56,6 @@ def test_every_page_can_be_reached_from_the_readme():
 
 def test_a_missing_file_and_a_missing_heading_are_noticed(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("# One thing\n[a](other.md) [b](#one-thing) [c](#two) [d](https://example.org) `[e](code.md)`\n")
+    page.write_text("# One thing\n## One thing!\n[a](other.md) [b](#one-thing) [c](#two) [d](https://example.org) `[e](code.md)`\n")
     assert links(page) == ["other.md", "#one-thing", "#two"]
-    assert anchors(page) == {"one-thing"}
+    assert anchors(page) == {"one-thing", "one-thing-1"}
