@@ -56,6 +56,8 @@ def test_every_page_can_be_reached_from_the_readme():
 
 def test_a_missing_file_and_a_missing_heading_are_noticed(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("# One thing\n## One thing!\n[a](other.md) [b](#one-thing) [c](#two) [d](https://example.org) `[e](code.md)`\n")
+    page.write_text(
+        "# One thing\n## One thing!\n[a](other.md) [b](#one-thing) [c](#two) [d](https://example.org) `[e](code.md)`\n"
+    )
     assert links(page) == ["other.md", "#one-thing", "#two"]
     assert anchors(page) == {"one-thing", "one-thing-1"}
