@@ -17,8 +17,9 @@ from manyway.core import random as draws
 from manyway.core.kernels import fused, subset, sums, tensor_cores
 from manyway.core.ops import class_sums
 from manyway.core.transforms import transform
-from manyway.methods.evidence.prior import Alphas
-from manyway.methods.evidence.search import Options, Search
+from manyway.methods.evidence.prior import Concentrations
+from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.search import Dense, fused_search, search
 from manyway.methods.paddle import kernel as loop
 from manyway.methods.paddle.forms import GramForm, prototype_form
 
@@ -165,29 +166,33 @@ def likelihoods(n_tasks, n_query, n_classes, spread, n_there):
     return spread * noise.scatter_add_(2, labels, torch.full(labels.shape, 2.0))
 
 
-def searching(likelihood, options):
-    _, n_query, n_classes = likelihood.shape
-    alphas = Alphas.of(options.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
-    return Search(likelihood, alphas)
-
-
 @pytest.mark.parametrize(
-    ("n_query", "n_classes", "spread", "n_there", "options"),
+    ("n_query", "n_classes", "spread", "n_there", "schedule", "options"),
     [
-        (1, 5, 1.0, 1, Options()),
-        (5, 6, 2.0, 2, Options(soften=1.0)),
-        (30, 40, 2.0, 5, Options(concentration=0.1, tol=1e-4, max_iter=7)),
-        (30, 40, 0.5, 40, Options()),
-        (75, 20, 1.0, 2, Options()),
-        (20, 100, 4.0, 20, Options()),
+        (1, 5, 1.0, 1, Schedule(), {}),
+        (5, 6, 2.0, 2, Schedule(anneal_from=1.0), {}),
+        (30, 40, 2.0, 5, Schedule(), {"concentration": 0.1, "tol": 1e-4, "max_iter": 7}),
+        (30, 40, 0.5, 40, Schedule(), {}),
+        (75, 20, 1.0, 2, Schedule(), {}),
+        (20, 100, 4.0, 20, Schedule(), {}),
+        (20, 30, 2.0, 10, Schedule(anneal_steps=4, escape_steps=2, escape_sharpness=3.0), {}),
+        (20, 30, 2.0, 10, Schedule(scattered_above=0.01, agreement_below=0.9, many_classes_sharpness=1.2), {}),
     ],
 )
-def test_the_search_gives_the_plain_assignments(monkeypatch, n_query, n_classes, spread, n_there, options):
+def test_the_fused_search_gives_the_plain_assignments(
+    monkeypatch, n_query, n_classes, spread, n_there, schedule, options
+):
     monkeypatch.setattr("manyway.methods.evidence.search.fused", lambda tensor: True)
     likelihood = likelihoods(2, n_query, n_classes, spread, n_there)
-    plain = searching(likelihood.double(), options).run(options)
-    found = searching(likelihood.to(DEVICE), options).fused_run(options)
-    torch.testing.assert_close(found.u.cpu().double(), plain.u, rtol=0, atol=2e-4)
+    limits = {"max_iter": options.get("max_iter", 50), "tol": options.get("tol", 1e-2)}
+
+    def prior(like):
+        return Concentrations.of(options.get("concentration"), n_query, n_classes, like.dtype, like.device)
+
+    plain = search(Dense.of(likelihood.double()), prior(likelihood.double()), schedule, **limits)
+    given = likelihood.to(DEVICE)
+    found = fused_search(given, prior(given), schedule, **limits)
+    torch.testing.assert_close(found.queries.u.cpu().double(), plain.queries.u, rtol=0, atol=2e-4)
     assert torch.equal(found.n_iter.cpu(), plain.n_iter)
     assert torch.equal(found.converged.cpu(), plain.converged)
 

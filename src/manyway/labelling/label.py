@@ -17,7 +17,7 @@ from manyway.data.files import atomic_write
 from manyway.data.items import Items
 from manyway.errors import InputError
 from manyway.methods import DEFAULT_METHOD, get_method
-from manyway.methods.evidence.streamed import evidence_in_blocks
+from manyway.methods.evidence.solver import evidence_in_blocks
 from manyway.methods.paddle.streamed import paddle_in_blocks
 from manyway.streaming.blocks import Blocks, Spread, in_turn
 from manyway.streaming.dask import on_dask
@@ -143,8 +143,8 @@ def _in_blocks(
 
     if method == "evidence":
         found = evidence_in_blocks(examples, labels, blocks, base_mean=base_mean, progress=tell, spread=spread)
-        answers, _ = spread(Answer(found.assign, top), found.notes)
-        return _Found(answers, found.presence.cpu(), found.n_classes, found.n_classes_sd)
+        answers, _ = spread(Answer(found.assign, top), found.memory)
+        return _Found(answers, found.presence.cpu(), found.n_present, found.n_present_sd)
     if method in _IN_BLOCKS:
         params: dict[str, Any] = {"lam": 0.0, "eps": 0.0} if method == "soft-kmeans" else {}
         moved = paddle_in_blocks(examples, labels, blocks, base_mean=base_mean, progress=tell, spread=spread, **params)
