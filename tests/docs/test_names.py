@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from manyway.bench.suite import suite_names
+from manyway.bench.suite import parse_suite, suite_names
 from manyway.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -91,6 +91,12 @@ def test_benchmarks_exist(page):
 def test_test_files_and_source_files_exist(page):
     paths = {path for text in code(page) for path in re.findall(r"\b(?:tests|src|benchmarks)/[\w/.*-]+", text)}
     assert [path for path in sorted(paths) if "*" not in path and not (ROOT / path).exists()] == []
+
+
+def test_the_suite_on_the_page_about_experiments_is_one():
+    text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    suite = parse_suite(re.search(r"```toml\n(.*?)```", text, flags=re.S)[1], "mine", "mine.toml")
+    assert len(suite.blocks) == 1
 
 
 def test_unknown_names_are_noticed(tmp_path):
