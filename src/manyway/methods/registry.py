@@ -111,7 +111,14 @@ METHODS: Mapping[str, Method] = _table(
     Method("tim", "TIM", "gradient.tim:tim", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("tim-adm", "TIM-ADM", "gradient.tim_adm:tim_adm", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("alpha-tim", "α-TIM", "gradient.alpha_tim:alpha_tim", "Veilleux et al., NeurIPS 2021", holds_support=True),
-    Method("evidence", "Evidence", "evidence.solver:evidence", "this project, docs/evidence.md", holds_support=True),
+    Method(
+        "evidence",
+        "Evidence",
+        "evidence.solver:evidence",
+        "this project, docs/evidence.md",
+        holds_support=True,
+        version=2,
+    ),
 )
 DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor a temperature
 
