@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from bench_problems import SMALL, data_folder_with_toy, jobs_of
 from problems import make_features
@@ -151,6 +153,7 @@ def test_parameters_may_be_set_for_one_feature_set_and_tuned_ones_replace_them()
         (one_block("sweep.paddle = { lam = [1, inf] }"), "experiments[1].sweep.paddle: lam is inf; it must be a"),
         (one_block("").replace('"paddle"', '["padle"]'), "methods[1] is 'padle', which is no method; did you mean"),
         (one_block('metrics = ["calibratoin"]'), "metrics[1] is 'calibratoin', which is no metric; did you mean"),
+        (one_block("seed = 99999999999999999999"), "experiments[1].seed is 99999999999999999999; it must be less than"),
         (one_block("trace = { tol = 0 }"), "experiments[1].trace.tol is 0; it must be greater than 0."),
         ('title = "t"\n[[experiments]]\nmethods = "paddle"', "mine.toml: experiments[1] lacks the key 'features'."),
         ('title = "t"\nexperiments = 3', "mine.toml: experiments is 3; it must be a list."),
@@ -184,6 +187,21 @@ def test_what_is_wrong_is_one_sentence_that_names_it(toml, message):
     assert message in str(caught.value)
     assert str(caught.value).startswith("mine.toml")
     assert "\n" not in str(caught.value)
+
+
+def test_a_suite_is_an_ordinary_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe.toml")
+    with pytest.raises(InputError, match=r"pipe\.toml is a pipe, not a file"):
+        load_suite(str(tmp_path / "pipe.toml"))
+    (tmp_path / "latin.toml").write_bytes('title = "Bäume"'.encode("latin-1"))
+    with pytest.raises(InputError, match=r"latin\.toml cannot be read as text"):
+        load_suite(str(tmp_path / "latin.toml"))
+
+
+@pytest.mark.parametrize("key", ["/etc/passwd", "../secret", "a*", ""])
+def test_a_key_of_features_is_a_name(tmp_path, key):
+    with pytest.raises(InputError, match="is not the key of a feature set"):
+        jobs_of(SMALL.replace('"toy"', f'"{key}"'), tmp_path)
 
 
 def test_an_unknown_suite_gets_the_nearest_name():

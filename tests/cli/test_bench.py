@@ -182,7 +182,7 @@ def test_metrics_and_skipped_experiments(run, tmp_path):
             "is 'padle', which is no method; did you mean 'paddle'?",
         ),
         (["bench", "mine.toml"], SMALL.replace('"toy"', '"birds"'), "There are no features 'birds' in"),
-        (["bench", "absent.toml"], "", "The suite absent.toml cannot be read"),
+        (["bench", "absent.toml"], "", "There is no file absent.toml."),
         (["bench", "small.toml", "--features", "absent.npz"], "", "There is no file absent.npz"),
         (["bench", "small.toml", "--only", "metod=paddle"], "", "small has no axis 'metod'; did you mean 'method'?"),
         (["bench", "small.toml", "--task", "alpha=inf"], "", "--task: alpha is inf; it must be finite."),

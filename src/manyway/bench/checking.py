@@ -1,13 +1,15 @@
-"""What pydantic finds wrong with a file, as one sentence that says where."""
+"""Reading files that people or earlier runs wrote: what is wrong is one sentence that says where."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from manyway.data.files import check_input
 from manyway.errors import InputError, nearest
 
 T = TypeVar("T", bound=BaseModel)
@@ -23,6 +25,7 @@ _WANTED = {
     "finite_number": "finite",
     "greater_than": "greater than {gt}",
     "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
     "literal_error": "{expected}",
 }
 
@@ -39,6 +42,14 @@ def _listed(value: Any) -> tuple[Any, ...]:
 
 # One value or a list of values.
 OneOrMore = Annotated[tuple[Item, ...], BeforeValidator(_listed), Field(min_length=1)]
+
+
+def read_text(path: str | Path) -> str:
+    """The text of an ordinary file."""
+    try:
+        return check_input(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as text: {getattr(error, 'strerror', None) or error}.") from error
 
 
 def checked(model: type[T], data: Any, where: str) -> T:

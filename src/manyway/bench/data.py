@@ -24,6 +24,8 @@ def find_features(key: str, data: Path | None) -> FeatureSet:
         from manyway.data.embedded import load_glyphs
 
         return load_glyphs(_EMBEDDED[key])
+    if not re.fullmatch(r"\w[\w.+-]*(/\w[\w.+-]*)*", key):
+        raise InputError(f"'{key}' is not the key of a feature set; to run on a file, use --features FILE.")
     folder = data_folder(data)
     if folder is not None:
         for candidate in _candidates(folder, key):

@@ -219,8 +219,8 @@ def _adapt(block: Block, override: str | None, wishes: Wishes) -> Block:
 
 def _check_only(suite: Suite, wishes: Wishes) -> None:
     """Refuse --only on an axis that no experiment of the suite has a value on."""
-    tables = [of for block in suite.blocks for of in (block.params, block.sweep, *block.params_on.values())]
-    tables += list((wishes.tuned or {}).values())
+    tables: list[Mapping[str, Mapping[str, Any]]] = list((wishes.tuned or {}).values())
+    tables += [of for block in suite.blocks for of in (block.params, block.sweep, *block.params_on.values())]
     params = {name for table in tables for of_method in table.values() for name in of_method}
     known = ["method", "features", *TaskAxes.model_fields, *sorted(params)]
     for axis in wishes.only or {}:

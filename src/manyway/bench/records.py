@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
-from manyway.bench.checking import Strict, checked
+from manyway.bench.checking import Strict, checked, read_text
 from manyway.errors import InputError
 from manyway.evaluation.metrics import METRICS, find_summary
 from manyway.evaluation.statistics import Interval
@@ -325,14 +325,7 @@ class _PartialFile(Strict):
 
 def read_record(path: str | Path) -> Record:
     """Read one result file, of this version or an older one."""
-    return Record.from_json(read_text(Path(path)), str(path))
-
-
-def read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"The result {path} cannot be read: {getattr(error, 'strerror', error)}.") from error
+    return Record.from_json(read_text(path), str(path))
 
 
 def _sealed(data: Mapping[str, Any]) -> str:

@@ -21,8 +21,8 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from manyway.bench.checking import Strict, checked
-from manyway.bench.records import FORMAT, Partial, Record, read_record, read_text
+from manyway.bench.checking import Strict, checked, read_text
+from manyway.bench.records import FORMAT, Partial, Record, read_record
 from manyway.data.files import atomic_write
 from manyway.errors import InputError
 

@@ -40,7 +40,7 @@ from pydantic import (
     PositiveInt,
 )
 
-from manyway.bench.checking import OneOrMore, Strict, checked
+from manyway.bench.checking import OneOrMore, Strict, checked, read_text
 from manyway.bench.presentation import NONE, Plot, Presentation, Table, in_words
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS
@@ -82,6 +82,7 @@ def _known_metric(name: str) -> str:
     return name
 
 
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 MethodName = Annotated[str, AfterValidator(_known_method)]
 Metrics = Annotated[
     tuple[Annotated[str, AfterValidator(_known_metric)], ...],
@@ -147,7 +148,7 @@ class Block(Strict):
     params_on: dict[str, Params] = Field(default_factory=dict)  # features -> the same
     sweep: Params = Field(default_factory=dict)
     n_tasks: PositiveInt = 10_000
-    seed: int = 0
+    seed: Seed = 0
     metrics: Metrics = ()
     trace: Trace | None = None
     skip_impossible: bool = False
@@ -182,7 +183,7 @@ class _File(Presentation):
     """A suite as it is written."""
 
     n_tasks: PositiveInt = 10_000
-    seed: int = 0
+    seed: Seed = 0
     metrics: Metrics = ()
     experiments: list[Block] = Field(default_factory=list)
     tuned_from: dict[str, str] = Field(default_factory=dict)
@@ -213,12 +214,8 @@ def suite_titles() -> dict[str, str]:
 def load_suite(name: str) -> Suite:
     """A suite of the package by its name, or one of your own by the path of its TOML file."""
     if name.endswith(".toml"):
-        path = Path(name)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"The suite {path} cannot be read: {getattr(error, 'strerror', error)}.") from error
-        return parse_suite(text, path.stem, str(path))
+        # Files whose names begin with a dot are hidden, and results go by the suite's name.
+        return parse_suite(read_text(name), Path(name).stem.lstrip(".") or "suite", name)
     if name not in suite_names():
         hint = nearest(name, suite_names())
         raise InputError(f"There is no suite '{name}'; {hint} A file of your own ends in .toml.")

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from manyway.bench.checking import read_text
 from manyway.bench.store import Record, StoreError, now
 from manyway.bench.suite import Suite, Tuned, check_params
 from manyway.data.files import atomic_write
@@ -92,11 +93,13 @@ def read_tuned(path: Path | None, results: Path) -> Tuned:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        data: dict[str, Any] = json.loads(read_text(path))
         for of in data["chosen"].values():
             for entry in of.values():
                 dict(entry["params"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(
             f"{path} is not a file of tuned parameters ({error}); make one with `manyway tune`."
         ) from error

@@ -33,7 +33,9 @@ Data = Annotated[
 Tasks = Annotated[
     int | None, typer.Option("--tasks", min=1, help="Number of tasks per experiment. Default: as the suite says.")
 ]
-Seed = Annotated[int | None, typer.Option("--seed", help="The seed that tasks are drawn with.")]
+Seed = Annotated[
+    int | None, typer.Option("--seed", min=-(2**63), max=2**63 - 1, help="The seed that tasks are drawn with.")
+]
 Only = Annotated[
     list[str] | None,
     typer.Option(
