@@ -29,12 +29,28 @@ _DRAWN_BYTES = 2**25  # of indices; drawing tasks for many chunks at a time cost
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Outcome of one method on a stream of tasks."""
+    """Outcome of one method on a stream of tasks.
 
-    correct: np.ndarray[Any, np.dtype[np.int64]]  # [n_tasks] number of correct answers in each task
+    Attributes
+    ----------
+    correct : array of int, shape [n_tasks]
+        The number of correct answers in each task.
+    n_query : int
+        The number of queries of a task.
+    seconds : float
+        Time in the solver, summed over chunks of tasks.
+    metrics : mapping of str to array of shape [n_tasks, ...]
+        What was measured besides accuracy, one value per task; ``value`` summarises it.
+    accuracy : float
+        The fraction of correct answers.
+    ci95 : float
+        Half the width of the 95 % interval of the accuracy.
+    """
+
+    correct: np.ndarray[Any, np.dtype[np.int64]]
     n_query: int
-    seconds: float  # spent in the solver, summed over chunks
-    metrics: Mapping[str, Values] = field(default_factory=dict)  # name -> [n_tasks, …] one value per task
+    seconds: float
+    metrics: Mapping[str, Values] = field(default_factory=dict)
 
     @property
     def accuracies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -52,7 +68,18 @@ class Evaluation:
         return self.value("accuracy").half
 
     def value(self, name: str = "accuracy") -> Interval:
-        """A metric over all tasks with its 95 % interval: ``accuracy``, ``calibration``, ``n_present.within``, …"""
+        """A metric over all tasks with its 95 % interval.
+
+        Parameters
+        ----------
+        name : str
+            ``"accuracy"`` or a metric that was measured, such as ``"calibration"`` or ``"n_present.within"``.
+
+        Returns
+        -------
+        Interval
+            ``mean`` and ``half``, half the width of the interval.
+        """
         metric, summary = find_summary(name)
         values = {"accuracy": self.correct, **self.metrics}
         if metric.name not in values:
