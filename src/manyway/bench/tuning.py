@@ -40,6 +40,8 @@ def choose(records: Sequence[Record], suite: Suite) -> dict[str, dict[str, dict[
     swept = {method: sorted(axes) for block in suite.blocks for method, axes in block.sweep.items()}
     chosen: dict[str, dict[str, dict[str, Any]]] = {}
     for record in records:
+        if record.old:
+            continue
         result = record.value("accuracy")
         target = chosen.setdefault(meant_for(record.features["name"]), {})
         if record.method not in target or result.mean > target[record.method]["accuracy"]:
