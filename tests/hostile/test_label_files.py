@@ -760,6 +760,22 @@ many(
                 f.pile(),
             ],
         ),
+        "class beside label": (
+            ("'class', 'label'", "--label-column"),
+            lambda f: [
+                f.write("c.csv", text(["class", *COLUMNS, "label"], [[1.5, *r] for r in examples()[1]])),
+                f.write("p.csv", text(["class", *COLUMNS], [[1.5, *r] for r in items()[1]])),
+            ],
+        ),
+        "target beside a named label": (
+            ("'target'", "looks like a label"),
+            lambda f: [
+                f.write("c.csv", text(["target", *COLUMNS, "species"], [[1.5, *r] for r in examples()[1]])),
+                f.write("p.csv", text(["target", *COLUMNS], [[1.5, *r] for r in items()[1]])),
+                "--label-column",
+                "species",
+            ],
+        ),
         "label in two cases": (
             ("'label', 'Label'",),
             lambda f: [

@@ -65,13 +65,14 @@ def _refuse_index(path: Path, columns: Columns, options: Options) -> None:
     features, names = columns.features, columns.feature_names
     if options.like is not None or names is None or len(features) < 3 or len(names) < 2:
         return
-    with np.errstate(invalid="ignore"):
-        whole = [at for at in range(len(names)) if features[0, at] == np.floor(features[0, at])]
-        whole = [at for at in whole if bool((features[:, at] == np.floor(features[:, at])).all())]
+    start = features[:100]
+    whole = np.flatnonzero((start == np.floor(start)).all(0))
     if len(whole) * 2 > len(names):
         return  # whole numbers are usual in this table
-    for at in whole:
+    for at in whole.tolist():
         values = features[:, at].astype(np.float64)
+        if not bool((values == np.floor(values)).all()):
+            continue
         steps = np.diff(values)
         counted = np.sort(values) - np.arange(len(values))
         in_order = bool((steps == 1).all()) and values[0] in (0, 1)
