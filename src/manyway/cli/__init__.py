@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from manyway.cli import bench, images, label
+from manyway.cli import bench, datasets, extract, label, train
 from manyway.cli.console import say, spell_streams
 from manyway.errors import InputError
 
@@ -22,9 +22,9 @@ app = typer.Typer(
 for command in (
     label.label,
     label.methods,
-    images.datasets,
-    images.train,
-    images.extract,
+    datasets.datasets,
+    train.train,
+    extract.extract,
     bench.bench,
     bench.status,
     bench.table,

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from manyway.core.validation import as_features, as_labels
+from manyway.core.validation import as_features, as_labels, moderate
 from manyway.data.arrays import FORMAT, plain, refuse_same_classes
 from manyway.data.columns import Options
 from manyway.data.files import atomic_write
@@ -27,12 +27,25 @@ _SPARSE = 100  # labels may go up to this many times the number of rows
 
 @dataclass(frozen=True, eq=False, init=False)
 class FeatureSet:
-    """Features [n, d] with a class each.
+    """Features with one class per row, and where they came from.
 
-    ``class_names`` [c] names the classes 0..c-1 (by default their numbers); ``base_mean`` [d] is the mean feature of
-    the classes the encoder was trained on; ``is_support`` [n] marks rows that are given as labelled examples (iNat
-    style); ``meta`` is where the features came from.
+    Parameters
+    ----------
+    features : array of shape [n, d]
+        NumPy or torch, of any real dtype.
+    labels : array of shape [n]
+        Integers from 0 to the number of classes minus one.
+    class_names : sequence of str, optional
+        The names of the classes. None: their numbers.
+    base_mean : array of shape [d], optional
+        The mean feature of the classes that the encoder was trained on.
+    meta : mapping, optional
+        Where the features came from. It is saved with them.
+    is_support : array of bool of shape [n], optional
+        Marks rows that are given as labelled examples, for ``TaskSpec(shots=None)``.
 
+    Examples
+    --------
     >>> fs = FeatureSet([[0.0, 1.0], [1.0, 0.0]], [0, 1], class_names=["ant", "bee"])
     >>> fs.n_classes, fs.counts.tolist()
     (2, [1, 1])
@@ -120,8 +133,25 @@ class FeatureSet:
                 digest.update(array.data)
         return digest.hexdigest()[:16]
 
+    @cached_property
+    def moderate(self) -> tuple[Tensor, Tensor | None]:
+        """Features and base mean, rescaled by a power of two where their magnitude is extreme; else as they are."""
+        table = self.features.unsqueeze(0)
+        scaled, _, base_mean = moderate(table, base_mean=self.base_mean)
+        return self.features if scaled is table else scaled[0], base_mean
+
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> FeatureSet:
-        """The same set elsewhere, or in another precision."""
+        """The same set on another device, or in another precision.
+
+        Parameters
+        ----------
+        device : torch.device or str, optional
+        dtype : torch.dtype, optional
+
+        Returns
+        -------
+        FeatureSet
+        """
         features = self.features.to(device=device, dtype=dtype)
         if features is self.features:
             return self
@@ -130,7 +160,15 @@ class FeatureSet:
         )
 
     def save(self, path: str | Path, *, half: bool = False) -> None:
-        """Write to a safetensors file, atomically. ``half`` stores features in 16 bits: half the size, three digits."""
+        """Write to a safetensors file, atomically.
+
+        Parameters
+        ----------
+        path : path-like
+            The file; it is replaced if it exists.
+        half : bool, default=False
+            Store features in 16 bits: half the size, three digits.
+        """
         tensors = {
             "features": self.features.cpu().to(torch.float16) if half else self.features.cpu(),
             "labels": self.labels.cpu(),

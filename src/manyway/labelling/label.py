@@ -18,7 +18,7 @@ from manyway.data.items import Items, match_columns
 from manyway.errors import InputError
 from manyway.labelling.table import Row, write_table
 from manyway.methods import DEFAULT_METHOD, get_method
-from manyway.methods.evidence.streamed import evidence_in_blocks
+from manyway.methods.evidence.solver import evidence_in_blocks
 from manyway.methods.paddle.streamed import paddle_in_blocks
 from manyway.streaming.blocks import Blocks, Spread, in_turn
 from manyway.streaming.dask import on_dask
@@ -205,7 +205,7 @@ def _at_once(
     answers = Answers.of(solution.probabilities[0], top)
     if solution.occupancy is None:
         return _Result(answers)
-    return _Result(answers, solution.presence[0].cpu(), float(solution.n_classes[0]), float(solution.n_classes_sd[0]))
+    return _Result(answers, solution.presence[0].cpu(), float(solution.n_present[0]), float(solution.n_present_sd[0]))
 
 
 def _in_blocks(
@@ -226,8 +226,8 @@ def _in_blocks(
 
     if method == "evidence":
         found = evidence_in_blocks(examples, labels, blocks, base_mean=base_mean, progress=tell, spread=spread)
-        answers, _ = spread(Answer(found.assign, top), found.notes)
-        return _Result(answers, found.presence.cpu(), found.n_classes, found.n_classes_sd)
+        answers, _ = spread(Answer(found.assign, top), found.memory)
+        return _Result(answers, found.presence.cpu(), found.n_present, found.n_present_sd)
     if method in _IN_BLOCKS:
         params: dict[str, Any] = {"lam": 0.0, "eps": 0.0} if method == "soft-kmeans" else {}
         moved = paddle_in_blocks(examples, labels, blocks, base_mean=base_mean, progress=tell, spread=spread, **params)

@@ -1,4 +1,4 @@
-"""Evidence: the bound is a bound, the temperature is calibrated, and few or many classes are both handled."""
+"""Evidence: the bound is a bound, the precision is calibrated, and few or many classes are both handled."""
 
 from __future__ import annotations
 
@@ -17,9 +17,15 @@ import manyway
 from manyway import Evidence, FeatureSet, InputError, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
 from manyway.methods.evidence.calibration import calibrate
-from manyway.methods.evidence.prior import Alphas, Presence, alpha_grid, remainders
-from manyway.methods.evidence.search import Options, sharpness
-from manyway.methods.evidence.solver import evidence, evidence_from_likelihood
+from manyway.methods.evidence.prior import Concentrations, Presence, alpha_grid, remainders
+from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.solver import (
+    Parameters,
+    evidence,
+    evidence_from_likelihood,
+    evidence_in_blocks,
+    prepare_evidence,
+)
 
 
 def random_assignments(*shape: int, seed: int = 0, sharpness: float = 3.0) -> Tensor:
@@ -45,7 +51,7 @@ def test_the_prior_term_lies_between_mean_field_and_the_exact_expectation(alpha)
     weights = u[:, torch.arange(5), every_labelling].prod(-1)  # [20, 243]
     exact = weights @ exact_prior(every_labelling, alpha, 3)
     grid = torch.tensor([alpha], dtype=torch.float64)
-    ours = Alphas.of(alpha, 5, 3, u.dtype, u.device).log_prior(Presence.of(u, remainders(u)))[:, 0]
+    ours = Concentrations.of(alpha, 5, 3, u.dtype, u.device).log_prior(Presence.of(u, remainders(u)))[:, 0]
     masses = u.sum(1)
     mean_field = torch.lgamma(3 * grid) - torch.lgamma(3 * grid + 5)
     mean_field = mean_field + (torch.lgamma(masses + grid) - torch.lgamma(grid)).sum(-1)
@@ -53,12 +59,12 @@ def test_the_prior_term_lies_between_mean_field_and_the_exact_expectation(alpha)
     assert (ours >= mean_field - 1e-9).all()
 
 
-@pytest.mark.parametrize(("soften", "share"), [(1.0, 1.0), (0.35, 1.5)])  # of three classes, one is many
-def test_the_objective_is_below_the_exact_evidence(soften, share):
+@pytest.mark.parametrize(("anneal_from", "sharpness"), [(1.0, 1.0), (0.35, 1.5)])  # of three classes, one is many
+def test_the_objective_is_below_the_exact_evidence(anneal_from, sharpness):
     tasks = make_tasks(6, n_classes=3, n_query=5, shots=3, spread=0.7)
-    solution = solve("evidence", tasks, concentration=0.4, soften=soften, with_objective=True)
+    solution = solve("evidence", tasks, concentration=0.4, anneal_from=anneal_from, with_objective=True)
     scaled = transform(tasks, "rcl2")
-    likelihood = share * calibrate(scaled).log_likelihood(scaled.query)
+    likelihood = sharpness * calibrate(scaled, Schedule()).log_likelihood(scaled.query)
     every_labelling = torch.tensor(list(product(range(3), repeat=5)))
     joint = likelihood[:, torch.arange(5), every_labelling].sum(-1) + exact_prior(every_labelling, 0.4, 3)
     gap = joint.logsumexp(-1) - solution.objective[:, -1]
@@ -74,7 +80,7 @@ def test_slopes_are_the_derivatives_of_the_bound(alpha):
     counts = m / (1 - absent)
     ((1 - absent) * (torch.lgamma(counts + grid) - torch.lgamma(grid))).sum().backward()
     given = u.detach()
-    slopes = Presence.of(given, 1 - given).add_slopes(torch.zeros_like(given), 1 - given, grid.expand(2))
+    slopes = Presence.of(given, 1 - given).slopes(grid.expand(2)).add_to(torch.zeros_like(given), 1 - given)
     torch.testing.assert_close(slopes, u.grad, atol=1e-8, rtol=1e-6)
 
 
@@ -83,9 +89,9 @@ def test_slopes_are_the_derivatives_of_the_bound(alpha):
 def test_the_best_concentration_is_found_without_a_gamma_function_for_every_class(n_query, sharpness):
     u, grid = random_assignments(20, n_query, 30, sharpness=sharpness), alpha_grid(30)
     presence = Presence.of(u, remainders(u))
-    prior = Alphas.of(None, n_query, 30, u.dtype, u.device).log_prior(presence)
+    prior = Concentrations.of(None, n_query, 30, u.dtype, u.device).log_prior(presence)
     single = Presence(*(getattr(presence, field.name).float() for field in fields(presence)))
-    found = Alphas.of(None, n_query, 30, torch.float32, grid.device).best(single)
+    found = Concentrations.of(None, n_query, 30, torch.float32, grid.device).best(single)
     place = (found.double().unsqueeze(-1) - grid).abs().argmin(-1, keepdim=True)
     assert (prior.amax(-1) - prior.gather(-1, place).squeeze(-1)).max() < 0.02
 
@@ -94,24 +100,24 @@ def test_the_best_concentration_is_found_without_a_gamma_function_for_every_clas
 @pytest.mark.parametrize("start", [0.35, 1.0])
 def test_the_bound_never_falls(n_query, spread, start):
     tasks = make_tasks(20, n_classes=12, n_query=n_query, n_features=8, shots=3, spread=spread)
-    solution = solve("evidence", tasks, soften=start, tol=0.0, max_iter=40, with_objective=True)
+    solution = solve("evidence", tasks, anneal_from=start, tol=0.0, max_iter=40, with_objective=True)
     assert solution.objective.shape == (20, 40)
     assert solution.objective.diff(dim=1).min() >= -1e-9
     torch.testing.assert_close(sum(solution.objective_parts.values()), solution.objective)
 
 
-def test_queries_in_many_classes_are_searched_with_sharper_likelihoods_and_answered_with_the_true_ones():
+def test_queries_in_many_classes_are_searched_with_sharper_likelihoods_and_answered_with_the_calibrated_ones():
     few, many = torch.tensor([[9.0, 0.0, 0.0, 0.0]]), torch.tensor([[3.0, 2.0, 2.0, 2.0]])
-    assert sharpness(torch.cat([few, many])).tolist() == [1.0, 1.5]
+    assert Schedule().sharpness(torch.cat([few, many])).tolist() == [1.0, 1.5]
     likelihood = 3 * torch.eye(4, dtype=torch.float64).repeat(1, 2, 1)
-    solution = evidence_from_likelihood(likelihood, torch.ones(1, 4), concentration=1e9, identity=False)
+    solution = evidence_from_likelihood(likelihood, torch.ones(1, 4), concentration=1e9, group_posterior=False)
     torch.testing.assert_close(solution.probabilities, likelihood.softmax(-1), rtol=0, atol=1e-6)
 
 
 def test_a_batch_of_one_query_is_labelled_by_its_calibrated_likelihood_alone():
     tasks = make_tasks(10, n_classes=6, n_query=1, shots=4, spread=0.6)
     scaled = transform(tasks, "rcl2")
-    expected = calibrate(scaled).log_likelihood(scaled.query).softmax(-1)
+    expected = calibrate(scaled, Schedule()).log_likelihood(scaled.query).softmax(-1)
     torch.testing.assert_close(solve("evidence", tasks).probabilities, expected, atol=1e-9, rtol=0)
 
 
@@ -136,9 +142,9 @@ def brute_force_cross_entropy(tasks: Tasks, temperature: float) -> float:
     return total
 
 
-def test_the_temperature_minimises_the_leave_one_out_cross_entropy():
+def test_the_precision_minimises_the_leave_one_out_cross_entropy():
     tasks = make_tasks(1, n_classes=20, n_query=1, n_features=10, shots=20, spread=0.6)
-    found = float(calibrate(tasks).temperature[0])
+    found = float(calibrate(tasks, Schedule()).precision[0])
     n = 20
     found /= (2 * n * n - 1) / (2 * n * n - 2)  # the known gain of n samples over n−1
     best = brute_force_cross_entropy(tasks, found)
@@ -146,7 +152,7 @@ def test_the_temperature_minimises_the_leave_one_out_cross_entropy():
     assert best < brute_force_cross_entropy(tasks, found / 1.15)
 
 
-def test_queries_of_calibrated_tasks_get_true_probabilities_when_classes_are_equally_frequent():
+def test_queries_of_calibrated_tasks_get_calibrated_probabilities_when_classes_are_equally_frequent():
     features = make_features(n_classes=20, per_class=400, n_features=10)
     noisy = FeatureSet(features.features + torch.randn(8000, 10, generator=torch.manual_seed(1)), features.labels)
     tasks = sample_tasks(noisy, TaskSpec(shots=10, k_eff=20, n_query=300, sampling="balanced"), count=10)
@@ -191,7 +197,7 @@ def test_a_shared_support_is_calibrated_once_with_the_same_answers(monkeypatch):
     tasks = sample_tasks(features, TaskSpec(shots=None, k_eff=3, n_query=9), count=4)
     assert tasks.shared_support
     scaled = transform(tasks, "rcl2")
-    assert len(calibrate(scaled).temperature) == 1
+    assert len(calibrate(scaled, Schedule()).precision) == 1
     apart = Tasks.from_arrays(tasks.support, tasks.support_labels, tasks.query)
     expected = solve("evidence", apart).probabilities
     torch.testing.assert_close(solve("evidence", tasks).probabilities, expected, atol=1e-9, rtol=0)
@@ -199,9 +205,9 @@ def test_a_shared_support_is_calibrated_once_with_the_same_answers(monkeypatch):
 
 def test_large_supports_are_calibrated_in_blocks_with_the_same_answers(monkeypatch):
     tasks = make_tasks(5, n_classes=6, shots=4)
-    expected = calibrate(tasks).temperature
+    expected = calibrate(tasks, Schedule()).precision
     monkeypatch.setattr("manyway.methods.evidence.calibration._BLOCK_NUMBERS", 1)
-    torch.testing.assert_close(calibrate(tasks).temperature, expected)
+    torch.testing.assert_close(calibrate(tasks, Schedule()).precision, expected)
 
 
 # --- what it is for ----------------------------------------------------------------------------------------------
@@ -232,7 +238,7 @@ def test_many_classes_are_no_loss(weak_features, shots):
     assert ours.accuracy > evaluate("simpleshot", weak_features, spec, n_tasks=40).accuracy - 0.01
 
 
-def test_probabilities_are_honest_where_few_classes_occur(weak_features):
+def test_probabilities_are_calibrated_where_few_classes_are_present(weak_features):
     tasks = sample_tasks(weak_features, TaskSpec(shots=5, k_eff=5, n_query=50), count=40)
 
     def overconfidence(**params: bool) -> float:
@@ -240,15 +246,15 @@ def test_probabilities_are_honest_where_few_classes_occur(weak_features):
         return float(sure.mean() - (labels == tasks.query_labels).float().mean())
 
     assert abs(overconfidence()) < 0.06
-    assert overconfidence(identity=False) > overconfidence()
+    assert overconfidence(group_posterior=False) > overconfidence()
 
 
 def test_the_number_of_classes_is_estimated_with_its_uncertainty(weak_features):
     for k_eff in (2, 5):
         tasks = sample_tasks(weak_features, TaskSpec(shots=10, k_eff=k_eff, n_query=45), count=30)
         solution = solve("evidence", tasks)
-        assert k_eff - 0.1 < float(solution.n_classes.mean()) < k_eff + 1.5  # it errs on the side of too many
-        assert (solution.n_classes_sd > 0).all()
+        assert k_eff - 0.1 < float(solution.n_present.mean()) < k_eff + 1.5  # it errs on the side of too many
+        assert (solution.n_present_sd > 0).all()
         present = torch.zeros(30, 60, dtype=torch.bool).scatter_(1, tasks.query_labels, True)
         assert solution.presence[present].mean() > 0.8
         assert solution.presence[~present].mean() < 0.05
@@ -259,8 +265,8 @@ def test_every_method_says_which_classes_are_present(method):
     solution = solve(method, make_tasks(3))
     assert solution.presence.shape == (3, 4)
     assert ((solution.presence >= 0) & (solution.presence <= 1)).all()
-    assert solution.n_classes.shape == solution.n_classes_sd.shape == (3,)
-    assert ((solution.n_classes > 0.99) & (solution.n_classes <= 4)).all()
+    assert solution.n_present.shape == solution.n_present_sd.shape == (3,)
+    assert ((solution.n_present > 0.99) & (solution.n_present <= 4)).all()
 
 
 def test_the_estimator_hands_back_presence_and_number():
@@ -268,16 +274,35 @@ def test_the_estimator_hands_back_presence_and_number():
     result = Evidence().fit(tasks.support[0].numpy(), tasks.support_labels[0].numpy()).infer(tasks.query[0].numpy())
     assert isinstance(result.presence, np.ndarray)
     assert result.presence.shape == (4,)
-    assert result.n_classes_ == pytest.approx(2, abs=0.6)
-    assert result.n_classes_sd_ >= 0
+    assert result.n_present == pytest.approx(2, abs=0.6)
+    assert result.n_present_sd >= 0
 
 
-@pytest.mark.parametrize("solver", [evidence, evidence_from_likelihood])
-def test_what_the_search_does_unasked_is_what_the_solvers_ask_for(solver):
-    given = inspect.signature(solver).parameters
-    assert {field.name: field.default for field in fields(Options)} == {
-        field.name: given[field.name].default for field in fields(Options)
-    }
+@pytest.mark.parametrize("solver", [evidence, prepare_evidence, evidence_from_likelihood, evidence_in_blocks])
+def test_all_entry_points_show_the_one_list_of_parameters(solver):
+    shown = inspect.signature(solver).parameters
+    shared = [field for field in fields(Parameters) if field.name in shown]
+    assert len(shared) >= 7
+    for field in shared:
+        assert shown[field.name].default == field.default
+        assert f"{field.name} : " in solver.__doc__
+    assert "**params" not in solver.__doc__
+
+
+def test_a_prepared_support_gives_the_same_answer():
+    tasks = make_tasks(3, n_classes=8, n_query=20, shots=4, spread=1.0)
+    prepared = prepare_evidence(tasks, concentration=0.1)
+    found = solve("evidence", tasks, prepared=prepared, concentration=0.1)
+    assert torch.equal(found.probabilities, solve("evidence", tasks, concentration=0.1).probabilities)
+    assert prepare_evidence(tasks, scale="range") is None  # the range is that of the queries
+
+
+def test_constants_can_be_changed_by_name_and_unknown_ones_are_refused():
+    tasks = make_tasks(3, n_classes=8, n_query=20, shots=4, spread=1.0)
+    changed = solve("evidence", tasks, schedule={"shared_error": 0.9})
+    assert not torch.equal(changed.probabilities, solve("evidence", tasks).probabilities)
+    with pytest.raises(InputError, match="did you mean 'shared_error'"):
+        solve("evidence", tasks, schedule={"share_error": 0.9})
 
 
 def test_it_is_the_default():
@@ -317,7 +342,9 @@ def test_the_grid_of_alphas_reaches_one_class_and_all():
         assert (grid.diff() > 0).all()
 
 
-@pytest.mark.parametrize("params", [{"concentration": 0.0}, {"soften": 0.0}, {"soften": 1.5}, {"temperature": -1.0}])
+@pytest.mark.parametrize(
+    "params", [{"concentration": 0.0}, {"anneal_from": 0.0}, {"anneal_from": 1.5}, {"precision": -1.0}]
+)
 def test_impossible_parameters_are_refused(params):
     with pytest.raises(InputError, match=next(iter(params))):
         solve("evidence", make_tasks(1), **params)

@@ -1,8 +1,7 @@
-"""Evidence in blocks gives what it gives in memory, whatever the blocks, the notes, who rests, and the machines."""
+"""Evidence in blocks gives what it gives in memory, whatever the blocks, the idle classes and the machines."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 
 import pytest
@@ -11,9 +10,9 @@ from problems import make_tasks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.features import make_features
-from manyway import METHODS, InputError, Tasks, TaskSpec, sample_tasks, solve
-from manyway.methods.evidence.search import HOT_STEPS
-from manyway.methods.evidence.streamed import LargeEvidence, evidence_in_blocks
+from manyway import InputError, Tasks, TaskSpec, sample_tasks, solve
+from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.solver import StreamedSolution, evidence_in_blocks
 from manyway.streaming.dask import on_dask
 
 
@@ -22,16 +21,16 @@ def one_task(n_classes=80, n_query=300, k_eff=4, shots=5, dtype=torch.float32) -
     return sample_tasks(make_features(n_classes, 160, 64), spec, count=1).to(dtype=dtype)
 
 
-def in_blocks(tasks: Tasks, size=64, **options) -> LargeEvidence:
+def in_blocks(tasks: Tasks, size=64, **options) -> StreamedSolution:
     query = tasks.query[0]
     return evidence_in_blocks(
         tasks.support[0], tasks.support_labels[0], lambda: iter(query.split(size)), base_mean=tasks.base_mean, **options
     )
 
 
-def probabilities(large: LargeEvidence, tasks: Tasks, size=64) -> torch.Tensor:
+def probabilities(large: StreamedSolution, tasks: Tasks, size=64) -> torch.Tensor:
     blocks = tasks.query[0].split(size)
-    return torch.cat([large.assign(block, note) for block, note in zip(blocks, large.notes, strict=True)])
+    return torch.cat([large.assign(block, note) for block, note in zip(blocks, large.memory, strict=True)])
 
 
 @pytest.mark.parametrize("size", [1000, 64, 7])
@@ -44,21 +43,23 @@ def test_blocks_of_any_size_give_what_memory_gives(size, k_eff):
     torch.testing.assert_close(found, expected.probabilities[0], rtol=0, atol=1e-4)
     assert torch.equal(found.argmax(1), expected.labels[0])
     torch.testing.assert_close(large.presence.float(), expected.presence[0], rtol=0, atol=1e-4)
-    assert large.n_classes == pytest.approx(float(expected.n_classes[0]), abs=1e-3)
-    assert large.n_classes_sd == pytest.approx(float(expected.n_classes_sd[0]), abs=1e-3)
+    assert large.n_present == pytest.approx(float(expected.n_present[0]), abs=1e-3)
+    assert large.n_present_sd == pytest.approx(float(expected.n_present_sd[0]), abs=1e-3)
     assert (large.n_iter, large.converged) == (int(expected.n_iter[0]), bool(expected.converged[0]))
 
 
 @pytest.mark.parametrize("scale", ["rcl2", "cl2", "l2", "range", None])
-@pytest.mark.parametrize("options", [{}, {"concentration": 0.1, "soften": 1.0}, {"merge": False, "temperature": 3.0}])
-def test_in_float64_nothing_rests_and_the_iterations_are_the_same(scale, options):
+@pytest.mark.parametrize(
+    "options", [{}, {"concentration": 0.1, "anneal_from": 1.0}, {"merge_groups": False, "precision": 3.0}]
+)
+def test_in_float64_no_class_is_idle_and_the_iterations_are_the_same(scale, options):
     tasks = make_tasks(1, n_classes=40, n_query=50, shots=None, spread=1.0)
     expected = solve("evidence", tasks, scale=scale, **options)
     large = in_blocks(tasks, 8, scale=scale, **options)
     torch.testing.assert_close(probabilities(large, tasks, 8), expected.probabilities[0], rtol=0, atol=1e-6)
     torch.testing.assert_close(large.presence, expected.presence[0], rtol=0, atol=1e-6)
     assert large.n_iter == int(expected.n_iter[0])
-    assert set(large.live) == {40}
+    assert set(large.active) == {40}
 
 
 def test_features_without_negative_values_are_levelled_and_get_their_own_mean():
@@ -69,45 +70,45 @@ def test_features_without_negative_values_are_levelled_and_get_their_own_mean():
     torch.testing.assert_close(probabilities(in_blocks(positive), positive), expected, rtol=0, atol=1e-6)
 
 
-def test_classes_without_queries_rest_and_the_result_is_that_of_all():
+def test_classes_without_queries_are_idle_and_the_answer_is_the_same():
     tasks = one_task(n_classes=120)
-    resting, everyone = in_blocks(tasks), in_blocks(one_task(n_classes=120, dtype=torch.float64))
-    assert set(everyone.live) == {120}
-    assert min(resting.live) < 30
-    assert sum(resting.live) < 0.6 * 120 * len(resting.live)
-    assert resting.live[-1] == 120  # convergence is declared only where all took part
-    assert resting.converged
-    found, expected = probabilities(resting, tasks), solve("evidence", tasks).probabilities[0]
+    idle, everyone = in_blocks(tasks), in_blocks(one_task(n_classes=120, dtype=torch.float64))
+    assert set(everyone.active) == {120}
+    assert min(idle.active) < 30
+    assert sum(idle.active) < 0.6 * 120 * len(idle.active)
+    assert idle.active[-1] == 120  # convergence is declared only where all took part
+    assert idle.converged
+    found, expected = probabilities(idle, tasks), solve("evidence", tasks).probabilities[0]
     assert torch.equal(found.argmax(1), expected.argmax(1))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 
-def test_a_class_whose_queries_come_late_does_not_rest_for_ever(monkeypatch):
-    """Everything rests that may, from the first moment: the answer is still the right one."""
-    monkeypatch.setattr("manyway.methods.evidence.streamed._DEAD", 0.5)
-    monkeypatch.setattr("manyway.methods.evidence.streamed._WORTH", 1)
+def test_a_class_whose_queries_come_late_does_not_stay_idle(monkeypatch):
+    """Every class is idle that may be, from the start: the answer is still the same."""
+    monkeypatch.setattr("manyway.methods.evidence.streamed._ALMOST_EMPTY", 0.5)
+    monkeypatch.setattr("manyway.methods.evidence.streamed._MIN_IDLE", 1)
     tasks = one_task(n_query=30, k_eff=20)
     expected = solve("evidence", tasks)
     found = probabilities(in_blocks(tasks), tasks)
     assert torch.equal(found.argmax(1), expected.labels[0])
 
 
-def test_queries_that_do_not_agree_are_pressed_harder_as_in_memory():
+def test_where_many_classes_are_present_the_search_is_sharper_as_in_memory():
     tasks = one_task(n_query=60, k_eff=50, dtype=torch.float64)
     large = in_blocks(tasks)
-    assert len(large.live) == 1 + 15 + HOT_STEPS + large.n_iter
-    agreed = in_blocks(one_task(dtype=torch.float64))
-    assert len(agreed.live) == 1 + 15 + agreed.n_iter
+    assert large.assign.step.sharpness == Schedule.many_classes_sharpness
+    assert in_blocks(one_task(dtype=torch.float64)).assign.step.sharpness == 1
+    assert len(large.active) == 1 + Schedule.anneal_steps + large.n_iter
     expected = solve("evidence", tasks).probabilities[0]
     torch.testing.assert_close(probabilities(large, tasks), expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("most", [8, 1])
-def test_few_notes_a_query_are_enough(monkeypatch, most):
+def test_few_remembered_assignments_per_query_are_enough(monkeypatch, most):
     tasks = one_task(k_eff=30)
-    monkeypatch.setattr("manyway.methods.evidence.streamed._MOST_NOTED", most * tasks.n_query)
+    monkeypatch.setattr("manyway.methods.evidence.streamed._MOST_REMEMBERED", most * tasks.n_query)
     large = in_blocks(tasks)
-    assert all(len(note.places) <= most * 64 + 1 for note in large.notes)
+    assert all(len(remembered.places) <= most * 64 + 1 for remembered in large.memory)
     expected = solve("evidence", tasks)
     found = probabilities(large, tasks)
     assert torch.equal(found.argmax(1), expected.labels[0])
@@ -121,7 +122,7 @@ def test_a_handful_of_queries(n_query):
     torch.testing.assert_close(probabilities(in_blocks(tasks), tasks), expected, rtol=0, atol=1e-4)
 
 
-def test_one_example_a_class():
+def test_one_example_per_class():
     tasks = one_task(shots=1)
     expected = solve("evidence", tasks)
     found = probabilities(in_blocks(tasks), tasks)
@@ -149,10 +150,10 @@ def test_an_iteration_reads_the_queries_once():
         yield from tasks.query[0].split(64)
 
     large = evidence_in_blocks(tasks.support[0], tasks.support_labels[0], blocks)
-    assert len(readings) == 1 + len(large.live) + 1  # their extent, the iterations, the means of the groups
+    assert len(readings) == 1 + len(large.active) + 1  # their extent, the iterations, the means of the groups
 
 
-def test_memory_is_that_of_a_block_and_of_the_notes_whatever_the_number_of_queries(monkeypatch):
+def test_memory_is_that_of_a_block_and_of_what_it_remembers_whatever_the_number_of_queries(monkeypatch):
     largest = 0
 
     class Watch(TorchDispatchMode):
@@ -164,14 +165,14 @@ def test_memory_is_that_of_a_block_and_of_the_notes_whatever_the_number_of_queri
                     largest = max(largest, made.numel())
             return result
 
-    monkeypatch.setattr("manyway.methods.evidence.streamed._MOST_NOTED", 2000)
+    monkeypatch.setattr("manyway.methods.evidence.streamed._MOST_REMEMBERED", 2000)
     for n_query in (100, 600):
         tasks = one_task(n_query=n_query)
         support, labels, query = tasks.support[0], tasks.support_labels[0], tasks.query[0]
         inputs = {given.untyped_storage().data_ptr() for given in (support, labels, query)}
         with Watch():
             large = evidence_in_blocks(support, labels, lambda query=query: iter(query.split(20)))
-        assert sum(len(note.values) for note in large.notes) <= 2000 + len(large.notes)
+        assert sum(len(remembered.values) for remembered in large.memory) <= 2000 + len(large.memory)
     assert largest <= 400 * 80 < 600 * 80  # the examples that calibration leaves out; the queries would be more
 
 
@@ -181,23 +182,16 @@ def test_a_dask_cluster_gives_the_same(cluster):
     query = tasks.query[0]
     with on_dask(cluster, lambda: iter(query.split(64))) as spread:
         there = in_blocks(tasks, spread=spread)
-        there_notes = [note.result() for note in there.notes]
-    assert there.live == here.live
+        there_notes = [note.result() for note in there.memory]
+    assert there.active == here.active
     found = [there.assign(block, note) for block, note in zip(query.split(64), there_notes, strict=True)]
     torch.testing.assert_close(torch.cat(found), probabilities(here, tasks), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{"max_iter": 0}, {"soften": 0.0}, {"scale": "power"}])
+@pytest.mark.parametrize("options", [{"max_iter": 0}, {"anneal_from": 0.0}, {"scale": "power"}])
 def test_impossible_parameters_are_refused(options):
     with pytest.raises(InputError, match=next(iter(options))):
         in_blocks(one_task(), **options)
-
-
-def test_its_defaults_are_those_of_the_method_in_memory():
-    here = inspect.signature(evidence_in_blocks).parameters
-    for name, default in METHODS["evidence"].defaults.items():
-        if name != "with_objective":
-            assert here[name].default == default, name
 
 
 def test_no_query_is_one_sentence():

@@ -38,27 +38,18 @@ def find_records(text: str, store: Store) -> list[Record]:
 
 
 def compare(a: Sequence[Record], b: Sequence[Record]) -> list[Comparison]:
-    """Every pair of results on the same tasks. Where one has more tasks than the other, its further tasks are left out."""
+    """Every pair of results on the same tasks; if one has more tasks than the other, these are left out."""
     comparisons = []
     for left in a:
         for right in b:
             if left.key == right.key or left.stream != right.stream:
                 continue
             n, n_query = min(left.n_tasks, right.n_tasks), left.outcome["n_query"]
-            correct_a, correct_b = left.outcome["correct"][:n], right.outcome["correct"][:n]
-            comparisons.append(
-                Comparison(
-                    left,
-                    right,
-                    accuracy(correct_a, n_query),
-                    accuracy(correct_b, n_query),
-                    paired(correct_a, correct_b, n_query),
-                )
-            )
+            of_a, of_b = left.outcome["correct"][:n], right.outcome["correct"][:n]
+            test = paired(of_a, of_b, n_query)
+            comparisons.append(Comparison(left, right, accuracy(of_a, n_query), accuracy(of_b, n_query), test))
     if not comparisons:
-        raise InputError(
-            "The two have no tasks in common; a comparison needs results with the same features, task and seed."
-        )
+        raise InputError("The two have no tasks in common; compare results with the same features, task and seed.")
     return comparisons
 
 

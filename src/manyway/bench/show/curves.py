@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import log
 from typing import Any
 
@@ -47,7 +47,7 @@ class Figure:
     n_columns: int
     log_x: bool = False
     log_y: bool = False
-    band: str = field(default="")  # what the band means
+    band: str = ""  # what the band means
 
 
 def make_figures(view: View, metric: str | None = None) -> list[Figure]:
@@ -68,17 +68,17 @@ def _figure(view: View, plot: Plot, records: Sequence[Record]) -> Figure:
     of_panels = grouped(records, plot.panels)
     # Records that would share a point get separate lines, named by what they differ in.
     lines = [plot.lines, *undecided(records, [plot.lines, plot.x, plot.of, *plot.panels])]
+    old = {names for names, of_line in grouped(records, lines).items() if any(record.old for record in of_line)}
     for place, of_panel in of_panels.items():
         title = ", ".join(view.label(axis, value) for axis, value in zip(plot.panels, place, strict=True))
         curves: list[Curve] = []
         for names, of_line in grouped(of_panel, lines).items():
-            label = view.name(of_line[0], lines) + (" †" if any(record.old for record in of_line) else "")
+            label = view.name(of_line[0], lines) + (" †" if names in old else "")
             curves.append(_curve(plot, label, _style_name(names, curves), of_line))
         panels.append(Panel(title, curves, _verticals(plot, of_panel, curves), plot.reference and plot.y == "best"))
     # The last panel axis runs along a row, those before it down the page.
     n_columns = len({place[-1:] for place in of_panels})
     shown = [plot.x, plot.of, *lines, *plot.panels]
-    old = any(record.old for record in records)
     if plot.y == "criterion":
         y_label, band = "mean ‖w_new − w_old‖", ""
     elif plot.y == "best":

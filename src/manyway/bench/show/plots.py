@@ -21,20 +21,22 @@ from manyway.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Canvas
 
+SYMBOL = re.compile(r"\b(K|w)_(eff|new|old)\b")  # symbols of the paper with a subscript
 FORMATS = ("png", "svg", "pdf")
 NEEDS_MATPLOTLIB = "Plots need matplotlib; install it with `pip install 'manyway[plot]'`."
 # No date and a fixed salt: the same results give the same file. Text stays text, so that it can be searched and edited.
 _DATES: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "font.size": 9.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "svg.hashsalt": "manyway",
     "svg.fonttype": "none",
 }
-_MARK = {"color": "0.5", "linewidth": 1.2, "zorder": 1}
+_MARK: dict[str, Any] = {"color": "0.5", "linewidth": 1.2, "zorder": 1}
 
 
 def has_matplotlib() -> bool:
@@ -42,8 +44,13 @@ def has_matplotlib() -> bool:
     return find_spec("matplotlib") is not None
 
 
-def write_figures(figures: Sequence[Figure], folder: Path, prefix: str, formats: Sequence[str]) -> list[Path]:
-    """Draw each figure into FOLDER/PREFIX-NAME.FORMAT; characters that could leave the folder become hyphens."""
+def write_figures(
+    figures: Sequence[Figure], folder: Path, prefix: str, formats: Sequence[str], inputs: Sequence[Path] = ()
+) -> list[Path]:
+    """Draw each figure into FOLDER/PREFIX-NAME.FORMAT; characters that could leave the folder become hyphens.
+
+    Nothing is written over ``inputs`` (files, or folders with files), also not through a link.
+    """
     for wanted in formats:
         if wanted not in FORMATS:
             raise InputError(f"Plots can be written as {', '.join(FORMATS)}, not as '{wanted}'.")
@@ -54,11 +61,11 @@ def write_figures(figures: Sequence[Figure], folder: Path, prefix: str, formats:
             stem = f"{stem}-{len(paths) + 1}"  # two plots of one suite may have the same name
         for suffix in formats:
             paths.append(folder / f"{stem}.{suffix}")
-            draw(figure, paths[-1])
+            draw(figure, paths[-1], inputs)
     return paths
 
 
-def draw(figure: Figure, path: Path) -> None:
+def draw(figure: Figure, path: Path, inputs: Sequence[Path] = ()) -> None:
     """Draw all panels of a figure, with one legend, into a file."""
     n_columns = min(figure.n_columns, len(figure.panels))
     n_rows = ceil(len(figure.panels) / n_columns)
@@ -79,22 +86,23 @@ def draw(figure: Figure, path: Path) -> None:
         canvas.suptitle(f"{_letters(figure.title)}\n{_letters(caption)}", fontsize=10)
         if len(legend) > 1 or not single:
             n_entries = max(1, min(4, len(legend), round(width * 11 / (max(map(len, legend)) + 8))))
-            labels = [_letters(label) for label in legend]
-            canvas.legend(list(legend.values()), labels, loc="outside lower center", ncols=n_entries, frameon=False)
-        with atomic_write(path) as temporary:
+            handles, labels = list(legend.values()), [_letters(label) for label in legend]
+            look: dict[str, Any] = {"ncols": n_entries, "frameon": False, "handlelength": 3}
+            canvas.legend(handles, labels, loc="outside lower center", **look)
+        with atomic_write(path, inputs) as temporary:
             canvas.savefig(temporary, dpi=160, metadata=_DATES[path.suffix[1:]])
 
 
 def panel_svg(figure: Figure, place: int, prefix: str) -> str:
     """One panel as SVG to put into an HTML page.
 
-    Lines and bands are groups with ``data-line`` (which line of the legend they belong to). Every point has an invisible
+    Lines and bands are groups with ``data-line``, the number of their line in the legend. Every point has an invisible
     circle with its values in ``data-tip``. All ids begin with the prefix. Colours are custom properties
     (``var(--c-d55e00, #d55e00)``), so that a style sheet can change them on a dark background.
     """
     panel = figure.panels[place]
     order = list(styles_of(figure))
-    with _canvas(*((5.6, 3.6) if len(figure.panels) == 1 else (4.2, 2.9))) as canvas:
+    with _canvas(*((4.8, 3.2) if len(figure.panels) == 1 else (4.2, 2.9))) as canvas:
         ax = canvas.subplots()
         _draw_panel(ax, figure, panel)
         root = _svg(canvas, prefix)
@@ -158,12 +166,27 @@ def _draw_panel(ax: Axes, figure: Figure, panel: Panel) -> dict[str, Any]:
     ax.set_title(_letters(panel.title), fontsize=9.5)
     ax.set_xlabel(_letters(figure.x_label))
     ax.set_ylabel(_letters(figure.y_label))
-    if figure.log_x:
-        ax.set_xscale("log")
-    if figure.log_y:
-        ax.set_yscale("log")
+    ax.set_xscale("log" if figure.log_x else "linear")
+    ax.set_yscale("log" if figure.log_y else "linear")
+    whole = all(float(x).is_integer() for curve in panel.curves for x in curve.x)
+    _set_ticks(ax.xaxis, figure.log_x, whole)
+    _set_ticks(ax.yaxis, figure.log_y)
     ax.grid(color="0.5", alpha=0.25, linewidth=0.6)
     return legend
+
+
+def _set_ticks(axis: Axis, log: bool, whole: bool = False) -> None:
+    """Choose round numbers: 1, 2, 5, 10, … on a short logarithmic scale, whole numbers where all values are."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+    if not log:
+        axis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=whole))
+        return
+    axis.set_minor_formatter(NullFormatter())
+    low, high = axis.get_view_interval()
+    if high < 500 * low:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:g}")
 
 
 def _look(style: Style) -> dict[str, Any]:
@@ -224,7 +247,7 @@ def _letters(text: str) -> str:
     '$K_\\\\mathrm{eff}$ of a\\\\$b\\\\$'
     """
     text = _printable(text).replace("$", r"\$")
-    return re.sub(r"\b(K|w)_(eff|new|old)\b", r"$\1_\\mathrm{\2}$", text)
+    return SYMBOL.sub(r"$\1_\\mathrm{\2}$", text)
 
 
 def _printable(text: str) -> str:

@@ -12,21 +12,25 @@ from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from manyway.bench.show.compare import setting
 from manyway.bench.show.curves import Figure, make_figures
-from manyway.bench.show.plots import NEEDS_MATPLOTLIB, has_matplotlib, panel_svg, sample_svg
+from manyway.bench.show.plots import NEEDS_MATPLOTLIB, SYMBOL, has_matplotlib, panel_svg, sample_svg
 from manyway.bench.show.style import styles_of
 from manyway.bench.show.tables import OLD_NOTE, Grid, make_grids
 from manyway.bench.show.view import View, method_title, number, special_params
 from manyway.bench.store import Record, now
+from manyway.errors import InputError
+from manyway.evaluation.metrics import find_summary
 from manyway.evaluation.statistics import tasks_needed
 from manyway.methods import METHODS
 
 
 def make_report(views: Sequence[View], metrics: Sequence[str | None] = (None,)) -> str:
     """The report of some plans, as the text of an HTML file; with other metrics than the suites' if some are given."""
+    for metric in filter(None, metrics):
+        find_summary(metric)  # an unknown metric is an error
     records = list({record.key: record for view in views for record in view.records}.values())
     known = [name for name in METHODS if any(record.method == name for record in records)]
     methods = [*known, *sorted({record.method for record in records} - set(known))]
@@ -38,6 +42,7 @@ def make_report(views: Sequence[View], metrics: Sequence[str | None] = (None,)) 
     environment = Environment(
         loader=PackageLoader("manyway.bench.show"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
+    environment.filters["symbols"] = _symbols
     return environment.get_template("report.html").render(
         pages=pages,
         count=f"{len(records):,} experiments with {sum(record.n_tasks for record in records):,} tasks",
@@ -62,17 +67,24 @@ def _run_page(view: View, prefix: str, metrics: Sequence[str | None]) -> dict[st
     if figures and not has_matplotlib():
         warnings.append(NEEDS_MATPLOTLIB)
         figures = []
-    tables = [_grid(grid, heading) for metric in metrics for grid in make_grids(view, metric)]
+    tables = []
+    for metric in metrics:
+        try:
+            tables += [_grid(grid, heading) for grid in make_grids(view, metric)]
+        except InputError as error:  # other runs of the report may have this metric
+            warnings.append(str(error))
     drawn = [_figure(figure, f"{prefix}-{n}", heading) for n, figure in enumerate(figures)]
+    content = {"heading": heading, "warnings": warnings, "tables": tables, "figures": drawn}
     about = [view.shown.about] if view.shown.about else []
-    return _page(
-        "run", view.plan.name, view.plan.name, heading=heading, about=about, warnings=warnings, tables=tables, figures=drawn
-    )
+    return _page("run", view.plan.name, view.plan.name, about=about, **content)
 
 
 def _grid(grid: Grid, heading: str) -> dict[str, Any]:
     rows = [
-        [_cell(label), *(_cell(cell.words, cell.sort_value, "best" if cell.best else "") for cell in cells)]
+        [
+            _cell(label),
+            *(_cell(cell.words, "" if cell.mean is None else cell.mean, "best" if cell.best else "") for cell in cells),
+        ]
         for label, cells in grid.rows
     ]
     head = [grid.corner, *(" · ".join(column) for column in grid.columns)]
@@ -98,9 +110,11 @@ def _figure(figure: Figure, prefix: str, heading: str) -> dict[str, Any]:
 def _method_page(name: str, records: Sequence[Record]) -> dict[str, Any]:
     about, method = [], METHODS.get(name)
     if method is not None:
-        words = ", ".join(f"{key} = {number(value)}" for key, value in method.defaults.items())
-        about = [f"{method.summary} {method.reference}.", f"Name: {name}. Default parameters: {words or 'none'}."]
-    head = ["Tasks", "Parameters", "Number", "Accuracy %", "± 95 %", "Number for ± 0.2", "ms per task", "Device"]
+        usual = {key: value for key, value in method.defaults.items() if key != "with_objective"}  # changes no answer
+        words = ", ".join(f"{key} = {'not set' if value is None else number(value)}" for key, value in usual.items())
+        about = [f"{method.summary} Reference: {method.reference}."]
+        about += [f"Name: {name}. Default parameters: {words or 'none'}."]
+    head = ["Setting", "Parameters", "Tasks", "Accuracy %", "± 95 %", "Tasks for ± 0.2", "ms per task", "Device"]
     rows = []
     for record in records:
         if record.trace is not None:
@@ -120,14 +134,14 @@ def _method_page(name: str, records: Sequence[Record]) -> dict[str, Any]:
                 _cell(record.provenance["device"]),
             ]
         )
-    caption = "Time of the solver alone. Number for ± 0.2: the number of tasks that gives this 95 % interval, in points."
+    caption = "Time of the solver alone. Tasks for ± 0.2: the number of tasks that gives this 95 % interval, in points."
     note = OLD_NOTE if any(record.old for record in records) else ""
     tables = [_table(head, rows, caption=caption, note=note, text={0, 1, 7})] if rows else []
     return _page("method", name, method_title(name), about=about, tables=tables)
 
 
 def _origin_page(records: Sequence[Record]) -> dict[str, Any]:
-    head = ["Result", "Method", "Tasks", "Features", "Seed", "Number", "Seconds", "Device", "Versions", "Finished"]
+    head = ["Result", "Method", "Setting", "Features", "Seed", "Tasks", "Seconds", "Device", "Versions", "Finished"]
     rows = []
     for record in records:
         made = record.provenance
@@ -159,6 +173,11 @@ def _table(head: Sequence[str], rows: Iterable[Any], **content: Any) -> dict[str
 def _cell(shown: object, value: object = None, kind: str = "") -> tuple[str, object, str]:
     """What a cell shows, what it is sorted by (by default what it shows), and its class."""
     return str(shown), shown if value is None else value, kind
+
+
+def _symbols(text: str) -> Markup:
+    """Text with the paper's symbols, such as K_eff, as HTML."""
+    return Markup(SYMBOL.sub(r"\1<sub>\2</sub>", str(escape(text))))
 
 
 def _asset(name: str) -> str:

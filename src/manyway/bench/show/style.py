@@ -6,6 +6,7 @@ blindness. Variants of a method share its colour and differ in dash and marker.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from manyway.bench.show.curves import Figure
@@ -49,9 +50,8 @@ _SPARE = [
 def styles_of(figure: Figure) -> dict[str, Style]:
     """The style of each line of a figure by its label, the same in all panels and in the legend.
 
-    A method has its own style. A line that is not a method gets a spare style by its place among the lines.
+    A method has its own style. Other lines get the spare styles in turn.
     """
     lines = {curve.label: curve.name for panel in figure.panels for curve in panel.curves}
-    return {
-        label: METHOD_STYLES.get(name) or _SPARE[place % len(_SPARE)] for place, (label, name) in enumerate(lines.items())
-    }
+    spare = itertools.cycle(_SPARE)
+    return {label: METHOD_STYLES.get(name) or next(spare) for label, name in lines.items()}

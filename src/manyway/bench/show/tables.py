@@ -22,7 +22,7 @@ OLD_NOTE = "†: made by an earlier version of the method; run the suite again t
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry: a mean with its half interval, in the unit of the table, or a text."""
+    """One entry: a mean with its half interval, in the unit of the table; a text is shown in its place."""
 
     mean: float | None = None
     half: float = float("nan")
@@ -34,21 +34,11 @@ class Cell:
 
     @property
     def words(self) -> str:
-        if self.mean is None:
+        if self.mean is None or self.text:
             return self.text or ABSENT
         fine = self.digits if self.half >= 0.95 * 0.1**self.digits else self.digits + 1
         half = "" if self.half != self.half else f" ± {self.half:.{fine}f}"
         return f"{self.mean:.{self.digits}f}{half}{'*' if self.star else ''}{'†' if self.old else ''}"
-
-    @property
-    def sort_value(self) -> float | str:
-        """What the report sorts by: the mean, or the number at the end of the text, so that '> 0.6' sorts as 0.6."""
-        if self.mean is not None:
-            return self.mean
-        try:
-            return float(self.text.replace(",", "").rpartition(" ")[2])
-        except ValueError:
-            return self.text
 
 
 @dataclass(frozen=True)
@@ -91,13 +81,12 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
         cells = [_cell(mine[place][0], table.metric, summary, best) if place in mine else Cell() for place in columns]
         grid_rows.append((view.name(of_row[0], row_axes), cells))
     if all(cell.mean is None for _, cells in grid_rows for cell in cells):
-        raise InputError(
-            f"No result of {view.plan.name} has the metric '{table.metric}'; add metrics = [\"{table.metric}\"] to the "
-            "experiments of the suite and run it again."
-        )
+        hint = f'add metrics = ["{table.metric}"] to the experiments of the suite and run it again.'
+        raise InputError(f"No result of {view.plan.name} has the metric '{table.metric}'; {hint}")
+    caption = context(view, records, [*row_axes, *column_axes])
     return Grid(
         title=table.title or view.shown.title,
-        caption=context(view, records, [*row_axes, *column_axes]),
+        caption=caption if table.metric == "accuracy" else f"{summary.title}; {caption}",
         note=_note(table.metric, summary, any(record.old for record in records)),
         corner=" · ".join(axis_title(axis) for axis in (row_axes if len(row_axes) < 4 else row_axes[:1])),
         columns=[
@@ -109,13 +98,12 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
 
 
 def _note(metric: str, summary: Summary, old: bool) -> str:
-    unit = " in %" if summary.percent else ""
-    notes = [f"{summary.title[0].upper()}{summary.title[1:]}{unit} ± 95 % interval."]
-    if summary.best:
-        notes.append("Bold: best on the same tasks" + (";" if metric == "accuracy" else "."))
+    note = f"{summary.title[0].upper()}{summary.title[1:]}{' in %' if summary.percent else ''} ± 95 % interval."
     if metric == "accuracy":
-        notes.append("*: better than each of the others in a paired test (p < 0.05).")
-    return " ".join([*notes, OLD_NOTE] if old else notes)
+        note += " Bold: best on the same tasks; *: better than each of the others in a paired test (p < 0.05)."
+    elif summary.best:
+        note += " Bold: best on the same tasks."
+    return f"{note} {OLD_NOTE}" if old else note
 
 
 def _trace_grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
@@ -123,25 +111,25 @@ def _trace_grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
     rows = []
     axes = ["method", *undecided(records, ["method"])]
     for record in records:
-        outcome = record.outcome
-        reached = outcome["reached"]
+        outcome, reached = record.outcome, record.outcome["reached"]
         last = len(outcome["steps"]) - 1 if reached is None else outcome["steps"].index(reached)
-        late = f"not in {outcome['steps'][-1]:,}"
+        steps, seconds, criterion = (outcome[name][last] for name in ("steps", "seconds", "criterion"))
         cells = [
-            Cell(text=late if reached is None else f"{reached:,}"),
-            Cell(text=f"> {outcome['seconds'][-1]:.2g}" if reached is None else f"{outcome['seconds'][last]:.2g}"),
-            Cell(text=f"{outcome['criterion'][last]:.1e}"),
+            Cell(steps, text=f"not in {steps:,}" if reached is None else f"{steps:,}"),
+            Cell(seconds, text=f"{'> ' if reached is None else ''}{seconds:.2g}"),
+            Cell(criterion, text=f"{criterion:.1e}"),
             Cell(100 * outcome["correct"][last] / outcome["n_query"], old=record.old),
         ]
         rows.append((view.name(record, axes), cells))
     tol = (records[0].trace or {})["tol"]
     columns = [(f"iterations to {tol:g}",), (f"seconds to {tol:g}",), ("criterion",), ("accuracy",)]
     note = "Criterion: mean over classes of ‖w_new − w_old‖. Seconds of the solver alone on one task, one thread."
+    note += f" {OLD_NOTE}" if any(record.old for record in records) else ""
     return Grid(table.title or view.shown.title, context(view, records, axes), note, "Method", columns, rows)
 
 
 def _best(records: Sequence[Record], metric: str, summary: Summary) -> dict[str, bool]:
-    """Key of the best record on each stream of tasks -> whether it beats each of the others significantly."""
+    """Keys of the best records on each stream of tasks -> whether they beat each of the others significantly."""
     streams: dict[str, list[Record]] = {}
     for record in records:
         if has_metric(record, metric):
@@ -152,11 +140,12 @@ def _best(records: Sequence[Record], metric: str, summary: Summary) -> dict[str,
             continue
         sign = -1 if summary.best == "high" else 1
         first, *others = sorted(group, key=lambda record: sign * record.value(metric).mean)
-        n_query = first.outcome["n_query"]
-        best[first.key] = metric == "accuracy" and all(
+        n_query, top = first.outcome["n_query"], first.value(metric).mean
+        ahead = metric == "accuracy" and all(
             test.p < 0.05 and test.difference.mean > 0
             for test in (paired(first.outcome["correct"], other.outcome["correct"], n_query) for other in others)
         )
+        best.update({record.key: ahead for record in group if record.value(metric).mean == top})
     return best
 
 

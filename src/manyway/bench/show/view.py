@@ -39,7 +39,7 @@ class View:
 
     def tables(self, metric: str | None = None) -> list[Table]:
         """The suite's tables, each once; one of all axes where the suite names none. A metric replaces theirs."""
-        tables = self.shown.tables or [Table(columns=["features", "shots", "k_eff"])]
+        tables = self.shown.tables or [Table(columns=("features", "shots", "k_eff"))]
         return self._distinct([table.model_copy(update={"metric": metric or table.metric}) for table in tables])
 
     def plots(self, metric: str | None = None) -> list[Plot]:

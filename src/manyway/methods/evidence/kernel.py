@@ -1,36 +1,24 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc,type-arg"
-"""All steps of evidence's search, one program a task: ``manyway.methods.evidence.search`` without its traffic.
+"""The search of evidence as a GPU kernel: a compiled copy of ``manyway.methods.evidence.search``, one program per task.
 
-A pass over a task's queries makes the next assignments and adds up what the next pass needs to know of them: for each
-class its mass, and the probability that it has no query. The concentration is then chosen anew, and the slopes follow.
-Gamma functions are series, for arguments of at least 1: a count and a concentration are never less together.
+An update reads the likelihoods and assignments of a task once. It writes the new assignments and accumulates the
+expected count of each class and the logarithm of the probability that the class is absent. The concentration is then
+chosen and the slopes follow. Gamma functions are evaluated by series for arguments of at least 1, which suffices
+because a count is at least 1.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-MAX_CLASSES = 2048  # a query's assignments have to fit on chip
-MAX_PAIRS = 1 << 20  # of queries and classes in a task: more are too much for one program
-_TILE = 2048  # assignments at once
+from manyway.methods.evidence.schedule import Schedule
 
-
-@dataclass(frozen=True)
-class Schedule:
-    """What the likelihoods are multiplied by, pass after pass."""
-
-    soften: float  # in the first; it rises to 1 in
-    start_steps: int  # passes (0: none, and none of what follows)
-    hot: float  # after that, for tasks with more classes a query than
-    scattered: float
-    hot_steps: int  # so many passes
-    sharper: float  # in the iterations, where queries
-    agreed: float  # agree less than that
+MAX_CLASSES = 2048  # the assignments of one query must fit into registers
+MAX_PAIRS = 1 << 20  # queries × classes per task: beyond this one program per task leaves most of the GPU idle
+_TILE = 2048  # assignments per tile
 
 
 def search(
@@ -61,18 +49,15 @@ def search(
         len(alphas),
         max_iter,
         float(tol),
-        float(schedule.soften),
-        schedule.start_steps,
-        schedule.hot,
-        schedule.scattered,
-        schedule.hot_steps,
-        schedule.sharper,
-        schedule.agreed,
+        float(schedule.anneal_from),
+        len(schedule.annealing),
+        float(schedule.many_classes_sharpness),
+        float(schedule.agreement_below),
         WIDTH=width,
         ROWS=rows,
         ALPHAS=triton.next_power_of_2(len(alphas)),
         BLOCK=min(width, 64),
-        # Of a small tile every warp beyond these would hold a copy, and read what another has written already.
+        # More warps than this would hold copies of a small tile and read elements that another has overwritten.
         num_warps=min(8, rows * width // 32) or 1,
         num_stages=1,
     )
@@ -81,7 +66,7 @@ def search(
 
 @triton.jit
 def _log_gamma_and_slope(x):
-    """Stirling's series at z = x + 4, and Γ(x) = Γ(x+4) / x(x+1)(x+2)(x+3). Of what nobody reads no code is made."""
+    """ln Γ(x) and its derivative by Stirling's series at x + 4. Unused outputs are eliminated by the compiler."""
     z = x + 4
     y = x * (x + 3)
     w = 1 / z
@@ -98,12 +83,12 @@ def _presence(mass, log_absent):
     """p⁰, 1 − p⁰ and c: see ``manyway.methods.evidence.prior``."""
     absent = tl.exp(log_absent)
     small = mass * (1 - mass * (0.5 - mass * (1 / 6 - mass / 24)))
-    least = tl.where(mass < 0.05, small, 1 - tl.exp(-mass))  # of independent queries, none surer than another
+    least = tl.where(mass < 0.05, small, 1 - tl.exp(-mass))  # a lower bound on 1 − p⁰ given the mass
     present = tl.minimum(tl.maximum(1 - absent, least), mass)
     return absent, present, tl.maximum(mass / tl.maximum(present, 1e-37), 1.0)
 
 
-@triton.jit(do_not_specialize=["max_iter", "start_steps", "hot_steps"])
+@triton.jit(do_not_specialize=["max_iter", "anneal_steps"])
 def _search(
     likelihood_ptr,
     u_ptr,
@@ -118,13 +103,10 @@ def _search(
     n_alphas,
     max_iter,
     tol,
-    soften,
-    start_steps,
-    hot,
-    scattered,
-    hot_steps,
-    sharper,
-    agreed,
+    anneal_from,
+    anneal_steps,
+    many_sharpness,
+    agreement_below,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
     ALPHAS: tl.constexpr,
@@ -143,15 +125,14 @@ def _search(
 
     slope = tl.zeros((WIDTH,), tl.float32)
     price = tl.zeros((WIDTH,), tl.float32)
-    share = soften + 0.0  # not a bare number: the loop changes both, and a constant cannot change
-    sharp = soften * 0 + 1.0
-    done = 0  # passes, without the first
-    begin = start_steps + hot_steps  # passes done when the iterations begin
+    sharpness = anneal_from + 0.0  # computed, because the loop cannot reassign a constant
+    sharp = anneal_from * 0 + 1.0
+    done = 0  # updates, without the first assignment
     met = 0
     running = 1
     while running == 1:
         masses = tl.zeros((ROWS, WIDTH), tl.float32)
-        rests = tl.zeros((ROWS, WIDTH), tl.float32) + 1
+        remainders = tl.zeros((ROWS, WIDTH), tl.float32) + 1
         moves = tl.zeros((ROWS, WIDTH), tl.float32)
         for first in range(0, n_query, ROWS):
             q = first + tl.arange(0, ROWS)
@@ -159,34 +140,34 @@ def _search(
             at = q[:, None] * n_classes + k[None, :]
             started = here & (q < tl.where(done > 0, n_query, 0))[:, None]
             before = tl.load(u_ptr + at, started, other=0.0)
-            x = tl.load(likelihood_ptr + at, here, other=0.0) * share
+            x = tl.load(likelihood_ptr + at, here, other=0.0) * sharpness
             x += slope[None, :] + price[None, :] / tl.maximum(1 - before, 1e-6)
             x = tl.where(inside[None, :], x, float("-inf"))
             e = tl.exp(x - tl.max(x, axis=1)[:, None])
             u = tl.where(here, e / tl.sum(e, axis=1)[:, None], 0.0)
             tl.store(u_ptr + at, u, here)
             masses += u
-            rests *= tl.maximum(1 - u, 1e-6)
+            remainders *= tl.maximum(1 - u, 1e-6)
             moves = tl.maximum(moves, tl.abs(u - before))
         mass = tl.sum(masses, axis=0)
-        log_absent = tl.sum(tl.log(rests), axis=0)
+        log_absent = tl.sum(tl.log(remainders), axis=0)
         moved = tl.max(tl.max(moves, axis=1), axis=0)
         tl.store(sums_ptr + k, mass, inside)
         tl.store(sums_ptr + n_classes + k, log_absent, inside)
-        tl.debug_barrier()  # the next pass, and the sum over classes, read what other threads have written
+        tl.debug_barrier()  # other threads read these sums and assignments next
 
         parts = mass / n_query
-        groups = tl.exp(-tl.sum(tl.where(parts > 0, parts * tl.log(tl.maximum(parts, 1e-37)), 0.0), axis=0))
-        if (done == start_steps) & ((start_steps == 0) | (groups <= scattered * n_query)):
-            begin = start_steps  # nobody has to be pressed
-        if (done == begin) & (start_steps > 0):
-            sharp = tl.where(1 - groups / tl.minimum(n_query, n_classes) < agreed, sharper * 1.0, 1.0)
-        met = ((done > begin) & (moved < tol)).to(tl.int32)
-        running = ((met == 0) & (done < begin + max_iter)).to(tl.int32)
+        effective = tl.exp(-tl.sum(tl.where(parts > 0, parts * tl.log(tl.maximum(parts, 1e-37)), 0.0), axis=0))
+        if (done == anneal_steps) & (anneal_steps > 0):
+            sharp = tl.where(
+                1 - effective / tl.minimum(n_query, n_classes) < agreement_below, many_sharpness * 1.0, 1.0
+            )
+        met = ((done > anneal_steps) & (moved < tol)).to(tl.int32)
+        running = ((met == 0) & (done < anneal_steps + max_iter)).to(tl.int32)
         if running == 1:
-            share = tl.where(done < begin, hot * 1.0, sharp)
-            if done < start_steps:
-                share = tl.exp2(tl.log2(soften) * (1 - done / start_steps))
+            sharpness = sharp
+            if done < anneal_steps:
+                sharpness = tl.exp2(tl.log2(anneal_from) * (1 - done / anneal_steps))
             done += 1
             prior = normaliser
             for first in range(0, n_classes, BLOCK):
@@ -201,7 +182,7 @@ def _search(
             absent, present, count = _presence(mass, log_absent)
             rise, slope = _log_gamma_and_slope(count + alpha)
             price = absent * (rise - tl.load(log_gammas_ptr + best) - count * slope)
-            tl.debug_barrier()  # the sums have been read
+            tl.debug_barrier()  # all threads have read the sums before they are overwritten
 
-    tl.store(n_iter_ptr + t, (done - begin).to(tl.int64))
+    tl.store(n_iter_ptr + t, (done - anneal_steps).to(tl.int64))
     tl.store(converged_ptr + t, met == 1)

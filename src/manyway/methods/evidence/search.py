@@ -1,187 +1,179 @@
-"""Which classes occur, given the log-likelihoods of the queries: the search of evidence, and what comes after it."""
+"""Which classes are present, given the log-likelihoods of the queries: the one search loop of evidence.
+
+The loop sees the queries only through ``Queries``: an update computes new assignments and returns what the prior needs
+to know about them. ``Dense`` holds likelihoods and assignments of many tasks in memory. ``Streamed`` reads the queries
+of one task in blocks, on one machine or on Dask. ``kernel.search`` is a compiled copy of this loop for GPUs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from manyway.core.kernels import fused
-from manyway.core.solution import Solution
-from manyway.errors import InputError
-from manyway.methods.evidence.groups import SCATTERED, agreement, identities, named, scattered, worth
-from manyway.methods.evidence.prior import Alphas, Presence, remainders
-
-_START_STEPS = 15
-HOT_STEPS, HOT = 10, 2.0
-_AGREED = 2 / 3  # where queries agree less than that,
-_SHARPER = 1.5  # times ℓ is what the search goes on with
+from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
+from manyway.methods.evidence.schedule import Schedule
 
 
-@dataclass(frozen=True)
-class Options:
-    """How to search; what each means is said in ``manyway.methods.evidence.solver``."""
+class Update(NamedTuple):
+    """What an update of the assignments returns."""
 
-    concentration: float | None = None
-    soften: float = 0.35
-    identity: bool = True
-    merge: bool = True
-    max_iter: int = 50
-    tol: float = 1e-2
-    with_objective: bool = False
-
-    def __post_init__(self) -> None:
-        check_search(self.concentration, self.soften, self.max_iter)
+    presence: Presence
+    moved: Tensor | None  # [t] the largest change of an assignment; None where it was not asked for
 
 
-def find_classes(
-    likelihood: Tensor, counts: Tensor, options: Options, moved_by: Callable[[Tensor], Tensor] | None = None
-) -> tuple[Solution, Tensor]:
-    """The solution, and what the queries are worth as samples [t, q, k]; ``moved_by`` makes of it new likelihoods."""
-    _, n_query, n_classes = likelihood.shape
-    alphas = Alphas.of(options.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
-    everything = Search(likelihood, alphas)
-    answer, n_iter, converged, parts = everything.fused_run(options) or everything.run(options)
-    rest = remainders(answer)
-    presence = Presence.of(answer, rest)
-    alpha = alphas.best(presence)
-    weights = answer * worth(presence.masses).unsqueeze(1)
-    scores = likelihood if moved_by is None else moved_by(weights)
-    settled = presence.add_slopes(scores, rest, alpha).softmax(-1)
+class Queries(Protocol):
+    """The queries of some tasks, with their assignments to classes."""
 
-    def groups() -> tuple[Tensor, Tensor]:  # worked out again when somebody asks for the presence: larger than u
-        return everything.identity(answer, presence.masses, counts, alpha, options.merge)
+    def begin(self, sharpness: float) -> Presence:
+        """Assign every query by its likelihoods alone, multiplied by the sharpness."""
 
-    occupancy = presence.present
-    if options.identity:
-        names, piece = groups()
-        settled, occupancy = settled @ names, occupancy * (1 - piece)
-    solution = Solution(
-        probabilities=settled,
-        n_iter=n_iter,
-        converged=converged,
-        objective=None if parts is None else parts.sum(0),
-        objective_parts=None if parts is None else dict(zip(("fit", "entropy", "prior"), parts, strict=True)),
-        occupancy=occupancy,
-        make_presence=(lambda: named(presence.present, groups()[0])) if options.identity else None,
-    )
-    return solution, weights
+    def update(self, slopes: Slopes, sharpness: float, ahead: Sequence[float] = (), tol: float | None = None) -> Update:
+        """Assign again, given the slopes of the prior.
+
+        ``ahead`` is the sharpness of the next updates, as far as it is known. ``tol`` is given where the caller stops
+        when nothing moves by as much.
+        """
+
+    def select(self: Q, which: Tensor) -> Q:
+        """The queries of some tasks, as a copy."""
+
+    def replace(self: Q, which: Tensor, other: Q) -> None:
+        """Take over the assignments of those tasks."""
+
+    def sharpened(self: Q, sharpness: Tensor) -> Q:
+        """The same queries with likelihoods multiplied by a number per task [t]."""
 
 
-class _Found(NamedTuple):
-    u: Tensor  # [t, q, k]
-    n_iter: Tensor  # [t]
-    converged: Tensor  # [t]
-    parts: Tensor | None = None  # [3, t, i] the bound's terms after each iteration
+Q = TypeVar("Q", bound=Queries)
+AHEAD = 5  # how many updates ``Queries.update`` is told in advance
 
 
 @dataclass(frozen=True, eq=False)
-class Search:
-    """From log-likelihoods to assignments."""
+class Found(Generic[Q]):
+    """The outcome of a search."""
+
+    queries: Q  # with their last assignments
+    n_iter: Tensor  # [t] iterations, without the annealing
+    converged: Tensor  # [t]
+    terms: Tensor | None = None  # [3, t, i] fit, entropy and prior after each iteration
+
+
+def search(
+    queries: Q,
+    prior: Concentrations,
+    schedule: Schedule,
+    *,
+    max_iter: int,
+    tol: float,
+    terms_of: Callable[[Q], Tensor] | None = None,
+) -> Found[Q]:
+    """Anneal, then iterate until no assignment moves by ``tol``.
+
+    Every task follows the same rule on its own, so a batch gives the same answers as its tasks one by one.
+    ``terms_of`` returns the terms [2, t] of the bound that depend on the queries, where these are to be recorded.
+    """
+    presence, annealing = queries.begin(schedule.anneal_from), schedule.annealing
+    for number, sharpness in enumerate(annealing):  # convergence is not checked during annealing
+        presence = queries.update(prior.slopes(presence), sharpness, annealing[number + 1 : -1][:AHEAD]).presence
+    if annealing:
+        queries = queries.sharpened(schedule.sharpness(presence.masses))
+    return _iterate(queries, presence, prior, max_iter, tol, terms_of)
+
+
+def _iterate(
+    queries: Q,
+    presence: Presence,
+    prior: Concentrations,
+    max_iter: int,
+    tol: float,
+    terms_of: Callable[[Q], Tensor] | None,
+) -> Found[Q]:
+    """Updates until nothing moves. A task that has converged takes no further part."""
+    n_tasks, device = len(presence.masses), presence.masses.device
+    running, alive = queries, torch.arange(n_tasks, device=device)
+    n_iter = torch.full((n_tasks,), max_iter, device=device)
+    converged = torch.zeros(n_tasks, dtype=torch.bool, device=device)
+    terms: list[Tensor] = []  # [3, t] after each iteration; a task that has converged repeats its last
+    for iteration in range(max_iter):
+        ahead = (1.0,) * min(AHEAD, max_iter - iteration - 2)
+        presence, moved = running.update(prior.slopes(presence), 1.0, ahead, tol)
+        assert moved is not None
+        if terms_of is not None:
+            now = torch.cat([terms_of(running), prior.log_prior(presence).amax(-1)[None]])
+            terms.append(now if not terms else terms[-1].index_copy(1, alive, now))
+        done = moved < tol
+        if bool(done.any()):
+            n_iter[alive[done]], converged[alive[done]] = iteration + 1, True
+            if bool(done.all()):
+                break
+            if running is not queries:
+                queries.replace(alive[done], running.select(done))
+            alive, running, presence = alive[~done], running.select(~done), presence[~done]
+    if running is not queries:
+        queries.replace(alive, running)
+    return Found(queries, n_iter, converged, torch.stack(terms, -1) if terms else None)
+
+
+@dataclass(eq=False)
+class Dense:
+    """Likelihoods and assignments of all tasks, in memory."""
 
     likelihood: Tensor  # [t, q, k] ℓ
-    alphas: Alphas
+    u: Tensor  # [t, q, k]
+    remainder: Tensor  # [t, q, k] 1 − u
 
-    def run(self, options: Options) -> _Found:
-        """The start, and iterations until nothing moves."""
-        u, search = self.start(options.soften)
-        n_tasks = len(u)
-        answer = torch.empty_like(u)
-        alive = torch.arange(n_tasks, device=u.device)  # the tasks that still iterate
-        n_iter = torch.full((n_tasks,), options.max_iter, device=u.device)
-        converged = torch.zeros(n_tasks, dtype=torch.bool, device=u.device)
-        parts = u.new_zeros(3, n_tasks, options.max_iter) if options.with_objective else None
-        for iteration in range(options.max_iter):
-            before, u = u, search.step(u)
-            if parts is not None:
-                parts[:, alive, iteration:] = search.terms(u).unsqueeze(-1)
-            done = (u - before).abs_().amax((1, 2)) < options.tol
-            if bool(done.any()):
-                answer[alive[done]], n_iter[alive[done]], converged[alive[done]] = u[done], iteration + 1, True
-                alive, u, search = alive[~done], u[~done], Search(search.likelihood[~done], self.alphas)
-                if len(alive) == 0:
-                    break
-        answer[alive] = u
-        return _Found(answer, n_iter, converged, parts)
+    @staticmethod
+    def of(likelihood: Tensor) -> Dense:
+        """Queries that ``begin`` has yet to assign; until then the other two fields mean nothing."""
+        return Dense(likelihood, likelihood, likelihood)
 
-    def fused_run(self, options: Options) -> _Found | None:
-        """The same by fused code, where there is any for it."""
-        likelihood, alphas = self.likelihood, self.alphas
-        if options.with_objective or not fused(likelihood):
-            return None
-        from manyway.methods.evidence.kernel import MAX_CLASSES, MAX_PAIRS, Schedule, search
+    def begin(self, sharpness: float) -> Presence:
+        return self._take((self.likelihood * sharpness).softmax(-1))
 
-        _, n_query, n_classes = likelihood.shape
-        if likelihood.dtype != torch.float32 or n_classes > MAX_CLASSES or n_query * n_classes > MAX_PAIRS:
-            return None
-        steps = _START_STEPS if options.soften < 1 else 0
-        schedule = Schedule(options.soften, steps, HOT, SCATTERED, HOT_STEPS, _SHARPER, _AGREED)
-        return _Found(
-            *search(likelihood, alphas.values, alphas.normaliser, schedule, max_iter=options.max_iter, tol=options.tol)
-        )
+    def update(self, slopes: Slopes, sharpness: float, ahead: Sequence[float] = (), tol: float | None = None) -> Update:
+        scores = self.likelihood if sharpness == 1 else self.likelihood * sharpness
+        before, u = self.u, slopes.add_to(scores, self.remainder).softmax(-1)
+        presence = self._take(u)
+        return Update(presence, None if tol is None else (u - before).abs_().amax((1, 2)))
 
-    def start(self, share: float) -> tuple[Tensor, Search]:
-        """[t, q, k] assignments under likelihoods that sharpen from share·ℓ to ℓ, and the search to go on with.
+    def select(self, which: Tensor) -> Dense:
+        return Dense(self.likelihood[which], self.u[which], self.remainder[which])
 
-        Queries that have not agreed on few classes by then are pressed harder for some steps. Where few classes do
-        occur, they end up in them; where many do, they fall back.
-        """
-        u = (self.likelihood * share).softmax(-1)
-        if share == 1:
-            return u, self
-        for softened in start_shares(share):
-            u = self.step(u, softened)
-        which = scattered(u.sum(1)).nonzero().squeeze(1)
-        if len(which):
-            rows, search = u[which], Search(self.likelihood[which], self.alphas)
-            for _ in range(HOT_STEPS):
-                rows = search.step(rows, HOT)
-            u[which] = rows
-        return u, Search(self.likelihood * sharpness(u.sum(1)).view(-1, 1, 1), self.alphas)
+    def replace(self, which: Tensor, other: Dense) -> None:
+        self.u[which], self.remainder[which] = other.u, other.remainder
 
-    def step(self, u: Tensor, share: float = 1.0) -> Tensor:
-        """[t, q, k] the next assignments."""
-        rest = remainders(u)
-        presence = Presence.of(u, rest)
-        scores = self.likelihood if share == 1 else self.likelihood * share
-        return presence.add_slopes(scores, rest, self.alphas.best(presence)).softmax(-1)
+    def sharpened(self, sharpness: Tensor) -> Dense:
+        if bool((sharpness == 1).all()):
+            return self
+        return Dense(self.likelihood * sharpness.view(-1, 1, 1), self.u, self.remainder)
 
-    def terms(self, u: Tensor) -> Tensor:
-        """[3, t] the terms of the bound at u and at the α that is best for it."""
-        fit = (u * self.likelihood).sum((1, 2))
-        prior = self.alphas.log_prior(Presence.of(u, remainders(u))).amax(-1)
-        return torch.stack([fit, -torch.xlogy(u, u).sum((1, 2)), prior])
+    def terms(self) -> Tensor:
+        """[2, t] the terms of the bound that depend on the queries: fit and entropy."""
+        fit = (self.u * self.likelihood).sum((1, 2))
+        return torch.stack([fit, -torch.xlogy(self.u, self.u).sum((1, 2))])
 
-    def identity(self, u: Tensor, masses: Tensor, counts: Tensor, alpha: Tensor, merge: bool) -> tuple[Tensor, Tensor]:
-        """[t, k, j] the probability that the queries of group k, taken as one, are of class j.
-
-        And [t, k] the probability that the group is but a piece of another.
-        """
-        counts = counts.expand(len(u), -1)
-        totals = u.mT @ self.likelihood
-        found = identities(totals, masses, counts, alpha, all_masses=masses, all_counts=counts, merge=merge)
-        return found.chances + torch.diag_embed(found.alone), found.piece
+    def _take(self, u: Tensor) -> Presence:
+        self.u, self.remainder = u, remainders(u)
+        return Presence.of(u, self.remainder)
 
 
-def check_search(concentration: float | None, soften: float, max_iter: int) -> None:
-    """Refuse what no search can be made with."""
-    if max_iter < 1 or not 0 < soften <= 1:
-        raise InputError(f"max_iter is {max_iter} and soften {soften}; they must be positive, and soften at most 1.")
-    if concentration is not None and not concentration > 0:
-        raise InputError(f"concentration is {concentration}; it must be positive, or None to choose it by evidence.")
+def fused_search(
+    likelihood: Tensor, prior: Concentrations, schedule: Schedule, *, max_iter: int, tol: float
+) -> Found[Dense] | None:
+    """The same search by the compiled kernel; None where there is none for these tensors."""
+    _, n_query, n_classes = likelihood.shape
+    if not fused(likelihood) or likelihood.dtype != torch.float32:
+        return None
+    from manyway.methods.evidence import kernel
 
-
-def sharpness(masses: Tensor) -> Tensor:
-    """[t] what ℓ is multiplied by in the iterations, given the masses [t, k] that they begin with.
-
-    Where the queries are in many classes each counts on few others, and wrong companions cost more than they help.
-    """
-    return torch.where(agreement(masses) < _AGREED, _SHARPER, 1.0).to(masses.dtype)
-
-
-def start_shares(share: float) -> list[float]:
-    """What ℓ is multiplied by in each step of the start."""
-    return [share ** (1 - step / _START_STEPS) for step in range(_START_STEPS)]
+    if n_classes > kernel.MAX_CLASSES or n_query * n_classes > kernel.MAX_PAIRS:
+        return None
+    u, n_iter, converged = kernel.search(
+        likelihood, prior.values, prior.normaliser, schedule, max_iter=max_iter, tol=tol
+    )
+    return Found(Dense(likelihood, u, remainders(u)), n_iter, converged)

@@ -2,130 +2,377 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
-from manyway.errors import InputError
+from manyway.errors import InputError, nearest
 from manyway.methods.evidence.calibration import Calibration, calibrate, distances_between, squared_distances
-from manyway.methods.evidence.groups import left_out, moved
-from manyway.methods.evidence.search import Options, find_classes
+from manyway.methods.evidence.posterior import (
+    GroupPosterior,
+    group_posterior,
+    leave_one_out,
+    query_weights,
+    updated_distances,
+)
+from manyway.methods.evidence.prior import Concentrations, Presence
+from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.search import Dense, fused_search, search
+from manyway.methods.evidence.streamed import Probabilities, Streamed, UpdatedPrototypes
+from manyway.methods.parameters import takes
+from manyway.streaming.blocks import Blocks, Spread, in_turn, scaling_of
 
 
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of evidence.
+
+    Parameters
+    ----------
+    precision : float, optional
+        τ in the log-likelihood −½ τ ‖z − w‖². By default it is calibrated on the support.
+    concentration : float, optional
+        α of the Dirichlet prior of the class proportions. Small values favour few classes. By default the value with
+        the highest evidence is chosen for each task.
+    anneal_from : float, default=0.35
+        The search starts with likelihoods multiplied by this, and raises it to 1 in 15 updates. 1: no annealing.
+    update_prototypes : bool, default=True
+        Whether the queries of a class update its prototype before the final probabilities are computed.
+    group_posterior : bool, default=True
+        Whether the queries of a class, which share the error of its prototype, may as a group belong to another class.
+        This makes the probabilities calibrated where few classes are present. It changes few labels.
+    merge_groups : bool, default=True
+        Whether small groups may be fragments of larger ones. Part of ``group_posterior``.
+    max_iter : int, default=50
+        Maximum number of iterations after annealing.
+    tol : float, default=0.01
+        A task has converged when no assignment changes by as much in an iteration.
+    scale : {"rcl2", "cl2", "l2", "range", "power"} or None, default="rcl2"
+        The transform of the features; see ``manyway.core.transforms``.
+    schedule : mapping of str to float, optional
+        Other values for constants of the method, by name; see ``manyway.methods.evidence.schedule``. For research.
+    """
+
+    precision: float | None = None
+    concentration: float | None = None
+    anneal_from: float = Schedule.anneal_from
+    update_prototypes: bool = True
+    group_posterior: bool = True
+    merge_groups: bool = True
+    max_iter: int = 50
+    tol: float = 1e-2
+    scale: str | None = "rcl2"
+    schedule: Mapping[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_iter < 1:
+            raise InputError(f"max_iter is {self.max_iter}; it must be at least 1.")
+        if not 0 < self.anneal_from <= 1:
+            raise InputError(f"anneal_from is {self.anneal_from}; it must be above 0 and at most 1.")
+        for name, value in (("precision", self.precision), ("concentration", self.concentration)):
+            if value is not None and not value > 0:
+                raise InputError(f"{name} is {value}; it must be positive, or None to learn it from the data.")
+        for name in self.schedule or {}:
+            if not hasattr(Schedule, name):
+                raise InputError(
+                    f"The schedule of evidence has no constant '{name}'; {nearest(name, vars(Schedule()))}"
+                )
+
+    @property
+    def constants(self) -> Schedule:
+        """The schedule with this object's values."""
+        changes: dict[str, Any] = {**(self.schedule or {}), "anneal_from": self.anneal_from}
+        return replace(Schedule(), **changes)
+
+
+@takes(Parameters)
 def evidence(
-    tasks: Tasks,
-    *,
-    temperature: float | None = None,
-    concentration: float | None = None,
-    soften: float = 0.35,
-    move: bool = True,
-    identity: bool = True,
-    merge: bool = True,
-    max_iter: int = 50,
-    tol: float = 1e-2,
-    scale: str | None = "rcl2",
-    with_objective: bool = False,
+    tasks: Tasks, *, prepared: Calibration | None = None, with_objective: bool = False, **params: Any
 ) -> Solution:
-    """Calibrate distances on the support, then find which classes occur by the evidence of all queries together.
+    """Calibrate distances on the support, then find which classes are present by the evidence of all queries.
 
-    With ℓ_qk = −½ t (‖z_q − w_k‖² − tr/n_k), the temperature t being calibrated by leaving support samples out in turn
-    (``manyway.methods.evidence.calibration``), and class proportions from a Dirichlet(α, …, α) that is integrated out,
-    it maximises over the assignments u and over α (a grid) a lower bound on ln p(queries | support):
+    The log-likelihood of query q under class k is ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k), where w_k is the mean of the n_k
+    support samples and S the within-class scatter. The precision τ is calibrated by leaving support samples out in
+    turn. Class proportions have a Dirichlet(α, …, α) prior and are integrated out. The method maximises, over the
+    assignments u and over a grid of α, a lower bound on ln p(queries | support):
 
         Σ u_qk ℓ_qk − Σ u_qk ln u_qk + Σ_k (1 − p⁰_k) φ(m_k / (1 − p⁰_k)) + ln Γ(Kα)/Γ(|Q|+Kα),
 
     where m_k = Σ_q u_qk, p⁰_k = Π_q (1 − u_qk) and φ(n) = ln Γ(n+α)/Γ(α). An iteration takes the best α for the present
-    u, then u_qk = softmax_k(ℓ_qk + slope of the prior's terms). Small α: few classes. Large α: all classes are taken
-    for equally frequent, and labels are those of the nearest prototypes. Prototypes stay where they are meanwhile.
+    u, and then u_qk = softmax_k(ℓ_qk + the derivative of the prior's terms). With a small α few classes are present;
+    with a large α labels are those of the nearest prototypes. Prototypes stay fixed during the search.
 
-    The search begins with softened likelihoods, ``soften``·ℓ, which are sharpened in 15 steps: queries agree on
-    classes before each decides for itself; where they have not agreed on few, 10 steps with 2ℓ follow. Where they are
-    in many classes by then (more than a third of what is possible) the iterations have 1.5ℓ in place of ℓ. ``soften=1``
-    begins at once, with ℓ. A task stops when no u_qk moves by ``tol``; a last step, with ℓ, gives the probabilities.
+    The search begins with annealed likelihoods, so that queries agree on classes before each one is certain. Two
+    further rules of the schedule apply where many classes are present. Final probabilities are computed with ℓ itself.
 
-    Then three after-thoughts (``manyway.methods.evidence.groups``), each of which can be left out:
+    Parameters
+    ----------
+    tasks : Tasks
+        The tasks to solve.
+    **params
+    prepared : Calibration, optional
+        What ``prepare_evidence`` learned from the same support, so that it is not learned again.
+    with_objective : bool, default=False
+        Whether to record the bound after each iteration, and its terms ``fit``, ``entropy`` and ``prior``. Updates of
+        the annealing are not iterations.
 
-    * ``move``: classes of several queries take these in as further samples, each query being worth 1 − N/min(|Q|, K) of
-      one where N is the effective number of classes found; the last step is made with distances to these prototypes,
-      from which each query itself is left out.
-    * ``identity``: which class is each group of queries as a whole? They share the error of the prototypes, so m of
-      them count as m / (1 + ρ(m − 1)) independent ones, ρ = 0.3 + 1/(n_k + 1). Probabilities are u·P, P_kj being the
-      probability that group k is class j. It makes them honest where few classes occur, and changes few labels.
-    * ``merge``: where few groups were found, some may be pieces of larger ones; part of ``identity``.
+    Returns
+    -------
+    Solution
+        ``presence``, ``n_present`` and ``n_present_sd`` say which classes are present, and how many.
 
-    The solution's ``presence``, ``n_classes`` and ``n_classes_sd`` say which classes occur and how many.
+    Notes
+    -----
+    docs/evidence.md derives the method and shows what each part is worth. Its ancestor is the correction of label shift
+    by maximum likelihood (Saerens et al., 2002). All queries are updated at once. With α chosen by evidence the bound
+    has not been seen to fall; with a tiny fixed α and a handful of queries it can.
 
-    ``temperature`` and ``concentration`` (α) fix what is otherwise learned. ``with_objective`` records the bound after
-    each iteration (of 1.5ℓ where that is used), and its terms ``fit``, ``entropy`` and ``prior``; the steps of the
-    start are not iterations.
-
-    Reference: docs/evidence.md. Its ancestor is the correction of label shift by maximum likelihood (Saerens et al.,
-    2002). The bound's updates are made for all queries at once: with α chosen by evidence it has not been seen to fall,
-    with a tiny fixed α and a handful of queries it can.
-
+    Examples
+    --------
     >>> tasks = Tasks.from_arrays([[[0.0], [1.0], [5.0]]], [[0, 1, 2]], [[[0.1], [0.2], [0.1], [4.8]]])
     >>> evidence(tasks).labels.tolist()
     [[0, 0, 0, 2]]
     """
-    if temperature is not None and not temperature > 0:
-        raise InputError(f"temperature is {temperature}; it must be positive, or None to calibrate it on the support.")
-    options = Options(concentration, soften, identity, merge, max_iter, tol, with_objective)
-    tasks = transform(tasks, scale)
-    return infer(tasks.query, calibrate(tasks, temperature), options, move)
+    parameters = Parameters(**params)
+    tasks = transform(tasks, parameters.scale)
+    if prepared is None:
+        prepared = calibrate(tasks, parameters.constants, parameters.precision)
+    return infer(tasks.query, prepared, parameters, with_objective)
 
 
-def infer(query: Tensor, calibration: Calibration, options: Options, move: bool) -> Solution:
-    """What comes after calibration: the classes of queries [t, q, d]."""
-    likelihood = calibration.log_likelihood(query)
-    moved_by = partial(_moved_likelihood, query, likelihood, calibration) if move else None
-    solution, weights = find_classes(likelihood, calibration.counts, options, moved_by)
-    return replace(solution, make_prototypes=lambda: _prototypes(query, weights * float(move), calibration))
+@takes(Parameters)
+def prepare_evidence(tasks: Tasks, **params: Any) -> Calibration | None:
+    """Learn what depends on the support alone: prototypes, within-class scatter and precision.
+
+    Parameters
+    ----------
+    tasks : Tasks
+        Tasks with the support; their queries are not used.
+    **params
+
+    Returns
+    -------
+    Calibration or None
+        None if the scale depends on the queries, so that nothing can be prepared.
+    """
+    parameters = Parameters(**params)
+    if parameters.scale == "range":
+        return None
+    return calibrate(transform(tasks, parameters.scale), parameters.constants, parameters.precision)
 
 
+@takes(Parameters, without=("precision", "update_prototypes", "scale"))
 def evidence_from_likelihood(
-    likelihood: Tensor,
-    counts: Tensor,
-    *,
-    concentration: float | None = None,
-    soften: float = 0.35,
-    identity: bool = True,
-    merge: bool = True,
-    max_iter: int = 50,
-    tol: float = 1e-2,
-    with_objective: bool = False,
+    likelihood: Tensor, counts: Tensor, *, with_objective: bool = False, **params: Any
 ) -> Solution:
-    """Evidence for a classifier of your own: log-likelihoods ln p(query | class) [t, q, k], up to a constant a query.
+    """Evidence for a classifier of your own, given its log-likelihoods.
 
-    A classifier's logits serve if it was trained on equally frequent classes and is calibrated on samples that it was
-    not trained on. ``counts`` [t, k] are the samples that it has seen of each class. The rest is as in ``evidence``,
-    but nothing moves.
+    Parameters
+    ----------
+    likelihood : Tensor of shape (t, q, k)
+        ln p(query | class), up to a constant per query. A classifier's logits serve if it was trained on equally
+        frequent classes and is calibrated on samples that it was not trained on.
+    counts : Tensor of shape (t, k)
+        The number of samples of each class that the classifier was trained on.
+    **params
+    with_objective : bool, default=False
+        Whether to record the bound after each iteration.
 
+    Returns
+    -------
+    Solution
+        As from ``evidence``, without prototypes.
+
+    Examples
+    --------
     >>> import torch
     >>> logits = torch.tensor([[[3.0, 0.0, 0.0], [4.0, 0.0, 1.0], [3.0, 1.0, 0.0], [1.0, 1.1, 0.0]]])
     >>> evidence_from_likelihood(logits, torch.ones(1, 3)).labels.tolist()
     [[0, 0, 0, 0]]
     """
-    options = Options(concentration, soften, identity, merge, max_iter, tol, with_objective)
-    return find_classes(likelihood, counts, options)[0]
+    return _find_classes(likelihood, counts, Parameters(**params), with_objective)[0]
 
 
-def _moved_likelihood(query: Tensor, likelihood: Tensor, calibration: Calibration, weights: Tensor) -> Tensor:
-    """[t, q, k] the log-likelihoods when each class has taken in the other queries of this weight."""
-    noise, counts = calibration.noise.view(-1, 1, 1), calibration.counts
-    temperature = calibration.temperature.view(-1, 1, 1)
-    if query.shape[1] > 2 * query.shape[2]:  # all pairs of queries would be more work, and much more memory
-        distances = squared_distances(query, _prototypes(query, weights, calibration))
+def infer(query: Tensor, calibration: Calibration, parameters: Parameters, with_objective: bool = False) -> Solution:
+    """Find the classes of transformed queries [t, q, d], given a calibration."""
+    likelihood = calibration.log_likelihood(query)
+
+    def updated(weights: Tensor) -> Tensor:
+        return _updated_likelihood(query, likelihood, calibration, weights)
+
+    solution, weights = _find_classes(
+        likelihood, calibration.counts, parameters, with_objective, updated if parameters.update_prototypes else None
+    )
+    moved = weights * float(parameters.update_prototypes)
+    return replace(solution, make_prototypes=lambda: _updated_prototypes(query, moved, calibration))
+
+
+def _find_classes(
+    likelihood: Tensor,
+    counts: Tensor,
+    parameters: Parameters,
+    with_objective: bool,
+    updated_likelihood: Callable[[Tensor], Tensor] | None = None,
+) -> tuple[Solution, Tensor]:
+    """The solution, and the weights [t, q, k] of the queries as samples, of which new likelihoods can be made."""
+    n_tasks, n_query, n_classes = likelihood.shape
+    schedule, max_iter, tol = parameters.constants, parameters.max_iter, parameters.tol
+    prior = Concentrations.of(parameters.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
+    found = None if with_objective else fused_search(likelihood, prior, schedule, max_iter=max_iter, tol=tol)
+    if found is None:
+        terms_of = Dense.terms if with_objective else None
+        found = search(Dense.of(likelihood), prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
+    u, remainder = found.queries.u, found.queries.remainder
+    presence = Presence.of(u, remainder)
+    slopes = prior.slopes(presence)
+    weights = u * query_weights(presence.masses).unsqueeze(1)
+    scores = likelihood if updated_likelihood is None else updated_likelihood(weights)
+    probabilities = slopes.add_to(scores, remainder).softmax(-1)
+
+    def groups() -> GroupPosterior:
+        return group_posterior(
+            lambda part: u[..., part].mT @ likelihood,
+            torch.arange(n_classes, device=u.device),
+            presence,
+            counts.expand(n_tasks, -1),
+            slopes.alpha,
+            schedule,
+            merge=parameters.merge_groups,
+        )
+
+    occupied = presence.present
+    if parameters.group_posterior:
+        posterior = groups()
+        probabilities, occupied = posterior.apply(probabilities), posterior.occupied(occupied)
+    terms = found.terms
+    solution = Solution(
+        probabilities=probabilities,
+        n_iter=found.n_iter,
+        converged=found.converged,
+        objective=None if terms is None else terms.sum(0),
+        objective_parts=None if terms is None else dict(zip(("fit", "entropy", "prior"), terms, strict=True)),
+        occupancy=occupied,
+        # Computed again when it is asked for: the posterior [t, k, k] is larger than u, and most callers do not ask.
+        make_presence=(lambda: groups().presence(presence.present)) if parameters.group_posterior else None,
+    )
+    return solution, weights
+
+
+def _updated_likelihood(query: Tensor, likelihood: Tensor, calibration: Calibration, weights: Tensor) -> Tensor:
+    """[t, q, k] log-likelihoods for prototypes that have taken in the other queries with these weights."""
+    scatter, counts = calibration.scatter.view(-1, 1, 1), calibration.counts
+    precision = calibration.precision.view(-1, 1, 1)
+    if query.shape[1] > 2 * query.shape[2]:  # all pairs of queries would be more work, and far more memory
+        distances = squared_distances(query, _updated_prototypes(query, weights, calibration))
     else:
-        distances = likelihood * (-2 / temperature) + noise / counts.unsqueeze(1)
-        distances = moved(distances, distances_between(query - calibration.middle), weights, counts)
-    return left_out(distances, weights, counts, noise).mul_(-0.5 * temperature)
+        distances = likelihood * (-2 / precision) + scatter / counts.unsqueeze(1)
+        distances = updated_distances(distances, distances_between(query - calibration.middle), weights, counts)
+    masses = (counts + weights.sum(-2)).unsqueeze(-2)
+    return leave_one_out(distances, weights, masses, scatter).mul_(-0.5 * precision)
 
 
-def _prototypes(query: Tensor, weights: Tensor, calibration: Calibration) -> Tensor:
+def _updated_prototypes(query: Tensor, weights: Tensor, calibration: Calibration) -> Tensor:
     """[t, k, d]"""
     counts = calibration.counts.unsqueeze(-1)
-    return (calibration.centres * counts + weights.mT @ query) / (counts + weights.sum(1).unsqueeze(-1))
+    return (calibration.prototypes * counts + weights.mT @ query) / (counts + weights.sum(1).unsqueeze(-1))
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedSolution:
+    """The answer for one large task. ``assign`` computes the probabilities of a block from what it remembered."""
+
+    assign: Probabilities  # (block [b, d], memory) -> [b, k]
+    memory: list[Any]  # one per block
+    presence: Tensor  # [k] the probability that the class is present
+    n_present: float  # the expected number of classes that are present
+    n_present_sd: float
+    precision: float
+    alpha: float
+    n_iter: int
+    converged: bool
+    active: tuple[int, ...]  # how many classes each update had, those of the annealing included
+
+
+@takes(Parameters)
+def evidence_in_blocks(
+    support: Tensor,
+    labels: Tensor,
+    blocks: Blocks,
+    *,
+    base_mean: Tensor | None = None,
+    progress: Callable[[int], None] | None = None,
+    spread: Spread | None = None,
+    **params: Any,
+) -> StreamedSolution:
+    """Evidence for one task whose queries are read in blocks.
+
+    Parameters
+    ----------
+    support : Tensor of shape (s, d)
+        The labelled examples.
+    labels : Tensor of shape (s,)
+        Their classes, 0 to k-1.
+    blocks : callable
+        Returns an iterator over the queries, blocks of shape (b, d), from the start.
+    **params
+    base_mean : Tensor of shape (d,), optional
+        The mean feature of the encoder's base classes.
+    progress : callable, optional
+        Called with the number of each finished update.
+    spread : callable, optional
+        Takes the work to the blocks; by default they are read in turn on this machine.
+
+    Returns
+    -------
+    StreamedSolution
+    """
+    parameters = Parameters(**params)
+    schedule = parameters.constants
+    spread = in_turn(blocks, support.device) if spread is None else spread
+    scaling, n_query = scaling_of(support, spread, parameters.scale, base_mean)
+    support = scaling(support)
+    tasks = Tasks.from_arrays(support[None], labels[None], support[None, :1])
+    calibration = calibrate(tasks, schedule, parameters.precision)
+    n_classes = calibration.counts.shape[1]
+    prior = Concentrations.of(parameters.concentration, n_query, n_classes, torch.float64, support.device)
+    queries = Streamed(scaling, calibration, n_query, spread, progress)
+    found = search(queries, prior, schedule, max_iter=parameters.max_iter, tol=parameters.tol)
+
+    presence = queries.presence
+    slopes = prior.slopes(presence)
+    classes = (queries.masses > 1).nonzero().squeeze(1)  # a group of at most one query keeps its class
+    sums = queries.group_sums(classes)
+    means = (sums / queries.masses[classes].unsqueeze(-1)).to(support)
+
+    def totals(part: slice) -> Tensor:
+        # Σ_q u_qg ‖z_q − w‖² and m_g ‖z̄_g − w‖² differ by a number that is equal for all classes.
+        return calibration.log_likelihood(means[None, part]) * queries.masses[classes[part]].to(means).view(1, -1, 1)
+
+    occupied, present, posterior = presence.present, presence.present, None
+    if parameters.group_posterior:
+        posterior = group_posterior(
+            totals, classes, presence, calibration.counts, slopes.alpha, schedule, merge=parameters.merge_groups
+        )
+        occupied, present = posterior.occupied(occupied), posterior.presence(occupied)
+    updated = None
+    if parameters.update_prototypes:
+        updated = UpdatedPrototypes.of(classes, queries.masses, sums, calibration)
+    step = replace(queries.last, idle=None)
+    return StreamedSolution(
+        assign=Probabilities(step, type(slopes)(*(value.to(support) for value in slopes)), updated, posterior),
+        memory=queries.before,
+        presence=present[0],
+        n_present=float(occupied.sum()),
+        n_present_sd=float((occupied * (1 - occupied)).sum().sqrt()),
+        precision=float(calibration.precision[0]),
+        alpha=float(slopes.alpha),
+        n_iter=int(found.n_iter),
+        converged=bool(found.converged),
+        active=tuple(queries.active),
+    )

@@ -1,222 +1,375 @@
-"""Evidence for one task that is too large to hold: the queries are read in blocks.
+"""Evidence for one task that is too large for memory: its queries are read in blocks.
 
-Likelihoods do not change, so the state between iterations is two numbers a class, Σ_q u_qk and Σ_q ln(1 − u_qk), from
-which the slopes of the prior follow. An iteration reads the queries once. Of a query itself one thing more counts: the
-price of being the first of a class is multiplied by 1/(1 − u_qk). Where a class has many queries the price is nothing,
-and where u_qk is small the factor is 1; each block keeps a note of the few assignments for which neither holds.
+Likelihoods do not change during the search, so two numbers per class are kept between updates: Σ_q u_qk and
+Σ_q ln(1 − u_qk). The slopes of the prior follow from them, and an update reads the queries once. Only one thing depends
+on a query's own assignment: the price of the first query of a class is divided by 1 − u_qk. Where a class has many
+queries the price is negligible, and where u_qk is small the divisor is 1. Each block remembers the few assignments for
+which neither holds.
 
-Classes with almost no query rest, as in PADDLE. They all have nearly the same slope, φ(1) = ln α, so what
-they weigh together in each query, noted in a full iteration, serves for some more, whatever α becomes. None of them
-can gain more than all do together: when that has doubled, the next iteration is a full one.
-
-The after-thoughts need the means of the groups of queries alone, one more reading: ``streamed_end``.
+Classes with almost no query are idle in some updates. They all have nearly the same slope, φ'(1), which changes with
+ln α alone. So their total weight per query, remembered from the last update of all classes, can be reused whatever α
+becomes. No idle class can gain more than all of them together: when their total has doubled, all classes are updated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from math import exp
-from typing import Any
+from math import exp, log
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from manyway.core.tasks import Tasks
-from manyway.methods.evidence.calibration import calibrate
-from manyway.methods.evidence.groups import scattered
-from manyway.methods.evidence.prior import Alphas, Presence
-from manyway.methods.evidence.search import HOT, HOT_STEPS, check_search, sharpness, start_shares
-from manyway.methods.evidence.streamed_end import AddUp, Move, Settle, identify, presence_of
-from manyway.methods.evidence.streamed_step import Rest, Step, Sums
-from manyway.streaming.blocks import Blocks, Spread, in_turn, scaling_of
+from manyway.methods.evidence.calibration import Calibration, squared_distances
+from manyway.methods.evidence.posterior import GroupPosterior, leave_one_out, query_weights
+from manyway.methods.evidence.prior import Presence, Slopes, log_remainders, remainders
+from manyway.methods.evidence.search import Update
+from manyway.streaming.blocks import Scaling, Spread
 
-_MOST_NOTED = 1 << 24  # assignments, of all queries together
-_NOTED = 1e-4  # an assignment is noted when u·√p⁰ is above this,
-_NOTED_ANYWAY = 1e-3  # or u above this: whether the queries still move is seen by these;
-_NOTED_IN_START = 2e-2  # in the start nobody asks
-_DEAD = 1e-3  # a class with fewer queries than this, Σ_q u_qk, may rest,
-_FEW = 0.1  # and one with fewer than this
-_STILL = 1e-5  # whose number changes by less than this
-_WORTH = 32  # resting classes below which it is not worth while
-_PERIOD = 6  # one full iteration, then at most five in which they rest
+_MOST_REMEMBERED = 1 << 24  # assignments, over all queries
+# An assignment is remembered if u·√p⁰ exceeds the first value, so that its price is right to about 1e-4, or if u
+# exceeds the second, because convergence is seen by the change of remembered assignments. During annealing convergence
+# is not checked, and the third value suffices.
+_REMEMBER_PRICED, _REMEMBER, _REMEMBER_IN_ANNEALING = 1e-4, 1e-3, 2e-2
+# A class may be idle if its expected count is below the first value, or below the second and changing by less than
+# the third.
+_ALMOST_EMPTY, _FEW, _STEADY = 1e-3, 0.1, 1e-5
+_MIN_IDLE = 32  # with fewer idle classes there is nothing to gain
+
+
+class Memory(NamedTuple):
+    """What a block remembers until the next update."""
+
+    places: Tensor  # [n] row·K + class of the remembered assignments
+    values: Tensor  # [n] their u
+    idle: Tensor | None  # [b, r] logarithm of the idle classes' total weight, for each of ``Idle.sharpness``
+
+
+class Sums(NamedTuple):
+    """Sums over queries, in float64 so that they do not depend on the blocks."""
+
+    masses: Tensor  # [k] Σ u
+    log_absent: Tensor  # [k] Σ ln(1 − u)
+    idle: Tensor  # [] Σ u of the idle classes
+    moved: Tensor  # [] the largest change of a remembered assignment
+
+    def plus(self, other: Sums) -> Sums:
+        return Sums(
+            self.masses + other.masses,
+            self.log_absent + other.log_absent,
+            self.idle + other.idle,
+            torch.maximum(self.moved, other.moved),
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class LargeEvidence:
-    """What is known after the last iteration; ``assign`` works probabilities out from a block and the note on it."""
+class Idle:
+    """Classes that are left out of the next updates."""
 
-    assign: Settle  # (block [b, d], note) -> [b, k]
-    notes: list[Any]  # one a block
-    presence: Tensor  # [k] the probability that the class occurs
-    n_classes: float  # how many classes occur: the expected number
-    n_classes_sd: float
-    temperature: float
-    alpha: float
-    n_iter: int
-    converged: bool
-    live: tuple[int, ...]  # how many classes took part in each iteration, those of the start included
+    classes: Tensor  # [k] bool
+    sharpness: tuple[float, ...]  # the values that the next updates may have
+    alpha: float  # of the update in which their weight was computed
+
+    @property
+    def active(self) -> Tensor:
+        """[a] the other classes."""
+        return (~self.classes).nonzero().squeeze(1)
 
 
-def evidence_in_blocks(
-    support: Tensor,  # [s, d]
-    labels: Tensor,  # [s], 0..k-1
-    blocks: Blocks,
-    *,
-    temperature: float | None = None,
-    concentration: float | None = None,
-    soften: float = 0.35,
-    move: bool = True,
-    identity: bool = True,
-    merge: bool = True,
-    max_iter: int = 50,
-    tol: float = 1e-2,
-    scale: str | None = "rcl2",
-    base_mean: Tensor | None = None,
-    progress: Callable[[int], None] | None = None,
-    spread: Spread | None = None,
-) -> LargeEvidence:
-    """Evidence with the updates, parameters and defaults of ``methods.evidence.solver``, over blocks of queries.
+@dataclass(frozen=True, eq=False)
+class Assign:
+    """The work of an update on one block: new assignments, their sums, and what to remember of them."""
 
-    ``progress`` is told the number of each finished iteration, the steps of the start included. ``spread`` takes the
-    work to the blocks (None: in turn, here). Classes rest in float32 only; ``tol`` is met only where all took part.
-    """
-    check_search(concentration, soften, max_iter)
-    spread = in_turn(blocks, support.device) if spread is None else spread
-    scaling, n_query = scaling_of(support, spread, scale, base_mean)
-    support = scaling(support)
-    calibration = calibrate(Tasks.from_arrays(support[None], labels[None], support[None, :1]), temperature)
-    n_classes = calibration.counts.shape[1]
-    alphas = Alphas.of(concentration, n_query, n_classes, torch.float64, support.device)
-    none = support.new_zeros(n_classes)
-    weights, offsets = (one[0] for one in calibration.linear())
-    above = none + min(_NOTED * exp(min(0.5 * n_query / n_classes, 10.0)), _NOTED_IN_START)  # if all occur equally
-    first = Step(scaling, weights, offsets, soften, none, none, above, most_noted=_MOST_NOTED / n_query)
-    loop = _Loop(first, alphas, n_query, spread, progress)
-    share = 1.0
-    if soften < 1:
-        loop.run(start_shares(soften))
-        if bool(scattered(loop.state.masses[None])):
-            loop.run([HOT] * HOT_STEPS)
-        share = float(sharpness(loop.state.masses[None]))
-    n_iter, converged = loop.run([share] * max_iter, tol)
-    state, step, best = loop.state, replace(loop.step, rest=None), loop.state.best(alphas)
-    slope, price = state.slopes(best, support.dtype)
-    groups = (state.masses > 1).nonzero().squeeze(1)
-    moments, _ = spread(AddUp(step, groups), loop.before)
-    occupied = state.presence.present[0]
-    chances, presence = none.new_zeros(0, n_classes), occupied
-    if identity:
-        chances, piece = identify(groups, state.masses, moments.values, calibration, best, merge)
-        presence = presence_of(occupied, groups, chances)
-        occupied = occupied.index_put((groups,), occupied[groups] * (1 - piece))
-    moving = Move.of(groups, state.masses, moments.values, calibration) if move else None
-    return LargeEvidence(
-        assign=Settle(step, slope, price, moving, groups[: len(chances)], chances),
-        notes=loop.before,
-        presence=presence,
-        n_classes=float(occupied.sum()),
-        n_classes_sd=float((occupied * (1 - occupied)).sum().sqrt()),
-        temperature=float(calibration.temperature[0]),
-        alpha=best,
-        n_iter=n_iter,
-        converged=converged,
-        live=tuple(loop.live),
-    )
+    scaling: Scaling
+    weights: Tensor  # [d, k] ℓ = z·weights + biases
+    biases: Tensor  # [k]
+    slope: Tensor  # [k]
+    price: Tensor  # [k]
+    remember_above: Tensor  # [k] assignments above this are remembered
+    most_remembered: float  # per query, on average
+    sharpness: float = 1.0
+    idle: Idle | None = None  # in an update of all classes: which are idle after it; otherwise: which are idle now
+    active: Tensor | None = None  # [a] the classes that are updated; None: all
+    shift: float = 0.0  # change of the idle classes' slope since their weight was computed
+
+    def of_active(self, idle: Idle, alpha: float) -> Assign:
+        """The same update for the active classes only."""
+        active = idle.active
+        return replace(
+            self,
+            weights=self.weights[:, active],
+            biases=self.biases[active],
+            slope=self.slope[active],
+            price=self.price[active],
+            remember_above=self.remember_above[active],
+            idle=idle,
+            active=active,
+            shift=log(alpha / idle.alpha),
+        )
+
+    def __call__(self, block: Tensor, memory: Memory | None) -> tuple[Sums, Memory]:
+        scores = self._scores(self.rows(block))
+        weight = self._idle_weight(scores, memory) if self.active is None else memory and memory.idle
+        u, of_idle = self._assign(scores, memory)
+        masses = u.sum(0)
+        places = (u > self.remember_above).view(-1).nonzero().squeeze(1)
+        values = u.view(-1)[places]
+        # Where an assignment is not remembered it is small, and ln(1 − u) is −u.
+        beyond = torch.zeros_like(masses).index_add_(0, places % len(masses), log_remainders(values) + values)
+        sums = Sums(masses.double(), (beyond - masses).double(), of_idle.double().sum(), self._moved(u, memory))
+        most = int(self.most_remembered * len(u)) + 1
+        if len(places) > most:
+            values, chosen = values.topk(most)
+            places = places[chosen]
+        if self.idle is not None and self.active is not None and memory is not None:  # memory of idle classes stays
+            kept = self.idle.classes[memory.places % len(self.idle.classes)]
+            places = torch.cat([_places_of(places, self.active, len(self.idle.classes)), memory.places[kept]])
+            values = torch.cat([values, memory.values[kept]])
+        return sums, Memory(places, values, weight)
+
+    def assign(self, rows: Tensor, memory: Memory | None) -> Tensor:
+        """[b, k] the new assignments of scaled rows."""
+        return self._assign(self._scores(rows), memory)[0]
+
+    def rows(self, block: Tensor) -> Tensor:
+        """[b, d] scaled."""
+        return self.scaling(block.to(self.weights))
+
+    def _scores(self, rows: Tensor) -> Tensor:
+        """[b, k] sharpness·ℓ + slopes, for u = 0."""
+        rows = rows if self.sharpness == 1 else rows * self.sharpness
+        return torch.addmm(self.sharpness * self.biases + self.slope + self.price, rows, self.weights)
+
+    def _assign(self, scores: Tensor, memory: Memory | None) -> tuple[Tensor, Tensor]:
+        """Assignments [b, k] from scores, which are overwritten, and the idle classes' total assignment [b]."""
+        if memory is not None:
+            places, values = self._among_active(memory)
+            scores.view(-1).index_add_(0, places, self._price_beyond(places, values))
+        if self.active is None or self.idle is None or memory is None or memory.idle is None:
+            return scores.softmax(1), scores.new_zeros(1)
+        idle = memory.idle[:, self.idle.sharpness.index(self.sharpness)] + self.shift
+        total = torch.logaddexp(scores.logsumexp(1), idle)
+        return scores.sub_(total.unsqueeze(1)).exp_(), (idle - total).exp()
+
+    def _price_beyond(self, places: Tensor, values: Tensor) -> Tensor:
+        """[n] price/(1 − u) − price of remembered assignments."""
+        return self.price[places % len(self.price)] * (remainders(values).reciprocal_() - 1)
+
+    def _idle_weight(self, scores: Tensor, memory: Memory | None) -> Tensor | None:
+        """[b, r] ``Memory.idle``, from the scores for u = 0."""
+        if self.idle is None:
+            return None
+        idle = self.idle.classes.nonzero().squeeze(1)
+        slopes = (self.slope + self.price)[idle].repeat(len(scores), 1)
+        likelihood = scores.index_select(1, idle).sub_(slopes).div_(self.sharpness)
+        if memory is not None:
+            places, which = _places_in(memory.places, idle, len(self.idle.classes))
+            slopes.view(-1).index_add_(0, places, self._price_beyond(memory.places[which], memory.values[which]))
+        return torch.stack([torch.add(slopes, likelihood, alpha=s).logsumexp(1) for s in self.idle.sharpness], 1)
+
+    def _moved(self, u: Tensor, memory: Memory | None) -> Tensor:
+        if memory is None:
+            return u.new_ones(())
+        places, values = self._among_active(memory)
+        return torch.cat([(u.view(-1)[places] - values).abs(), u.new_zeros(1)]).max()
+
+    def _among_active(self, memory: Memory) -> tuple[Tensor, Tensor]:
+        """Places [n] in [b, a], and values, of what is remembered of the active classes."""
+        if self.active is None or self.idle is None:
+            return memory.places, memory.values
+        places, which = _places_in(memory.places, self.active, len(self.idle.classes))
+        return places, memory.values[which]
 
 
-class _Loop:
-    """The iterations. ``step`` is the last one, ``before`` the notes it was made with, ``state`` what came out."""
+def _places_in(places: Tensor, classes: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+    """Places among all classes as places among some of them, and a mask [n] of those that are."""
+    column = torch.full((n_classes,), -1, device=classes.device)
+    column[classes] = torch.arange(len(classes), device=classes.device)
+    column = column[places % n_classes]
+    row = places.div(n_classes, rounding_mode="floor")
+    return (row * len(classes) + column)[column >= 0], column >= 0
+
+
+def _places_of(places: Tensor, classes: Tensor, n_classes: int) -> Tensor:
+    """Places among some classes as places among all."""
+    row = places.div(len(classes), rounding_mode="floor")
+    return row * n_classes + classes[places % len(classes)]
+
+
+class Streamed:
+    """The queries of one task, read in blocks: see ``manyway.methods.evidence.search.Queries``."""
 
     def __init__(
-        self, first: Step, alphas: Alphas, n_query: int, spread: Spread, progress: Callable[[int], None] | None
+        self,
+        scaling: Scaling,
+        calibration: Calibration,
+        n_query: int,
+        spread: Spread,
+        progress: Callable[[int], None] | None = None,
     ) -> None:
-        self.step, self.alphas, self.spread, self.progress = first, alphas, spread, progress
-        sums, self.notes = spread(first, None)
-        self.before = self.notes
-        self.state = _State(sums.masses, sums.log_absent, sums.masses, n_query)
-        self.live = [len(sums.masses)]
-        self.first = first
+        weights, biases = (one[0] for one in calibration.linear())
+        zeros = torch.zeros_like(biases)
+        n_classes = len(biases)
+        # Before the first assignments all classes count as equally frequent.
+        above = min(_REMEMBER_PRICED * exp(min(0.5 * n_query / n_classes, 10.0)), _REMEMBER_IN_ANNEALING)
+        self.last = Assign(scaling, weights, biases, zeros, zeros, zeros + above, _MOST_REMEMBERED / n_query)
+        self.all_classes = self.last
+        self.spread, self.progress = spread, progress
+        self.sharpness = 1.0
+        self.memory: list[Any] = []  # of each block, after the last update
+        self.before: list[Any] = []  # the same before the last update
+        self.active: list[int] = []  # how many classes each update had
+        self.masses = self.log_absent = self.drift = zeros.double()
+        self.idle: Idle | None = None
+        self.idle_for = 0  # how many more updates they may be idle
 
-    def run(self, shares: Sequence[float], tol: float | None = None) -> tuple[int, bool]:
-        """Iterations in which ℓ is multiplied by these: how many were done, and whether nobody moves by ``tol``."""
-        rest: Rest | None = None  # who rests in the next iteration
-        until = 0  # and up to which one
-        for number, share in enumerate(shares):
-            best = self.state.best(self.alphas)
-            step = self.state.step(self.first, share, best, _NOTED_IN_START if tol is None else _NOTED_ANYWAY)
-            old, self.before = self.state, self.notes
-            if rest is not None:
-                sums = self._take(step.of_live(rest, best), old)
-                still = tol is not None and float(sums.moved) < tol
-                if still or number == until or self.state.outgrown(sums, rest):
-                    rest = None
-                if not still:
-                    continue  # otherwise the same again, with all classes: do they move?
-            else:
-                ahead = shares[number + 1 : number + _PERIOD][: len(shares) - number - 2]  # the last is a full one
-                if step.weights.dtype == torch.float32:
-                    rest, until = self.state.resting(ahead, best), number + len(ahead)
-            sums = self._take(replace(step, rest=rest), old)
-            if tol is not None and float(sums.moved) < tol:
-                return number + 1, True
-        return len(shares), False
+    @property
+    def presence(self) -> Presence:
+        return Presence.of_products(self.masses[None], self.log_absent[None].exp())
 
-    def _take(self, step: Step, old: _State) -> Sums:
-        """Take a step from the old state, and the notes before it."""
+    def begin(self, sharpness: float) -> Presence:
+        self._take(replace(self.all_classes, sharpness=sharpness), None)
+        self.before = self.memory
+        return self.presence
+
+    def update(self, slopes: Slopes, sharpness: float, ahead: Sequence[float] = (), tol: float | None = None) -> Update:
+        step = self._step(slopes, sharpness * self.sharpness, _REMEMBER_IN_ANNEALING if tol is None else _REMEMBER)
+        alpha = float(slopes.alpha)
+        state, self.before = (self.masses, self.log_absent, self.drift), self.memory
+        if self.idle is not None:
+            idle, self.idle_for = self.idle, self.idle_for - 1
+            sums = self._take(step.of_active(idle, alpha), self.before)
+            still = tol is not None and float(sums.moved) < tol
+            if (
+                still
+                or self.idle_for == 0
+                or float(sums.idle) > 2 * float(state[0][idle.classes].sum()) + _ALMOST_EMPTY
+            ):
+                self.idle = None
+            if not still:
+                return Update(self.presence, sums.moved[None])
+            self.masses, self.log_absent, self.drift = state  # repeat the update, to see whether idle classes move
+        elif step.weights.dtype == torch.float32:
+            self.idle, self.idle_for = self._idle([value * self.sharpness for value in ahead], alpha), len(ahead)
+        sums = self._take(replace(step, idle=self.idle), self.before)
+        return Update(self.presence, sums.moved[None])
+
+    def select(self, which: Tensor) -> Streamed:
+        return self  # there is one task
+
+    def replace(self, which: Tensor, other: Streamed) -> None:
+        """Nothing to do: ``select`` returned this very object."""
+
+    def sharpened(self, sharpness: Tensor) -> Streamed:
+        self.sharpness = float(sharpness)
+        return self
+
+    def group_sums(self, classes: Tensor) -> Tensor:
+        """[g, d] sums of the features of the queries assigned to some classes, in float64. Reads the queries once."""
+        sums, _ = self.spread(SumGroups(replace(self.last, idle=None), classes), self.before)
+        values: Tensor = sums.values
+        return values
+
+    def _step(self, slopes: Slopes, sharpness: float, remember: float) -> Assign:
+        """The next update of all classes."""
+        base = self.all_classes
+        above = (_REMEMBER_PRICED * self.presence.absent[0].rsqrt()).clamp_max(remember).to(base.slope)
+        slope, price = slopes.slope[0].to(base.slope), slopes.price[0].to(base.slope)
+        return replace(base, sharpness=sharpness, slope=slope, price=price, remember_above=above)
+
+    def _take(self, step: Assign, memory: Sequence[Any] | None) -> Sums:
+        """Do an update, and keep what it returns."""
         sums: Sums
-        sums, self.notes = self.spread(step, self.before)
-        self.step, self.state = step, old.updated(sums, step.live)
-        self.live.append(len(sums.masses))
+        sums, self.memory = self.spread(step, memory)
+        self.last = step
+        which = slice(None) if step.active is None else step.active
+        masses, log_absent, drift = self.masses.clone(), self.log_absent.clone(), self.drift.clone()
+        drift[which] = (sums.masses - masses[which]).abs()
+        masses[which], log_absent[which] = sums.masses, sums.log_absent
+        self.masses, self.log_absent, self.drift = masses, log_absent, drift
+        self.active.append(len(sums.masses))
         if self.progress is not None:
-            self.progress(len(self.live) - 1)
+            self.progress(len(self.active) - 1)
         return sums
+
+    def _idle(self, ahead: Sequence[float], alpha: float) -> Idle | None:
+        """The classes that may be idle in the next updates; None where too few may."""
+        idle = (self.masses < _ALMOST_EMPTY) | ((self.masses < _FEW) & (self.drift < _STEADY))
+        n_idle, n_classes = int(idle.sum()), len(idle)
+        if not ahead or n_idle < max(_MIN_IDLE, n_classes // 4) or n_idle == n_classes:
+            return None
+        return Idle(idle, tuple(dict.fromkeys(ahead)), alpha)
+
+
+class GroupSums(NamedTuple):
+    """Sums of features over the queries of some classes, in float64."""
+
+    values: Tensor  # [g, d]
+
+    def plus(self, other: GroupSums) -> GroupSums:
+        return GroupSums(self.values + other.values)
 
 
 @dataclass(frozen=True, eq=False)
-class _State:
-    """All that an iteration needs to know of the one before, but for the notes on the blocks."""
+class SumGroups:
+    """The work that sums the features of groups of queries."""
 
-    masses: Tensor  # [k]
-    log_absent: Tensor  # [k]
-    drift: Tensor  # [k] how much the masses changed when they were last worked out
-    n_query: int
+    step: Assign
+    classes: Tensor  # [g]
 
-    @cached_property
-    def presence(self) -> Presence:
-        return Presence.of_sums(self.masses[None], self.log_absent[None])
+    def __call__(self, block: Tensor, memory: Memory | None) -> tuple[GroupSums, None]:
+        rows = self.step.rows(block)
+        u = self.step.assign(rows, memory).index_select(1, self.classes)
+        return GroupSums((u.mT @ rows).double()), None
 
-    def best(self, alphas: Alphas) -> float:
-        """The best α of a grid."""
-        return float(alphas.best(self.presence))
 
-    def step(self, like: Step, share: float, alpha: float, noted: float) -> Step:
-        """The next step of all classes, which notes the assignments that count and those above ``noted``."""
-        slope, price = self.slopes(alpha, like.slope.dtype)
-        above = (_NOTED * self.presence.absent[0].rsqrt()).clamp_max(noted).to(slope)
-        return replace(like, share=share, slope=slope, price=price, above=above)
+@dataclass(frozen=True, eq=False)
+class UpdatedPrototypes:
+    """Prototypes of some classes that have taken in their queries."""
 
-    def slopes(self, alpha: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        slope, price = self.presence.slopes(self.masses.new_tensor([alpha]))
-        return slope[0].to(dtype), price[0].to(dtype)
+    classes: Tensor  # [g]
+    prototypes: Tensor  # [g, d]
+    weights: Tensor  # [g] how much of a sample one query counts
+    masses: Tensor  # [g] samples and weighted queries
+    scatter: Tensor  # []
+    precision: Tensor  # []
 
-    def resting(self, shares: Sequence[float], alpha: float) -> Rest | None:
-        """The classes that may rest while ℓ has these shares; None where too few may to gain."""
-        dead = (self.masses < _DEAD) | ((self.masses < _FEW) & (self.drift < _STILL))
-        n_dead, n_classes = int(dead.sum()), len(dead)
-        if not shares or n_dead < max(_WORTH, n_classes // 4) or n_dead == n_classes:
-            return None
-        return Rest(dead, tuple(dict.fromkeys(shares)), alpha)
+    @staticmethod
+    def of(classes: Tensor, masses: Tensor, sums: Tensor, calibration: Calibration) -> UpdatedPrototypes:
+        """From the expected counts [k] of all classes and the feature sums [g, d] of the groups."""
+        weights = query_weights(masses[None])[0, classes]
+        counts = calibration.counts[0, classes].double()
+        total = counts + weights * masses[classes]
+        prototypes = counts.unsqueeze(-1) * calibration.prototypes[0, classes] + weights.unsqueeze(-1) * sums
+        prototypes, weights, total = (
+            value.to(calibration.counts) for value in (prototypes / total.unsqueeze(-1), weights, total)
+        )
+        return UpdatedPrototypes(classes, prototypes, weights, total, calibration.scatter[0], calibration.precision[0])
 
-    def updated(self, sums: Sums, which: Tensor | None) -> _State:
-        """The state after an iteration of some classes; None: of all."""
-        masses, log_absent, drift = self.masses.clone(), self.log_absent.clone(), self.drift.clone()
-        which = torch.arange(len(masses), device=masses.device) if which is None else which
-        drift[which] = (sums.masses - masses[which]).abs()
-        masses[which], log_absent[which] = sums.masses, sums.log_absent
-        return replace(self, masses=masses, log_absent=log_absent, drift=drift)
+    def log_likelihood(self, rows: Tensor, u: Tensor) -> Tensor:
+        """[b, g] of rows, each left out of the prototypes, up to a number that is equal for all classes."""
+        distances = squared_distances(rows[None], self.prototypes[None])[0]
+        taken = u.index_select(1, self.classes) * self.weights
+        distances = leave_one_out(distances, taken, self.masses, self.scatter)
+        return distances.sub_(rows.square().sum(1, keepdim=True)).mul_(-0.5 * self.precision)
 
-    def outgrown(self, sums: Sums, rest: Rest) -> bool:
-        """Whether the resting classes have gained much: the masses here are those of the last full iteration."""
-        return float(sums.resting) > 2 * float(self.masses[rest.dead].sum()) + _DEAD
+
+@dataclass(frozen=True, eq=False)
+class Probabilities:
+    """From the last assignments of a block to class probabilities."""
+
+    step: Assign  # the last update
+    slopes: Slopes  # [1, k] of its assignments
+    updated: UpdatedPrototypes | None
+    posterior: GroupPosterior | None
+
+    def __call__(self, block: Tensor, memory: Memory | None) -> Tensor:
+        """[b, k] the class probabilities of a block, given what it remembered before the last update."""
+        rows = self.step.rows(block)
+        u = self.step.assign(rows, memory)
+        scores = torch.addmm(self.step.biases, rows, self.step.weights)
+        if self.updated is not None:
+            scores.index_copy_(1, self.updated.classes, self.updated.log_likelihood(rows, u))
+        u = self.slopes.add_to(scores[None], remainders(u)[None]).softmax(-1)
+        return (u if self.posterior is None else self.posterior.apply(u))[0]

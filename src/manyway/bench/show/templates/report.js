@@ -38,36 +38,44 @@ for (const button of document.querySelectorAll("thead button")) {
 
 // Values of points, under the pointer or chosen by the arrow keys.
 const tip = document.getElementById("tip");
-let current = null;
-function showTip(point) {
-  current?.classList.remove("on");
-  current = point;
-  tip.hidden = !point;
-  if (!point) return;
-  point.classList.add("on");
-  tip.textContent = point.dataset.tip;
-  const place = point.getBoundingClientRect();
+let current = [];
+function showTips(points) {
+  for (const point of current) point.classList.remove("on");
+  current = points;
+  tip.hidden = !points.length;
+  if (!points.length) return;
+  for (const point of points) point.classList.add("on");
+  tip.textContent = points.map((point) => point.dataset.tip).join("\n");
+  const place = points[0].getBoundingClientRect();
   const x = Math.min(place.right + 4, window.innerWidth - tip.offsetWidth - 8);
   const below = place.bottom + 6;
   tip.style.left = `${Math.max(8, x)}px`;
   tip.style.top = `${below + tip.offsetHeight < window.innerHeight ? below : place.top - tip.offsetHeight - 6}px`;
 }
-document.addEventListener("pointermove", (event) => showTip(event.target.closest?.(".hit") ?? null));
-document.addEventListener("pointerdown", (event) => showTip(event.target.closest?.(".hit") ?? null));
-document.addEventListener("scroll", () => showTip(null), true);
+// Points may lie on top of each other: all of those under the pointer are shown.
+function pointed(event) {
+  if (!event.target.closest?.(".panels") && !current.length) return;
+  const under = document.elementsFromPoint(event.clientX, event.clientY);
+  const points = under.filter((element) => element.classList.contains("hit"));
+  showTips(points.sort((a, b) => a.cy.baseVal.value - b.cy.baseVal.value));
+}
+document.addEventListener("pointermove", pointed);
+document.addEventListener("pointerdown", pointed);
+document.addEventListener("scroll", () => showTips([]), true);
 for (const svg of document.querySelectorAll(".panels svg")) {
   svg.tabIndex = 0;
-  svg.addEventListener("blur", () => showTip(null));
+  svg.addEventListener("blur", () => showTips([]));
   svg.addEventListener("keydown", (event) => {
     const lines = [...svg.querySelectorAll("g[data-line]:not(.off)")].filter((line) => line.querySelector(".hit"));
+    lines.sort((a, b) => a.dataset.line - b.dataset.line);
     const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
-    if (event.key === "Escape") showTip(null);
+    if (event.key === "Escape") showTips([]);
     if (!step || !lines.length) return;
     event.preventDefault();
-    const line = lines.indexOf(current?.closest("g[data-line]"));
-    const place = line < 0 ? 0 : [...lines[line].querySelectorAll(".hit")].indexOf(current) + step[1];
+    const line = lines.indexOf(current[0]?.closest("g[data-line]"));
+    const place = line < 0 ? 0 : [...lines[line].querySelectorAll(".hit")].indexOf(current[0]) + step[1];
     const hits = lines[line < 0 ? 0 : (line + step[0] + lines.length) % lines.length].querySelectorAll(".hit");
-    showTip(hits[Math.min(Math.max(place, 0), hits.length - 1)]);
+    showTips([hits[Math.min(Math.max(place, 0), hits.length - 1)]]);
   });
 }
 

@@ -1,0 +1,66 @@
+"""Every constant of evidence, in one place, with the reason for its value.
+
+docs/evidence.md has a table of what each of them is worth: accuracy and calibration without it, on the study's sets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from manyway.methods.evidence.prior import effective_number
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The constants of calibration, search and post-processing."""
+
+    # --- Calibration on the support ---
+    # With one example per class nothing can be left out. The precision is then this value divided by the variance of
+    # the features: the median that one-shot tasks want.
+    one_shot_precision: float = 16.0
+    # The usual part of the features' variance that lies within classes; used for one example per class only.
+    one_shot_scatter: float = 0.7
+    # Standard deviation of the log-normal prior of the precision. A few dozen left-out samples outweigh it.
+    precision_prior_sd: float = 0.5
+
+    # --- Search: the log-likelihoods ℓ are multiplied by a sharpness that changes from update to update ---
+    # Annealing. The first assignments use anneal_from·ℓ, so that queries agree on classes before each one is certain.
+    anneal_from: float = 0.35
+    # Number of updates in which the sharpness rises to 1.
+    anneal_steps: int = 15
+    # Where queries agree less than this (see `agreement`), many classes are present: each class has few queries, and
+    # neighbours of another class mislead more than they help. The search then uses sharper likelihoods throughout.
+    agreement_below: float = 2 / 3
+    many_classes_sharpness: float = 1.5
+
+    # --- Post-processing of groups: the queries assigned to one class ---
+    # The queries of a group share the error of their prototype, so they are not independent. Their correlation is
+    # shared_error + 1/(n + 1) for n examples; the first part does not shrink with more examples.
+    shared_error: float = 0.3
+    # A small group may be a fragment of a larger one. Fragments are looked for where few groups were found: the
+    # probability fades to 0 at this effective number.
+    most_groups_with_fragments: float = 6.0
+
+    @property
+    def annealing(self) -> list[float]:
+        """The sharpness of each update of the annealing; empty without annealing."""
+        if self.anneal_from >= 1:
+            return []
+        return [self.anneal_from ** (1 - step / self.anneal_steps) for step in range(self.anneal_steps)]
+
+    def sharpness(self, masses: Tensor) -> Tensor:
+        """[t] the sharpness of the iterations, given the expected class counts [t, k] after annealing."""
+        sharper = agreement(masses) < self.agreement_below
+        return masses.new_ones(len(masses)).masked_fill_(sharper, self.many_classes_sharpness)
+
+
+def agreement(masses: Tensor) -> Tensor:
+    """[t] 1 − N / min(|Q|, K), where N is the effective number of classes.
+
+    Near 1 where few classes have many queries each. 0 where all classes, or as many as there are queries, are equally
+    frequent.
+    """
+    most = masses.sum(-1).clamp_max(masses.shape[-1])
+    return (1 - effective_number(masses) / most).clamp_min(0)
