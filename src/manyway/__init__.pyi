@@ -23,6 +23,7 @@ from .estimators import (
 from .evaluation.evaluator import Evaluation, evaluate
 from .methods.evidence.solver import evidence_from_likelihood
 from .methods.registry import DEFAULT_METHOD, METHODS, solve
+from .plots import plot_k_eff, plot_presence, plot_reliability
 
 __version__: str
 __all__ = [
@@ -51,6 +52,9 @@ __all__ = [
     "Tasks",
     "evaluate",
     "evidence_from_likelihood",
+    "plot_k_eff",
+    "plot_presence",
+    "plot_reliability",
     "sample_tasks",
     "solve",
 ]

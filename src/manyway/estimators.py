@@ -1,64 +1,235 @@
-"""scikit-learn classes, one a method: they validate, call the solver, and hand back what came out.
+"""scikit-learn classes, one per method: they validate, call the solver, and return what it found.
 
-``fit`` keeps the labelled examples; the work happens in ``predict``, jointly over the whole batch of queries. Nothing
-on the estimator changes there, so two batches never influence each other.
+``fit`` keeps a copy of the labelled examples and prepares what depends on them alone; the queries are labelled in
+``predict``, jointly over the whole batch. Nothing on the estimator changes there, so two batches never influence each
+other. Parameters, their defaults and their descriptions are taken from the solvers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
+from warnings import warn
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from manyway.core.solution import Solution
+from manyway.core.solution import Solution, best_two, shapes
 from manyway.core.tasks import Tasks
-from manyway.errors import InputError
-from manyway.methods import get_method
+from manyway.core.validation import describe_rows
+from manyway.errors import InputError, optional
+from manyway.methods import Method, get_method
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Inference:
-    """What ``infer`` returns for one batch of queries; NumPy in gives NumPy here, torch in gives torch."""
+    """What ``infer`` returns for one batch of queries.
 
-    labels: Any  # [q] in the user's own labels; strings are always NumPy
-    probabilities: Any  # [q, k], columns in the order of ``classes_``
-    proportions: Any  # [k] estimated share of each class
-    prototypes: Any  # [k, d] in the feature scale that the method works in; None where it has none
-    objective: Any  # [i] after each iteration; None where the method has none
+    NumPy in gives NumPy here, torch in gives torch. Inferences can be pickled; ``repr`` shows shapes only.
+
+    Parameters
+    ----------
+    labels : array of shape [q]
+        The labels, as they were given to ``fit``; strings are always NumPy.
+    probabilities : array of shape [q, k]
+        The class probabilities, columns in the order of ``classes``.
+    proportions : array of shape [k]
+        The estimated proportion of each class among the queries.
+    prototypes : array of shape [k, d] or None
+        The class prototypes in the feature scale of the method; None where it has none.
+    objective : array of shape [i] or None
+        The objective after each iteration; None where it was not recorded.
+    n_iter : int
+        The number of iterations.
+    converged : bool
+        Whether the method's own stopping rule was met.
+    presence : array of shape [k]
+        The probability that each class occurs among the queries.
+    n_present : float
+        The expected number of classes that occur among the queries.
+    n_present_sd : float
+        Its standard deviation.
+    classes : ndarray of shape [k]
+        The classes, in the order of the columns.
+
+    Examples
+    --------
+    >>> from manyway import SimpleShot
+    >>> result = SimpleShot().fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"]).infer([[0.1, 1.0], [1.0, 0.2]])
+    >>> result
+    Inference(labels=[2], probabilities=[2, 2], prototypes=[2, 2], n_iter=1, converged=True, n_present=1.8 ± 0.4)
+    >>> result.labels.tolist()
+    ['ant', 'bee']
+    """
+
+    labels: Any
+    probabilities: Any
+    proportions: Any
+    prototypes: Any
+    objective: Any
     n_iter: int
     converged: bool
-    presence: Any  # [k] the probability that each class occurs among the queries at all
-    n_classes_: float  # how many classes occur: the expected number
-    n_classes_sd_: float  # its standard deviation
+    presence: Any
+    n_present: float
+    n_present_sd: float
+    classes: Any
+
+    def to_frame(self) -> Any:
+        """A pandas table with one row per query.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``label``, ``probability``, ``second_label``, ``second_probability``.
+
+        Examples
+        --------
+        >>> from manyway import SimpleShot
+        >>> result = SimpleShot().fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"]).infer([[0.1, 1.0], [1.0, 0.2]])
+        >>> result.to_frame()[["label", "second_label"]].values.tolist()
+        [['ant', 'bee'], ['bee', 'ant']]
+        """
+        pandas = optional("pandas", "tables", "to_frame")
+        columns = best_two(torch.as_tensor(self.probabilities))
+        for name in ("label", "second_label"):
+            columns[name] = self.classes[columns[name]]
+        return pandas.DataFrame(columns)
+
+    def classes_frame(self) -> Any:
+        """A pandas table with one row per class, the most probably present first.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``class``, ``presence``, ``proportion`` and ``items``, the number of queries with that label.
+
+        Examples
+        --------
+        >>> from manyway import SimpleShot
+        >>> result = SimpleShot().fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"]).infer([[0.1, 1.0], [0.0, 1.0]])
+        >>> result.classes_frame()[["class", "items"]].values.tolist()
+        [['ant', 2], ['bee', 0]]
+        """
+        pandas = optional("pandas", "tables", "classes_frame")
+        chosen = best_two(torch.as_tensor(self.probabilities))["label"]
+        table = pandas.DataFrame(
+            {
+                "class": self.classes,
+                "presence": _numpy(self.presence),
+                "proportion": _numpy(self.proportions),
+                "items": np.bincount(chosen, minlength=len(self.classes)),
+            }
+        )
+        return table.sort_values("presence", ascending=False, kind="stable", ignore_index=True)
+
+    def __repr__(self) -> str:
+        found = shapes(self, ("labels", "probabilities", "prototypes", "objective"))
+        return (
+            f"Inference({found}, n_iter={self.n_iter}, converged={self.converged}, "
+            f"n_present={self.n_present:.1f} ± {self.n_present_sd:.1f})"
+        )
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What all methods share. A subclass names its ``method`` and declares the solver's parameters as fields."""
+    """What all methods share; a subclass names its method: ``class PADDLE(TransductiveClassifier, method="paddle")``.
+
+    Parameters
+    ----------
+    **params
+        ``base_mean`` and the keyword-only parameters of the method's solver; each subclass has them in its signature.
+
+    Examples
+    --------
+    >>> from manyway.estimators import ESTIMATORS
+    >>> ESTIMATORS["simpleshot"]().get_params()
+    {'base_mean': None, 'scale': 'cl2', 'temperature': 1.0}
+    """
 
     method: ClassVar[str]
-    base_mean: Any = None  # [d] the mean feature of the encoder's base classes, for the `cl2` transform
+    _method: ClassVar[Method]
+
+    def __init_subclass__(cls, method: str | Method | None = None, **kwargs: Any) -> None:
+        """Give the class its constructor and its documentation, both from the solver."""
+        super().__init_subclass__(**kwargs)
+        if method is None:  # it inherits them
+            return
+        found = get_method(method) if isinstance(method, str) else method
+        cls.method, cls._method = found.name, found
+        cls.__init__, cls.__doc__ = _constructor(cls, found), _documentation(cls, found)  # type: ignore[method-assign]
+
+    def __init__(self, **params: Any) -> None:
+        raise TypeError("TransductiveClassifier is a base class; use one of its subclasses, such as Evidence.")
 
     def fit(self, X: Any, y: Any) -> TransductiveClassifier:
-        """Keep the labelled examples: X [s, d], y [s] (integers or strings)."""
-        X, y = validate_data(self, _numpy(X), _numpy(y), dtype=[np.float64, np.float32])
+        """Keep a copy of the labelled examples, and prepare what depends on them alone.
+
+        Parameters
+        ----------
+        X : array of shape [s, d]
+            The features of the labelled examples.
+        y : array of shape [s]
+            Their labels, integers or strings. K is the number of distinct labels.
+
+        Returns
+        -------
+        self
+
+        Notes
+        -----
+        Call ``fit`` again after ``set_params``: what was prepared belongs to the parameters at that time.
+        """
+        X, y = validate_data(self, _features(X), _labels(y), dtype=[np.float64, np.float32], copy=True)
         check_classification_targets(y)
+        self._method.check(self._params())
         self.classes_, self.support_labels_ = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise InputError("The labelled examples are of one class only; there is nothing to choose between.")
         self.support_ = X
+        self.base_mean_ = None if self.base_mean is None else np.array(_features(self.base_mean))
+        support = Tasks.from_support(self.support_[None], self.support_labels_[None], self.base_mean_)
+        self.prepared_ = None
+        prepare = self._method.preparation
+        if prepare is not None:
+            # A preparation that iterates has its own objective. It runs once, so it is always recorded.
+            recorded = {"with_objective": True} if "with_objective" in inspect.signature(prepare).parameters else {}
+            with torch.no_grad():
+                self.prepared_ = prepare(support, **self._params(), **recorded)
+        for name in self._method.learned:
+            if self.prepared_ is not None:
+                value = getattr(self.prepared_, name)
+                setattr(
+                    self,
+                    f"{name}_",
+                    float(value) if isinstance(value, Tensor) and value.numel() == 1 else _numpy(value),
+                )
         return self
 
-    def infer(self, X: Any) -> Inference:
-        """Label all rows of X [q, d] jointly and return everything the method knows about them."""
-        recorded = {"with_objective": True} if "with_objective" in get_method(self.method).defaults else {}
+    def infer(self, X: Any, *, with_objective: bool | None = None) -> Inference:
+        """Label all rows of X jointly and return everything that the method knows about them.
+
+        Parameters
+        ----------
+        X : array of shape [q, d]
+            The features of the queries.
+        with_objective : bool, optional
+            Whether to record the objective after each iteration. None: yes on a CPU, no on a GPU, where it would
+            prevent the use of fused code. Methods without an objective ignore it.
+
+        Returns
+        -------
+        Inference
+        """
+        if with_objective is None:
+            with_objective = not (isinstance(X, Tensor) and X.is_cuda)
+        recorded = {"with_objective": with_objective} if "with_objective" in self._method.defaults else {}
         solution = self._solve(X, **recorded)
 
         def hand_back(value: Tensor | None) -> Any:
@@ -71,33 +242,61 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             probabilities=hand_back(solution.probabilities),
             proportions=hand_back(solution.proportions),
             prototypes=hand_back(solution.prototypes),
-            objective=hand_back(solution.objective),
+            objective=hand_back(solution.objective) if with_objective else None,
             n_iter=int(solution.n_iter[0]),
             converged=bool(solution.converged[0]),
             presence=hand_back(solution.presence),
-            n_classes_=float(solution.n_classes[0]),
-            n_classes_sd_=float(solution.n_classes_sd[0]),
+            n_present=float(solution.n_present[0]),
+            n_present_sd=float(solution.n_present_sd[0]),
+            classes=self.classes_,
         )
 
     def predict(self, X: Any) -> Any:
-        """The label of each row of X, all rows taken together."""
+        """The label of each row of X, all rows taken together.
+
+        Parameters
+        ----------
+        X : array of shape [q, d]
+            The features of the queries.
+
+        Returns
+        -------
+        array of shape [q]
+        """
         return self._names(self._solve(X), X)
 
     def predict_proba(self, X: Any) -> Any:
-        """Class probabilities [q, k], columns in the order of ``classes_``, all rows of X taken together."""
+        """Class probabilities, all rows of X taken together.
+
+        Parameters
+        ----------
+        X : array of shape [q, d]
+            The features of the queries.
+
+        Returns
+        -------
+        array of shape [q, k]
+            Columns are in the order of ``classes_``.
+        """
         probabilities = self._solve(X).probabilities[0]
         return probabilities if isinstance(X, Tensor) else probabilities.cpu().numpy()
 
+    def _params(self) -> dict[str, Any]:
+        return {name: value for name, value in self.get_params(deep=False).items() if name != "base_mean"}
+
     def _solve(self, X: Any, **recorded: bool) -> Solution:
         check_is_fitted(self)
-        query = validate_data(self, _numpy(X), reset=False, dtype=[np.float64, np.float32])
-        tasks = Tasks.from_arrays(
-            self.support_[None], self.support_labels_[None], query[None], base_mean=_numpy(self.base_mean)
-        )
+        query = validate_data(self, _features(X), reset=False, dtype=[np.float64, np.float32])
+        tasks = Tasks.from_arrays(self.support_[None], self.support_labels_[None], query[None], self.base_mean_)
         if isinstance(X, Tensor):
             tasks = tasks.to(X.device)
-        params = {name: value for name, value in self.get_params(deep=False).items() if name != "base_mean"}
-        return get_method(self.method)(tasks, **params, **recorded)
+        prepared = None if self.prepared_ is None else _moved(self.prepared_, tasks.device)
+        params = self._params()
+        solution = self._method(tasks, prepared=prepared, **params, **recorded)
+        unfinished = self._method.unfinished(solution, params)
+        if unfinished is not None:
+            warn(unfinished, ConvergenceWarning, stacklevel=3)
+        return solution
 
     def _names(self, solution: Solution, X: Any) -> Any:
         names = self.classes_[solution.labels[0].cpu().numpy()]
@@ -106,178 +305,175 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return names
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class PADDLE(TransductiveClassifier):
-    """Fits the queries with as few classes as needed; see ``manyway.methods.paddle.solver``."""
+def _constructor(cls: type, method: Method) -> Any:
+    """``__init__`` of an estimator: keyword-only, with the solver's parameters and defaults in its signature."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    solver = inspect.signature(method.solver).parameters
+    signature = inspect.Signature(
+        [
+            inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+            inspect.Parameter("base_mean", keyword, default=None, annotation="ArrayLike | None"),
+            *(solver[name] for name in method.parameters),
+        ]
+    )
 
-    method = "paddle"
-    lam: float | None = None
-    eps: float = 1e-6
-    max_iter: int = 100
-    tol: float | None = None
-    scale: str | None = "range"
-    form: str | None = None
+    def __init__(self: Any, **params: Any) -> None:
+        bound = signature.bind(self, **params)
+        bound.apply_defaults()
+        for name, value in bound.arguments.items():
+            if name != "self":
+                setattr(self, name, value)
 
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class SoftKMeans(TransductiveClassifier):
-    """PADDLE without its complexity term; see ``manyway.methods.paddle.soft_kmeans``."""
-
-    method = "soft-kmeans"
-    max_iter: int = 100
-    tol: float | None = None
-    scale: str | None = "range"
-    form: str | None = None
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class PaddlePGD(TransductiveClassifier):
-    """PADDLE's objective by projected gradient descent; see ``manyway.methods.paddle.gradient``."""
-
-    method = "paddle-pgd"
-    optimizer: str = "adam"
-    lr: float = 1e-3
-    lam: float | None = None
-    eps: float = 1e-12
-    max_iter: int = 1000
-    tol: float | None = None
-    scale: str | None = "range"
+    __init__.__signature__ = signature  # type: ignore[attr-defined]
+    __init__.__qualname__ = f"{cls.__name__}.__init__"
+    __init__.__doc__ = f"See ``help({cls.__name__})``."
+    return __init__
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class Baseline(TransductiveClassifier):
-    """A Euclidean classifier trained on the support; see ``manyway.methods.gradient.baseline``."""
+_DOCUMENTATION = """{head}
 
-    method = "baseline"
-    temperature: float = 15.0
-    lr: float = 1e-3
-    max_iter: int = 100
-    scale: str | None = "l2"
+Parameters
+----------
+base_mean : array of shape [d], optional
+    The mean feature of the classes that the encoder was trained on. The transforms ``cl2`` and ``rcl2`` subtract it;
+    without one they subtract the mean of the labelled examples.
+{parameters}
 
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class BaselinePlusPlus(TransductiveClassifier):
-    """A cosine classifier trained on the support, each query on its own; see ``manyway.methods.gradient.baseline``."""
-
-    method = "baseline++"
-    temperature: float = 15.0
-    lr: float = 1e-3
-    max_iter: int = 100
-    scale: str | None = "l2"
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class SimpleShot(TransductiveClassifier):
-    """The nearest class mean, each query on its own; see ``manyway.methods.simpleshot``."""
-
-    method = "simpleshot"
-    scale: str | None = "cl2"
-    temperature: float = 1.0
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class ICI(TransductiveClassifier):
-    """Logistic regression that adds the most credible queries to its support; see ``manyway.methods.ici.solver``."""
-
-    method = "ici"
-    c: float = 10.0
-    step: int = 5
-    n_components: int = 5
-    max_iter: int = 100
-    scale: str | None = "l2"
+Attributes
+----------
+classes_ : ndarray of shape [k]
+    The distinct labels, sorted; columns of probabilities are in this order.
+support_ : ndarray of shape [s, d]
+    A copy of the features of the labelled examples.
+support_labels_ : ndarray of shape [s]
+    Their labels, as places in ``classes_``.
+base_mean_ : ndarray of shape [d] or None
+    A copy of ``base_mean``.
+n_features_in_ : int
+    The number of features.
+{prepared}
+{rest}Examples
+--------
+>>> from {module} import {name}
+>>> clf = {name}().fit([[0, 0, 1, 5, 5, 4], [5, 4, 5, 0, 1, 0]], ["ant", "bee"])
+>>> clf.predict([[0, 1, 0, 4, 5, 5], [5, 5, 4, 1, 0, 0], [1, 0, 0, 5, 4, 5]]).tolist()
+['ant', 'bee', 'ant']
+"""
+_PREPARED = """prepared_ : object or None
+    What the method has prepared from the labelled examples.
+"""
+_OWN_SECTIONS = ("Parameters", "Attributes", "Returns", "Examples")  # the estimator has its own
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class BDCSPN(TransductiveClassifier):
-    """Prototypes rectified by shifted, pseudo-labelled queries; see ``manyway.methods.bd_cspn``."""
-
-    method = "bd-cspn"
-    temperature: float = 50.0
-    weighting: str = "classes"
-    cosine: bool = False
-    scale: str | None = "cl2"
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class PTMAP(TransductiveClassifier):
-    """Optimal transport of the queries to equally large classes; see ``manyway.methods.pt_map``."""
-
-    method = "pt-map"
-    step: float = 0.02
-    lam: float = 10.0
-    max_iter: int = 20
-    tol: float = 1e-6
-    sinkhorn_iter: int = 1000
-    scale: str | None = "power"
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class LaplacianShot(TransductiveClassifier):
-    """Distances to prototypes, smoothed over neighbouring queries; see ``manyway.methods.laplacianshot``."""
-
-    method = "laplacianshot"
-    lam: float = 0.7
-    knn: int = 3
-    symmetric: bool = False
-    max_iter: int = 20
-    tol: float = 1e-6
-    scale: str | None = "cl2"
+def _documentation(cls: type, method: Method) -> str:
+    """The docstring of an estimator, from the solver's: its text, its parameters and its notes."""
+    sections = doc_sections(inspect.getdoc(method.solver) or "")
+    described = doc_entries(sections.get("Parameters", ""))
+    annotations = inspect.signature(method.solver).parameters
+    parameters = [
+        described.get(name, f"{name} : {annotations[name].annotation}, default={default!r}")
+        for name, default in method.parameters.items()
+    ]
+    rest = "".join(
+        f"{title}\n{'-' * len(title)}\n{text}\n\n"
+        for title, text in sections.items()
+        if title and title not in _OWN_SECTIONS
+    )
+    head, _, _ = sections[""].partition("\n>>> ")
+    return _DOCUMENTATION.format(
+        head=head.rstrip(),
+        parameters="\n".join(parameters),
+        prepared=(_PREPARED if method.prepare is not None else "")
+        + "".join(f"{name}_ : float or ndarray\n    What was learned as ``{name}``.\n" for name in method.learned),
+        rest=rest,
+        module="manyway" if cls.__module__ == __name__ else cls.__module__,
+        name=cls.__name__,
+    )
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class TIM(TransductiveClassifier):
-    """Mutual information between queries and classes, by gradient steps; see ``manyway.methods.gradient.tim``."""
+def doc_sections(text: str) -> dict[str, str]:
+    """The sections of a numpydoc docstring by title; what comes before the first one has the title ''.
 
-    method = "tim"
-    weights: Sequence[float] = (1.0, 0.3, 1.0)
-    temperature: float = 15.0
-    lr: float = 1e-4
-    max_iter: int = 2000
-    scale: str | None = "l2"
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class TIMADM(TransductiveClassifier):
-    """TIM by alternating closed-form steps; see ``manyway.methods.gradient.tim_adm``."""
-
-    method = "tim-adm"
-    weights: Sequence[float] = (0.1, 1.0, 0.1)
-    temperature: float = 15.0
-    step: float = 1.0
-    max_iter: int = 150
-    scale: str | None = "l2"
+    >>> doc_sections("Do it.\\n\\nReturns\\n-------\\nint\\n")
+    {'': 'Do it.', 'Returns': 'int'}
+    """
+    parts = re.split(r"^(\w[\w ]*)\n-{3,}\n", text, flags=re.MULTILINE)
+    return {"": parts[0].strip()} | {
+        title: body.strip("\n") for title, body in zip(parts[1::2], parts[2::2], strict=True)
+    }
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class AlphaTIM(TransductiveClassifier):
-    """TIM with α-entropies; see ``manyway.methods.gradient.alpha_tim``."""
+def doc_entries(section: str) -> dict[str, str]:
+    """The entries of a Parameters section by name, each with its description.
 
-    method = "alpha-tim"
-    weights: Sequence[float] = (1.0, 1.0, 1.0)
-    alphas: Sequence[float] = (7.0, 5.0)
-    temperature: float = 15.0
-    lr: float = 1e-4
-    max_iter: int = 1000
-    scale: str | None = "l2"
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class Evidence(TransductiveClassifier):
-    """Calibrated likelihoods, and as few classes as there is evidence for; see ``manyway.methods.evidence.solver``."""
-
-    method = "evidence"
-    temperature: float | None = None
-    concentration: float | None = None
-    soften: float = 0.35
-    move: bool = True
-    identity: bool = True
-    merge: bool = True
-    max_iter: int = 50
-    tol: float = 1e-2
-    scale: str | None = "rcl2"
+    >>> doc_entries("a, b : int\\n    Two numbers.\\nc : str")
+    {'a': 'a, b : int\\n    Two numbers.', 'b': 'a, b : int\\n    Two numbers.', 'c': 'c : str'}
+    """
+    entries: dict[str, str] = {}
+    for entry in re.split(r"\n(?=\S)", section.strip("\n")):
+        for name in entry.split("\n")[0].partition(" :")[0].split(","):
+            if name.strip():
+                entries[name.strip().lstrip("*")] = entry.rstrip()
+    return entries
 
 
-ESTIMATORS: dict[str, type[TransductiveClassifier]] = {
+class PADDLE(TransductiveClassifier, method="paddle"):
+    pass
+
+
+class SoftKMeans(TransductiveClassifier, method="soft-kmeans"):
+    pass
+
+
+class PaddlePGD(TransductiveClassifier, method="paddle-pgd"):
+    pass
+
+
+class Baseline(TransductiveClassifier, method="baseline"):
+    pass
+
+
+class BaselinePlusPlus(TransductiveClassifier, method="baseline++"):
+    pass
+
+
+class SimpleShot(TransductiveClassifier, method="simpleshot"):
+    pass
+
+
+class ICI(TransductiveClassifier, method="ici"):
+    pass
+
+
+class BDCSPN(TransductiveClassifier, method="bd-cspn"):
+    pass
+
+
+class PTMAP(TransductiveClassifier, method="pt-map"):
+    pass
+
+
+class LaplacianShot(TransductiveClassifier, method="laplacianshot"):
+    pass
+
+
+class TIM(TransductiveClassifier, method="tim"):
+    pass
+
+
+class TIMADM(TransductiveClassifier, method="tim-adm"):
+    pass
+
+
+class AlphaTIM(TransductiveClassifier, method="alpha-tim"):
+    pass
+
+
+class Evidence(TransductiveClassifier, method="evidence"):
+    pass
+
+
+ESTIMATORS: Mapping[str, type[TransductiveClassifier]] = {
     estimator.method: estimator
     for estimator in (
         PADDLE,
@@ -300,3 +496,42 @@ ESTIMATORS: dict[str, type[TransductiveClassifier]] = {
 
 def _numpy(values: Any) -> Any:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+
+
+def _moved(prepared: Any, device: torch.device) -> Any:
+    """A dataclass with its tensors on a device."""
+    values = {field.name: getattr(prepared, field.name) for field in fields(prepared)}
+    return replace(prepared, **{name: v.to(device) for name, v in values.items() if isinstance(v, Tensor)})
+
+
+def _features(values: Any) -> Any:
+    """Features as scikit-learn can check them; NumPy has no bfloat16."""
+    half = isinstance(values, Tensor) and values.dtype == torch.bfloat16
+    return _numpy(values.float() if half else values)
+
+
+def _labels(values: Any) -> Any:
+    """Labels as scikit-learn can check them: bytes are decoded, missing and mixed ones refused."""
+    if values is None:
+        return None
+    labels = np.asarray(_numpy(values))
+    if labels.dtype.kind == "O" and labels.ndim == 1:
+        missing = [row for row, label in enumerate(labels) if _is_missing(label)]
+        if missing:
+            raise InputError(f"y has no label in {describe_rows(missing)}; give one to each example or leave it out.")
+        if all(isinstance(label, bytes) for label in labels):
+            labels = labels.astype(bytes)
+        elif len({isinstance(label, str) for label in labels}) > 1:
+            raise InputError("y mixes strings with other labels; use strings or integers for all of them.")
+    try:
+        return np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
+    except UnicodeDecodeError as error:
+        raise InputError("y holds bytes that are not UTF-8; decode them to strings first.") from error
+
+
+def _is_missing(label: Any) -> bool:
+    """None, NaN or pandas' NA."""
+    try:
+        return label is None or bool(label != label)
+    except (TypeError, ValueError):  # the truth value of NA
+        return True

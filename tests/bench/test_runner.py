@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
 from bench_problems import SMALL, Watching, contents, data_folder_with_toy, jobs_of, run_suite
 from problems import make_features
+from rich.console import Console
 
 import manyway.methods
 from manyway import InputError, TaskSpec, evaluate
@@ -40,7 +40,9 @@ def test_a_stretch_that_is_there_already_is_taken_over(tmp_path, monkeypatch):
     record = whole.find(job.key)
     chunk = record.provenance["chunk"]
     assert 2 * chunk < 40
-    resumed.write_partial(job.key, Partial(chunk, "cpu", {chunk: record.outcome["correct"][chunk : 2 * chunk]}))
+    resumed.write_partial(
+        job.key, Partial(chunk, "cpu", {chunk: {"accuracy": record.outcome["correct"][chunk : 2 * chunk]}})
+    )
     watching = Watching()
     run.run_job(job, resumed, None, watching)
     assert watching.tasks == 40 - chunk
@@ -51,37 +53,86 @@ def test_a_stretch_from_another_kind_of_device_is_not(tmp_path):
     data_folder_with_toy(tmp_path)
     store = Store(tmp_path / "a")
     (job, *_) = jobs_of(SMALL, tmp_path)
-    store.write_partial(job.key, Partial(16, "cuda", {0: [0] * 16}))
+    store.write_partial(job.key, Partial(16, "cuda", {0: {"accuracy": [0] * 16}}))
     watching = Watching()
     run.run_job(job, store, None, watching)
     assert watching.tasks == 40
 
 
-def test_kill_9_in_the_middle_loses_nothing_but_time(tmp_path):
-    data_folder_with_toy(tmp_path, n_classes=40, n_features=128)
-    suite = tmp_path / "slow.toml"
-    suite.write_text(
-        'title = "Slow"\nn_tasks = 1000\n[[experiments]]\nfeatures = "toy"\nmethods = "paddle"\n'
-        "task = { shots = 3, k_eff = 4, n_query = 40 }\n"
+def test_a_partial_result_with_impossible_content_is_a_failure_that_names_the_file(tmp_path):
+    data_folder_with_toy(tmp_path)
+    store = Store(tmp_path / "results")
+    (job, *others) = jobs_of(SMALL, tmp_path)
+    chunk = evaluator.chunk_size(job.experiment.method, job.features, job.experiment.task, "cpu")
+    store.write_partial(job.key, Partial(chunk, "cpu", {0: {"accuracy": [9999]}}))
+    (failure,) = run.run_jobs([job, *others], store, None, Watching())
+    assert f"{job.key}.json has impossible content: correct must be whole numbers from 0 to 12" in failure.error
+    assert store.keys() == {other.key for other in others}
+
+
+METRICS = SMALL.replace(
+    "n_tasks = 40", 'n_tasks = 40\nmetrics = ["calibration", "n_present", "presence", "confidence"]'
+)
+
+
+def test_metrics_are_stored_and_do_not_depend_on_interruptions(tmp_path, monkeypatch):
+    data_folder_with_toy(tmp_path)
+    monkeypatch.setitem(evaluator._CHUNK_BYTES, "cpu", 2**15)
+    (job, *_) = jobs_of(METRICS, tmp_path)
+    whole, resumed = Store(tmp_path / "a"), Store(tmp_path / "b")
+    run.run_job(job, whole, None, Watching())
+    chunk = whole.find(job.key).provenance["chunk"]
+    part = run.measure(job.experiment, job.features, chunk, chunk)
+    resumed.write_partial(job.key, Partial(chunk, "cpu", {chunk: run.stretch_of(part, chunk)}))
+    watching = Watching()
+    run.run_job(job, resumed, None, watching)
+    assert watching.tasks == 40 - chunk
+    assert contents(whole.folder) == contents(resumed.folder)
+    record = whole.find(job.key)
+    assert sorted(record.metrics) == ["accuracy", "calibration", "confidence", "n_present", "presence"]
+    spec, params = job.experiment.task, job.experiment.params
+    result = evaluate("paddle", job.features, spec, 40, metrics=record.metrics, **params)
+    for name in ("accuracy", "calibration", "n_present", "n_present.within", "presence", "confidence"):
+        assert record.value(name).mean == pytest.approx(result.value(name).mean, abs=1e-6)
+        assert record.value(name).half == pytest.approx(result.value(name).half, abs=1e-6)
+    with pytest.raises(InputError, match="did you mean 'calibration'"):
+        record.value("calibratoin")
+
+
+def test_kill_9_in_the_middle_loses_nothing_but_time(tmp_path, monkeypatch):
+    data_folder_with_toy(tmp_path)
+    toml = (
+        'title = "Mine"\nn_tasks = 60\nmetrics = ["calibration"]\n[[experiments]]\nfeatures = "toy"\n'
+        'methods = "paddle"\ntask = { shots = 3, k_eff = 4, n_query = 20 }\n'
     )
-
-    def start(results: str) -> subprocess.Popen:
-        # A checkpoint after every stretch, so that there is something to resume from early on.
-        code = "import manyway.bench.runner as run; run.SAVE_EVERY = 0.0; from manyway.cli import main; main()"
-        command = [sys.executable, "-c", code, "bench", str(suite), "--data", str(tmp_path)]
-        return subprocess.Popen([*command, "--results", str(tmp_path / results)], stdout=subprocess.DEVNULL)
-
-    assert start("whole").wait(300) == 0
-    killed = start("killed")
+    (tmp_path / "mine.toml").write_text(toml)
+    # Small chunks and a checkpoint after each of them. The process kills itself when it has written the second one.
+    code = """
+import os, signal
+import manyway.bench.runner as run
+from manyway.bench.store import Store
+from manyway.cli import main
+from manyway.evaluation import evaluator
+run.SAVE_EVERY, evaluator._CHUNK_BYTES["cpu"] = 0.0, 2**15
+write, written = Store.write_partial, []
+def write_and_die(*arguments):
+    write(*arguments)
+    written.append(1)
+    if len(written) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+Store.write_partial = write_and_die
+main()
+"""
+    words = ["bench", str(tmp_path / "mine.toml"), "--data", str(tmp_path), "--results", str(tmp_path / "killed")]
+    killed = subprocess.run([sys.executable, "-c", code, *words], capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     partial = tmp_path / "killed" / "partial"
-    while killed.poll() is None and not any(partial.glob("[!.]*.json")):
-        time.sleep(0.005)
-    killed.send_signal(signal.SIGKILL)
-    assert killed.wait() == -signal.SIGKILL
     assert not any((tmp_path / "killed" / "records").glob("*.json"))
     (left,) = partial.glob("[!.]*.json")
-    assert 0 < Store(tmp_path / "killed").partial(left.stem).n_done < 1000
-    assert start("killed").wait(300) == 0
+    assert 0 < Store(tmp_path / "killed").partial(left.stem).n_done < 60
+    monkeypatch.setitem(evaluator._CHUNK_BYTES, "cpu", 2**15)
+    run_suite(toml, tmp_path, tmp_path / "killed")
+    run_suite(toml, tmp_path, tmp_path / "whole")
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
     assert not any(partial.glob("[!.]*.json"))
 
@@ -131,8 +182,8 @@ def test_a_crash_inside_a_method_is_a_failure_too(tmp_path, monkeypatch):
 
 def test_side_by_side_gives_the_same_bits(tmp_path):
     data_folder_with_toy(tmp_path)
-    run_suite(SMALL, tmp_path, tmp_path / "one")
-    jobs = jobs_of(SMALL.replace("k_eff = [2, 4]", "k_eff = [2, 4, 13]"), tmp_path)
+    run_suite(METRICS, tmp_path, tmp_path / "one")
+    jobs = jobs_of(METRICS.replace("k_eff = [2, 4]", "k_eff = [2, 4, 13]"), tmp_path)
     failures = run_side_by_side(jobs, Store(tmp_path / "two"), None, 2, Watching())
     assert len(failures) == 6
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
@@ -176,13 +227,14 @@ def test_estimates_are_about_right_and_tell_what_cannot_be_done(tmp_path):
     assert estimates(impossible, Store(tmp_path / "results"), None) == [None] * len(impossible)
 
 
-def test_time_left_is_worked_out_method_by_method(tmp_path):
-    from rich.console import Console
-
+def test_the_bar_counts_every_task_once_also_of_failures(tmp_path):
     data_folder_with_toy(tmp_path)
-    jobs = jobs_of(SMALL, tmp_path)  # 4 experiments of 40 tasks for each of three methods
-    bar = Bar(jobs, {"paddle": 1.0, "soft-kmeans": 0.5}, Console(quiet=True))
-    # SimpleShot is unknown and counts with the mean of the others.
-    assert bar.seconds_left() == pytest.approx(160 * (1.0 + 0.5 + 0.75))
-    bar.begin(jobs[0], 40)
-    assert bar.seconds_left() == pytest.approx(120 * 1.0 + 160 * (0.5 + 0.75))
+    jobs = jobs_of(SMALL, tmp_path)
+    with Bar(jobs, Console(quiet=True)) as bar:
+        bar.begin(jobs[0], 10)
+        bar.advance(jobs[0], 20)
+        (task,) = bar._progress.tasks
+        assert (task.completed, task.total) == (30, 12 * 40)
+        for job in jobs:
+            bar.end(job)
+        assert task.finished

@@ -11,9 +11,10 @@ import pytest
 from bench_problems import SMALL, contents, data_folder_with_toy, jobs_of, run_suite
 
 from manyway import InputError, TaskSpec
+from manyway.bench.records import experiment_key
 from manyway.bench.show.tables import make_grids
 from manyway.bench.show.view import load_view
-from manyway.bench.store import Partial, Record, Store, StoreError, experiment_key, read_record
+from manyway.bench.store import Partial, Record, Store, StoreError, read_record
 from manyway.bench.suite import Experiment, Trace
 from manyway.methods import METHODS, Method
 
@@ -21,14 +22,23 @@ FIXTURE = Path(__file__).parent / "record-format-1.json"
 EXPERIMENT = Experiment("toy", "simpleshot", {}, TaskSpec(), 1000, 0)
 
 
-def test_the_key_of_an_experiment_never_changes(monkeypatch):
-    def solver(tasks, *, lam=None, weights=(1.0, 0.3), tol=1e-6):
-        """A method whose parameters will not change."""
+def fixed(tasks, *, lam=None, weights=(1.0, 0.3), tol=1e-6):
+    """A method whose parameters will not change."""
 
-    monkeypatch.setitem(METHODS, "fixed", Method("fixed", "Fixed", solver, ""))
+
+def test_the_key_of_an_experiment_never_changes(monkeypatch):
+    monkeypatch.setitem(METHODS, "fixed", Method("fixed", "Fixed", fixed, ""))
     experiment = replace(EXPERIMENT, method="fixed", params={"lam": 37.5})
-    # If this fails, every result anybody has would be run again: raise FORMAT and say so in the changelog instead.
-    assert experiment_key(experiment, "0123456789abcdef") == "2e51de5786e3e003"
+    # If this fails, every stored result would be run again: raise FORMAT and say so in the changelog instead.
+    assert experiment_key(experiment, "0123456789abcdef") == "3416936892a61583"
+
+
+def test_another_version_of_the_method_has_another_key(monkeypatch):
+    experiment = replace(EXPERIMENT, method="fixed")
+    monkeypatch.setitem(METHODS, "fixed", Method("fixed", "Fixed", fixed, ""))
+    before = experiment_key(experiment, "a")
+    monkeypatch.setitem(METHODS, "fixed", Method("fixed", "Fixed", fixed, "", version=2))
+    assert experiment_key(experiment, "a") != before
 
 
 def test_the_key_changes_with_everything_that_was_asked_and_not_with_names():
@@ -41,20 +51,39 @@ def test_the_key_changes_with_everything_that_was_asked_and_not_with_names():
         experiment_key(replace(EXPERIMENT, n_tasks=999), "a"),
         experiment_key(replace(EXPERIMENT, seed=1), "a"),
         experiment_key(replace(EXPERIMENT, trace=Trace()), "a"),
+        experiment_key(replace(EXPERIMENT, metrics=("calibration",)), "a"),
     }
-    assert len(keys) == 8
+    assert len(keys) == 9
     assert experiment_key(replace(EXPERIMENT, features="another name"), "a") in keys
     # A default that is written out, and a whole number written as a float, are the same request.
     assert experiment_key(replace(EXPERIMENT, params={"temperature": 1}), "a") in keys
 
 
-def test_files_of_the_first_format_still_load():
+def test_files_of_the_first_format_still_load_and_are_marked_old():
     record = read_record(FIXTURE)
     assert (record.method, record.key, record.n_tasks) == ("paddle", "d4d48c58cc903319", 10)
     assert record.outcome["n_query"] == 12
     assert record.outcome["correct"] == [5, 0, 6, 5, 4, 0, 6, 5, 1, 4]
     assert record.axis("shots") == 3
+    assert record.old
+    assert record.old_reason == f"made by version 0 of paddle, now {METHODS['paddle'].version}"
+    assert record.special_params == {}
     assert Record.from_json(record.to_json(), "here") == record
+
+
+def test_a_record_of_another_version_of_the_method_is_old(tmp_path, monkeypatch):
+    data_folder_with_toy(tmp_path)
+    run_suite(SMALL, tmp_path, tmp_path / "results")
+    store, method = Store(tmp_path / "results"), METHODS["paddle"]
+    assert not any(record.old for record in store.records())
+    monkeypatch.setitem(METHODS, "paddle", replace(method, version=method.version + 1))
+    assert {record.method for record in store.records() if record.old} == {"paddle"}
+    # Nothing of it is taken for a result of the present version.
+    assert {job.experiment.method for job in jobs_of(SMALL, tmp_path) if not store.has(job.key)} == {"paddle"}
+    monkeypatch.delitem(METHODS, "simpleshot")
+    assert {record.old_reason for record in store.records() if record.method == "simpleshot"} == {
+        "there is no method simpleshot any more"
+    }
 
 
 def test_a_record_says_what_it_was_made_of(tmp_path):
@@ -69,28 +98,132 @@ def test_a_record_says_what_it_was_made_of(tmp_path):
     assert all(isinstance(count, int) and 0 <= count <= 12 for count in record.outcome["correct"])
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": 99}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "[" * 100_000, '{"format": 1}', '{"format": null}', '{"format": 99}']
+)
 def test_a_file_that_is_no_record_is_one_sentence(tmp_path, text):
     path = tmp_path / "x.json"
     path.write_text(text)
-    with pytest.raises(InputError, match=r"x\.json"):
+    with pytest.raises(InputError, match=r"x\.json") as caught:
+        read_record(path)
+    assert "\n" not in str(caught.value)
+
+
+def changed(record: dict, place: str, value: object) -> dict:
+    """The record with another value at a place such as 'outcome.correct'."""
+    outer, _, inner = place.partition(".")
+    return {**record, outer: changed(record[outer], inner, value) if inner else value}
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        ("outcome.correct", [9999, 0, 6, 5, 4, 0, 6, 5, 1, 4], "correct must be whole numbers from 0 to 12"),
+        ("outcome.correct", [-1, 0, 6, 5, 4, 0, 6, 5, 1, 4], "correct must be whole numbers from 0 to 12"),
+        ("outcome.correct", [5, 0, 6], "accuracy must be numbers of the shape [10]"),
+        ("outcome.correct", None, "outcome.correct is None; it must be a list"),
+        ("outcome.correct", [5, 0, 6, 5, None, 0, 6, 5, 1, 4], "outcome.correct[5] is None; it must be a whole number"),
+        ("outcome.correct", [5, 0, 6, 5, 4.5, 0, 6, 5, 1, 4], "outcome.correct[5] is 4.5; it must be a whole number"),
+        ("outcome.correct", [5, 0, 6, 5, True, 0, 6, 5, 1, 4], "outcome.correct[5] is True; it must be a whole number"),
+        ("outcome.n_query", 75, "outcome.n_query is 75, but a task has 12 queries"),
+        ("outcome.metrics", {"confidence": [0.5] * 9}, "confidence must be numbers of the shape [10]"),
+        ("outcome.metrics", {"confidence": [0.5] * 9 + [float("nan")]}, "confidence has a value that is not finite"),
+        ("outcome.metrics", {"colour": [0.5] * 10}, "unknown metric 'colour'"),
+        ("outcome.metrics", {"calibration": [[[1, 1, 1]] * 15] * 20}, "calibration does not count every query once"),
+        ("n_tasks", 0, "n_tasks is 0; it must be at least 1"),
+        ("n_tasks", "10", "n_tasks is '10'; it must be a whole number"),
+        ("task.n_query", None, "task.n_query is None; it must be a whole number"),
+        ("timing.seconds", -1.0, "timing.seconds is -1.0; it must be at least 0"),
+        ("method", None, "method is None; it must be text"),
+        ("colour", "red", "unknown key 'colour'"),
+    ],
+)
+def test_impossible_content_is_refused_by_name(tmp_path, place, value, message):
+    path = tmp_path / "x.json"
+    path.write_text(
+        json.dumps(changed({"colour": 0, **json.loads(FIXTURE.read_text())}, place, value)).replace('"colour": 0, ', "")
+    )
+    with pytest.raises(InputError) as caught:
+        read_record(path)
+    assert str(path) in str(caught.value)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_record_that_was_changed_is_refused(tmp_path):
+    data_folder_with_toy(tmp_path)
+    run_suite(SMALL, tmp_path, tmp_path / "results")
+    (path, *_) = sorted((tmp_path / "results" / "records").iterdir())
+    text = path.read_text()
+    path.write_text(text.replace('"seed": 0', '"seed": 1'))
+    with pytest.raises(InputError, match=f"{path.name} was changed after it was written"):
+        read_record(path)
+    path.write_text("".join(line for line in text.splitlines(True) if "sha256" not in line).replace("},\n}", "}\n}"))
+    with pytest.raises(InputError, match=path.name):
         read_record(path)
 
 
+def test_a_record_under_the_name_of_another_is_refused(tmp_path):
+    data_folder_with_toy(tmp_path)
+    (record, *_) = run_suite(SMALL, tmp_path, tmp_path / "results").records
+    path = tmp_path / "results" / "records" / record.file_name
+    path.rename(path.with_name("paddle-0123456789abcdef.json"))
+    with pytest.raises(InputError, match=r"paddle-0123456789abcdef\.json holds the result"):
+        Store(tmp_path / "results").find("0123456789abcdef")
+
+
 def test_stretches_that_touch_become_one_and_gaps_are_known():
-    partial = Partial(10, "cpu").add(0, [1, 2], 0.5).add(5, [6], 0.25).add(2, [3, 4, 5], 0.25)
-    assert dict(partial.done) == {0: [1, 2, 3, 4, 5, 6]}
+    def part(*correct: int) -> dict:
+        sums = [[[0, 0, 0]] * 15] * 20
+        return {"accuracy": list(correct), "confidence": [0.5] * len(correct), "calibration": sums}
+
+    partial = Partial(10, "cpu").add(0, part(1, 2), 0.5).add(5, part(6), 0.25).add(2, part(3, 4, 5), 0.25)
+    assert dict(partial.done) == {0: part(1, 2, 3, 4, 5, 6)}
     assert partial.seconds == 1.0
     assert partial.gaps(8) == [(6, 8)]
-    assert partial.add(7, [8], 0).gaps(8) == [(6, 7)]
+    assert partial.add(7, part(8), 0).gaps(8) == [(6, 7)]
+    with pytest.raises(InputError, match="Task 4 was done twice"):
+        partial.add(4, part(9), 0)
 
 
-def test_a_damaged_checkpoint_counts_as_none(tmp_path):
+@pytest.mark.parametrize(
+    ("done", "message"),
+    [
+        ({0: {"accuracy": [76]}}, "correct must be whole numbers from 0 to 75"),
+        ({0: {"accuracy": [None]}}, "accuracy must be numbers of the shape [1]"),
+        ({0: {"accuracy": [1, 2]}, 1: {"accuracy": [3]}}, "the tasks from 1 on overlap others"),
+        ({999: {"accuracy": [1, 2]}}, "the tasks from 999 on overlap others or go beyond the last task"),
+        ({0: {"accuracy": [1], "confidence": [1]}}, "the metrics are accuracy, confidence, not accuracy"),
+    ],
+)
+def test_a_partial_result_with_impossible_content_is_refused(done, message):
+    with pytest.raises(InputError) as caught:
+        Partial(10, "cpu", done).check(EXPERIMENT, "partial/abc.json")
+    assert str(caught.value).startswith("partial/abc.json has impossible content: ")
+    assert message in str(caught.value)
+
+
+def test_a_damaged_partial_result_is_refused_by_name_and_one_of_the_first_format_is_ignored(tmp_path):
     store = Store(tmp_path)
-    store.write_partial("abc", Partial(10, "cpu", {0: [1, 2]}))
+    path = tmp_path / "partial" / "abc.json"
+    store.write_partial("abc", Partial(10, "cpu", {0: {"accuracy": [1, 2]}}))
     assert store.partial("abc").n_done == 2
-    (tmp_path / "partial" / "abc.json").write_text('{"chunk": 10')
+    assert store.partial("abd") is None
+    good = path.read_text()
+    for text in ("", "{", '{"chunk": 10', good.replace("[1, 2]", "[1, 3]"), good.replace('"done"', '"gone"')):
+        path.write_text(text)
+        with pytest.raises(InputError, match=r"abc\.json"):
+            store.partial("abc")
+    path.write_text('{"chunk": 10, "device": "cpu", "done": {"0": [1, 2]}, "seconds": 1.0}')
     assert store.partial("abc") is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 1}', '{"format": 2, "name": "../x", "suite": "s"}'])
+def test_a_file_that_is_no_plan_is_refused_by_name(tmp_path, text):
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans" / "small.json").write_text(text)
+    with pytest.raises(InputError, match=r"small\.json"):
+        Store(tmp_path).plans()
 
 
 def test_what_a_killed_process_was_writing_is_no_result_and_is_swept_up_later(tmp_path):

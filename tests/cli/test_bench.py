@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from bench_problems import SMALL, contents, data_folder_with_toy
 
 from manyway.cli import main
+from manyway.methods import METHODS
 
 GRID = """
 title = "Grid"
@@ -53,7 +55,7 @@ def test_bench_runs_shows_and_keeps(run, tmp_path):
     before = contents(tmp_path / "results")
     assert len(before) == 12
     code, out, _ = run("bench", "small.toml")
-    assert "12 of 12 experiments have their result already." in out
+    assert "12 of 12 experiments already have results." in out
     assert contents(tmp_path / "results") == before
 
 
@@ -118,17 +120,81 @@ def test_tune_takes_changes_of_its_tasks(run, tmp_path):
     assert {record["outcome"]["n_query"] for record in records} == {10}
 
 
+def test_rerun_runs_again_what_has_results(run, tmp_path):
+    words = ["bench", "small.toml", "--only", "method=simpleshot"]
+    run(*words)
+    paths = sorted((tmp_path / "results" / "records").iterdir())
+    before, content = [path.stat().st_mtime_ns for path in paths], contents(tmp_path / "results")
+    assert "4 of 4 experiments already have results." in run(*words)[1]
+    assert [path.stat().st_mtime_ns for path in paths] == before
+    assert "4 of 4 to run" in run(*words, "--rerun", "--dry-run")[1]
+    code, out, _ = run(*words, "--rerun")
+    assert code == 0
+    assert "already have results" not in out
+    assert all(path.stat().st_mtime_ns > time for path, time in zip(paths, before, strict=True))
+    assert contents(tmp_path / "results") == content
+
+
+def test_results_of_another_version_of_a_method_are_old_and_run_again(run, tmp_path, monkeypatch):
+    run("bench", "small.toml", "--only", "method=simpleshot,paddle")
+    method = METHODS["simpleshot"]
+    monkeypatch.setitem(METHODS, "simpleshot", replace(method, version=method.version + 1))
+    assert "†" in run("table")[1]
+    out = run("bench", "small.toml", "--only", "method=simpleshot,paddle")[1]
+    assert "4 of 8 experiments already have results." in out
+    assert "†" not in run("table")[1]
+    assert len(contents(tmp_path / "results")) == 12
+
+
+def test_a_changed_record_is_refused_by_name(run, tmp_path):
+    run("bench", "small.toml", "--only", "method=simpleshot")
+    (path, *_) = sorted((tmp_path / "results" / "records").iterdir())
+    path.write_text(path.read_text().replace('"correct": [', '"correct": [9999, '))
+    for words in (["table"], ["report"], ["bench", "small.toml", "--only", "method=simpleshot"]):
+        code, _, err = run(*words)
+        assert code == 2
+        assert f"{path.name} was changed after it was written (its checksum differs)" in err
+        assert len(err.splitlines()) == 1
+
+
+def test_metrics_and_skipped_experiments(run, tmp_path):
+    toml = SMALL.replace("n_tasks = 40", 'n_tasks = 40\nmetrics = ["calibration"]')
+    toml = toml.replace("k_eff = [2, 4]", 'k_eff = ["half", 13]').replace(
+        'features = "toy"', 'features = "toy"\nskip_impossible = true'
+    )
+    (tmp_path / "mine.toml").write_text(toml.replace("[[tables]]", '[[tables]]\nmetric = "calibration"'))
+    code, out, _ = run("bench", "mine.toml")
+    assert code == 0
+    assert "alibration error" in out
+    assert "skipped simpleshot on toy: shots=1 k_eff=13 n_query=12: k_eff is 13 but a task has only 12 classes" in out
+    assert "6 experiments were skipped, because the features cannot serve them." in out
+    assert {record["task"]["k_eff"] for record in contents(tmp_path / "results").values()} == {6}
+
+
 @pytest.mark.parametrize(
     ("words", "toml", "message"),
     [
         (["bench", "smal"], "", "There is no suite 'smal'"),
         (["bench", "mine.toml"], SMALL.replace("n_tasks", "n_task"), "unknown key 'n_task'; did you mean 'n_tasks'?"),
-        (["bench", "mine.toml"], SMALL.replace('"paddle"', '"padle"'), "no method 'padle'; did you mean 'paddle'?"),
+        (
+            ["bench", "mine.toml"],
+            SMALL.replace('"paddle"', '"padle"'),
+            "is 'padle', which is no method; did you mean 'paddle'?",
+        ),
         (["bench", "mine.toml"], SMALL.replace('"toy"', '"birds"'), "There are no features 'birds' in"),
-        (["bench", "absent.toml"], "", "The suite absent.toml cannot be read"),
+        (["bench", "absent.toml"], "", "There is no file absent.toml."),
         (["bench", "small.toml", "--features", "absent.npz"], "", "There is no file absent.npz"),
+        (["bench", "small.toml", "--only", "metod=paddle"], "", "small has no axis 'metod'; did you mean 'method'?"),
+        (["bench", "small.toml", "--task", "alpha=inf"], "", "--task: alpha is inf; it must be finite."),
+        (
+            ["bench", "mine.toml"],
+            SMALL.replace('"keff"', '"../../x"'),
+            "plots[1].name is '../../x'; it becomes",
+        ),
+        (["bench", "mine.toml"], SMALL.replace('x = "k_eff"', 'x = "foo"'), "plots[1].x names 'foo', which is no axis"),
+        (["bench", "mine.toml"], SMALL + "[labels]\ntoy = 3", "mine.toml: labels.toy is 3; it must be text."),
         (["bench", "small.toml", "--data", "absent"], "", "The data folder absent does not exist"),
-        (["bench", "small.toml", "--device", "tpu9"], "", "There is no device 'tpu9'; use cpu or cuda."),
+        (["bench", "small.toml", "--device", "tpu9"], "", "Device 'tpu9' cannot be used here; choose cpu"),
         (["bench", "small.toml", "--results", "small.toml"], "", "Cannot write small.toml/plans/small.json"),
         (["bench", "small.toml", "--tuned", "small.toml"], "", "not a file of tuned parameters"),
         (["table"], "", "There are no results in results"),
@@ -153,7 +219,7 @@ def test_failed_experiments_are_told_at_the_end_and_the_exit_code_says_so(run, t
     code, out, _ = run("bench", "mine.toml")
     assert code == 1
     assert out.count("k_eff is 13 but a task has only 12 classes") == 6
-    assert "6 experiments failed; nothing of them was stored." in out
+    assert "6 experiments failed; nothing was stored for them." in out
     assert len(contents(tmp_path / "results")) == 6
 
 

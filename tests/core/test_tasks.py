@@ -119,7 +119,7 @@ def test_slices_and_moves_keep_what_a_task_is():
 @pytest.mark.parametrize(
     ("support", "labels", "query", "message"),
     [
-        ([[[0.0], [1.0]]], [[0, 1]], [[[0.0, 1.0]]], "1 features a sample and the queries 2"),
+        ([[[0.0], [1.0]]], [[0, 1]], [[[0.0, 1.0]]], "1 features per sample and the queries 2"),
         ([[[0.0], [1.0]]], [[0]], [[[0.0]]], "give one label for each"),
         ([[[0.0], [1.0]]], [[0, 2]], [[[0.0]]], "Class 1 has no example in the support of task 0"),
         ([[[0.0], [1.0]]], [[0, -1]], [[[0.0]]], "integers from 0 to K-1"),

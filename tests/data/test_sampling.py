@@ -127,6 +127,44 @@ def test_dirichlet_never_asks_a_class_for_more_than_it_has():
     assert (counts.sum(1) == 38).all()
 
 
+@pytest.mark.parametrize("alpha", [1e-300, 1e-3, 1e6, 1e308])
+def test_extreme_dirichlet_parameters_fill_every_task(alpha):
+    features = make_features(n_classes=5, per_class=40)
+    tasks = sample_tasks(features, TaskSpec(shots=2, k_eff=4, n_query=30, sampling="dirichlet", alpha=alpha), count=50)
+    counts = torch.stack([row.bincount(minlength=5) for row in tasks.query_labels])
+    assert (counts.sum(1) == 30).all()
+    if alpha > 1:
+        assert set(counts.flatten().tolist()) == {0, 7, 8}
+
+
+@pytest.mark.parametrize(
+    ("sampling", "rows", "labels"),
+    [
+        ("uniform", [27, 3, 236, 293, 240, 331], [6, 4, 4, 7, 7, 6]),
+        ("balanced", [304, 354, 207, 331, 108, 5], [4, 4, 6, 6, 7, 7]),
+        ("dirichlet", [303, 319, 294, 178, 328, 76], [4, 4, 4, 6, 6, 6]),
+    ],
+)
+def test_streams_stay_as_they_are(sampling, rows, labels):
+    """Stored results are about these tasks. The numbers were printed by this very call."""
+    spec = TaskSpec(shots=2, k_eff=3, n_query=6, sampling=sampling)
+    tasks = sample_tasks(make_features(), spec, seed=7, start=3, count=1)
+    assert tasks.query_index.tolist() == [rows]
+    assert tasks.query_labels.tolist() == [labels]
+
+
+def test_features_of_extreme_magnitude_are_rescaled_once_by_a_power_of_two():
+    plain = make_features()
+    extreme = FeatureSet(plain.features * 2.0**80, plain.labels, base_mean=torch.ones(8) * 2.0**80)
+    spec = TaskSpec(shots=2, k_eff=2, n_query=5)
+    tasks, expected = sample_tasks(extreme, spec, count=3), sample_tasks(plain, spec, count=3)
+    ratio = expected.query.flatten()[0] / tasks.query.flatten()[0]
+    assert torch.equal(tasks.query * ratio, expected.query)
+    assert torch.equal(tasks.base_mean * ratio, torch.ones(8))
+    assert 0.5 <= float(extreme.moderate[0].abs().max()) <= 1
+    assert expected.query_table is plain.features
+
+
 def test_a_given_support_is_stored_once_however_many_tasks(features):
     tasks = sample_tasks(features, TaskSpec(shots=None, k_eff=3, n_query=12), count=1000)
     assert tasks.shared_support
@@ -145,6 +183,13 @@ def test_a_given_support_is_stored_once_however_many_tasks(features):
         ({"k_eff": 4, "sampling": "balanced"}, "cannot be shared equally"),
         ({"sampling": "random"}, "choose uniform, balanced or dirichlet"),
         ({"alpha": 1.0}, "alpha is the parameter of sampling='dirichlet'"),
+        ({"sampling": "dirichlet", "alpha": float("inf")}, "positive and finite"),
+        ({"sampling": "dirichlet", "alpha": float("nan")}, "positive and finite"),
+        ({"sampling": "dirichlet", "alpha": 0.0}, "positive and finite"),
+        ({"sampling": "dirichlet", "alpha": "1"}, "alpha is '1'; it must be a number"),
+        ({"shots": 2.5}, "shots is 2.5; it must be an integer"),
+        ({"k_eff": None}, "k_eff is None; it must be an integer"),
+        ({"n_query": True}, "n_query is True; it must be an integer"),
         ({"shots": 0}, "at least one labelled sample"),
         ({"n_query": 0}, "at least 1"),
         ({"shots": None, "n_ways": 3, "k_eff": 2}, "leave n_ways out"),

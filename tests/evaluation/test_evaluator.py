@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 from problems import make_features
+from sklearn.neighbors import KNeighborsClassifier
 
-from manyway import FeatureSet, InputError, TaskSpec, evaluate, sample_tasks, solve
+from manyway import PADDLE, FeatureSet, InputError, SimpleShot, TaskSpec, evaluate, sample_tasks, solve
 from manyway.evaluation import evaluator
+from manyway.evaluation.statistics import interval
 
 SPEC = TaskSpec(shots=3, k_eff=3, n_query=10)
 
@@ -21,7 +23,7 @@ def test_counts_what_solve_gets_right():
     assert result.correct.dtype == np.int64
     np.testing.assert_array_equal(result.correct, right)
     assert result.accuracy == pytest.approx(float(right.sum()) / 500)
-    assert result.ci95 == pytest.approx(1.96 * np.std(right.numpy() / 10, ddof=1) / 50**0.5)
+    assert result.ci95 == interval(right.numpy()).half / 10
     assert result.seconds > 0
 
 
@@ -41,6 +43,69 @@ def test_chunks_threads_and_starts_do_not_show(monkeypatch):
     np.testing.assert_array_equal(cut.correct, whole.correct)
     assert len(seen) > 1
     assert sum(seen) == 40
+
+
+def test_a_function_is_a_method_too():
+    def nearest(tasks, *, scale="cl2"):
+        return solve("simpleshot", tasks, scale=scale)
+
+    features = make_features()
+    named = evaluate("simpleshot", features, SPEC, n_tasks=20, scale="l2")
+    np.testing.assert_array_equal(evaluate(nearest, features, SPEC, n_tasks=20, scale="l2").correct, named.correct)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "name", "params"),
+    [(SimpleShot(), "simpleshot", {}), (PADDLE(lam=3.0), "paddle", {"lam": 3.0})],
+    ids=["simpleshot", "paddle"],
+)
+def test_an_estimator_gives_what_its_method_gives(estimator, name, params):
+    features, metrics = make_features(), ["confidence", "calibration"]
+    expected = evaluate(name, features, SPEC, n_tasks=8, metrics=metrics, **params)
+    result = evaluate(estimator, features, SPEC, n_tasks=8, metrics=metrics)
+    np.testing.assert_array_equal(result.correct, expected.correct)
+    for metric in metrics:
+        assert result.value(metric).mean == pytest.approx(expected.value(metric).mean, abs=1e-4)
+
+
+class NoProbabilities:
+    """The nearest support sample, by an object that is no scikit-learn estimator."""
+
+    def fit(self, support, labels):
+        self._support, self._labels = support, labels
+        return self
+
+    def predict(self, query):
+        return self._labels[((query[:, None] - self._support) ** 2).sum(-1).argmin(1)]
+
+
+def test_classifiers_of_scikit_learn_and_others_are_fitted_to_each_task():
+    features = make_features()
+    one = evaluate(KNeighborsClassifier(1), features, SPEC, n_tasks=10, metrics=["confidence"])
+    other = evaluate(NoProbabilities(), features, SPEC, n_tasks=10, metrics=["confidence"])
+    np.testing.assert_array_equal(one.correct, other.correct)
+    assert one.value("confidence").mean == other.value("confidence").mean == 1.0
+    tasks = sample_tasks(features, SPEC, count=10)
+    labels = KNeighborsClassifier(1).fit(tasks.support[3], tasks.support_labels[3]).predict(tasks.query[3])
+    assert one.correct[3] == (labels == tasks.query_labels[3].numpy()).sum()
+
+
+def test_labels_are_what_predict_says_not_the_largest_probability():
+    class Contrary(KNeighborsClassifier):
+        def predict_proba(self, query):
+            return super().predict_proba(query)[:, ::-1]
+
+    features = make_features()
+    plain = evaluate(KNeighborsClassifier(1), features, SPEC, n_tasks=5)
+    contrary = evaluate(Contrary(1), features, SPEC, n_tasks=5, metrics=["confidence"])
+    np.testing.assert_array_equal(contrary.correct, plain.correct)
+
+
+def test_what_is_no_method_is_one_sentence():
+    with pytest.raises(InputError, match="give a name, a function or an estimator object"):
+        evaluate(KNeighborsClassifier, make_features(), SPEC, n_tasks=2)
+    with pytest.raises(InputError, match="SimpleShot has its own parameters; set 'temperature' when you make it"):
+        evaluate(SimpleShot(), make_features(), SPEC, n_tasks=2, temperature=3.0)
 
 
 def test_unknown_names_are_one_sentence():

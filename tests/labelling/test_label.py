@@ -120,7 +120,7 @@ def test_the_summary_says_how_many_classes_occur_and_which(problem, tmp_path, mo
     support, query = write(tmp_path, problem, "npz")
     _, out, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
     result = Evidence().fit(problem["x"], problem["y"]).infer(problem["query"])
-    number = f"{result.n_classes_:.1f} ± {result.n_classes_sd_:.1f} are estimated to occur"
+    number = f"{result.n_present:.1f} ± {result.n_present_sd:.1f} are estimated to occur"
     assert number in out.splitlines()[0]
     assert "is present" in out.splitlines()[1]
     for name in ("bird 2", "bird 5"):
@@ -248,7 +248,7 @@ def make_bad(folder, problem, what):
     elif what == "uneven csv":
         items = folder / "query.csv"
         items.write_text("f0,f1\n1.0,2.0\n1.0\n")
-        words = "another number of cells in row 1"
+        words = "another number of cells (1) in line 3"
     return support, items, options, words
 
 

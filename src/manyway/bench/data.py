@@ -1,4 +1,4 @@
-"""Where a suite's feature sets come from: the embedded one, the data folder, or a file that takes their place."""
+"""Where the feature sets of a suite come from: the package itself or the data folder."""
 
 from __future__ import annotations
 
@@ -14,21 +14,37 @@ _EMBEDDED = {"glyphs": "test", "glyphs-val": "val"}
 
 
 def find_features(key: str, data: Path | None) -> FeatureSet:
-    """The feature set of a key: KEY.safetensors or KEY.npz in the data folder or in its folder features/, or a longer
-    name there that starts with KEY_ and is the only one."""
+    """The feature set of a key.
+
+    It is KEY.safetensors or KEY.npz in the data folder or in its folder features/, or the only file KEY_ENCODER there.
+    For sets without validation classes, KEY-half has every other class of KEY, and KEY-half-val the other classes, to
+    tune on.
+    """
     if key in _EMBEDDED:
         from manyway.data.embedded import load_glyphs
 
         return load_glyphs(_EMBEDDED[key])
+    if not re.fullmatch(r"\w[\w.+-]*(/\w[\w.+-]*)*", key):
+        raise InputError(f"'{key}' is not the key of a feature set; to run on a file, use --features FILE.")
     folder = data_folder(data)
     if folder is not None:
         for candidate in _candidates(folder, key):
             return FeatureSet.load(candidate)
+    whole, half, rest = key.partition("-half")
+    if half and rest in ("", "-val"):
+        return _half(find_features(whole, data), 1 if rest else 0)
     raise InputError(_how_to_get(key, folder))
 
 
+def _half(features: FeatureSet, parity: int) -> FeatureSet:
+    """Every other class."""
+    which = features.labels % 2 == parity
+    labels = features.labels[which] // 2
+    return FeatureSet(features.features[which], labels, features.class_names[parity::2], meta=features.meta)
+
+
 def data_folder(data: Path | None) -> Path | None:
-    """The folder that was asked for, else the one that MANYWAY_DATA names, else ./data; None when there is none."""
+    """The given folder, else the folder that MANYWAY_DATA names, else ./data; None if that does not exist."""
     if data is not None:
         if not data.is_dir():
             raise InputError(f"The data folder {data} does not exist.")
@@ -42,6 +58,11 @@ def _candidates(folder: Path, key: str) -> list[Path]:
     places = [folder, folder / "features"]
     exact = [place / f"{key}{suffix}" for place in places for suffix in suffixes]
     longer = sorted(path for place in places for path in place.glob(f"{key}_*") if path.suffix in suffixes)
+    if longer:
+        # Beside KEY_ENCODER there may be KEY_SOMETHING_ENCODER: other features of the same data, with other keys.
+        shortest = min(longer, key=lambda path: len(path.stem))
+        ending = shortest.stem.removeprefix(key)
+        longer = [shortest] if all(path.stem.endswith(ending) for path in longer) else longer
     if not any(path.exists() for path in exact) and len(longer) > 1:
         names = ", ".join(path.name for path in longer)
         raise InputError(f"Several files could be '{key}': {names}; name one of them with --features.")

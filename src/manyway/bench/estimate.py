@@ -1,9 +1,8 @@
-"""How long experiments will take: from stored results of the same method, else from trying a few tasks."""
+"""How long experiments will take, estimated by running a few tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
 from manyway.bench.plan import Job
 from manyway.bench.store import Store
@@ -11,20 +10,11 @@ from manyway.errors import InputError
 from manyway.evaluation.evaluator import evaluate
 
 _TRIAL = 4  # tasks
-_LONG = 1.0  # seconds; one task that takes longer says enough
-
-
-def stored_rates(store: Store) -> dict[str, float]:
-    """Seconds a task of each method that has results on a CPU or GPU of this folder: the median over them."""
-    found: dict[str, list[float]] = {}
-    for record in store.records():
-        if record.trace is None:
-            found.setdefault(record.method, []).append(record.timing["seconds"] / record.n_tasks)
-    return {method: median(rates) for method, rates in found.items()}
+_LONG = 1.0  # seconds; a task that takes longer needs no second trial
 
 
 def estimates(jobs: Sequence[Job], store: Store, device: str | None) -> list[float | None]:
-    """Seconds for each job; None for one that cannot be tried. Each method on each shape of task is tried once."""
+    """Seconds per job; None for a job that cannot be tried. Each method is tried once per shape of task."""
     tried: dict[tuple[object, ...], float | None] = {}
     answers: list[float | None] = []
     for job in jobs:
@@ -42,7 +32,7 @@ def estimates(jobs: Sequence[Job], store: Store, device: str | None) -> list[flo
 def _try(job: Job, device: str | None) -> float | None:
     experiment = job.experiment
     try:
-        for n_tasks in (1, _TRIAL):  # the first call pays for loading code; where it is long, that is nothing
+        for n_tasks in (1, _TRIAL):  # the first call also loads code
             result = evaluate(
                 experiment.method, job.features, experiment.task, n_tasks, experiment.seed, device, **experiment.params
             )

@@ -1,7 +1,7 @@
-"""Experiments side by side on one machine (joblib), or spread over a Dask cluster block by block.
+"""Several experiments at the same time on one machine (joblib), or blocks of tasks on a Dask cluster.
 
 Both give the same bits as a plain run: a task depends on (seed, number) alone, blocks are whole chunks, and a chunk's
-arithmetic does not depend on who does it. Traces are about time, so they run alone, here, after the rest.
+arithmetic does not depend on which process computes it. Traces measure time, so they run alone in this process, last.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 
 import manyway
 from manyway.bench.plan import Job
+from manyway.bench.records import Stretch
 from manyway.bench.runner import (
     SAVE_EVERY,
     Failure,
@@ -28,26 +29,27 @@ from manyway.bench.runner import (
     accuracy_record,
     describe,
     left_over,
+    measure,
     place_of,
     run_job,
     run_jobs,
+    stretch_of,
 )
 from manyway.bench.store import Partial, Store, StoreError
 from manyway.bench.suite import Experiment
 from manyway.data.features import FeatureSet
 from manyway.errors import InputError
-from manyway.evaluation.evaluator import evaluate
 
-_BLOCK = 100  # tasks of a block, about: enough to be worth a message, few enough to be worth little
-_TRIES = 5  # how often a block may be lost with its worker before the experiment counts as failed
+_BLOCK = 100  # tasks per block, about: many compared with the cost of a message, few to lose with a worker
+_TRIES = 5  # how often a block may be lost with its worker before the experiment fails
 _PATIENCE = 10  # seconds to wait for a scheduler
-Answer = tuple[list[int], float, Place]  # right answers, seconds in the solver, where
+Answer = tuple[Stretch, float, Place]  # metrics, seconds in the solver, where it ran
 
 
 def run_side_by_side(
     jobs: Sequence[Job], store: Store, device: str | None, n_jobs: int, watcher: Watcher
 ) -> list[Failure]:
-    """Whole experiments in ``n_jobs`` processes, which read the features from one memory-mapped file."""
+    """Run whole experiments in ``n_jobs`` processes, which share the features through a memory-mapped file."""
     from joblib import Parallel, delayed
 
     timed = [job for job in jobs if job.experiment.trace is not None]
@@ -86,7 +88,7 @@ def run_side_by_side(
 def _whole(
     place: int, key: str, experiment: Experiment, path: Path, store: Store, device: str | None, threads: int
 ) -> tuple[int, str, bool]:
-    """In another process: one experiment. Errors come back as text, for an exception need not survive the journey."""
+    """In another process: one experiment. Errors come back as text, because not every exception can be pickled."""
     torch.set_num_threads(threads)
     try:
         run_job(Job(key, experiment, _load(path)), store, device, _Nobody())
@@ -103,7 +105,7 @@ def _load(path: Path) -> FeatureSet:
 
 
 class _Nobody:
-    """A watcher where nobody watches."""
+    """A watcher that ignores everything."""
 
     def begin(self, job: Job, done: int) -> None: ...
 
@@ -113,7 +115,7 @@ class _Nobody:
 
 
 def run_on_dask(jobs: Sequence[Job], store: Store, address: str, device: str | None, watcher: Watcher) -> list[Failure]:
-    """Blocks of tasks on the workers of a Dask cluster. A block whose worker dies is done again by another."""
+    """Run blocks of tasks on the workers of a Dask cluster. A block whose worker dies is run again on another."""
     kind = "cpu" if device is None else torch.device(device).type
     timed = [job for job in jobs if job.experiment.trace is not None]
     jobs = [job for job in jobs if job.experiment.trace is None]
@@ -137,17 +139,17 @@ class _DaskRun:
         self._failed: dict[str, Failure] = {}
 
     def submit(self, job: Job) -> None:
-        """Hand out all blocks of a job that are not done yet."""
+        """Submit all blocks of a job that are not done yet."""
         partial = left_over(job, self._store, self._kind)
         self._partial[job.key], self._saved[job.key] = partial, time.perf_counter()
         self._watcher.begin(job, partial.n_done)
         size = partial.chunk * max(1, round(_BLOCK / partial.chunk))
         for start, end in partial.gaps(job.experiment.n_tasks):
             for first in range(start, end, size):
-                self._hand_out(job, first, min(size, end - first), 0)
+                self._submit_block(job, first, min(size, end - first), 0)
 
     def wait(self) -> list[Failure]:
-        """Collect blocks as they come, until every job is stored or has failed."""
+        """Collect blocks as they finish, until every job is stored or has failed."""
         waiting = _distributed().as_completed(self._blocks)
         for future in waiting:
             job, first, count, tries = self._blocks.pop(future)
@@ -157,9 +159,9 @@ class _DaskRun:
                 answer = future.result()
             except Exception as error:
                 if _was_lost(error) and tries + 1 < _TRIES:
-                    # With its worker a block may have lost the features too: they are sent anew.
+                    # The features may have been lost with the worker, too: they are sent again.
                     self._features.pop(job.features.fingerprint, None)
-                    waiting.add(self._hand_out(job, first, count, tries + 1))
+                    waiting.add(self._submit_block(job, first, count, tries + 1))
                 else:
                     self._failed[job.key] = Failure(job, describe(error))
                     self._watcher.end(job)
@@ -167,7 +169,7 @@ class _DaskRun:
             self._take(job, first, answer)
         return list(self._failed.values())
 
-    def _hand_out(self, job: Job, first: int, count: int, tries: int) -> Any:
+    def _submit_block(self, job: Job, first: int, count: int, tries: int) -> Any:
         fingerprint = job.features.fingerprint
         if fingerprint not in self._features:
             self._features[fingerprint] = self._client.scatter(job.features, broadcast=True, hash=False)
@@ -177,9 +179,9 @@ class _DaskRun:
         return future
 
     def _take(self, job: Job, first: int, answer: Answer) -> None:
-        correct, seconds, place = answer
-        partial = self._partial[job.key] = self._partial[job.key].add(first, correct, seconds)
-        self._watcher.advance(job, len(correct))
+        stretch, seconds, place = answer
+        partial = self._partial[job.key] = self._partial[job.key].add(first, stretch, seconds)
+        self._watcher.advance(job, len(stretch["accuracy"]))
         clock = time.perf_counter()
         if partial.n_done == job.experiment.n_tasks:
             self._store.write(accuracy_record(job, partial, place))
@@ -190,13 +192,11 @@ class _DaskRun:
 
 
 def solve_block(features: FeatureSet, experiment: Experiment, first: int, count: int, device: str | None) -> Answer:
-    """On a worker: tasks first..first+count-1 of an experiment. A worker's threads each have a block of their own."""
+    """On a worker: tasks first..first+count-1 of an experiment. Each thread of a worker solves one block at a time."""
     torch.set_num_threads(1)
     features = features.to(device=device)
-    result = evaluate(
-        experiment.method, features, experiment.task, count, experiment.seed, start=first, **experiment.params
-    )
-    return result.correct.tolist(), result.seconds, place_of(features)
+    result = measure(experiment, features, first, count)
+    return stretch_of(result, first), result.seconds, place_of(features)
 
 
 @contextmanager
@@ -218,7 +218,7 @@ def _version() -> str:
 
 
 def _was_lost(error: BaseException) -> bool:
-    """Whether a block failed for its worker's sake and not for its own."""
+    """Whether a block was lost with its worker, rather than failing itself."""
     return isinstance(error, (CancelledError, _distributed().KilledWorker))
 
 

@@ -1,19 +1,21 @@
-"""From a suite and the wishes of a command line to experiments with keys."""
+"""From a suite and the options of a command line to experiments with keys."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from manyway.bench.checking import checked
 from manyway.bench.data import find_features
-from manyway.bench.store import Plan, Store, experiment_key
-from manyway.bench.suite import Block, Experiment, Suite, Tuned, in_words
+from manyway.bench.records import experiment_key
+from manyway.bench.store import Plan, Store, now
+from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned, in_words
 from manyway.data.features import FeatureSet
-from manyway.data.sampling import TaskSpec
+from manyway.data.sampling import TaskSpec, sample_tasks
 from manyway.errors import InputError, nearest
 
 
@@ -28,18 +30,23 @@ class Job:
     @property
     def title(self) -> str:
         """What it is, in a few words."""
-        experiment, default = self.experiment, asdict(TaskSpec())
-        task = {name: value for name, value in asdict(experiment.task).items() if value != default[name]}
-        task = {"shots": in_words("shots", experiment.task.shots), "k_eff": experiment.task.k_eff, **task}
-        words = [f"{name}={_short(value)}" for name, value in {**task, **experiment.params}.items()]
-        return f"{experiment.method} on {experiment.features}: {' '.join(words)}"
+        return title_of(self.experiment)
+
+
+def title_of(experiment: Experiment) -> str:
+    """An experiment in a few words."""
+    default = asdict(TaskSpec())
+    task = {name: value for name, value in asdict(experiment.task).items() if value != default[name]}
+    task = {"shots": in_words("shots", experiment.task.shots), "k_eff": experiment.task.k_eff, **task}
+    words = [f"{name}={_short(value)}" for name, value in {**task, **experiment.params}.items()]
+    return f"{experiment.method} on {experiment.features}: {' '.join(words)}"
 
 
 @dataclass(frozen=True)
 class Wishes:
     """What a command line changes about a suite."""
 
-    features: Path | None = None  # a file that takes the place of every feature set
+    features: Path | None = None  # a file that replaces every feature set
     data: Path | None = None
     n_tasks: int | None = None
     seed: int | None = None
@@ -48,25 +55,29 @@ class Wishes:
     tuned: Tuned | None = None
 
 
-def make_jobs(suite: Suite, wishes: Wishes) -> list[Job]:
-    """The suite's experiments on their features, each once; the wishes applied."""
-    sets: dict[str, FeatureSet] = {}
-    override = None if wishes.features is None else override_name(wishes.features)
-    if wishes.features is not None and override is not None:
-        sets[override] = FeatureSet.load(wishes.features)
+def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
+    """The suite's experiments on their features, each once, with the wishes applied; and what is skipped, in words.
+
+    Experiments of a block with ``skip_impossible`` are skipped where the feature set has too few classes or samples.
+    """
+    sets = _Sets(wishes)
     jobs: dict[str, Job] = {}
-    without_support = False
+    skipped: dict[str, None] = {}
+    only, without_support = wishes.only or {}, False
+    _check_only(suite, wishes)
     for block in suite.blocks:
-        block = _adapt(block, override, wishes)
-        for experiment in block.experiments(_tuned(suite, block, wishes.tuned or {})):
-            if not _kept(experiment, wishes.only or {}):
+        block = _adapt(block, sets.override, wishes)
+        for experiment in block.experiments(_tuned(suite, block, wishes.tuned or {}), sets.n_classes):
+            if not _kept(experiment, only):
                 continue
-            if experiment.features not in sets:
-                sets[experiment.features] = find_features(experiment.features, wishes.data)
             features = sets[experiment.features]
-            if override is not None and experiment.task.shots is None and features.is_support is None:
-                # The suite's own set comes with its labelled samples; the one in its place does not.
+            if sets.override is not None and experiment.task.shots is None and features.is_support is None:
+                # The suite's own set comes with its labelled samples; the one that replaces it does not.
                 without_support = True
+                continue
+            problem = sets.problem(experiment) if block.skip_impossible else ""
+            if problem:
+                skipped[f"{title_of(experiment)}: {problem}"] = None
                 continue
             key = experiment_key(experiment, features.fingerprint)
             jobs.setdefault(key, Job(key, experiment, features))
@@ -76,15 +87,49 @@ def make_jobs(suite: Suite, wishes: Wishes) -> list[Job]:
             "say how many to draw, e.g. --task shots=10."
         )
     if suite.blocks and not jobs:
-        raise InputError(f"Nothing of {suite.name} is left to run; --only keeps no experiment.")
-    return list(jobs.values())
+        reason = f"the features cannot serve it ({next(iter(skipped))})" if skipped else "--only keeps no experiment."
+        raise InputError(f"Nothing of {suite.name} is left to run; {reason}")
+    return list(jobs.values()), list(skipped)
 
 
-def make_plan(suite: Suite, jobs: Sequence[Job], wishes: Wishes, store: Store | None = None) -> Plan:
+class _Sets:
+    """The feature sets of a suite, each loaded when it is first needed."""
+
+    def __init__(self, wishes: Wishes) -> None:
+        self._data = wishes.data
+        self.override = None if wishes.features is None else override_name(wishes.features)
+        self._loaded: dict[str, FeatureSet] = {}
+        self._problems: dict[tuple[str, TaskSpec], str] = {}
+        if wishes.features is not None and self.override is not None:
+            self._loaded[self.override] = FeatureSet.load(wishes.features)
+
+    def __getitem__(self, name: str) -> FeatureSet:
+        if name not in self._loaded:
+            self._loaded[name] = find_features(name, self._data)
+        return self._loaded[name]
+
+    def n_classes(self, name: str) -> int:
+        return self[name].n_classes
+
+    def problem(self, experiment: Experiment) -> str:
+        """Why no task of the experiment can be drawn; '' when one can."""
+        place = experiment.features, experiment.task
+        if place not in self._problems:
+            try:
+                sample_tasks(self[experiment.features], experiment.task, experiment.seed, 0, 1)
+                self._problems[place] = ""
+            except InputError as error:
+                self._problems[place] = str(error)
+        return self._problems[place]
+
+
+def make_plan(
+    suite: Suite, jobs: Sequence[Job], wishes: Wishes, store: Store | None = None, skipped: Sequence[str] = ()
+) -> Plan:
     """What to remember of a run, so that its results can be shown later without the features.
 
     A part of a suite (``only``) joins what was asked for under the same name before, with as many tasks of the same
-    seed; a whole suite takes its place.
+    seed; a whole suite replaces it.
     """
     override = None if wishes.features is None else override_name(wishes.features)
     experiments: list[Mapping[str, Any]] = [
@@ -102,21 +147,22 @@ def make_plan(suite: Suite, jobs: Sequence[Job], wishes: Wishes, store: Store | 
     name = suite.name if override is None else f"{suite.name}@{override}"
     if wishes.only and store is not None and experiments:
         size = experiments[0]["n_tasks"], experiments[0]["seed"]
-        new = {entry["key"] for entry in experiments}
-        before = store.asked(name)
-        experiments += [e for e in before if e["key"] not in new and (e["n_tasks"], e["seed"]) == size]
+        # The same experiment has another key where another version of the method made it.
+        new = [_without_key(entry) for entry in experiments]
+        before = [e for e in store.asked(name) if (e["n_tasks"], e["seed"]) == size and _without_key(e) not in new]
+        experiments += before
         order = [method for block in suite.blocks for method in block.methods]
         experiments.sort(key=lambda entry: order.index(entry["method"]) if entry["method"] in order else len(order))
-    return Plan(name, suite.name, suite.source, override, experiments, now())
+    return Plan(name, suite.name, suite.source, override, experiments, now(), list(skipped))
+
+
+def _without_key(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if name != "key"}
 
 
 def override_name(path: Path) -> str:
-    """What results call a feature file: its name without the suffix, in characters that go into a file name."""
+    """What results call a feature file: its name without the suffix, in characters that are safe in a file name."""
     return re.sub(r"[^\w.+-]+", "-", path.stem)
-
-
-def now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def parse_only(texts: Sequence[str]) -> dict[str, list[str]]:
@@ -135,38 +181,51 @@ def parse_only(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def parse_task(texts: Sequence[str]) -> dict[str, Any]:
-    """``["shots=10"]`` as fields of TaskSpec.
+    """``["shots=10"]`` as fields of a suite's task.
 
     >>> parse_task(["shots=10", "sampling=dirichlet"])
-    {'shots': 10, 'sampling': 'dirichlet'}
+    {'shots': (10,), 'sampling': ('dirichlet',)}
     """
-    known = asdict(TaskSpec())
     task: dict[str, Any] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not value:
             raise InputError(f"'{text}' is not of the form FIELD=VALUE.")
-        if name not in known:
-            raise InputError(f"A task has no field '{name}'; {nearest(name, known)}")
-        try:
-            task[name] = value if name == "sampling" else float(value) if name == "alpha" else _count(name, value)
-        except ValueError as error:
-            raise InputError(f"{name} is '{value}'; it must be a number.") from error
-    return task
+        if name not in TaskAxes.model_fields:
+            raise InputError(f"A task has no field '{name}'; {nearest(name, TaskAxes.model_fields)}")
+        task[name] = _number(value)
+    return {name: getattr(checked(TaskAxes, task, "--task"), name) for name in task}
 
 
-def _count(name: str, value: str) -> int | None:
-    return None if value == in_words(name, None) else int(value)
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def _adapt(block: Block, override: str | None, wishes: Wishes) -> Block:
-    return replace(
-        block,
-        features=block.features if override is None else [override],
-        n_tasks=block.n_tasks if wishes.n_tasks is None or block.trace is not None else wishes.n_tasks,
-        seed=block.seed if wishes.seed is None else wishes.seed,
-        task={**block.task, **{name: [value] for name, value in (wishes.task or {}).items()}},
+    features = block.features if override is None else (override,)
+    kept = (wishes.only or {}).get("features", features)
+    return block.model_copy(
+        update={
+            "features": tuple(name for name in features if name in kept),
+            "n_tasks": block.n_tasks if wishes.n_tasks is None or block.trace is not None else wishes.n_tasks,
+            "seed": block.seed if wishes.seed is None else wishes.seed,
+            "task": block.task.model_copy(update=dict(wishes.task or {})),
+        }
     )
+
+
+def _check_only(suite: Suite, wishes: Wishes) -> None:
+    """Refuse --only on an axis that no experiment of the suite has a value on."""
+    tables: list[Mapping[str, Mapping[str, Any]]] = list((wishes.tuned or {}).values())
+    tables += [of for block in suite.blocks for of in (block.params, block.sweep, *block.params_on.values())]
+    params = {name for table in tables for of_method in table.values() for name in of_method}
+    known = ["method", "features", *TaskAxes.model_fields, *sorted(params)]
+    for axis in wishes.only or {}:
+        if axis not in known:
+            raise InputError(f"--only {axis}=…: {suite.name} has no axis '{axis}'; {nearest(axis, known)}")
 
 
 def _kept(experiment: Experiment, only: Mapping[str, Sequence[str]]) -> bool:
@@ -181,7 +240,7 @@ def _kept(experiment: Experiment, only: Mapping[str, Sequence[str]]) -> bool:
 
 
 def _tuned(suite: Suite, block: Block, tuned: Tuned) -> Tuned:
-    """The tuned parameters by the names of the block's feature sets, some of which borrow those of another set."""
+    """The tuned parameters of the block's feature sets, some of which take those of another set."""
     return {name: tuned.get(suite.tuned_from.get(name, name), {}) for name in block.features}
 
 

@@ -2,117 +2,137 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from manyway.bench.toml import Reader
-from manyway.errors import InputError, nearest
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-FORMULAS = ("label-count", "entropy")
+from manyway.bench.checking import OneOrMore, Strict, checked
+from manyway.errors import InputError
+from manyway.evaluation.metrics import find_summary
+
+# TOML has no null, so the two fields of a task that may be None have a word for it.
+NONE = {"shots": "given", "n_ways": "all"}
+Where = Annotated[
+    dict[str, list[Any]],
+    BeforeValidator(lambda table: {k: v if isinstance(v, list) else [v] for k, v in table.items()}),
+]
 
 
-@dataclass(frozen=True)
-class Table:
-    """Accuracy by rows and columns, each a list of axes."""
+def in_words(axis: str, value: Any) -> Any:
+    """A value of an axis as a suite or a command line writes it.
+
+    >>> in_words("shots", None), in_words("shots", 5)
+    ('given', 5)
+    """
+    return NONE.get(axis, value) if value is None else value
+
+
+def _file_name(name: str) -> str:
+    if not re.fullmatch(r"[\w+-][\w .+-]*", name):
+        raise ValueError(
+            f"is {name!r}; it becomes part of a file name and may have letters, digits, spaces and . _ + - only"
+        )
+    return name
+
+
+def _metric(name: str) -> str:
+    try:
+        find_summary(name)
+    except InputError as error:
+        raise ValueError(f"is '{name}', which is no metric; {str(error).partition('; ')[2]}") from error
+    return name
+
+
+def _curve(name: str) -> str:
+    return name if name in ("criterion", "best") else _metric(name)
+
+
+class Table(Strict):
+    """A metric by rows and columns, each a list of axes."""
 
     title: str = ""
-    rows: Sequence[str] = ("method",)
-    columns: Sequence[str] = ("features",)
-    where: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # axis -> the values to show
+    metric: Annotated[str, AfterValidator(_metric)] = "accuracy"
+    rows: OneOrMore[str] = ("method",)
+    columns: OneOrMore[str] = ("features",)
+    where: Where = Field(default_factory=dict)  # axis -> the values to show
+
+    @property
+    def axes(self) -> dict[str, Sequence[str]]:
+        """The axes that it names, by the key that names them."""
+        return {"rows": self.rows, "columns": self.columns, "where": list(self.where)}
 
 
-@dataclass(frozen=True)
-class Plot:
-    """Curves: y against the axis x, one line a value of ``lines``, one panel a combination of ``panels``.
+class Plot(Strict):
+    """Curves: y against the axis x, one line per value of ``lines``, one panel per combination of ``panels``.
 
-    ``y`` is ``accuracy`` (with its interval), ``criterion`` (of a trace, whose x is ``seconds`` or ``steps``) or
-    ``best``: the value of the axis ``of`` at which accuracy is highest. ``reference`` draws λ = |Q|. A plot with
-    ``formulas`` shows functions of a two-class proportion and needs no experiment.
+    ``y`` is a metric (with its interval), ``criterion`` (of a trace, whose x is ``seconds`` or ``steps``) or ``best``:
+    the value of the axis ``of`` at which accuracy is highest. ``reference`` draws λ = |Q|. A plot with ``formulas``
+    shows functions of a two-class proportion and needs no experiment.
     """
 
-    name: str = "plot"
+    name: Annotated[str, AfterValidator(_file_name)] = "plot"
     title: str = ""
     x: str = "k_eff"
     lines: str = "method"
-    panels: Sequence[str] = ()
-    y: Literal["accuracy", "criterion", "best"] = "accuracy"
+    panels: OneOrMore[str] = ()
+    y: Annotated[str, AfterValidator(_curve)] = "accuracy"
     of: str = ""
     log: bool = False
     reference: bool = False
-    formulas: Sequence[str] = ()
-    where: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    formulas: OneOrMore[Literal["label-count", "entropy"]] = ()
+    where: Where = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _best_of(self) -> Plot:
+        if (self.y == "best") != bool(self.of):
+            raise ValueError("must have y = 'best' together with of = 'the axis to choose from', or neither")
+        if self.y == "criterion" and self.x not in ("seconds", "steps"):
+            raise ValueError("must have x = 'seconds' or x = 'steps', because y is 'criterion'")
+        return self
+
+    @property
+    def axes(self) -> dict[str, Sequence[str]]:
+        """The axes that it names, by the key that names them."""
+        x = [] if self.formulas or self.y == "criterion" else [self.x]
+        return {
+            "x": x,
+            "lines": [self.lines],
+            "panels": self.panels,
+            "of": [self.of] if self.of else [],
+            "where": list(self.where),
+        }
 
 
-@dataclass(frozen=True)
-class Presentation:
-    """What a suite says about itself."""
-
-    title: str
-    about: str
-    tables: Sequence[Table]
-    plots: Sequence[Plot]
-    labels: Mapping[str, str]  # what tables call a feature set
-
-
-def read_presentation(reader: Reader) -> Presentation:
-    """The part of a suite that is about showing it; the rest is left to others."""
-    return Presentation(
-        title=reader.take("title", str),
-        about=reader.take("about", str, "").strip(),
-        tables=read_tables(reader.tables("tables")),
-        plots=read_plots(reader.tables("plots")),
-        labels=reader.strings("labels"),
-    )
+def _numbered(plots: Any) -> Any:
+    """Plots without a name are called plot, plot2, plot3, …"""
+    if not isinstance(plots, list):
+        return plots
+    return [
+        {"name": f"plot{i + 1}" if i else "plot", **plot} if isinstance(plot, dict) else plot
+        for i, plot in enumerate(plots)
+    ]
 
 
-def read_tables(readers: Sequence[Reader]) -> list[Table]:
-    """The [[tables]] of a suite."""
-    tables = []
-    for reader in readers:
-        tables.append(
-            Table(
-                title=reader.take("title", str, ""),
-                rows=tuple(reader.names("rows")) if reader.has("rows") else ("method",),
-                columns=tuple(reader.names("columns")) if reader.has("columns") else ("features",),
-                where=_where(reader),
-            )
-        )
-        reader.finish()
-    return tables
-
-
-def read_plots(readers: Sequence[Reader]) -> list[Plot]:
-    """The [[plots]] of a suite."""
-    plots: list[Plot] = []
-    for reader in readers:
-        y = reader.take("y", str, "accuracy")
-        if y not in ("accuracy", "criterion", "best"):
-            raise InputError(f"{reader.where}: y is '{y}'; choose accuracy, criterion or best.")
-        formulas = tuple(reader.names("formulas")) if reader.has("formulas") else ()
-        for formula in formulas:
-            if formula not in FORMULAS:
-                raise InputError(f"{reader.where}: there is no formula '{formula}'; {nearest(formula, FORMULAS)}")
-        plot = Plot(
-            name=reader.take("name", str, f"plot{len(plots) + 1}" if plots else "plot"),
-            title=reader.take("title", str, ""),
-            x=reader.take("x", str, "k_eff"),
-            lines=reader.take("lines", str, "method"),
-            panels=tuple(reader.names("panels")) if reader.has("panels") else (),
-            y=y,
-            of=reader.take("of", str, ""),
-            log=reader.take("log", bool, False),
-            reference=reader.take("reference", bool, False),
-            formulas=formulas,
-            where=_where(reader),
-        )
-        if (y == "best") != bool(plot.of):
-            raise InputError(f"{reader.where}: y = 'best' goes with of = 'the axis to choose from', and only then.")
-        reader.finish()
-        plots.append(plot)
+def _distinct(plots: list[Plot]) -> list[Plot]:
+    names = [plot.name for plot in plots]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"has two plots named '{twice}'; give each a name of its own")
     return plots
 
 
-def _where(reader: Reader) -> dict[str, list[Any]]:
-    table = reader.take("where", dict, {})
-    return {axis: value if isinstance(value, list) else [value] for axis, value in table.items()}
+class Presentation(Strict):
+    """What a suite says about itself."""
+
+    title: str
+    about: Annotated[str, AfterValidator(str.strip)] = ""
+    tables: list[Table] = Field(default_factory=list)
+    plots: Annotated[list[Plot], BeforeValidator(_numbered), AfterValidator(_distinct)] = Field(default_factory=list)
+    labels: dict[str, str] = Field(default_factory=dict)  # what tables call a feature set
+
+
+def read_presentation(source: Mapping[str, Any], where: str) -> Presentation:
+    """The part of a suite that is about showing it; its experiments are not looked at."""
+    return checked(Presentation, {key: source[key] for key in Presentation.model_fields if key in source}, where)

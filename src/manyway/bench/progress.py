@@ -1,38 +1,25 @@
-"""A progress bar whose time left knows that methods differ in speed a thousandfold."""
+"""A progress bar for a run."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from manyway.bench.plan import Job
 
 
 class Bar:
-    """Shows which experiment runs, how many tasks are done, and how long the rest will take.
+    """Shows which experiment runs, how many tasks are done, and how long the others will take at the present speed."""
 
-    The rest is estimated method by method: seconds a task of a method, times its tasks that are left. A method of which
-    nothing is known yet counts with the mean of the others.
-    """
-
-    def __init__(self, jobs: Sequence[Job], rates: dict[str, float], console: Console) -> None:
+    def __init__(self, jobs: Sequence[Job], console: Console) -> None:
         self._left = {job.key: job.experiment.n_tasks for job in jobs}
-        self._method = {job.key: job.experiment.method for job in jobs}
-        self._rates = dict(rates)  # seconds a task
-        self._started: dict[str, tuple[float, int]] = {}  # key -> clock, tasks that were left then
-        self._progress = Progress(
-            TextColumn("{task.fields[what]}", table_column=None),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}"),
-            console=console,
-            transient=True,
-        )
-        self._task = self._progress.add_task("", total=sum(self._left.values()), what="starting", left="")
+        columns = TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn()
+        self._progress = Progress(*columns, console=console, transient=True)
+        self._task = self._progress.add_task("starting", total=sum(self._left.values()))
 
     def __enter__(self) -> Bar:
         self._progress.start()
@@ -44,24 +31,15 @@ class Bar:
         self._progress.stop()
 
     def begin(self, job: Job, done: int) -> None:
-        self._left[job.key] -= done
-        self._started[job.key] = time.perf_counter(), self._left[job.key]
-        self._progress.update(self._task, what=job.title, advance=done)
+        self._progress.update(self._task, description=escape(job.title))
+        self.advance(job, done)
 
     def advance(self, job: Job, tasks: int) -> None:
         self._left[job.key] -= tasks
-        started, n_then = self._started[job.key]
-        self._rates[job.experiment.method] = (time.perf_counter() - started) / (n_then - self._left[job.key])
-        self._progress.update(self._task, advance=tasks, left=f"{duration(self.seconds_left())} left")
+        self._progress.update(self._task, advance=tasks)
 
     def end(self, job: Job) -> None:
-        # A failed experiment leaves tasks undone; nobody waits for them.
-        self._progress.update(self._task, advance=self._left[job.key])
-        self._left[job.key] = 0
-
-    def seconds_left(self) -> float:
-        usual = sum(self._rates.values()) / len(self._rates) if self._rates else 0.0
-        return sum(tasks * self._rates.get(self._method[key], usual) for key, tasks in self._left.items())
+        self.advance(job, self._left[job.key])  # a failed experiment leaves tasks that will not be done
 
 
 def duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Run an experiment, or many, on this machine. What is done is kept after every few seconds of work."""
+"""Run experiments on this machine. Finished tasks are stored every few seconds."""
 
 from __future__ import annotations
 
@@ -12,25 +12,29 @@ from typing import Any, Protocol
 import torch
 
 import manyway
-from manyway.bench.plan import Job, now
-from manyway.bench.store import Partial, Record, Store, StoreError, full_params
+from manyway.bench.plan import Job
+from manyway.bench.records import Stretch, full_params, special_params
+from manyway.bench.store import Partial, Record, Store, StoreError, now
+from manyway.bench.suite import Experiment
 from manyway.bench.trace import follow
 from manyway.data.features import FeatureSet
-from manyway.evaluation.evaluator import chunk_size, evaluate
+from manyway.evaluation.evaluator import Evaluation, chunk_size, evaluate
+from manyway.evaluation.metrics import METRICS
+from manyway.methods import get_method
 
-SAVE_EVERY = 2.0  # seconds of work that a kill may cost, beside the chunks in flight
+SAVE_EVERY = 2.0  # seconds of work that a kill may cost, besides the chunks that are being solved
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An experiment that could not be done. It is reported and never stored."""
+    """An experiment that failed. It is reported and nothing of it is stored."""
 
     job: Job
     error: str
 
 
 class Watcher(Protocol):
-    """Who wants to know how a run goes on (a progress bar)."""
+    """Is told about the progress of a run (a progress bar)."""
 
     def begin(self, job: Job, done: int) -> None: ...
 
@@ -40,21 +44,21 @@ class Watcher(Protocol):
 
 
 def run_jobs(jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher) -> list[Failure]:
-    """Do the jobs one by one. One that fails does not stop the others; a folder that cannot be written does."""
+    """Run the jobs one by one. A failure does not stop the others; a folder that cannot be written does."""
     failures = []
     for job in jobs:
         try:
             run_job(job, store, device, watcher)
         except (StoreError, KeyboardInterrupt):
             raise
-        except Exception as error:  # a method may fail in any way; the next one is to run all the same
+        except Exception as error:  # a method may fail in any way; the others still run
             failures.append(Failure(job, describe(error)))
         watcher.end(job)
     return failures
 
 
 def run_job(job: Job, store: Store, device: str | None, watcher: Watcher) -> None:
-    """Do one job from where it was left, and store its result."""
+    """Run one job from where it was stopped, and store its result."""
     experiment = job.experiment
     features = job.features.to(device=device)
     if experiment.trace is not None:
@@ -74,13 +78,39 @@ def left_over(job: Job, store: Store, kind: str) -> Partial:
     """What an earlier run left of this job, if it was cut into the same chunks on such a device; else nothing."""
     chunk = chunk_size(job.experiment.method, job.features, job.experiment.task, kind)
     partial = store.partial(job.key)
-    return partial if partial is not None and (partial.chunk, partial.device) == (chunk, kind) else Partial(chunk, kind)
+    if partial is None or (partial.chunk, partial.device) != (chunk, kind):
+        return Partial(chunk, kind)
+    partial.check(job.experiment, str(store.partial_path(job.key)))
+    return partial
+
+
+def measure(
+    experiment: Experiment, features: FeatureSet, first: int, count: int, progress: Callable[[int], None] | None = None
+) -> Evaluation:
+    """Tasks first..first+count-1 of an experiment."""
+    return evaluate(
+        experiment.method,
+        features,
+        experiment.task,
+        count,
+        experiment.seed,
+        start=first,
+        progress=progress,
+        metrics=experiment.metrics,
+        **experiment.params,
+    )
+
+
+def stretch_of(result: Evaluation, first: int) -> Stretch:
+    """What is kept of some tasks in a row."""
+    values = {"accuracy": result.correct, **result.metrics}
+    return {name: METRICS[name].stored(of, first) for name, of in values.items()}
 
 
 def _evaluate(
     job: Job, store: Store, features: FeatureSet, partial: Partial, progress: Callable[[int], None]
 ) -> Partial:
-    """All missing tasks. Stretches are whole chunks, so the arithmetic is the same wherever a run was interrupted."""
+    """Solve all missing tasks, in whole chunks, so that the arithmetic does not depend on interruptions."""
     experiment = job.experiment
     side_by_side = torch.get_num_threads() if partial.device == "cpu" else 1
     stretch = partial.chunk * side_by_side
@@ -90,18 +120,9 @@ def _evaluate(
             while first < end:
                 count = min(stretch, end - first)
                 begin = time.perf_counter()
-                part = evaluate(
-                    experiment.method,
-                    features,
-                    experiment.task,
-                    count,
-                    experiment.seed,
-                    start=first,
-                    progress=progress,
-                    **experiment.params,
-                )
+                part = measure(experiment, features, first, count, progress)
                 clock = time.perf_counter()
-                partial = partial.add(first, part.correct.tolist(), part.seconds)
+                partial = partial.add(first, stretch_of(part, first), part.seconds)
                 first, unsaved = first + count, True
                 rounds = max(1, int(SAVE_EVERY / (clock - begin) * count / (partial.chunk * side_by_side)))
                 stretch = partial.chunk * side_by_side * rounds
@@ -131,17 +152,18 @@ def place_of(features: FeatureSet) -> Place:
 
 def accuracy_record(job: Job, partial: Partial, place: Place) -> Record:
     """The record of a job whose tasks are all done."""
-    outcome = {"n_query": job.experiment.task.n_query, "correct": partial.correct()}
-    return finished(job, outcome, partial.seconds, partial.chunk, place)
+    return finished(job, partial.outcome(job.experiment.task.n_query), partial.seconds, partial.chunk, place)
 
 
 def finished(job: Job, outcome: dict[str, Any], seconds: float, chunk: int, place: Place) -> Record:
-    """A record with everything that was asked and everything that produced it."""
+    """A record with everything that was asked, and what produced it."""
     experiment = job.experiment
     return Record(
         key=job.key,
         method=experiment.method,
+        version=get_method(experiment.method).version,
         params=full_params(experiment),
+        special=special_params(experiment),
         features={
             "name": experiment.features,
             "fingerprint": job.features.fingerprint,
@@ -154,7 +176,7 @@ def finished(job: Job, outcome: dict[str, Any], seconds: float, chunk: int, plac
         task=asdict(experiment.task),
         seed=experiment.seed,
         n_tasks=experiment.n_tasks,
-        trace=None if experiment.trace is None else asdict(experiment.trace),
+        trace=None if experiment.trace is None else experiment.trace.model_dump(),
         outcome=outcome,
         provenance={
             "device": place.device,

@@ -2,56 +2,101 @@
 
     title = "Accuracy against K_eff"
     n_tasks = 1000
+    metrics = ["calibration"]                 # what to measure besides accuracy
 
     [[experiments]]
     features = "glyphs"                       # a key, or a list of keys
     methods = ["paddle", "simpleshot"]
-    task = { shots = 5, k_eff = [3, 5, 10] }  # fields of TaskSpec; a list is an axis
-    params.paddle = { max_iter = 50 }         # parameters of a method, as they are
+    task = { shots = 5, k_eff = [3, 5, "all"] }   # fields of TaskSpec; a list is an axis
+    params.paddle = { max_iter = 50 }         # parameters of a method
     params_on.glyphs.paddle = { eps = 0 }     # the same, on one feature set only
     sweep.paddle = { lam = [10, 75] }         # parameters of a method, each a list to sweep
+    skip_impossible = true                    # leave out tasks that a feature set is too small for
 
     [[plots]]
     x = "k_eff"
 
-An experiment is one point: one method with its parameters on one stream of tasks. A parameter may be given per query,
-``lam = { per_query = 0.5 }``, and is then multiplied by the task's n_query. Tuned parameters, where there are any, take
-the place of ``params``; what is swept is swept.
+An experiment is one point: one method with its parameters on one stream of tasks. ``k_eff`` may be "half" or "all" of
+the classes of a task. A parameter may be given per query, ``lam = { per_query = 0.5 }``, and is then multiplied by the
+task's n_query. Tuned parameters, where there are any, replace ``params``, but not what is swept.
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from manyway.bench.presentation import Presentation, read_presentation
-from manyway.bench.toml import Reader
-from manyway.data.sampling import TaskSpec
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+)
+
+from manyway.bench.checking import OneOrMore, Strict, checked, read_text
+from manyway.bench.presentation import NONE, Plot, Presentation, Table, in_words
 from manyway.errors import InputError, nearest
-from manyway.methods import get_method
+from manyway.evaluation.metrics import METRICS
+from manyway.methods import METHODS, get_method
+
+if TYPE_CHECKING:
+    from manyway.data.sampling import TaskSpec
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
+__all__ = ["Block", "Experiment", "Suite", "Trace", "Tuned", "in_words", "load_suite", "parse_suite", "suite_names"]
 Tuned = Mapping[str, Mapping[str, Mapping[str, Any]]]  # feature set -> method -> parameters
-# TOML has no null, so the two fields of a task that may be None have a word for it.
-_NONE = {"shots": "given", "n_ways": "all"}
 
 
-@dataclass(frozen=True)
-class Trace:
-    """How to follow a solver's way: its iteration budget is raised until the prototypes stand still."""
+def _count(least: int, *words: str) -> AfterValidator:
+    """A whole number, or one of some words."""
 
-    max_steps: int = 1000
-    tol: float = 1e-6
-    repeats: int = 3  # timings of each budget; the fastest counts
+    def check(value: Any) -> Any:
+        if value in words or (type(value) is int and value >= least):
+            return value
+        other = "".join(f" or '{word}'" for word in words)
+        raise ValueError(f"is {value!r}; it must be a whole number of at least {least}{other}")
+
+    return AfterValidator(check)
+
+
+def _known_method(name: str) -> str:
+    if name not in METHODS:
+        raise ValueError(f"is '{name}', which is no method; {nearest(name, METHODS)}")
+    return name
+
+
+def _known_metric(name: str) -> str:
+    if name not in METRICS:
+        raise ValueError(f"is '{name}', which is no metric; {nearest(name, METRICS)}")
+    return name
+
+
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+MethodName = Annotated[str, AfterValidator(_known_method)]
+Metrics = Annotated[
+    tuple[Annotated[str, AfterValidator(_known_metric)], ...],
+    BeforeValidator(lambda names: tuple(names) if isinstance(names, list) else names),
+]
+Params = dict[MethodName, dict[str, Any]]
+
+
+class Trace(Strict):
+    """How to follow a solver: its iteration budget is raised until the prototypes no longer move."""
+
+    max_steps: PositiveInt = 1000
+    tol: PositiveFloat = 1e-6
+    repeats: PositiveInt = 3  # timings of each budget; the fastest counts
     budget: str = "max_iter"  # the parameter that holds the number of iterations
 
 
@@ -66,35 +111,82 @@ class Experiment:
     n_tasks: int
     seed: int
     trace: Trace | None = None
+    metrics: Sequence[str] = ()  # besides accuracy
 
 
-@dataclass(frozen=True)
-class Block:
+class TaskAxes(Strict):
+    """Fields of TaskSpec, each a list of values to combine."""
+
+    shots: OneOrMore[Annotated[Any, _count(1, "given")]] = (5,)
+    k_eff: OneOrMore[Annotated[Any, _count(1, "half", "all")]] = (5,)
+    n_query: OneOrMore[PositiveInt] = (75,)
+    n_ways: OneOrMore[Annotated[Any, _count(2, "all")]] = ("all",)
+    sampling: OneOrMore[Literal["uniform", "balanced", "dirichlet"]] = ("uniform",)
+    alpha: OneOrMore[PositiveFloat] = ()
+
+    def points(self, n_classes: Callable[[], int] | None) -> Iterator[TaskSpec]:
+        """Every combination; ``n_classes`` is asked where k_eff is "half" or "all"."""
+        from manyway.data.sampling import TaskSpec
+
+        for point in _product({name: getattr(self, name) for name in type(self).model_fields if getattr(self, name)}):
+            fields: dict[str, Any] = {name: None if value == NONE.get(name) else value for name, value in point.items()}
+            if isinstance(fields["k_eff"], str):
+                if n_classes is None:
+                    raise InputError(f"k_eff = '{fields['k_eff']}' needs a feature set, whose classes are counted.")
+                n_ways = fields["n_ways"] or n_classes()
+                fields["k_eff"] = n_ways if fields["k_eff"] == "all" else max(1, n_ways // 2)
+            yield TaskSpec(**fields)
+
+
+class Block(Strict):
     """A product of axes."""
 
-    features: Sequence[str]
-    methods: Sequence[str]
-    task: Mapping[str, Sequence[Any]]
-    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # method -> parameters
-    params_on: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)  # features -> the same
-    sweep: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
-    n_tasks: int = 10_000
-    seed: int = 0
+    features: OneOrMore[str]
+    methods: OneOrMore[MethodName]
+    task: TaskAxes = TaskAxes()
+    params: Params = Field(default_factory=dict)
+    params_on: dict[str, Params] = Field(default_factory=dict)  # features -> the same
+    sweep: Params = Field(default_factory=dict)
+    n_tasks: PositiveInt = 10_000
+    seed: Seed = 0
+    metrics: Metrics = ()
     trace: Trace | None = None
+    skip_impossible: bool = False
 
-    def experiments(self, tuned: Tuned | None = None) -> Iterator[Experiment]:
-        """Every point, feature set by feature set and method by method."""
+    def experiments(
+        self, tuned: Tuned | None = None, n_classes: Callable[[str], int] | None = None
+    ) -> Iterator[Experiment]:
+        """Every point, feature set by feature set and method by method.
+
+        ``n_classes`` tells the number of classes of a feature set. It is only asked where k_eff is "half" or "all".
+        """
         for features, method in itertools.product(self.features, self.methods):
             fixed = {
                 **self.params.get(method, {}),
                 **self.params_on.get(features, {}).get(method, {}),
                 **(tuned or {}).get(features, {}).get(method, {}),
             }
-            for point in _product(self.task):
-                task = TaskSpec(**point)
-                for chosen in _product(self.sweep.get(method, {})):
+            size = None if n_classes is None else partial(n_classes, features)
+            for task in self.task.points(size):
+                for chosen in _product({k: _axis(v) for k, v in self.sweep.get(method, {}).items()}):
                     params = {name: _resolve(value, task) for name, value in {**fixed, **chosen}.items()}
-                    yield Experiment(features, method, params, task, self.n_tasks, self.seed, self.trace)
+                    yield Experiment(features, method, params, task, self.n_tasks, self.seed, self.trace, self.metrics)
+
+    @property
+    def axes(self) -> set[str]:
+        """The names of the axes that its experiments have a place on."""
+        params = [name for method in self.methods for name in get_method(method).defaults]
+        return {"method", "features", *TaskAxes.model_fields, *params}
+
+
+class _File(Presentation):
+    """A suite as it is written."""
+
+    n_tasks: PositiveInt = 10_000
+    seed: Seed = 0
+    metrics: Metrics = ()
+    experiments: list[Block] = Field(default_factory=list)
+    tuned_from: dict[str, str] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -114,105 +206,95 @@ def suite_names() -> list[str]:
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
+def suite_titles() -> dict[str, str]:
+    """The suites that come with the package, with their titles; their experiments are not looked at."""
+    return {name: str(tomllib.loads(_shipped(name))["title"]) for name in suite_names()}
+
+
 def load_suite(name: str) -> Suite:
     """A suite of the package by its name, or one of your own by the path of its TOML file."""
     if name.endswith(".toml"):
-        path = Path(name)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"The suite {path} cannot be read: {getattr(error, 'strerror', error)}.") from error
-        return parse_suite(text, path.stem, str(path))
+        # Files whose names begin with a dot are hidden, and results go by the suite's name.
+        return parse_suite(read_text(name), Path(name).stem.lstrip(".") or "suite", name)
     if name not in suite_names():
         hint = nearest(name, suite_names())
         raise InputError(f"There is no suite '{name}'; {hint} A file of your own ends in .toml.")
-    text = resources.files("manyway.bench").joinpath("suites", f"{name}.toml").read_text(encoding="utf-8")
-    return parse_suite(text, name, f"suite {name}")
+    return parse_suite(_shipped(name), name, f"suite {name}")
 
 
 def parse_suite(text: str, name: str, where: str) -> Suite:
     """Read a suite from TOML text; ``where`` names it in error messages."""
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{where} is not valid TOML: {error}.") from error
-    top = Reader(data, where)
-    shown = read_presentation(top)
-    n_tasks, seed = top.take("n_tasks", int, 10_000), top.take("seed", int, 0)
-    blocks = [_block(reader, n_tasks, seed) for reader in top.tables("experiments")]
-    tuned_from = top.strings("tuned_from")
-    top.finish()
-    return Suite(name, shown, blocks, tuned_from, dict(data))
+    shared = {key: data[key] for key in ("n_tasks", "seed", "metrics") if key in data}
+    blocks = data.get("experiments", [])
+    if isinstance(blocks, list):
+        blocks = [{**shared, **block} if isinstance(block, dict) else block for block in blocks]
+    file = checked(_File, {**data, "experiments": blocks}, where)
+    for number, block in enumerate(file.experiments, 1):
+        _check_block(block, f"{where}: experiments[{number}]")
+    _check_axes(file, where)
+    return Suite(name, file, file.experiments, file.tuned_from, dict(data))
 
 
-def _block(reader: Reader, n_tasks: int, seed: int) -> Block:
-    features, methods = reader.names("features"), reader.names("methods")
-    n_tasks, seed = reader.take("n_tasks", int, n_tasks), reader.take("seed", int, seed)
-    if n_tasks < 1:
-        raise InputError(f"{reader.where}: n_tasks is {n_tasks}; ask for at least one task.")
-    task = _task(reader.table("task"))
-    params = {name: table.all() for name, table in reader.named_tables("params").items()}
-    params_on = {
-        key: {name: reader.named(table, f"params_on.{key}.{name}").all() for name, table in of_key.all().items()}
-        for key, of_key in reader.named_tables("params_on").items()
-    }
-    sweep = {name: table.lists() for name, table in reader.named_tables("sweep").items()}
-    trace = _trace(reader.table("trace")) if reader.has("trace") else None
-    reader.finish()
-    named: dict[str, dict[str, Any]] = {method: {} for method in methods}
-    for given in (named, params, sweep, *params_on.values()):
-        _check_methods(given, reader.where)
-    return Block(features, methods, task, params, params_on, sweep, n_tasks, seed, trace)
+def check_params(method: str, params: Mapping[str, Any], where: str) -> None:
+    """Refuse parameters that the method does not have, or with values that it cannot use; ``where`` names the place."""
+    per_query = {name: value["per_query"] for name, value in params.items() if _is_per_query(value)}
+    try:
+        get_method(method).check({**params, **per_query})
+    except InputError as error:
+        raise InputError(f"{where}: {str(error).removeprefix(f'{method}: ')}") from error
 
 
-def _check_methods(given: Mapping[str, Mapping[str, Any]], where: str) -> None:
-    for method, params in given.items():
-        try:
-            known = get_method(method).defaults
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from error
-        for parameter in params:
-            if parameter not in known:
-                raise InputError(f"{where}: {method} has no parameter '{parameter}'; {nearest(parameter, known)}")
+def _check_block(block: Block, where: str) -> None:
+    for method, params in block.params.items():
+        check_params(method, params, f"{where}.params.{method}")
+    for features, of in block.params_on.items():
+        for method, params in of.items():
+            check_params(method, params, f"{where}.params_on.{features}.{method}")
+    for method, axes in block.sweep.items():
+        for name, values in axes.items():
+            listed = _axis(values)
+            if not listed:
+                raise InputError(f"{where}.sweep.{method}.{name} must be a list of values to sweep, with at least one.")
+            for value in listed:
+                check_params(method, {name: value}, f"{where}.sweep.{method}")
+    try:
+        for _ in block.task.points(lambda: 1):
+            pass
+    except InputError as error:
+        raise InputError(f"{where}.task: {error}") from error
 
 
-def _task(reader: Reader) -> dict[str, list[Any]]:
-    kinds: dict[str, type | tuple[type, ...]] = {
-        "shots": int,
-        "k_eff": int,
-        "n_query": int,
-        "n_ways": int,
-        "sampling": str,
-        "alpha": (int, float),
-    }
-    axes: dict[str, list[Any]] = {}
-    for name in [f.name for f in fields(TaskSpec) if reader.has(f.name)]:
-        if name in _NONE and reader.value(name) == _NONE[name]:
-            axes[name] = [None]
-        else:
-            axes[name] = reader.one_or_more(name, kinds[name])
-    reader.finish()
-    return axes
+def _check_axes(file: _File, where: str) -> None:
+    """Refuse tables and plots that name an axis which no experiment has, or a metric that none measures."""
+    known = set().union(*(block.axes for block in file.experiments))
+    measured = {"accuracy", *(metric for block in file.experiments for metric in block.metrics)}
+    shown: list[tuple[str, Sequence[Table | Plot]]] = [("tables", file.tables), ("plots", file.plots)]
+    for key, items in shown:
+        for number, item in enumerate(items, 1):
+            place = f"{where}: {key}[{number}]"
+            for field, axes in item.axes.items() if known else ():
+                for axis in axes:
+                    if axis not in known:
+                        hint = nearest(axis, sorted(known))
+                        raise InputError(f"{place}.{field} names '{axis}', which is no axis of an experiment; {hint}")
+            metric = item.metric if isinstance(item, Table) else item.y
+            if metric not in ("criterion", "best") and metric.partition(".")[0] not in measured:
+                raise InputError(f"{place} shows '{metric}', which is not measured; add it to metrics = [...].")
 
 
-def _trace(reader: Reader) -> Trace:
-    trace = Trace(
-        max_steps=reader.take("max_steps", int, Trace.max_steps),
-        tol=reader.take("tol", float, Trace.tol),
-        repeats=reader.take("repeats", int, Trace.repeats),
-        budget=reader.take("budget", str, Trace.budget),
-    )
-    reader.finish()
-    return trace
+def _shipped(name: str) -> str:
+    return resources.files("manyway.bench").joinpath("suites", f"{name}.toml").read_text(encoding="utf-8")
 
 
-def in_words(axis: str, value: Any) -> Any:
-    """A value of an axis as a suite or a command line writes it.
-
-    >>> in_words("shots", None), in_words("shots", 5)
-    ('given', 5)
-    """
-    return _NONE.get(axis, value) if value is None else value
+def _axis(value: Any) -> list[Any]:
+    """What is swept: a list, or ``{ per_query = [...] }`` for multiples of n_query; empty if it is neither."""
+    if _is_per_query(value) and isinstance(value["per_query"], list):
+        return [{"per_query": factor} for factor in value["per_query"]]
+    return value if isinstance(value, list) else []
 
 
 def _product(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -221,6 +303,8 @@ def _product(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _resolve(value: Any, task: TaskSpec) -> Any:
-    if isinstance(value, Mapping) and set(value) == {"per_query"}:
-        return value["per_query"] * task.n_query
-    return value
+    return value["per_query"] * task.n_query if _is_per_query(value) else value
+
+
+def _is_per_query(value: Any) -> bool:
+    return isinstance(value, Mapping) and set(value) == {"per_query"}

@@ -1,9 +1,9 @@
-"""The way of a solver on one task: how far its prototypes still move, and how right it is, after so many seconds.
+"""Convergence of a solver on one task: the movement of its prototypes and its accuracy against time.
 
-Solvers are pure functions without a hook inside their loop. So the loop is run with a budget of 2, 3, 4, ...
-iterations, each time from the start and alone on the clock; the criterion of the paper, the mean over classes of
-‖w_m − w_(m−1)‖, compares the prototypes of two neighbouring budgets. So every method with a budget and prototypes
-can be followed.
+Solvers are pure functions without a hook inside their loop. The solver is therefore run with a budget of 2, 3, 4, …
+iterations, each time from the start, and each run is timed. The criterion of the paper, the mean over classes of
+‖w_m − w_(m−1)‖, compares the prototypes of two neighbouring budgets. Every method with a budget and prototypes can be
+followed in this way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LONG = 0.3  # seconds from which one timing is enough, and budgets go up in lar
 
 
 def follow(features: FeatureSet, experiment: Experiment) -> dict[str, Any]:
-    """Steps, seconds, criterion and right answers of task 0, until the criterion is below its threshold."""
+    """Steps, seconds, criterion and correct answers of task 0, until the criterion is below its threshold."""
     spec = experiment.trace
     assert spec is not None
     method = get_method(experiment.method)
@@ -57,30 +57,30 @@ def follow(features: FeatureSet, experiment: Experiment) -> dict[str, Any]:
                 break
         return solution, best
 
-    points: dict[int, tuple[float, float, int]] = {}  # steps -> seconds, criterion, right answers
+    points: dict[int, tuple[float, float, int]] = {}  # steps -> seconds, criterion, correct answers
 
-    def note(steps: int) -> bool:
+    def record(steps: int) -> bool:
         solution, seconds = timed(steps)
         criterion = moved(solution, steps)
         points[steps] = seconds, criterion, int((solution.labels == truth).sum())
         return criterion < spec.tol
 
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # one task is too small to be worth sharing among cores
+    torch.set_num_threads(1)  # one task is too small to be divided among cores
     reached = None
     try:
-        solve(1)  # the first call of a process pays for loading code
+        solve(1)  # the first call of a process also loads code
         last, steps = 1, 2
         while reached is None and last < spec.max_steps:
-            if note(steps):
+            if record(steps):
                 reached = _first_below(lambda m: moved(solve(m), m) < spec.tol, last, steps)
-                note(reached)
+                record(reached)
             last, steps = steps, min(spec.max_steps, _next(steps, points[steps][0]))
     finally:
         torch.set_num_threads(threads)
     order = sorted(points)
     seconds, criteria, correct = zip(*(points[steps] for steps in order), strict=True)
-    # Fewer iterations cannot take longer: a timing that something disturbed gives way to the best of those after it.
+    # Fewer iterations cannot take longer: a disturbed timing is replaced by the smallest of the later ones.
     seconds = tuple(accumulate(reversed(seconds), min))[::-1]
     return {
         "n_query": experiment.task.n_query,
@@ -93,7 +93,7 @@ def follow(features: FeatureSet, experiment: Experiment) -> dict[str, Any]:
 
 
 def _next(steps: int, seconds: float) -> int:
-    """The budget after this one: a fifth more, evenly spread on a logarithmic axis; twice as much once it takes long.
+    """The next budget: a fifth more, which is even on a logarithmic axis; twice as much once a run takes long.
 
     >>> [_next(1, 0.0), _next(10, 0.0), _next(100, 0.0), _next(100, 1.0)]
     [2, 12, 120, 200]
@@ -102,7 +102,7 @@ def _next(steps: int, seconds: float) -> int:
 
 
 def _first_below(stands_still: Callable[[int], bool], above: int, below: int) -> int:
-    """The number of steps at which the prototypes come to a stand, between two at which they did not and did."""
+    """The first number of steps at which the prototypes stand still, by bisection."""
     while below - above > 1:
         middle = (above + below) // 2
         if stands_still(middle):

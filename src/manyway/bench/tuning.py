@@ -1,7 +1,7 @@
 """Choosing hyper-parameters on validation classes, and the file that suites read them from.
 
 A grid is a suite whose methods have something to sweep (``suites/tune.toml``). For each of its feature sets and methods
-the point with the highest accuracy is chosen. PADDLE has nothing to choose and is refused.
+the point with the highest accuracy is chosen. PADDLE has no parameter to tune and is refused.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from manyway.bench.plan import now
-from manyway.bench.store import FORMAT, Record, StoreError
-from manyway.bench.suite import Suite, Tuned
+from manyway.bench.checking import read_text
+from manyway.bench.store import Record, StoreError, now
+from manyway.bench.suite import Suite, Tuned, check_params
 from manyway.data.files import atomic_write
 from manyway.errors import InputError
-from manyway.evaluation.statistics import accuracy
+from manyway.methods import METHODS
 
 FILE = "tuned.json"
 
@@ -40,7 +40,7 @@ def choose(records: Sequence[Record], suite: Suite) -> dict[str, dict[str, dict[
     swept = {method: sorted(axes) for block in suite.blocks for method, axes in block.sweep.items()}
     chosen: dict[str, dict[str, dict[str, Any]]] = {}
     for record in records:
-        result = accuracy(record.outcome["correct"], record.outcome["n_query"])
+        result = record.value("accuracy")
         target = chosen.setdefault(meant_for(record.features["name"]), {})
         if record.method not in target or result.mean > target[record.method]["accuracy"]:
             target[record.method] = {
@@ -67,10 +67,10 @@ def meant_for(validation: str) -> str:
 
 
 def write_tuned(chosen: Mapping[str, Mapping[str, Any]], path: Path) -> None:
-    """Add what was chosen to the file; what it has for other feature sets and methods stays."""
+    """Add what was chosen to the file; entries of other feature sets and methods stay."""
     known = _read(path)["chosen"] if path.exists() else {}
     merged = {name: {**known.get(name, {}), **chosen.get(name, {})} for name in sorted({*known, *chosen})}
-    text = json.dumps({"format": FORMAT, "created": now(), "chosen": merged}, indent=1)
+    text = json.dumps({"format": 1, "created": now(), "chosen": merged}, indent=1)
     try:
         with atomic_write(path) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
@@ -82,17 +82,24 @@ def read_tuned(path: Path | None, results: Path) -> Tuned:
     """The chosen parameters; empty when nothing was tuned and no file is named."""
     if path is None and not (results / FILE).exists():
         return {}
-    chosen = _read(results / FILE if path is None else path)["chosen"]
+    path = results / FILE if path is None else path
+    chosen = _read(path)["chosen"]
+    for name, of in chosen.items():
+        for method, entry in of.items():
+            if method in METHODS:
+                check_params(method, entry["params"], f"{path}: {name}.{method}")
     return {name: {method: entry["params"] for method, entry in of.items()} for name, of in chosen.items()}
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        data: dict[str, Any] = json.loads(read_text(path))
         for of in data["chosen"].values():
             for entry in of.values():
                 dict(entry["params"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(
             f"{path} is not a file of tuned parameters ({error}); make one with `manyway tune`."
         ) from error

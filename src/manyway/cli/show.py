@@ -2,58 +2,87 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from manyway.cli.console import console, say
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
     from manyway.bench.show.view import View
 
-Results = Annotated[Path, typer.Option("--results", help="The folder that results are kept in.")]
+Results = Annotated[Path, typer.Option("--results", help="The folder of stored results.")]
 Name = Annotated[
-    str | None, typer.Argument(help="A suite, or SUITE@FEATURES as `manyway status` lists it. Default: the latest.")
+    str | None,
+    typer.Argument(help="A run, SUITE or SUITE@FEATURES, as `manyway status` lists it. Default: the latest run."),
+]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        help="Show this metric, for example accuracy, calibration or n_present; repeat it for several. "
+        "Default: as the suite says, else accuracy.",
+    ),
 ]
 
 
 def status(results: Results = Path("results")) -> None:
-    """Show what has been asked for so far, how much of it is done, and what a stopped run left."""
+    """List the runs: how many experiments are finished, in progress and missing.
+
+    [bold]Example:[/bold]
+
+    manyway status
+    """
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
     from manyway.bench.store import Store
 
     store = Store(results)
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for title in ("run", "done", "in progress", "missing", "asked for"):
+    for title in ("run", "done", "in progress", "missing", "started"):
         shown.add_column(title, overflow="fold")
-    known = store.keys()
-    plans = store.plans()
+    known, plans = store.keys(), store.plans()
     if not plans:
-        raise InputError(f"There are no results in {results}; run `manyway bench quickstart` for a start.")
+        raise InputError(_none_in(results))
     for plan in plans:
-        done = sum(entry["key"] in known for entry in plan.experiments)
-        partial = {entry["key"]: store.partial(entry["key"]) for entry in plan.experiments if entry["key"] not in known}
-        begun = [(key, part) for key, part in partial.items() if part is not None]
         sizes = {entry["key"]: entry["n_tasks"] for entry in plan.experiments}
-        words = ", ".join(f"{part.n_done:,} of {sizes[key]:,} tasks" for key, part in begun)
-        missing = len(plan.experiments) - done - len(begun)
-        shown.add_row(plan.name, f"{done} of {len(plan.experiments)}", words, str(missing), plan.created)
-    Console().print(shown)
+        done = sum(key in known for key in sizes)
+        begun = {key: part for key in sizes if key not in known and (part := store.partial(key)) is not None}
+        words = ", ".join(f"{part.n_done:,} of {sizes[key]:,} tasks" for key, part in begun.items())
+        shown.add_row(plan.name, f"{done} of {len(sizes)}", words, str(len(sizes) - done - len(begun)), plan.created)
+    console().print(shown)
 
 
 def table(
     name: Name = None,
+    metric: Metrics = None,
     format: Annotated[str, typer.Option("--format", help="terminal, markdown, latex or csv.")] = "terminal",
-    out: Annotated[Path | None, typer.Option("--out", help="Write to this file instead of the screen.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Write to this file instead of the screen; Markdown unless --format is given."
+        ),
+    ] = None,
     results: Results = Path("results"),
 ) -> None:
-    """Show stored results as tables: accuracy ± 95 % interval, the best bold, a star where its lead is significant."""
-    from rich.console import Console
+    """Show stored results as tables, with 95 % intervals.
 
+    Bold: the best result on the same tasks.
+    *: it is significantly better than each of the others.
+    †: an earlier version of the method made the result.
+
+    [bold]Examples:[/bold]
+
+    manyway table
+
+    manyway table table1 --format latex --out table1.tex
+
+    manyway table evidence --metric calibration
+    """
     from manyway.bench.show.formats import to_csv, to_latex, to_markdown, to_rich
     from manyway.bench.show.tables import make_grids
     from manyway.data.files import atomic_write
@@ -61,11 +90,14 @@ def table(
     writers = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv}
     if format != "terminal" and format not in writers:
         raise InputError(f"Tables can be shown as terminal, {', '.join(writers)}, not as '{format}'.")
-    grids = make_grids(_view(name, results))
+    if out is not None:
+        out = _output(out, results)
+    view = _view(name, results)
+    grids = [grid for each in _metrics(metric) for grid in make_grids(view, each)]
     if format == "terminal" and out is None:
-        console = Console()
+        screen = console()
         for grid in grids:
-            console.print(*to_rich(grid, console.width), sep="\n")
+            screen.print(*to_rich(grid, screen), sep="\n")
         return
     text = "\n".join(writers.get(format, to_markdown)(grid) for grid in grids)
     if out is None:
@@ -73,53 +105,79 @@ def table(
         return
     with atomic_write(out) as temporary:
         temporary.write_text(text, encoding="utf-8")
+    say(f"Written to {out}.")
 
 
 def plot(
     name: Name = None,
+    metric: Metrics = None,
     format: Annotated[
         list[str] | None, typer.Option("--format", help="png, svg or pdf; repeat it for several.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The folder for the files. Default: RESULTS/plots.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The folder for the files. Default: RESULTS/plots.")
+    ] = None,
     results: Results = Path("results"),
 ) -> None:
-    """Draw stored results: the plots that the suite asks for, with bands for the 95 % intervals."""
+    """Draw the plots of a suite from stored results.
+
+    Bands are 95 % intervals. The names of the written files are printed.
+
+    [bold]Examples:[/bold]
+
+    manyway plot
+
+    manyway plot figure-keff --format pdf --out paper/figures
+    """
     from manyway.bench.show.curves import make_figures
     from manyway.bench.show.plots import write_figures
 
+    folder = results / "plots" if out is None else out
+    _output(folder / "plot.png", results)
     view = _view(name, results)
-    figures = make_figures(view)
-    if not figures:
-        raise InputError(f"{view.plan.name} has no plot, or no result for one yet.")
-    for path in write_figures(figures, out or results / "plots", view.plan.name, format or ["png"]):
-        print(path)
+    for each in _metrics(metric):
+        figures = make_figures(view, each)
+        if not figures:
+            raise InputError(f"{view.plan.name} has no plot{f' of {each}' if each else ''}, or no result for one yet.")
+        prefix = view.plan.name if each is None else f"{view.plan.name}-{each}"
+        for path in write_figures(figures, folder, prefix, format or ["png"], _stored(results)):
+            say(path)
 
 
 def report(
     names: Annotated[
         list[str] | None, typer.Argument(help="Runs to show, as `manyway status` lists them. Default: all.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The file. Default: RESULTS/report.html.")] = None,
+    metric: Metrics = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file. Default: RESULTS/report.html.")] = None,
     results: Results = Path("results"),
 ) -> None:
-    """Write one HTML file with all results: sortable tables, curves with hover values, a page a method, provenance.
+    """Write all results into one HTML file.
 
-    It opens from disk in any browser and needs neither a server nor the network.
+    It has sortable tables, curves with hover values and a page per method. It
+    opens from disk in any browser, without a server and without the network.
+
+    [bold]Examples:[/bold]
+
+    manyway report
+
+    manyway report table1 table2 --out paper.html
     """
     from manyway.bench.show.report import make_report
     from manyway.bench.show.view import load_view
     from manyway.bench.store import Store
     from manyway.data.files import atomic_write
 
+    path = results / "report.html" if out is None else out
+    target = _output(path, results)
     store = Store(results)
     plans = [store.plan(name) for name in names] if names else store.plans()
     if not plans:
-        raise InputError(f"There are no results in {results}; run `manyway bench quickstart` for a start.")
-    text = make_report([load_view(store, plan) for plan in plans])
-    path = out or results / "report.html"
-    with atomic_write(path) as temporary:
+        raise InputError(_none_in(results))
+    text = make_report([load_view(store, plan) for plan in plans], _metrics(metric))
+    with atomic_write(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    print(path)
+    say(path)
 
 
 def compare(
@@ -128,17 +186,25 @@ def compare(
     width: Annotated[
         float,
         typer.Option(
-            "--width", min=0.001, help="Say how many tasks make the interval of the difference ± this many points."
+            "--width",
+            min=0.001,
+            help="Print how many tasks the interval of the difference needs to be ± this many points.",
         ),
     ] = 0.2,
     results: Results = Path("results"),
 ) -> None:
-    """Compare two methods, or two results, task by task: A − B with its 95 % interval and a paired test.
+    """Compare two methods, or two results, task by task.
 
-    Both solved the same tasks, so what makes a task easy or hard cancels: this shows differences that separate
-    intervals hide.
+    Prints A − B with its 95 % interval and a paired test. Both solved the same
+    tasks, so that the difficulty of a task cancels: this shows differences that
+    two separate intervals hide.
+
+    [bold]Examples:[/bold]
+
+    manyway compare paddle tim
+
+    manyway compare results/records/paddle-1f0c.json 9a3e
     """
-    from rich.console import Console
     from rich.table import Table
 
     from manyway.bench.show.compare import compare as pair_up
@@ -147,24 +213,20 @@ def compare(
     from manyway.evaluation.statistics import tasks_needed
 
     store = Store(results)
-    console = Console()
     for pair in pair_up(find_records(a, store), find_records(b, store)):
-        difference = pair.paired.difference
-        table = Table(title=setting(pair.a), title_justify="left", show_header=False, box=None, pad_edge=False)
-        table.add_row(record_title(pair.a), f"{100 * pair.accuracy_a.mean:.2f} ± {100 * pair.accuracy_a.half:.2f}")
-        table.add_row(record_title(pair.b), f"{100 * pair.accuracy_b.mean:.2f} ± {100 * pair.accuracy_b.half:.2f}")
-        table.add_row(
-            "difference", f"{100 * difference.mean:+.2f} ± {100 * difference.half:.2f} points, p = {pair.paired.p:.2g}"
+        test, difference = pair.paired, pair.paired.difference
+        shown = Table(show_header=False, box=None, pad_edge=False)
+        for record, accuracy in ((pair.a, pair.accuracy_a), (pair.b, pair.accuracy_b)):
+            shown.add_row(record_title(record), f"{100 * accuracy.mean:.2f} ± {100 * accuracy.half:.2f}")
+        shown.add_row(
+            "difference", f"{100 * difference.mean:+.2f} ± {100 * difference.half:.2f} points, p = {test.p:.2g}"
         )
-        counts = pair.paired
-        table.add_row(
-            "tasks",
-            f"{difference.n:,}: better in {counts.wins:,}, equal in {counts.ties:,}, worse in {counts.losses:,}",
-        )
+        counts = f"better in {test.wins:,}, equal in {test.ties:,}, worse in {test.losses:,}"
+        shown.add_row("tasks", f"{difference.n:,}: {counts}")
         if difference.deviation == difference.deviation:
-            needed = tasks_needed(difference.deviation, width / 100)
-            table.add_row(f"for ± {width:g} points", f"{needed:,} tasks")
-        console.print(table, "", highlight=False)
+            shown.add_row(f"for ± {width:g} points", f"{tasks_needed(difference.deviation, width / 100):,} tasks")
+        say(setting(pair.a), "bold")
+        console().print(shown, "")
 
 
 def _view(name: str | None, results: Path) -> View:
@@ -174,10 +236,34 @@ def _view(name: str | None, results: Path) -> View:
     store = Store(results)
     plans = store.plans()
     if name is None and not plans:
-        raise InputError(f"There are no results in {results}; run `manyway bench quickstart` for a start.")
+        raise InputError(_none_in(results))
     view = load_view(store, plans[-1] if name is None else store.plan(name))
     if view.plan.experiments and not view.records:
         raise InputError(
-            f"No experiment of {view.plan.name} is finished yet; run `manyway bench {view.plan.suite}` on."
+            f"No experiment of {view.plan.name} is finished yet; continue with `manyway bench {view.plan.suite}`."
         )
     return view
+
+
+def _metrics(asked: list[str] | None) -> list[str | None]:
+    """The metrics to show; None is what the suite says."""
+    return list(asked) if asked else [None]
+
+
+def _none_in(results: Path) -> str:
+    return f"There are no results in {results}; start with `manyway bench quickstart`."
+
+
+def _stored(results: Path) -> list[Path]:
+    """What the folder of results keeps for later runs."""
+    return [results / name for name in ("records", "partial", "plans", "tuned.json")]
+
+
+def _output(path: Path, results: Path) -> Path:
+    """Where to write, after checking that no stored result is harmed."""
+    from manyway.data.files import check_output
+
+    target = check_output(path, _stored(results))
+    if any(target.is_relative_to(os.path.realpath(kept)) for kept in _stored(results)):
+        raise InputError(f"{path} lies among the stored results in {results}; choose another place.")
+    return target

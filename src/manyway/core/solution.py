@@ -2,30 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from manyway.errors import optional
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Solution:
-    """What a solver returns for a batch of tasks."""
+    """What a solver returns for a batch of tasks.
 
-    probabilities: Tensor  # [t, q, k], rows on the simplex
-    n_iter: Tensor  # [t] iterations done
-    converged: Tensor  # [t] whether the method's own stopping rule was met (True where there is nothing to iterate)
-    make_prototypes: Callable[[], Tensor] | None = None  # most callers never ask for them
-    objective: Tensor | None = None  # [t, i] after each iteration; after a task's own stop its last value repeats
-    objective_parts: Mapping[str, Tensor] | None = None  # the terms that add up to it, each [t, i]
-    occupancy: Tensor | None = None  # [t, k] probability that group k has a query; None: what the probabilities say
-    make_presence: Callable[[], Tensor] | None = None  # how sure it is which class each group is; None: group k is k
+    Solutions can be pickled. ``repr`` shows shapes only.
+
+    Parameters
+    ----------
+    probabilities : Tensor of shape [t, q, k]
+        The class probabilities of each query; each row sums to 1.
+    n_iter : Tensor of shape [t]
+        The number of iterations.
+    converged : Tensor of shape [t]
+        Whether the method's own stopping rule was met. True for methods without iterations; False for methods that run
+        a fixed number of iterations.
+    make_prototypes : callable, optional
+        Returns the prototypes [t, k, d]. They are computed when they are first used.
+    objective : Tensor of shape [t, i], optional
+        The objective after each iteration. After a task has stopped, its last value is repeated.
+    objective_parts : mapping of str to Tensor, optional
+        The terms of the objective, each of shape [t, i].
+    occupancy : Tensor of shape [t, k], optional
+        The probability that group k of queries is not empty. None: it is computed from the probabilities.
+    make_presence : callable, optional
+        Returns the presence [t, k] where group k is not certain to be class k. None: it equals the occupancy.
+
+    Attributes
+    ----------
+    labels : Tensor of shape [t, q]
+        The most probable class of each query.
+    proportions : Tensor of shape [t, k]
+        The estimated proportion of each class among the queries.
+    prototypes : Tensor of shape [t, k, d] or None
+        The class prototypes in the feature scale of the method; None where it has none.
+    presence : Tensor of shape [t, k]
+        The probability that each class occurs among the queries.
+    n_present, n_present_sd : Tensor of shape [t]
+        The expected number of classes that occur among the queries, and its standard deviation.
+
+    Examples
+    --------
+    >>> from manyway import Tasks, solve
+    >>> tasks = Tasks.from_arrays([[[0.0], [5.0]]], [[0, 1]], [[[0.1], [4.8]]])
+    >>> solution = solve("simpleshot", tasks)
+    >>> solution
+    Solution(probabilities=[1, 2, 2], n_iter=[1], converged=1 of 1 tasks)
+    >>> solution.labels.tolist()
+    [[0, 1]]
+    """
+
+    probabilities: Tensor
+    n_iter: Tensor
+    converged: Tensor
+    make_prototypes: Callable[[], Tensor] | None = None
+    objective: Tensor | None = None
+    objective_parts: Mapping[str, Tensor] | None = None
+    occupancy: Tensor | None = None
+    make_presence: Callable[[], Tensor] | None = None
 
     @cached_property
     def prototypes(self) -> Tensor | None:
-        """[t, k, d] the class representatives, in the feature scale that the method worked in; None if it has none."""
+        """[t, k, d] the class prototypes, in the feature scale that the method worked in; None if it has none."""
         return None if self.make_prototypes is None else self.make_prototypes()
 
     @property
@@ -35,22 +84,22 @@ class Solution:
 
     @property
     def proportions(self) -> Tensor:
-        """[t, k] the estimated share of each class among the queries."""
+        """[t, k] the estimated proportion of each class among the queries."""
         return self.probabilities.mean(1)
 
     @cached_property
     def presence(self) -> Tensor:
-        """[t, k] the probability that the class occurs among the queries at all."""
+        """[t, k] the probability that the class occurs among the queries."""
         return self._occupied if self.make_presence is None else self.make_presence()
 
     @property
-    def n_classes(self) -> Tensor:
-        """[t] how many classes occur among the queries: the expected number."""
+    def n_present(self) -> Tensor:
+        """[t] the expected number of classes that occur among the queries."""
         return self._occupied.sum(-1)
 
     @property
-    def n_classes_sd(self) -> Tensor:
-        """[t] the standard deviation of that number, the groups of queries being taken as independent."""
+    def n_present_sd(self) -> Tensor:
+        """[t] the standard deviation of that number, if the groups of queries were independent."""
         return (self._occupied * (1 - self._occupied)).sum(-1).sqrt()
 
     @cached_property
@@ -58,3 +107,104 @@ class Solution:
         if self.occupancy is not None:
             return self.occupancy
         return -torch.expm1(torch.log1p(-self.probabilities.clamp_max(1 - 1e-6)).sum(1))
+
+    def to_frame(self) -> Any:
+        """A pandas table with one row per task and query.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``task``, ``query``, ``label``, ``probability``, ``second_label``, ``second_probability``.
+
+        Examples
+        --------
+        >>> from manyway import Tasks, solve
+        >>> tasks = Tasks.from_arrays([[[0.0], [5.0]]], [[0, 1]], [[[0.1], [4.8]]])
+        >>> solve("simpleshot", tasks).to_frame()[["task", "query", "label", "second_label"]].values.tolist()
+        [[0, 0, 0, 1], [0, 1, 1, 0]]
+        """
+        pandas = optional("pandas", "tables", "to_frame")
+        n_tasks, n_query, _ = self.probabilities.shape
+        task, query = torch.meshgrid(torch.arange(n_tasks), torch.arange(n_query), indexing="ij")
+        columns = {"task": task.flatten().numpy(), "query": query.flatten().numpy()}
+        return pandas.DataFrame(columns | best_two(self.probabilities.flatten(0, 1)))
+
+    def __repr__(self) -> str:
+        done = f"{int(self.converged.sum())} of {len(self.converged)} tasks"
+        return f"Solution({shapes(self, ('probabilities', 'n_iter', 'objective'))}, converged={done})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: what can be computed on request is computed now, so that no function is pickled."""
+        state = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.prototypes is not None:
+            state["make_prototypes"] = Computed(self.prototypes)
+        if self.make_presence is not None:
+            state["make_presence"] = Computed(self.presence)
+        return state
+
+
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """A function that returns a known tensor; unlike a lambda it can be pickled.
+
+    >>> Computed(torch.tensor([1.0]))().tolist()
+    [1.0]
+    """
+
+    value: Tensor
+
+    def __call__(self) -> Tensor:
+        return self.value
+
+
+class Recorder:
+    """The terms of an objective after each iteration; it grows, so ``max_iter`` costs no memory.
+
+    >>> recorder = Recorder(("fit", "prior"))
+    >>> recorder.add(torch.tensor([[1.0, 2.0], [0.5, 0.5]]))
+    >>> recorder.add(torch.tensor([[3.0], [0.25]]), torch.tensor([1]))  # task 0 has stopped
+    >>> recorder.total.tolist()
+    [[1.5, 1.5], [2.5, 3.25]]
+    >>> recorder.parts["prior"].tolist()
+    [[0.5, 0.5], [0.5, 0.25]]
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self.rows: list[Tensor] = []
+
+    def add(self, terms: Tensor, tasks: Tensor | None = None) -> None:
+        """Append the terms [p, t]; of the listed tasks only, where the others have stopped: theirs are repeated."""
+        if tasks is not None and self.rows and terms.shape[1] < self.rows[-1].shape[1]:
+            terms = self.rows[-1].index_copy(1, tasks, terms)
+        self.rows.append(terms)
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """Each term, [t, i]."""
+        return dict(zip(self.names, torch.stack(self.rows, -1), strict=True))
+
+    @property
+    def total(self) -> Tensor:
+        """[t, i] the objective."""
+        return torch.stack(self.rows, -1).sum(0)
+
+
+def best_two(probabilities: Tensor) -> dict[str, Any]:
+    """The columns of a table: the two most probable classes of each row of [n, k], and their probabilities."""
+    rows = probabilities.detach().cpu()
+    first = rows.argmax(-1, keepdim=True)  # the lowest class wins a tie, as in `labels`; topk does not promise that
+    others = rows.scatter(1, first, -1.0)
+    second = others.argmax(-1, keepdim=True)
+    return {
+        "label": first.squeeze(1).numpy(),
+        "probability": rows.gather(1, first).squeeze(1).numpy(),
+        "second_label": second.squeeze(1).numpy(),
+        "second_probability": rows.gather(1, second).squeeze(1).numpy(),
+    }
+
+
+def shapes(value: Any, names: Sequence[str]) -> str:
+    """The shapes of some attributes, in words; those that are None are left out."""
+    found = {name: getattr(value, name) for name in names}
+    return ", ".join(f"{name}={list(array.shape)}" for name, array in found.items() if array is not None)

@@ -11,87 +11,140 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from manyway.core.validation import as_features, as_labels
+from manyway.core.validation import as_features, as_labels, moderate
 from manyway.errors import InputError
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Tasks:
     """A batch of tasks: which rows of which feature tables are the support and the queries.
 
-    With an index, a table is [n, d] and rows are gathered when somebody asks for them; without one the table is the
-    batch itself, [t, s, d] or [t, q, d]. ``factor`` multiplies every feature of a task: a diagonal scaling costs
-    nothing until the features are used.
+    Use ``Tasks.from_arrays`` for arrays and ``sample_tasks`` for a ``FeatureSet``; they check their input, and this
+    constructor does not. With an index, a table is [n, d] and rows are gathered when they are used; without one the
+    table is the batch itself, [t, s, d] or [t, q, d].
+
+    Parameters
+    ----------
+    support_table : Tensor of shape [n, d], or [t, s, d] where ``support_index`` is None
+    support_index : Tensor of shape [t, s] or None
+    support_labels : Tensor of shape [t, s]
+        From 0 to k-1; every class of every task has at least one sample.
+    query_table : Tensor of shape [n, d], or [t, q, d] where ``query_index`` is None
+    query_index : Tensor of shape [t, q] or None
+    n_classes : int
+        K, the number of possible classes.
+    query_labels : Tensor of shape [t, q], optional
+        The true labels, for scoring. No solver reads them.
+    class_ids : Tensor of shape [t, k], optional
+        The class of the FeatureSet behind each label of the task. None: 0 to k-1.
+    base_mean : Tensor of shape [d], optional
+        The mean feature of the encoder's base classes; the transform ``cl2`` subtracts it.
+    factor : Tensor of shape [t, 1, d], optional
+        Multiplies every feature of a task. It is applied when the features are gathered.
+
+    Attributes
+    ----------
+    support, query : Tensor of shape [t, s, d] and [t, q, d]
+        The features, gathered on each access.
+    classes : Tensor of shape [t, k]
+        The class of the FeatureSet behind each label of the task.
+    n_tasks, n_support, n_query, n_features : int
+        The sizes of the axes t, s, q and d.
+
+    Examples
+    --------
+    >>> tasks = Tasks.from_arrays([[[0.0], [4.0]]], [[0, 1]], [[[1.0], [3.0], [3.5]]])
+    >>> tasks
+    Tasks(n_tasks=1, n_classes=2, n_support=2, n_query=3, n_features=1, dtype=float32, device=cpu)
+    >>> tasks.query.shape
+    torch.Size([1, 3, 1])
     """
 
-    support_table: Tensor  # [n, d], or [t, s, d] when support_index is None
-    support_index: Tensor | None  # [t, s]
-    support_labels: Tensor  # [t, s], 0..k-1; every class of every task has at least one sample
-    query_table: Tensor  # [n, d], or [t, q, d] when query_index is None
-    query_index: Tensor | None  # [t, q]
+    support_table: Tensor
+    support_index: Tensor | None
+    support_labels: Tensor
+    query_table: Tensor
+    query_index: Tensor | None
     n_classes: int
-    query_labels: Tensor | None = None  # [t, q]; what a solution is scored against. No solver reads it.
-    class_ids: Tensor | None = None  # [t, k] class of the FeatureSet behind each task label; None: 0..k-1
-    base_mean: Tensor | None = None  # [d], what `cl2` subtracts
-    factor: Tensor | None = None  # [t, 1, d]
+    query_labels: Tensor | None = None
+    class_ids: Tensor | None = None
+    base_mean: Tensor | None = None
+    factor: Tensor | None = None
 
     @staticmethod
     def from_arrays(
-        support: Any,  # [t, s, d]
-        support_labels: Any,  # [t, s]
-        query: Any,  # [t, q, d]
-        base_mean: Any = None,  # [d]
+        support: Any,
+        support_labels: Any,
+        query: Any,
+        base_mean: Any = None,
         *,
-        query_labels: Any = None,  # [t, q]
+        query_labels: Any = None,
         n_classes: int | None = None,
     ) -> Tasks:
         """Tasks from dense arrays (NumPy or torch). Every task has the same number of samples, queries and classes.
 
+        Features of an extreme magnitude are multiplied by a power of two; see ``manyway.core.validation.moderate``.
+
+        Parameters
+        ----------
+        support : array of shape [t, s, d]
+            The features of the labelled examples.
+        support_labels : array of shape [t, s]
+            Their classes, integers from 0 to K-1.
+        query : array of shape [t, q, d]
+            The features of the queries.
+        base_mean : array of shape [d], optional
+            The mean feature of the encoder's base classes; the transform ``cl2`` subtracts it.
+        query_labels : array of shape [t, q], optional
+            The true classes of the queries, for scoring.
+        n_classes : int, optional
+            K. None: the largest support label plus one.
+
+        Returns
+        -------
+        Tasks
+
+        Examples
+        --------
         >>> tasks = Tasks.from_arrays([[[0.0], [4.0]]], [[0, 1]], [[[1.0], [3.0], [3.5]]])
         >>> tasks.n_tasks, tasks.n_classes, tuple(tasks.query.shape)
         (1, 2, (1, 3, 1))
         """
-        support, query = as_features(support, "support"), as_features(query, "query")
-        labels = as_labels(support_labels, "support_labels").to(support.device)
-        query = query.to(support.device, support.dtype)
-        if support.ndim != 3 or query.ndim != 3:
-            raise InputError(
-                f"support and query must have three axes (task, sample, feature); got {tuple(support.shape)} "
-                f"and {tuple(query.shape)}. For a single task use support[None] and query[None]."
-            )
-        if labels.shape != support.shape[:2]:
-            raise InputError(
-                f"support_labels has shape {tuple(labels.shape)} but the support has {tuple(support.shape[:2])} "
-                "samples; give one label for each."
-            )
-        if support.shape[2] != query.shape[2]:
-            raise InputError(
-                f"The support has {support.shape[2]} features a sample and the queries {query.shape[2]}; "
-                "use the same encoder for both."
-            )
-        if support.shape[0] != query.shape[0]:
-            raise InputError(f"There are {support.shape[0]} tasks in the support and {query.shape[0]} in the queries.")
-        if query.shape[0] == 0 or query.shape[1] == 0:
+        query = as_features(query, "query")
+        if query.ndim > 1 and (query.shape[0] == 0 or query.shape[1] == 0):
             raise InputError("There is no query to label; give at least one task with at least one query.")
-        if labels.shape[1] == 0 or int(labels.min()) < 0:
-            raise InputError("support_labels must be integers from 0 to K-1, with at least one sample a class.")
-        n_classes = int(labels.max()) + 1 if n_classes is None else n_classes
-        present = torch.zeros(labels.shape[0], n_classes, dtype=torch.bool, device=labels.device)
-        present.scatter_(1, labels, True)
-        if not bool(present.all()):
-            task, label = (~present).nonzero()[0].tolist()
+        tasks = _checked(support, support_labels, query, base_mean, n_classes)
+        if query_labels is None:
+            return tasks
+        truth = as_labels(query_labels, "query_labels").to(tasks.device)
+        if truth.shape != query.shape[:2]:
             raise InputError(
-                f"Class {label} has no example in the support of task {task}; give it one or leave it out."
+                f"query_labels has shape {tuple(truth.shape)} but there are {tuple(query.shape[:2])} queries; "
+                "give one label for each."
             )
-        if base_mean is not None:
-            base_mean = as_features(base_mean, "base_mean").to(support.device, support.dtype)
-            if base_mean.shape != support.shape[2:]:
-                raise InputError(
-                    f"base_mean has shape {tuple(base_mean.shape)} but features have {support.shape[2]} dimensions."
-                )
-        if query_labels is not None:
-            query_labels = as_labels(query_labels, "query_labels").to(support.device)
-        return Tasks(support, None, labels, query, None, n_classes, query_labels, None, base_mean)
+        return replace(tasks, query_labels=truth)
+
+    @staticmethod
+    def from_support(support: Any, support_labels: Any, base_mean: Any = None) -> Tasks:
+        """Tasks for a preparation that depends on the support alone; the first example stands in for the queries.
+
+        Parameters
+        ----------
+        support : array of shape [t, s, d]
+        support_labels : array of shape [t, s]
+        base_mean : array of shape [d], optional
+
+        Returns
+        -------
+        Tasks
+            With the same support as ``from_arrays`` makes of these arrays with any queries.
+
+        Examples
+        --------
+        >>> Tasks.from_support([[[0.0], [4.0]]], [[0, 1]]).support.flatten().tolist()
+        [0.0, 4.0]
+        """
+        return _checked(support, support_labels, None, base_mean, None)
 
     @property
     def classes(self) -> Tensor:
@@ -102,26 +155,32 @@ class Tasks:
 
     @property
     def n_tasks(self) -> int:
+        """The number of tasks, t."""
         return (self.query_table if self.query_index is None else self.query_index).shape[0]
 
     @property
     def n_query(self) -> int:
+        """The number of queries per task, q."""
         return (self.query_table if self.query_index is None else self.query_index).shape[1]
 
     @property
     def n_support(self) -> int:
+        """The number of support samples per task, s."""
         return self.support_labels.shape[1]
 
     @property
     def n_features(self) -> int:
+        """The number of features, d."""
         return self.query_table.shape[-1]
 
     @property
     def device(self) -> torch.device:
+        """Where the features are."""
         return self.query_table.device
 
     @property
     def dtype(self) -> torch.dtype:
+        """The precision of the features."""
         return self.query_table.dtype
 
     @property
@@ -144,6 +203,11 @@ class Tasks:
     def __len__(self) -> int:
         return self.n_tasks
 
+    def __repr__(self) -> str:
+        names = ("n_tasks", "n_classes", "n_support", "n_query", "n_features")
+        sizes = ", ".join(f"{name}={getattr(self, name)}" for name in names)
+        return f"Tasks({sizes}, dtype={str(self.dtype).removeprefix('torch.')}, device={self.device})"
+
     def __getitem__(self, which: slice) -> Tasks:
         """The tasks of a slice, as Tasks."""
 
@@ -163,12 +227,22 @@ class Tasks:
         )
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tasks:
-        """The same tasks elsewhere, or in another precision."""
+        """The same tasks on another device, or in another precision.
+
+        Parameters
+        ----------
+        device : torch.device or str, optional
+        dtype : torch.dtype, optional
+
+        Returns
+        -------
+        Tasks
+        """
 
         def move(value: Tensor | None) -> Tensor | None:
             if value is None:
                 return None
-            # A row shared by all tasks stays shared: a plain move would write it out once a task.
+            # A row shared by all tasks stays shared: a plain move would write it out once per task.
             shared = value.ndim > 1 and value.stride(0) == 0
             rows = value[:1] if shared else value
             rows = rows.to(device=device, dtype=dtype if value.is_floating_point() else None)
@@ -188,6 +262,62 @@ class Tasks:
             base_mean=move(self.base_mean),
             factor=move(self.factor),
         )
+
+
+def _checked(support: Any, support_labels: Any, query: Tensor | None, base_mean: Any, n_classes: int | None) -> Tasks:
+    """Dense tasks whose parts fit together; without queries, the first example stands in for them."""
+    support = as_features(support, "support")
+    labels = as_labels(support_labels, "support_labels").to(support.device)
+    if support.ndim != 3 or (query is not None and query.ndim != 3):
+        shapes = " and ".join(str(tuple(value.shape)) for value in (support, query) if value is not None)
+        raise InputError(
+            f"support and query must have three axes (task, sample, feature); got {shapes}. "
+            "For a single task use support[None] and query[None]."
+        )
+    if labels.shape != support.shape[:2]:
+        raise InputError(
+            f"support_labels has shape {tuple(labels.shape)} but the support has {tuple(support.shape[:2])} "
+            "samples; give one label for each."
+        )
+    if query is not None:
+        if support.shape[2] != query.shape[2]:
+            raise InputError(
+                f"The support has {support.shape[2]} features per sample and the queries {query.shape[2]}; "
+                "use the same encoder for both."
+            )
+        if support.shape[0] != query.shape[0]:
+            raise InputError(f"There are {support.shape[0]} tasks in the support and {query.shape[0]} in the queries.")
+        query = query.to(support.device)
+    n_classes = _check_classes(labels, n_classes)
+    if base_mean is not None:
+        base_mean = as_features(base_mean, "base_mean").to(support.device)
+        if base_mean.shape != support.shape[2:]:
+            raise InputError(
+                f"base_mean has shape {tuple(base_mean.shape)} but features have {support.shape[2]} dimensions."
+            )
+    support, query, base_mean = moderate(support, query, base_mean)
+    query = support[:, :1] if query is None else query.to(support.dtype)
+    base_mean = None if base_mean is None else base_mean.to(support.dtype)
+    return Tasks(support, None, labels, query, None, n_classes, base_mean=base_mean)
+
+
+def _check_classes(labels: Tensor, n_classes: int | None) -> int:
+    """The number of classes of support labels [t, s], each of which must have a sample in every task."""
+    if labels.numel() == 0 or int(labels.min()) < 0:
+        raise InputError("support_labels must be integers from 0 to K-1, with at least one sample per class.")
+    largest = int(labels.max())
+    n_classes = largest + 1 if n_classes is None else n_classes
+    if n_classes <= largest:
+        raise InputError(f"n_classes is {n_classes} but support_labels has a label {largest}; labels go from 0 to K-1.")
+    known = min(n_classes, labels.shape[1] + 1)  # of more classes than samples, one of the first has no sample
+    present = torch.zeros(labels.shape[0], known, dtype=torch.bool, device=labels.device)
+    present.scatter_(1, labels.clamp_max(known - 1), True)
+    if known < n_classes:
+        present[:, -1] = False
+    if not bool(present.all()):
+        task, label = (~present).nonzero()[0].tolist()
+        raise InputError(f"Class {label} has no example in the support of task {task}; give it one or leave it out.")
+    return n_classes
 
 
 def _gather(table: Tensor, index: Tensor | None, factor: Tensor | None) -> Tensor:

@@ -1,49 +1,177 @@
-"""Checks of what callers hand in: real, finite features and integer labels, from NumPy or torch."""
+"""Checks of what callers hand in: real, finite features of a usable magnitude and integer labels."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from manyway.errors import InputError
 
+# Features are squared, summed and multiplied. In float32 that is safe between these magnitudes, and features whose
+# largest value lies between them are left as they are, bit for bit.
+_ORDINARY = 2.0**40
+_LARGEST = 2.0**50  # of queries, where the labelled examples are ordinary
+_FAR_MEAN = 2.0**24  # a mean this many times as large as the features leaves none of their digits in float32
+
 
 def as_features(values: Any, name: str) -> Tensor:
-    """A floating tensor from NumPy or torch input; anything that is not real numbers is an InputError."""
-    if isinstance(values, Tensor):
-        tensor = values
-    else:
-        try:
-            tensor = torch.as_tensor(values)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(f"{name} must hold real numbers in a regular array; torch says: {error}.") from error
+    """A float32 or float64 tensor with finite values.
+
+    Parameters
+    ----------
+    values : array of real numbers
+        NumPy, torch, pandas or nested lists, of any real dtype, byte order and memory layout.
+    name : str
+        What error messages call it.
+
+    Returns
+    -------
+    Tensor
+        float64 where the input was at least that precise, float32 otherwise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_features(np.array([[1, 2]], dtype=">f8")[:, ::-1], "features")
+    tensor([[2., 1.]], dtype=torch.float64)
+    """
+    tensor = _as_tensor(values, name, "real numbers")
     if tensor.is_complex():
         raise InputError(f"{name} holds complex numbers; features must be real.")
     if tensor.dtype not in (torch.float32, torch.float64):
         tensor = tensor.to(torch.float32)
-    finite = torch.isfinite(tensor)
-    if not bool(finite.all()):
-        rows = (~finite).reshape(-1, tensor.shape[-1] if tensor.ndim else 1).any(-1).nonzero().flatten()
-        raise InputError(f"{name} has NaN or infinite values in {describe_rows(rows.tolist())}; remove or repair them.")
+    if tensor.ndim and tensor.shape[-1] == 0:
+        raise InputError(f"{name} has no features: its shape is {tuple(tensor.shape)}.")
+    bad = ~torch.isfinite(row_sizes(tensor))
+    if bool(bad.any()):
+        rows = describe_rows(bad.flatten().nonzero().flatten().tolist())
+        raise InputError(f"{name} has NaN or infinite values in {rows}; remove or repair them.")
     return tensor
 
 
 def as_labels(values: Any, name: str) -> Tensor:
-    """An int64 tensor of labels from NumPy or torch input."""
-    try:
-        tensor = values if isinstance(values, Tensor) else torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name} must hold integers; torch says: {error}.") from error
+    """An int64 tensor of labels from NumPy or torch input.
+
+    Examples
+    --------
+    >>> as_labels([0, 1, 1], "labels")
+    tensor([0, 1, 1])
+    """
+    tensor = _as_tensor(values, name, "integers")
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise InputError(f"{name} must hold integers, not {str(tensor.dtype).removeprefix('torch.')}.")
     return tensor.to(torch.int64)
 
 
+def row_sizes(features: Tensor) -> Tensor:
+    """The largest magnitude in each row; NaN where a row has one.
+
+    Examples
+    --------
+    >>> row_sizes(torch.tensor([[1.0, -3.0], [0.5, 0.0]])).tolist()
+    [3.0, 0.5]
+    """
+    if features.numel() == 0:
+        return features.new_zeros(features.shape[:-1])
+    if features.ndim == 0:
+        return features.abs()
+    return torch.maximum(features.amax(-1), -features.amin(-1))  # faster than aminmax, smaller than a copy by abs
+
+
+def moderate(
+    support: Tensor, query: Tensor | None = None, base_mean: Tensor | None = None
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Bring features of an extreme magnitude to one in which squares neither overflow nor vanish.
+
+    Where the largest support value of a task lies outside 2^±40, all features of the task are multiplied by the power
+    of two that brings it to about 1. The factor follows from the support alone, so that it is known before the queries
+    are. Ordinary features are returned unchanged.
+
+    Parameters
+    ----------
+    support : Tensor of shape [t, s, d]
+    query : Tensor of shape [t, q, d], optional
+    base_mean : Tensor of shape [d], optional
+        It has no axis of tasks; with it, all tasks get the same factor.
+
+    Returns
+    -------
+    tuple of (support, query, base_mean)
+
+    Examples
+    --------
+    >>> support, query, _ = moderate(torch.tensor([[[2.0**70], [2.0**71]]]), torch.tensor([[[2.0**70]]]))
+    >>> support.flatten().tolist(), query.flatten().tolist()
+    ([0.25, 0.5], [0.25])
+    """
+    sizes = row_sizes(support)  # [t, s]
+    largest = sizes.amax(-1)
+    _refuse_constants(support)
+    _refuse_outliers(sizes, largest)
+    unusual = (largest > 0) & ((largest < 1 / _ORDINARY) | (largest > _ORDINARY))
+    factor = None
+    if bool(unusual.any()):
+        most = 1022 if support.dtype == torch.float64 else 126  # the factor itself must be a normal number
+        exponents = torch.frexp(largest).exponent.clamp(-most, most)
+        exponents = exponents.where(unusual, 0) if base_mean is None else exponents.amax().expand_as(exponents)
+        factor = torch.ldexp(torch.ones_like(largest), -exponents).view(-1, 1, 1)
+        support = support * factor
+    if base_mean is not None and float(row_sizes(base_mean)) > _FAR_MEAN * float(largest.max()) > 0:
+        raise InputError(
+            f"base_mean has values up to {float(row_sizes(base_mean)):.1e} and the labelled examples up to "
+            f"{float(largest.max()):.1e}; subtracting it would leave nothing of them. Use the mean of the same encoder."
+        )
+    if query is not None:
+        sizes = row_sizes(query) * (1 if factor is None else factor.squeeze(-1).to(query.dtype))
+        huge = (sizes > _LARGEST).any(0)
+        if bool(huge.any()):
+            rows = describe_rows(huge.nonzero().flatten().tolist())
+            raise InputError(
+                f"query has values in {rows} that are too large beside those of the labelled examples "
+                f"(at most {float(largest.max()):.1e}); remove or repair them."
+            )
+    if factor is not None:
+        query = None if query is None else query * factor.to(query.dtype)
+        base_mean = None if base_mean is None else base_mean * factor[0, 0, 0].to(base_mean.dtype)
+    return support, query, base_mean
+
+
+def _refuse_constants(support: Tensor) -> None:
+    """Refuse tasks whose support [t, s, d] is one row again and again."""
+    if support.shape[1] < 2 or not bool((support[:, 0] == support[:, -1]).all(-1).any()):
+        return
+    same = (support == support[:, :1]).flatten(1).all(-1)
+    if bool(same.any()):
+        where = "" if len(same) == 1 else f" of task {int(same.nonzero()[0])}"
+        raise InputError(
+            f"All labelled examples{where} have the same features; they do not tell the classes apart. "
+            "Check the encoder or the file."
+        )
+
+
+def _refuse_outliers(sizes: Tensor, largest: Tensor) -> None:
+    """Refuse a few rows [t, s] that are so large that nothing is left of the others beside them."""
+    if not bool((largest > _ORDINARY).any()):
+        return
+    typical = torch.where(sizes > 0, sizes, torch.nan).nanmedian(-1, keepdim=True).values
+    outliers = (sizes > _ORDINARY) & (sizes / typical > _ORDINARY)
+    if bool(outliers.any()):
+        rows = describe_rows(outliers.any(0).nonzero().flatten().tolist())
+        raise InputError(
+            f"The labelled examples have values in {rows} that are more than {_ORDINARY:.0e} times as large as those "
+            "of the other rows; remove or repair them."
+        )
+
+
 def describe_rows(rows: list[int]) -> str:
     """Name the first rows of a list in words.
 
+    Examples
+    --------
     >>> describe_rows([3, 5, 8, 9, 12])
     'rows 3, 5, 8 and 2 more'
     """
@@ -51,3 +179,21 @@ def describe_rows(rows: list[int]) -> str:
         return f"row {rows[0]}"
     shown = ", ".join(map(str, rows[:3]))
     return f"rows {shown}" + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
+
+
+def _as_tensor(values: Any, name: str, of: str) -> Tensor:
+    """A tensor on the values where torch can read them as they are; a copy in torch's own layout otherwise."""
+    if isinstance(values, Tensor):
+        return values.detach()
+    try:
+        if hasattr(values, "__array__"):
+            values = np.asarray(values)
+            if values.dtype == np.longdouble:
+                values = values.astype(np.float64)
+            if not values.dtype.isnative or any(stride < 0 for stride in values.strides):
+                values = np.array(values, dtype=values.dtype.newbyteorder("="), order="C")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # nobody writes into it
+            return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"{name} must hold {of} in a regular array; torch says: {error}.") from error

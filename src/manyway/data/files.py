@@ -1,38 +1,177 @@
-"""Writing files so that nobody ever finds half of one."""
+"""Which files may be read and written, and writing them so that no partial file is ever seen."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from safetensors import SafetensorError
 
 from manyway.errors import InputError
 
+AnyPath = str | os.PathLike[str]
+_KINDS = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def check_input(path: AnyPath) -> Path:
+    """Return ``path`` if it is an ordinary file that can be read.
+
+    Parameters
+    ----------
+    path : path-like
+        The file to read. Symbolic links are followed.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    InputError
+        If it does not exist, or is a folder, a pipe or a device (which could block for ever), or cannot be read.
+    """
+    path = Path(path)
+    status = _status(path)
+    if status is None:
+        raise InputError(f"There is no file {path}.")
+    if stat.S_ISDIR(status.st_mode):
+        raise InputError(f"{path} is a folder; name a file in it.")
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"{path} is {_kind(status.st_mode)}, not a file; save its content to a file first.")
+    if not os.access(path, os.R_OK):
+        raise InputError(f"{path} cannot be read: permission denied.")
+    return path
+
+
+def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Path:
+    """Return the file that writing to ``path`` creates or replaces; refuse where this would do harm.
+
+    Commands call this before they start to work, so that a wrong ``--out`` is found at once.
+
+    Parameters
+    ----------
+    path : path-like
+        Where the output goes. A symbolic link is followed: its target is written and the link stays.
+    inputs : iterable of path-like or None, optional
+        Files and folders that the same command reads. None entries are skipped.
+
+    Returns
+    -------
+    Path
+        The path with symbolic links resolved.
+
+    Raises
+    ------
+    InputError
+        If ``path`` is a folder, a pipe or a device, is write-protected, is one of ``inputs`` under whatever name
+        (symbolic link, hard link, other spelling), or is an existing file inside an input folder.
+
+    Examples
+    --------
+    >>> check_output("labels.csv", inputs=["photos.npz"]).name
+    'labels.csv'
+    """
+    try:
+        target = Path(os.path.realpath(path))
+        status = target.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        # What does not exist yet can harm nothing, unless a folder is named that is still to be made.
+        if str(path).endswith(("/", os.sep)):
+            raise InputError(f"The output {path} names a folder; name a file in it.") from None
+        return target
+    except (OSError, ValueError) as error:
+        raise InputError(f"Cannot write {path}: {_reason(error)}.") from error
+    if stat.S_ISLNK(status.st_mode):
+        raise InputError(f"Cannot write {path}: its symbolic links lead in a circle.")
+    if stat.S_ISDIR(status.st_mode):
+        raise InputError(f"The output {path} is a folder; name a file in it.")
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"The output {path} is {_kind(status.st_mode)}; name an ordinary file.")
+    for given in inputs:
+        read = None if given is None else _status(Path(given))
+        if given is None or read is None:
+            continue
+        if (read.st_dev, read.st_ino) == (status.st_dev, status.st_ino):
+            same = "" if Path(given) == Path(path) else f" (it is the same file as {given})"
+            raise InputError(f"The output {path} is one of the inputs{same}; choose another name.")
+        if stat.S_ISDIR(read.st_mode) and target.is_relative_to(os.path.realpath(given)):
+            raise InputError(f"The output {path} is a file in the input folder {given}; choose another name.")
+    if not os.access(target, os.W_OK):
+        raise InputError(f"Cannot write {path}: it is write-protected. Choose another name.")
+    return target
+
 
 @contextlib.contextmanager
-def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; rename it to ``path`` when the block ends well, else remove it.
+def atomic_write(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; rename it to ``path`` when the block succeeds, remove it otherwise.
 
-    The suffix stays the same, so that writers which look at it (matplotlib, pandas) do the right thing.
+    The suffix stays the same for writers that look at it (matplotlib, pandas). A symbolic link stays a link: its
+    target is replaced. A replaced file keeps its permissions.
+
+    Parameters
+    ----------
+    path : path-like
+        The file to create or replace; missing parent folders are made.
+    inputs : iterable of path-like or None, optional
+        Files and folders that must not be written over, see `check_output`.
+
+    Yields
+    ------
+    Path
+        The temporary file to write.
     """
-    target = Path(path)
+    target = check_output(path, inputs)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.stem}-", suffix=target.suffix, dir=target.parent)
-    except OSError as error:
-        raise InputError(f"Cannot write {target}: {error.strerror}. Choose a folder that you can write to.") from error
+        # A short prefix: together with the random part the name must stay within the limit of the file system.
+        handle, name = tempfile.mkstemp(prefix=f".{target.stem[:40]}-", suffix=target.suffix[-40:], dir=target.parent)
+    except (OSError, ValueError) as error:
+        raise InputError(f"Cannot write {path}: {_reason(error)}. Choose a folder that you can write to.") from error
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
-        # Temporary files are private, and some writers make them so again; what people get is an ordinary file.
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
+        # Temporary files are private, and some writers set the permissions again.
+        temporary.chmod(_permissions(target))
         os.replace(temporary, target)
-    except OSError as error:
-        raise InputError(f"Cannot write {target}: {error.strerror or error}. Nothing was changed.") from error
+    except (OSError, SafetensorError) as error:  # safetensors reports a full disk with an error of its own
+        raise InputError(f"Cannot write {path}: {_reason(error)}. Nothing was changed.") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """What the system knows about the file behind ``path``; None if there is none."""
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {_reason(error)}.") from error
+
+
+def _permissions(target: Path) -> int:
+    """Those of the file that is replaced, else those of any new file."""
+    try:
+        return stat.S_IMODE(target.stat().st_mode) & 0o777
+    except FileNotFoundError:
+        umask = os.umask(0)
+        os.umask(umask)
+        return 0o666 & ~umask
+
+
+def _kind(mode: int) -> str:
+    return next((name for test, name in _KINDS if test(mode)), "a special file")
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)

@@ -6,9 +6,12 @@ Task i depends on (seed, i) alone: not on the chunk, the device or the worker.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
+from numbers import Integral, Real
 from typing import Literal
 
 import torch
+from scipy.special import gammaincinv
 from torch import Tensor
 
 from manyway.core import random as draws
@@ -19,22 +22,37 @@ from manyway.data.features import FeatureSet
 from manyway.errors import InputError
 
 Sampling = Literal["uniform", "balanced", "dirichlet"]
-# One number a purpose, so that no two draws of a task share their randomness.
+# One number per purpose, so that no two draws of a task share their randomness.
 _WAYS, _EFFECTIVE, _SUPPORT, _QUERY, _SHARES = range(5)
 _BLOCK_DRAWS = 1 << 19  # tasks are drawn in blocks of about this many integers: they stay in the cache
-_BLOCK_DRAWS_GPU = 1 << 26  # there it is launches that cost
+_BLOCK_DRAWS_GPU = 1 << 26  # on a GPU the cost is in the launches
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What a task looks like.
+    """What a task looks like: how many labelled examples, how many queries, and from how many classes.
 
-    ``shots`` labelled samples of each of ``n_ways`` classes (None: all classes) and ``n_query`` queries that come from
-    ``k_eff`` of them only. ``shots=None`` takes the labelled samples that the FeatureSet marks as given.
+    Parameters
+    ----------
+    shots : int or None, default=5
+        The number of labelled examples of each class. None: the examples that the FeatureSet marks as given.
+    k_eff : int, default=5
+        The number of classes that the queries come from.
+    n_query : int, default=75
+        The number of queries.
+    n_ways : int or None, default=None
+        The number of possible classes of a task, K. None: all classes of the FeatureSet.
+    sampling : {"uniform", "balanced", "dirichlet"}, default="uniform"
+        How the queries spread over the ``k_eff`` classes. ``uniform`` draws from all their remaining samples together
+        (natural imbalance, as in the paper), ``balanced`` takes the same number of each, ``dirichlet`` draws the
+        proportions from a Dirichlet distribution.
+    alpha : float or None, default=None
+        The parameter of the Dirichlet distribution. None: 1; Veilleux et al. use 2.
 
-    How queries spread over the k_eff classes: ``uniform`` draws from all their remaining samples together (natural
-    imbalance; the paper's choice), ``balanced`` takes the same number of each, ``dirichlet`` draws the proportions from
-    a Dirichlet with parameter ``alpha`` (None: 1, as in this benchmark; Veilleux et al. use 2).
+    Examples
+    --------
+    >>> TaskSpec(shots=1, k_eff=3, n_query=30)
+    TaskSpec(shots=1, k_eff=3, n_query=30, n_ways=None, sampling='uniform', alpha=None)
     """
 
     shots: int | None = 5
@@ -45,6 +63,14 @@ class TaskSpec:
     alpha: float | None = None
 
     def __post_init__(self) -> None:
+        for name in ("shots", "k_eff", "n_query", "n_ways"):
+            value = getattr(self, name)
+            if not (isinstance(value, Integral) and not isinstance(value, bool)) and not (
+                value is None and name in ("shots", "n_ways")
+            ):
+                raise InputError(f"{name} is {value!r}; it must be an integer.")
+        if self.alpha is not None and not isinstance(self.alpha, Real):
+            raise InputError(f"alpha is {self.alpha!r}; it must be a number.")
         if self.shots is not None and self.shots < 1:
             raise InputError(f"shots is {self.shots}; every class needs at least one labelled sample.")
         if self.k_eff < 1 or self.n_query < 1:
@@ -53,9 +79,9 @@ class TaskSpec:
             raise InputError(f"n_ways is {self.n_ways}; a task needs at least two classes to choose between.")
         if self.sampling not in ("uniform", "balanced", "dirichlet"):
             raise InputError(f"sampling is '{self.sampling}'; choose uniform, balanced or dirichlet.")
-        if self.alpha is not None and (self.sampling != "dirichlet" or not self.alpha > 0):
+        if self.alpha is not None and (self.sampling != "dirichlet" or not (isfinite(self.alpha) and self.alpha > 0)):
             raise InputError(
-                "alpha is the parameter of sampling='dirichlet' and must be positive; leave it out otherwise."
+                "alpha is the parameter of sampling='dirichlet', positive and finite; leave it out otherwise."
             )
         if self.sampling == "balanced" and self.n_query % self.k_eff:
             raise InputError(f"n_query = {self.n_query} cannot be shared equally by k_eff = {self.k_eff} classes.")
@@ -64,8 +90,28 @@ class TaskSpec:
 def sample_tasks(features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int = 0, count: int = 1000) -> Tasks:
     """Tasks start..start+count-1 of the stream that (features, spec, seed) defines.
 
-    Support and query never overlap. The result holds indices; features are gathered when a solver asks for them.
+    Task i depends on (features, spec, seed, i) alone. Support and queries never overlap.
 
+    Parameters
+    ----------
+    features : FeatureSet
+        What to draw from.
+    spec : TaskSpec
+        What a task looks like.
+    seed : int, default=0
+        Which stream.
+    start : int, default=0
+        The number of the first task.
+    count : int, default=1000
+        How many tasks.
+
+    Returns
+    -------
+    Tasks
+        It holds indices; features are gathered when a solver uses them. The true labels are ``query_labels``.
+
+    Examples
+    --------
     >>> fs = FeatureSet(torch.arange(60.0).view(60, 1), torch.arange(60) % 6)
     >>> tasks = sample_tasks(fs, TaskSpec(shots=2, k_eff=2, n_query=5), seed=1, count=3)
     >>> tasks.support.shape, tasks.query.shape, tasks.n_classes
@@ -74,6 +120,7 @@ def sample_tasks(features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int
     if count < 1 or start < 0:
         raise InputError(f"start is {start} and count {count}; ask for at least one task, numbered from 0.")
     pool = _Pool.of(features, spec)
+    table, base_mean = features.moderate
     n_ways = features.n_classes if spec.n_ways is None else spec.n_ways
     per_task = n_ways * (spec.shots or 1) + spec.n_query
     device = features.features.device
@@ -95,15 +142,15 @@ def sample_tasks(features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int
     else:
         support_labels = torch.arange(n_ways, device=device).repeat_interleave(spec.shots).expand(count, -1)
     return Tasks(
-        features.features,
+        table,
         support,
         support_labels,
-        features.features,
+        table,
         query,
         n_ways,
         query_labels,
         classes,
-        features.base_mean,
+        base_mean,
     )
 
 
@@ -229,7 +276,8 @@ def _query_places(spec: TaskSpec, seed: int, tasks: Tensor, left: Tensor) -> tup
 def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
     """Counts [t, e] that add up to n_query, in Dirichlet(alpha) proportions, none above what its class has left.
 
-    Worked out on the CPU in float64: logarithms differ between devices in the last digit, and a task must not.
+    They are computed on the CPU in float64: special functions differ between devices in the last digit, and a task must
+    not.
     """
     device = left.device
     key, left = key.cpu(), left.cpu()
@@ -237,8 +285,9 @@ def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
         draws.mix(key.unsqueeze(-1) ^ draws.mix(torch.arange(spec.k_eff))),
         1.0 if spec.alpha is None else spec.alpha,
     )
+    shares = shares / shares.amax(1, keepdim=True).clamp_min(1e-300)  # their sum must not overflow
     counts = torch.zeros_like(left)
-    # What a class cannot give goes to the others in the same proportions; each round fills at least one class.
+    # What a class lacks is taken from the others in the same proportions; each round exhausts at least one class.
     for _ in range(spec.k_eff):
         missing = spec.n_query - counts.sum(1, keepdim=True)
         room = left - counts
@@ -260,23 +309,5 @@ def _largest_remainder(weights: Tensor, total: Tensor) -> Tensor:
 
 
 def _gamma(key: Tensor, alpha: float) -> Tensor:
-    """float64 draws of Gamma(alpha, 1), one a key; Marsaglia and Tsang (2000), with their boost below alpha = 1."""
-    shape = alpha if alpha >= 1 else alpha + 1
-    d = shape - 1 / 3
-    c = 1 / (9 * d) ** 0.5
-    value = torch.zeros(key.shape, dtype=torch.float64)
-    waiting = torch.ones(key.shape, dtype=torch.bool)
-    step = 1
-    while bool(waiting.any()):
-        radius = (-2 * draws.uniform(key, step).log()).sqrt()
-        normal = radius * (2 * torch.pi * draws.uniform(key, step + 1)).cos()
-        cube = (1 + c * normal) ** 3
-        accept = (cube > 0) & (
-            draws.uniform(key, step + 2).log() < normal**2 / 2 + d - d * cube + d * cube.clamp_min(1e-300).log()
-        )
-        value = torch.where(waiting & accept, d * cube, value)
-        waiting = waiting & ~accept
-        step += 3
-    if alpha < 1:
-        value = value * draws.uniform(key, 0) ** (1 / alpha)
-    return value
+    """float64 draws of Gamma(alpha, 1), one per key, by inversion of one uniform draw each."""
+    return torch.from_numpy(gammaincinv(alpha, draws.uniform(key, 0).numpy()))

@@ -1,36 +1,65 @@
-"""Features + spec + method → how many queries of each task were labelled right."""
+"""``evaluate``: how good a method is on many tasks that are drawn from a feature set."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from math import sqrt
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from manyway.core.parallel import side_by_side
+from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.data.features import FeatureSet
 from manyway.data.sampling import TaskSpec, sample_tasks
-from manyway.errors import InputError
+from manyway.errors import InputError, nearest
+from manyway.evaluation.metrics import METRICS, Metric, Values, find_summary
+from manyway.evaluation.statistics import Interval
 from manyway.methods import get_method
 
 # Working memory of a chunk of tasks. It follows from the shapes alone, never from the machine, so that the same
 # experiment is cut into the same chunks everywhere and gives the same bits.
 _CHUNK_BYTES = {"cpu": 64 * 2**20, "cuda": 12 * 2**30}
-_DRAWN_BYTES = 2**25  # of indices; tasks are drawn many chunks at a time, which costs less than chunk by chunk
+_DRAWN_BYTES = 2**25  # of indices; drawing tasks for many chunks at a time costs less than chunk by chunk
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Outcome of one method on a stream of tasks."""
+    """What ``evaluate`` returns: the outcome of one method on a stream of tasks.
 
-    correct: np.ndarray[Any, np.dtype[np.int64]]  # [n_tasks] right answers in each task
+    Parameters
+    ----------
+    correct : ndarray of shape [n_tasks]
+        The number of correct answers in each task.
+    n_query : int
+        The number of queries per task.
+    seconds : float
+        The time spent in the solver, summed over chunks.
+    metrics : mapping of str to ndarray of shape [n_tasks, ...]
+        What was measured besides accuracy, one value per task.
+
+    Attributes
+    ----------
+    accuracy : float
+        The mean over tasks, as a fraction.
+    ci95 : float
+        Half the width of its 95 % interval.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Evaluation(np.array([8, 9, 10]), n_query=10, seconds=0.1).accuracy
+    0.9
+    """
+
+    correct: np.ndarray[Any, np.dtype[np.int64]]  # [n_tasks] number of correct answers in each task
     n_query: int
     seconds: float  # spent in the solver, summed over chunks
+    metrics: Mapping[str, Values] = field(default_factory=dict)  # name -> [n_tasks, …] one value per task
 
     @property
     def accuracies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -44,83 +73,204 @@ class Evaluation:
 
     @property
     def ci95(self) -> float:
-        """Half the width of the 95 % interval of the mean."""
-        if len(self.correct) < 2:
-            return float("nan")
-        return float(1.96 * self.accuracies.std(ddof=1) / sqrt(len(self.correct)))
+        """Half the width of the 95 % interval of the mean accuracy (Student's t over tasks)."""
+        return self.value("accuracy").half
+
+    def value(self, name: str = "accuracy") -> Interval:
+        """A metric over all tasks with its 95 % interval.
+
+        Parameters
+        ----------
+        name : str, default="accuracy"
+            ``accuracy``, ``calibration``, ``n_present.within``, …; see ``manyway.evaluation.metrics``.
+
+        Returns
+        -------
+        Interval
+        """
+        metric, summary = find_summary(name)
+        values = {"accuracy": self.correct, **self.metrics}
+        if metric.name not in values:
+            raise InputError(f"'{metric.name}' was not measured; call evaluate with metrics=('{metric.name}',).")
+        return summary.of(values[metric.name], self.n_query)
 
 
 def evaluate(
-    method: str,
+    method: str | Callable[..., Solution] | Any,
     features: FeatureSet,
     spec: TaskSpec,
     n_tasks: int = 10_000,
     seed: int = 0,
     device: torch.device | str | None = None,
     *,
+    metrics: Iterable[str] = (),
     start: int = 0,
     progress: Callable[[int], None] | None = None,
     **params: Any,
 ) -> Evaluation:
-    """Accuracy of a method on tasks start..start+n_tasks-1 of a stream, chunk by chunk.
+    """Measure a method on many tasks.
 
-    ``device`` is where it runs (None: where the features are). ``progress`` is told how many tasks each finished chunk
-    had. Other keywords are the method's parameters. On a CPU the chunks run side by side, one thread each: a task is
-    too small to be worth sharing among cores. On a GPU a chunk that does not fit into memory is halved, and those after
-    it too.
+    On a CPU, chunks of tasks run at the same time with one thread each, because a single task is too small to be
+    divided among cores. On a GPU, a chunk that does not fit into memory is halved, and those after it too.
+
+    Parameters
+    ----------
+    method : str, function or estimator
+        A name in ``METHODS``; a function ``(tasks, **params) -> Solution``; or an object with ``fit`` and ``predict``,
+        such as a scikit-learn classifier, which is fitted to the support of each task and predicts its queries.
+    features : FeatureSet
+        What tasks are drawn from.
+    spec : TaskSpec
+        What a task looks like.
+    n_tasks, seed, start : int
+        Tasks ``start`` to ``start + n_tasks - 1`` of the stream that ``seed`` defines.
+    device : str or torch.device, optional
+        Where to run. Default: where the features are.
+    metrics : iterable of str
+        What to measure besides accuracy: names in ``manyway.evaluation.metrics.METRICS``.
+    progress : function, optional
+        Called with the number of tasks of each finished chunk.
+    **params
+        Parameters of the method. An estimator has its own and takes none.
+
+    Returns
+    -------
+    Evaluation
+        ``accuracy``, ``ci95``, ``correct`` per task, ``seconds`` and the ``metrics``.
+
+    Examples
+    --------
+    >>> from manyway import FeatureSet, TaskSpec, evaluate
+    >>> features = FeatureSet([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]], [0, 0, 0, 1, 1, 1])
+    >>> spec = TaskSpec(shots=1, k_eff=2, n_query=4)
+    >>> evaluate("simpleshot", features, spec, n_tasks=10, scale=None).accuracy
+    1.0
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> result = evaluate(KNeighborsClassifier(1), features, spec, n_tasks=10, metrics=["confidence"])
+    >>> result.accuracy, result.value("confidence").mean
+    (1.0, 1.0)
     """
     if n_tasks < 1:
         raise InputError(f"n_tasks is {n_tasks}; ask for at least one task.")
-    solver = get_method(method)
+    measured = _measured(metrics)
+    solver, name = _solver(method, params, len(measured) > 1)
     features = features.to(device=device)
     size = chunk_size(method, features, spec)
     limit = _fitting(size, method, features, spec) if features.features.device.type == "cuda" else size
 
-    def run(tasks: Tasks) -> tuple[np.ndarray[Any, np.dtype[np.int64]], float]:
+    def run(tasks: Tasks) -> tuple[list[Values], float]:
         nonlocal limit
         if len(tasks) <= limit:
             try:
                 return attempt(tasks)
             except torch.cuda.OutOfMemoryError as error:
                 if len(tasks) == 1:
-                    raise InputError(f"{method} needs more GPU memory than there is for a single task.") from error
+                    raise InputError(f"{name} needs more GPU memory than there is for a single task.") from error
             # Here and not inside `except`: the exception keeps the failed attempt's tensors alive.
             torch.cuda.empty_cache()
             limit = (len(tasks) + 1) // 2
         half = (len(tasks) + 1) // 2
         left, right = run(tasks[:half]), run(tasks[half:])
-        return np.concatenate([left[0], right[0]]), left[1] + right[1]
+        return _joined([left[0], right[0]]), left[1] + right[1]
 
-    def attempt(tasks: Tasks) -> tuple[np.ndarray[Any, np.dtype[np.int64]], float]:
+    def attempt(tasks: Tasks) -> tuple[list[Values], float]:
         begin = _clock(features)
-        labels = solver(tasks, **params).labels
+        solution = solver(tasks, **params)
         seconds = _clock(features) - begin
-        assert tasks.query_labels is not None
-        correct = (labels == tasks.query_labels).sum(1).cpu().numpy()
+        values = [metric.measure(solution, tasks).cpu().numpy() for metric in measured]
+        for metric, value in zip(measured, values, strict=True):
+            if not np.isfinite(value).all():
+                raise InputError(f"{name} gives values of the metric {metric.name} that are not finite.")
         if progress is not None:
             progress(len(tasks))
-        return correct, seconds
+        return values, seconds
 
-    parts = []
+    parts: list[tuple[list[Values], float]] = []
     drawn = size * max(1, _DRAWN_BYTES // (8 * size * _samples(features, spec)))  # whole chunks
     for first in range(start, start + n_tasks, drawn):
         tasks = sample_tasks(features, spec, seed, first, min(drawn, start + n_tasks - first))
         chunks = [tasks[place : place + size] for place in range(0, len(tasks), size)]
         parts += side_by_side(run, chunks) if features.features.device.type == "cpu" else list(map(run, chunks))
-    return Evaluation(np.concatenate([part[0] for part in parts]), spec.n_query, sum(part[1] for part in parts))
+    correct, *others = _joined([values for values, _ in parts])
+    named = {metric.name: values for metric, values in zip(measured[1:], others, strict=True)}
+    return Evaluation(correct, spec.n_query, sum(seconds for _, seconds in parts), named)
 
 
-def chunk_size(method: str, features: FeatureSet, spec: TaskSpec, device: str | None = None) -> int:
+def _measured(names: Iterable[str]) -> list[Metric]:
+    """The metrics of those names, accuracy first."""
+    names = [names] if isinstance(names, str) else list(names)
+    for name in names:
+        if name not in METRICS:
+            raise InputError(f"There is no metric '{name}'; {nearest(name, METRICS)}")
+    return [METRICS[name] for name in dict.fromkeys(["accuracy", *names])]
+
+
+def _joined(parts: Sequence[Sequence[Values]]) -> list[Values]:
+    """The values of each metric over several stretches of tasks."""
+    return [np.concatenate(values) for values in zip(*parts, strict=True)]
+
+
+def _solver(method: Any, params: Mapping[str, Any], with_probabilities: bool) -> tuple[Callable[..., Solution], str]:
+    """The function that solves tasks, and what to call it."""
+    if isinstance(method, str):
+        return get_method(method), method
+    if hasattr(method, "fit") and hasattr(method, "predict") and not isinstance(method, type):
+        name = type(method).__name__
+        if params:
+            raise InputError(f"{name} has its own parameters; set '{next(iter(params))}' when you make it.")
+        return lambda tasks: _fit_and_predict(method, tasks, with_probabilities), name
+    if callable(method) and not isinstance(method, type):
+        return method, getattr(method, "__name__", "the function")
+    raise InputError(f"The method is {method!r}; give a name, a function or an estimator object with fit and predict.")
+
+
+@dataclass(frozen=True, eq=False)
+class _Predicted(Solution):
+    """The answers of an estimator, whose labels need not be the most probable classes."""
+
+    predicted: Tensor | None = None  # [t, q]
+
+    @property
+    def labels(self) -> Tensor:
+        assert self.predicted is not None
+        return self.predicted
+
+
+def _fit_and_predict(estimator: Any, tasks: Tasks, with_probabilities: bool) -> Solution:
+    """An estimator fitted to the support of each task, and its answers for the queries."""
+    from sklearn.base import clone
+
+    support, query = tasks.support.cpu().numpy(), tasks.query.cpu().numpy()
+    labels, predicted = tasks.support_labels.cpu().numpy(), []
+    probabilities = np.zeros((len(tasks), tasks.n_query, tasks.n_classes))
+    for t in range(len(tasks)):
+        fitted = clone(estimator, safe=False).fit(support[t], labels[t])
+        predicted.append(np.asarray(fitted.predict(query[t])).astype(np.int64))
+        if with_probabilities and hasattr(fitted, "predict_proba"):
+            probabilities[t][:, np.asarray(fitted.classes_).astype(np.int64)] = fitted.predict_proba(query[t])
+        else:
+            probabilities[t, np.arange(tasks.n_query), predicted[t]] = 1.0
+    once = torch.ones(len(tasks), dtype=torch.int64, device=tasks.device)
+    return _Predicted(
+        torch.from_numpy(probabilities).to(tasks.device, tasks.dtype),
+        n_iter=once,
+        converged=once.bool(),
+        predicted=torch.from_numpy(np.stack(predicted)).to(tasks.device),
+    )
+
+
+def chunk_size(method: Any, features: FeatureSet, spec: TaskSpec, device: str | None = None) -> int:
     """How many tasks to solve together on that type of device (None: the one the features are on)."""
     kind = features.features.device.type if device is None else torch.device(device).type
     return max(1, _CHUNK_BYTES.get(kind, _CHUNK_BYTES["cpu"]) // _task_bytes(method, features, spec))
 
 
-def _task_bytes(method: str, features: FeatureSet, spec: TaskSpec) -> int:
-    """About what a solver holds of one task: class sums and prototypes, samples, a few [n, k] arrays, one [q, q]."""
+def _task_bytes(method: Any, features: FeatureSet, spec: TaskSpec) -> int:
+    """The memory of one task in a solver, roughly: class sums, prototypes, samples, a few [n, k] arrays, one [q, q]."""
     n_ways = features.n_classes if spec.n_ways is None else spec.n_ways
     n_support = _samples(features, spec) - spec.n_query
-    samples = spec.n_query + (n_support if get_method(method).holds_support else 0)
+    holds_support = get_method(method).holds_support if isinstance(method, str) else True
+    samples = spec.n_query + (n_support if holds_support else 0)
     numbers = 2 * (n_ways + samples) * features.features.shape[1] + 4 * samples * n_ways + spec.n_query**2
     return (numbers + 2 * n_support) * features.features.element_size()
 
@@ -132,8 +282,8 @@ def _samples(features: FeatureSet, spec: TaskSpec) -> int:
     return spec.n_query + spec.shots * (features.n_classes if spec.n_ways is None else spec.n_ways)
 
 
-def _fitting(size: int, method: str, features: FeatureSet, spec: TaskSpec) -> int:
-    """The chunk, halved until it fits into what is free on the GPU; where memory is ample it stays as it is."""
+def _fitting(size: int, method: Any, features: FeatureSet, spec: TaskSpec) -> int:
+    """The chunk size, halved until a chunk fits into the free memory of the GPU."""
     device = features.features.device
     free, _ = torch.cuda.mem_get_info(device)
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

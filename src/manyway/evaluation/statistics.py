@@ -1,14 +1,16 @@
-"""Means over tasks with their 95 % interval, paired differences on the same tasks, and how many tasks a width needs."""
+"""Means over tasks with their 95 % interval, paired differences on the same tasks, and how many tasks a width needs.
+
+scipy is imported where it is used, so that commands which only read results start quickly.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri, stdtr, stdtrit
 
 LEVEL = 0.95
 
@@ -20,10 +22,10 @@ class Interval:
     mean: float
     half: float
     n: int
-    deviation: float  # of one value
+    deviation: float  # standard deviation of one value
 
     def over(self, divisor: int) -> Interval:
-        """The same of values divided by a number: counts are summed exactly and divided last."""
+        """The interval of the values divided by a number: counts are summed exactly and divided last."""
         return Interval(self.mean / divisor, self.half / divisor, self.n, self.deviation / divisor)
 
     @property
@@ -36,7 +38,7 @@ class Interval:
 
 
 def interval(values: Sequence[float] | np.ndarray[Any, Any]) -> Interval:
-    """The mean of values that are independent (tasks are), and its interval.
+    """The mean of independent values, such as one per task, and its 95 % interval.
 
     >>> result = interval([0.5, 0.7, 0.6])
     >>> f"{result.mean:.3f} ± {result.half:.3f}"
@@ -47,11 +49,36 @@ def interval(values: Sequence[float] | np.ndarray[Any, Any]) -> Interval:
     if n < 2:
         return Interval(float(array.mean()), float("nan"), n, float("nan"))
     deviation = float(array.std(ddof=1))
-    return Interval(float(array.mean()), float(stdtrit(n - 1, 0.5 + LEVEL / 2)) * deviation / sqrt(n), n, deviation)
+    return Interval(float(array.mean()), _student(n - 1) * deviation / sqrt(n), n, deviation)
+
+
+def jackknife(groups: Sequence[Any], statistic: Callable[[Any], float], n: int) -> Interval:
+    """A statistic of the sum of all groups, and its interval by leaving out one group at a time.
+
+    ``n`` is the number of tasks in all groups. For a mean of equal groups this is the usual interval of the groups'
+    means:
+
+    >>> result = jackknife([0.5, 0.7, 0.6], lambda total: total, 3)
+    >>> f"{result.mean:.1f} ± {result.half / 3:.3f}"
+    '1.8 ± 0.166'
+    """
+    total = sum(groups[1:], groups[0])
+    if len(groups) < 2:
+        return Interval(statistic(total), float("nan"), n, float("nan"))
+    without = np.array([statistic(total - group) for group in groups])
+    error = sqrt((len(groups) - 1) / len(groups) * float(((without - without.mean()) ** 2).sum()))
+    return Interval(statistic(total), _student(len(groups) - 1) * error, n, error * sqrt(n))
+
+
+def _student(freedom: int) -> float:
+    """The quantile of Student's t that bounds the central 95 %."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 0.5 + LEVEL / 2))
 
 
 def accuracy(correct: Sequence[int] | np.ndarray[Any, Any], n_query: int) -> Interval:
-    """Of the fraction of right answers."""
+    """The fraction of correct answers, from the number of correct answers in each task."""
     return interval(correct).over(n_query)
 
 
@@ -67,7 +94,9 @@ class Paired:
 
 
 def paired(a: Sequence[int] | np.ndarray[Any, Any], b: Sequence[int] | np.ndarray[Any, Any], n_query: int) -> Paired:
-    """Compare right answers task by task. Tasks differ much more than methods do, and here that cancels."""
+    """Compare the numbers of correct answers task by task: what makes a task easy or hard cancels."""
+    from scipy.special import stdtr
+
     counts = np.asarray(a, dtype=np.int64) - np.asarray(b, dtype=np.int64)
     difference = interval(counts)
     if difference.n < 2:
@@ -83,9 +112,11 @@ def paired(a: Sequence[int] | np.ndarray[Any, Any], b: Sequence[int] | np.ndarra
 
 
 def tasks_needed(deviation: float, half: float) -> int:
-    """How many tasks make the 95 % interval ± ``half``, when single tasks scatter with ``deviation``.
+    """The number of tasks that gives the 95 % interval ± ``half``, given the standard deviation of one task.
 
     >>> tasks_needed(0.10, 0.002)
     9604
     """
+    from scipy.special import ndtri
+
     return max(2, ceil((float(ndtri(0.5 + LEVEL / 2)) * deviation / half) ** 2 - 1e-9))

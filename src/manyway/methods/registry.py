@@ -13,9 +13,12 @@ from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, get_type_hints
+from warnings import warn
 
 from manyway.errors import InputError, nearest
+from manyway.methods.checks import check_params, check_solution
 
 if TYPE_CHECKING:
     from manyway.core.solution import Solution
@@ -33,15 +36,22 @@ class Method:
     transductive: bool = True
     holds_support: bool = False  # whether it keeps every support sample in memory, not only class sums
     version: int = 1  # rises when the method's answers change; stored results remember it
+    stops_without_tol: bool = False  # whether it has a stopping rule that no parameter `tol` switches on
+    # What depends on the support alone, "module:function" or the function: (tasks, **parameters) -> prepared, a
+    # dataclass of tensors, or None where nothing can be prepared with these parameters. Solvers take it as `prepared`.
+    prepare: str | Callable[..., Any] | None = None
+    learned: tuple[str, ...] = ()  # attributes of what is prepared that estimators show, as `precision_`
 
     @cached_property
     def solver(self) -> Callable[..., Solution]:
         """The function itself, imported now."""
-        if not isinstance(self.home, str):
-            return self.home
-        module, _, function = self.home.partition(":")
-        solver: Callable[..., Solution] = getattr(import_module(f"manyway.methods.{module}"), function)
+        solver: Callable[..., Solution] = _imported(self.home)
         return solver
+
+    @cached_property
+    def preparation(self) -> Callable[..., Any] | None:
+        """The function that prepares for a support, imported now; None where the method has nothing to prepare."""
+        return None if self.prepare is None else _imported(self.prepare)
 
     @property
     def summary(self) -> str:
@@ -58,22 +68,67 @@ class Method:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Its parameters with their default values."""
+        """Its parameters with their default values; ``prepared`` is a result, not a parameter."""
         return {
             name: parameter.default
             for name, parameter in inspect.signature(self.solver).parameters.items()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name != "prepared"
         }
 
-    def __call__(self, tasks: Tasks, **params: Any) -> Solution:
-        import torch
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The defaults of the parameters that change answers: all but ``with_objective``."""
+        return {name: value for name, value in self.defaults.items() if name != "with_objective"}
 
+    def check(self, params: Mapping[str, Any]) -> None:
+        """Refuse parameters that the method does not have, or with values that it cannot use."""
         unknown = sorted(set(params) - set(self.defaults))
         if unknown:
             hint = nearest(unknown[0], self.defaults)
             raise InputError(f"{self.name} has no parameter '{unknown[0]}'; {hint}")
+        check_params(self.name, params, self._annotations)
+
+    @cached_property
+    def _annotations(self) -> dict[str, Any]:
+        """The types of the solver's parameters, from its signature; one that cannot be resolved is Any."""
+        found: dict[str, Any] = {}
+        for name, parameter in inspect.signature(self.solver).parameters.items():
+            holder = SimpleNamespace(__annotations__={name: parameter.annotation})
+            try:
+                found |= get_type_hints(holder, getattr(self.solver, "__globals__", {}))
+            except NameError:
+                found[name] = Any
+        return found
+
+    def __call__(self, tasks: Tasks, *, prepared: Any = None, **params: Any) -> Solution:
+        import torch
+
+        self.check(params)
+        given = {} if prepared is None else {"prepared": prepared}
         with torch.no_grad():
-            return self.solver(tasks, **params)
+            solution = self.solver(tasks, **params, **given)
+            check_solution(self.name, tasks, solution)
+        return solution
+
+    def unfinished(self, solution: Solution, params: Mapping[str, Any]) -> str | None:
+        """A sentence where an iteration limit was reached before the stopping rule was met; None where it was not."""
+        values = {**self.defaults, **params}
+        if values.get("tol") is None and not self.stops_without_tol:
+            return None
+        n_tasks, n_left = len(solution.converged), int((~solution.converged).sum())
+        limits = " or ".join(name for name in values if name.endswith("_iter"))
+        if n_left == 0:
+            return None
+        return f"{self.name} did not converge in {n_left} of {n_tasks} tasks; raise {limits}."
+
+
+def _imported(home: str | Callable[..., Any]) -> Callable[..., Any]:
+    """A function, or the one that "module:function" below manyway.methods names, imported now."""
+    if not isinstance(home, str):
+        return home
+    module, _, function = home.partition(":")
+    found: Callable[..., Any] = getattr(import_module(f"manyway.methods.{module}"), function)
+    return found
 
 
 def _table(*methods: Method) -> Mapping[str, Method]:
@@ -94,6 +149,7 @@ METHODS: Mapping[str, Method] = _table(
         "Chen et al., ICLR 2019",
         transductive=False,
         holds_support=True,
+        prepare="gradient.baseline:prepare_baseline",
     ),
     Method(
         "baseline++",
@@ -102,9 +158,17 @@ METHODS: Mapping[str, Method] = _table(
         "Chen et al., ICLR 2019",
         transductive=False,
         holds_support=True,
+        prepare="gradient.baseline:prepare_baseline_pp",
     ),
-    Method("simpleshot", "SimpleShot", "simpleshot:simpleshot", "Wang et al., 2019", transductive=False),
-    Method("ici", "LR+ICI", "ici.solver:ici", "Wang et al., CVPR 2020", holds_support=True),
+    Method(
+        "simpleshot",
+        "SimpleShot",
+        "simpleshot:simpleshot",
+        "Wang et al., 2019",
+        transductive=False,
+        prepare="simpleshot:prepare_simpleshot",
+    ),
+    Method("ici", "LR+ICI", "ici.solver:ici", "Wang et al., CVPR 2020", holds_support=True, stops_without_tol=True),
     Method("bd-cspn", "BD-CSPN", "bd_cspn:bd_cspn", "Liu et al., ECCV 2020", holds_support=True),
     Method("pt-map", "PT-MAP", "pt_map:pt_map", "Hu et al., ICANN 2021", holds_support=True),
     Method("laplacianshot", "LaplacianShot", "laplacianshot:laplacianshot", "Ziko et al., ICML 2020"),
@@ -118,6 +182,8 @@ METHODS: Mapping[str, Method] = _table(
         "this project, docs/evidence.md",
         holds_support=True,
         version=2,
+        prepare="evidence.solver:prepare_evidence",
+        learned=("precision",),
     ),
 )
 DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor a temperature
@@ -147,6 +213,11 @@ def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
     Solution
         Class probabilities ``[t, q, k]`` and what else the method knows.
 
+    Warns
+    -----
+    RuntimeWarning
+        If tasks reached an iteration limit before the method's stopping rule was met.
+
     Examples
     --------
     >>> from manyway import Tasks, solve
@@ -154,4 +225,9 @@ def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
     >>> solve("simpleshot", tasks).labels.tolist()
     [[0, 1]]
     """
-    return get_method(method)(tasks, **params)
+    found = get_method(method)
+    solution = found(tasks, **params)
+    unfinished = found.unfinished(solution, params)
+    if unfinished is not None:
+        warn(unfinished, RuntimeWarning, stacklevel=2)
+    return solution

@@ -253,8 +253,8 @@ def test_the_number_of_classes_is_estimated_with_its_uncertainty(weak_features):
     for k_eff in (2, 5):
         tasks = sample_tasks(weak_features, TaskSpec(shots=10, k_eff=k_eff, n_query=45), count=30)
         solution = solve("evidence", tasks)
-        assert k_eff - 0.1 < float(solution.n_classes.mean()) < k_eff + 1.5  # it errs on the side of too many
-        assert (solution.n_classes_sd > 0).all()
+        assert k_eff - 0.1 < float(solution.n_present.mean()) < k_eff + 1.5  # it errs on the side of too many
+        assert (solution.n_present_sd > 0).all()
         present = torch.zeros(30, 60, dtype=torch.bool).scatter_(1, tasks.query_labels, True)
         assert solution.presence[present].mean() > 0.8
         assert solution.presence[~present].mean() < 0.05
@@ -265,8 +265,8 @@ def test_every_method_says_which_classes_are_present(method):
     solution = solve(method, make_tasks(3))
     assert solution.presence.shape == (3, 4)
     assert ((solution.presence >= 0) & (solution.presence <= 1)).all()
-    assert solution.n_classes.shape == solution.n_classes_sd.shape == (3,)
-    assert ((solution.n_classes > 0.99) & (solution.n_classes <= 4)).all()
+    assert solution.n_present.shape == solution.n_present_sd.shape == (3,)
+    assert ((solution.n_present > 0.99) & (solution.n_present <= 4)).all()
 
 
 def test_the_estimator_hands_back_presence_and_number():
@@ -274,8 +274,8 @@ def test_the_estimator_hands_back_presence_and_number():
     result = Evidence().fit(tasks.support[0].numpy(), tasks.support_labels[0].numpy()).infer(tasks.query[0].numpy())
     assert isinstance(result.presence, np.ndarray)
     assert result.presence.shape == (4,)
-    assert result.n_classes_ == pytest.approx(2, abs=0.6)
-    assert result.n_classes_sd_ >= 0
+    assert result.n_present == pytest.approx(2, abs=0.6)
+    assert result.n_present_sd >= 0
 
 
 @pytest.mark.parametrize("solver", [evidence, prepare_evidence, evidence_from_likelihood, evidence_in_blocks])

@@ -43,8 +43,8 @@ def test_blocks_of_any_size_give_what_memory_gives(size, k_eff):
     torch.testing.assert_close(found, expected.probabilities[0], rtol=0, atol=1e-4)
     assert torch.equal(found.argmax(1), expected.labels[0])
     torch.testing.assert_close(large.presence.float(), expected.presence[0], rtol=0, atol=1e-4)
-    assert large.n_present == pytest.approx(float(expected.n_classes[0]), abs=1e-3)
-    assert large.n_present_sd == pytest.approx(float(expected.n_classes_sd[0]), abs=1e-3)
+    assert large.n_present == pytest.approx(float(expected.n_present[0]), abs=1e-3)
+    assert large.n_present_sd == pytest.approx(float(expected.n_present_sd[0]), abs=1e-3)
     assert (large.n_iter, large.converged) == (int(expected.n_iter[0]), bool(expected.converged[0]))
 
 

@@ -1,4 +1,4 @@
-"""Two results, or two methods wherever both were run, compared on the same tasks."""
+"""Two results compared task by task, or two methods on all tasks that both solved."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from manyway.bench.show.view import method_title, special_params
 from manyway.bench.store import Record, Store, read_record
 from manyway.errors import InputError, nearest
 from manyway.evaluation.statistics import Interval, Paired, accuracy, paired
-from manyway.methods import METHODS
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """a and b on the tasks that both solved."""
+    """Results a and b on the tasks that both solved."""
 
     a: Record
     b: Record
@@ -24,7 +24,7 @@ class Comparison:
 
 
 def find_records(text: str, store: Store) -> list[Record]:
-    """A result file, the beginning of a key, or a method's name: the results that it stands for."""
+    """The results that a text stands for: a result file (.json), the beginning of a key, or the name of a method."""
     if text.endswith(".json"):
         return [read_record(Path(text))]
     stored = [record for record in store.records() if record.trace is None]
@@ -38,40 +38,28 @@ def find_records(text: str, store: Store) -> list[Record]:
 
 
 def compare(a: Sequence[Record], b: Sequence[Record]) -> list[Comparison]:
-    """Every pair of results whose tasks are the same ones; of two lengths the shorter counts."""
+    """Every pair of results on the same tasks; if one has more tasks than the other, these are left out."""
     comparisons = []
     for left in a:
         for right in b:
             if left.key == right.key or left.stream != right.stream:
                 continue
             n, n_query = min(left.n_tasks, right.n_tasks), left.outcome["n_query"]
-            correct_a, correct_b = left.outcome["correct"][:n], right.outcome["correct"][:n]
-            comparisons.append(
-                Comparison(
-                    left,
-                    right,
-                    accuracy(correct_a, n_query),
-                    accuracy(correct_b, n_query),
-                    paired(correct_a, correct_b, n_query),
-                )
-            )
+            of_a, of_b = left.outcome["correct"][:n], right.outcome["correct"][:n]
+            test = paired(of_a, of_b, n_query)
+            comparisons.append(Comparison(left, right, accuracy(of_a, n_query), accuracy(of_b, n_query), test))
     if not comparisons:
-        raise InputError(
-            "The two have no tasks in common: features, task and seed must be the same to compare in pairs."
-        )
+        raise InputError("The two have no tasks in common; compare results with the same features, task and seed.")
     return comparisons
 
 
 def record_title(record: Record) -> str:
     """A result in a few words: its method, and the parameters that are not the method's defaults."""
-    known = METHODS.get(record.method)
-    defaults = {} if known is None else {k: list(v) if isinstance(v, tuple) else v for k, v in known.defaults.items()}
-    special = [f"{name}={value}" for name, value in record.params.items() if value != defaults.get(name, value)]
-    return " ".join([record.method if known is None else known.title, *special])
+    return " ".join(filter(None, [method_title(record.method), special_params(record), "†" if record.old else ""]))
 
 
 def setting(record: Record) -> str:
-    """What the tasks were, in a few words."""
+    """What the tasks are, in a few words."""
     task = record.task
     ways = task["n_ways"] or record.features["n_classes"]
     shots = "given support" if task["shots"] is None else f"{task['shots']}-shot"

@@ -1,30 +1,31 @@
-"""The curves of a plot, worked out from stored results: the same numbers for matplotlib and for the report."""
+"""The curves of a plot, computed from stored results."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import log
 from typing import Any
 
 from manyway.bench.presentation import Plot
-from manyway.bench.show.view import View, axis_title, context, grouped, undecided
+from manyway.bench.show.view import View, axis_title, context, grouped, has_metric, undecided
 from manyway.bench.store import Record
-from manyway.evaluation.statistics import accuracy, paired
+from manyway.evaluation.metrics import find_summary
+from manyway.evaluation.statistics import paired
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Points in the order of x; ``low`` and ``high`` bound a band, empty without one."""
+    """Points in the order of x. ``low`` and ``high`` bound a band; they are empty where there is none."""
 
     label: str
-    name: str  # what its style goes by
+    name: str  # decides its style
     x: Sequence[float]
     y: Sequence[float]
     low: Sequence[float] = ()
     high: Sequence[float] = ()
     markers: bool = True
-    dots: Sequence[tuple[float, float]] = ()  # single points beside the line
+    dots: Sequence[tuple[float, float]] = ()  # single points that do not belong to the line
 
 
 @dataclass(frozen=True)
@@ -46,17 +47,17 @@ class Figure:
     n_columns: int
     log_x: bool = False
     log_y: bool = False
-    band: str = field(default="")  # what the band means
+    band: str = ""  # what the band means
 
 
-def make_figures(view: View) -> list[Figure]:
-    """The plots of a plan whose records are there."""
+def make_figures(view: View, metric: str | None = None) -> list[Figure]:
+    """The plots of a plan that have a result, with another metric than the suite's if one is given."""
     figures = []
-    for plot in view.plots():
+    for plot in view.plots(metric):
         if plot.formulas:
             figures.append(_formulas(plot))
             continue
-        records = [record for record in view.chosen(plot) if (record.trace is not None) == (plot.y == "criterion")]
+        records = [record for record in view.chosen(plot) if _has(record, plot.y)]
         if records:
             figures.append(_figure(view, plot, records))
     return figures
@@ -64,37 +65,43 @@ def make_figures(view: View) -> list[Figure]:
 
 def _figure(view: View, plot: Plot, records: Sequence[Record]) -> Figure:
     panels = []
-    n_columns = 0
     of_panels = grouped(records, plot.panels)
-    # Records that would share a point are told apart by what they differ in: a line each.
+    # Records that would share a point get separate lines, named by what they differ in.
     lines = [plot.lines, *undecided(records, [plot.lines, plot.x, plot.of, *plot.panels])]
+    old = {names for names, of_line in grouped(records, lines).items() if any(record.old for record in of_line)}
     for place, of_panel in of_panels.items():
         title = ", ".join(view.label(axis, value) for axis, value in zip(plot.panels, place, strict=True))
         curves: list[Curve] = []
         for names, of_line in grouped(of_panel, lines).items():
-            curves.append(_curve(plot, view.name(of_line[0], lines), _style_name(names, curves), of_line))
+            label = view.name(of_line[0], lines) + (" †" if names in old else "")
+            curves.append(_curve(plot, label, _style_name(names, curves), of_line))
         panels.append(Panel(title, curves, _verticals(plot, of_panel, curves), plot.reference and plot.y == "best"))
     # The last panel axis runs along a row, those before it down the page.
     n_columns = len({place[-1:] for place in of_panels})
     shown = [plot.x, plot.of, *lines, *plot.panels]
-    y_label = {"accuracy": "accuracy (%)", "criterion": "mean ‖w_new − w_old‖", "best": f"best {axis_title(plot.of)}"}
-    band = {"accuracy": "95 % interval", "criterion": "", "best": "values not significantly worse (paired, p ≥ 0.05)"}
+    if plot.y == "criterion":
+        y_label, band = "mean ‖w_new − w_old‖", ""
+    elif plot.y == "best":
+        y_label, band = f"best {axis_title(plot.of)}", "values not significantly worse (paired, p ≥ 0.05)"
+    else:
+        _, summary = find_summary(plot.y)
+        y_label, band = f"{summary.title} (%)" if summary.percent else summary.title, "95 % interval"
     return Figure(
         plot.name,
         plot.title or view.shown.title,
-        context(view, records, shown),
+        context(view, records, shown) + ("; †: made by an earlier version of the method" if old else ""),
         axis_title(plot.x),
-        y_label[plot.y],
+        y_label,
         panels,
         max(1, min(n_columns, 4)),
         log_x=plot.log,
         log_y=plot.y == "criterion",
-        band=band[plot.y],
+        band=band,
     )
 
 
 def _style_name(names: Sequence[Any], others: Sequence[Curve]) -> str:
-    """A method's own style for its first line; its further lines get spare ones."""
+    """The name of the method for its first line, so that it has the method's style; another name for further lines."""
     name = str(names[0])
     return name if all(other.name != name for other in others) else " ".join(map(str, names))
 
@@ -106,19 +113,24 @@ def _curve(plot: Plot, label: str, name: str, records: Sequence[Record]) -> Curv
     points = []
     for (x,), group in grouped(records, [plot.x]).items():
         if x is not None:
-            points.append((x, *(_best(plot.of, group) if plot.y == "best" else _accuracy(group[0]))))
+            points.append((x, *(_best(plot.of, group) if plot.y == "best" else _value(group[0], plot.y))))
     x, y, low, high = zip(*points, strict=True) if points else ((), (), (), ())
     return Curve(label, name, x, y, low, high)
 
 
-def _accuracy(record: Record) -> tuple[float, float, float]:
-    result = accuracy(record.outcome["correct"], record.outcome["n_query"])
+def _has(record: Record, y: str) -> bool:
+    """Whether a record has what a plot shows."""
+    return record.trace is not None if y == "criterion" else has_metric(record, "accuracy" if y == "best" else y)
+
+
+def _value(record: Record, metric: str) -> tuple[float, float, float]:
+    result, unit = record.value(metric), 100 if find_summary(metric)[1].percent else 1
     half = 0.0 if result.half != result.half else result.half  # a single task has no interval
-    return 100 * result.mean, 100 * (result.mean - half), 100 * (result.mean + half)
+    return unit * result.mean, unit * (result.mean - half), unit * (result.mean + half)
 
 
 def _best(axis: str, records: Sequence[Record]) -> tuple[float, float, float]:
-    """The value of the axis with the highest accuracy, and the range of those that a test cannot tell from it."""
+    """The value of the axis with the highest accuracy, and the range of values that are not significantly worse."""
     records = [record for record in records if record.axis(axis) is not None]
     best = max(records, key=lambda record: sum(record.outcome["correct"]))
     n_query = best.outcome["n_query"]
@@ -131,40 +143,41 @@ def _best(axis: str, records: Sequence[Record]) -> tuple[float, float, float]:
 
 
 def _verticals(plot: Plot, records: Sequence[Record], curves: Sequence[Curve]) -> list[tuple[str, float, str]]:
-    """λ = |Q| and the best λ, in a plot against λ."""
-    if not plot.reference or plot.y != "accuracy":
+    """λ = |Q| and the best λ, in a plot of a metric against λ."""
+    if not plot.reference or plot.y in ("criterion", "best"):
         return []
+    pick = min if find_summary(plot.y)[1].best == "low" else max
     marks: list[tuple[str, float, str]] = []
     for n_query in sorted({record.task["n_query"] for record in records}):
         marks.append((f"{axis_title(plot.x)} = |Q|", float(n_query), "dashed"))
     for curve in curves:
         if curve.y:
-            marks.append(("best", float(curve.x[list(curve.y).index(max(curve.y))]), "dotted"))
+            marks.append(("best", float(curve.x[list(curve.y).index(pick(curve.y))]), "dotted"))
     return marks
 
 
 def _formulas(plot: Plot) -> Figure:
-    """Functions of the share of the first of two classes."""
-    shares = [i / 200 for i in range(201)]
+    """Functions of the proportion of the first of two classes."""
+    proportions = [i / 200 for i in range(201)]
     known: dict[str, Curve] = {
         "label-count": Curve(
             "label cost: classes with a query",
             "baseline",
-            shares[1:-1],
-            [2.0] * (len(shares) - 2),
+            proportions[1:-1],
+            [2.0] * (len(proportions) - 2),
             markers=False,
             dots=[(0.0, 1.0), (1.0, 1.0)],
         ),
         "entropy": Curve(
             "relaxation: −π ln π − (1−π) ln (1−π)",
             "paddle",
-            shares,
-            [-_xlogx(share) - _xlogx(1 - share) for share in shares],
+            proportions,
+            [-_xlogx(p) - _xlogx(1 - p) for p in proportions],
             markers=False,
         ),
     }
     panel = Panel("", [known[name] for name in plot.formulas])
-    return Figure(plot.name, plot.title, "two classes", "share π of the first class", "cost", [panel], 1)
+    return Figure(plot.name, plot.title, "two classes", "proportion π of the first class", "cost", [panel], 1)
 
 
 def _xlogx(value: float) -> float:

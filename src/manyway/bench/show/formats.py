@@ -7,41 +7,45 @@ import io
 import re
 from collections.abc import Sequence
 
-from rich.box import SIMPLE_HEAD
-from rich.console import RenderableType
+from rich.box import Box
+from rich.console import Console, RenderableType
+from rich.styled import Styled
 from rich.table import Table
-from rich.text import Text
 
 from manyway.bench.show.tables import Grid
 
+# One line below the header, in characters that every terminal has.
+_BOX = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 
-def to_rich(grid: Grid, width: int) -> list[RenderableType]:
-    """For a terminal of that width: columns that do not fit go into a table below, never into an ellipsis."""
-    first = max(len(grid.corner), *(len(label) for label, _ in grid.rows)) + 2
-    widths = [
-        2 + max(*(len(line) for line in column), *(len(cells[i].words) for _, cells in grid.rows))
-        for i, column in enumerate(grid.columns)
-    ]
+
+def to_rich(grid: Grid, console: Console) -> list[RenderableType]:
+    """For a terminal: columns that do not fit into its width go into a further table below."""
+
+    def widest(*texts: str) -> int:
+        return 2 + max(console.measure(text).maximum for text in texts)
+
+    first = widest(grid.corner, *(label for label, _ in grid.rows))
+    widths = [widest(*column, *(cells[i].words for _, cells in grid.rows)) for i, column in enumerate(grid.columns)]
     stretches: list[list[int]] = [[]]
     for i, own in enumerate(widths):
-        if stretches[-1] and first + own + sum(widths[j] for j in stretches[-1]) > width:
+        if stretches[-1] and first + own + sum(widths[j] for j in stretches[-1]) > console.width:
             stretches.append([])
         stretches[-1].append(i)
-    shown: list[RenderableType] = [Text(grid.title, style="bold"), Text(grid.caption)]
+    shown: list[RenderableType] = [Styled(grid.title, "bold"), grid.caption]
     for stretch in stretches:
-        table = Table(box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
+        table = Table(box=_BOX, padding=(0, 1), collapse_padding=True, pad_edge=False)
         table.add_column(grid.corner, no_wrap=True)
         for i in stretch:
             table.add_column("\n".join(grid.columns[i]), justify="right", no_wrap=True)
         for label, cells in grid.rows:
-            table.add_row(label, *(Text(cells[i].words, style="bold" if cells[i].best else "") for i in stretch))
+            table.add_row(label, *(Styled(cells[i].words, "bold" if cells[i].best else "") for i in stretch))
         shown.append(table)
-    return [*shown, Text(f"{grid.note}\n")]
+    return [*shown, f"{grid.note}\n"]
 
 
 def to_markdown(grid: Grid) -> str:
     """A pipe table with its caption."""
-    lines = [f"**{grid.title}** ({grid.caption})", ""]
+    lines = [f"**{_pipe(grid.title)}** ({_pipe(grid.caption)})", ""]
     lines.append(f"| {_pipe(grid.corner)} | " + " | ".join(_pipe(", ".join(column)) for column in grid.columns) + " |")
     lines.append("|:---|" + "---:|" * len(grid.columns))
     for label, cells in grid.rows:
@@ -81,13 +85,18 @@ def to_latex(grid: Grid) -> str:
 
 
 def to_csv(grid: Grid) -> str:
-    """One line a row, mean and half interval in columns of their own."""
+    """One line per row, with mean and half interval in separate columns; the last column names the old results."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([grid.corner, *(name for c in grid.columns for name in (", ".join(c), f"{', '.join(c)} ±"))])
+    names = [", ".join(column) for column in grid.columns]
+    writer.writerow([grid.corner, *(name for mean in names for name in (mean, f"{mean} ±")), "old"])
     for label, cells in grid.rows:
-        numbers = [("", cell.text) if cell.mean is None else (f"{cell.mean:.4f}", f"{cell.half:.4f}") for cell in cells]
-        writer.writerow([label, *(value for pair in numbers for value in pair)])
+        numbers = [
+            (cell.text, "") if cell.mean is None or cell.text else (f"{cell.mean:.4f}", f"{cell.half:.4f}")
+            for cell in cells
+        ]
+        old = "; ".join(name for name, cell in zip(names, cells, strict=True) if cell.old)
+        writer.writerow([label, *(value for pair in numbers for value in pair), old])
     return out.getvalue()
 
 
@@ -102,7 +111,8 @@ def _spans(labels: Sequence[tuple[str, ...]]) -> list[tuple[tuple[str, ...], int
 
 
 def _pipe(text: str) -> str:
-    return text.replace("|", r"\|").replace("*", r"\*")
+    """Text that Markdown shows as it is."""
+    return re.sub(r"([\\|*`<\[])", r"\\\1", " ".join(text.split()))
 
 
 _TEX = {
@@ -119,12 +129,15 @@ _TEX = {
     "–": "--",
     "·": r"$\cdot$",
     "*": r"$^{*}$",
+    "†": r"$^{\dagger}$",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
 }
 _TEX_PIECES = re.compile("|".join(re.escape(piece) for piece in _TEX))
 
 
 def _tex(text: str) -> str:
-    """Text that LaTeX prints as it is, the letters of the paper as mathematics.
+    """Text that LaTeX prints as it is, with the symbols of the paper as mathematics.
 
     >>> print(_tex("K_eff = 5, 71.2 ± 0.3*, a_b"))
     $K_{\\mathrm{eff}}$ = 5, 71.2 $\\pm$ 0.3$^{*}$, a\\_b

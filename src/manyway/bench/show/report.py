@@ -1,194 +1,184 @@
-"""One self-contained HTML file of all results: tables that sort, curves with hover values, a page a method, provenance.
+"""All results as one self-contained HTML file: sortable tables, curves with hover values, a page per method.
 
-It opens from disk. Its security policy forbids every request, so nothing in it can ask the network for anything.
+The file opens from disk. Its content security policy forbids every request and every script but its own.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterable, Sequence
-from html import escape
 from importlib import resources
+from typing import Any
 
-from manyway.bench.plan import now
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
 from manyway.bench.show.compare import setting
-from manyway.bench.show.curves import make_figures
-from manyway.bench.show.svg import figure_html
-from manyway.bench.show.tables import Grid, make_grids
-from manyway.bench.show.view import View, number
-from manyway.bench.store import Record
-from manyway.evaluation.statistics import accuracy, tasks_needed
+from manyway.bench.show.curves import Figure, make_figures
+from manyway.bench.show.plots import NEEDS_MATPLOTLIB, SYMBOL, has_matplotlib, panel_svg, sample_svg
+from manyway.bench.show.style import styles_of
+from manyway.bench.show.tables import OLD_NOTE, Grid, make_grids
+from manyway.bench.show.view import View, method_title, number, special_params
+from manyway.bench.store import Record, now
+from manyway.errors import InputError
+from manyway.evaluation.metrics import find_summary
+from manyway.evaluation.statistics import tasks_needed
 from manyway.methods import METHODS
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-Entry = tuple[str, object]  # what a cell shows, what it is sorted by
 
-
-def make_report(views: Sequence[View]) -> str:
-    """The report of some plans."""
+def make_report(views: Sequence[View], metrics: Sequence[str | None] = (None,)) -> str:
+    """The report of some plans, as the text of an HTML file; with other metrics than the suites' if some are given."""
+    for metric in filter(None, metrics):
+        find_summary(metric)  # an unknown metric is an error
     records = list({record.key: record for view in views for record in view.records}.values())
-    methods = [name for name in METHODS if any(record.method == name for record in records)]
-    methods += sorted({record.method for record in records} - set(methods))
-    pages = [(f"run-{view.plan.name}", view.plan.name, _run_page(view)) for view in views]
-    pages += [(f"method-{name}", _title(name), _method_page(name, records)) for name in methods]
-    pages.append(("provenance", "Provenance", _provenance_page(records)))
-    links = "".join(
-        f"<div><span>{group}</span>"
-        + "".join(f'<a href="#{escape(page)}">{escape(title)}</a>' for page, title, _ in pages if page.startswith(kind))
-        + "</div>"
-        for group, kind in (("Runs", "run-"), ("Methods", "method-"), ("Origin", "provenance"))
+    known = [name for name in METHODS if any(record.method == name for record in records)]
+    methods = [*known, *sorted({record.method for record in records} - set(known))]
+    pages = [_run_page(view, f"figure-{n}", metrics) for n, view in enumerate(views)]
+    pages += [_method_page(name, [record for record in records if record.method == name]) for name in methods]
+    pages.append(_origin_page(records))
+    script = _asset("report.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment = Environment(
+        loader=PackageLoader("manyway.bench.show"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    body = "".join(f'<section id="{escape(page)}">{content}</section>' for page, _, content in pages)
-    tasks = sum(record.n_tasks for record in records)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
-<title>manyway: results</title>
-<style>
-{_asset("report.css")}</style>
-</head>
-<body>
-<header><h1>Results of manyway</h1>
-<p>{len(records)} experiments, {tasks:,} tasks solved. Written {now()[:10]}.</p></header>
-<nav aria-label="Pages">{links}</nav>
-<main>{body}</main>
-<div id="tip" hidden></div>
-<script>
-{_asset("report.js")}</script>
-</body>
-</html>
-"""
+    environment.filters["symbols"] = _symbols
+    return environment.get_template("report.html").render(
+        pages=pages,
+        count=f"{len(records):,} experiments with {sum(record.n_tasks for record in records):,} tasks",
+        date=now()[:10],
+        style=Markup(_asset("report.css")),
+        script=Markup(script),
+        script_hash=f"sha256-{digest}",
+    )
 
 
-def _run_page(view: View) -> str:
-    parts = [f"<h2>{_text(view.shown.title)}</h2>", f'<p class="about">{_text(view.shown.about)}</p>']
+def _page(kind: str, name: str, title: str, **content: Any) -> dict[str, Any]:
+    """What the template expects of a page."""
+    page = {"id": f"{kind}-{name}", "kind": kind, "title": title, "heading": title}
+    return {**page, "about": [], "warnings": [], "tables": [], "figures": [], **content}
+
+
+def _run_page(view: View, prefix: str, metrics: Sequence[str | None]) -> dict[str, Any]:
+    heading, warnings = view.shown.title, []
     if view.missing:
-        parts.append(
-            f'<p class="note">{view.missing} of {len(view.plan.experiments)} experiments have no result yet.</p>'
-        )
-    if view.records:
-        parts += [_grid(grid, view.shown.title) for grid in make_grids(view)]
-    parts += [figure_html(figure, view.shown.title) for figure in make_figures(view)]
-    return "".join(parts)
+        warnings.append(f"{view.missing} of {len(view.plan.experiments)} experiments have no result yet.")
+    figures = [figure for metric in metrics for figure in make_figures(view, metric)]
+    if figures and not has_matplotlib():
+        warnings.append(NEEDS_MATPLOTLIB)
+        figures = []
+    tables = []
+    for metric in metrics:
+        try:
+            tables += [_grid(grid, heading) for grid in make_grids(view, metric)]
+        except InputError as error:  # other runs of the report may have this metric
+            warnings.append(str(error))
+    drawn = [_figure(figure, f"{prefix}-{n}", heading) for n, figure in enumerate(figures)]
+    content = {"heading": heading, "warnings": warnings, "tables": tables, "figures": drawn}
+    about = [view.shown.about] if view.shown.about else []
+    return _page("run", view.plan.name, view.plan.name, about=about, **content)
 
 
-def _grid(grid: Grid, page: str) -> str:
-    head = [_header(grid.corner, text=True), *(_header(" · ".join(column)) for column in grid.columns)]
-    rows = []
-    for label, cells in grid.rows:
-        row = [_cell(label, label, "text")]
-        for cell in cells:
-            value = _sortable(cell.text) if cell.mean is None else cell.mean
-            row.append(_cell(cell.words, value, "best" if cell.best else ""))
-        rows.append("".join(row))
-    title = "" if grid.title == page else f"<h3>{_text(grid.title)}</h3>"
-    return title + _table(grid.caption, head, rows) + f'<p class="note">{_text(grid.note)}</p>'
+def _grid(grid: Grid, heading: str) -> dict[str, Any]:
+    rows = [
+        [
+            _cell(label),
+            *(_cell(cell.words, "" if cell.mean is None else cell.mean, "best" if cell.best else "") for cell in cells),
+        ]
+        for label, cells in grid.rows
+    ]
+    head = [grid.corner, *(" · ".join(column) for column in grid.columns)]
+    title = "" if grid.title == heading else grid.title
+    return _table(head, rows, title=title, caption=grid.caption, note=grid.note, text={0})
 
 
-def _method_page(name: str, records: Sequence[Record]) -> str:
-    method = METHODS.get(name)
-    mine = [record for record in records if record.method == name]
-    parts = [f"<h2>{escape(_title(name))}</h2>"]
+def _figure(figure: Figure, prefix: str, heading: str) -> dict[str, Any]:
+    marks = {label: dash for panel in figure.panels for label, _, dash in panel.verticals}
+    if any(panel.identity for panel in figure.panels):
+        marks["λ = |Q|"] = "dashed"
+    notes = [f"{dash}: {label}" for label, dash in marks.items()] + ([f"band: {figure.band}"] if figure.band else [])
+    styles = enumerate(styles_of(figure).items())
+    return {
+        "title": "" if figure.title == heading else figure.title,
+        "caption": "; ".join([figure.caption, *notes]),
+        # Markup that matplotlib made; an XML library wrote the names in it.
+        "panels": [Markup(panel_svg(figure, n, f"{prefix}-{n}")) for n in range(len(figure.panels))],
+        "legend": [(label, Markup(sample_svg(style, f"{prefix}-key-{n}"))) for n, (label, style) in styles],
+    }
+
+
+def _method_page(name: str, records: Sequence[Record]) -> dict[str, Any]:
+    about, method = [], METHODS.get(name)
     if method is not None:
-        parts.append(f'<p class="about">{escape(method.summary)} {escape(method.reference)}.</p>')
-        words = ", ".join(f"{key} = {number(value)}" for key, value in method.defaults.items())
-        parts.append(f"<p><code>{escape(name)}</code>, parameters by default: <code>{escape(words)}</code></p>")
-    head = ["Tasks are", "Parameters", "Tasks", "Accuracy %", "± 95 %", "Tasks for ± 0.2", "ms a task", "Device"]
+        usual = {key: value for key, value in method.defaults.items() if key != "with_objective"}  # changes no answer
+        words = ", ".join(f"{key} = {'not set' if value is None else number(value)}" for key, value in usual.items())
+        about = [f"{method.summary} Reference: {method.reference}."]
+        about += [f"Name: {name}. Default parameters: {words or 'none'}."]
+    head = ["Setting", "Parameters", "Tasks", "Accuracy %", "± 95 %", "Tasks for ± 0.2", "ms per task", "Device"]
     rows = []
-    for record in mine:
+    for record in records:
         if record.trace is not None:
             continue
-        result = accuracy(record.outcome["correct"], record.outcome["n_query"])
-        needed = tasks_needed(result.deviation, 0.002) if result.deviation == result.deviation else 0
+        result = record.value("accuracy")
+        needed = tasks_needed(result.deviation, 0.002) if result.deviation == result.deviation else None
         rate = 1000 * record.timing["seconds"] / record.n_tasks
-        entries: list[Entry] = [
-            (setting(record), setting(record)),
-            (_set(record) or "default", _set(record)),
-            (f"{record.n_tasks:,}", record.n_tasks),
-            (f"{100 * result.mean:.2f}", result.mean),
-            (f"{100 * result.half:.2f}" if result.half == result.half else "", result.half),
-            (f"{needed:,}", needed),
-            (f"{rate:.3g}", rate),
-            (record.provenance["device"], record.provenance["device"]),
-        ]
-        rows.append(_row(entries, text={0, 1, 7}))
-    if rows:
-        headers = [_header(title, text=i in (0, 1, 7)) for i, title in enumerate(head)]
-        parts.append(_table("Solver time only; tasks for a 95 % interval of ± 0.2 points.", headers, rows))
-    return "".join(parts)
+        rows.append(
+            [
+                _cell(setting(record) + (" †" if record.old else "")),
+                _cell(special_params(record) or "default"),
+                _cell(f"{record.n_tasks:,}", record.n_tasks),
+                _cell(f"{100 * result.mean:.2f}", result.mean),
+                _cell(f"{100 * result.half:.2f}", result.half) if result.half == result.half else _cell(""),
+                _cell("", "") if needed is None else _cell(f"{needed:,}", needed),
+                _cell(f"{rate:.3g}", rate),
+                _cell(record.provenance["device"]),
+            ]
+        )
+    caption = "Time of the solver alone. Tasks for ± 0.2: the number of tasks that gives this 95 % interval, in points."
+    note = OLD_NOTE if any(record.old for record in records) else ""
+    tables = [_table(head, rows, caption=caption, note=note, text={0, 1, 7})] if rows else []
+    return _page("method", name, method_title(name), about=about, tables=tables)
 
 
-def _provenance_page(records: Sequence[Record]) -> str:
-    head = ["Result", "Method", "Tasks are", "Features", "Seed", "Tasks", "Seconds", "Device", "Versions", "Finished"]
+def _origin_page(records: Sequence[Record]) -> dict[str, Any]:
+    head = ["Result", "Method", "Setting", "Features", "Seed", "Tasks", "Seconds", "Device", "Versions", "Finished"]
     rows = []
     for record in records:
         made = record.provenance
-        versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
-        entries: list[Entry] = [
-            (record.key, record.key),
-            (record.method, record.method),
-            (setting(record), setting(record)),
-            (record.features["fingerprint"], record.features["fingerprint"]),
-            (str(record.seed), record.seed),
-            (f"{record.n_tasks:,}", record.n_tasks),
-            (f"{record.timing['seconds']:.2f}", record.timing["seconds"]),
-            (f"{made['device']} ({made['device_name']})", made["device"]),
-            (versions, versions),
-            (record.timing["finished"], record.timing["finished"]),
-        ]
-        rows.append(_row(entries, text={0, 1, 2, 3, 7, 8, 9}))
-    headers = [_header(title, text=i in (0, 1, 2, 3, 7, 8, 9)) for i, title in enumerate(head)]
-    about = "Every result with what it was made of. The file of a result is METHOD-RESULT.json in the folder records."
-    return f'<h2>Provenance</h2><p class="about">{about}</p>' + _table("", headers, rows)
+        rows.append(
+            [
+                _cell(record.key + (" †" if record.old else ""), record.key, "mono"),
+                _cell(record.method),
+                _cell(setting(record)),
+                _cell(record.features["fingerprint"], kind="mono"),
+                _cell(record.seed),
+                _cell(f"{record.n_tasks:,}", record.n_tasks),
+                _cell(f"{record.timing['seconds']:.2f}", record.timing["seconds"]),
+                _cell(f"{made['device']} ({made['device_name']})"),
+                _cell(", ".join(f"{name} {version}" for name, version in made["versions"].items())),
+                _cell(record.timing["finished"]),
+            ]
+        )
+    about = ["Where each result comes from. A result is stored as METHOD-RESULT.json in the folder records."]
+    note = OLD_NOTE if any(record.old for record in records) else ""
+    table = _table(head, rows, note=note, text={0, 1, 2, 3, 7, 8, 9})
+    return _page("origin", "provenance", "Provenance", about=about, tables=[table])
 
 
-def _table(caption: str, head: Iterable[str], rows: Iterable[str]) -> str:
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    words = f"<caption>{_text(caption)}</caption>" if caption else ""
-    return (
-        f'<div class="scroll"><table>{words}<thead><tr>{"".join(head)}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
+def _table(head: Sequence[str], rows: Iterable[Any], **content: Any) -> dict[str, Any]:
+    """What the template expects of a table; ``text`` are the columns that are not numbers."""
+    return {"title": "", "caption": "", "note": "", "head": head, "rows": rows, **content}
 
 
-def _header(title: str, text: bool = False) -> str:
-    return f'<th scope="col"{" class=text" if text else ""}><button type="button">{_text(title)}</button></th>'
+def _cell(shown: object, value: object = None, kind: str = "") -> tuple[str, object, str]:
+    """What a cell shows, what it is sorted by (by default what it shows), and its class."""
+    return str(shown), shown if value is None else value, kind
 
 
-def _row(entries: Sequence[Entry], text: set[int]) -> str:
-    return "".join(_cell(shown, value, "text" if i in text else "") for i, (shown, value) in enumerate(entries))
-
-
-def _cell(shown: str, value: object, kind: str) -> str:
-    there = "" if value is None or value != value else str(value)
-    named = f' class="{kind}"' if kind else ""
-    return f'<td{named} data-value="{escape(there)}">{_text(shown)}</td>'
-
-
-def _sortable(text: str) -> object:
-    """The number at the end of a text, if it has one: '> 0.6' sorts as 0.6."""
-    last = text.replace(",", "").split(" ")[-1]
-    try:
-        return float(last)
-    except ValueError:
-        return text or None
-
-
-def _set(record: Record) -> str:
-    known = METHODS[record.method].defaults if record.method in METHODS else {}
-    special = {k: v for k, v in record.params.items() if v != (list(d) if isinstance(d := known.get(k), tuple) else d)}
-    return ", ".join(f"{name} = {number(value)}" for name, value in special.items())
-
-
-def _title(method: str) -> str:
-    return METHODS[method].title if method in METHODS else method
-
-
-def _text(words: str) -> str:
-    return escape(words).replace("K_eff", "K<sub>eff</sub>")
+def _symbols(text: str) -> Markup:
+    """Text with the paper's symbols, such as K_eff, as HTML."""
+    return Markup(SYMBOL.sub(r"\1<sub>\2</sub>", str(escape(text))))
 
 
 def _asset(name: str) -> str:
-    return resources.files("manyway.bench").joinpath("assets", name).read_text(encoding="utf-8")
+    return resources.files("manyway.bench.show").joinpath("templates", name).read_text(encoding="utf-8")

@@ -1,12 +1,15 @@
-"""How a method looks in every plot: one colour, one marker and one dash each, so that colour is never the only sign.
+"""The colour, marker and dash of each method, the same in every plot. Colour is never the only difference.
 
-Colours are those of Okabe and Ito with two of Tol's, which people with any common colour blindness can tell apart;
-variants of a method share its colour and differ in dash and marker.
+The colours are those of Okabe and Ito and two of Tol's: they can be told apart with all common kinds of colour
+blindness. Variants of a method share its colour and differ in dash and marker.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
+
+from manyway.bench.show.curves import Figure
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ _VERMILION, _BLUE, _GREEN, _ORANGE = "#D55E00", "#0072B2", "#009E73", "#E69F00"
 _SKY, _PURPLE, _BLACK, _GREY = "#56B4E9", "#CC79A7", "#000000", "#767676"
 _WINE, _INDIGO = "#882255", "#332288"
 
-_STYLES = {
+METHOD_STYLES = {
     "evidence": Style(_INDIGO, "<", width=2.6),
     "paddle": Style(_VERMILION, "o", width=2.6),
     "soft-kmeans": Style(_WINE, "s", (4, 2)),
@@ -44,6 +47,11 @@ _SPARE = [
 ]
 
 
-def style_of(name: str, place: int = 0) -> Style:
-    """The style of a method; anything else gets one by its place among the lines."""
-    return _STYLES.get(name) or _SPARE[place % len(_SPARE)]
+def styles_of(figure: Figure) -> dict[str, Style]:
+    """The style of each line of a figure by its label, the same in all panels and in the legend.
+
+    A method has its own style. Other lines get the spare styles in turn.
+    """
+    lines = {curve.label: curve.name for panel in figure.panels for curve in panel.curves}
+    spare = itertools.cycle(_SPARE)
+    return {label: METHOD_STYLES.get(name) or next(spare) for label, name in lines.items()}

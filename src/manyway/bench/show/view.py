@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from manyway.bench.presentation import Plot, Presentation, Table, read_presentation
+from manyway.bench.presentation import Plot, Presentation, Table, in_words, read_presentation
 from manyway.bench.store import Plan, Record, Store
-from manyway.bench.suite import in_words
-from manyway.bench.toml import Reader
+from manyway.evaluation.metrics import find_summary
 from manyway.methods import METHODS
+
+Shown = TypeVar("Shown", Table, Plot)
 
 
 @dataclass(frozen=True)
 class View:
-    """A plan, how its suite wants to be shown, and those of its records that are there."""
+    """A plan, how its suite wants to be shown, and those of its records that are finished."""
 
     plan: Plan
     shown: Presentation
@@ -26,26 +27,34 @@ class View:
         return len(self.plan.experiments) - len(self.records)
 
     def chosen(self, shown: Table | Plot) -> list[Record]:
-        """The records that a table or plot is about. One in place of the suite's features passes any filter on them."""
+        """The records that a table or plot is about.
+
+        Where a feature file took the place of the suite's features, a filter on their names does not apply.
+        """
         skip = {"features"} if self.plan.override is not None else set()
         wanted = {axis: values for axis, values in shown.where.items() if axis not in skip}
         return [
             r for r in self.records if all(in_words(axis, r.axis(axis)) in values for axis, values in wanted.items())
         ]
 
-    def tables(self) -> list[Table]:
-        """The suite's tables. Where a feature set took the place of several, those about each of them are one and the
-        same: the first remains, under the suite's own title."""
-        return self._distinct(self.shown.tables)
+    def tables(self, metric: str | None = None) -> list[Table]:
+        """The suite's tables, each once; one of all axes where the suite names none. A metric replaces theirs."""
+        tables = self.shown.tables or [Table(columns=("features", "shots", "k_eff"))]
+        return self._distinct([table.model_copy(update={"metric": metric or table.metric}) for table in tables])
 
-    def plots(self) -> list[Plot]:
-        """The suite's plots, likewise."""
-        return self._distinct(self.shown.plots)
+    def plots(self, metric: str | None = None) -> list[Plot]:
+        """The suite's plots, each once. A metric replaces that of the plots that show one."""
+        fixed = ("criterion", "best")
+        plots = [
+            plot.model_copy(update={"y": plot.y if metric is None or plot.y in fixed or plot.formulas else metric})
+            for plot in self.shown.plots
+        ]
+        return self._distinct(plots)
 
     def label(self, axis: str, value: Any) -> str:
         """A value of an axis, as people say it."""
         if axis == "method":
-            return METHODS[value].title if value in METHODS else str(value)
+            return method_title(value)
         if axis == "features":
             return self.shown.labels.get(value, str(value))
         if axis == "shots":
@@ -53,34 +62,52 @@ class View:
         return f"{axis_title(axis)} = {number(value)}"
 
     def name(self, record: Record, axes: Sequence[str]) -> str:
-        """A record by its place on some axes, those that its method does not have left out.
+        """A record by its place on some axes, without those that its method does not have.
 
         Where several parameters differ between records, each is named only where it is not the method's default.
         """
         axes = [axis for axis in axes if record.has_axis(axis)]
-        if sum(axis in record.params for axis in axes) > 1 and record.method in METHODS:
-            usual = METHODS[record.method].defaults
-            axes = [axis for axis in axes if axis not in record.params or record.axis(axis) != usual.get(axis)]
+        if sum(axis in record.params for axis in axes) > 1:
+            axes = [axis for axis in axes if axis not in record.params or axis in record.special_params]
         return " · ".join(self.label(axis, record.axis(axis)) for axis in axes)
 
-    def _distinct(self, shown: Iterable[Any]) -> list[Any]:
-        if self.plan.override is None:
-            return list(shown)
-        found: dict[Any, Any] = {}
+    def _distinct(self, shown: Sequence[Shown]) -> list[Shown]:
+        """Without repetitions: those that differ in their title, name or filter only and show the same records.
+
+        Where a feature file took the place of several feature sets, the first remains, under the suite's own title.
+        """
+        found: dict[str, Shown] = {}
         for item in shown:
-            same = repr((sorted(r.key for r in self.chosen(item)), replace(item, title="", where={}, **_no_name(item))))
-            found.setdefault(same, replace(item, title="") if "features" in item.where else item)
+            keys = sorted(record.key for record in self.chosen(item))
+            same = item.model_dump(exclude={"title", "name", "where"}), keys
+            about_features = self.plan.override is not None and "features" in item.where
+            found.setdefault(repr(same), item.model_copy(update={"title": ""}) if about_features else item)
         return list(found.values())
 
 
 def load_view(store: Store, plan: Plan) -> View:
-    """The records of a plan, called as the plan calls their features."""
+    """A plan with its records; their features have the name that the plan gives them."""
     records = []
     for entry in plan.experiments:
         record = store.find(entry["key"])
         if record is not None:
             records.append(replace(record, features={**record.features, "name": entry["features"]}))
-    return View(plan, read_presentation(Reader(plan.source, f"plan {plan.name}")), records)
+    return View(plan, read_presentation(plan.source, f"plan {plan.name}"), records)
+
+
+def method_title(name: str) -> str:
+    """What tables call a method."""
+    return METHODS[name].title if name in METHODS else name
+
+
+def special_params(record: Record) -> str:
+    """The parameters of a result that are not the method's defaults, as text."""
+    return ", ".join(f"{axis_title(name)} = {number(value)}" for name, value in record.special_params.items())
+
+
+def has_metric(record: Record, metric: str) -> bool:
+    """Whether a result of ordinary tasks (not a trace) has a metric such as ``n_present.within``."""
+    return record.trace is None and find_summary(metric)[0].name in record.metrics
 
 
 def axis_title(axis: str) -> str:
@@ -104,7 +131,7 @@ def axis_title(axis: str) -> str:
 
 
 def number(value: Any) -> str:
-    """A value in short.
+    """A value in few characters.
 
     >>> number(37.5), number(5), number(None), number([1, 0.3])
     ('37.5', '5', 'default', '[1, 0.3]')
@@ -140,7 +167,7 @@ def grouped(records: Sequence[Record], axes: Sequence[str]) -> dict[tuple[Any, .
 
 
 def undecided(records: Sequence[Record], axes: Sequence[str]) -> list[str]:
-    """Axes along which records still differ that share a cell."""
+    """The axes along which records in the same cell still differ."""
     more: list[str] = []
     for record_group in grouped(records, axes).values():
         first = record_group[0]
@@ -176,7 +203,3 @@ def context(view: View, records: Sequence[Record], shown: Sequence[str]) -> str:
 
 def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
-
-
-def _no_name(item: Any) -> dict[str, str]:
-    return {"name": ""} if isinstance(item, Plot) else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from manyway.core.ops import dot_scores, prototypes
-from manyway.core.solution import Solution
+from manyway.core.solution import Recorder, Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.errors import InputError, nearest
@@ -25,27 +25,54 @@ def paddle_pgd(
     scale: str | None = "range",
     with_objective: bool = False,
 ) -> Solution:
-    """Projected gradient descent on PADDLE's objective, without its dual and its barrier.
+    """Minimise PADDLE's objective by projected gradient descent, without its dual and its barrier.
 
     Minimises over the queries' assignments u, on the simplex, and the prototypes w
 
         ½ Σ_nk u_nk ‖w_k − z_n‖²  −  λ Σ_k (π_k + ε) ln(π_k + ε),     π_k = mean_q u_qk,
 
-    the support's assignments being its labels. From w = the support's class means and u = softmax_k(−½‖w_k − z_q‖²):
+    from w = the support's class means and u = softmax_k(−½‖w_k − z_q‖²). The support's assignments are its labels.
 
-    * ``optimizer="adam"``, the paper's: a step of Adam on u and w together, then each u_q is projected onto the
-      simplex. A step has about the size ``lr`` in every coordinate, whatever the gradient: the objective need not fall.
-    * ``optimizer="gradient"``: u ← projection(u − lr ∂/∂u), and for each w_k the gradient step of length 1/Σ_n u_nk
-      (the exact curvature), which lands on the weighted mean. With w there, the objective is a concave function of u: a
-      projected step never increases it, however long, and it ends at a corner of the simplex, in hard assignments.
+    Parameters
+    ----------
+    tasks : Tasks
+        The tasks to solve.
+    optimizer : {"adam", "gradient"}, default="adam"
+        ``adam``, the paper's choice, takes a step of Adam on u and w together and projects each u_q onto the simplex.
+        ``gradient`` takes a plain projected gradient step on u, with each w_k at the weighted mean of its samples.
+    lr : float, default=1e-3
+        Step size.
+    lam : float or None, default=None
+        λ, the weight of the partition complexity; None is λ = |Q|.
+    eps : float, default=1e-12
+        ε, which keeps the logarithm finite.
+    max_iter : int, default=1000
+        The largest number of steps.
+    tol : float or None, default=None
+        A task stops when the mean over classes of ‖w_new − w_old‖ is below it. None does all ``max_iter`` steps.
+    scale : str or None, default="range"
+        Feature transform; None uses the features as they are.
+    with_objective : bool, default=False
+        Whether to record the objective and its terms ``fit`` and ``complexity`` after each step.
 
-    ``lam=None`` is λ = |Q|. ``tol`` stops a task when the mean over classes of ‖w_new − w_old‖ falls below it; None
-    does all ``max_iter`` steps. ``with_objective`` records the objective after each step, and its terms ``fit`` and
-    ``complexity``.
+    Returns
+    -------
+    Solution
+        ``converged`` says whether ``tol`` was met; without ``tol`` it is False.
 
-    Differs from the authors' code in: the complexity has the paper's sign (theirs rewards many classes), and u keeps
-    moving after the first projection (theirs detaches it, and so scores as the class means do).
+    Notes
+    -----
+    A step of Adam has about the size ``lr`` in every coordinate, whatever the gradient, so the objective need not
+    decrease. With w at the weighted means the objective is a concave function of u: a plain projected step of any
+    length never increases it, and the steps end at a corner of the simplex, that is in hard assignments.
 
+    Differs from the authors' code: the complexity has the paper's sign (theirs rewards many classes); u keeps moving
+    after the first projection (theirs detaches it, and so scores as the class means do).
+
+    Reference: an ablation in Martin et al., NeurIPS 2022; see ``paddle``.
+
+    Examples
+    --------
     >>> tasks = Tasks.from_arrays([[[0.0], [1.0], [5.0]]], [[0, 1, 2]], [[[0.1], [0.2], [0.1], [4.8]]])
     >>> paddle_pgd(tasks, optimizer="gradient", scale=None).labels.tolist()
     [[0, 0, 0, 2]]
@@ -62,20 +89,20 @@ def paddle_pgd(
     n_iter = torch.full((tasks.n_tasks,), max_iter, device=tasks.device)
     converged = torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device)
     norms = half_norms(tasks, descent.form) if with_objective else None
-    parts = torch.zeros(2, tasks.n_tasks, max_iter, dtype=tasks.dtype, device=tasks.device) if with_objective else None
+    recorder = Recorder(("fit", "complexity")) if with_objective else None
     for iteration in range(max_iter):
         before, state = state, descent.step(state, iteration + 1)
-        if tol is not None:  # a task that has stopped stays where it is
+        if tol is not None:  # a task that has stopped does not move any more
             state = tuple(
                 torch.where(converged.view(-1, 1, 1), old, new) for old, new in zip(before, state, strict=True)
             )
             done = (descent.movement(before, state) < tol) & ~converged
             n_iter = n_iter.masked_fill(done, iteration + 1)
             converged = converged | done
-        if parts is not None and norms is not None:
+        if recorder is not None and norms is not None:
             shares = state[0].mean(1) + eps
             complexity = -lam * torch.xlogy(shares, shares).sum(-1)
-            parts[..., iteration:] = torch.stack([norms - descent.explained(state), complexity]).unsqueeze(-1)
+            recorder.add(torch.stack([norms - descent.explained(state), complexity]))
         if tol is not None and bool(converged.all()):
             break
     last = state
@@ -84,6 +111,6 @@ def paddle_pgd(
         n_iter=n_iter,
         converged=converged,
         make_prototypes=lambda: descent.prototypes(last),
-        objective=None if parts is None else parts.sum(0),
-        objective_parts=None if parts is None else dict(zip(("fit", "complexity"), parts, strict=True)),
+        objective=None if recorder is None else recorder.total,
+        objective_parts=None if recorder is None else recorder.parts,
     )

@@ -1,0 +1,42 @@
+"""The one rule for the device that work runs on."""
+
+from __future__ import annotations
+
+import torch
+
+from manyway.errors import InputError
+
+
+def resolve_device(name: str | torch.device | None = None) -> torch.device:
+    """Return the device of a name, after checking that it can be used on this machine.
+
+    Parameters
+    ----------
+    name : str, torch.device or None, optional
+        ``"cpu"``, ``"cuda"``, ``"cuda:N"`` or another device of torch. None means CUDA where it is available, else
+        the CPU.
+
+    Returns
+    -------
+    torch.device
+
+    Raises
+    ------
+    InputError
+        If torch does not know the device, or cannot compute on it here.
+
+    Examples
+    --------
+    >>> resolve_device("cpu")
+    device(type='cpu')
+    """
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.ones(1, device=device).cpu()  # the device "meta" stores nothing: copying from it fails
+    except Exception as error:  # backends that are not compiled in raise errors of many kinds
+        raise InputError(
+            f"Device '{name}' cannot be used here; choose cpu, or cuda (or cuda:N) on a machine with a GPU."
+        ) from error
+    return device

@@ -1,0 +1,101 @@
+"""What goes into every solver and what comes out of it: parameters of the right kind, probabilities that are some."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+
+from manyway.errors import InputError
+
+if TYPE_CHECKING:
+    from manyway.core.solution import Solution
+    from manyway.core.tasks import Tasks
+
+# A parameter means the same in every method, so its range is written once. Integers are counts, at least 1.
+_POSITIVE = {"temperature", "precision", "concentration", "lr", "c", "step", "alphas", "anneal_from"}
+_NOT_NEGATIVE = {"lam", "eps", "tol", "weights"}
+_ROW_SUMS = 1e-3  # how far a row of probabilities may be from 1
+
+
+def check_params(method: str, params: Mapping[str, Any], annotations: Mapping[str, Any]) -> None:
+    """Refuse parameters of the wrong type, numbers that are not finite, and numbers out of their range.
+
+    >>> check_params("paddle", {"lam": 2.0, "tol": None}, {"lam": float, "tol": float | None})
+    >>> check_params("paddle", {"lam": float("nan")}, {"lam": float | None})
+    Traceback (most recent call last):
+        ...
+    manyway.errors.InputError: paddle: lam is nan; it must be a finite number or None.
+    """
+    for name, value in params.items():
+        annotation = annotations.get(name, Any)
+        if not _fits(value, annotation):
+            raise InputError(f"{method}: {name} is {value!r}; it must be {_words(annotation)}.")
+        for number in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
+            if not isinstance(number, Real) or isinstance(number, bool):
+                continue
+            if name in _NOT_NEGATIVE and number < 0:
+                raise InputError(f"{method}: {name} is {value!r}; it must not be negative.")
+            if number <= 0 and (name in _POSITIVE or (isinstance(number, Integral) and annotation is int)):
+                raise InputError(f"{method}: {name} is {value!r}; it must be positive.")
+
+
+def check_solution(method: str, tasks: Tasks, solution: Solution) -> None:
+    """Refuse a solution whose probabilities are not finite or do not sum to 1."""
+    bad = ~((solution.probabilities.sum(-1) - 1).abs() <= _ROW_SUMS)  # written so that NaN is bad
+    if not bool(bad.any()):
+        return
+    task = int(bad.any(1).nonzero()[0])
+    raise InputError(
+        f"{method} has no valid probabilities for task {task}: its features or the parameters are too extreme, or its "
+        "labelled examples hardly differ; try another scale, features in float64 or the default parameters."
+    )
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    """Whether a value is of the annotated type; an annotation that is not understood fits everything."""
+    origin = get_origin(annotation)
+    if annotation is Any:
+        return True
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, choice) for choice in get_args(annotation))
+    if origin is Literal:
+        return value in get_args(annotation)
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence):
+        of = get_args(annotation)[0]
+        return isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(each, of) for each in value)
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        of = get_args(annotation)[1]
+        return isinstance(value, Mapping) and all(_fits(each, of) for each in value.values())
+    if annotation in (None, types.NoneType):
+        return value is None
+    if annotation is bool:
+        return isinstance(value, bool) or type(value).__name__ == "bool"  # NumPy's, whose class has that name too
+    if annotation is float:
+        return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
+    if annotation is int:
+        return isinstance(value, Integral) and not isinstance(value, bool)
+    return not isinstance(annotation, type) or isinstance(value, annotation)
+
+
+def _words(annotation: Any) -> str:
+    """A type, as an error message names it."""
+    names = {
+        float: "a finite number",
+        int: "an integer",
+        bool: "True or False",
+        str: "a string",
+        types.NoneType: "None",
+    }
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(_words, inner))
+    if origin is Literal:
+        return " or ".join(map(repr, inner))
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence):
+        return "a sequence of finite numbers" if inner[0] is float else f"a sequence, each {_words(inner[0])}"
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return f"a mapping of names, each to {_words(inner[1])}"
+    return names.get(annotation, getattr(annotation, "__name__", str(annotation)))

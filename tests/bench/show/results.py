@@ -1,0 +1,65 @@
+"""Stored results with known answers: three methods, two numbers of shots, two K_eff. Nothing is run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from manyway.bench.presentation import read_presentation
+from manyway.bench.show.view import View
+from manyway.bench.store import Plan, Record
+from manyway.evaluation.metrics import GROUPS
+from manyway.methods import METHODS
+
+ANSWERS = {"paddle": [9, 10, 11, 12] * 10, "soft-kmeans": [8, 9, 10, 11] * 10, "simpleshot": [9, 10, 11, 11] * 10}
+SOURCE = {
+    "title": "Small",
+    "tables": [{"columns": ["shots", "k_eff"]}],
+    "plots": [{"name": "keff", "x": "k_eff", "panels": ["shots"]}],
+}
+
+
+def make_record(method: str = "paddle", shots: int = 1, k_eff: int = 2, **changes: Any) -> Record:
+    """A result of the present version of a method."""
+    parts: dict[str, Any] = {
+        "key": f"{list(ANSWERS).index(method)}{shots}{k_eff}".rjust(16, "0"),
+        "method": method,
+        "params": {"lam": 12},
+        "features": {"name": "toy", "fingerprint": "f1f1f1f1", "n_classes": 12},
+        "task": {"shots": shots, "k_eff": k_eff, "n_query": 12, "n_ways": None, "sampling": "uniform", "alpha": None},
+        "seed": 0,
+        "n_tasks": 40,
+        "trace": None,
+        "outcome": {"n_query": 12, "correct": ANSWERS[method]},
+        "provenance": {"device": "cpu", "device_name": "x86_64", "chunk": 8, "versions": {"manyway": "0.1.0"}},
+        "timing": {"seconds": 0.04, "finished": "2026-01-01T00:00:00+00:00"},
+        "version": METHODS[method].version,
+        "special": [],
+    }
+    return Record(**{**parts, **changes})
+
+
+def calibrated(record: Record, n_wrong: int) -> Record:
+    """The record with calibration sums: 24 queries per group at confidence 0.97, of which n_wrong are wrong."""
+    sums = [[[0, 0, 0] for _ in range(15)] for _ in range(GROUPS)]
+    for group in sums:
+        group[14] = [24, 24 * 970_000, 24 - n_wrong]
+    return replace(record, outcome={**record.outcome, "metrics": {"calibration": sums}})
+
+
+def make_view(records: list[Record], source: dict[str, Any] | None = None, name: str = "small") -> View:
+    source = SOURCE if source is None else source
+    entries = [
+        {
+            "key": record.key,
+            "features": record.features["name"],
+            "method": record.method,
+            "params": {},
+            "task": record.task,
+            "n_tasks": record.n_tasks,
+            "seed": record.seed,
+        }
+        for record in records
+    ]
+    plan = Plan(name, name, source, None, entries, "2026-01-01T00:00:00+00:00")
+    return View(plan, read_presentation(source, "plan"), records)

@@ -1,0 +1,111 @@
+"""Tables: what stands in which cell, what is bold, what has a star or a dagger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from bench.show.results import ANSWERS, SOURCE, calibrated, make_record, make_view
+
+from manyway import InputError
+from manyway.bench.show.tables import Cell, make_grids
+from manyway.evaluation.statistics import accuracy
+from manyway.methods import METHODS
+
+
+def test_a_table_has_one_row_per_method_and_one_column_per_setting(view):
+    (grid,) = make_grids(view)
+    assert [label for label, _ in grid.rows] == ["PADDLE", "soft K-means", "SimpleShot"]
+    assert grid.columns[0] == ("1-shot", "K_eff = 2")
+    assert grid.caption == "toy, K = 12, |Q| = 12, uniform queries, 40 tasks"
+    for label, cells in grid.rows:
+        name = next(name for name, method in METHODS.items() if method.title == label)
+        assert [cell.mean for cell in cells] == [pytest.approx(100 * accuracy(ANSWERS[name], 12).mean)] * 4
+
+
+@pytest.mark.parametrize(
+    ("simpleshot", "best"),
+    [
+        # PADDLE leads by one answer in every fourth task: little, but significant.
+        ([9, 10, 11, 11] * 10, [(True, True), (False, False), (False, False)]),
+        ([*ANSWERS["paddle"][:-1], 11], [(True, False), (False, False), (False, False)]),
+        (ANSWERS["paddle"], [(True, False), (False, False), (True, False)]),
+    ],
+    ids=["significant", "not significant", "equal"],
+)
+def test_the_best_is_bold_and_has_a_star_if_it_beats_each_other_in_a_paired_test(view, simpleshot, best):
+    answers = {**ANSWERS, "simpleshot": simpleshot}
+    records = [replace(r, outcome={"n_query": 12, "correct": answers[r.method]}) for r in view.records]
+    (grid,) = make_grids(replace(view, records=records))
+    assert [(cell.best, cell.star) for _, (cell, *_) in grid.rows] == best
+
+
+def test_a_missing_result_is_a_dash(view):
+    (grid,) = make_grids(replace(view, records=view.records[1:]))
+    assert grid.rows[0][1][0].words == "–"
+
+
+def test_a_result_of_another_version_of_the_method_has_a_dagger_and_a_note(view):
+    (grid,) = make_grids(view)
+    assert "†" not in grid.note
+    (grid,) = make_grids(replace(view, records=[replace(view.records[0], version=0), *view.records[1:]]))
+    assert [cell.words for cell in grid.rows[0][1]] == ["87.5 ± 3.0*†", *["87.5 ± 3.0*"] * 3]
+    assert "†: made by an earlier version of the method" in grid.note
+
+
+def test_another_metric_replaces_accuracy_and_low_may_be_better():
+    wrong = {"paddle": 3, "soft-kmeans": 1, "simpleshot": 6}
+    view = make_view([calibrated(make_record(method), wrong[method]) for method in ANSWERS])
+    (grid,) = make_grids(view, "calibration")
+    # Mean confidence is 0.97; the fraction correct is 21, 23 and 18 of 24.
+    assert [cell.mean for _, (cell,) in grid.rows] == [pytest.approx(100 * abs(0.97 - n / 24)) for n in (21, 23, 18)]
+    assert [cell.best for _, (cell,) in grid.rows] == [False, True, False]
+    assert not any(cell.star for _, (cell,) in grid.rows)
+    assert grid.note.startswith("Calibration error in % ± 95 % interval.")
+    assert grid.caption.startswith("calibration error; toy")
+    (as_the_suite_says,) = make_grids(make_view(list(view.records), {**SOURCE, "tables": [{"metric": "calibration"}]}))
+    assert [cell.mean for _, (cell,) in as_the_suite_says.rows] == [cell.mean for _, (cell,) in grid.rows]
+
+
+def test_results_without_the_metric_are_dashes_and_none_with_it_is_an_error(view):
+    mixed = make_view([calibrated(make_record("paddle"), 3), make_record("simpleshot")])
+    (grid,) = make_grids(mixed, "calibration")
+    assert [cell.words for _, (cell,) in grid.rows] == ["9.5 ± 0.00", "–"]
+    with pytest.raises(InputError, match="No result of small has the metric 'calibration'; add metrics = "):
+        make_grids(view, "calibration")
+    with pytest.raises(InputError, match="did you mean 'calibration'"):
+        make_grids(view, "calibratio")
+
+
+def test_results_that_share_a_cell_get_separate_rows():
+    points = [make_record(key=f"{lam:016}", params={"lam": lam}, special=["lam"]) for lam in (0, 12)]
+    (grid,) = make_grids(make_view(points))
+    assert grid.corner == "λ"
+    assert [label for label, _ in grid.rows] == ["λ = 0", "λ = 12"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (Cell(71.234, 0.31), "71.2 ± 0.3"),
+        (Cell(71.234, 0.031), "71.2 ± 0.03"),
+        (Cell(71.234), "71.2"),
+        (Cell(0.1234, 0.0121, digits=3), "0.123 ± 0.012"),
+        (Cell(text="> 0.6"), "> 0.6"),
+    ],
+)
+def test_numbers_have_the_digits_that_their_interval_supports(cell, words):
+    assert cell.words == words
+
+
+def test_a_trace_shows_when_the_prototypes_no_longer_moved():
+    outcome = {"n_query": 12, "steps": [1, 2000], "seconds": [0.1, 0.6], "criterion": [0.5, 1e-7], "correct": [6, 9]}
+    records = [
+        make_record("paddle", trace={"tol": 1e-6}, outcome={**outcome, "reached": 2000}, version=0),
+        make_record("soft-kmeans", trace={"tol": 1e-6}, outcome={**outcome, "reached": None}),
+    ]
+    (grid,) = make_grids(make_view(records))
+    words = [[cell.words for cell in cells] for _, cells in grid.rows]
+    assert words == [["2,000", "0.6", "1.0e-07", "75.0†"], ["not in 2,000", "> 0.6", "1.0e-07", "75.0"]]
+    assert [cells[0].mean for _, cells in grid.rows] == [2000, 2000]
+    assert "†: made by an earlier version" in grid.note

@@ -1,0 +1,74 @@
+"""What a solver returns: it can be pickled, printed and made into a table."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from problems import make_tasks
+
+from manyway import METHODS, InputError, Solution, solve
+from manyway.core.solution import Recorder
+
+EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
+
+
+@EVERY_METHOD
+def test_a_solution_survives_pickling_with_what_it_computes_on_request(method):
+    solution = method(make_tasks(2), **({"max_iter": 3} if "max_iter" in method.defaults else {}))
+    loaded = pickle.loads(pickle.dumps(solution))
+    for name in ("probabilities", "presence", "n_present", "n_present_sd", "labels", "proportions"):
+        assert torch.equal(getattr(loaded, name), getattr(solution, name)), name
+    for again in (loaded, replace(loaded, objective=None), copy.deepcopy(solution)):
+        if solution.prototypes is None:
+            assert again.prototypes is None
+        else:
+            assert torch.equal(again.prototypes, solution.prototypes)
+
+
+def test_repr_shows_shapes_and_not_numbers():
+    solution = solve("paddle", make_tasks(3), max_iter=4, with_objective=True)
+    assert repr(solution) == "Solution(probabilities=[3, 7, 4], n_iter=[3], objective=[3, 4], converged=0 of 3 tasks)"
+
+
+def test_a_table_has_one_row_per_task_and_query_with_the_two_best_classes():
+    probabilities = torch.tensor([[[0.1, 0.6, 0.3], [0.4, 0.4, 0.2]]])
+    table = Solution(probabilities, torch.ones(1), torch.ones(1, dtype=torch.bool)).to_frame()
+    assert table.columns.tolist() == ["task", "query", "label", "probability", "second_label", "second_probability"]
+    assert table[["task", "query", "label", "second_label"]].values.tolist() == [[0, 0, 1, 2], [0, 1, 0, 1]]
+    assert table["probability"].tolist() == pytest.approx([0.6, 0.4])
+    assert table["second_probability"].tolist() == pytest.approx([0.3, 0.4])
+
+
+def test_a_table_without_pandas_is_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match=r"to_frame needs pandas; install it with: pip install 'manyway\[tables\]'"):
+        solve("simpleshot", make_tasks(1)).to_frame()
+
+
+def test_the_number_of_present_classes_is_the_sum_of_independent_occupancies():
+    occupancy = torch.tensor([[1.0, 0.5, 0.0]])
+    solution = Solution(torch.ones(1, 2, 3) / 3, torch.ones(1), torch.ones(1, dtype=torch.bool), occupancy=occupancy)
+    assert solution.n_present.tolist() == [1.5]
+    assert solution.n_present_sd.tolist() == [0.5]
+    assert torch.equal(solution.presence, occupancy)
+
+
+def test_a_recorder_repeats_the_last_value_of_tasks_that_have_stopped():
+    recorder = Recorder(("a", "b"))
+    recorder.add(torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]]))
+    recorder.add(torch.tensor([[5.0], [1.0]]), torch.tensor([2]))
+    assert recorder.total.tolist() == [[1.0, 1.0], [2.0, 2.0], [4.0, 6.0]]
+    assert recorder.parts["a"].tolist() == [[1.0, 1.0], [2.0, 2.0], [3.0, 5.0]]
+
+
+@pytest.mark.parametrize("method", ["paddle", "soft-kmeans", "paddle-pgd", "laplacianshot"])
+def test_a_huge_iteration_limit_costs_no_memory(method):
+    """An objective that is allocated for all iterations would need 16 GB for each term and task here."""
+    solution = solve(method, make_tasks(2), max_iter=2 * 10**9, tol=1e-2, with_objective=True)
+    assert solution.converged.all()
+    assert solution.objective.shape == (2, int(solution.n_iter.max()))
