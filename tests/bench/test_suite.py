@@ -84,9 +84,9 @@ def test_what_a_feature_set_cannot_serve_is_skipped_where_the_suite_says_so(tmp_
     jobs, skipped = make_jobs(parse(toml), Wishes(data=tmp_path))
     assert [job.experiment.task.k_eff for job in jobs] == [4, 12]
     assert len(skipped) == 2
-    assert "paddle on toy: shots=5 k_eff=1 n_query=40: The 1 smallest classes have 25 samples left" in skipped[0]
+    assert "shots=5 k_eff=1 n_query=40 on toy: The 1 smallest classes have 25 samples left" in skipped[0]
     assert "k_eff is 13 but a task has only 12 classes" in skipped[1]
-    with pytest.raises(InputError, match=r"Nothing of mine is left to run; the features cannot serve it \(paddle on"):
+    with pytest.raises(InputError, match=r"Nothing of mine is left to run; the features cannot serve it \(shots=5"):
         make_jobs(parse(toml), Wishes(data=tmp_path, only={"k_eff": ["13"]}))
 
 
