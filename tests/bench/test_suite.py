@@ -177,6 +177,11 @@ def test_parameters_may_be_set_for_one_feature_set_and_tuned_ones_replace_them()
             "where names 'shot', which is no axis",
         ),
         (one_block("", '[[tables]]\nmetric = "calibration"'), "tables[1] shows 'calibration', which is not measured"),
+        (one_block("", "[[tables]]\nwhere = 3"), "mine.toml: tables[1].where is 3; it must be a table."),
+        (
+            one_block("params.tim = { weights = { per_query = [1, 1, 1] } }"),
+            "weights is [1, 1, 1] per query; it",
+        ),
         ("title = ", "mine.toml is not valid TOML"),
         ("about = 'x'", "mine.toml lacks the key 'title'"),
     ],
