@@ -97,7 +97,9 @@ def test_the_shipped_grid_follows_the_protocol_for_every_method_of_table_1_but_p
     assert all(name.endswith("-val") for name in block.features)
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"chosen": 3}', '{"chosen": {"a": {"tim": {}}}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"chosen": 3}', '{"chosen": {"a": {"tim": {}}}}', '{"chosen": {"a": {"tim": {"params": "x"}}}}']
+)
 def test_a_file_that_holds_no_tuning_is_one_sentence(tmp_path, text):
     (tmp_path / FILE).write_text(text)
     with pytest.raises(InputError, match="not a file of tuned parameters"):

@@ -149,8 +149,8 @@ def test_metrics_and_skipped_experiments(run, tmp_path):
     code, out, _ = run("bench", "mine.toml")
     assert code == 0
     assert "alibration error" in out
-    assert "skipped simpleshot on toy: shots=1 k_eff=13 n_query=12: k_eff is 13 but a task has only 12 classes" in out
-    assert "6 experiments were skipped, because the features cannot serve them." in out
+    assert "skipped shots=1 k_eff=13 n_query=12 on toy: k_eff is 13 but a task has only 12 classes" in out
+    assert "Tasks of 2 kind(s) were skipped, because the features cannot serve them." in out
     assert {record["task"]["k_eff"] for record in contents(tmp_path / "results").values()} == {6}
 
 
@@ -168,6 +168,7 @@ def test_metrics_and_skipped_experiments(run, tmp_path):
         (["bench", "absent.toml"], "", "There is no file absent.toml."),
         (["bench", "small.toml", "--features", "absent.npz"], "", "There is no file absent.npz"),
         (["bench", "small.toml", "--only", "metod=paddle"], "", "small has no axis 'metod'; did you mean 'method'?"),
+        (["bench", "small.toml", "--seed", "99999999999999999999"], "", "--seed is 99999999999999999999; it must be"),
         (["bench", "small.toml", "--task", "alpha=inf"], "", "--task: alpha is inf; it must be finite."),
         (
             ["bench", "mine.toml"],
