@@ -181,7 +181,6 @@ METHODS: Mapping[str, Method] = _table(
         "evidence.solver:evidence",
         "this project, docs/evidence.md",
         holds_support=True,
-        version=2,
         prepare="evidence.solver:prepare_evidence",
         learned=("precision",),
     ),
