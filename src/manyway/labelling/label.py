@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,9 +16,7 @@ from manyway.data.files import check_output
 from manyway.data.items import Items, match_columns
 from manyway.errors import InputError
 from manyway.labelling.table import Row, write_table
-from manyway.methods import DEFAULT_METHOD, get_method
-from manyway.methods.evidence.solver import evidence_in_blocks
-from manyway.methods.paddle.streamed import paddle_in_blocks
+from manyway.methods import DEFAULT_METHOD, METHODS, get_method
 from manyway.streaming.blocks import Blocks, Spread, in_turn
 from manyway.streaming.dask import on_dask
 from manyway.streaming.topk import Answer, Answers
@@ -27,7 +24,6 @@ from manyway.streaming.topk import Answer, Answers
 _IN_MEMORY_BYTES = 2**28  # larger assignments (or pairs of classes, for evidence) are computed block by block;
 _AT_MOST_BYTES = 2**30  # methods that cannot work in blocks refuse more than this
 _BLOCK_BYTES = 2**27
-_IN_BLOCKS = ("evidence", "paddle", "soft-kmeans")
 _LISTED_PRESENCE = 0.5  # a class with at least this probability of presence is listed even if no item has its label
 
 
@@ -157,15 +153,17 @@ def label_items(
     labels = torch.tensor(numbers, device=device)
     examples = support.rows(0, len(support)).to(device)
     best = min(top, len(classes))
-    largest = len(classes) * (max(len(query), len(classes)) if method == "evidence" else len(query))
-    if dask is None and 4 * largest <= (_IN_MEMORY_BYTES if method in _IN_BLOCKS else _AT_MOST_BYTES):
+    solver = get_method(method)
+    largest = len(classes) * max(len(query), len(classes))
+    if dask is None and 4 * largest <= (_AT_MOST_BYTES if solver.in_blocks is None else _IN_MEMORY_BYTES):
         rows = query.rows(0, len(query)).to(device)
         result = _at_once(examples, labels, rows, method, best, support.base_mean)
-    elif method not in _IN_BLOCKS and get_method(method).transductive:
+    elif solver.in_blocks is None and solver.transductive:
         where = "on a cluster" if dask is not None else "at once"
         raise InputError(
             f"{len(query)} items and {len(classes)} classes cannot be labelled by {method} {where}; "
-            f"use --method {' or '.join(_IN_BLOCKS)}, or cut the items into smaller batches."
+            f"use --method {' or '.join(name for name, other in METHODS.items() if other.in_blocks is not None)}, "
+            "or cut the items into smaller batches."
         )
     else:
         size = max(1, _BLOCK_BYTES // (4 * (len(classes) + query.n_features)))
@@ -224,17 +222,18 @@ def _in_blocks(
         if progress is not None:
             progress(f"pass {iteration}")
 
-    if method == "evidence":
-        found = evidence_in_blocks(examples, labels, blocks, base_mean=base_mean, progress=tell, spread=spread)
+    if solver.streamed is not None:
+        found = solver.streamed(examples, labels, blocks, base_mean=base_mean, progress=tell, spread=spread)
         answers, _ = spread(Answer(found.assign, top), found.memory)
-        return _Result(answers, found.presence.cpu(), found.n_present, found.n_present_sd)
-    if method in _IN_BLOCKS:
-        params: dict[str, Any] = {"lam": 0.0, "eps": 0.0} if method == "soft-kmeans" else {}
-        moved = paddle_in_blocks(examples, labels, blocks, base_mean=base_mean, progress=tell, spread=spread, **params)
-        return _Result(spread(Answer(moved.assign, top), None)[0])
+        presence = None if found.presence is None else found.presence.cpu()
+        return _Result(answers, presence, found.n_present, found.n_present_sd)
+    # Each query is answered on its own. What depends on the examples alone is learned once, not for every block.
+    support = Tasks.from_support(examples[None], labels[None], base_mean)
+    prepared = None if solver.preparation is None else solver.preparation(support, **solver.parameters)
 
-    def assign(block: Tensor, note: None) -> Tensor:
-        return solver(Tasks.from_arrays(examples[None], labels[None], block[None], base_mean)).probabilities[0]
+    def assign(block: Tensor, memory: None) -> Tensor:
+        tasks = Tasks.from_arrays(examples[None], labels[None], block[None], base_mean)
+        return solver(tasks, prepared=prepared).probabilities[0]
 
     return _Result(spread(Answer(assign, top), None)[0])
 

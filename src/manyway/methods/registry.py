@@ -23,6 +23,7 @@ from manyway.methods.checks import check_params, check_solution
 if TYPE_CHECKING:
     from manyway.core.solution import Solution
     from manyway.core.tasks import Tasks
+    from manyway.streaming.blocks import BlockSolution
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ class Method:
     # What depends on the support alone, "module:function" or the function: (tasks, **parameters) -> prepared, a
     # dataclass of tensors, or None where nothing can be prepared with these parameters. Solvers take it as `prepared`.
     prepare: str | Callable[..., Any] | None = None
+    # The same method for one task whose queries are read in blocks: (support, labels, blocks, **options) -> a
+    # ``manyway.streaming.blocks.BlockSolution``; None where the method needs all queries at once.
+    in_blocks: str | Callable[..., Any] | None = None
     learned: tuple[str, ...] = ()  # attributes of what is prepared that estimators show, as `precision_`
 
     @cached_property
@@ -52,6 +56,11 @@ class Method:
     def preparation(self) -> Callable[..., Any] | None:
         """The function that prepares for a support, imported now; None where the method has nothing to prepare."""
         return None if self.prepare is None else _imported(self.prepare)
+
+    @cached_property
+    def streamed(self) -> Callable[..., BlockSolution] | None:
+        """The function for queries in blocks, imported now; None where the method needs all queries at once."""
+        return None if self.in_blocks is None else _imported(self.in_blocks)
 
     @property
     def summary(self) -> str:
@@ -103,9 +112,11 @@ class Method:
     def __call__(self, tasks: Tasks, *, prepared: Any = None, **params: Any) -> Solution:
         import torch
 
+        from manyway.core.parallel import threads_for
+
         self.check(params)
         given = {} if prepared is None else {"prepared": prepared}
-        with torch.no_grad():
+        with torch.no_grad(), threads_for(tasks.n_query * tasks.n_classes):
             solution = self.solver(tasks, **params, **given)
             check_solution(self.name, tasks, solution)
         return solution
@@ -139,8 +150,20 @@ def _table(*methods: Method) -> Mapping[str, Method]:
 
 
 METHODS: Mapping[str, Method] = _table(
-    Method("paddle", "PADDLE", "paddle.solver:paddle", "Martin et al., NeurIPS 2022"),
-    Method("soft-kmeans", "soft K-means", "paddle.soft_kmeans:soft_kmeans", "ablation of Martin et al., NeurIPS 2022"),
+    Method(
+        "paddle",
+        "PADDLE",
+        "paddle.solver:paddle",
+        "Martin et al., NeurIPS 2022",
+        in_blocks="paddle.streamed:paddle_in_blocks",
+    ),
+    Method(
+        "soft-kmeans",
+        "soft K-means",
+        "paddle.soft_kmeans:soft_kmeans",
+        "ablation of Martin et al., NeurIPS 2022",
+        in_blocks="paddle.streamed:soft_kmeans_in_blocks",
+    ),
     Method("paddle-pgd", "PADDLE by PGD", "paddle.gradient:paddle_pgd", "ablation of Martin et al., NeurIPS 2022"),
     Method(
         "baseline",
@@ -182,6 +205,7 @@ METHODS: Mapping[str, Method] = _table(
         "this project, docs/evidence.md",
         holds_support=True,
         prepare="evidence.solver:prepare_evidence",
+        in_blocks="evidence.solver:evidence_in_blocks",
         learned=("precision",),
     ),
 )

@@ -8,13 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from manyway.core.transforms import level, unit
 from manyway.errors import InputError
+
+
+class BlockSolution(Protocol):
+    """The answer of a method that reads the queries of one task in blocks."""
+
+    @property
+    def assign(self) -> Callable[[Tensor, Any], Tensor]:
+        """From a block [b, d] and its memory to class probabilities [b, k]."""
+
+    @property
+    def memory(self) -> list[Any] | None:
+        """One per block; None where nothing is remembered."""
+
+    @property
+    def presence(self) -> Tensor | None:
+        """[k] the probability that the class is present; None where the method does not estimate it."""
+
+    @property
+    def n_present(self) -> float | None:
+        """The expected number of classes that are present."""
+
+    @property
+    def n_present_sd(self) -> float | None: ...
+
 
 Blocks = Callable[[], Iterator[Tensor]]  # reads the queries once, from the start: blocks [b, d]
 Work = Callable[[Tensor, Any], tuple[Any, Any]]  # a block and its note -> what is added up, and its next note

@@ -18,6 +18,7 @@ from manyway.methods.evidence.prior import Presence, effective_number
 from manyway.methods.evidence.schedule import Schedule, agreement
 
 _GROUPS_AT_ONCE = 1024  # limits the memory of [groups, classes] arrays
+_LARGEST_GROUPS = 16  # how many of the largest groups can have fragments; limits the cost
 
 
 def query_weights(masses: Tensor) -> Tensor:
@@ -142,7 +143,7 @@ def _with_fragments(
         return _independent(masses, schedule.fragment_error + schedule.fragment_mean_error / (counts + 1))
 
     discount = independent(masses, counts)
-    largest, which = all_masses.topk(min(schedule.largest_groups, all_masses.shape[-1]))
+    largest, which = all_masses.topk(min(_LARGEST_GROUPS, all_masses.shape[-1]))
     theirs = largest * independent(largest, all_counts.gather(1, which))
     larger = largest.unsqueeze(1) > masses.unsqueeze(-1)  # [t, g, l]
     theirs = theirs.unsqueeze(1) * larger  # 0: nothing to join

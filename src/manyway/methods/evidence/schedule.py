@@ -51,8 +51,6 @@ class Schedule:
     fragment_mean_error: float = 0.25
     # Fragments are looked for where few groups were found. The probability fades to 0 at this effective number.
     most_groups_with_fragments: float = 6.0
-    # How many of the largest groups can have fragments; limits the cost.
-    largest_groups: int = 16
 
     @property
     def annealing(self) -> list[float]:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from manyway.core.parallel import threads_for
 from manyway.methods.evidence.calibration import Calibration, squared_distances
 from manyway.methods.evidence.posterior import GroupPosterior, leave_one_out, query_weights
 from manyway.methods.evidence.prior import Presence, Slopes, log_remainders, remainders
@@ -109,6 +110,10 @@ class Assign:
         )
 
     def __call__(self, block: Tensor, memory: Memory | None) -> tuple[Sums, Memory]:
+        with threads_for(len(block) * len(self.biases)):
+            return self._update(block, memory)
+
+    def _update(self, block: Tensor, memory: Memory | None) -> tuple[Sums, Memory]:
         scores = self._scores(self.rows(block))
         weight = self._idle_weight(scores, memory) if self.active is None else memory and memory.idle
         u, of_idle = self._assign(scores, memory)
@@ -366,6 +371,10 @@ class Probabilities:
 
     def __call__(self, block: Tensor, memory: Memory | None) -> Tensor:
         """[b, k] the class probabilities of a block, given what it remembered before the last update."""
+        with threads_for(len(block) * len(self.step.biases)):
+            return self._probabilities(block, memory)
+
+    def _probabilities(self, block: Tensor, memory: Memory | None) -> Tensor:
         rows = self.step.rows(block)
         u = self.step.assign(rows, memory)
         scores = torch.addmm(self.step.biases, rows, self.step.weights)

@@ -36,9 +36,13 @@ class LargeSolution:
     n_iter: int
     converged: bool
     live: tuple[int, ...] = ()  # how many classes each iteration updated
+    memory: None = None  # PADDLE remembers nothing of a block, and does not estimate which classes are present
+    presence: None = None
+    n_present: None = None
+    n_present_sd: None = None
 
-    def assign(self, block: Tensor, note: None = None) -> Tensor:
-        """[b, k] the class probabilities of a block of queries. No note on the block is needed."""
+    def assign(self, block: Tensor, memory: None = None) -> Tensor:
+        """[b, k] the class probabilities of a block of queries. Nothing needs to be remembered of it."""
         return self.logits(self.scaling(block.to(self.prototypes))).softmax(-1)
 
     def logits(self, rows: Tensor) -> Tensor:
@@ -166,6 +170,11 @@ def paddle_in_blocks(
                 return replace(state, converged=True)
             skipping = 0  # only live classes were updated, so the next iteration updates all
     return state
+
+
+def soft_kmeans_in_blocks(support: Tensor, labels: Tensor, blocks: Blocks, **options: Any) -> LargeSolution:
+    """Soft K-means over blocks of queries: ``paddle_in_blocks`` without the complexity term."""
+    return paddle_in_blocks(support, labels, blocks, lam=0.0, eps=0.0, **options)
 
 
 def _dead(masses: Tensor, n_query: int) -> Tensor | None:
