@@ -44,7 +44,7 @@ class Killing(Watching):
 
 def test_a_cluster_gives_the_same_result_also_when_a_worker_is_killed(tmp_path, workers):
     data_folder_with_toy(tmp_path, n_classes=40, n_features=256)
-    wishes = {"n_tasks": 600, "only": {"k_eff": ["2"]}}
+    wishes = {"n_tasks": 300, "only": {"k_eff": ["2"], "shots": ["3"]}}
     suite = SMALL.replace("n_tasks = 40", 'metrics = ["calibration"]')
     run_suite(suite, tmp_path, tmp_path / "local", **wishes)
     jobs = jobs_of(suite, tmp_path, **wishes)
@@ -53,7 +53,7 @@ def test_a_cluster_gives_the_same_result_also_when_a_worker_is_killed(tmp_path, 
     killing = Killing(workers)
     assert run_on_dask(jobs, Store(tmp_path / "killed"), workers.scheduler_address, None, killing) == []
     assert killing.killed is not None
-    assert killing.tasks == 600 * len(jobs)
+    assert killing.tasks == 300 * len(jobs)
     assert contents(tmp_path / "killed") == contents(tmp_path / "local")
 
 

@@ -84,9 +84,9 @@ def test_what_a_feature_set_cannot_serve_is_skipped_where_the_suite_says_so(tmp_
     jobs, skipped = make_jobs(parse(toml), Wishes(data=tmp_path))
     assert [job.experiment.task.k_eff for job in jobs] == [4, 12]
     assert len(skipped) == 2
-    assert "paddle on toy: shots=5 k_eff=1 n_query=40: The 1 smallest classes have 25 samples left" in skipped[0]
+    assert "shots=5 k_eff=1 n_query=40 on toy: The 1 smallest classes have 25 samples left" in skipped[0]
     assert "k_eff is 13 but a task has only 12 classes" in skipped[1]
-    with pytest.raises(InputError, match=r"Nothing of mine is left to run; the features cannot serve it \(paddle on"):
+    with pytest.raises(InputError, match=r"Nothing of mine is left to run; the features cannot serve it \(shots=5"):
         make_jobs(parse(toml), Wishes(data=tmp_path, only={"k_eff": ["13"]}))
 
 
@@ -177,6 +177,11 @@ def test_parameters_may_be_set_for_one_feature_set_and_tuned_ones_replace_them()
             "where names 'shot', which is no axis",
         ),
         (one_block("", '[[tables]]\nmetric = "calibration"'), "tables[1] shows 'calibration', which is not measured"),
+        (one_block("", "[[tables]]\nwhere = 3"), "mine.toml: tables[1].where is 3; it must be a table."),
+        (
+            one_block("params.tim = { weights = { per_query = [1, 1, 1] } }"),
+            "weights is [1, 1, 1] per query; it",
+        ),
         ("title = ", "mine.toml is not valid TOML"),
         ("about = 'x'", "mine.toml lacks the key 'title'"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from bench_problems import data_folder_with_toy, jobs_of, run_suite
 
@@ -9,6 +11,7 @@ from manyway import InputError
 from manyway.bench.suite import load_suite, parse_suite
 from manyway.bench.tuning import FILE, check_grid, choose, read_tuned, write_tuned
 from manyway.evaluation.statistics import accuracy
+from manyway.methods import METHODS
 
 GRID = """
 title = "Grid"
@@ -41,6 +44,19 @@ def test_the_point_with_the_highest_accuracy_is_chosen_for_the_set_without_val(c
     assert entry["params"] == {"lam": best.params["lam"], "knn": best.params["knn"]}
     assert entry["accuracy"] == accuracy(best.outcome["correct"], 15).mean
     assert entry["record"] == best.key
+
+
+def test_results_of_another_version_of_the_method_choose_nothing(chosen, monkeypatch):
+    view, _ = chosen
+    method = METHODS["laplacianshot"]
+    monkeypatch.setitem(METHODS, "laplacianshot", replace(method, version=method.version + 1))
+    assert choose(view.records, parse_suite(GRID, "grid", "grid")) == {}
+
+
+def test_chosen_parameters_that_a_method_cannot_use_are_refused_by_name(tmp_path):
+    write_tuned({"toy": {"laplacianshot": {"params": {"lam": -1.0}}}}, tmp_path / FILE)
+    with pytest.raises(InputError, match=r"tuned\.json: toy\.laplacianshot: lam is -1"):
+        read_tuned(None, tmp_path)
 
 
 def test_suites_use_what_was_chosen_where_it_was_chosen_for(chosen, tmp_path):
@@ -81,7 +97,9 @@ def test_the_shipped_grid_follows_the_protocol_for_every_method_of_table_1_but_p
     assert all(name.endswith("-val") for name in block.features)
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"chosen": 3}', '{"chosen": {"a": {"tim": {}}}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"chosen": 3}', '{"chosen": {"a": {"tim": {}}}}', '{"chosen": {"a": {"tim": {"params": "x"}}}}']
+)
 def test_a_file_that_holds_no_tuning_is_one_sentence(tmp_path, text):
     (tmp_path / FILE).write_text(text)
     with pytest.raises(InputError, match="not a file of tuned parameters"):

@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import os
 import pickle
+import stat
 import struct
 import zipfile
 
@@ -234,6 +235,75 @@ many(
         ),
         "path that looks like markup": ((), lambda f: f.csv("[red]c[/b].csv", "[/]p.csv")),
         "path that looks like an emoji": ((), lambda f: f.csv(":smile:.csv", "ß é.csv")),
+    },
+)
+
+# The first lines of a table, where a row is easily lost.
+many(
+    labelled,
+    {
+        "blank lines in front": ((), lambda f: [f.examples(), f.write("p.csv", "\n\n" + text(*items()))]),
+        "blank windows lines in front": (
+            (),
+            lambda f: [f.examples(), f.write("p.csv", "\r\n\r\n" + text(*items(), end="\r\n"))],
+        ),
+        "lines of blanks in front": ((), lambda f: [f.examples(), f.write("p.csv", "  \n \n" + text(*items()))]),
+        "newline in a column name": (
+            (),
+            lambda f: [
+                f.write("c.csv", text(["f\n0", *COLUMNS[1:], "label"], examples()[1])),
+                f.write("p.csv", text(["f\n0", *COLUMNS[1:]], items()[1])),
+            ],
+        ),
+        "headerless with a byte order mark": (
+            (),
+            lambda f: [f.examples(), f.write("p.csv", text(None, items()[1]), "utf-8-sig")],
+        ),
+        "headerless with decimal commas": (
+            (),
+            lambda f: [f.examples(), f.write("p.csv", text(None, items(decimal=",")[1], ";"))],
+        ),
+        "headerless after blank lines": (
+            (),
+            lambda f: [f.examples(), f.write("p.csv", "\n\n" + text(None, items()[1]))],
+        ),
+        "headerless in both": (
+            (),
+            lambda f: [
+                f.write("c.csv", text(None, cells(X))),
+                f.write("p.csv", text(None, items()[1])),
+                "--labels",
+                f.write("l.txt", "\n".join(Y)),
+            ],
+        ),
+        "excel delimiter after a byte order mark": (
+            (),
+            lambda f: [f.examples(), f.write("p.csv", "sep=;\r\n" + text(*items(), ";", "\r\n"), "utf-8-sig")],
+        ),
+        "decimal commas in utf16": (
+            ("decimal comma",),
+            lambda f: f.csv(sep=";", decimal=",", encoding="utf-16"),
+        ),
+        "trailing delimiters": (
+            (),
+            lambda f: [f.examples(), f.write("p.csv", text([*COLUMNS, ""], [[*r, ""] for r in items()[1]]))],
+        ),
+        "three columns named by years": (
+            (),
+            lambda f: [
+                f.write("c.csv", text(["2019", "2020", "2021", "label"], [[*r[1:4], r[-1]] for r in examples()[1]])),
+                f.write("p.csv", text(["2021", "2019", "2020"], [[r[3], r[1], r[2]] for r in items()[1]])),
+            ],
+        ),
+        "id column kept as a feature": (
+            (),
+            lambda f: [
+                f.write("c.csv", text(["id", *COLUMNS[1:], "label"], examples()[1])),
+                f.write("p.csv", text(["id", *COLUMNS[1:]], items()[1])),
+                "--feature-column",
+                "id",
+            ],
+        ),
     },
 )
 
@@ -688,6 +758,22 @@ many(
             lambda f: [
                 f.write("c.csv", text([*COLUMNS, "class", "category"], [[*r, "x"] for r in examples()[1]])),
                 f.pile(),
+            ],
+        ),
+        "class beside label": (
+            ("'class', 'label'", "--label-column"),
+            lambda f: [
+                f.write("c.csv", text(["class", *COLUMNS, "label"], [[1.5, *r] for r in examples()[1]])),
+                f.write("p.csv", text(["class", *COLUMNS], [[1.5, *r] for r in items()[1]])),
+            ],
+        ),
+        "target beside a named label": (
+            ("'target'", "looks like a label"),
+            lambda f: [
+                f.write("c.csv", text(["target", *COLUMNS, "species"], [[1.5, *r] for r in examples()[1]])),
+                f.write("p.csv", text(["target", *COLUMNS], [[1.5, *r] for r in items()[1]])),
+                "--label-column",
+                "species",
             ],
         ),
         "label in two cases": (
@@ -1172,6 +1258,15 @@ many(
 )
 
 
+def device(f, name):
+    """A device of our own: a test that fails as root would replace /dev/null for the whole machine."""
+    try:
+        os.mknod(f / name, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("devices can only be made by root")
+    return f / name
+
+
 def fifo(f, name):
     os.mkfifo(f / name)
     return f / name
@@ -1253,13 +1348,29 @@ many(
         ),
         "output is a folder": (("is a folder",), lambda f: [*f.csv(), "-o", f.path]),
         "output is a pipe": (("is a pipe",), lambda f: [*f.csv(), "-o", fifo(f, "o.csv")]),
-        "output is a device": (("is a device",), lambda f: [*f.csv(), "-o", "/dev/null"]),
+        "output is a device": (("is a device",), lambda f: [*f.csv(), "-o", device(f, "o.csv")]),
         "output is a link to a device": (
             ("is a device",),
-            lambda f: [*f.csv(), "-o", (f / "o.csv").symlink_to("/dev/null") or f / "o.csv"],
+            lambda f: [*f.csv(), "-o", (f / "o.csv").symlink_to(device(f, "device")) or f / "o.csv"],
         ),
         "output below a file": (("Cannot write",), lambda f: [*f.csv(), "-o", f.write("x", "") / "o.csv"]),
         "output of another kind": (("tables of labels are written as",), lambda f: [*f.csv(), "-o", f / "o.npz"]),
+        "output with the ending of a spreadsheet": (
+            ("tables of labels are written as",),
+            lambda f: [*f.csv(), "-o", f / "o.xlsx"],
+        ),
+        "output in a compressed file": (
+            ("tables of labels are written as",),
+            lambda f: [*f.csv(), "-o", f / "o.csv.gz"],
+        ),
+        "output in an input folder": (
+            ("lies in the input folder",),
+            lambda f: [f.npz_examples(), (f / "p").mkdir() or f / "p", "-o", f / "p/o.csv", "--encoder", "timm:x"],
+        ),
+        "labels as pickled strings": (
+            ("pickled Python objects", "astype(str)"),
+            lambda f: [f.npz("c.npz", features=X, labels=Y.astype(object)), f.npz_pile()],
+        ),
         "device meta": (("Device 'meta'",), lambda f: [*f.csv(), "--device", "meta"]),
         "device that looks like markup": (("Device '[/red]'",), lambda f: [*f.csv(), "--device", "[/red]"]),
         "method that looks like markup": (("There is no method '[/b]'",), lambda f: [*f.csv(), "--method", "[/b]"]),

@@ -18,6 +18,8 @@ from manyway.data.features import FeatureSet
 from manyway.data.sampling import TaskSpec, sample_tasks
 from manyway.errors import InputError, nearest
 
+_ALWAYS = ("shots", "k_eff")  # fields of a task that its title names, also with their defaults
+
 
 @dataclass(frozen=True)
 class Job:
@@ -30,16 +32,20 @@ class Job:
     @property
     def title(self) -> str:
         """What it is, in a few words."""
-        return title_of(self.experiment)
+        experiment = self.experiment
+        words = [task_title(experiment.task), *(f"{name}={_short(v)}" for name, v in experiment.params.items())]
+        return f"{experiment.method} on {experiment.features}: {' '.join(words)}"
 
 
-def title_of(experiment: Experiment) -> str:
-    """An experiment in a few words."""
-    default = asdict(TaskSpec())
-    task = {name: value for name, value in asdict(experiment.task).items() if value != default[name]}
-    task = {"shots": in_words("shots", experiment.task.shots), "k_eff": experiment.task.k_eff, **task}
-    words = [f"{name}={_short(value)}" for name, value in {**task, **experiment.params}.items()]
-    return f"{experiment.method} on {experiment.features}: {' '.join(words)}"
+def task_title(task: TaskSpec) -> str:
+    """What a task looks like, in a few words.
+
+    >>> task_title(TaskSpec(shots=None, n_query=40))
+    'shots=given k_eff=5 n_query=40'
+    """
+    default, fields = asdict(TaskSpec()), asdict(task)
+    special = {name: in_words(name, v) for name, v in fields.items() if name in _ALWAYS or v != default[name]}
+    return " ".join(f"{name}={_short(value)}" for name, value in special.items())
 
 
 @dataclass(frozen=True)
@@ -56,10 +62,12 @@ class Wishes:
 
 
 def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
-    """The suite's experiments on their features, each once, with the wishes applied; and what is skipped, in words.
+    """The suite's experiments on their features, each once, with the wishes applied; and skipped tasks, in words.
 
     Experiments of a block with ``skip_impossible`` are skipped where the feature set has too few classes or samples.
     """
+    if wishes.seed is not None and not -(2**63) <= wishes.seed < 2**63:
+        raise InputError(f"--seed is {wishes.seed}; it must be a number of at most 64 bits.")
     sets = _Sets(wishes)
     jobs: dict[str, Job] = {}
     skipped: dict[str, None] = {}
@@ -77,7 +85,7 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
                 continue
             problem = sets.problem(experiment) if block.skip_impossible else ""
             if problem:
-                skipped[f"{title_of(experiment)}: {problem}"] = None
+                skipped[f"{task_title(experiment.task)} on {experiment.features}: {problem}"] = None
                 continue
             key = experiment_key(experiment, features.fingerprint)
             jobs.setdefault(key, Job(key, experiment, features))

@@ -14,10 +14,7 @@ from manyway.evaluation.metrics import find_summary
 
 # TOML has no null, so the two fields of a task that may be None have a word for it.
 NONE = {"shots": "given", "n_ways": "all"}
-Where = Annotated[
-    dict[str, list[Any]],
-    BeforeValidator(lambda table: {k: v if isinstance(v, list) else [v] for k, v in table.items()}),
-]
+Where = dict[str, OneOrMore[Any]]
 
 
 def in_words(axis: str, value: Any) -> Any:

@@ -44,7 +44,7 @@ class Plan:
     override: str | None  # the name of the feature set that took the place of the suite's
     experiments: Sequence[Mapping[str, Any]]  # key, features, method, params, task, n_tasks, seed
     created: str
-    skipped: Sequence[str] = ()  # experiments that the feature sets cannot serve, in words
+    skipped: Sequence[str] = ()  # tasks that the feature sets cannot serve, in words
 
 
 class _Entry(Strict):

@@ -242,6 +242,9 @@ def parse_suite(text: str, name: str, where: str) -> Suite:
 def check_params(method: str, params: Mapping[str, Any], where: str) -> None:
     """Refuse parameters that the method does not have, or with values that it cannot use; ``where`` names the place."""
     per_query = {name: value["per_query"] for name, value in params.items() if _is_per_query(value)}
+    for name, value in per_query.items():
+        if not isinstance(value, int | float):
+            raise InputError(f"{where}: {name} is {value!r} per query; it must be a number.")
     try:
         get_method(method).check({**params, **per_query})
     except InputError as error:

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from manyway.bench.checking import read_text
+from pydantic import ConfigDict
+
+from manyway.bench.checking import Strict, checked, read_text
 from manyway.bench.store import Record, StoreError, now
 from manyway.bench.suite import Suite, Tuned, check_params
 from manyway.data.files import atomic_write
@@ -40,6 +42,8 @@ def choose(records: Sequence[Record], suite: Suite) -> dict[str, dict[str, dict[
     swept = {method: sorted(axes) for block in suite.blocks for method, axes in block.sweep.items()}
     chosen: dict[str, dict[str, dict[str, Any]]] = {}
     for record in records:
+        if record.old:
+            continue
         result = record.value("accuracy")
         target = chosen.setdefault(meant_for(record.features["name"]), {})
         if record.method not in target or result.mean > target[record.method]["accuracy"]:
@@ -91,16 +95,21 @@ def read_tuned(path: Path | None, results: Path) -> Tuned:
     return {name: {method: entry["params"] for method, entry in of.items()} for name, of in chosen.items()}
 
 
+class _Entry(Strict):
+    model_config = ConfigDict(extra="allow")
+    params: dict[str, Any]
+
+
+class _File(Strict):
+    model_config = ConfigDict(extra="allow")
+    chosen: dict[str, dict[str, _Entry]]
+
+
 def _read(path: Path) -> dict[str, Any]:
+    wrong = f"{path} is not a file of tuned parameters (make one with `manyway tune`)"
     try:
         data: dict[str, Any] = json.loads(read_text(path))
-        for of in data["chosen"].values():
-            for entry in of.values():
-                dict(entry["params"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"{path} is not a file of tuned parameters ({error}); make one with `manyway tune`."
-        ) from error
+    except json.JSONDecodeError as error:
+        raise InputError(f"{wrong}: {error}.") from error
+    checked(_File, data, wrong)
     return data

@@ -33,9 +33,7 @@ Data = Annotated[
 Tasks = Annotated[
     int | None, typer.Option("--tasks", min=1, help="Number of tasks per experiment. Default: as the suite says.")
 ]
-Seed = Annotated[
-    int | None, typer.Option("--seed", min=-(2**63), max=2**63 - 1, help="The seed that tasks are drawn with.")
-]
+Seed = Annotated[int | None, typer.Option("--seed", help="The seed that tasks are drawn with.")]
 Only = Annotated[
     list[str] | None,
     typer.Option(
@@ -81,20 +79,22 @@ def bench(
 ) -> None:
     """Run a suite of experiments, skipping those that already have results.
 
-    Every finished experiment is one JSON file in the results folder. A run can be stopped at any time, even with
-    kill -9; the same command continues it. At the end the suite's tables are printed and its plots are drawn.
+    Every finished experiment is one JSON file in the results folder.
+    A run can be stopped at any time; the same command continues it.
+    At the end the suite's tables are printed and its plots are drawn.
 
-    Examples:
+    [bold]Examples:[/bold]
 
-        manyway bench                                          list the suites
+    manyway bench
 
-        manyway bench quickstart                               a comparison in under a minute, without any data
+    manyway bench quickstart
 
-        manyway bench quickstart --only method=paddle,evidence --tasks 1000
+    manyway bench quickstart --only method=paddle,evidence --tasks 1000
 
-        manyway bench table1 --features mine.npz --dry-run     what would run on your own features, and how long
+    manyway bench table1 --features mine.npz --dry-run
 
-    A dozen lines of TOML make a suite of your own; docs/experiments.md explains them.
+    The first lists the suites, the second needs no data, the last tells how long a run would take.
+    docs/experiments.md explains how to write a suite of your own.
     """
     from manyway.bench.suite import load_suite, suite_titles
 
@@ -147,15 +147,15 @@ def tune(
 ) -> None:
     """Choose hyper-parameters on validation classes.
 
-    As in the paper, tasks are 5-way 5-shot and PADDLE is not tuned. What is chosen on the feature set NAME-val or
-    NAME_val is written to RESULTS/tuned.json under NAME, and `manyway bench` uses it when a suite runs on NAME. Points
-    of the grid that already have results are not run again.
+    As in the paper, tasks are 5-way 5-shot, and PADDLE is not tuned.
+    What is chosen on the feature set NAME-val or NAME_val is written to RESULTS/tuned.json.
+    `manyway bench` uses it wherever a suite runs on NAME.
 
-    Examples:
+    [bold]Examples:[/bold]
 
-        manyway tune --data DATA --only method=tim
+    manyway tune --data DATA --only method=tim
 
-        manyway tune --features birds_val.npz --task n_query=40      where classes have few samples
+    manyway tune --features birds_val.npz --task n_query=40
     """
     from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
     from manyway.bench.show.view import load_view, number
@@ -188,8 +188,7 @@ def _report_skipped(skipped: Sequence[str], console: Console) -> None:
     for words in skipped:
         console.print(f"skipped {words}")
     if skipped:
-        count = "One experiment was" if len(skipped) == 1 else f"{len(skipped)} experiments were"
-        console.print(f"{count} skipped, because the features cannot serve them.")
+        console.print(f"Tasks of {len(skipped)} kind(s) were skipped, because the features cannot serve them.")
 
 
 def _report_failures(failures: Sequence[Failure], console: Console) -> None:

@@ -232,5 +232,5 @@ def _plainly(error: Exception) -> str:
     text = str(error)
     pickled = "pickle" in text.lower() or "Python object" in text or "dtype('O')" in text
     if pickled:
-        return "it holds pickled Python objects, which are never loaded; save plain numbers"
+        return "it holds pickled Python objects, which are never loaded; save numbers, and names with .astype(str)"
     return one_line(error)

@@ -78,6 +78,11 @@ def is_id(name: str) -> bool:
     return _IDS.fullmatch(name.casefold()) is not None or _IDS.fullmatch(name) is not None
 
 
+def is_label(name: str) -> bool:
+    """Whether a column of this name usually holds labels."""
+    return name.strip().casefold() in LABEL_NAMES
+
+
 def find_column(names: Sequence[str], wanted: str) -> int | None:
     """The position of a column: the exact name, else the only one that differs in case and blanks alone."""
     if wanted in names:
@@ -91,12 +96,12 @@ def find_label(path: Path, names: Sequence[str], options: Options) -> tuple[int 
     if options.label_column is not None:
         return find_column(names, options.label_column), None
     features = {*(options.like or ()), *options.feature_columns, *options.ignore_columns}
-    alike = [at for at, name in enumerate(names) if name.strip().casefold() in LABEL_NAMES and name not in features]
+    alike = [at for at, name in enumerate(names) if is_label(name) and name not in features]
     exact = [at for at in alike if names[at].strip().casefold() == "label"] or alike
-    if len(exact) > 1 and options.like is None:
+    if len(alike) > 1 and options.like is None:
         raise InputError(
-            f"{path} has several columns that could be the label: {listed([names[at] for at in exact])}; "
-            "say which with --label-column, and leave the others out with --ignore-column."
+            f"{path} has several columns that could be the label: {listed([names[at] for at in alike])}; say which "
+            "with --label-column, and leave the others out with --ignore-column or keep them with --feature-column."
         )
     if not exact:
         return None, None
@@ -141,6 +146,12 @@ def assign_roles(path: Path, names: Sequence[str], options: Options, index: Sequ
     features = [at for at in free if at != item and at not in counts]
     if options.like is not None:
         features = _like(path, names, features, label, options.like)
+    elif any(is_label(names[at]) and names[at] not in forced for at in features):
+        name = next(names[at] for at in features if is_label(names[at]) and names[at] not in forced)
+        raise InputError(
+            f"Column '{name}' of {path} looks like a label, not a feature; leave it out with --ignore-column {name!r}, "
+            "or keep it with --feature-column."
+        )
     if not features:
         raise InputError(f"{path} has no feature column; its columns are {listed(names)}.")
     return Roles(tuple(features), None if options.like is not None else label, item, tuple(notes))
@@ -153,7 +164,7 @@ def _like(
     position = {names[at]: at for at in features}
     known = set(like)
     lacking = [name for name in like if name not in position]
-    surplus = [name for name in position if name not in known and name.strip().casefold() not in LABEL_NAMES]
+    surplus = [name for name in position if name not in known and not is_label(name)]
     if lacking or surplus:
         lacks = f"lacks the columns {listed(lacking)}" if lacking else ""
         has = f"has the columns {listed(surplus)}" if surplus else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,8 @@ def clean_labels(
 
 
 def _label(path: Path, value: Any, row: int, place: Callable[[int], str]) -> str:
+    if isinstance(value, Decimal):
+        value = float(value)
     if isinstance(value, float) and not value.is_integer():
         raise InputError(f"The label in {place(row)} of {path} is {value}; labels are names or whole numbers.")
     if not isinstance(value, str | bytes | int | float):

@@ -30,6 +30,7 @@ from manyway.errors import InputError
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
 _BLOCK_BYTES = 1 << 23
+_SAMPLE = 100  # records that are looked at to find decimal commas
 _LARGEST = float(np.finfo(np.float32).max)
 _HINT = (
     "name the label and item columns with --label-column and --item-column, and leave others out with --ignore-column "
@@ -64,13 +65,14 @@ def _refuse_index(path: Path, columns: Columns, options: Options) -> None:
     features, names = columns.features, columns.feature_names
     if options.like is not None or names is None or len(features) < 3 or len(names) < 2:
         return
-    with np.errstate(invalid="ignore"):
-        whole = [at for at in range(len(names)) if features[0, at] == np.floor(features[0, at])]
-        whole = [at for at in whole if bool((features[:, at] == np.floor(features[:, at])).all())]
+    start = features[:100]
+    whole = np.flatnonzero((start == np.floor(start)).all(0))
     if len(whole) * 2 > len(names):
         return  # whole numbers are usual in this table
-    for at in whole:
+    for at in whole.tolist():
         values = features[:, at].astype(np.float64)
+        if not bool((values == np.floor(values)).all()):
+            continue
         steps = np.diff(values)
         counted = np.sort(values) - np.arange(len(values))
         in_order = bool((steps == 1).all()) and values[0] in (0, 1)
@@ -113,36 +115,54 @@ def _read_csv(path: Path, options: Options) -> Columns:
     first_line, names = table_header(path, records)
     decimals = (".",) if dialect.delimiter == "," else (".", ",")
     named = all(_has_header(path, names, decimal, options) for decimal in decimals)
-    second = next(records, None)
-    if named and second is None:
+    sample = [cells for _, cells in itertools.islice(records, _SAMPLE)]
+    if named and not sample:
         raise InputError(f"{path} has no data row; the first line names the columns, the others are items.")
     if named:
         roles = assign_roles(path, names, options)
     else:
         note = f"the first line of {path.name} holds numbers, so its columns have no names and keep their order"
         roles = Roles(tuple(range(len(names))), None, None, (note,))
-    feature_names = tuple(names[at] for at in roles.features) if named else None
-    notes = list(roles.notes)
+    if len(decimals) > 1 and any(_comma_decimals(cells, roles) for cells in sample):
+        decimals = (",", ".")
+    read = None
     for decimal in decimals:
         read = _csv_by_arrow(path, dialect, len(names), roles, first_line if named else first_line - 1, decimal)
+        if read is not None and not _starts_with(read[0], sample[0] if named else names, roles, decimal):
+            read = None
         if read is not None:
-            if decimal == ",":
-                notes.append(f"numbers in {path.name} are read with a decimal comma")
-            return Columns(read[0], feature_names, read[1], read[2], tuple(names) if named else (), tuple(notes))
-    decimal = "," if len(decimals) > 1 and second is not None and _comma_decimals(second[1], roles) else "."
-    if decimal == ",":
-        notes.append(f"numbers in {path.name} are read with a decimal comma")
-    features, labels, items, lines = _csv_by_record(path, dialect, names, roles, named, decimal)
-    return Columns(features, feature_names, labels, items, tuple(names) if named else (), tuple(notes), lines)
+            break
+    else:
+        decimal = decimals[0]
+    features, labels, items, lines = read or _csv_by_record(path, dialect, names, roles, named, decimal)
+    comma = (f"numbers in {path.name} are read with a decimal comma",) if decimal == "," else ()
+    return Columns(
+        features,
+        tuple(names[at] for at in roles.features) if named else None,
+        labels,
+        items,
+        tuple(names) if named else (),
+        (*roles.notes, *comma),
+        lines,
+    )
 
 
 def _comma_decimals(cells: Sequence[str], roles: Roles) -> bool:
     return any("," in cells[at] and is_number(cells[at], ",") for at in roles.features if at < len(cells))
 
 
+def _starts_with(features: np.ndarray[Any, Any], cells: Sequence[str], roles: Roles, decimal: str) -> bool:
+    """Whether two readers agree on the first row: no line was taken for a header that is none, or the reverse."""
+    try:
+        first = np.array([float(with_point(cells[at], decimal)) for at in roles.features])
+    except (ValueError, IndexError):
+        return False
+    return bool(np.allclose(features[0], first, rtol=1e-6, atol=1e-30))
+
+
 def _csv_by_arrow(
     path: Path, dialect: Dialect, width: int, roles: Roles, skip: int, decimal: str
-) -> tuple[np.ndarray[Any, Any], list[Any] | None, list[Any] | None] | None:
+) -> tuple[np.ndarray[Any, Any], list[str] | None, list[str] | None, list[int] | None] | None:
     """The table in one pass at full speed; None where anything is unusual, for the careful reader to look at."""
     if dialect.encoding not in ("utf-8", "utf-8-sig"):
         return None
@@ -173,6 +193,7 @@ def _csv_by_arrow(
         features,
         None if roles.label is None else texts[roles.label],
         None if roles.item is None else texts[roles.item],
+        None,
     )
 
 
@@ -195,7 +216,7 @@ def _stack(table: Any, columns: Sequence[int]) -> np.ndarray[Any, Any]:
 
 def _csv_by_record(
     path: Path, dialect: Dialect, names: Sequence[str], roles: Roles, named: bool, decimal: str
-) -> tuple[np.ndarray[Any, Any], list[str] | None, list[str] | None, list[int]]:
+) -> tuple[np.ndarray[Any, Any], list[str] | None, list[str] | None, list[int] | None]:
     """The same, record by record: slower, and it can say what is wrong where."""
     records = read_records(path, dialect)
     if named:

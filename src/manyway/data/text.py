@@ -8,7 +8,6 @@ import io
 import itertools
 import json
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,10 +83,11 @@ def sniff(path: Path) -> Dialect:
         return Dialect(declared[1], encoding, 1)
     if not complete and len(lines) > 1:
         text = "".join(lines[:-1])
+    _allow_long_fields()
     best, most = ",", 0
     preferred = ("\t", *_DELIMITERS) if path.suffix.lower() == ".tsv" else _DELIMITERS
     for delimiter in preferred:
-        with contextlib.suppress(csv.Error), _long_fields():
+        with contextlib.suppress(csv.Error):
             reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
             rows = [row for row in itertools.islice(reader, 50) if row]
             width = len(rows[0]) if rows else 0
@@ -103,7 +103,8 @@ def sniff(path: Path) -> Dialect:
 def read_records(path: Path, dialect: Dialect | None = None) -> Iterator[tuple[int, list[str]]]:
     """Yield every record of a csv or tsv file, blank lines left out, with the line it starts on (from 1)."""
     dialect = dialect or sniff(path)
-    with open_text(path, dialect.encoding) as file, _long_fields():
+    _allow_long_fields()
+    with open_text(path, dialect.encoding) as file:
         reader = csv.reader(file, delimiter=dialect.delimiter, strict=True)
         line = 1
         while True:
@@ -120,14 +121,9 @@ def read_records(path: Path, dialect: Dialect | None = None) -> Iterator[tuple[i
             line = reader.line_num + 1
 
 
-@contextlib.contextmanager
-def _long_fields() -> Iterator[None]:
-    """Lift the limit of 131,072 characters per field."""
-    before = csv.field_size_limit(sys.maxsize)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
+def _allow_long_fields() -> None:
+    """Lift the limit of 131,072 characters per field. It is one for the whole process, so it is never lowered again."""
+    csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
 
 
 def table_header(path: Path, records: Iterator[tuple[int, list[str]]]) -> tuple[int, list[str]]:

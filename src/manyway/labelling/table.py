@@ -15,6 +15,7 @@ from manyway.errors import InputError
 DEFAULT_OUTPUT = Path("labels.csv")
 _FIRST_COLUMNS = ("item", "label", "probability")
 _WRITTEN = (".csv", ".tsv", ".parquet", ".jsonl")
+_OTHERS = (".json", ".xlsx", ".xls", ".ods", ".gz", ".bz2", ".xz", ".zst", ".zip", ".html", ".feather", ".h5", ".pkl")
 
 
 class Row(NamedTuple):
@@ -41,10 +42,17 @@ def check_table(path: AnyPath | None, inputs: Iterable[AnyPath | None] = (), *, 
     -------
     Path
     """
+    inputs = tuple(inputs)
     chosen = DEFAULT_OUTPUT if path is None else Path(path)
     target = check_output(chosen, inputs)
+    folders = [given for given in inputs if given is not None and Path(given).is_dir()]
+    for folder in folders:
+        if target.is_relative_to(Path(folder).resolve()):
+            raise InputError(
+                f"The output {chosen} lies in the input folder {folder}, where it would be read as an item."
+            )
     suffix = chosen.suffix.lower()
-    if suffix in SUFFIXES and suffix not in _WRITTEN:
+    if suffix in _OTHERS or (suffix in SUFFIXES and suffix not in _WRITTEN):
         raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(_WRITTEN)}.")
     if path is None and not overwrite and target.exists() and not is_table(target):
         raise InputError(

@@ -22,7 +22,7 @@ SOURCE = {
 def make_record(method: str = "paddle", shots: int = 1, k_eff: int = 2, **changes: Any) -> Record:
     """A result of the present version of a method."""
     parts: dict[str, Any] = {
-        "key": f"{list(ANSWERS).index(method)}{shots}{k_eff}".rjust(16, "0"),
+        "key": f"{list(METHODS).index(method)}{shots}{k_eff}".rjust(16, "0"),
         "method": method,
         "params": {"lam": 12},
         "features": {"name": "toy", "fingerprint": "f1f1f1f1", "n_classes": 12},
@@ -30,7 +30,7 @@ def make_record(method: str = "paddle", shots: int = 1, k_eff: int = 2, **change
         "seed": 0,
         "n_tasks": 40,
         "trace": None,
-        "outcome": {"n_query": 12, "correct": ANSWERS[method]},
+        "outcome": {"n_query": 12, "correct": ANSWERS.get(method, ANSWERS["paddle"])},
         "provenance": {"device": "cpu", "device_name": "x86_64", "chunk": 8, "versions": {"manyway": "0.1.0"}},
         "timing": {"seconds": 0.04, "finished": "2026-01-01T00:00:00+00:00"},
         "version": METHODS[method].version,

@@ -13,6 +13,7 @@ from browser import open_browser
 from manyway import InputError
 from manyway.bench.show.report import make_report
 from manyway.bench.show.tables import make_grids
+from manyway.methods import METHODS
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>'\"&{{7*7}}</style>"
 RECORDS = [make_record(*place) for place in product(ANSWERS, (1, 3), (2, 4))]
@@ -156,19 +157,20 @@ def test_names_with_markup_are_text(page_of):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_and_lines_stand_out_from_the_background(page_of, text, scheme):
-    page = page_of(text, color_scheme=scheme)
+def test_text_and_the_lines_of_all_methods_stand_out_from_the_background(page_of, scheme):
+    records = [make_record(method=name, key=f"{n:016}") for n, name in enumerate(METHODS)]
+    page = page_of(make_report([make_view(records)]), color_scheme=scheme)
     colours = page.evaluate(
         """() => {
             const style = (element, name) => getComputedStyle(element)[name];
             const shown = document.querySelector("section.shown");
             const texts = [...shown.querySelectorAll("svg text")].map((text) => style(text, "fill"));
-            const lines = [...shown.querySelectorAll("g[data-line] > path")].map((path) => style(path, "stroke"));
+            const lines = [...shown.querySelectorAll(".legend svg use")].map((use) => style(use, "stroke"));
             const prose = [...shown.querySelectorAll("h2, td, .note")].map((element) => style(element, "color"));
             return { background: style(document.body, "backgroundColor"), prose: [...prose, ...texts], lines };
         }"""
     )
-    assert len(colours["lines"]) == 6
+    assert len(colours["lines"]) == len(METHODS)
     background = luminance(colours["background"])
     assert (background > 0.5) == (scheme == "light")
     # WCAG: 4.5 for text, 3 for graphics.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log
 from typing import Any
 
 from manyway.bench.presentation import Plot
@@ -158,27 +157,14 @@ def _verticals(plot: Plot, records: Sequence[Record], curves: Sequence[Curve]) -
 
 def _formulas(plot: Plot) -> Figure:
     """Functions of the proportion of the first of two classes."""
-    proportions = [i / 200 for i in range(201)]
-    known: dict[str, Curve] = {
-        "label-count": Curve(
-            "label cost: classes with a query",
-            "baseline",
-            proportions[1:-1],
-            [2.0] * (len(proportions) - 2),
-            markers=False,
-            dots=[(0.0, 1.0), (1.0, 1.0)],
-        ),
-        "entropy": Curve(
-            "relaxation: −π ln π − (1−π) ln (1−π)",
-            "paddle",
-            proportions,
-            [-_xlogx(p) - _xlogx(1 - p) for p in proportions],
-            markers=False,
-        ),
+    from scipy.special import entr
+
+    p = [i / 200 for i in range(201)]
+    entropy = [float(entr(value) + entr(1 - value)) for value in p]
+    ends, name = [(0.0, 1.0), (1.0, 1.0)], "label cost: classes with a query"
+    known = {
+        "label-count": Curve(name, "baseline", p[1:-1], [2.0] * 199, markers=False, dots=ends),
+        "entropy": Curve("relaxation: −π ln π − (1−π) ln (1−π)", "paddle", p, entropy, markers=False),
     }
     panel = Panel("", [known[name] for name in plot.formulas])
     return Figure(plot.name, plot.title, "two classes", "proportion π of the first class", "cost", [panel], 1)
-
-
-def _xlogx(value: float) -> float:
-    return value * log(value) if value else 0.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence
-from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -37,17 +36,14 @@ def make_report(views: Sequence[View], metrics: Sequence[str | None] = (None,)) 
     pages = [_run_page(view, f"figure-{n}", metrics) for n, view in enumerate(views)]
     pages += [_method_page(name, [record for record in records if record.method == name]) for name in methods]
     pages.append(_origin_page(records))
-    script = _asset("report.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    environment = Environment(
-        loader=PackageLoader("manyway.bench.show"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
+    environment = Environment(loader=PackageLoader("manyway.bench.show"), autoescape=True, undefined=StrictUndefined)
     environment.filters["symbols"] = _symbols
+    script = environment.get_template("report.js").render()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("report.html").render(
         pages=pages,
         count=f"{len(records):,} experiments with {sum(record.n_tasks for record in records):,} tasks",
         date=now()[:10],
-        style=Markup(_asset("report.css")),
         script=Markup(script),
         script_hash=f"sha256-{digest}",
     )
@@ -178,7 +174,3 @@ def _cell(shown: object, value: object = None, kind: str = "") -> tuple[str, obj
 def _symbols(text: str) -> Markup:
     """Text with the paper's symbols, such as K_eff, as HTML."""
     return Markup(SYMBOL.sub(r"\1<sub>\2</sub>", str(escape(text))))
-
-
-def _asset(name: str) -> str:
-    return resources.files("manyway.bench.show").joinpath("templates", name).read_text(encoding="utf-8")

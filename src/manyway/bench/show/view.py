@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -124,7 +124,6 @@ def axis_title(axis: str) -> str:
         "n_ways": "K",
         "lam": "λ",
         "alpha": "α",
-        "seconds": "seconds",
         "steps": "iterations",
     }
     return names.get(axis, axis)
@@ -156,12 +155,9 @@ def values_of(records: Sequence[Record], axis: str) -> list[Any]:
 
 def grouped(records: Sequence[Record], axes: Sequence[str]) -> dict[tuple[Any, ...], list[Record]]:
     """Records by their place on the axes, in the order of the axes' values."""
-    order: list[Callable[[Record], int]] = []
-    for axis in axes:
-        ranks = {repr(value): i for i, value in enumerate(values_of(records, axis))}
-        order.append(lambda record, axis=axis, ranks=ranks: ranks[repr(record.axis(axis))])  # type: ignore[misc]
+    ranks = {axis: {repr(value): i for i, value in enumerate(values_of(records, axis))} for axis in axes}
     groups: dict[tuple[Any, ...], list[Record]] = {}
-    for record in sorted(records, key=lambda record: [rank(record) for rank in order]):
+    for record in sorted(records, key=lambda record: [ranks[axis][repr(record.axis(axis))] for axis in axes]):
         groups.setdefault(tuple(_hashable(record.axis(axis)) for axis in axes), []).append(record)
     return groups
 
