@@ -1,4 +1,4 @@
-# Every target makes the virtual environment it needs when it is missing.
+# Each target creates the virtual environment that it needs if it is missing.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ DEV_READY := $(VENV)/.dev-ready
 
 .PHONY: run test lint bench clean help
 
-help:  ## this list
+help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 $(BIN)/python:
@@ -21,18 +21,18 @@ $(DEV_READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(RUN_READY)
 
-run: $(RUN_READY)  ## compare methods on the embedded features: a table and a plot
+run: $(RUN_READY)  ## compare the methods on the embedded features: a table and a plot
 	$(BIN)/manyway bench quickstart
 
-test: $(DEV_READY)  ## the whole test suite
-	$(BIN)/python -m pytest
+test: $(DEV_READY)  ## run all tests; options for pytest: make test PYTEST='-m "not slow"'
+	$(BIN)/python -m pytest $(PYTEST)
 
-lint: $(DEV_READY)  ## style and types
+lint: $(DEV_READY)  ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(DEV_READY)  ## speed against a dense reference, on this machine
+bench: $(DEV_READY)  ## measure the speed on this machine, compared with a dense reference
 	$(BIN)/python -m benchmarks.cpu
 
 clean:  ## remove the virtual environment and caches

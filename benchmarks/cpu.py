@@ -1,6 +1,11 @@
-"""``make bench``: our solver and sampler against the dense reference, on this machine's CPU, in one run.
+"""Measure PADDLE and the task generator on a CPU, against the dense reference in the same run (``make bench``).
 
-Prints Markdown: times a task and ratios, scaling exponents, peak memory, and the distance to what the machine allows.
+    python -m benchmarks.cpu [PART ...] [--quick] [--one-core]
+
+Parts: ``compare`` (milliseconds per task, dense reference and ours), ``sampling`` (the task generator alone),
+``scaling`` (how time grows with each size; the exponent is the slope of log time over log size), ``memory`` (peak of an
+evaluation of 10,000 tasks) and ``limits`` (the time that memory bandwidth and arithmetic of this machine require).
+Without a PART all run. The tables are Markdown.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from manyway import FeatureSet, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.ops import class_sums
 from manyway.evaluation.evaluator import chunk_size
 
-CASES = [  # K, shots, d, samples a class
+CASES = [  # K, shots, d, samples per class
     (20, 5, 512, 600),
     (20, 20, 512, 600),
     (160, 5, 512, 300),
@@ -32,11 +37,11 @@ CASES = [  # K, shots, d, samples a class
 
 
 def compare(cases: list[tuple[int, int, int, int]], quick: bool) -> Iterator[list[object]]:
-    """Milliseconds a task, dense / ours, of each step and of the whole; 100 iterations each, no early stop."""
+    """Milliseconds per task, dense / ours, of each step and in total; 100 iterations, no early stop."""
     for n_classes, shots, n_features, per_class in cases:
         few = (1 if quick else 2) if n_classes > 20 else 4
         features, spec = make_features(n_classes, per_class, n_features), TaskSpec(shots=shots)
-        # Whole chunks for both cores, as in an evaluation of thousands.
+        # Several full chunks, as in an evaluation of thousands of tasks.
         many = (4 if quick else 8) * chunk_size("paddle", features, spec)
         dense, ours = _one_case(features, spec, few, many)
         whole = sum(dense)
@@ -52,7 +57,7 @@ def compare(cases: list[tuple[int, int, int, int]], quick: bool) -> Iterator[lis
 
 
 def _one_case(features: FeatureSet, spec: TaskSpec, few: int, many: int) -> tuple[list[float], list[float]]:
-    """Seconds a task: of the dense reference to sample, gather and solve; of ours to sample, gather and do all."""
+    """Seconds per task: dense reference (sampling, gathering, solving), and ours (sampling, gathering, everything)."""
     table, n_classes = features.features, features.n_classes
     rows_of, generator = rows_by_class(features), torch.Generator().manual_seed(0)
     index, labels, query_index = sample_looped(rows_of, spec, generator, few)
@@ -91,7 +96,7 @@ SCALING = {
 
 
 def scaled(at: Mapping[str, int]) -> tuple[float, float]:
-    """Seconds of an evaluation of these sizes, and without the drawing and the gathering."""
+    """Seconds of an evaluation of these sizes, with and without drawing and gathering."""
     features = make_features(at["K"], at["shots"] + 60, at["d"])
     spec, n_tasks = TaskSpec(shots=at["shots"], n_query=at["|Q|"]), at["tasks"]
     whole = seconds(lambda: evaluate("paddle", features, spec, n_tasks, max_iter=50))
@@ -102,7 +107,7 @@ def scaled(at: Mapping[str, int]) -> tuple[float, float]:
 
 
 def memory() -> Iterator[list[object]]:
-    """Peak resident memory of a process that evaluates 10,000 tasks (one iteration each: memory is the same)."""
+    """Peak resident memory of a process that evaluates 10,000 tasks, with one iteration per task."""
     for shots in (5, 20):
         command = [sys.executable, "-m", "benchmarks.cpu", "--memory-of", str(shots)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -117,7 +122,7 @@ def memory_of(shots: int) -> None:
 
 
 def limits(features: FeatureSet) -> Iterator[list[object]]:
-    """What a task must cost: its rows read once, and the products of 100 iterations at this machine's own rates."""
+    """The least time per task: reading its rows once, and the products of 100 iterations, at this machine's rates."""
     block = torch.empty(2**26)
     copied = torch.empty_like(block)
     bandwidth = 2 * block.nbytes / seconds(lambda: copied.copy_(block))
@@ -143,11 +148,11 @@ def limits(features: FeatureSet) -> Iterator[list[object]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = ("compare", "sampling", "scaling", "memory", "limits")
     parser.add_argument("--classes", type=int, help="only the comparisons with this K")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    parser.add_argument("--one-core", action="store_true", help="CPU time on one thread, for a machine that is shared")
+    parser.add_argument("--one-core", action="store_true", help="measure CPU time on one thread, for a shared machine")
     parser.add_argument("--memory-of", type=int, help=argparse.SUPPRESS)
     chosen = chosen_parts(parser, parts, parts)
     arguments = parser.parse_args()
@@ -160,14 +165,14 @@ def main() -> None:
     if "compare" in chosen:
         _agreement()
         show(
-            "PADDLE, milliseconds a task: dense reference / ours",
+            "PADDLE, milliseconds per task: dense reference / ours",
             ["K", "shots", "d", "sampling", "gathering", "dense, whole", "ours, whole", "ratio"],
             compare([case for case in CASES if arguments.classes in (None, case[0])], arguments.quick),
         )
     if "sampling" in chosen:
         show(
-            "Drawing tasks (K = 160, 20 shots, 1,300 samples a class)",
-            ["tasks", "looped, ms a task", "ours, ms a task", "ours, seconds", "ratio"],
+            "Drawing tasks (K = 160, 20 shots, 1,300 samples per class)",
+            ["tasks", "looped, ms per task", "ours, ms per task", "ours, seconds", "ratio"],
             sampling(500 if arguments.quick else 10_000),
         )
     if "scaling" in chosen:
@@ -180,7 +185,7 @@ def main() -> None:
         show("Peak memory", ["K", "shots", "tasks", "peak"], memory())
     if "limits" in chosen:
         show(
-            "Limits of this machine (K = 160, 20 shots, d = 512), milliseconds a task",
+            "Limits of this machine (K = 160, 20 shots, d = 512), milliseconds per task",
             [
                 "copy",
                 "matrix product",
@@ -195,7 +200,7 @@ def main() -> None:
 
 
 def _agreement() -> None:
-    """The two must agree, or there is nothing to compare."""
+    """Print how far the two differ, because times of different answers cannot be compared."""
     features = make_features(20, 100, 64)
     tasks = sample_tasks(features, TaskSpec(shots=5), count=4)
     dense = paddle_dense(tasks.support, tasks.support_labels, tasks.query, 20)

@@ -1,7 +1,7 @@
-"""PADDLE and its task generator as they are published: what the rest of the project is measured against.
+"""PADDLE and its task generator as published: the dense reference of the benchmarks.
 
 A Python loop over tasks and classes draws the samples; the support is a dense [t, s, d] tensor with one-hot labels; the
-d-dimensional prototypes are rebuilt from all samples in every iteration. Nothing here is used outside of benchmarks.
+d-dimensional prototypes are computed from all samples in every iteration. Only benchmarks and their tests use it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from manyway import FeatureSet, TaskSpec
 
 
 def rows_by_class(features: FeatureSet) -> list[Tensor]:
-    """The rows of each class: made once for a set."""
+    """The rows of each class."""
     return [(features.labels == k).nonzero().flatten() for k in range(features.n_classes)]
 
 

@@ -1,10 +1,10 @@
-"""Which recipe makes the embedded glyph features? Chosen here on the validation letters alone.
+"""Choose the training recipe of the embedded letter features, on the validation letters alone.
 
     python -m benchmarks.glyph_recipes --device cuda --jobs 4
 
-The criterion, fixed before anything was run: accuracy of the nearest prototype (SimpleShot) at 5 shots on the 100
-validation letters, averaged over K_eff = 5, 10 and 20 and over the seeds. Recipes within 0.3 points of the best count
-as equal, and PADDLE's accuracy at K_eff = 5 decides among them. Test letters are never drawn.
+The criterion was fixed before anything was run: the accuracy of the nearest prototype (SimpleShot) at 5 shots on the
+100 validation letters, averaged over K_eff = 5, 10 and 20 and over the seeds. Recipes within 0.3 points of the best
+count as equal, and PADDLE's accuracy at K_eff = 5 decides among them. Test letters are not used.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from torch import multiprocessing
 
 from manyway import FeatureSet, TaskSpec, evaluate
 from manyway.encoding import glyphs
+from manyway.encoding.backbones.encode import encode_images
 from manyway.encoding.backbones.resnet import ResNet
 from manyway.encoding.datasets import ImageSet
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.glyphs.build import Plan
 from manyway.encoding.glyphs.render import SIZE
-from manyway.encoding.training.loop import encode_images, train
+from manyway.encoding.training.loop import train
 from manyway.encoding.training.recipe import Recipe
 
 TIE = 0.3  # points
 K_EFFS = (5, 10, 20)
-SMALL, WIDE = (24, 48, 96), (32, 64, 128)  # widths of the stages of resnet-small, and a third more
+SMALL, WIDE = (24, 48, 96), (32, 64, 128)  # widths of the stages: those of resnet-small, and a third more
 
 FIRST = Recipe(epochs=10, batch=64, lr=3e-3, optimiser="adamw", schedule="cosine", weight_decay=0.05, augment="none")
 SGD = replace(FIRST, optimiser="sgd", lr=0.1, weight_decay=5e-4)
@@ -69,7 +70,7 @@ _images: dict[str, ImageSet] = {}
 
 
 def _receive(*arrays: torch.Tensor) -> None:
-    """A worker's copy of the drawings: base images, their labels, validation images, their labels."""
+    """Give a worker its copy of base images, their labels, validation images and their labels."""
     torch.set_num_threads(1)
     for split, images, labels in (("base", *arrays[:2]), ("val", *arrays[2:])):
         names = tuple(str(i) for i in range(int(labels.max()) + 1))
@@ -84,7 +85,7 @@ def _score(job: tuple[str, int, str, int]) -> Score:
         torch.manual_seed(seed)
         network = ResNet(base.n_classes, 1, widths=widths, blocks=(1, 1, 1), stem_stride=2)
     trained = train(network, base, replace(recipe, seed=seed), preprocess, device=device)
-    encoded = encode_images(trained.network, val, preprocess)
+    encoded = encode_images(trained.network, val.images, preprocess)
     features = FeatureSet(encoded, val.labels, val.class_names, trained.base_mean)
     specs = [TaskSpec(shots=5, k_eff=k_eff, n_query=75) for k_eff in K_EFFS]
     prototype = [evaluate("simpleshot", features, spec, n_tasks) for spec in specs]
@@ -94,7 +95,7 @@ def _score(job: tuple[str, int, str, int]) -> Score:
 
 
 def choose(scores: Sequence[Score]) -> str:
-    """The name of the winner by the criterion above."""
+    """The name of the best recipe by the criterion above."""
     names = list(dict.fromkeys(score.name for score in scores))
     criterion = {name: mean(s.criterion for s in scores if s.name == name) for name in names}
     paddle = {name: mean(s.paddle for s in scores if s.name == name) for name in names}
@@ -120,16 +121,16 @@ def table(scores: Sequence[Score]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--jobs", type=int, default=1, help="trainings side by side")
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--tasks", type=int, default=1000)
-    parser.add_argument("--only", nargs="*", default=list(RECIPES), help="recipes by name")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings that run in parallel")
+    parser.add_argument("--seeds", type=int, default=2, help="trainings per recipe (default: 2)")
+    parser.add_argument("--tasks", type=int, default=1000, help="tasks per accuracy (default: 1000)")
+    parser.add_argument("--only", nargs="*", default=list(RECIPES), help="names of the recipes to compare")
     arguments = parser.parse_args()
 
     base, val = glyphs.image_set("base", Plan().base_samples), glyphs.image_set("val", Plan().samples)
     drawings = (base.images, base.labels, val.images, val.labels)
-    # Long ones first, so that no worker is left with one at the end.
+    # Long trainings start first, so that no worker is left with one at the end.
     names = sorted(arguments.only, key=lambda name: -RECIPES[name][0].epochs)
     jobs = [(name, seed, arguments.device, arguments.tasks) for name in names for seed in range(arguments.seeds)]
     scores = []

@@ -1,7 +1,10 @@
-"""``python -m benchmarks.gpu``: the fused code against the plain version and the dense reference, on a CUDA device.
+"""Measure PADDLE's fused GPU code against its plain version and the dense reference, on a CUDA device.
 
-Prints Markdown. Features are on the GPU; times include drawing the tasks. Only when asked for, as an argument:
-``table1``, which times the paper's methods.
+    python -m benchmarks.gpu [PART ...]
+
+Parts: ``agreement`` (how far the answers differ), ``compare`` (milliseconds for 10,000 tasks), ``stopping`` (with a
+tolerance), ``scaling`` (how time grows with each size) and ``table1`` (the methods of the paper's table; it runs only
+when it is named). Features are on the GPU, and times include drawing the tasks. The tables are Markdown.
 """
 
 from __future__ import annotations
@@ -20,12 +23,12 @@ from manyway.core.transforms import transform
 from manyway.methods.paddle.forms import GramForm, prototype_form
 
 CASES = [(20, 5, 512, 600), (20, 20, 512, 600), (160, 5, 512, 1300), (160, 20, 512, 1300), (227, 20, 512, 400)]
-CASES += [(160, 20, 640, 1300)]  # K, shots, d, samples a class
+CASES += [(160, 20, 640, 1300)]  # K, shots, d, samples per class
 N_TASKS = 10_000
 
 
 def rates() -> tuple[float, float]:
-    """Bytes a second of a large copy, read and written, and float32 operations a second of a large product."""
+    """Bytes per second of a large copy, read and written, and float32 operations per second of a large product."""
     block = torch.empty(2**29, device="cuda").normal_()
     copied = torch.empty_like(block)
     bandwidth = 2 * block.nbytes / seconds(lambda: copied.copy_(block))
@@ -53,7 +56,7 @@ def stages(features: FeatureSet, spec: TaskSpec) -> list[float]:
 
 
 def compare(bandwidth: float, rate: float) -> Iterator[list[object]]:
-    """Milliseconds for 10,000 tasks; the slower ones are timed on fewer and multiplied."""
+    """Milliseconds for 10,000 tasks; slow variants are timed on fewer tasks and extrapolated."""
     for n_classes, shots, n_features, per_class in CASES:
         features = make_features(n_classes, per_class, n_features, "cuda")
         spec = TaskSpec(shots=shots)
@@ -89,7 +92,7 @@ def _dense(tasks: Tasks) -> float:
 
 
 def agreement() -> Iterator[list[object]]:
-    """Fused against plain, both in float32, and both against float64."""
+    """Fused and plain code in float32 against each other and against float64."""
     for n_classes, shots in [(20, 5), (160, 20)]:
         tasks = sample_tasks(make_features(n_classes, 300, 512, "cuda"), TaskSpec(shots=shots), count=1000)
         for tol in (None, 1e-4):
@@ -132,7 +135,7 @@ def scaled(at: Mapping[str, int]) -> tuple[float]:
 
 
 def stopping() -> Iterator[list[object]]:
-    """Milliseconds for 10,000 tasks that stop by themselves, fused and plain, and after how many iterations."""
+    """Milliseconds and iterations for 10,000 tasks with a tolerance, fused and plain."""
     for n_classes, shots in [(20, 5), (160, 20)]:
         features, spec = make_features(n_classes, 300, 512, "cuda"), TaskSpec(shots=shots)
         tasks = sample_tasks(features, spec, count=N_TASKS)
@@ -161,7 +164,7 @@ def _method(name: str, features: FeatureSet, spec: TaskSpec, count: int) -> floa
     return seconds(lambda: evaluate(name, features, spec, count), repeats=1, warm=0)
 
 
-# The paper's methods; the slow ones are timed on that many tasks and multiplied.
+# The paper's methods with the number of tasks to time; slow ones are extrapolated to 10,000.
 TABLE1 = {
     "baseline": 512,
     "ici": 32,
@@ -185,12 +188,12 @@ def table1() -> Iterator[list[object]]:
         all_of_it += sum(times)
         cheap += sum(times) if count == N_TASKS else 0
         yield [name, count, *times, sum(times)]
-    yield ["the cheap ones", "", "", "", "", cheap]
-    yield ["all", "", "", "", "", all_of_it]
+    yield ["fast methods", "", "", "", "", cheap]
+    yield ["all methods", "", "", "", "", all_of_it]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = ("agreement", "compare", "stopping", "scaling", "table1")
     chosen = chosen_parts(parser, parts, parts[:4])
     bandwidth, rate = rates()
@@ -206,7 +209,7 @@ def main() -> None:
         show("PADDLE, milliseconds for 10,000 tasks", header, compare(bandwidth, rate))
     if "stopping" in chosen:
         header = ["K", "shots", "tol", "fused, ms", "plain, ms", "iterations, fused", "iterations, plain", "converged"]
-        show("Stopping by itself, 10,000 tasks, d = 512", [*header, "labels that differ, of 1,000 tasks"], stopping())
+        show("With a tolerance, 10,000 tasks, d = 512", [*header, "labels that differ, of 1,000 tasks"], stopping())
     if "scaling" in chosen:
         title = "Scaling: 4,000 tasks, K = 160, |Q| = 75, d = 512, 5 shots unless varied"
         show(title, ["grows", "sizes", "ms", "exponent"], growth(SCALING_BASE, SCALING, scaled))

@@ -1,7 +1,9 @@
-"""One task that does not fit: ``python -m benchmarks.large --queries 1000000 --classes 10000 [--device cuda]``.
+"""Measure one task whose queries do not fit into memory.
 
-``--method evidence`` takes evidence in place of PADDLE. The queries are written to a safetensors file first and read
-from there, memory-mapped, block by block.
+    python -m benchmarks.large --queries 1000000 --classes 10000 [--method evidence] [--device cuda]
+
+Random queries are written to a safetensors file, which is then read block by block, memory-mapped. Printed are the
+time, the iterations, how many classes each of them updated, the accuracy and the peak memory.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _SHOTS = 5
 
 
 def write_queries(path: Path, means: Tensor, present: Tensor, n_query: int, device: str) -> Tensor:
-    """A file of queries of the present classes, and which class each is of. Drawn on the device: it is faster there."""
+    """Write queries of the present classes to a file, and return their classes. Noise is drawn on the device."""
     generator, noise = torch.Generator().manual_seed(1), torch.Generator(device).manual_seed(2)
     labels = present[torch.randint(len(present), (n_query,), generator=generator)]
     rows = torch.empty(n_query, means.shape[1])
@@ -41,16 +43,16 @@ def write_queries(path: Path, means: Tensor, present: Tensor, n_query: int, devi
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--queries", type=int, default=100_000)
-    parser.add_argument("--classes", type=int, default=10_000)
-    parser.add_argument("--present", type=int, default=100)
-    parser.add_argument("--features", type=int, default=512)
-    parser.add_argument("--means", choices=("normal", "uniform"), default="normal", help="how class means spread")
-    parser.add_argument("--apart", type=float, default=1.5, help="standard deviation of the class means; of samples: 1")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--queries", type=int, default=100_000, help="default: 100000")
+    parser.add_argument("--classes", type=int, default=10_000, help="possible classes (default: 10000)")
+    parser.add_argument("--present", type=int, default=100, help="classes that occur among the queries (default: 100)")
+    parser.add_argument("--features", type=int, default=512, help="dimensions (default: 512)")
+    parser.add_argument("--means", choices=("normal", "uniform"), default="normal", help="distribution of class means")
+    parser.add_argument("--apart", type=float, default=1.5, help="standard deviation of the class means (default: 1.5)")
     parser.add_argument("--method", choices=("evidence", "paddle"), default="paddle")
-    parser.add_argument("--tol", type=float, help="default: the method's own")
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--tol", type=float, help="tolerance; default: the method's own")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     arguments = parser.parse_args()
     generator = torch.Generator().manual_seed(0)
     means = torch.randn(arguments.classes, arguments.features, generator=generator)
@@ -94,7 +96,7 @@ def main() -> None:
     print(f"work of {work / arguments.classes:.1f} full iterations instead of {readings}")
     print(f"accuracy {right / arguments.queries:.4f}")
     if arguments.method == "evidence":
-        print(f"classes estimated to occur: {solution.n_classes:.1f} ± {solution.n_classes_sd:.1f}")
+        print(f"classes estimated to occur: {solution.n_present:.1f} ± {solution.n_present_sd:.1f}")
     print(f"peak memory {peak:.2f} GiB ({before:.2f} before, with the queries in memory to write them)")
     if arguments.device != "cpu":
         print(f"peak GPU memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")

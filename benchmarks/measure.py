@@ -1,4 +1,4 @@
-"""What both benchmarks share: clocks, tables, exponents."""
+"""Clocks, tables and exponents that benchmarks share."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _clock = [time.perf_counter]  # the one in use
 
 
 def count_cpu_time() -> None:
-    """From now on, time is that of one core, whoever else has the others: for machines that are shared."""
+    """Measure CPU time of one thread from now on, which other programs on a shared machine change little."""
     torch.set_num_threads(1)
     _clock[0] = time.process_time
 
 
 def seconds(work: Callable[[], object], repeats: int = 3, warm: int = 1) -> float:
-    """The median time of a call, the device's queue included."""
+    """The median time of a call, until the device has finished."""
     times = []
     for repeat in range(warm + repeats):
         _finish()
@@ -40,7 +40,7 @@ def _finish() -> None:
 
 @contextmanager
 def plain() -> Iterator[None]:
-    """Without fused code."""
+    """Disable fused code."""
     os.environ["MANYWAY_PLAIN"] = "1"
     try:
         yield
@@ -49,8 +49,10 @@ def plain() -> Iterator[None]:
 
 
 def chosen_parts(parser: argparse.ArgumentParser, parts: Sequence[str], default: Sequence[str]) -> set[str]:
-    """The parts of a benchmark that the command line names."""
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(parts)}")
+    """The parts of a benchmark that are named on the command line."""
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"any of {', '.join(parts)}; default: {', '.join(default)}"
+    )
     named = set(parser.parse_args().parts) or set(default)
     if not named <= set(parts):
         parser.error(f"there is no part {', '.join(sorted(named - set(parts)))}; choose from {', '.join(parts)}")
@@ -72,7 +74,7 @@ def exponent(sizes: Sequence[float], times: Sequence[float]) -> float:
 def growth(
     base: Mapping[str, int], grids: Mapping[str, Sequence[int]], time_of: Callable[[Mapping[str, int]], Sequence[float]]
 ) -> Iterator[list[object]]:
-    """Rows of a table: what grows, its sizes, milliseconds, and the exponent of each time that ``time_of`` gives."""
+    """Rows of a table: the size that grows, its values, milliseconds, and the exponent of each time of ``time_of``."""
     for name, sizes in grids.items():
         times = [time_of({**base, name: size}) for size in sizes]
         milliseconds = " ".join(f"{1e3 * time[0]:.3g}" for time in times)

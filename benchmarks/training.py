@@ -1,9 +1,10 @@
-"""How fast base training runs, and whether a step waits for the GPU.
+"""Measure the speed of base training, and how often the host waits for the GPU.
 
     python -m benchmarks.training --device cuda [--backbone resnet18] [--batch 256 64]
 
-Random images at the size of CUB's, the paper's recipe: images a second in an epoch after a first one, and how often the
-host waited for the device in an epoch (twice, to read loss and accuracy at its end, is what it should be).
+A network is trained on random images with the paper's recipe. Printed are the images per second in the second epoch,
+and how often the host waited for the device in the third. Two waits per epoch, to read loss and accuracy at its end,
+are expected.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ def random_images(n: int, side: int) -> ImageSet:
 
 
 def measure(backbone: str, batch: int, n: int, size: int, device: str) -> tuple[float, int | None]:
-    """(images a second in the second epoch, how often the host waited in the third; None on a CPU)."""
+    """Images per second in the second epoch, and how often the host waited in the third (None on a CPU)."""
     preprocess = Preprocess.for_size(size, channels=3)
     ends: list[float] = []
 
     def end_of_epoch(_: object) -> None:
-        ends.append(time.perf_counter())  # the epoch's loss has been read, so the device is done
+        ends.append(time.perf_counter())  # the loss of the epoch has been read, so the device has finished
         if device != "cpu":
             torch.cuda.set_sync_debug_mode("warn" if len(ends) == 2 else "default")
 
@@ -58,16 +59,16 @@ def measure(backbone: str, batch: int, n: int, size: int, device: str) -> tuple[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--backbone", default="resnet18")
-    parser.add_argument("--batch", type=int, nargs="+", default=[256, 64])
-    parser.add_argument("--images", type=int, default=2560)
-    parser.add_argument("--size", type=int, default=84)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
+    parser.add_argument("--backbone", default="resnet18", help="default: resnet18")
+    parser.add_argument("--batch", type=int, nargs="+", default=[256, 64], help="batch sizes to measure")
+    parser.add_argument("--images", type=int, default=2560, help="images per epoch")
+    parser.add_argument("--size", type=int, default=84, help="side of the network's input, in pixels")
     arguments = parser.parse_args()
     for batch in arguments.batch:
         rate, waits = measure(arguments.backbone, batch, arguments.images, arguments.size, arguments.device)
-        told = "" if waits is None else f", {waits} waits in an epoch"
-        print(f"{arguments.backbone}, batch {batch}: {rate:,.0f} images a second{told}", flush=True)
+        told = "" if waits is None else f", {waits} waits per epoch"
+        print(f"{arguments.backbone}, batch {batch}: {rate:,.0f} images per second{told}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Small problems that tests share."""
+"""Small problems that several tests use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def make_tasks(
     dtype: torch.dtype = torch.float64,
     spread: float = 2.0,
 ) -> Tasks:
-    """Gaussian classes. ``shots=None`` gives 1, 2, 3, 1, 2, 3, … samples of the classes, in a shuffled order."""
+    """Tasks of Gaussian classes. ``shots=None`` gives classes of 1, 2, 3, 1, 2, 3, … samples, in a shuffled order."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:

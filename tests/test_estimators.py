@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from manyway import METHODS, PADDLE, Evidence, InputError, LaplacianShot, SimpleShot, Solution, Tasks
+from manyway import METHODS, PADDLE, Baseline, Evidence, InputError, LaplacianShot, SimpleShot, Solution, Tasks
 from manyway.estimators import ESTIMATORS, TransductiveClassifier, doc_entries, doc_sections
 from manyway.methods.registry import Method
 
@@ -96,6 +96,9 @@ def test_the_objective_is_recorded_unless_it_is_not_wanted(problem):
     assert clf.infer(query).objective.shape == clf.infer(query, with_objective=True).objective.shape == (5,)
     assert clf.infer(query, with_objective=False).objective is None
     assert SimpleShot().fit(x, y).infer(query, with_objective=True).objective is None
+    trained = Baseline(max_iter=4).fit(x, y)
+    assert trained.infer(query).objective.shape == (4,)
+    assert trained.infer(query, with_objective=False).objective is None
 
 
 def test_an_inference_is_printed_in_one_line_pickled_and_made_into_tables(problem, monkeypatch):
@@ -327,7 +330,6 @@ class Means:
 
 
 def prepare_means(tasks: Tasks, *, weight: float = 1.0) -> Means:
-    assert tasks.n_query == 0
     centres = [tasks.support[0, tasks.support_labels[0] == k].mean(0) for k in range(tasks.n_classes)]
     means = torch.stack(centres).unsqueeze(0) * weight
     return Means(means, means.std().unsqueeze(0))
@@ -355,6 +357,20 @@ class NearestMean(
     method=Method("toy", "Toy", nearest_mean, "nobody", prepare=prepare_means, learned=("centres", "spread")),
 ):
     """Replaced by the solver's."""
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=list(ESTIMATORS))
+@pytest.mark.parametrize("scale", ["default", None, "l2", "power", "range"])
+def test_an_estimator_gives_the_answer_of_its_solver(problem, estimator, scale):
+    x, y, query, _ = problem
+    clf = quick(estimator)
+    clf = clf if scale == "default" else clf.set_params(scale=scale)
+    params = {name: value for name, value in clf.get_params().items() if name != "base_mean"}
+    labels = np.unique(y, return_inverse=True)[1]
+    expected = METHODS[estimator.method](Tasks.from_arrays(x[None], labels[None], query[None]), **params)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        np.testing.assert_array_equal(clf.fit(x, y).predict_proba(query), expected.probabilities[0])
 
 
 def test_fit_prepares_what_depends_on_the_support_alone_and_shows_what_it_learned(problem):

@@ -196,9 +196,12 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.base_mean_ = None if self.base_mean is None else np.array(_features(self.base_mean))
         support = Tasks.from_support(self.support_[None], self.support_labels_[None], self.base_mean_)
         self.prepared_ = None
-        if self._method.preparation is not None:
+        prepare = self._method.preparation
+        if prepare is not None:
+            # A preparation that iterates has its own objective. It runs once, so it is always recorded.
+            recorded = {"with_objective": True} if "with_objective" in inspect.signature(prepare).parameters else {}
             with torch.no_grad():
-                self.prepared_ = self._method.preparation(support, **self._params())
+                self.prepared_ = prepare(support, **self._params(), **recorded)
         for name in self._method.learned:
             if self.prepared_ is not None:
                 value = getattr(self.prepared_, name)
@@ -239,7 +242,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             probabilities=hand_back(solution.probabilities),
             proportions=hand_back(solution.proportions),
             prototypes=hand_back(solution.prototypes),
-            objective=hand_back(solution.objective),
+            objective=hand_back(solution.objective) if with_objective else None,
             n_iter=int(solution.n_iter[0]),
             converged=bool(solution.converged[0]),
             presence=hand_back(solution.presence),

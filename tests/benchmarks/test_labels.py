@@ -1,4 +1,4 @@
-"""Speed changes no answer: the labels are those of the published algorithm, worked out densely in float64."""
+"""Fast code gives the labels of the published algorithm, computed densely in float64."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from manyway import TaskSpec, sample_tasks, solve
 from manyway.data.embedded import load_glyphs
 
 
+@pytest.mark.slow
 def test_labels_on_the_embedded_features_are_the_published_ones():
-    difference = differences(load_glyphs(), TaskSpec(shots=5), 10)["ours", "published"]
+    difference = differences(load_glyphs(), TaskSpec(shots=5), 3)["ours", "published"]
     assert difference.labels == 0
     assert difference.largest < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "shots"), [("clinc150", 5), ("clinc150", 20), ("cub200", 5)])
 def test_labels_on_real_features_are_the_published_ones(name, shots, data_folder):
     features = dict(sets(data_folder / "features"))[name]
@@ -25,10 +27,10 @@ def test_labels_on_real_features_are_the_published_ones(name, shots, data_folder
 
 
 def test_a_chunk_of_tasks_does_not_change_what_one_task_gets():
-    """Tasks of a batch share their dead classes' rest and leave together: neither may show."""
-    tasks = sample_tasks(load_glyphs(), TaskSpec(shots=5), seed=3, count=4)
+    """Tasks of a batch skip dead classes together and leave the iteration together. This must not change an answer."""
+    tasks = sample_tasks(load_glyphs(), TaskSpec(shots=5), seed=3, count=2)
     together = solve("paddle", tasks)
-    alone = torch.cat([solve("paddle", tasks[i : i + 1]).probabilities for i in range(4)])
+    alone = torch.cat([solve("paddle", tasks[i : i + 1]).probabilities for i in range(2)])
     assert torch.equal(together.labels, alone.argmax(-1))
     torch.testing.assert_close(together.probabilities, published(tasks).float(), rtol=0, atol=1e-3)
 

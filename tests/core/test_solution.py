@@ -66,7 +66,7 @@ def test_a_recorder_repeats_the_last_value_of_tasks_that_have_stopped():
     assert recorder.parts["a"].tolist() == [[1.0, 1.0], [2.0, 2.0], [3.0, 5.0]]
 
 
-@pytest.mark.parametrize("method", ["paddle", "soft-kmeans", "paddle-pgd", "laplacianshot"])
+@pytest.mark.parametrize("method", ["paddle", "soft-kmeans", "paddle-pgd", "laplacianshot", "evidence"])
 def test_a_huge_iteration_limit_costs_no_memory(method):
     """An objective that is allocated for all iterations would need 16 GB for each term and task here."""
     solution = solve(method, make_tasks(2), max_iter=2 * 10**9, tol=1e-2, with_objective=True)

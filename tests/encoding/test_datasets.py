@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 import zipfile
 
 import numpy as np
@@ -120,9 +122,19 @@ def test_broken_pictures_stop_it_or_are_left_out(data, why, tmp_path):
         load_images(open_source(tmp_path), SMALL)
     loaded = load_images(open_source(tmp_path), SMALL, skip_bad=True)
     assert loaded.rows == (0, 2)
-    assert list(loaded.bad) == ["cat/bad.jpg"]
+    assert [name for name, _ in loaded.skipped] == ["cat/bad.jpg"]
+    assert why in loaded.skipped[0][1]
 
 
+def test_without_pillow_one_sentence_says_what_to_install(tmp_path, monkeypatch):
+    write(tmp_path, ["cat/1.png"])
+    for name in [name for name in sys.modules if name.split(".")[0] == "PIL"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(InputError, match=r"pip install 'manyway\[images\]'"):
+        load_images(open_source(tmp_path), SMALL, skip_bad=True)
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_a_picture_of_a_billion_pixels_is_refused():
     for side, why in ((40_000, "decompression bomb"), (12_000, "12000×12000 pixels")):
         with pytest.raises(InputError, match=why):
@@ -150,12 +162,50 @@ def test_split_files_with_and_without_a_header_keep_their_first_image(header, tm
         ("1.png,\n", "lacks a picture or a label"),
         ("nowhere.png,1\n", "which is not in"),
         ("../x.png,1\n", "leads out of it"),
+        ("filename,label\n", "lists no pictures"),
+        ("filename,label\n1.png,hello, world\n", "another number of cells"),
+        ("label,label,filename\n1,2,1.png\n", "each once"),
     ],
 )
 def test_bad_split_files_get_a_sentence(text, why, tmp_path):
     (tmp_path / "split.csv").write_text(text)
     with pytest.raises(InputError, match=why):
         csv_source(tmp_path / "split.csv")
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_split_files_may_use_another_delimiter(delimiter, tmp_path):
+    write(tmp_path, ["a,b.png"])
+    (tmp_path / "split.csv").write_text(f"filename{delimiter}label\na,b.png{delimiter}x\n")
+    assert csv_source(tmp_path / "split.csv").names == ("a,b.png",)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    for name in ("pipe.csv", "pipe.zip"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(InputError, match="is a pipe"):
+            open_source(tmp_path / name)
+
+
+def test_a_file_that_is_too_large_is_left_out(tmp_path, monkeypatch):
+    write(tmp_path, ["cat/1.png"])
+    write(tmp_path, ["cat/huge.png"], data=bytes(2000))
+    monkeypatch.setattr(archives, "MAX_FILE", 1000)
+    loaded = load_images(open_source(tmp_path), SMALL, skip_bad=True)
+    assert loaded.skipped == (("cat/huge.png", "it cannot be read (it is larger than 1,000 bytes)"),)
+
+
+def test_a_damaged_entry_of_an_archive_is_left_out(tmp_path):
+    path = tmp_path / "set.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("cat/1.png", picture())
+        archive.writestr("cat/2.png", picture(colour=(1, 2, 3)))
+    data = bytearray(path.read_bytes())
+    start = data.index(b"cat/2.png") + len(b"cat/2.png")
+    data[start : start + 8] = bytes(8)
+    path.write_bytes(bytes(data))
+    loaded = load_images(open_source(path), SMALL, skip_bad=True)
+    assert [name for name, _ in loaded.skipped] == ["cat/2.png"]
 
 
 def test_nothing_at_the_path_gets_a_sentence(tmp_path):
@@ -251,6 +301,24 @@ def test_omniglot_arrays_and_folders_agree(tmp_path):
     assert np.array_equal(load_images(turned, grey).images.images[0, 0].numpy(), expected)
 
 
+@pytest.mark.parametrize("damage", ["truncated", "missing", "floats", "lengths"])
+def test_damaged_omniglot_arrays_are_one_sentence(damage, tmp_path):
+    images, labels, names = omniglot_arrays()
+    arrays = {"images": images, "labels": labels, "class_names": names, "class_is_evaluation": np.arange(9) == 8}
+    if damage == "missing":
+        del arrays["class_names"]
+    elif damage == "floats":
+        arrays["images"] = images.astype(float)
+    elif damage == "lengths":
+        arrays["labels"] = labels[:-1]
+    path = tmp_path / "omniglot.npz"
+    np.savez(path, **arrays)
+    if damage == "truncated":
+        path.write_bytes(path.read_bytes()[:-400])
+    with pytest.raises(InputError, match=r"omniglot\.npz"):
+        open_dataset("omniglot", "test", tmp_path)
+
+
 def test_missing_data_sets_and_wrong_names_get_a_sentence(tmp_path):
     with pytest.raises(InputError, match=r"cub was not found in .* get it from https"):
         open_dataset("cub", "test", tmp_path)
@@ -263,7 +331,7 @@ def test_missing_data_sets_and_wrong_names_get_a_sentence(tmp_path):
 def test_the_table_says_what_is_here(tmp_path, monkeypatch):
     import typer
 
-    from manyway.cli.images import datasets
+    from manyway.cli.datasets import datasets
 
     monkeypatch.setenv("COLUMNS", "200")
     write(tmp_path, ["cub/x/1.png"])
@@ -277,7 +345,7 @@ def test_the_table_says_what_is_here(tmp_path, monkeypatch):
     }
     assert rows["cub"] == "cub"
     assert rows["mini"] == "no"
-    assert rows["glyphs"] == "always"
+    assert rows["glyphs"] == "built in"
 
 
 def test_texts_come_from_csv_jsonl_txt_and_folders(tmp_path):
@@ -302,7 +370,7 @@ def test_texts_come_from_csv_jsonl_txt_and_folders(tmp_path):
     ("name", "text", "why"),
     [
         ("a.csv", "words,label\nhi,greet\n", "has the columns words, label; it needs one of text"),
-        ("a.csv", "text,label\nhi,\n", "Row 1 .* lacks a label"),
+        ("a.csv", "text,label\nhi,\n", "has no label in line 2"),
         ("a.csv", "text,label\nhi,Greet\nho,greet\n", "differ only in case"),
         ("a.jsonl", "{broken\n", "Line 1 .* is not JSON"),
         ("a.jsonl", '{"label": "x"}\n', "Line 1 .* needs a text"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import os
+import struct
 import sys
 import types
 from dataclasses import replace
@@ -14,16 +16,16 @@ from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
 
-from manyway.cli import images as commands
+from manyway.cli.extract import extract as extract_command
 from manyway.cli.label import label
 from manyway.data.features import FeatureSet
 from manyway.encoding.backbones import build
 from manyway.encoding.backbones.checkpoint import save_checkpoint
+from manyway.encoding.backbones.encode import encode_images
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.datasets.sources import load_images, open_source
 from manyway.encoding.encoders import ImageEncoder, open_encoder
 from manyway.encoding.extraction import encode, encode_items, extract
-from manyway.encoding.training.loop import encode_images
 from manyway.errors import InputError
 
 PREPROCESS = Preprocess(resize=16, crop=12)
@@ -50,11 +52,11 @@ def checkpoint(tmp_path):
 
 def test_features_are_the_networks_and_say_where_they_come_from(pictures, checkpoint, tmp_path):
     encoder = open_encoder(str(checkpoint))
-    features, bad = extract(open_source(pictures), encoder, tmp_path / "out.safetensors", chunk=5)
-    assert not bad
+    features = extract(open_source(pictures), encoder, tmp_path / "out.safetensors", chunk=5)
+    assert features.meta["skipped"] == []
     loaded = FeatureSet.load(tmp_path / "out.safetensors")
     images = load_images(open_source(pictures), PREPROCESS).images
-    expected = encode_images(build("resnet-small", 4, 3), images, PREPROCESS)
+    expected = encode_images(build("resnet-small", 4, 3), images.images, PREPROCESS)
     torch.testing.assert_close(loaded.features, expected)
     assert loaded.class_names == ("ant", "bee")
     assert torch.equal(loaded.base_mean, torch.full((96,), 0.5))
@@ -89,9 +91,9 @@ def test_an_interrupted_extraction_goes_on(pictures, checkpoint, tmp_path):
         extract(open_source(pictures), counting(encoder, [], stop_at=8), out, chunk=4)
     assert not out.exists()
     seen: list[int] = []
-    features, _ = extract(open_source(pictures), counting(encoder, seen), out, chunk=4)
+    features = extract(open_source(pictures), counting(encoder, seen), out, chunk=4)
     assert seen == [4]  # two of three chunks were there
-    whole, _ = extract(open_source(pictures), encoder, tmp_path / "whole.safetensors", chunk=4)
+    whole = extract(open_source(pictures), encoder, tmp_path / "whole.safetensors", chunk=4)
     assert features.fingerprint == whole.fingerprint
     assert features.meta == whole.meta
 
@@ -112,10 +114,13 @@ def test_broken_pictures_are_reported_and_left_out_only_when_asked(pictures, che
     with pytest.raises(InputError, match=r"ant/00\.jpg .* not a picture"):
         extract(open_source(pictures), encoder, out)
     assert not out.exists()
-    features, bad = extract(open_source(pictures), encoder, out, skip_bad=True)
-    assert bad == {"ant/00.jpg": "it is not a picture"}
+    features = extract(open_source(pictures), encoder, out, skip_bad=True)
     assert len(features.labels) == 12
-    assert features.meta["skipped"] == 1
+    [[name, reason]] = FeatureSet.load(out).meta["skipped"]
+    assert name == "ant/00.jpg"
+    assert "not a picture" in reason
+    items = encode_items(pictures, encoder, skip_bad=True)
+    assert items.skipped == ((name, reason),)
 
 
 def test_a_class_that_lost_all_its_pictures_gets_a_sentence(pictures, checkpoint, tmp_path):
@@ -155,16 +160,83 @@ def run(command, *arguments):
 def test_the_command_writes_features_and_takes_a_base_mean(pictures, checkpoint, tmp_path):
     out = tmp_path / "out.safetensors"
     options = ["--encoder", checkpoint, "--out", out, "--base", pictures / "bee", "--half", "--device", "cpu"]
-    result = run(commands.extract, pictures, *options)
+    result = run(extract_command, pictures, *options)
     assert result.exit_code == 0, result.output
     features = FeatureSet.load(out)
     bees = encode(open_source(pictures / "bee"), open_encoder(str(checkpoint))).features
     torch.testing.assert_close(features.base_mean, bees.mean(0))
 
 
+def test_the_command_lists_what_it_left_out_and_what_it_read_in_part(pictures, checkpoint, tmp_path):
+    (pictures / "ant" / "[red]broken.jpg").write_bytes(b"no picture")
+    frames = [Image.new("RGB", (20, 20), colour) for colour in ("red", "blue")]
+    frames[0].save(pictures / "bee" / "moving.gif", save_all=True, append_images=frames[1:])
+    out = tmp_path / "out.safetensors"
+    result = run(extract_command, pictures, "--encoder", checkpoint, "--out", out, "--skip-bad", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert "left out ant/[red]broken.jpg: it is not a picture" in result.output
+    assert "bee/moving.gif: only its first frame is used" in result.output
+    meta = FeatureSet.load(out).meta
+    assert [name for name, _ in meta["skipped"]] == ["ant/[red]broken.jpg"]
+    assert meta["notes"] == [["bee/moving.gif", "only its first frame is used"]]
+    items = encode_items(pictures, open_encoder(str(checkpoint)), skip_bad=True)
+    assert items.notes == ("bee/moving.gif: only its first frame is used",)
+
+
+@pytest.mark.parametrize("place", ["net.safetensors", "link.safetensors", "pictures/new.safetensors", "folder"])
+def test_inputs_are_never_written_over(place, pictures, checkpoint, tmp_path):
+    (tmp_path / "link.safetensors").symlink_to(checkpoint)
+    (tmp_path / "folder.safetensors").mkdir()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    out = (tmp_path / place).with_suffix(".safetensors")
+    result = run(extract_command, pictures, "--encoder", checkpoint, "--out", out, "--device", "cpu")
+    assert isinstance(result.exception, InputError), result.output
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_that_only_looks_like_partial_results_is_kept(pictures, checkpoint, tmp_path):
+    mine = tmp_path / ".out.safetensors.partial" / "thesis.tex"
+    mine.parent.mkdir()
+    mine.write_text("precious")
+    with pytest.raises(InputError, match="holds something else; move it away"):
+        extract(open_source(pictures), open_encoder(str(checkpoint)), tmp_path / "out.safetensors")
+    assert mine.read_text() == "precious"
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", struct.pack("<Q", 2) + b"{}"])
+def test_damaged_partial_results_are_computed_again(damage, pictures, checkpoint, tmp_path):
+    encoder, out = open_encoder(str(checkpoint)), tmp_path / "out.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        extract(open_source(pictures), counting(encoder, [], stop_at=8), out, chunk=4)
+    (tmp_path / ".out.safetensors.partial" / "000000000.safetensors").write_bytes(damage)
+    seen: list[int] = []
+    extract(open_source(pictures), counting(encoder, seen), out, chunk=4)
+    assert seen == [4, 4]
+
+
+def test_a_full_disk_is_one_sentence(pictures, checkpoint, tmp_path):
+    resource = pytest.importorskip("resource")
+    encoder, out = open_encoder(str(checkpoint)), tmp_path / "out.safetensors"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))  # as a full disk: larger files cannot be written
+    try:
+        with pytest.raises(InputError, match=r"Cannot write .*File too large"):
+            extract(open_source(pictures), encoder, out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not out.exists()
+    extract(open_source(pictures), encoder, out)
+
+
+def test_names_that_are_not_utf8_can_be_encoded(pictures, checkpoint, tmp_path):
+    os.rename(pictures / "ant" / "01.png", os.fsencode(pictures / "ant") + b"/\xff.png")
+    features = extract(open_source(pictures), open_encoder(str(checkpoint)), tmp_path / "out.safetensors")
+    assert len(features.labels) == 12
+
+
 def test_a_checkpoint_is_no_reader_of_texts(checkpoint, tmp_path):
     (tmp_path / "a.csv").write_text("text,label\nhello,greet\n")
-    result = run(commands.extract, tmp_path / "a.csv", "--encoder", checkpoint, "--out", tmp_path / "o.safetensors")
+    result = run(extract_command, tmp_path / "a.csv", "--encoder", checkpoint, "--out", tmp_path / "o.safetensors")
     assert isinstance(result.exception, InputError)
     assert not (tmp_path / "o.safetensors").exists()
 

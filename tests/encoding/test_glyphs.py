@@ -82,6 +82,7 @@ def test_embedded_files_are_small():
     assert sum((embedded.FOLDER / name).stat().st_size for name in embedded.FILES.values()) <= 4_000_000
 
 
+@pytest.mark.slow
 def test_embedded_features_belong_to_the_letters_that_the_code_chooses():
     """The expensive part (training) is not repeated here; the classes, their order and their number are."""
     candidates = candidate_letters()

@@ -1,4 +1,4 @@
-"""Training: what is random follows from the seed, a killed run resumes to the same bits, two processes equal one."""
+"""Training: random numbers depend on the seed alone, a killed run resumes to the same bits, two processes equal one."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ from dataclasses import replace
 
 import pytest
 import torch
+import typer
+from PIL import Image
+from typer.testing import CliRunner
 
+import manyway
+from manyway.cli.train import train as train_cli
 from manyway.encoding.backbones import build
-from manyway.encoding.backbones.checkpoint import read_checkpoint, weights_hash
+from manyway.encoding.backbones.checkpoint import read_checkpoint, save_checkpoint, weights_hash
+from manyway.encoding.backbones.encode import encode_images
 from manyway.encoding.datasets import ImageSet
 from manyway.encoding.datasets.augment import AUGMENTATIONS, colour_jitter, random_flip, random_resized_crop
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.encoders import open_encoder
 from manyway.encoding.training.batch import training_batch
 from manyway.encoding.training.log import draw_curves
-from manyway.encoding.training.loop import Reporter, encode_images, train
+from manyway.encoding.training.loop import Reporter, train
 from manyway.encoding.training.recipe import Recipe, learning_rate
 from manyway.errors import InputError
 
@@ -31,7 +37,7 @@ RECIPE = Recipe(epochs=4, batch=16, lr=0.05, schedule="cosine", augment="drawing
 
 
 def patterns(n_classes: int = 6, per_class: int = 12, seed: int = 0) -> ImageSet:
-    """Noisy copies of one random picture a class: easy to learn, and new each time the seed is."""
+    """Noisy copies of one random picture per class, which are easy to learn."""
     generator = torch.Generator().manual_seed(seed)
     masters = torch.randint(0, 256, (n_classes, 1, SIDE, SIDE), generator=generator)
     labels = torch.arange(n_classes * per_class) % n_classes
@@ -64,7 +70,7 @@ def test_it_learns_and_leaves_everything_in_the_folder(tmp_path):
     assert encoder.weights == weights_hash(trained.network)
     assert torch.equal(encoder.base_mean, trained.base_mean)
     assert encoder.preprocess == PREPROCESS
-    expected = encode_images(trained.network, patterns(), PREPROCESS)
+    expected = encode_images(trained.network, patterns().images, PREPROCESS)
     assert torch.equal(encoder.encode(patterns().images), expected)
     torch.testing.assert_close(trained.base_mean, expected.mean(0))
     draw_curves(tmp_path / "curves.png", trained.history)
@@ -142,6 +148,11 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
         {"mixup": -0.1},
         {"weight_decay": -1.0},
         {"check_every": 0},
+        {"lr": float("nan")},
+        {"lr": float("inf")},
+        {"mixup": float("nan")},
+        {"weight_decay": float("inf")},
+        {"seed": -1},
     ],
 )
 def test_impossible_recipes_get_a_sentence(change):
@@ -172,37 +183,34 @@ TWO_PROCESSES = """
 import sys, torch
 torch.set_num_threads(1)
 from test_training import SHARED_RECIPES, run
-rank, folder, recipe = int(sys.argv[1]), sys.argv[2], SHARED_RECIPES[sys.argv[3]]
+rank, folder = int(sys.argv[1]), sys.argv[2]
 torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-trained = run(recipe=recipe)
-torch.save({"state": trained.network.state_dict(), "loss": [r.loss for r in trained.history],
-            "accuracy": [r.accuracy for r in trained.history], "mean": trained.base_mean}, f"{folder}/{rank}.pt")
+for name, recipe in SHARED_RECIPES.items():
+    trained = run(recipe=recipe)
+    torch.save({"state": trained.network.state_dict(), "loss": [r.loss for r in trained.history],
+                "mean": trained.base_mean}, f"{folder}/{name}-{rank}.pt")
 torch.distributed.destroy_process_group()
 """
-
-
 HERE = os.path.dirname(__file__)
-FOLDERS = os.pathsep.join([HERE, os.path.dirname(HERE)])  # what the other process imports from
+FOLDERS = os.pathsep.join([HERE, os.path.dirname(HERE), os.path.dirname(os.path.dirname(manyway.__file__))])
 
 
-@pytest.mark.parametrize("name", list(SHARED_RECIPES))
-def test_two_processes_equal_one_with_the_same_global_batch(name, tmp_path):
-    environment = {
-        **os.environ,
-        "PYTHONPATH": FOLDERS,
-        "OMP_NUM_THREADS": "1",
-    }
+@pytest.mark.slow
+def test_two_processes_equal_one_with_the_same_global_batch(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": FOLDERS, "OMP_NUM_THREADS": "1"}
     workers = [
-        subprocess.Popen([sys.executable, "-c", TWO_PROCESSES, str(rank), str(tmp_path), name], env=environment)
+        subprocess.Popen([sys.executable, "-c", TWO_PROCESSES, str(rank), str(tmp_path)], env=environment)
         for rank in range(2)
     ]
-    alone = run(recipe=SHARED_RECIPES[name])
-    assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
-    for rank in range(2):
-        told = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
-        assert told["loss"] == pytest.approx([result.loss for result in alone.history], rel=1e-3)
-        for parameter, tensor in alone.network.state_dict().items():
-            torch.testing.assert_close(told["state"][parameter], tensor, rtol=2e-3, atol=2e-3, msg=parameter)
+    alone = {name: run(recipe=recipe) for name, recipe in SHARED_RECIPES.items()}
+    assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
+    for name, expected in alone.items():
+        for rank in range(2):
+            told = torch.load(tmp_path / f"{name}-{rank}.pt", weights_only=True)
+            assert told["loss"] == pytest.approx([result.loss for result in expected.history], rel=1e-3)
+            torch.testing.assert_close(told["mean"], expected.base_mean, rtol=2e-3, atol=2e-3)
+            for parameter, tensor in expected.network.state_dict().items():
+                torch.testing.assert_close(told["state"][parameter], tensor, rtol=2e-3, atol=2e-3, msg=parameter)
 
 
 def test_resized_crops_stay_inside_and_a_full_crop_is_the_image():
@@ -237,17 +245,17 @@ def test_mixtures_are_of_an_image_and_the_next_in_the_shares_that_the_loss_uses(
     recipe = replace(RECIPE, mixup=0.5, augment="none")
     base = patterns()
     batch = training_batch(base, torch.arange(16), recipe, PREPROCESS, 1, 0, slice(0, 16))
-    plain, share = PREPROCESS.standardise(base.images[:16]), batch.share.view(-1, 1, 1, 1)
+    plain, share = PREPROCESS.standardise(base.images[:16]), batch.weight.view(-1, 1, 1, 1)
     torch.testing.assert_close(batch.images, share * plain + (1 - share) * plain.roll(-1, 0))
     assert torch.equal(batch.mixed_labels, base.labels[:16].roll(-1))
-    assert len(set(batch.share.tolist())) == 16
+    assert len(set(batch.weight.tolist())) == 16
     scores = torch.randn(16, 6, generator=torch.Generator().manual_seed(0))
-    target = torch.nn.functional.one_hot(batch.labels, 6) * batch.share[:, None]
-    target += torch.nn.functional.one_hot(batch.mixed_labels, 6) * (1 - batch.share[:, None])
+    target = torch.nn.functional.one_hot(batch.labels, 6) * batch.weight[:, None]
+    target += torch.nn.functional.one_hot(batch.mixed_labels, 6) * (1 - batch.weight[:, None])
     expected = -(target * scores.log_softmax(1)).sum(1).mean()
     torch.testing.assert_close(batch.loss(scores, 0.0), expected)
     other_step = training_batch(base, torch.arange(16), recipe, PREPROCESS, 1, 1, slice(0, 16))
-    assert not torch.equal(other_step.share, batch.share)
+    assert not torch.equal(other_step.weight, batch.weight)
 
 
 @pytest.mark.parametrize("name", [name for name, augment in AUGMENTATIONS.items() if augment])
@@ -260,43 +268,99 @@ def test_an_image_is_augmented_the_same_in_any_batch(name):
     torch.testing.assert_close(together, apart)
 
 
-def test_a_killed_command_resumes(tmp_path):
-    """The real thing: SIGKILL to ``manyway train``, the same command again, the weights of an undisturbed run."""
-    from PIL import Image
-
+def write_pictures(folder):
+    """The patterns as PNG files in one folder per class."""
     base = patterns()
     for i, (image, label) in enumerate(zip(base.images, base.labels, strict=True)):
-        folder = tmp_path / "pictures" / f"class {label}"
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image[0].numpy()).save(folder / f"{i}.png")
+        (folder / f"class {label}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[0].numpy()).save(folder / f"class {label}" / f"{i}.png")
+    return folder
 
-    def command(out: str) -> list[str]:
-        options = [
-            "--dataset",
-            str(tmp_path / "pictures"),
-            "--val",
-            str(tmp_path / "pictures"),
-            "--out",
-            str(tmp_path / out),
-        ]
-        options += ["--backbone", "resnet-small", "--grey", "--size", "16", "--epochs", "6", "--batch", "16"]
-        code = "import sys, typer; from manyway.cli.images import train; typer.run(train)"
-        return [sys.executable, "-c", code, *options, "--augment", "drawing", "--device", "cpu"]
 
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    killed = subprocess.Popen(command("killed"), env=environment, stderr=subprocess.DEVNULL)
-    for _ in range(600):
-        if (tmp_path / "killed" / "last.safetensors").exists() or killed.poll() is not None:
-            break
-        time.sleep(0.05)
+def train_options(pictures, out, *more):
+    options = ["--dataset", pictures, "--val", pictures, "--out", out, "--backbone", "resnet-small", "--grey"]
+    options += ["--size", "16", "--epochs", "6", "--batch", "16", "--augment", "drawing", "--device", "cpu", *more]
+    return [str(option) for option in options]
+
+
+def train_command(*options):
+    app = typer.Typer()
+    app.command()(train_cli)
+    return CliRunner().invoke(app, list(options))
+
+
+@pytest.mark.slow
+def test_a_killed_command_resumes(tmp_path):
+    """SIGKILL to ``manyway train``; the same command again gives the weights of an uninterrupted run."""
+    pictures = write_pictures(tmp_path / "pictures")
+    code = "import sys, typer; from manyway.cli.train import train; typer.run(train)"
+    command = [sys.executable, "-c", code, *train_options(pictures, tmp_path / "killed")]
+    environment = {**os.environ, "PYTHONPATH": FOLDERS, "OMP_NUM_THREADS": "1"}
+    killed = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "killed" / "last.safetensors").exists() and killed.poll() is None:
+        time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
-    killed.wait()
-    subprocess.run(command("killed"), env=environment, check=True, capture_output=True)
-    subprocess.run(command("whole"), env=environment, check=True, capture_output=True)
-    assert (tmp_path / "killed" / "best.safetensors").read_bytes() == (
-        tmp_path / "whole" / "best.safetensors"
-    ).read_bytes()
+    assert killed.wait() == -signal.SIGKILL
+    for out in ("killed", "whole"):
+        result = train_command(*train_options(pictures, tmp_path / out))
+        assert result.exit_code == 0, result.output
+    assert "best.safetensors: epoch" in result.output
     assert (tmp_path / "whole" / "curves.png").exists()
+    killed_bytes, whole_bytes = ((tmp_path / out / "best.safetensors").read_bytes() for out in ("killed", "whole"))
+    assert killed_bytes == whole_bytes
+
+
+def test_a_run_is_not_written_into_its_pictures(tmp_path):
+    pictures = write_pictures(tmp_path / "pictures")
+    before = sorted(pictures.rglob("*"))
+    result = train_command(*train_options(pictures, pictures / "run"))
+    assert isinstance(result.exception, InputError)
+    assert "would lie in the input folder" in str(result.exception)
+    assert sorted(pictures.rglob("*")) == before
+
+
+@pytest.mark.parametrize("out", ["file", "file/below", "/proc/run"])
+def test_a_folder_that_cannot_be_made_is_noticed_before_training(out, tmp_path):
+    (tmp_path / "file").write_text("precious")
+    result = train_command(*train_options(write_pictures(tmp_path / "pictures"), tmp_path / out))
+    assert isinstance(result.exception, InputError)
+    assert "cannot be made" in str(result.exception)
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_a_checkpoint_of_another_run_is_not_replaced(tmp_path):
+    save_checkpoint(tmp_path / "best.safetensors", {"precious": torch.ones(3)}, {"backbone": "resnet18"})
+    before = (tmp_path / "best.safetensors").read_bytes()
+    with pytest.raises(InputError, match=r"best\.safetensors is of another run"):
+        run(tmp_path)
+    assert (tmp_path / "best.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("history", "lost", "why"),
+    [
+        (None, "", "'history' in the metadata is wrong"),
+        ("three", "", "'history' in the metadata is wrong"),
+        ([{"epoch": 1}], "", r"'history\.0\.lr' in the metadata is wrong"),
+        ([[1, 2]], "", r"'history\.0' in the metadata is wrong"),
+        ([{"epoch": 7, "lr": 0.1, "loss": 1.0, "accuracy": 0.5, "val_accuracy": 0.5}], "", "from 1"),
+        (..., "optimiser.bn1.weight", "bn1.weight"),
+        (..., "bn1.weight", "missing: bn1.weight"),
+    ],
+)
+def test_a_damaged_state_of_a_run_is_one_sentence(history, lost, why, tmp_path):
+    run(tmp_path, replace(RECIPE, epochs=1))
+    state = read_checkpoint(tmp_path / "last.safetensors")
+    meta = dict(state.meta) if history is ... else {**state.meta, "history": history}
+    tensors = {name: tensor for name, tensor in state.tensors.items() if not (lost and name.startswith(lost))}
+    save_checkpoint(tmp_path / "last.safetensors", tensors, meta)
+    with pytest.raises(InputError, match=why):
+        run(tmp_path, replace(RECIPE, epochs=1))
+
+
+def test_too_few_validation_classes_are_one_sentence():
+    with pytest.raises(InputError, match="at least five classes"):
+        train(build("resnet-small", 6, 1), patterns(), RECIPE, PREPROCESS, val=patterns(n_classes=4))
 
 
 def test_the_training_benchmark_measures_an_epoch():

@@ -248,7 +248,7 @@ def make_bad(folder, problem, what):
     elif what == "uneven csv":
         items = folder / "query.csv"
         items.write_text("f0,f1\n1.0,2.0\n1.0\n")
-        words = "another number of cells in row 1"
+        words = "another number of cells (1) in line 3"
     return support, items, options, words
 
 

@@ -23,7 +23,11 @@ def run(method: Method, tasks: Tasks) -> Solution:
 
 
 @EVERY_METHOD
-@pytest.mark.parametrize("wrong", [nan, inf, -inf, "1", [1.0, nan, 1.0], np.float32(nan), object()], ids=str)
+@pytest.mark.parametrize(
+    "wrong",
+    [nan, inf, -inf, "1", [1.0, nan, 1.0], np.float32(nan), object()],
+    ids=lambda value: type(value).__name__ + (str(value) if isinstance(value, float) else ""),
+)
 def test_no_number_may_be_something_else(method, wrong):
     tasks = make_tasks(1)
     numbers = {

@@ -24,7 +24,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 class TestBDCSPN:
-    """Two classes at right angles, one example each; two queries on each axis and a mean that is already right."""
+    """Two orthogonal classes with one example each; queries whose mean equals that of the support."""
 
     tasks = Tasks.from_arrays(
         torch.tensor([[[1.0, 0.0], [0.0, 1.0]]], dtype=torch.float64),
@@ -33,7 +33,7 @@ class TestBDCSPN:
     )
 
     def test_prototypes_in_closed_form(self):
-        """The queries at 0 tie between the classes and go to the first, with weight ½."""
+        """The queries at 0 are ties, and are assigned to the first class with weight ½."""
         sure = e / (e + 1)  # softmax of τ·(1, 0), τ = 1
         expected = torch.tensor([[[sure * (1 + 2) / 4, 0.0], [0.0, sure * (1 + 2) / 2]]], dtype=torch.float64)
         solution = solve("bd-cspn", self.tasks, temperature=1.0, scale=None)
@@ -51,7 +51,7 @@ class TestBDCSPN:
             solve("bd-cspn", moved, scale=None).prototypes, solve("bd-cspn", self.tasks, scale=None).prototypes
         )
 
-    def test_labels_go_to_the_nearest_rectified_prototype(self):
+    def test_queries_are_labelled_by_the_nearest_rectified_prototype(self):
         tasks = make_tasks(n_query=40)
         solution = solve("bd-cspn", tasks, scale=None)
         assert torch.equal(solution.labels, torch.cdist(tasks.query, solution.prototypes).argmin(-1))
@@ -92,10 +92,9 @@ class TestLaplacianShot:
         again = solve("laplacianshot", tasks, max_iter=501, tol=0, scale="l2").probabilities
         torch.testing.assert_close(u, again, atol=1e-12, rtol=0)
 
-    @pytest.mark.parametrize("knn", [2, 3, 10])
-    @pytest.mark.parametrize("lam", [0.7, 1.0, 3.0])
+    @pytest.mark.parametrize(("knn", "lam"), [(2, 0.7), (2, 1.5), (3, 0.7), (3, 1.0), (10, 0.3), (10, 0.7)])
     def test_on_a_symmetric_graph_the_energy_with_half_lambda_never_increases(self, knn, lam):
-        """Proved while λ·(smallest eigenvalue) ≥ −2 (see the docstring), so claimed only there."""
+        """It is proved while λ·(smallest eigenvalue) ≥ −2 (see the docstring), and tested where that holds."""
         tasks = make_tasks(200, n_classes=5, n_query=20, spread=0.7)
         graph = nearest_others(tasks.query, knn - 1)
         proved = lam * torch.linalg.eigvalsh((graph + graph.mT) / 2)[:, 0] >= -2
@@ -103,11 +102,17 @@ class TestLaplacianShot:
             "laplacianshot", tasks, lam=lam, knn=knn, symmetric=True, tol=0, scale=None, with_objective=True
         ).objective_parts
         energy = parts["entropy"] + parts["unary"] + parts["affinity"] / 2
-        assert bool(proved.any()) or lam * (knn - 1) > 2
+        assert proved.sum() > 100, "most tasks must satisfy the condition, or nothing is tested"
         assert (energy.diff(dim=1)[proved] <= 1e-10).all()
 
+    def test_without_that_condition_the_energy_with_half_lambda_can_increase(self):
+        tasks = make_tasks(200, n_classes=5, n_query=20, spread=0.7)
+        parts = solve("laplacianshot", tasks, lam=3.0, symmetric=True, tol=0, scale=None, with_objective=True)
+        energy = sum(parts.objective_parts.values()) - parts.objective_parts["affinity"] / 2
+        assert energy.diff(dim=1).max() > 0.1
+
     def test_the_authors_energy_on_the_directed_graph_can_rise(self):
-        """What the docstring admits: nothing is proved of the default. Seldom, and little, at the default λ."""
+        """As the docstring says, nothing is proved for the default. At the default λ it rises seldom, and little."""
         tasks = make_tasks(2000, n_classes=3, n_query=6, n_features=3, spread=0.5)
         rises = solve("laplacianshot", tasks, tol=0, scale="l2", with_objective=True).objective.diff(dim=1).amax(1)
         assert 0 < (rises > 1e-9).double().mean() < 0.15
@@ -131,7 +136,7 @@ class TestLaplacianShot:
 
 class TestPTMAP:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    def test_every_class_gets_the_same_share(self, dtype):
+    def test_every_class_receives_equally_many_queries(self, dtype):
         tasks = make_tasks(4, n_classes=12, n_query=30, dtype=dtype)
         solution = solve("pt-map", tasks)
         ones = torch.ones(4, 30, dtype=dtype)
@@ -178,7 +183,7 @@ class TestPTMAP:
         torch.testing.assert_close(second.prototypes, means, atol=1e-6, rtol=0)
 
     @pytest.mark.parametrize("spread", [1.0, 1e3, 1e6])
-    def test_sinkhorn_stands_any_scores(self, spread):
+    def test_sinkhorn_is_finite_for_any_scores(self, spread):
         plan, converged, _ = sinkhorn(normal(3, 6, 9) * spread, 1.0, 6 / 9, tol=1e-6, max_iter=2000)
         assert torch.isfinite(plan).all()
         torch.testing.assert_close(plan.sum(1), torch.full((3, 9), 6 / 9, dtype=torch.float64))
@@ -186,7 +191,7 @@ class TestPTMAP:
         assert torch.equal(converged, error <= 1e-6)
 
     def test_sinkhorn_starts_where_another_ended(self):
-        """One round from the right scalings is enough, and they belong to the scores: ln P = scores + ln a + ln b."""
+        """From the right scalings one round is enough; they satisfy ln P = scores + ln a + ln b."""
         scores = normal(3, 6, 9)
         plan, _, logs = sinkhorn(scores, 1.0, 6 / 9, tol=1e-12, max_iter=2000)
         again, converged, _ = sinkhorn(scores, 1.0, 6 / 9, tol=1e-9, max_iter=1, start=logs)
@@ -263,7 +268,7 @@ class TestLogisticRegression:
 class TestLassoPath:
     @pytest.mark.parametrize(("n", "k", "r"), [(30, 3, 2), (40, 5, 3), (25, 2, 3), (60, 20, 7)])
     def test_it_is_scikit_learns(self, n, k, r):
-        """The path on the dense design, by coordinate descent: same penalties, same coefficients, same zeros."""
+        """On the dense design, by coordinate descent: same penalties, same coefficients, same zeros."""
         basis = torch.linalg.qr(normal(n, r)).Q
         labels = torch.randint(0, k, (n,), generator=torch.Generator().manual_seed(1))
         labels[:k] = torch.arange(k)
@@ -302,12 +307,13 @@ class TestLassoPath:
         entry = entry_penalties(components, noisy[None], 3)[0]
         assert set(entry.argsort(descending=True)[:3].tolist()) == set(wrong.tolist())
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("n_classes", [3, 40], ids=["newton", "reweighting"])
     def test_a_batch_is_a_loop_over_tasks(self, n_classes):
-        features = _principal_components(normal(6, 90, 8), 5)
-        labels = (torch.arange(90) % n_classes).expand(6, -1).clone()
+        features = _principal_components(normal(3, 80, 8), 5)
+        labels = (torch.arange(80) % n_classes).expand(3, -1).clone()
         together = entry_penalties(features, labels, n_classes)
-        for i in range(6):
+        for i in range(3):
             alone = entry_penalties(features[i : i + 1], labels[i : i + 1], n_classes)
             torch.testing.assert_close(alone[0], together[i], atol=1e-8, rtol=0)
 
@@ -346,7 +352,7 @@ class TestICI:
         assert unfinished.n_iter.tolist() == [2]
         assert unfinished.converged.tolist() == [False]
 
-    def test_when_everybody_joins_at_once_it_is_one_round_of_self_training(self):
+    def test_when_all_queries_join_at_once_it_is_one_round_of_self_training(self):
         tasks = make_tasks(1, n_classes=4, n_query=12, shots=3)
         support, query = (torch.nn.functional.normalize(x[0], dim=-1).numpy() for x in (tasks.support, tasks.query))
         y = tasks.support_labels[0].numpy()

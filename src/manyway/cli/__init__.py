@@ -1,4 +1,4 @@
-"""The command line: one function a command, in the module of its subject; heavy libraries are imported inside."""
+"""The command line: one function per command, in the module of its subject; heavy libraries are imported inside."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 
 import typer
 
-from manyway.cli import bench, images, label
-from manyway.cli.console import spell_streams
+from manyway.cli import bench, datasets, extract, label, train
+from manyway.cli.console import say, spell_streams
 from manyway.errors import InputError
 
 app = typer.Typer(
@@ -22,9 +22,9 @@ app = typer.Typer(
 for command in (
     label.label,
     label.methods,
-    images.datasets,
-    images.train,
-    images.extract,
+    datasets.datasets,
+    train.train,
+    extract.extract,
     bench.bench,
     bench.status,
     bench.table,
@@ -37,22 +37,30 @@ for command in (
 
 
 def main() -> None:
-    """Run the command line; whatever goes wrong is one line and an exit code, never a traceback."""
+    """Run the command line; an error is one line and an exit code, never a traceback."""
     spell_streams()
     try:
         app()
     except InputError as error:
         _stop(str(error), 2)
     except KeyboardInterrupt:
-        _stop("interrupted; what was finished is kept.", 130)
+        _stop("interrupted; finished results are kept.", 130)
+    except BrokenPipeError:
+        # Whoever read the output has left (`manyway table | head`): nothing more can be said to them.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except (OSError, MemoryError) as error:
-        _stop(f"{error or 'out of memory'}", 1)
+        _stop(str(error) or "out of memory.", 1)
     except Exception as error:
         if os.environ.get("MANYWAY_DEBUG"):
             raise
-        _stop(f"unexpected {type(error).__name__}: {error} (set MANYWAY_DEBUG=1 to see where).", 1)
+        _stop(
+            f"unexpected {type(error).__name__}: {error}. This is a bug: please report it with the command and what "
+            "MANYWAY_DEBUG=1 shows.",
+            1,
+        )
 
 
 def _stop(message: str, code: int) -> None:
-    print(f"manyway: {' '.join(message.split())}", file=sys.stderr)
+    say(f"manyway: {' '.join(message.split())}", stderr=True)
     sys.exit(code)

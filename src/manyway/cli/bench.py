@@ -274,7 +274,7 @@ def _show(view: View, results: Path, console: Console) -> None:
 
     if view.records:
         for grid in make_grids(view):
-            console.print(*to_rich(grid, console.width), sep="\n")
+            console.print(*to_rich(grid, console), sep="\n")
     figures = make_figures(view)
     if figures and find_spec("matplotlib") is None:
         console.print("Plots need matplotlib: pip install 'manyway[plot]', then `manyway plot`.")

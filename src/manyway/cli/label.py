@@ -3,106 +3,169 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from manyway.cli.console import console, say
+from manyway.errors import InputError
+
+if TYPE_CHECKING:
+    from manyway.data.items import Items
 
 
 def label(
     support: Annotated[
-        Path, typer.Argument(help="Labelled examples: a feature file, or pictures or texts (see --encoder).")
+        Path,
+        typer.Argument(
+            metavar="EXAMPLES", help="Labelled examples: a feature file, or pictures or texts (with --encoder)."
+        ),
     ],
-    query: Annotated[Path, typer.Argument(help="Items to label, of the same kind.")],
-    output: Annotated[Path, typer.Option("--output", "--out", "-o", help="Where the table of labels goes.")] = Path(
-        "labels.csv"
-    ),
+    query: Annotated[Path, typer.Argument(metavar="ITEMS", help="Items to label, of the same kind.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "--out",
+            "-o",
+            help="The table of labels: .csv, .tsv, .parquet or .jsonl. Default: labels.csv, which is never written "
+            "over a file of yours.",
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Let the default output replace a file that manyway did not write.")
+    ] = False,
     labels: Annotated[
-        Path | None, typer.Option(help="Labels of the examples, one a line or .npy, when SUPPORT has none.")
+        Path | None,
+        typer.Option(help="Labels of the examples if EXAMPLES has none: one per line, the column of a csv, or .npy."),
     ] = None,
     method: Annotated[str, typer.Option(help="How to label; `manyway methods` lists them.")] = "evidence",
-    top: Annotated[int, typer.Option(min=1, help="How many choices to write for each item.")] = 2,
+    top: Annotated[int, typer.Option(min=1, help="The number of classes to write per item.")] = 2,
     min_confidence: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Leave the label empty when its probability is lower.")
     ] = 0.0,
-    device: Annotated[str | None, typer.Option(help="Where to work: cpu or cuda.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: cuda where it is available.")
+    ] = None,
     dask: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Spread the items over the workers of this Dask scheduler.")
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Distribute the items over the workers of this Dask scheduler."),
     ] = None,
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="Turn pictures (a folder with a folder a class) or texts (csv, jsonl, txt) into features first: a "
-            "checkpoint of `manyway train`, timm:NAME, open_clip:NAME or sentence-transformers:NAME-or-folder."
+            help="Turn pictures (one folder per class) or texts (csv, jsonl, txt) into features first: a checkpoint of "
+            "`manyway train`, timm:NAME, open_clip:NAME or sentence-transformers:NAME-or-folder."
         ),
     ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="With --encoder: leave broken pictures out.")] = False,
-    label_column: Annotated[str, typer.Option(help="Column of labels in a csv or parquet file.")] = "label",
-    item_column: Annotated[str, typer.Option(help="Column of item names in a csv or parquet file.")] = "item",
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="With --encoder: leave broken pictures out and list them in the table."),
+    ] = False,
+    label_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The column of labels in a table. Default: found by its name.")
+    ] = None,
+    item_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The column of item names in a table. Default: `item`, or an id column."),
+    ] = None,
+    ignore_column: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A column of a table to leave out; may be repeated.")
+    ] = None,
+    feature_column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A column that is a feature although it looks like an index; repeatable."),
+    ] = None,
 ) -> None:
-    """Label a pile of items from a few labelled examples of many classes.
+    """Label a batch of items from a few labelled examples of many classes.
 
-    All items are looked at together: which classes occur at all, and how many, is part of the answer.
+    All items are labelled together. Which classes occur in the batch, and how many, is part of the answer.
 
-    SUPPORT holds features and labels, QUERY holds features from the same encoder, as safetensors, npz, npy, csv or
-    parquet. In csv and parquet files every column but the label and the item name is a feature; npz and safetensors
-    hold arrays `features` and `labels`. With --encoder, SUPPORT and QUERY are pictures or texts themselves, and folder
-    names are the classes.
+    EXAMPLES holds features and labels, ITEMS holds features from the same encoder. Both are files of arrays
+    (safetensors, npz, npy) or tables (csv, tsv, parquet, jsonl). Arrays are named `features` and `labels`. In a table
+    every column is a feature except the label and the item name; features are matched by column name. With --encoder,
+    EXAMPLES and ITEMS are pictures or texts, and the names of folders are the classes.
 
     [bold]Examples:[/bold]
 
-    manyway label catalogue.npz photos.npz -o labels.csv --min-confidence 0.5
+    Label photos from their features, and leave uncertain labels empty:
 
-    manyway label catalogue.npz photos.npz --method paddle
+        manyway label catalogue.npz photos.npz -o labels.csv --min-confidence 0.5
 
-    manyway label catalogue/ photos/ --encoder runs/birds/best.safetensors
+    Tables with a column `species` for the label and `file` for the name of the item:
+
+        manyway label herbarium.csv sheets.csv --label-column species --item-column file -o labels.parquet
+
+    Pictures, with an encoder that was trained by `manyway train`:
+
+        manyway label catalogue/ photos/ --encoder runs/birds/best.safetensors
+
+    Texts, with a public encoder:
+
+        manyway label intents.csv tickets.txt --encoder sentence-transformers:all-MiniLM-L6-v2
     """
-    from rich.console import Console
+    from dataclasses import replace
 
     from manyway.cli.summary import print_summary
+    from manyway.core.device import resolve_device
     from manyway.data.items import read_items, read_labels
-    from manyway.errors import InputError
     from manyway.labelling.label import label_items
+    from manyway.labelling.table import check_table
     from manyway.methods import get_method
 
     get_method(method)
-    console = Console(stderr=True)
-    device = checked_device(device)
     if encoder is None:
-        examples, items = (
-            read_items(path, label_column=label_column, item_column=item_column) for path in (support, query)
-        )
+        _need_features(support, query)
+    inputs = (support, query, labels)
+    table = check_table(output, inputs, overwrite=overwrite)
+    where = resolve_device("cpu" if device is None and dask is not None else device)
+    shown = console(stderr=True)
+    if encoder is None:
+        options = {
+            "label_column": label_column,
+            "item_column": item_column,
+            "ignore_columns": tuple(ignore_column or ()),
+            "feature_columns": tuple(feature_column or ()),
+        }
+        examples = read_items(support, **options)  # type: ignore[arg-type]
+        items = read_items(query, like=examples, **options)  # type: ignore[arg-type]
+        _need_columns(examples, items, None if labels is not None else label_column, item_column)
+        _need_columns(examples, items, None, *options["ignore_columns"] or (), *options["feature_columns"] or ())
     else:
         from manyway.encoding.encoders import open_encoder
         from manyway.encoding.extraction import encode_items
 
-        with console.status(f"encoding {support} and {query} …"):
-            opened = open_encoder(encoder, device=device or "cpu", say=console.print)
+        with shown.status(f"encoding {support} and {query} …"):
+            opened = open_encoder(encoder, device=where, say=lambda sentence: say(sentence, stderr=True))
             examples, items = (encode_items(path, opened, skip_bad=skip_bad) for path in (support, query))
+        for path, read in ((support, examples), (query, items)):
+            for name, reason in read.skipped:
+                say(f"skipped {name} of {path}: {reason}", stderr=True)
+    for note in (*examples.notes, *items.notes):
+        say(f"note: {note}", stderr=True)
     if labels is not None:
-        from dataclasses import replace
-
         names = read_labels(labels)
         if len(names) != len(examples):
             raise InputError(f"{labels} has {len(names)} labels for {len(examples)} examples; give one for each.")
         examples = replace(examples, labels=names)
-    with console.status(f"labelling {len(items)} items with {method} …") as status:
+    with shown.status(f"labelling {len(items)} items with {method} …") as status:
         summary = label_items(
             examples,
             items,
-            output,
+            table,
             method=method,
             top=top,
             min_confidence=min_confidence,
-            device=device,
+            device=where,
             dask=dask,
             progress=lambda step: status.update(f"labelling {len(items)} items with {method}, {step} …"),
+            inputs=inputs,
         )
-    print_summary(summary, output, min_confidence)
+    print_summary(summary, min_confidence)
 
 
 def methods() -> None:
     """List the methods, what they do and where they come from."""
-    from rich.console import Console
     from rich.table import Table
 
     from manyway.methods import DEFAULT_METHOD, METHODS
@@ -113,21 +176,34 @@ def methods() -> None:
     for method in sorted(METHODS.values(), key=lambda method: method.name != DEFAULT_METHOD):
         name = f"{method.name} (default)" if method.name == DEFAULT_METHOD else method.name
         table.add_row(name, method.summary, method.reference)
-    Console().print(table)
+    console().print(table)
 
 
-def checked_device(device: str | None) -> str | None:
-    """The device if torch can use it; else one sentence."""
-    import torch
+def _need_features(*paths: Path) -> None:
+    """Refuse pictures and texts where no encoder was named."""
+    from manyway.data.items import SUFFIXES
 
-    from manyway.errors import InputError
+    for path in paths:
+        if path.is_dir() or (path.is_file() and path.suffix.lower() in _ENCODED):
+            raise InputError(
+                f"{path} holds pictures or texts, not features ({', '.join(SUFFIXES)}); add --encoder to turn them "
+                "into features, for example --encoder timm:resnet50 or sentence-transformers:all-MiniLM-L6-v2."
+            )
 
-    if device is None:
-        return None
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
+
+_ENCODED = {".zip", ".txt", ".jpg", ".jpeg", ".png", ".gif", ".tif", ".tiff", ".webp", ".bmp"}
+
+
+def _need_columns(examples: Items, items: Items, label_column: str | None, *others: str | None) -> None:
+    """Refuse a column that was asked for and that no table has: it is a slip of the pen."""
+    from manyway.data.columns import find_column
+    from manyway.errors import nearest
+
+    headers = [read.header for read in (examples, items) if read.header]
+    if label_column is not None and examples.header and find_column(examples.header, label_column) is None:
         raise InputError(
-            f"Device '{device}' cannot be used here; choose cpu, or cuda on a machine with a GPU."
-        ) from error
-    return device
+            f"The labelled examples have no column '{label_column}'; {nearest(label_column, examples.header)}"
+        )
+    for name in filter(None, others):
+        if headers and all(find_column(header, name) is None for header in headers):
+            raise InputError(f"There is no column '{name}'; {nearest(name, headers[-1])}")

@@ -97,7 +97,7 @@ def table(
     if format == "terminal" and out is None:
         screen = console()
         for grid in grids:
-            screen.print(*to_rich(grid, screen.width), sep="\n")
+            screen.print(*to_rich(grid, screen), sep="\n")
         return
     text = "\n".join(writers.get(format, to_markdown)(grid) for grid in grids)
     if out is None:

@@ -1,4 +1,7 @@
-"""The batched arithmetic that methods share: t tasks, s support, q queries, k classes, d features."""
+"""Batched arithmetic that methods share.
+
+Axes: t tasks, s support samples, q queries, k classes, d features, n any rows.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,26 @@ from manyway.core.tasks import Tasks
 
 
 def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Sums [t, k, d] of the support features of each class, minus the ``centre`` [t, 1, d], and their counts [t, k].
+    """Sum the support features of each class.
 
-    Gathering and summing are one pass (``embedding_bag``): the [t, s, d] support is never written out, and the order of
-    the sum does not depend on the device's scheduling.
+    Parameters
+    ----------
+    tasks : Tasks
+        Tasks with their support.
+    centre : Tensor or None
+        [t, 1, d] what to subtract from every feature.
+
+    Returns
+    -------
+    sums : Tensor
+        [t, k, d] the sum over the samples of each class.
+    counts : Tensor
+        [t, k] the number of samples of each class, in the dtype of the features.
+
+    Notes
+    -----
+    Gathering and summing are one pass (``embedding_bag``): the [t, s, d] support is never written to memory, and the
+    order of the sum does not depend on the device's scheduling.
     """
     if tasks.shared_support and tasks.n_tasks > 1:
         sums, counts = class_sums(_first_without_factor(tasks))
@@ -75,14 +94,14 @@ def cross_products(samples: Tensor, others: Tensor) -> Tensor:
     """[t, q, k] = samples · othersᵀ, of [t, q, d] and [t, k, d]."""
     if samples.is_cuda:
         return samples @ others.mT
-    # The transposed product is written into the transposed result: on some CPUs torch hands a product whose second
-    # factor alone is a transposed view to a library of threads of its own, which takes up to nine times as long.
+    # On some CPUs a product takes up to nine times as long when only its second factor is a transposed view, because
+    # torch calls another library for it. Both factors and the result are therefore transposed.
     out = samples.new_empty(len(samples), samples.shape[1], others.shape[1])
     return torch.bmm(others, samples.mT, out=out.mT).mT
 
 
 def dot_scores(samples: Tensor, centres: Tensor) -> Tensor:
-    """[t, q, k] = -½‖z_q − w_k‖² + ½‖z_q‖²: what a softmax over k, or an argmax, needs of the distances."""
+    """[t, q, k] = −½‖z_q − w_k‖² + ½‖z_q‖²: distances up to a constant per query, which a softmax over k ignores."""
     half_norms = centres.square().sum(-1).mul_(0.5).unsqueeze(-2)
     if samples.is_cuda:
         return torch.baddbmm(half_norms, samples, centres.mT, beta=-1)
@@ -99,14 +118,15 @@ def extremes(values: Tensor) -> tuple[Tensor, Tensor]:
         low, high = values.aminmax(dim=1, keepdim=True)
         return low, high
     low = high = values
-    while high.shape[1] > 1:  # half against half: entry by entry a CPU does several at once, along an axis it does not
+    # Comparing one half with the other is vectorised on a CPU; a reduction along an inner axis is not.
+    while high.shape[1] > 1:
         half = (high.shape[1] + 1) // 2
         low, high = torch.minimum(low[:, :half], low[:, -half:]), torch.maximum(high[:, :half], high[:, -half:])
     return low, high
 
 
 def column_sums(values: Tensor) -> Tensor:
-    """[t, k] = Σ_n values, as a product with ones: a sum with that stride takes two to four times as long on a CPU."""
+    """[t, k] = Σ_n values [t, n, k], as a product with ones: on a CPU ``sum`` takes two to four times as long."""
     return (values.new_ones(1, 1, values.shape[1]).expand(len(values), -1, -1) @ values).squeeze(1)
 
 
@@ -122,24 +142,24 @@ def entropy(probabilities: Tensor, dim: int = -1) -> Tensor:
 
 
 def simplex_projection(points: Tensor) -> Tensor:
-    """The nearest point of the probability simplex, along the last axis.
+    """Project points onto the probability simplex, along the last axis.
 
-    It is max(x − θ, 0) with the θ that makes it sum to one. As that sum is the largest, over j, of Σ (x − θ) over the j
-    largest entries, θ is the largest, over j, of (sum of the j largest entries − 1) / j: one sort finds it.
+    The nearest point of the simplex is max(x − θ, 0), with the θ that makes its entries sum to one. One sort finds it:
+    θ is the maximum over j of (sum of the j largest entries − 1) / j.
 
     >>> simplex_projection(torch.tensor([0.5, 1.5, 0.75])).tolist()
     [0.0, 0.875, 0.125]
     """
-    points = points - points.amax(-1, keepdim=True)  # changes nothing, and keeps the sums small
+    points = points - points.amax(-1, keepdim=True)  # does not change the projection, and keeps the sums small
     ranks = torch.arange(1, points.shape[-1] + 1, dtype=points.dtype, device=points.device)
     thresholds = points.sort(-1, descending=True).values.cumsum(-1).sub_(1).div_(ranks)
     return points.sub_(thresholds.amax(-1, keepdim=True)).clamp_min_(0)
 
 
 def nearest_others(samples: Tensor, n_neighbours: int) -> Tensor:
-    """[t, q, q] with a one where the second sample is among the nearest of the first, never itself.
+    """[t, q, q] the directed graph of nearest neighbours: entry (i, j) is 1 when j is one of the nearest of i.
 
-    A directed graph: being near is not mutual. With fewer than ``n_neighbours`` other samples, all of them count.
+    No sample is its own neighbour. With fewer than ``n_neighbours`` other samples, all of them are neighbours.
     """
     distances = squared_distances(samples, samples)
     distances.diagonal(dim1=1, dim2=2).fill_(torch.inf)
@@ -147,25 +167,48 @@ def nearest_others(samples: Tensor, n_neighbours: int) -> Tensor:
     return torch.zeros_like(distances).scatter_(-1, nearest, 1)
 
 
-_ROUNDS_BETWEEN_CHECKS = 10
+_ROUNDS_BETWEEN_CHECKS = 10  # of Sinkhorn's iteration; a check costs about as much as a round
 
 
 def sinkhorn(
     scores: Tensor, row_sum: float, column_sum: float, *, tol: float, max_iter: int, start: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The transport plan [t, q, k] = diag(a)·exp(scores)·diag(b) with these sums, whether it has them [t], and ln b.
+    """Find the transport plan diag(a)·exp(scores)·diag(b) with given row and column sums, by Sinkhorn's iteration.
 
-    Rows and columns are scaled in turn, columns last: column sums are exact, and a task is done when its row sums are
-    within ``tol`` (or what rounding allows). ``max_iter`` counts rounds. Scalings move into the exponent every few
-    rounds, so that nothing overflows whatever the scores; tasks are looked at only then, each for itself. ``start`` is
-    the ln b [t, k] of a similar problem.
+    Parameters
+    ----------
+    scores : Tensor
+        [t, q, k] the logarithm of the kernel.
+    row_sum, column_sum : float
+        The sum of every row and of every column.
+    tol : float
+        A task is done when its row sums are within ``tol``, or within rounding. Column sums are exact.
+    max_iter : int
+        The largest number of rounds; a round scales all rows, then all columns.
+    start : Tensor or None
+        [t, k] ln b of a similar problem.
 
+    Returns
+    -------
+    plan : Tensor
+        [t, q, k]
+    converged : Tensor
+        [t] whether the row sums are within ``tol``.
+    log_b : Tensor
+        [t, k] the logarithm of the column scalings.
+
+    Notes
+    -----
+    Every few rounds the scalings are moved into the exponent, so that nothing overflows, and each task is checked.
+
+    Examples
+    --------
     >>> plan, _, _ = sinkhorn(torch.tensor([[[0.0, -1.0, -9.0], [0.0, -2.0, -9.0]]]), 1.5, 1.0, tol=1e-6, max_iter=100)
     >>> plan.sum(2).round(decimals=4).tolist(), plan.sum(1).round(decimals=4).tolist()
     ([[1.5, 1.5]], [[1.0, 1.0, 1.0]])
     """
     tol = max(tol, 8 * torch.finfo(scores.dtype).eps * row_sum)
-    # Without a start, columns begin with the scalings that give each of them, as each row, a largest score of 0.
+    # Without a start, the first scalings make the largest score of every row and every column 0.
     logs = start.unsqueeze(1) if start is not None else -(scores - scores.amax(2, keepdim=True)).amax(1, keepdim=True)
     scores = scores + logs
     scores = scores - scores.amax(2, keepdim=True)

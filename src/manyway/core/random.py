@@ -1,7 +1,8 @@
-"""Random numbers that are a function of their place: the same on every device, in every chunk, on every machine.
+"""Counter-based random numbers: draw i depends on the seed and on i alone.
 
-A 64-bit key is mixed with SplitMix64's finaliser (Steele et al., 2014). Integer arithmetic wraps in the same way on
-a CPU and a GPU, so there is no generator state to carry and nothing depends on the order of the work.
+They are the same on every device, on every machine and in every chunking of the work. A 64-bit key is mixed with
+SplitMix64's finaliser (Steele et al., 2014). Integer arithmetic wraps in the same way on a CPU and on a GPU, so there
+is no generator state, and nothing depends on the order of the work.
 """
 
 from __future__ import annotations
@@ -24,25 +25,42 @@ def mix(key: Tensor) -> Tensor:
 
 
 def keys(seed: int, stream: int, index: Tensor) -> Tensor:
-    """One independent key for each index, for a purpose numbered ``stream``."""
-    start = mix(mix(torch.tensor([seed])) + stream).item()  # on the CPU: there is one, whatever the device
+    """Derive one independent key per index. Different values of ``stream`` give independent sets of keys."""
+    start = mix(mix(torch.tensor([seed])) + stream).item()  # a single number, computed on the CPU
     return mix(mix(index) ^ start)
 
 
 def uniform(key: Tensor, step: int) -> Tensor:
-    """float64 uniform in (0, 1): draw number ``step`` of each key."""
+    """Draw number ``step`` of each key: float64, uniform in (0, 1)."""
     return (_shift(_draw(key, step), 11).double() + 0.5) / 2**53
 
 
 def subset(key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None, *, ordered: bool = False) -> Tensor:
-    """``size`` distinct integers out of 0..total-1, every subset equally likely [..., size]; by Floyd's algorithm.
+    """Draw random subsets of the integers 0..total-1 by Floyd's algorithm.
 
-    Step j draws from 0..total-size+j and takes the last value of that range when the draw is taken already: no
-    rejection, no permutation of the total, so the cost does not depend on how many there are to choose from. With
-    ``wanted`` each row has its own size, at most ``size``: its first ``wanted`` places count, the rest mean nothing.
-    ``ordered`` sorts them. Totals are below 2³¹; the bias is below total/2³².
+    Parameters
+    ----------
+    key : Tensor
+        [...] one key per subset, from ``keys``.
+    size : int
+        The number of distinct integers per subset.
+    total : Tensor
+        [...] how many integers there are to choose from, below 2³¹.
+    wanted : Tensor or None
+        [...] the size of each subset, at most ``size``. Only the first ``wanted`` entries of a row are meaningful.
+    ordered : bool
+        Whether to sort each subset.
 
-    All steps are drawn at once. Only rows in which two draws are the same have to be gone through step by step.
+    Returns
+    -------
+    Tensor
+        [..., size] Every subset is equally likely, up to a bias below total/2³².
+
+    Notes
+    -----
+    Step j draws from 0..total-size+j and takes the last value of that range when the draw is already taken. There is no
+    rejection and no permutation, so the cost does not depend on ``total``. All steps are drawn at once; only rows in
+    which two draws are equal are repeated step by step.
     """
     key, total = key + torch.zeros_like(total), total + torch.zeros_like(key)  # one shape
     steps = torch.arange(size, device=key.device)
@@ -60,7 +78,7 @@ def subset(key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None, 
 
 
 def _without_repeats(draws: Tensor, last: Tensor) -> Tensor:
-    """Floyd's rule, step by step: a draw [r, size] that an earlier step has taken becomes the last of its range."""
+    """Apply Floyd's rule step by step: a draw [r, size] that an earlier step took becomes the last of its range."""
     places = draws.mT.contiguous()  # [size, r]
     for step, last_of_step in enumerate(last.mT):
         taken = (places[:step] == places[step]).any(0)
@@ -75,11 +93,11 @@ def _sorted(values: Tensor) -> Tensor:
 
 
 def _draw(key: Tensor, step: int) -> Tensor:
-    # Keys are mixed already, so adding the step's multiple of an odd constant is SplitMix64's own sequence.
+    # Keys are already mixed, so adding multiples of an odd constant gives SplitMix64's own sequence.
     offset = (step * _GOLDEN) % 2**64
     return mix(key + (offset - 2**64 if offset >= 2**63 else offset))
 
 
 def _shift(key: Tensor, bits: int) -> Tensor:
-    """Logical right shift: torch's own keeps the sign."""
+    """Logical right shift; torch's operator keeps the sign."""
     return (key >> bits).bitwise_and_((1 << (64 - bits)) - 1)

@@ -126,7 +126,7 @@ class Tasks:
 
     @staticmethod
     def from_support(support: Any, support_labels: Any, base_mean: Any = None) -> Tasks:
-        """Tasks without queries: what a preparation that depends on the support alone is given.
+        """Tasks for a preparation that depends on the support alone; the first example stands in for the queries.
 
         Parameters
         ----------
@@ -137,12 +137,12 @@ class Tasks:
         Returns
         -------
         Tasks
-            With ``n_query`` = 0, and the same support as ``from_arrays`` makes of these arrays with any queries.
+            With the same support as ``from_arrays`` makes of these arrays with any queries.
 
         Examples
         --------
-        >>> Tasks.from_support([[[0.0], [4.0]]], [[0, 1]]).n_query
-        0
+        >>> Tasks.from_support([[[0.0], [4.0]]], [[0, 1]]).support.flatten().tolist()
+        [0.0, 4.0]
         """
         return _checked(support, support_labels, None, base_mean, None)
 
@@ -227,7 +227,17 @@ class Tasks:
         )
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tasks:
-        """The same tasks elsewhere, or in another precision."""
+        """The same tasks on another device, or in another precision.
+
+        Parameters
+        ----------
+        device : torch.device or str, optional
+        dtype : torch.dtype, optional
+
+        Returns
+        -------
+        Tasks
+        """
 
         def move(value: Tensor | None) -> Tensor | None:
             if value is None:
@@ -255,7 +265,7 @@ class Tasks:
 
 
 def _checked(support: Any, support_labels: Any, query: Tensor | None, base_mean: Any, n_classes: int | None) -> Tasks:
-    """Dense tasks whose parts fit together; without queries where there are none."""
+    """Dense tasks whose parts fit together; without queries, the first example stands in for them."""
     support = as_features(support, "support")
     labels = as_labels(support_labels, "support_labels").to(support.device)
     if support.ndim != 3 or (query is not None and query.ndim != 3):
@@ -286,7 +296,7 @@ def _checked(support: Any, support_labels: Any, query: Tensor | None, base_mean:
                 f"base_mean has shape {tuple(base_mean.shape)} but features have {support.shape[2]} dimensions."
             )
     support, query, base_mean = moderate(support, query, base_mean)
-    query = support[:, :0] if query is None else query.to(support.dtype)
+    query = support[:, :1] if query is None else query.to(support.dtype)
     base_mean = None if base_mean is None else base_mean.to(support.dtype)
     return Tasks(support, None, labels, query, None, n_classes, base_mean=base_mean)
 

@@ -1,4 +1,4 @@
-"""Feature transforms: Tasks in, Tasks out, never in place.
+"""Feature transforms: they take Tasks and return Tasks, and never change their input.
 
 ==========  ============================================================================================
 ``range``   divide each dimension by its range over the task's queries (a range of 0 counts as 1)
@@ -7,6 +7,8 @@
 ``rcl2``    sign(z)·|z|^⅝ first in tasks whose support has nothing negative (ReLU features), then ``cl2``
 ``power``   sign(z)·√|z| (√(z + 1e-6) where nothing is negative), ``l2``, centre support and queries apart, ``l2``
 ==========  ============================================================================================
+
+Features of any finite magnitude are allowed: no square overflows or vanishes (see ``unit``).
 """
 
 from __future__ import annotations
@@ -23,7 +25,26 @@ from manyway.errors import InputError, nearest
 
 
 def transform(tasks: Tasks, name: str | None) -> Tasks:
-    """Tasks with the named transform applied; ``None`` leaves them as they are."""
+    """Apply a feature transform.
+
+    Parameters
+    ----------
+    tasks : Tasks
+        The tasks to transform.
+    name : str or None
+        A name in ``TRANSFORMS``; None leaves the tasks as they are.
+
+    Returns
+    -------
+    Tasks
+        The same tasks with other features.
+
+    Examples
+    --------
+    >>> tasks = Tasks.from_arrays([[[0.0, 2.0], [3.0, 0.0]]], [[0, 1]], [[[3.0, 4.0]]])
+    >>> transform(tasks, "l2").query.flatten().tolist()
+    [0.6000000238418579, 0.800000011920929]
+    """
     if name is None:
         return tasks
     if name not in TRANSFORMS:
@@ -32,20 +53,34 @@ def transform(tasks: Tasks, name: str | None) -> Tasks:
 
 
 def unit(features: Tensor) -> Tensor:
-    """Each vector divided by its norm; a zero vector stays zero."""
-    norms = features.square().sum(-1, keepdim=True).sqrt()
-    return features / norms.clamp_min(torch.finfo(features.dtype).tiny)
+    """Divide each vector along the last axis by its norm; a zero vector stays zero.
+
+    Squares of very large or very small features leave the range of float32. Where that happened, vectors are first
+    scaled by the power of two that brings their largest entry near 1, which changes no digit of the result.
+
+    >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]) * 2.0**100).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+    info = torch.finfo(features.dtype)
+    squares = features.square().sum(-1, keepdim=True)
+    if not bool(((squares > info.tiny / info.eps) & (squares < torch.inf)).all()):
+        largest = features.abs().amax(-1, keepdim=True).clamp_min(info.tiny)
+        features = features * torch.exp2(-torch.frexp(largest).exponent.to(features.dtype))
+        squares = features.square().sum(-1, keepdim=True)
+    return features / squares.sqrt_().clamp_min_(info.tiny)
 
 
 def _range(tasks: Tasks) -> Tasks:
     query = tasks.query
     low, high = extremes(query)
     width = high - low
-    # One query, or a constant feature, has no range: it is left as it is.
-    factor = torch.where(width > 0, width, torch.ones_like(width)).reciprocal()
+    # A single query or a constant feature has no range, and is left as it is. So is a range below the normal numbers,
+    # whose reciprocal would be infinite.
+    has_range = width >= torch.finfo(width.dtype).tiny
+    factor = torch.where(has_range, width, torch.ones_like(width)).reciprocal()
     if tasks.factor is not None:
         return replace(tasks, factor=tasks.factor * factor)
-    return replace(tasks, query_table=query, query_index=None, factor=factor)  # gathered once is enough
+    return replace(tasks, query_table=query, query_index=None, factor=factor)  # keeps the queries gathered above
 
 
 def _l2(tasks: Tasks) -> Tasks:
@@ -67,7 +102,7 @@ def _rcl2(tasks: Tasks) -> Tasks:
     levelled = ~_has_negative(tasks)
     if not bool(levelled.any()):
         return _cl2(tasks)
-    if bool(levelled.all()):  # a mean of features is not a mean of their powers, so the base mean cannot serve here
+    if bool(levelled.all()):  # the base mean is a mean of untransformed features, so the support's mean replaces it
         return _cl2(replace(_rowwise(tasks, level), base_mean=None))
     which = levelled.view(-1, 1, 1)
     support, query = (torch.where(which, level(z), z) for z in (tasks.support, tasks.query))
@@ -78,7 +113,7 @@ def _rcl2(tasks: Tasks) -> Tasks:
 
 
 def _has_negative(tasks: Tasks) -> Tensor:
-    """[t] whether the task's support has a negative feature. A factor is positive and changes no sign."""
+    """[t] whether the task's support has a negative feature. Factors are positive, so they can be ignored."""
     lowest = tasks.support_table.amin(-1)  # [n] or [t, s]
     if tasks.support_index is not None:
         index = tasks.support_index[:1] if tasks.shared_support else tasks.support_index
@@ -87,9 +122,15 @@ def _has_negative(tasks: Tasks) -> Tensor:
 
 
 def level(features: Tensor) -> Tensor:
-    """sign(z)·|z|^⅝: large values weigh less. In roots, because a general power takes far longer."""
-    size = features.abs()
-    return size.sqrt().sqrt_().mul_(size).sqrt_().mul_(features.sign())
+    """sign(z)·|z|^⅝, which reduces the influence of large values.
+
+    Written with square roots, |z|^½ · |z|^⅛, because a general power takes much longer. Nothing can overflow.
+
+    >>> level(torch.tensor([-256.0, 0.0, 1.0])).tolist()
+    [-32.0, 0.0, 1.0]
+    """
+    root = features.abs().sqrt_()
+    return root.sqrt().sqrt_().mul_(root).mul_(features.sign())
 
 
 def _power(tasks: Tasks) -> Tasks:
@@ -100,7 +141,7 @@ def _power(tasks: Tasks) -> Tasks:
 
 
 def _root(features: Tensor) -> Tensor:
-    # The authors' transform is for features after a ReLU; the signed root is its odd extension, without NaN.
+    # PT-MAP's transform is defined for features that are not negative; the signed root extends it to all features.
     lowest = features.amin(dim=(1, 2), keepdim=True)
     plain = (features.clamp_min(0) + 1e-6).sqrt()
     return torch.where(lowest >= 0, plain, features.sign() * features.abs().sqrt())
@@ -116,7 +157,7 @@ TRANSFORMS: Mapping[str, Callable[[Tasks], Tasks]] = {
 
 
 def _rowwise(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
-    """Apply a map of single rows, to the table or to the gathered batch, whichever is smaller."""
+    """Apply a map of single rows to the table or to the gathered batch, whichever has fewer rows."""
     rows_asked = tasks.n_tasks * (tasks.n_support + tasks.n_query)
     rows_held = tasks.support_table.shape[0] if tasks.support_table.ndim == 2 else 0
     if tasks.factor is not None or (tasks.support_index is not None and rows_held > rows_asked):

@@ -1,4 +1,4 @@
-"""FeatureSet: features with labels and their history, on disk as one safetensors file (memory-mapped, no pickle)."""
+"""FeatureSet: features with labels and their origin, stored as one safetensors file."""
 
 from __future__ import annotations
 
@@ -12,25 +12,40 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from manyway.core.validation import as_features, as_labels, moderate
+from manyway.data.arrays import FORMAT, plain, refuse_same_classes
+from manyway.data.columns import Options
 from manyway.data.files import atomic_write
+from manyway.data.items import read_contents
 from manyway.errors import InputError
 
-FORMAT = "manyway-features-1"
+_SPARSE = 100  # labels may go up to this many times the number of rows
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class FeatureSet:
-    """Features [n, d] with a class each.
+    """Features with one class per row, and where they came from.
 
-    ``class_names`` [c] names the classes 0..c-1 (by default their numbers); ``base_mean`` [d] is the mean feature of
-    the classes the encoder was trained on; ``is_support`` [n] marks rows that are given as labelled examples (iNat
-    style); ``meta`` is where the features came from.
+    Parameters
+    ----------
+    features : array of shape [n, d]
+        NumPy or torch, of any real dtype.
+    labels : array of shape [n]
+        Integers from 0 to the number of classes minus one.
+    class_names : sequence of str, optional
+        The names of the classes. None: their numbers.
+    base_mean : array of shape [d], optional
+        The mean feature of the classes that the encoder was trained on.
+    meta : mapping, optional
+        Where the features came from. It is saved with them.
+    is_support : array of bool of shape [n], optional
+        Marks rows that are given as labelled examples, for ``TaskSpec(shots=None)``.
 
+    Examples
+    --------
     >>> fs = FeatureSet([[0.0, 1.0], [1.0, 0.0]], [0, 1], class_names=["ant", "bee"])
     >>> fs.n_classes, fs.counts.tolist()
     (2, [1, 1])
@@ -53,21 +68,29 @@ class FeatureSet:
         *,
         is_support: Any = None,
     ) -> None:
-        features, labels = as_features(features, "features"), as_labels(labels, "labels")
+        features, labels = as_features(_native(features), "features"), as_labels(_native(labels), "labels")
         if features.ndim != 2:
             raise InputError(f"features must have two axes (sample, feature); got {tuple(features.shape)}.")
         if labels.shape != features.shape[:1]:
             raise InputError(
                 f"There are {len(features)} feature rows and {labels.numel()} labels; give one for each row."
             )
+        if features.shape[1] == 0:
+            raise InputError("The features have no dimension; give at least one feature per row.")
         if len(features) == 0:
             raise InputError("The feature set is empty; give at least one row.")
         if int(labels.min()) < 0:
             raise InputError("labels must be integers from 0 to the number of classes minus one.")
         n_classes = int(labels.max()) + 1
+        if class_names is None and n_classes > max(10_000, _SPARSE * len(labels)):
+            raise InputError(
+                f"labels go up to {n_classes - 1} for {len(labels)} rows; number the classes from 0 without gaps, for "
+                "example with numpy.unique(labels, return_inverse=True)."
+            )
         names = tuple(map(str, class_names)) if class_names is not None else tuple(map(str, range(n_classes)))
         if len(names) < n_classes:
             raise InputError(f"labels go up to {n_classes - 1} but there are only {len(names)} class names.")
+        refuse_same_classes(names, "class_names")
         if base_mean is not None:
             base_mean = as_features(base_mean, "base_mean").to(features)
             if base_mean.shape != features.shape[1:]:
@@ -118,7 +141,17 @@ class FeatureSet:
         return self.features if scaled is table else scaled[0], base_mean
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> FeatureSet:
-        """The same set elsewhere, or in another precision."""
+        """The same set on another device, or in another precision.
+
+        Parameters
+        ----------
+        device : torch.device or str, optional
+        dtype : torch.dtype, optional
+
+        Returns
+        -------
+        FeatureSet
+        """
         features = self.features.to(device=device, dtype=dtype)
         if features is self.features:
             return self
@@ -127,7 +160,15 @@ class FeatureSet:
         )
 
     def save(self, path: str | Path, *, half: bool = False) -> None:
-        """Write to a safetensors file, atomically. ``half`` stores features in 16 bits: half the size, three digits."""
+        """Write to a safetensors file, atomically.
+
+        Parameters
+        ----------
+        path : path-like
+            The file; it is replaced if it exists.
+        half : bool, default=False
+            Store features in 16 bits: half the size, three digits.
+        """
         tensors = {
             "features": self.features.cpu().to(torch.float16) if half else self.features.cpu(),
             "labels": self.labels.cpu(),
@@ -143,54 +184,64 @@ class FeatureSet:
             save_file(tensors, temporary, metadata=header)
 
     @staticmethod
-    def load(path: str | Path) -> FeatureSet:
-        """Read a file that ``save`` wrote, or a .npz with arrays of those names (``features``, ``labels`` at least)."""
+    def load(path: str | Path, *, label_column: str | None = None, ignore_columns: Sequence[str] = ()) -> FeatureSet:
+        """Read a feature set from any file that `manyway.data.items.read_items` reads.
+
+        Parameters
+        ----------
+        path : path-like
+            A file that `save` wrote, a .npz with arrays of the same names (``features`` and ``labels`` at least), or a
+            table (.csv, .tsv, .parquet, .jsonl) with a column of labels.
+        label_column : str, optional
+            The column of labels in a table. By default it is found by its usual names.
+        ignore_columns : sequence of str, optional
+            Columns of a table to leave out.
+
+        Returns
+        -------
+        FeatureSet
+            Integer labels of array files are kept. Labels that are names are numbered in sorted order, or in that of
+            the file's ``class_names``.
+        """
         path = Path(path)
-        if not path.exists():
-            raise InputError(f"There is no file {path}.")
-        return _load_npz(path) if path.suffix == ".npz" else _load_safetensors(path)
-
-
-def read_header(metadata: Mapping[str, str] | None) -> dict[str, Any]:
-    """``class_names`` and ``meta`` from the header of a safetensors file; empty where it is not one of ours."""
-    header: dict[str, Any] = json.loads((metadata or {}).get(FORMAT, "{}"))
-    return header
-
-
-def _load_safetensors(path: Path) -> FeatureSet:
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = read_header(file.metadata())
-            names = set(file.keys())
-            if not {"features", "labels"} <= names:
-                raise InputError(f"{path} has no 'features' and 'labels'; it holds: {', '.join(sorted(names))}.")
-            tensors = {name: file.get_tensor(name) for name in names}
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} cannot be read as safetensors ({error}); make it with FeatureSet.save.") from error
-    return FeatureSet(
-        tensors["features"],
-        tensors["labels"],
-        header.get("class_names"),
-        tensors.get("base_mean"),
-        header.get("meta"),
-        is_support=tensors.get("is_support"),
-    )
-
-
-def _load_npz(path: Path) -> FeatureSet:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if not {"features", "labels"} <= set(file.files):
-                raise InputError(f"{path} has no 'features' and 'labels'; it holds: {', '.join(sorted(file.files))}.")
+        contents = read_contents(path, Options(label_column, ignore_columns=tuple(ignore_columns)))
+        labels, class_names = contents.labels, contents.class_names
+        if labels is None:
+            raise InputError(f"{path} has no 'labels'; a feature set needs one label per row.")
+        if isinstance(labels, tuple):
+            class_names, labels = _numbered(path, labels, class_names)
+        elif contents.columns is not None:  # integers in a table are names, and need not start with 0
+            class_names, labels = _numbered(path, tuple(map(str, labels.tolist())), None)
+        features = (
+            contents.features if isinstance(contents.features, Tensor) else torch.from_numpy(plain(contents.features))
+        )
+        try:
             return FeatureSet(
-                file["features"],
-                file["labels"],
-                [str(name) for name in file["class_names"]] if "class_names" in file.files else None,
-                file["base_mean"] if "base_mean" in file.files else None,
-                {"source": path.name},
-                is_support=file["is_support"] if "is_support" in file.files else None,
+                features, labels, class_names, contents.base_mean, contents.meta, is_support=contents.is_support
             )
-    except InputError:
-        raise
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path} cannot be read as an .npz of plain arrays ({error}).") from error
+        except InputError as error:
+            raise InputError(f"{path} cannot be used: {error}") from error
+
+
+def _native(values: Any) -> Any:
+    """Numbers in the byte order, layout and width that torch takes; everything else as it is."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
+        kind = values.dtype.kind
+        size = min(values.dtype.itemsize, 8)
+        return np.ascontiguousarray(values, dtype=f"={kind}{size}") if values.ndim else values.astype(f"={kind}{size}")
+    return values
+
+
+def _numbered(
+    path: Path, labels: tuple[str, ...], class_names: tuple[str, ...] | None
+) -> tuple[tuple[str, ...], np.ndarray[Any, Any]]:
+    """Names of classes, and the number of each label among them."""
+    present = set(labels)
+    if class_names is None:
+        numeric = all(name.isascii() and name.isdigit() for name in present)
+        class_names = tuple(sorted(present, key=(lambda name: (int(name), name)) if numeric else None))
+    number = {name: k for k, name in enumerate(class_names)}
+    unknown = present - number.keys()
+    if unknown:
+        raise InputError(f"{path} has the label '{min(unknown)}', which is not among its class names.")
+    return class_names, np.array([number[name] for name in labels], dtype=np.int64)

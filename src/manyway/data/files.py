@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from manyway.errors import InputError
 
 AnyPath = str | os.PathLike[str]
@@ -141,7 +143,7 @@ def atomic_write(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Iterat
         # Temporary files are private, and some writers set the permissions again.
         temporary.chmod(_permissions(target))
         os.replace(temporary, target)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:  # safetensors reports a full disk with an error of its own
         raise InputError(f"Cannot write {path}: {_reason(error)}. Nothing was changed.") from error
     finally:
         temporary.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""Pictures and texts to features: data sets, encoders, training. Nothing outside `bench` and `cli` imports it."""
+"""Pictures and texts to features: data sets, encoders, training. Only the command line imports this room."""

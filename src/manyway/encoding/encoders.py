@@ -1,7 +1,6 @@
 """Encoders by name: our own and public checkpoints, timm, open_clip, sentence-transformers.
 
-Packages are imported when their encoder is asked for. Weights are downloaded only for a model that needs it, and never
-silently: ``say`` is told first.
+A package is imported only when one of its encoders is opened. Some of them download weights; ``say`` is called before.
 """
 
 from __future__ import annotations
@@ -16,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from manyway.encoding.backbones.checkpoint import network_from, read_checkpoint, weights_hash
-from manyway.encoding.datasets.images import ImageSet
+from manyway.encoding.backbones.encode import encode_images, memory_format
 from manyway.encoding.datasets.preprocess import Preprocess
-from manyway.encoding.training.loop import encode_images
 from manyway.errors import InputError
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".tar", ".ckpt")
@@ -27,18 +25,31 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False)
 class ImageEncoder:
-    """Pictures to features. ``encode`` takes bytes [n, c, resize, resize] and gives float32 [n, d] on the CPU."""
+    """Pictures to features.
+
+    Attributes
+    ----------
+    name : str
+        Its name in messages and metadata.
+    weights : str
+        SHA-256 of the weights.
+    preprocess : Preprocess
+    encode : callable
+        Pictures [n, c, resize, resize] uint8 to features [n, d] float32 on the CPU.
+    base_mean : Tensor or None
+        [d] mean feature of the base classes; known for our own checkpoints.
+    """
 
     name: str
-    weights: str  # hash
+    weights: str
     preprocess: Preprocess
     encode: Callable[[Tensor], Tensor]
-    base_mean: Tensor | None = None  # [d], known for our own checkpoints
+    base_mean: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class TextEncoder:
-    """Texts to features [n, d] on the CPU."""
+    """Texts to features: as :class:`ImageEncoder`, with an ``encode`` that takes a sequence of strings."""
 
     name: str
     weights: str
@@ -49,9 +60,22 @@ class TextEncoder:
 def open_encoder(
     name: str, *, device: torch.device | str = "cpu", backbone: str | None = None, say: Say = lambda message: None
 ) -> ImageEncoder | TextEncoder:
-    """The encoder of a name: a checkpoint's path, or a model of timm, open_clip or sentence-transformers.
+    """Open an encoder by name.
 
-    ``backbone`` names the architecture of a checkpoint that does not say it.
+    Parameters
+    ----------
+    name : str
+        The path of a checkpoint, ``timm:NAME``, ``open_clip:NAME/TAG`` or ``sentence-transformers:NAME`` (or the
+        folder of a model).
+    device : torch.device or str, default="cpu"
+    backbone : str, optional
+        The architecture of a checkpoint; by default it is recognised.
+    say : callable, optional
+        Called with a sentence before anything is downloaded.
+
+    Returns
+    -------
+    ImageEncoder or TextEncoder
     """
     device = torch.device(device)
     family, _, model = name.partition(":")
@@ -60,10 +84,10 @@ def open_encoder(
             return _FAMILIES[family](model, device, say)
         except InputError:
             raise
-        except Exception as error:  # these libraries raise what their own dependencies raise
+        except Exception as error:  # these libraries raise exceptions of many types
             reason = " ".join(str(error).split())[:300]
             raise InputError(f"The encoder {name} could not be loaded ({reason}).") from error
-    if Path(name).suffix in CHECKPOINT_SUFFIXES:
+    if Path(name).suffix.lower() in CHECKPOINT_SUFFIXES:
         return checkpoint_encoder(Path(name), device, backbone)
     raise InputError(
         f"There is no encoder '{name}'; give a checkpoint ({', '.join(CHECKPOINT_SUFFIXES)}), "
@@ -72,20 +96,33 @@ def open_encoder(
 
 
 def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = None) -> ImageEncoder:
-    """Our own checkpoint, or a public few-shot one (which is fed as in the paper: 96, then 84 pixels)."""
+    """The encoder of our own checkpoint, or of a public few-shot one, which gets the preprocessing of the paper."""
     checkpoint = read_checkpoint(path)
-    network = network_from(checkpoint, backbone or checkpoint.backbone, str(path)).to(device)
-    preprocess = Preprocess.from_meta(checkpoint.meta["preprocess"]) if checkpoint.meta else Preprocess()
+    backbone = backbone or checkpoint.backbone
+    network = network_from(checkpoint, backbone).to(device)
+    channels = network.get_parameter("conv1.weight").shape[1]
+    preprocess = Preprocess()
+    if checkpoint.meta:
+        try:
+            preprocess = Preprocess.from_meta(checkpoint.meta.get("preprocess"))
+        except InputError as error:
+            raise InputError(f"{path} cannot be used: {error}") from error
+    if preprocess.channels != channels:
+        raise InputError(
+            f"The network in {path} reads {channels} channels but its preprocessing gives {preprocess.channels}."
+        )
+    base_mean = checkpoint.tensors.get("base_mean")
+    if base_mean is not None and (base_mean.shape != (network.n_features,) or not bool(base_mean.isfinite().all())):
+        raise InputError(f"base_mean in {path} must hold {network.n_features} finite numbers.")
     hashed = weights_hash(network)
-    if device.type == "cuda":
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network.to(memory_format=memory_format(device))  # type: ignore[call-overload]
 
     def encode(images: Tensor) -> Tensor:
-        labels = torch.zeros(len(images), dtype=torch.int64)
-        return encode_images(network, ImageSet(images.to(device), labels, ("",)), preprocess).cpu()
+        return encode_images(network, images.to(device), preprocess).cpu()
 
-    name = f"{checkpoint.meta.get('backbone', backbone or checkpoint.backbone)} ({path.name})"
-    return ImageEncoder(name, hashed, preprocess, encode, checkpoint.tensors.get("base_mean"))
+    return ImageEncoder(
+        f"{backbone} ({path.name})", hashed, preprocess, encode, None if base_mean is None else base_mean.float()
+    )
 
 
 def _timm(model: str, device: torch.device, say: Say) -> ImageEncoder:
@@ -144,7 +181,7 @@ def _sentence_transformers(model: str, device: torch.device, say: Say) -> TextEn
 def _package(name: str, encoder: str) -> Any:
     try:
         return importlib.import_module(name)
-    except Exception as error:  # a broken dependency (torchvision, say) is as good as none
+    except Exception as error:  # also where a dependency of the package, such as torchvision, fails to import
         reason = " ".join(str(error).split())[:200]
         raise InputError(
             f"The encoder {encoder} needs the package {name} ({reason}): pip install 'manyway[encoders]'."

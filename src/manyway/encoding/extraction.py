@@ -1,15 +1,17 @@
-"""Pictures or texts through an encoder to a FeatureSet: in batches, resumable, with provenance.
+"""Pictures or texts to a FeatureSet: in chunks that survive an interruption, with metadata about their origin.
 
-Finished chunks wait in a folder beside the output (``.NAME.partial``); a later call with the same encoder and the same
-data goes on from them. The output itself appears whole or not at all.
+Finished chunks wait in a folder beside the output (``.NAME.partial``). A later call with the same encoder and the same
+data continues from them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,24 +22,41 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from manyway.data.features import FeatureSet
-from manyway.data.files import atomic_write
+from manyway.data.files import atomic_write, check_output
 from manyway.data.items import Items
-from manyway.encoding.datasets.sources import UNLABELLED, ImageSource, bad_picture, decode_rows, open_source
+from manyway.encoding.datasets.sources import UNLABELLED, ImageSource, Remarks, decode_rows, open_source
 from manyway.encoding.datasets.texts import TextSource, open_texts
 from manyway.encoding.encoders import ImageEncoder, TextEncoder
 from manyway.errors import InputError
 
+_DECODING = 2  # changes when the same file gives other pixels than before
+_OURS = re.compile(r"\.?job|\.job-.*|\.?\d{9}.*\.safetensors")  # names in a folder of partial results
 Source = ImageSource | TextSource
 Encoder = ImageEncoder | TextEncoder
 
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Features of what could be read."""
+    """Features of the items that could be read.
 
-    features: Tensor  # [n, d] float32
-    rows: tuple[int, ...]  # which rows of the source they are
-    bad: Mapping[str, str]  # name -> why it is not among them
+    Attributes
+    ----------
+    features : Tensor
+        [n, d] float32
+    rows : tuple of int
+        [n] their rows in the source.
+    skipped : tuple of (name, reason)
+        The items that could not be read.
+    notes : tuple of (name, note)
+        What the user should know about how others were read.
+    data_hash : str
+        SHA-256 of the names and contents that were read.
+    """
+
+    features: Tensor
+    rows: tuple[int, ...]
+    skipped: Remarks
+    notes: Remarks
     data_hash: str
 
 
@@ -45,12 +64,26 @@ class Encoded:
 class _Chunk:
     features: Tensor
     rows: Tensor
-    bad: dict[str, str]
+    skipped: Remarks
+    notes: Remarks
     digest: str
 
 
+def remarks(skipped: Remarks, notes: Remarks) -> Iterator[str]:
+    """Sentences for the screen: one per item that was left out, one per kind of note.
+
+    >>> list(remarks((("a.png", "it is damaged"),), (("b.gif", "only its first frame is used"),)))
+    ['left out a.png: it is damaged', 'b.gif: only its first frame is used']
+    """
+    for name, reason in skipped:
+        yield f"left out {name}: {reason}"
+    for note in sorted({note for _, note in notes}):
+        names = [name for name, other in notes if other == note]
+        yield f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {note}"
+
+
 def open_for(encoder: Encoder, path: str | Path, root: str | Path | None = None) -> Source:
-    """What an encoder can read at a path: texts for a text encoder, pictures for an image encoder."""
+    """Open what an encoder can read at a path: texts for a text encoder, pictures for an image encoder."""
     return open_texts(path) if isinstance(encoder, TextEncoder) else open_source(path, root)
 
 
@@ -63,7 +96,26 @@ def encode(
     partial: Path | None = None,
     progress: Callable[[int], None] = lambda n: None,
 ) -> Encoded:
-    """Encode chunk by chunk; with a folder ``partial`` finished chunks are kept there and found again."""
+    """Encode all items of a source.
+
+    Parameters
+    ----------
+    source : ImageSource or TextSource
+    encoder : ImageEncoder or TextEncoder
+        Of the same kind.
+    skip_bad : bool, default=False
+        Leave out pictures that cannot be used. Otherwise the first one is an InputError.
+    chunk : int, default=1024
+        Number of items between two saved states.
+    partial : Path, optional
+        A folder for finished chunks. A later call with the same source and encoder continues from them.
+    progress : callable, optional
+        Called with the number of items done since the last call.
+
+    Returns
+    -------
+    Encoded
+    """
     _same_kind(source, encoder)
     if partial is not None:
         _start_or_resume(partial, _fingerprint(source, encoder, chunk, skip_bad))
@@ -83,7 +135,8 @@ def encode(
     return Encoded(
         torch.cat([part.features for part in chunks if len(part.rows)]),
         tuple(row for part in chunks for row in part.rows.tolist()),
-        {name: why for part in chunks for name, why in part.bad.items()},
+        tuple(remark for part in chunks for remark in part.skipped),
+        tuple(remark for part in chunks for remark in part.notes),
         hashlib.sha256("".join(part.digest for part in chunks).encode()).hexdigest(),
     )
 
@@ -94,22 +147,46 @@ def extract(
     output: Path,
     *,
     base_mean: Tensor | None = None,
+    inputs: Sequence[str | Path | None] = (),
     skip_bad: bool = False,
     chunk: int = 1024,
     half: bool = False,
     progress: Callable[[int], None] = lambda n: None,
-) -> tuple[FeatureSet, Mapping[str, str]]:
-    """Encode and write ``output``; the feature set, and what was left out and why."""
+) -> FeatureSet:
+    """Encode a source and write a feature file.
+
+    Finished chunks wait in a folder beside the output, so that an interrupted extraction continues where it stopped.
+
+    Parameters
+    ----------
+    source, encoder, skip_bad, chunk, progress
+        See :func:`encode`.
+    output : Path
+        The feature file to write. It appears complete or not at all.
+    base_mean : Tensor of shape [d], optional
+        By default that of the encoder.
+    inputs : sequence of path-like, optional
+        Files and folders that must not be written to.
+    half : bool, default=False
+        Store the features as float16.
+
+    Returns
+    -------
+    FeatureSet
+        Its ``meta`` says where the features come from; ``meta["skipped"]`` lists [name, reason] of the items that
+        were left out, and ``meta["notes"]`` [name, note] of those that were read in an unusual way.
+    """
+    output = check_output_of(output, inputs)
     partial = output.parent / f".{output.name}.partial"
     encoded = encode(source, encoder, skip_bad=skip_bad, chunk=chunk, partial=partial, progress=progress)
     features = as_feature_set(source, encoder, encoded, base_mean)
     features.save(output, half=half)
     shutil.rmtree(partial, ignore_errors=True)
-    return features, encoded.bad
+    return features
 
 
 def as_feature_set(source: Source, encoder: Encoder, encoded: Encoded, base_mean: Tensor | None = None) -> FeatureSet:
-    """Features with labels and where they came from; a class that lost all its pictures is an error."""
+    """Features with labels and metadata; a class without a readable picture is an error."""
     at = torch.tensor(encoded.rows)
     labels = source.labels[at]
     lost = set(range(len(source.class_names))) - set(labels.tolist())
@@ -122,9 +199,11 @@ def as_feature_set(source: Source, encoder: Encoder, encoded: Encoded, base_mean
         "data sha256": encoded.data_hash,
         "encoder": encoder.name,
         "weights sha256": encoder.weights,
-        "skipped": len(encoded.bad),
+        "skipped": [list(remark) for remark in encoded.skipped],
         "torch": torch.__version__,
     }
+    if encoded.notes:
+        meta["notes"] = [list(remark) for remark in encoded.notes]
     if isinstance(encoder, ImageEncoder):
         meta["preprocess"] = encoder.preprocess.to_meta()
     return FeatureSet(
@@ -138,29 +217,58 @@ def as_feature_set(source: Source, encoder: Encoder, encoded: Encoded, base_mean
 
 
 def encode_items(
-    path: str | Path, encoder: Encoder, *, skip_bad: bool = False, progress: Callable[[int], None] = lambda n: None
+    path: str | Path,
+    encoder: Encoder,
+    *,
+    skip_bad: bool = False,
+    progress: Callable[[int], None] = lambda n: None,
 ) -> Items:
-    """What ``manyway label`` reads: a folder of pictures or a file of texts, as features with names and any labels."""
+    """Encode a folder of pictures or a file of texts for ``manyway label``.
+
+    Parameters
+    ----------
+    path : path-like
+        See :func:`open_for`.
+    encoder, skip_bad, progress
+        See :func:`encode`.
+
+    Returns
+    -------
+    Items
+        With names, with labels if there are any, with ``skipped`` (name and reason of the items left out) and with
+        ``notes`` (sentences about items that were read in an unusual way).
+    """
     source = open_for(encoder, path)
     encoded = encode(source, encoder, skip_bad=skip_bad, progress=progress)
     labelled = source.class_names != (UNLABELLED,)
     labels = source.labels.tolist()
-    # A text is its own best name in a table of labels; a picture's is its path.
+    # In a table of labels the name of a text is the text itself, and that of a picture is its path.
     names = source.texts if isinstance(source, TextSource) else source.names
     return Items(
         encoded.features,
         tuple(source.class_names[labels[row]] for row in encoded.rows) if labelled else None,
         [names[row] for row in encoded.rows],
         encoder.base_mean,
+        skipped=encoded.skipped,
+        notes=tuple(remarks((), encoded.notes)),
     )
 
 
 def base_mean_from(path: str | Path, encoder: Encoder) -> Tensor:
-    """[d] the mean feature of base data: of a feature file, or of pictures or texts encoded now."""
+    """The mean feature [d] of base data: of a feature file, or of pictures or texts that are encoded now."""
     path = Path(path)
     if path.suffix in {".safetensors", ".npz"}:
         return FeatureSet.load(path).features.mean(0)
     return encode(open_for(encoder, path), encoder).features.mean(0)
+
+
+def check_output_of(output: Path, inputs: Sequence[str | Path | None]) -> Path:
+    """As :func:`check_output`, and refuse a new file in an input folder, where it would be read as an item."""
+    target = check_output(output, inputs)
+    for given in inputs:
+        if given is not None and Path(given).is_dir() and target.is_relative_to(os.path.realpath(given)):
+            raise InputError(f"The output {output} would lie in the input folder {given}; choose a place outside.")
+    return target
 
 
 def _same_kind(source: Source, encoder: Encoder) -> None:
@@ -173,8 +281,8 @@ def _encode_chunk(source: Source, encoder: Encoder, rows: Sequence[int], skip_ba
     digest = hashlib.sha256()
     if isinstance(source, TextSource) and isinstance(encoder, TextEncoder):
         texts = [source.texts[row] for row in rows]
-        digest.update("\0".join(texts).encode())
-        return _Chunk(_finite(encoder.encode(texts), encoder), torch.tensor(rows), {}, digest.hexdigest())
+        digest.update(_bytes("\0".join(texts)))
+        return _Chunk(_finite(encoder.encode(texts), encoder), torch.tensor(rows), (), (), digest.hexdigest())
     assert isinstance(source, ImageSource)
     assert isinstance(encoder, ImageEncoder)
     digests: dict[int, str] = {}
@@ -185,15 +293,23 @@ def _encode_chunk(source: Source, encoder: Encoder, rows: Sequence[int], skip_ba
         digests[row] = hashlib.sha256(data).hexdigest()
         return data
 
-    pictures, bad = decode_rows(replace(source, read=read_and_hash), rows, encoder.preprocess)
-    if bad and not skip_bad:
-        raise bad_picture(bad, source.title)
-    kept = [row for row, picture in zip(rows, pictures, strict=True) if picture is not None]
-    for row in kept:
-        digest.update(f"{source.names[row]}\0{digests[row]}\n".encode())
-    batches = torch.split(torch.stack([p for p in pictures if p is not None]), 256) if kept else ()
+    decoded = decode_rows(replace(source, read=read_and_hash), rows, encoder.preprocess, skip_bad=skip_bad)
+    kept = [(row, picture) for row, picture in zip(rows, decoded.pictures, strict=True) if picture is not None]
+    for row, _ in kept:
+        digest.update(_bytes(f"{source.names[row]}\0{digests[row]}\n"))
+    batches = torch.split(torch.stack([picture for _, picture in kept]), 256) if kept else ()
     features = [_finite(encoder.encode(batch), encoder) for batch in batches]
-    return _Chunk(torch.cat(features) if features else torch.empty(0, 0), torch.tensor(kept), bad, digest.hexdigest())
+    return _Chunk(
+        torch.cat(features) if features else torch.empty(0, 0),
+        torch.tensor([row for row, _ in kept]),
+        decoded.skipped,
+        decoded.notes,
+        digest.hexdigest(),
+    )
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")  # file names may hold bytes that are not UTF-8
 
 
 def _finite(features: Tensor, encoder: Encoder) -> Tensor:
@@ -205,37 +321,43 @@ def _finite(features: Tensor, encoder: Encoder) -> Tensor:
 
 
 def _fingerprint(source: Source, encoder: Encoder, chunk: int, skip_bad: bool) -> str:
-    """What must be the same for finished chunks to be of use."""
-    listing = hashlib.sha256("\0".join(source.names).encode())
+    """Identifies a job: finished chunks are used only by a job with the same fingerprint."""
+    listing = hashlib.sha256(_bytes("\0".join(source.names)))
     if isinstance(source, TextSource):
-        listing.update("\0".join(source.texts).encode())
+        listing.update(_bytes("\0".join(source.texts)))
     preprocess = encoder.preprocess.to_meta() if isinstance(encoder, ImageEncoder) else None
-    parts = [source.title, listing.hexdigest(), encoder.weights, preprocess, chunk, skip_bad]
+    parts = [_DECODING, source.title, listing.hexdigest(), encoder.weights, preprocess, chunk, skip_bad]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _start_or_resume(partial: Path, fingerprint: str) -> None:
-    """Keep the finished chunks of the same job; throw those of another away."""
+    """Keep the finished chunks of the same job and delete those of another."""
     job = partial / "job"
-    if not job.is_file() or job.read_text() != fingerprint:
-        shutil.rmtree(partial, ignore_errors=True)
-        with atomic_write(job) as temporary:
-            temporary.write_text(fingerprint)
+    if job.is_file() and job.read_text(errors="replace") == fingerprint:
+        return
+    foreign = [path.name for path in partial.iterdir() if not _OURS.match(path.name)] if partial.is_dir() else []
+    if foreign or partial.is_file() or partial.is_symlink():
+        raise InputError(f"{partial} is needed for partial results but holds something else; move it away.")
+    shutil.rmtree(partial, ignore_errors=True)
+    with atomic_write(job) as temporary:
+        temporary.write_text(fingerprint)
 
 
 def _write_chunk(path: Path, chunk: _Chunk) -> None:
-    header = {"bad": json.dumps(chunk.bad), "digest": chunk.digest}
+    header = {name: json.dumps(getattr(chunk, name)) for name in ("skipped", "notes", "digest")}
     with atomic_write(path) as temporary:
         save_file({"features": chunk.features.contiguous(), "rows": chunk.rows}, temporary, metadata=header)
 
 
 def _read_chunk(path: Path) -> _Chunk | None:
+    """A finished chunk; None if there is none or if it cannot be used: it is then computed again."""
     if not path.is_file():
         return None
     try:
         with safe_open(path, framework="pt") as file:
-            header = file.metadata()
+            header = {name: json.loads(text) for name, text in file.metadata().items()}
             features, rows = file.get_tensor("features").clone(), file.get_tensor("rows").clone()
-    except (SafetensorError, OSError):
+        skipped, notes = (tuple((str(a), str(b)) for a, b in header[name]) for name in ("skipped", "notes"))
+        return _Chunk(features, rows, skipped, notes, str(header["digest"]))
+    except (SafetensorError, OSError, AttributeError, KeyError, TypeError, ValueError):
         return None
-    return _Chunk(features, rows, json.loads(header["bad"]), header["digest"])

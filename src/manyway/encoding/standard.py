@@ -1,7 +1,7 @@
-"""The data sets of the paper and of this project by name: what they are, where people get them, how they are found.
+"""Data sets by name: those of the paper and the embedded letters.
 
-Pictures are looked for below one folder (``--data``, or the environment variable MANYWAY_DATA, or ``data``). A data set
-may be a folder or a zip archive there; inside, any nesting will do, since a picture's class is recognised in its path.
+Data sets are looked for in one folder (``--data``, or the environment variable MANYWAY_DATA, or ``data``). A data set
+is a folder or a zip archive in it, with any nesting inside: the class of a picture is recognised in its path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 import torch
 
-from manyway.encoding.datasets.archives import open_zip, refuse_escape
+from manyway.encoding.datasets.archives import open_zip, read_file, refuse_escape
 from manyway.encoding.datasets.sources import IMAGE_SUFFIXES, ImageSource, from_names, list_files, read_split
 from manyway.errors import InputError, nearest
 
@@ -32,26 +32,39 @@ class DataSet:
 
     name: str
     what: str
-    origin: str  # where people get it
-    layout: str  # what is expected below the data folder
-    places: tuple[str, ...]  # folders or archives it may be in, best first
+    origin: str  # where to get it
+    layout: str  # the files that are expected in the data folder
+    places: tuple[str, ...]  # names of its folder or archive, in order of preference
     channels: int
-    size: int  # pixels that networks are trained at
+    size: int  # input of the networks in pixels
     splits: tuple[str, ...]
     open: Callable[[Path, str], ImageSource]
 
     def find(self, root: Path) -> Path | None:
-        """Where it is below ``root``, or None."""
+        """Its folder or archive in ``root``; None if it is missing."""
         return next((root / place for place in self.places if (root / place).exists()), None)
 
 
 def data_root(given: str | Path | None = None) -> Path:
-    """The folder of data sets: as given, else MANYWAY_DATA, else ``data``."""
+    """The folder of data sets: the given one, otherwise MANYWAY_DATA, otherwise ``data``."""
     return Path(given or os.environ.get("MANYWAY_DATA") or "data")
 
 
 def open_dataset(name: str, split: str, root: str | Path | None = None) -> ImageSource:
-    """The pictures of a split (``base``, ``val`` or ``test``) of a data set known by name."""
+    """List the pictures of a data set.
+
+    Parameters
+    ----------
+    name : str
+        A name in ``DATASETS``.
+    split : {"base", "val", "test"}
+    root : path-like, optional
+        The folder of data sets; see :func:`data_root`.
+
+    Returns
+    -------
+    ImageSource
+    """
     if name not in DATASETS:
         raise InputError(f"There is no data set '{name}'; {nearest(name, DATASETS)}")
     entry, folder = DATASETS[name], data_root(root)
@@ -74,14 +87,14 @@ def standard_classes() -> Mapping[str, Mapping[str, Sequence[str]]]:
 
 
 def _reader(place: Path) -> tuple[list[str], Callable[[str], bytes]]:
-    """Names and a reader for a folder or an archive."""
+    """The names of the files in a folder or an archive, and a function that reads one of them."""
     if place.is_dir():
-        return list_files(place), lambda name: (place / name).read_bytes()
+        return list_files(place), lambda name: read_file(place / name)
     return open_zip(place)
 
 
 def class_in_path(name: str, classes: set[str]) -> str | None:
-    """The class that a picture's path says: a folder of that name, or a file name that begins with a WordNet id.
+    """The class of a picture: a folder of its path, or the WordNet id that its file name begins with.
 
     >>> [class_in_path(name, {"n01532829"}) for name in ("train/n01532829/7.jpg", "n0153282900000005.jpg", "7.jpg")]
     ['n01532829', 'n01532829', None]
@@ -114,7 +127,7 @@ def _open_by_class(name: str) -> Callable[[Path, str], ImageSource]:
 
 
 def _open_inat(place: Path, split: str) -> ImageSource:
-    """The given support (10 to 193 pictures a class) and the queries, in one source with ``is_support``."""
+    """The given support (10 to 193 pictures per class) and the queries, in one source with ``is_support``."""
     lists = [_beside(place, f"inat_{part}.csv") for part in ("support", "query")]
     lines = [read_split(path) for path in lists]
     names, read = _reader(place)
@@ -136,11 +149,11 @@ def _open_inat(place: Path, split: str) -> ImageSource:
 
 
 def _beside(place: Path, name: str) -> Path:
-    """A list that comes with a data set: inside its folder, next to it, or in ``splits`` next to it."""
+    """The path of a list that belongs to a data set: in its folder, next to it, or in ``splits`` next to it."""
     candidates = (place / name, place.parent / name, place.parent / "splits" / name)
     found = next((path for path in candidates if path.is_file()), None)
     if found is None:
-        raise InputError(f"{name} was not found in {place} or next to it; it says which pictures are the support.")
+        raise InputError(f"{name} was not found in {place} or next to it; it lists the pictures of the support.")
     return found
 
 
@@ -188,14 +201,14 @@ DATASETS: Mapping[str, DataSet] = MappingProxyType(
                 ("cub", "CUB_200_2011", "cub.zip", "cub200_96px.zip"), 3, 84, SPLITS, _open_by_class("cub"),
             ),
             DataSet(
-                "omniglot", "Omniglot: 1,623 characters, 20 drawings each; 964 / 241 (turned) / 659 classes",
+                "omniglot", "Omniglot: 1,623 characters, 20 drawings each; 964 / 241 (rotated) / 659 classes",
                 "https://github.com/brendenlake/omniglot",
                 "omniglot/ with images_background/ and images_evaluation/, or omniglot_28px.npz",
                 ("omniglot_28px.npz", "omniglot.npz", "omniglot"), 1, 28, SPLITS, _open_omniglot,
             ),
             DataSet(
                 "glyphs", "Letters drawn from the fonts that matplotlib ships: 970 / 100 / 215 classes",
-                "nowhere: they are drawn when asked for", "nothing", (), 1, 28, SPLITS, _open_glyphs,
+                "built in: they are drawn when needed", "nothing", (), 1, 28, SPLITS, _open_glyphs,
             ),
         )
     }

@@ -29,28 +29,37 @@ _DRAWN_BYTES = 2**25  # of indices; drawing tasks for many chunks at a time cost
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Outcome of one method on a stream of tasks.
+    """What ``evaluate`` returns: the outcome of one method on a stream of tasks.
+
+    Parameters
+    ----------
+    correct : ndarray of shape [n_tasks]
+        The number of correct answers in each task.
+    n_query : int
+        The number of queries per task.
+    seconds : float
+        The time spent in the solver, summed over chunks.
+    metrics : mapping of str to ndarray of shape [n_tasks, ...]
+        What was measured besides accuracy, one value per task.
 
     Attributes
     ----------
-    correct : array of int, shape [n_tasks]
-        The number of correct answers in each task.
-    n_query : int
-        The number of queries of a task.
-    seconds : float
-        Time in the solver, summed over chunks of tasks.
-    metrics : mapping of str to array of shape [n_tasks, ...]
-        What was measured besides accuracy, one value per task; ``value`` summarises it.
     accuracy : float
-        The fraction of correct answers.
+        The mean over tasks, as a fraction.
     ci95 : float
-        Half the width of the 95 % interval of the accuracy.
+        Half the width of its 95 % interval.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Evaluation(np.array([8, 9, 10]), n_query=10, seconds=0.1).accuracy
+    0.9
     """
 
-    correct: np.ndarray[Any, np.dtype[np.int64]]
+    correct: np.ndarray[Any, np.dtype[np.int64]]  # [n_tasks] number of correct answers in each task
     n_query: int
-    seconds: float
-    metrics: Mapping[str, Values] = field(default_factory=dict)
+    seconds: float  # spent in the solver, summed over chunks
+    metrics: Mapping[str, Values] = field(default_factory=dict)  # name -> [n_tasks, …] one value per task
 
     @property
     def accuracies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -72,13 +81,12 @@ class Evaluation:
 
         Parameters
         ----------
-        name : str
-            ``"accuracy"`` or a metric that was measured, such as ``"calibration"`` or ``"n_present.within"``.
+        name : str, default="accuracy"
+            ``accuracy``, ``calibration``, ``n_present.within``, …; see ``manyway.evaluation.metrics``.
 
         Returns
         -------
         Interval
-            ``mean`` and ``half``, half the width of the interval.
         """
         metric, summary = find_summary(name)
         values = {"accuracy": self.correct, **self.metrics}

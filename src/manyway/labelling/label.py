@@ -1,9 +1,8 @@
-"""From labelled examples and a pile of items to a table of labels: what ``manyway label`` does."""
+"""Label all items of a batch jointly from labelled examples, and write a table: what ``manyway label`` does."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from manyway.core.device import resolve_device
 from manyway.core.tasks import Tasks
-from manyway.data.files import atomic_write
-from manyway.data.items import Items
+from manyway.data.files import check_output
+from manyway.data.items import Items, match_columns
 from manyway.errors import InputError
+from manyway.labelling.table import Row, write_table
 from manyway.methods import DEFAULT_METHOD, get_method
 from manyway.methods.evidence.solver import evidence_in_blocks
 from manyway.methods.paddle.streamed import paddle_in_blocks
@@ -23,81 +24,143 @@ from manyway.streaming.blocks import Blocks, Spread, in_turn
 from manyway.streaming.dask import on_dask
 from manyway.streaming.topk import Answer, Answers
 
-_IN_MEMORY_BYTES = 2**28  # larger assignments, or pairs of classes for evidence, are worked out block by block,
-_AT_MOST_BYTES = 2**30  # and by methods that cannot do that not at all
+_IN_MEMORY_BYTES = 2**28  # larger assignments (or pairs of classes, for evidence) are computed block by block;
+_AT_MOST_BYTES = 2**30  # methods that cannot work in blocks refuse more than this
 _BLOCK_BYTES = 2**27
 _IN_BLOCKS = ("evidence", "paddle", "soft-kmeans")
-_PROBABLY = 0.5  # a class that is this probably present is named even where no item got its label
+_LISTED_PRESENCE = 0.5  # a class with at least this probability of presence is listed even if no item has its label
 
 
 @dataclass(frozen=True)
-class ClassShare:
-    """What was found of one class."""
+class ClassSummary:
+    """The result for one class.
+
+    Parameters
+    ----------
+    name : str
+    items : int
+        The number of items that got this label.
+    proportion : float
+        The expected proportion of the class among all items.
+    confidence : float or None
+        The mean probability of the labels of its items; None without items.
+    presence : float or None
+        The probability that the class occurs in the batch; None if the method does not estimate it.
+    """
 
     name: str
-    items: int  # that got this label
-    share: float  # expected share of all items, counting doubt
-    confidence: float | None  # mean probability of its items' labels, where it has items
-    presence: float | None  # probability that the class occurs at all, where the method says so
+    items: int
+    proportion: float
+    confidence: float | None
+    presence: float | None
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What ``manyway label`` says on the screen."""
+    """The result for the whole batch.
+
+    Parameters
+    ----------
+    n_items, n_classes : int
+        The numbers of items and of possible classes.
+    present : tuple of ClassSummary
+        The classes that got a label or are probably present, those with most items first.
+    mean_confidence : float
+        The mean probability of the labels.
+    below : int
+        The number of items whose label was left empty because its probability is too low.
+    n_present, n_present_sd : float or None
+        The estimated number of classes that occur in the batch, with its standard deviation; None if the method does
+        not estimate it.
+    skipped : int
+        The number of items that could not be read.
+    output : Path or None
+        The table that was written.
+    """
 
     n_items: int
     n_classes: int
-    present: tuple[ClassShare, ...]  # the classes that got a label or probably occur, most items first
+    present: tuple[ClassSummary, ...]
     mean_confidence: float
-    below: int  # items whose label was left empty
-    n_occurring: float | None = None  # how many classes occur: the expected number, where the method says so
-    n_occurring_sd: float | None = None
+    below: int
+    n_present: float | None = None
+    n_present_sd: float | None = None
+    skipped: int = 0
+    output: Path | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class _Result:
     answers: Answers
     presence: Tensor | None = None  # [k]
-    n_occurring: float | None = None
-    n_occurring_sd: float | None = None
+    n_present: float | None = None
+    n_present_sd: float | None = None
 
 
 def label_items(
     support: Items,
     query: Items,
-    output: Path,
+    output: str | Path,
     *,
     method: str = DEFAULT_METHOD,
     top: int = 2,
     min_confidence: float = 0.0,
-    device: str | None = None,
+    device: str | torch.device | None = None,
     dask: str | None = None,
     progress: Callable[[str], None] | None = None,
+    inputs: Iterable[str | Path | None] = (),
 ) -> Summary:
-    """Label all items of ``query`` jointly and write one CSV row for each; nothing is written unless all went well.
+    """Label all items of ``query`` jointly and write a table with one row per item.
 
-    Many items are read in blocks, several times over, by ``evidence``, ``paddle`` and ``soft-kmeans``.
-    ``dask`` is the address of a scheduler whose workers then hold the items, block by block.
+    The table is written only when everything succeeded. Large batches are read in blocks, several times over, by
+    ``evidence``, ``paddle`` and ``soft-kmeans``.
+
+    Parameters
+    ----------
+    support : Items
+        The labelled examples.
+    query : Items
+        The items to label. Where both have named features, they are matched by name.
+    output : path-like
+        The table: csv by default; tsv, parquet or jsonl by its ending.
+    method : str, default="evidence"
+        The name of a method, see `manyway.METHODS`.
+    top : int, default=2
+        How many classes to write per item, most probable first.
+    min_confidence : float, default=0.0
+        The label is left empty where its probability is lower.
+    device : str or torch.device, optional
+        Where to compute; None means CUDA where it is available, else the CPU (with ``dask``: the CPU).
+    dask : str, optional
+        The address of a Dask scheduler whose workers hold the items, block by block.
+    progress : callable, optional
+        Called with a short text after every pass over the items.
+    inputs : iterable of path-like, optional
+        Files that the output must not replace.
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    InputError
+        If examples and items do not fit together, or the table cannot be written.
     """
-    if support.labels is None:
-        raise InputError("The labelled examples have no labels; put them in the file or name a file with --labels.")
-    if len(query) == 0:
-        raise InputError("There is no item to label; the query file has no rows.")
-    if support.n_features != query.n_features:
-        raise InputError(
-            f"The labelled examples have {support.n_features} features and the items {query.n_features}; "
-            "use the same encoder for both."
-        )
-    classes = sorted(set(support.labels))
-    if len(classes) < 2:
-        raise InputError(f"All labelled examples are of class '{classes[0]}'; there is nothing to choose between.")
-    number = {name: k for k, name in enumerate(classes)}
-    labels = torch.tensor([number[name] for name in support.labels], device=device)
+    inputs = tuple(inputs)
+    check_output(output, inputs)
+    if top < 1 or not 0 <= min_confidence <= 1:
+        raise InputError(f"top is {top} and min_confidence {min_confidence}; they must be at least 1, and from 0 to 1.")
+    device = resolve_device("cpu" if device is None and dask is not None else device)
+    query = match_columns(support, query)
+    classes, numbers = _check(support, query)
+    labels = torch.tensor(numbers, device=device)
     examples = support.rows(0, len(support)).to(device)
     best = min(top, len(classes))
     largest = len(classes) * (max(len(query), len(classes)) if method == "evidence" else len(query))
     if dask is None and 4 * largest <= (_IN_MEMORY_BYTES if method in _IN_BLOCKS else _AT_MOST_BYTES):
-        found = _at_once(examples, labels, query.rows(0, len(query)), method, best, support.base_mean)
+        rows = query.rows(0, len(query)).to(device)
+        result = _at_once(examples, labels, rows, method, best, support.base_mean)
     elif method not in _IN_BLOCKS and get_method(method).transductive:
         where = "on a cluster" if dask is not None else "at once"
         raise InputError(
@@ -111,18 +174,38 @@ def label_items(
             return (query.rows(first, first + size) for first in range(0, len(query), size))
 
         with nullcontext(in_turn(read, examples.device)) if dask is None else on_dask(dask, read) as spread:
-            found = _in_blocks(examples, labels, read, spread, method, best, support.base_mean, progress)
-    return _write(output, query, classes, found, min_confidence)
+            result = _in_blocks(examples, labels, read, spread, method, best, support.base_mean, progress)
+    return _write(Path(output), query, classes, result, method, min_confidence, inputs)
+
+
+def _check(support: Items, query: Items) -> tuple[list[str], list[int]]:
+    """The classes, sorted, and the number of each example's class; refuse what cannot be labelled."""
+    if len(support) == 0:
+        raise InputError("There is no labelled example; the file of examples has no rows.")
+    if support.labels is None:
+        raise InputError("The labelled examples have no labels; put them in the file or name a file with --labels.")
+    if len(query) == 0:
+        raise InputError("There is no item to label; the query file has no rows.")
+    if support.n_features != query.n_features:
+        raise InputError(
+            f"The labelled examples have {support.n_features} features and the items {query.n_features}; "
+            "use the same encoder for both."
+        )
+    classes = sorted(set(support.labels))
+    if len(classes) < 2:
+        raise InputError(f"All labelled examples are of class '{classes[0]}'; there is nothing to choose between.")
+    number = {name: k for k, name in enumerate(classes)}
+    return classes, [number[name] for name in support.labels]
 
 
 def _at_once(
     examples: Tensor, labels: Tensor, query: Tensor, method: str, top: int, base_mean: Tensor | None
-) -> _Found:
+) -> _Result:
     solution = get_method(method)(Tasks.from_arrays(examples[None], labels[None], query[None], base_mean))
     answers = Answers.of(solution.probabilities[0], top)
     if solution.occupancy is None:
-        return _Found(answers)
-    return _Found(answers, solution.presence[0].cpu(), float(solution.n_present[0]), float(solution.n_present_sd[0]))
+        return _Result(answers)
+    return _Result(answers, solution.presence[0].cpu(), float(solution.n_present[0]), float(solution.n_present_sd[0]))
 
 
 def _in_blocks(
@@ -134,7 +217,7 @@ def _in_blocks(
     top: int,
     base_mean: Tensor | None,
     progress: Callable[[str], None] | None,
-) -> _Found:
+) -> _Result:
     solver = get_method(method)
 
     def tell(iteration: int) -> None:
@@ -144,45 +227,70 @@ def _in_blocks(
     if method == "evidence":
         found = evidence_in_blocks(examples, labels, blocks, base_mean=base_mean, progress=tell, spread=spread)
         answers, _ = spread(Answer(found.assign, top), found.memory)
-        return _Found(answers, found.presence.cpu(), found.n_present, found.n_present_sd)
+        return _Result(answers, found.presence.cpu(), found.n_present, found.n_present_sd)
     if method in _IN_BLOCKS:
         params: dict[str, Any] = {"lam": 0.0, "eps": 0.0} if method == "soft-kmeans" else {}
         moved = paddle_in_blocks(examples, labels, blocks, base_mean=base_mean, progress=tell, spread=spread, **params)
-        return _Found(spread(Answer(moved.assign, top), None)[0])
+        return _Result(spread(Answer(moved.assign, top), None)[0])
 
     def assign(block: Tensor, note: None) -> Tensor:
         return solver(Tasks.from_arrays(examples[None], labels[None], block[None], base_mean)).probabilities[0]
 
-    return _Found(spread(Answer(assign, top), None)[0])
+    return _Result(spread(Answer(assign, top), None)[0])
 
 
-def _write(output: Path, query: Items, classes: list[str], found: _Found, min_confidence: float) -> Summary:
-    given, doubt = [0] * len(classes), [0.0] * len(classes)
-    below, row = 0, 0
-    header = ["item", "label", "probability"]
-    for rank in range(2, found.answers.best[0][0].shape[1] + 1):
-        header += [f"label_{rank}", f"probability_{rank}"]
-    with atomic_write(output) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        for values, indices in found.answers.best:
-            for chosen, sure in zip(indices.tolist(), values.tolist(), strict=True):
-                cells: list[Any] = [query.name(row)]
-                for rank, (k, p) in enumerate(zip(chosen, sure, strict=True)):
-                    certain = rank > 0 or p >= min_confidence
-                    cells += [classes[k] if certain else "", f"{p:.4f}"]
-                writer.writerow(cells)
+def _write(
+    output: Path,
+    query: Items,
+    classes: list[str],
+    result: _Result,
+    method: str,
+    min_confidence: float,
+    inputs: Iterable[str | Path | None],
+) -> Summary:
+    if not all(bool(torch.isfinite(values).all()) for values, _ in result.answers.best):
+        raise InputError(
+            f"{method} found no probabilities for these features; look for constant columns and for values that are "
+            "extremely large or small. Nothing was written."
+        )
+    given, confidence = [0] * len(classes), [0.0] * len(classes)
+    below = 0
+
+    def rows() -> Iterator[Row]:
+        nonlocal below
+        row = 0
+        for values, indices in result.answers.best:
+            for chosen, probabilities in zip(indices.tolist(), values.tolist(), strict=True):
                 given[chosen[0]] += 1
-                doubt[chosen[0]] += sure[0]
-                below += sure[0] < min_confidence
+                confidence[chosen[0]] += probabilities[0]
+                certain = probabilities[0] >= min_confidence
+                below += not certain
+                names = [classes[chosen[0]] if certain else "", *(classes[k] for k in chosen[1:])]
+                yield Row(query.name(row), list(zip(names, probabilities, strict=True)))
                 row += 1
-    presence = [None] * len(classes) if found.presence is None else found.presence.tolist()
+
+    write_table(output, rows(), result.answers.best[0][0].shape[1], query.skipped, inputs)
+    presence = [None] * len(classes) if result.presence is None else result.presence.tolist()
     present = [
-        ClassShare(
-            name, given[k], float(found.answers.total[k]) / row, doubt[k] / given[k] if given[k] else None, presence[k]
+        ClassSummary(
+            name,
+            given[k],
+            float(result.answers.total[k]) / len(query),
+            confidence[k] / given[k] if given[k] else None,
+            presence[k],
         )
         for k, name in enumerate(classes)
-        if given[k] or (presence[k] or 0.0) >= _PROBABLY
+        if given[k] or (presence[k] or 0.0) >= _LISTED_PRESENCE
     ]
-    present.sort(key=lambda share: (-share.items, -share.share, share.name))
-    return Summary(row, len(classes), tuple(present), sum(doubt) / row, below, found.n_occurring, found.n_occurring_sd)
+    present.sort(key=lambda found: (-found.items, -found.proportion, found.name))
+    return Summary(
+        len(query),
+        len(classes),
+        tuple(present),
+        sum(confidence) / len(query),
+        below,
+        result.n_present,
+        result.n_present_sd,
+        len(query.skipped),
+        output,
+    )

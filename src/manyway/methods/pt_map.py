@@ -26,31 +26,62 @@ def pt_map(
     scale: str | None = "power",
     with_objective: bool = False,
 ) -> Solution:
-    """Assign equally many queries to every class at the least cost, move the centres a little, repeat.
+    """Assign equally many queries to every class by optimal transport, and move the class centres.
 
     Over plans P with row sums 1 and column sums |Q|/K, and centres w,
 
         Σ_qk P_qk ‖z_q − w_k‖²  +  Σ_s ‖z_s − w_{y_s}‖²  +  (1/λ) Σ P ln P
 
-    is lowered by ``max_iter`` rounds, from w = the support's class means, of
+    is minimised by repeating, from w = the support's class means,
 
-        P = the plan of least cost for these w          (Sinkhorn on exp(−λ‖z_q − w_k‖²))
-        w = w + step·((Σ_s y_s z_s + Σ_q P_q z_q) / (Σ_s y_s + Σ_q P_q) − w)
+        P = the optimal plan for these w          (Sinkhorn on exp(−λ‖z_q − w_k‖²))
+        w = w + step·((Σ_s y_s z_s + Σ_q P_q z_q) / (Σ_s y_s + Σ_q P_q) − w).
 
-    and the answer is the plan for the last w. Both updates lower the objective (as far as Sinkhorn gets in its rounds),
-    the second for any step from 0 to 2. All K classes get the same share of the queries: right when all occur equally
-    often, ruinous when few do.
+    The answer is the plan for the last w.
 
-    The defaults are those of the PADDLE paper's experiments (0.01 for the WRN on mini); PT-MAP's own paper has
-    ``step`` = 0.2. ``tol`` and ``sinkhorn_iter`` are the accuracy asked of the row sums and the most rounds spent on
-    it; ``converged`` says whether the last plan has it. ``with_objective`` records the objective after each round (the
-    plan being the one for its new centres) and its terms ``transport``, ``support`` and ``entropy``.
+    Parameters
+    ----------
+    tasks : Tasks
+        The tasks to solve.
+    step : float, default=0.02
+        How far centres move towards the weighted means; the objective decreases for any step from 0 to 2.
+    lam : float, default=10.0
+        λ, the inverse strength of the entropy term.
+    max_iter : int, default=20
+        Number of rounds.
+    tol : float, default=1e-6
+        Accuracy of the row sums at which Sinkhorn's iteration stops.
+    sinkhorn_iter : int, default=1000
+        The largest number of Sinkhorn iterations per round.
+    scale : str or None, default="power"
+        Feature transform; None uses the features as they are.
+    with_objective : bool, default=False
+        Whether to record the objective and its terms ``transport``, ``support`` and ``entropy`` after each round, with
+        the plan for the new centres.
 
-    Differs from the authors' code in: no QR rotation, which changes no distance; the plan is accurate when its row sums
-    are right, not when they stop changing, each task stops by itself, and a plan starts from the one before; for
-    features that can be negative the power transform keeps the sign. The PADDLE benchmark's version spreads the queries
-    over the true number of present classes; here nothing but K is known.
+    Returns
+    -------
+    Solution
+        ``converged`` says whether the row sums of the last plan are within ``tol``.
 
+    Notes
+    -----
+    All K classes receive the same number of queries. This is right when all classes occur equally often, and harmful
+    when few of them occur.
+
+    The defaults are those of the PADDLE paper's experiments (``step`` is 0.01 there for the WRN on mini-ImageNet); the
+    paper of PT-MAP uses ``step`` = 0.2.
+
+    Differs from the authors' code: there is no QR rotation, which changes no distance; Sinkhorn's iteration stops when
+    the row sums are accurate, not when they stop changing; each task stops on its own; a plan starts from the previous
+    one; for features that can be negative the power transform keeps the sign. The code of the PADDLE benchmark
+    distributes the queries over the true number of present classes; here only K is known.
+
+    Reference: Hu, Gripon, Pateux, "Leveraging the feature distribution in transfer-based few-shot learning", ICANN
+    2021.
+
+    Examples
+    --------
     >>> tasks = Tasks.from_arrays([[[0.0, 1.0], [1.0, 0.0]]], [[0, 1]], [[[0.1, 1.0], [1.0, 0.2]]])
     >>> pt_map(tasks, scale=None).labels.tolist()
     [[0, 1]]
@@ -88,14 +119,17 @@ def pt_map(
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """Centres are w_k = a_k S_k + Σ_q b_qk z_q, S_k being the support's class sums, so that inner products among
-    queries and sums say all about them: a round costs q²·k, whatever d. Features are centred on the query mean."""
+    """The centres as w_k = a_k S_k + Σ_q b_qk z_q, with S_k the class sums of the support.
+
+    All distances follow from inner products among queries and class sums, so a round costs q²·k whatever d is. Features
+    are centred on the mean of the queries.
+    """
 
     query: Tensor  # [t, q, d]
     sums: Tensor  # [t, k, d]
     counts: Tensor  # [t, k]
     centre: Tensor  # [t, 1, d]
-    gram: Tensor | None  # [t, q, q]; None when d is so small that two products with Z are cheaper
+    gram: Tensor | None  # [t, q, q]; None when d is small and two products with Z are cheaper
     cross: Tensor  # [t, q, k] = Z Sᵀ
     sum_norms: Tensor  # [t, k]
     query_norms: Tensor  # [t, q, 1]

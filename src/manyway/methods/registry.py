@@ -149,6 +149,7 @@ METHODS: Mapping[str, Method] = _table(
         "Chen et al., ICLR 2019",
         transductive=False,
         holds_support=True,
+        prepare="gradient.baseline:prepare_baseline",
     ),
     Method(
         "baseline++",
@@ -157,8 +158,16 @@ METHODS: Mapping[str, Method] = _table(
         "Chen et al., ICLR 2019",
         transductive=False,
         holds_support=True,
+        prepare="gradient.baseline:prepare_baseline_pp",
     ),
-    Method("simpleshot", "SimpleShot", "simpleshot:simpleshot", "Wang et al., 2019", transductive=False),
+    Method(
+        "simpleshot",
+        "SimpleShot",
+        "simpleshot:simpleshot",
+        "Wang et al., 2019",
+        transductive=False,
+        prepare="simpleshot:prepare_simpleshot",
+    ),
     Method("ici", "LR+ICI", "ici.solver:ici", "Wang et al., CVPR 2020", holds_support=True, stops_without_tol=True),
     Method("bd-cspn", "BD-CSPN", "bd_cspn:bd_cspn", "Liu et al., ECCV 2020", holds_support=True),
     Method("pt-map", "PT-MAP", "pt_map:pt_map", "Hu et al., ICANN 2021", holds_support=True),
@@ -166,7 +175,16 @@ METHODS: Mapping[str, Method] = _table(
     Method("tim", "TIM", "gradient.tim:tim", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("tim-adm", "TIM-ADM", "gradient.tim_adm:tim_adm", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("alpha-tim", "α-TIM", "gradient.alpha_tim:alpha_tim", "Veilleux et al., NeurIPS 2021", holds_support=True),
-    Method("evidence", "Evidence", "evidence.solver:evidence", "this project, docs/evidence.md", holds_support=True),
+    Method(
+        "evidence",
+        "Evidence",
+        "evidence.solver:evidence",
+        "this project, docs/evidence.md",
+        holds_support=True,
+        version=2,
+        prepare="evidence.solver:prepare_evidence",
+        learned=("precision",),
+    ),
 )
 DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor a temperature
 

@@ -1,4 +1,4 @@
-"""SimpleShot: nearest class mean (Wang et al., 2019). No transduction: the floor everyone compares with."""
+"""SimpleShot: nearest class mean (Wang et al., 2019)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,71 @@ from manyway.core.ops import dot_scores, prototypes
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
+from manyway.methods.prepared import QUERY_DEPENDENT, Prepared
 
 
-def simpleshot(tasks: Tasks, *, scale: str | None = "cl2", temperature: float = 1.0) -> Solution:
-    """The class whose mean support feature is nearest; each query is labelled on its own.
+def simpleshot(
+    tasks: Tasks, *, scale: str | None = "cl2", temperature: float = 1.0, prepared: Prepared | None = None
+) -> Solution:
+    """Nearest class mean, without transduction: the usual lower reference.
 
-    Probabilities are softmax_k(−½ temperature·‖w_k − z_q‖²). The temperature changes how sure they look, never the
-    label; SimpleShot itself has no probabilities, and 1 is the plain unit-Gaussian reading of its distances.
+    With w_k the mean support feature of class k, the probability of class k is softmax_k(−½ τ ‖w_k − z_q‖²).
 
+    Parameters
+    ----------
+    tasks : Tasks
+        The tasks to solve.
+    scale : str or None, default="cl2"
+        Feature transform; None uses the features as they are.
+    temperature : float, default=1.0
+        τ, which multiplies squared distances. It changes how confident the probabilities are, and no label.
+    prepared : Prepared or None, default=None
+        What ``prepare_simpleshot`` returned for the same support and parameters; None computes it.
+
+    Returns
+    -------
+    Solution
+        ``n_iter`` is 1 and ``converged`` is True: there is nothing to iterate.
+
+    Notes
+    -----
+    The original predicts labels only; with τ = 1 the probabilities are those of unit Gaussians around the class means.
+
+    Reference: Wang, Chao, Weinberger, van der Maaten, "SimpleShot: revisiting nearest-neighbor classification for
+    few-shot learning", 2019.
+
+    Examples
+    --------
     >>> tasks = Tasks.from_arrays([[[0.0], [5.0]]], [[0, 1]], [[[0.1], [4.8]]])
     >>> simpleshot(tasks, scale=None).labels.tolist()
     [[0, 1]]
     """
     tasks = transform(tasks, scale)
-    centres = prototypes(tasks)
+    centres = prototypes(tasks) if prepared is None else prepared.prototypes.expand(tasks.n_tasks, -1, -1)
     probabilities = (dot_scores(tasks.query, centres) * temperature).softmax(-1)
     once = torch.ones(tasks.n_tasks, dtype=torch.int64, device=tasks.device)
     return Solution(probabilities, n_iter=once, converged=once.bool(), make_prototypes=lambda: centres)
+
+
+def prepare_simpleshot(tasks: Tasks, *, scale: str | None = "cl2", temperature: float = 1.0) -> Prepared | None:
+    """Compute the class means of a support, to be used for several batches of queries.
+
+    Parameters
+    ----------
+    tasks : Tasks
+        Tasks with the support; their queries are not used.
+    scale, temperature
+        As in ``simpleshot``. The temperature is not used here.
+
+    Returns
+    -------
+    Prepared or None
+        For the parameter ``prepared`` of ``simpleshot``; None when the feature transform depends on the queries.
+
+    Examples
+    --------
+    >>> tasks = Tasks.from_arrays([[[0.0], [5.0]]], [[0, 1]], [[[0.1], [4.8]]])
+    >>> prepare_simpleshot(tasks, scale=None).prototypes.flatten().tolist()
+    [0.0, 5.0]
+    """
+    return None if scale in QUERY_DEPENDENT else Prepared(prototypes(transform(tasks, scale)))

@@ -24,6 +24,11 @@ def view():
 
 
 @pytest.fixture(scope="module")
+def text(view):
+    return make_report([view])
+
+
+@pytest.fixture(scope="module")
 def chromium():
     with open_browser() as browser:
         yield browser
@@ -36,8 +41,8 @@ def page_of(chromium, tmp_path):
     path = tmp_path / "report.html"
     contexts = []
 
-    def open_page(*views, color_scheme="light", width=1200):
-        path.write_text(make_report(views), encoding="utf-8")
+    def open_page(text, color_scheme="light", width=1200):
+        path.write_text(text, encoding="utf-8")
         contexts.append(chromium.new_context(color_scheme=color_scheme, viewport={"width": width, "height": 900}))
         page = contexts[-1].new_page()
         page.on("console", lambda message: seen.append(message.text))
@@ -59,8 +64,7 @@ def column(page, n):
     return page.eval_on_selector_all("section.shown tbody tr", script)
 
 
-def test_the_report_is_one_file_that_names_no_address(view):
-    text = make_report([view])
+def test_the_report_is_one_file_that_names_no_address(text):
     assert "http:" not in text
     assert "https:" not in text
     assert " src=" not in text
@@ -68,8 +72,8 @@ def test_the_report_is_one_file_that_names_no_address(view):
     assert len(ids) == len(set(ids))
 
 
-def test_a_click_on_a_header_sorts_and_a_second_one_reverses_the_order(page_of, view):
-    page = page_of(view)
+def test_a_click_on_a_header_sorts_and_a_second_one_reverses_the_order(page_of, text, view):
+    page = page_of(text)
     (grid,) = make_grids(view)
     means = [cells[1].mean for _, cells in grid.rows]
     head = page.locator("section.shown thead th").nth(2)
@@ -82,8 +86,8 @@ def test_a_click_on_a_header_sorts_and_a_second_one_reverses_the_order(page_of, 
     assert column(page, 0) == ["PADDLE", "SimpleShot", "soft K-means"]
 
 
-def test_points_show_their_values_under_the_pointer_and_by_the_arrow_keys(page_of, view):
-    page = page_of(view)
+def test_points_show_their_values_under_the_pointer_and_by_the_arrow_keys(page_of, text):
+    page = page_of(text)
     tip = page.locator("#tip")
     assert tip.is_hidden()
     page.locator("section.shown g[data-line='0'] .hit").first.hover()
@@ -103,13 +107,13 @@ def test_points_show_their_values_under_the_pointer_and_by_the_arrow_keys(page_o
 def test_points_on_top_of_each_other_are_all_shown(page_of):
     answers = ANSWERS["paddle"]
     both = [make_record("paddle"), make_record("simpleshot", outcome={"n_query": 12, "correct": answers})]
-    page = page_of(make_view(both))
+    page = page_of(make_report([make_view(both)]))
     page.locator("section.shown .hit").last.hover()
     assert page.locator("#tip").inner_text().count("87.50 [84.48, 90.52]") == 2
 
 
-def test_a_click_in_the_legend_hides_a_line_in_all_panels(page_of, view):
-    page = page_of(view)
+def test_a_click_in_the_legend_hides_a_line_in_all_panels(page_of, text):
+    page = page_of(text)
     key = page.locator(".legend button", has_text="PADDLE").first
     lines = page.locator("section.shown g[data-line='0']")
     assert lines.count() == 4  # a line and its band, in two panels
@@ -121,8 +125,8 @@ def test_a_click_in_the_legend_hides_a_line_in_all_panels(page_of, view):
     assert all(line.is_visible() for line in lines.all())
 
 
-def test_each_method_and_the_provenance_have_a_page(page_of, view):
-    page = page_of(view)
+def test_each_method_and_the_provenance_have_a_page(page_of, text, view):
+    page = page_of(text)
     page.locator("nav a", has_text="PADDLE").click()
     assert [section.get_attribute("id") for section in page.locator("section:visible").all()] == ["method-paddle"]
     assert page.locator("section.shown tbody tr").count() == 4
@@ -139,7 +143,7 @@ def test_names_with_markup_are_text(page_of):
         make_record(features={"name": HOSTILE, "fingerprint": HOSTILE, "n_classes": 12}),
         make_record("simpleshot"),
     ]
-    page = page_of(make_view(records, source, name=HOSTILE))
+    page = page_of(make_report([make_view(records, source, name=HOSTILE)]))
     assert page.locator("section.shown h2").inner_text() == HOSTILE
     assert page.locator("nav a").first.inner_text() == HOSTILE
     assert page.locator("img").count() == 0
@@ -152,8 +156,8 @@ def test_names_with_markup_are_text(page_of):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_and_lines_stand_out_from_the_background(page_of, view, scheme):
-    page = page_of(view, color_scheme=scheme)
+def test_text_and_lines_stand_out_from_the_background(page_of, text, scheme):
+    page = page_of(text, color_scheme=scheme)
     colours = page.evaluate(
         """() => {
             const style = (element, name) => getComputedStyle(element)[name];
@@ -182,16 +186,16 @@ def contrast(a: float, b: float) -> float:
     return (max(a, b) + 0.05) / (min(a, b) + 0.05)
 
 
-def test_a_phone_need_not_scroll_sideways(page_of, view):
-    page = page_of(view, width=400)
+def test_a_phone_need_not_scroll_sideways(page_of, text):
+    page = page_of(text, width=400)
     for link in page.locator("nav a").all():
         link.click()
         assert page.evaluate("document.documentElement.scrollWidth") == 400
 
 
-def test_the_page_notices_a_request(page_of, view):
+def test_the_page_notices_a_request(page_of, text):
     # The policy of the page refuses it, and the browser says so: the check at the end of every test can fail.
-    page = page_of(view)
+    page = page_of(text)
     page.evaluate("fetch('https://example.org/').catch(() => 'refused')")
     page.wait_for_timeout(100)
     assert any("Content Security Policy" in entry for entry in page.seen)

@@ -1,4 +1,4 @@
-"""Baseline, TIM and PADDLE-PGD: the gradients that are written by hand, and what the steps reach."""
+"""Baseline, TIM and PADDLE-PGD: gradients equal autograd's, and the steps reach known answers."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_tims_loss_ends_below_its_start_and_its_parts_add_up(method):
     assert (solution.objective[:, -1] < solution.objective[:, 0]).all()
     assert list(solution.objective_parts) == ["cross_entropy", "marginal", "conditional"]
     torch.testing.assert_close(sum(solution.objective_parts.values()), solution.objective)
-    # What is recorded last is the loss of what is returned.
+    # The last recorded loss is that of the returned answer.
     torch.testing.assert_close(solution.objective_parts["conditional"][:, -1].sign(), torch.ones(3).double())
     p = solution.probabilities
     conditional = shannon(p) if method == "tim" else tsallis(p, 5)
@@ -143,15 +143,15 @@ def test_baselines_train_once_for_a_shared_support():
         torch.testing.assert_close(ours.prototypes, theirs.prototypes)
 
 
-def test_baseline_plus_plus_does_not_feel_the_length_of_a_feature():
+def test_baseline_plus_plus_does_not_depend_on_the_length_of_a_feature():
     tasks = make_tasks(2)
     longer = replace(tasks, query_table=3 * tasks.query, support_table=tasks.support * 0.2)
     ours, theirs = (solve("baseline++", t, scale=None).probabilities for t in (tasks, longer))
     torch.testing.assert_close(ours, theirs)
 
 
-def test_tims_balance_gives_every_class_a_share_and_alpha_tims_does_not():
-    """Two of ten classes occur: the marginal term makes TIM use more of them than α-TIM does."""
+def test_tim_labels_queries_as_every_class_and_alpha_tim_does_not():
+    """Two of ten classes occur. The marginal term makes TIM use all ten, and α-TIM few."""
     generator = torch.Generator().manual_seed(0)
     centres = torch.randn(10, 40, generator=generator)
     support = centres.repeat_interleave(5, 0) + torch.randn(50, 40, generator=generator)
@@ -196,7 +196,7 @@ def test_weights_and_orders_are_checked():
 
 
 def paddles_objective(tasks, u, lam, eps):
-    """½ Σ u‖w − z‖² − λ Σ (π + ε) ln(π + ε) with w at its best for u."""
+    """½ Σ u‖w − z‖² − λ Σ (π + ε) ln(π + ε), with the w that is optimal for u."""
     form = prototype_form(tasks, "feature")
     shares = u.mean(1) + eps
     return half_norms(tasks, form) - form.explained(u) / 2 - lam * torch.xlogy(shares, shares).sum(-1)
@@ -241,8 +241,8 @@ def test_plain_steps_reach_paddles_objective_from_above():
 
 
 def test_adam_comes_down_towards_paddles_objective_and_climbs_again():
-    """Its steps forget how large a slope is. All slopes of an assigned query are positive, so all of u shrinks at the
-    same pace and the projection undoes it: in the long run momentum, not the objective, decides."""
+    """The size of Adam's steps does not depend on the size of the gradient. All derivatives of an assigned query are
+    positive, so all entries of u decrease equally and the projection reverts it: the steps need not descend."""
     tasks, lam, eps = easy(), 20.0, 1e-6
     best = paddles_objective(tasks, solve("paddle", tasks, scale=None, eps=eps).probabilities, lam, eps).unsqueeze(1)
     objective = solve("paddle-pgd", tasks, scale=None, eps=eps, max_iter=1500, with_objective=True).objective
@@ -275,7 +275,7 @@ def test_a_tolerance_stops_each_task_by_itself(optimizer):
 
 
 def test_the_projection_is_the_nearest_point_of_the_simplex():
-    """Held against its optimality condition: x − p is no larger anywhere than where p is positive."""
+    """The optimality condition: x − p is largest where p is positive."""
     points = 3 * torch.randn(50, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     nearest = simplex_projection(points)
     assert (nearest >= 0).all()

@@ -1,4 +1,4 @@
-"""PADDLE is right when it equals the paper's algorithm written plainly, and when its objective only falls."""
+"""PADDLE equals the paper's algorithm written plainly, and its objective never increases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manyway import FeatureSet, InputError, Tasks, TaskSpec, sample_tasks, solve
 
 
 def plain_paddle(support, labels, query, n_classes, lam=None, eps=1e-6, n_iter=100, use_range=True):
-    """Algorithm 1 of the paper for one task, in NumPy float64, one line a formula; nothing shared with the package."""
+    """Algorithm 1 of the paper for one task, in NumPy float64, one line per formula, without code of the package."""
     support, query = np.asarray(support, np.float64), np.asarray(query, np.float64)
     if use_range:
         width = query.max(0) - query.min(0)
@@ -40,9 +40,10 @@ def real_tasks(name: str, request: pytest.FixtureRequest) -> Tasks:
         features = load_glyphs()
     else:
         features = FeatureSet.load(request.getfixturevalue("data_folder") / "features" / "clinc150_minilm_l6.npz")
-    return sample_tasks(features, TaskSpec(shots=5, k_eff=5, n_query=75), seed=11, count=3)
+    return sample_tasks(features, TaskSpec(shots=5, k_eff=5, n_query=75), seed=11, count=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["gram", "feature"])
 @pytest.mark.parametrize("name", ["glyphs", "clinc150"])
 def test_equals_the_papers_algorithm_on_real_features(name, form, request):
@@ -56,7 +57,7 @@ def test_equals_the_papers_algorithm_on_real_features(name, form, request):
     for dtype, tolerance in [(torch.float32, 1e-5), (torch.float64, 1e-10)]:
         together = solve("paddle", tasks.to(dtype=dtype), form=form).probabilities
         alone = torch.cat(
-            [solve("paddle", tasks[i : i + 1].to(dtype=dtype), form=form).probabilities for i in range(3)]
+            [solve("paddle", tasks[i : i + 1].to(dtype=dtype), form=form).probabilities for i in range(2)]
         )
         assert np.abs(together.numpy() - expected).max() < tolerance
         assert np.abs(alone.numpy() - expected).max() < tolerance

@@ -1,4 +1,4 @@
-"""A task in blocks gives what it gives in memory: whatever the blocks, the resting classes, and the machines."""
+"""PADDLE over blocks of queries gives the answers of PADDLE in memory, for any blocks, here and on a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def in_blocks(tasks, size=64, **options):
 
 
 @pytest.mark.parametrize("size", [1000, 64, 7])
-def test_blocks_of_any_size_give_what_memory_gives(size):
+def test_blocks_of_any_size_give_the_answers_in_memory(size):
     tasks = one_task()
     expected = solve("paddle", tasks, max_iter=30).probabilities[0]
     large = in_blocks(tasks, size, max_iter=30, tol=None)
@@ -32,14 +32,14 @@ def test_blocks_of_any_size_give_what_memory_gives(size):
     assert torch.equal(large.assign(tasks.query[0]).argmax(1), expected.argmax(1))
 
 
-def test_dead_classes_rest_and_the_result_is_that_of_all():
+def test_skipping_dead_classes_does_not_change_the_result():
     tasks = one_task()
     resting = in_blocks(tasks, max_iter=40, tol=None)
     everyone = in_blocks(one_task(dtype=torch.float64), max_iter=40, tol=None)
     assert set(everyone.live) == {80}
     assert len(resting.live) == 39
     assert min(resting.live) < 20
-    assert resting.live[-1] == 80  # the last iteration is for all
+    assert resting.live[-1] == 80  # the last iteration updates all classes
     query = tasks.query[0]
     assert torch.equal(resting.assign(query).argmax(1), everyone.assign(query).argmax(1))
     torch.testing.assert_close(resting.assign(query).double(), everyone.assign(query), rtol=0, atol=1e-4)
@@ -86,7 +86,7 @@ def test_the_command_spreads_items_over_a_cluster(cluster, tmp_path, method):
     assert columns[0] == columns[1]
 
 
-def test_a_scheduler_that_is_not_there_is_one_sentence(monkeypatch):
+def test_a_scheduler_that_cannot_be_reached_is_one_sentence(monkeypatch):
     pytest.importorskip("distributed", reason="needs Dask")
     monkeypatch.setattr("manyway.streaming.dask._PATIENCE", 0.1)
     with pytest.raises(InputError, match="no Dask scheduler"), on_dask("tcp://127.0.0.1:1", lambda: iter(())):

@@ -7,29 +7,33 @@ import io
 import re
 from collections.abc import Sequence
 
-from rich.box import SIMPLE_HEAD
-from rich.console import RenderableType
+from rich.box import Box
+from rich.console import Console, RenderableType
 from rich.styled import Styled
 from rich.table import Table
 
 from manyway.bench.show.tables import Grid
 
+# One line below the header, in characters that every terminal has.
+_BOX = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 
-def to_rich(grid: Grid, width: int) -> list[RenderableType]:
-    """For a terminal of that width: columns that do not fit go into a further table below."""
-    first = max(len(grid.corner), *(len(label) for label, _ in grid.rows)) + 2
-    widths = [
-        2 + max(*(len(line) for line in column), *(len(cells[i].words) for _, cells in grid.rows))
-        for i, column in enumerate(grid.columns)
-    ]
+
+def to_rich(grid: Grid, console: Console) -> list[RenderableType]:
+    """For a terminal: columns that do not fit into its width go into a further table below."""
+
+    def widest(*texts: str) -> int:
+        return 2 + max(console.measure(text).maximum for text in texts)
+
+    first = widest(grid.corner, *(label for label, _ in grid.rows))
+    widths = [widest(*column, *(cells[i].words for _, cells in grid.rows)) for i, column in enumerate(grid.columns)]
     stretches: list[list[int]] = [[]]
     for i, own in enumerate(widths):
-        if stretches[-1] and first + own + sum(widths[j] for j in stretches[-1]) > width:
+        if stretches[-1] and first + own + sum(widths[j] for j in stretches[-1]) > console.width:
             stretches.append([])
         stretches[-1].append(i)
     shown: list[RenderableType] = [Styled(grid.title, "bold"), grid.caption]
     for stretch in stretches:
-        table = Table(box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
+        table = Table(box=_BOX, padding=(0, 1), collapse_padding=True, pad_edge=False)
         table.add_column(grid.corner, no_wrap=True)
         for i in stretch:
             table.add_column("\n".join(grid.columns[i]), justify="right", no_wrap=True)

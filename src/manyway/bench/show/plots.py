@@ -21,8 +21,10 @@ from manyway.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Canvas
 
+SYMBOL = re.compile(r"\b(K|w)_(eff|new|old)\b")  # symbols of the paper with a subscript
 FORMATS = ("png", "svg", "pdf")
 NEEDS_MATPLOTLIB = "Plots need matplotlib; install it with `pip install 'manyway[plot]'`."
 # No date and a fixed salt: the same results give the same file. Text stays text, so that it can be searched and edited.
@@ -143,8 +145,6 @@ def _canvas(width: float, height: float) -> Iterator[Canvas]:
 
 def _draw_panel(ax: Axes, figure: Figure, panel: Panel) -> dict[str, Any]:
     """Draw the curves of a panel; gives its legend."""
-    from matplotlib.ticker import MaxNLocator
-
     styles, legend = styles_of(figure), {}
     for n, curve in enumerate(panel.curves):
         style = styles[curve.label]
@@ -166,14 +166,27 @@ def _draw_panel(ax: Axes, figure: Figure, panel: Panel) -> dict[str, Any]:
     ax.set_title(_letters(panel.title), fontsize=9.5)
     ax.set_xlabel(_letters(figure.x_label))
     ax.set_ylabel(_letters(figure.y_label))
-    if figure.log_x:
-        ax.set_xscale("log")
-    elif all(float(x).is_integer() for curve in panel.curves for x in curve.x):
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if figure.log_y:
-        ax.set_yscale("log")
+    ax.set_xscale("log" if figure.log_x else "linear")
+    ax.set_yscale("log" if figure.log_y else "linear")
+    whole = all(float(x).is_integer() for curve in panel.curves for x in curve.x)
+    _set_ticks(ax.xaxis, figure.log_x, whole)
+    _set_ticks(ax.yaxis, figure.log_y)
     ax.grid(color="0.5", alpha=0.25, linewidth=0.6)
     return legend
+
+
+def _set_ticks(axis: Axis, log: bool, whole: bool = False) -> None:
+    """Choose round numbers: 1, 2, 5, 10, … on a short logarithmic scale, whole numbers where all values are."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+    if not log:
+        axis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10], integer=whole))
+        return
+    axis.set_minor_formatter(NullFormatter())
+    low, high = axis.get_view_interval()
+    if high < 500 * low:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:g}")
 
 
 def _look(style: Style) -> dict[str, Any]:
@@ -234,7 +247,7 @@ def _letters(text: str) -> str:
     '$K_\\\\mathrm{eff}$ of a\\\\$b\\\\$'
     """
     text = _printable(text).replace("$", r"\$")
-    return re.sub(r"\b(K|w)_(eff|new|old)\b", r"$\1_\\mathrm{\2}$", text)
+    return SYMBOL.sub(r"$\1_\\mathrm{\2}$", text)
 
 
 def _printable(text: str) -> str:

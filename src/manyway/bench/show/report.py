@@ -12,11 +12,11 @@ from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from manyway.bench.show.compare import setting
 from manyway.bench.show.curves import Figure, make_figures
-from manyway.bench.show.plots import NEEDS_MATPLOTLIB, has_matplotlib, panel_svg, sample_svg
+from manyway.bench.show.plots import NEEDS_MATPLOTLIB, SYMBOL, has_matplotlib, panel_svg, sample_svg
 from manyway.bench.show.style import styles_of
 from manyway.bench.show.tables import OLD_NOTE, Grid, make_grids
 from manyway.bench.show.view import View, method_title, number, special_params
@@ -42,6 +42,7 @@ def make_report(views: Sequence[View], metrics: Sequence[str | None] = (None,)) 
     environment = Environment(
         loader=PackageLoader("manyway.bench.show"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
+    environment.filters["symbols"] = _symbols
     return environment.get_template("report.html").render(
         pages=pages,
         count=f"{len(records):,} experiments with {sum(record.n_tasks for record in records):,} tasks",
@@ -111,7 +112,8 @@ def _method_page(name: str, records: Sequence[Record]) -> dict[str, Any]:
     if method is not None:
         usual = {key: value for key, value in method.defaults.items() if key != "with_objective"}  # changes no answer
         words = ", ".join(f"{key} = {'not set' if value is None else number(value)}" for key, value in usual.items())
-        about = [f"{method.summary} {method.reference}.", f"Name: {name}. Default parameters: {words or 'none'}."]
+        about = [f"{method.summary} Reference: {method.reference}."]
+        about += [f"Name: {name}. Default parameters: {words or 'none'}."]
     head = ["Setting", "Parameters", "Tasks", "Accuracy %", "± 95 %", "Tasks for ± 0.2", "ms per task", "Device"]
     rows = []
     for record in records:
@@ -171,6 +173,11 @@ def _table(head: Sequence[str], rows: Iterable[Any], **content: Any) -> dict[str
 def _cell(shown: object, value: object = None, kind: str = "") -> tuple[str, object, str]:
     """What a cell shows, what it is sorted by (by default what it shows), and its class."""
     return str(shown), shown if value is None else value, kind
+
+
+def _symbols(text: str) -> Markup:
+    """Text with the paper's symbols, such as K_eff, as HTML."""
+    return Markup(SYMBOL.sub(r"\1<sub>\2</sub>", str(escape(text))))
 
 
 def _asset(name: str) -> str:

@@ -1,15 +1,16 @@
-"""Fused GPU code, each piece beside the plain version that it must equal.
+"""Fused GPU code. Every kernel has a plain version, and tests compare the two.
 
-============  ==============================================================  ====================================
-``subset``    distinct random integers, in registers                          ``manyway.core.random.subset``
-``sums``      gather, sum, scale and centre a support in one pass             ``manyway.core.ops.class_sums``
-``loop``      all of PADDLE's iterations of a task without leaving the chip   ``manyway.methods.paddle.solver``
-``search``    all steps of evidence's search for a task in one program        ``manyway.methods.evidence.search``
-============  ==============================================================  ====================================
+==================================  ==================================================  ================================
+kernel                              what it fuses                                       plain version
+==================================  ==================================================  ================================
+``core.kernels.subset``             drawing distinct random integers, in registers      ``core.random.subset``
+``core.kernels.sums``               gathering, summing, scaling and centring a support  ``core.ops.class_sums``
+``methods.paddle.kernel``           all iterations of PADDLE for a task, on chip        ``methods.paddle.solver``
+``methods.evidence.kernel``         all steps of evidence's search for a task           ``methods.evidence.search``
+==================================  ==================================================  ================================
 
-They are written in Triton, which comes with the CUDA builds of torch. Where it is missing, on a CPU, or with
-MANYWAY_PLAIN=1 in the environment, the plain versions run; nothing else changes. ``tensor_cores`` lets a GPU round the
-factors of a product. This room imports no other room.
+Kernels are written in Triton, which comes with the CUDA builds of torch. The plain versions run on a CPU, where Triton
+is missing, and when the environment has MANYWAY_PLAIN=1.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from torch import Tensor
 
 
 def fused(tensor: Tensor) -> bool:
-    """Whether fused code can work on this tensor: on an NVIDIA GPU since Ampere, with Triton."""
+    """Whether fused code can run on this tensor: on an NVIDIA GPU of compute capability 8.0 or higher, with Triton."""
     return tensor.is_cuda and not _asked_for_plain() and _capable(tensor.device.index)
 
 
 @contextmanager
 def tensor_cores(tensor: Tensor) -> Iterator[None]:
-    """Inside, a GPU multiplies float32 matrices as TF32: factors of 10 binary digits after the point, exact sums.
+    """Multiply float32 matrices in TF32 on a GPU: factors are rounded to 10 bits after the point, sums are float32.
 
-    For methods whose accuracy on real features it was seen not to change (docs/performance.md). The setting is torch's
-    and global; it is put back at the end. On a CPU, and with MANYWAY_PLAIN=1, nothing happens.
+    It is used by methods whose accuracy on real features it does not change (docs/performance.md). The setting is
+    torch's and global; it is restored at the end. On a CPU, and with MANYWAY_PLAIN=1, nothing changes.
     """
     if not tensor.is_cuda or _asked_for_plain():
         yield

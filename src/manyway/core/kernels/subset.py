@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc,type-arg"
-"""Floyd's subsets in registers: the integers of ``manyway.core.random.subset``, bit for bit."""
+"""Random subsets in registers. The result equals that of ``manyway.core.random.subset`` exactly."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MAX_SIZE = 4096  # a subset lives in registers while it is drawn
+MAX_SIZE = 4096  # a subset is kept in registers while it is drawn
 
 _GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
 _MIX1 = tl.constexpr(0xBF58476D1CE4E5B9)
 _MIX2 = tl.constexpr(0x94D049BB133111EB)
-_NOTHING = tl.constexpr(0x7FFFFFFF)  # an empty place: above every bound, so it equals no draw and sorts last
+_NOTHING = tl.constexpr(0x7FFFFFFF)  # an empty entry: larger than every draw, so it equals none and sorts last
 
 
 def subset(key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None, *, ordered: bool = False) -> Tensor:
-    """``size`` distinct integers out of 0..total-1 for each key [..., size], in the order of drawing or of size."""
+    """Draw random subsets [..., size] of 0..total-1, one per key; see ``manyway.core.random.subset``."""
     key, total = torch.broadcast_tensors(key, total)
     key, total = key.contiguous(), total.contiguous()
     if wanted is not None:

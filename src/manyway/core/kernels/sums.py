@@ -1,9 +1,9 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc,type-arg"
-"""Class sums of a gathered support, scaled and centred in the same pass: ``manyway.core.ops.class_sums``.
+"""Class sums of a gathered support, scaled and centred in the same pass: see ``manyway.core.ops.class_sums``.
 
-Every row of a class is asked for by many tasks. A program therefore keeps to one class and a narrow band of its
-features and goes through the tasks: the band stays in the multiprocessor's cache, and device memory gives each feature
-about once instead of once a task.
+Many tasks use the same rows of a class. A program therefore handles one class and a narrow band of its features for
+many tasks: the band stays in the multiprocessor's cache, so each feature is read from device memory about once, and not
+once per task.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import Tensor
 
 
 def class_sums(table: Tensor, index: Tensor, starts: Tensor, factor: Tensor | None, centre: Tensor | None) -> Tensor:
-    """[t, k, d]: Σ_s factor·z_s − n_k·centre over the support rows starts[k]..starts[k+1]-1 of each class.
+    """[t, k, d] = Σ_s factor·z_s − n_k·centre, over the support rows starts[k]..starts[k+1]-1 of each class.
 
-    ``table`` [n, d], ``index`` [t, s] sorted by class, ``starts`` [k+1]; ``factor`` and ``centre`` are [t, 1, d].
+    Shapes: ``table`` [n, d], ``index`` [t, s] sorted by class, ``starts`` [k+1], ``factor`` and ``centre`` [t, 1, d].
     """
     sums = torch.empty(len(index), len(starts) - 1, table.shape[1], dtype=table.dtype, device=table.device)
     launch(table, index.contiguous(), starts, factor, centre, sums)
@@ -37,7 +37,7 @@ def launch(
     programs: int = 4096,
     num_warps: int = 16,
 ) -> None:
-    """The kernel with its tuning open, for benchmarks."""
+    """Run the kernel with explicit tuning parameters."""
     n_tasks, n_classes, n_features = sums.shape
     bands = triton.cdiv(n_features, band)
     splits = min(triton.cdiv(n_tasks, tasks), triton.cdiv(programs, n_classes * bands))
@@ -100,7 +100,7 @@ def _class_sums(
         t_wide = t.to(tl.int64)
         total = tl.zeros((TASKS, BAND), tl.float32)
         for place in range(0, count, ROWS):
-            for step in tl.static_range(ROWS):  # independent loads, all in flight together
+            for step in tl.static_range(ROWS):  # independent loads, issued together
                 asked = t < tl.where(place + step < count, n_tasks, 0)
                 row = tl.load(index_ptr + t_wide * n_support + begin + place + step, asked, other=0)
                 here = asked[:, None] & d_inside[None, :]

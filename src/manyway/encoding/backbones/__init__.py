@@ -1,6 +1,6 @@
-"""Networks that turn images into features, each with a linear head for base training.
+"""Networks that turn images into features, each with a linear classifier for base training.
 
-``BACKBONES`` is the one table of names; ``build`` makes a network by name.
+``BACKBONES`` is the table of names; ``build`` makes a network by name.
 """
 
 from __future__ import annotations
@@ -39,8 +39,24 @@ BACKBONES: Mapping[str, Callable[[int, int], Backbone]] = MappingProxyType(
 
 
 def build(name: str, n_classes: int, in_channels: int = 3, *, seed: int = 0) -> Backbone:
-    """A freshly initialised network; the same ``seed`` gives the same weights and leaves the global generator alone.
+    """Build a network with random weights.
 
+    Parameters
+    ----------
+    name : str
+        A name in ``BACKBONES``.
+    n_classes : int
+        Number of outputs of the classifier.
+    in_channels : int, default=3
+    seed : int, default=0
+        Determines the weights. The global random generator is not changed.
+
+    Returns
+    -------
+    Backbone
+
+    Examples
+    --------
     >>> build("resnet-small", n_classes=10, in_channels=1).n_features
     96
     """

@@ -1,6 +1,6 @@
-"""Weights on disk: our own files (safetensors with a description) and the public few-shot checkpoints (torch files).
+"""Weights on disk: our own files (safetensors with metadata) and the public few-shot checkpoints (torch files).
 
-Nothing is ever unpickled: torch files are read with ``weights_only=True``.
+No Python object is ever unpickled: torch files are read with ``weights_only=True``.
 """
 
 from __future__ import annotations
@@ -8,75 +8,105 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from manyway.data.files import atomic_write
+from manyway.data.files import atomic_write, check_input
 from manyway.encoding.backbones import BACKBONES, build
 from manyway.encoding.backbones.common import Backbone
-from manyway.errors import InputError
+from manyway.errors import InputError, nearest
 
 FORMAT = "manyway-backbone-1"
-HEADS = ("fc", "linear")  # what public checkpoints call the classifier
-_LISTED = 6  # keys named in an error before "and n more"
+HEADS = ("fc", "linear")  # names of the classifier in public checkpoints
+_LISTED = 6  # names listed in an error before "and n more"
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What a file holds: tensors by name, and our own description when the file is ours."""
+    """The content of a file of weights.
+
+    Attributes
+    ----------
+    tensors : mapping of str to Tensor
+    meta : mapping
+        What training wrote about them; empty for a public checkpoint.
+    source : str
+        The name of the file in messages.
+    """
 
     tensors: Mapping[str, Tensor]
-    meta: Mapping[str, Any]  # empty for a public checkpoint
+    meta: Mapping[str, Any]
+    source: str = "the checkpoint"
 
     @property
     def backbone(self) -> str:
-        """The family: as written down, or recognised by its names."""
+        """The architecture: as the metadata says, or recognised by the names of the weights."""
         if "backbone" in self.meta:
-            return str(self.meta["backbone"])
+            name = self.meta["backbone"]
+            if not isinstance(name, str) or name not in BACKBONES:
+                raise InputError(f"{self.source} says that its backbone is {name!r}; {nearest(str(name), BACKBONES)}")
+            return name
         if "layer1.0.bn1.weight" in self.tensors and "layer4.0.conv1.weight" in self.tensors:
             return "resnet18"
         if "layer1.0.shortcut.0.weight" in self.tensors:
             return "wrn28-10"
         raise InputError(
-            f"The checkpoint is of no architecture known here ({', '.join(BACKBONES)}); it holds {_some(self.tensors)}."
+            f"{self.source} is of no architecture known here ({', '.join(BACKBONES)}); it holds {_some(self.tensors)}."
         )
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
-    """Read a safetensors file or a torch file with ``state_dict``; a ``module.`` in front of names (DDP) is dropped."""
+    """Read a safetensors file or a torch file with a ``state_dict``.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    Checkpoint
+        A prefix ``module.`` of names, which distributed training leaves, is dropped.
+    """
     path = Path(path)
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"There is no checkpoint {path}.")
+    check_input(path)
     tensors, meta = _read_safetensors(path) if path.suffix == ".safetensors" else (_read_torch(path), {})
-    return Checkpoint({name.removeprefix("module."): tensor for name, tensor in tensors.items()}, meta)
+    return Checkpoint({name.removeprefix("module."): tensor for name, tensor in tensors.items()}, meta, str(path))
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
-            # A copy: the file is memory-mapped, and may be overwritten while the network lives.
+            # A copy: the file is memory-mapped, and may be replaced while the network is in use.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (SafetensorError, OSError) as error:
+        meta = json.loads(header.get(FORMAT, "{}"))
+    except Exception as error:  # damaged headers and types that torch lacks raise exceptions of many types
         raise InputError(f"{path} cannot be read as safetensors ({error}).") from error
-    return tensors, json.loads(header[FORMAT]) if FORMAT in header else {}
+    if not isinstance(meta, dict):
+        raise InputError(f"The metadata of {path} is a {type(meta).__name__}, not an object with named values.")
+    return tensors, meta
 
 
 def _read_torch(path: Path) -> dict[str, Tensor]:
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about details of the format
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise InputError(
             f"{path} holds more than weights (Python objects or code) and was not opened; save its state_dict alone."
         ) from error
-    except Exception as error:  # its parser raises what broken bytes make it raise (KeyError, RuntimeError...)
+    except Exception as error:  # damaged files raise exceptions of many types
         raise InputError(f"{path} is not a torch checkpoint ({type(error).__name__}: {error}).") from error
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
@@ -86,55 +116,80 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
     tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
     if not tensors:
         raise InputError(f"{path} holds no tensors, so there are no weights to load.")
+    special = [name for name, value in tensors.items() if value.is_quantized or value.layout != torch.strided]
+    if special:
+        raise InputError(f"{path} holds quantised or sparse tensors ({_some(special)}); save it with plain ones.")
     return tensors
 
 
 def load_checkpoint(path: str | Path, backbone: str | None = None) -> Backbone:
-    """A network with the weights of a file, ours or public; ``backbone`` None recognises the architecture."""
-    checkpoint = read_checkpoint(path)
-    return network_from(checkpoint, backbone or checkpoint.backbone, str(path))
+    """Build the network of a file of weights, our own or a public one.
+
+    Parameters
+    ----------
+    path : path-like
+    backbone : str, optional
+        The architecture; by default it is recognised.
+
+    Returns
+    -------
+    Backbone
+    """
+    return network_from(read_checkpoint(path), backbone)
 
 
-def network_from(checkpoint: Checkpoint, backbone: str, source: str = "the checkpoint") -> Backbone:
-    """The network of a checkpoint; every weight must be there with its shape, a classifier may be missing."""
+def network_from(checkpoint: Checkpoint, backbone: str | None = None) -> Backbone:
+    """Build the network of a checkpoint. Every weight must be present in its shape; the classifier may be missing."""
+    backbone = backbone or checkpoint.backbone
     tensors = dict(checkpoint.tensors)
     head = next((name for name in HEADS if f"{name}.weight" in tensors), None)
-    stem = tensors.get("conv1.weight")
-    n_classes = len(tensors[f"{head}.weight"]) if head else 1
-    network = build(backbone, n_classes, stem.shape[1] if stem is not None and stem.ndim == 4 else 3)
-    if head and head != network.head_name:  # the same classifier under the other family's name
+    classifier, stem = (tensors.get(name) for name in (f"{head}.weight", "conv1.weight"))
+    # The size of the network follows from these two: a wrong shape must not build a huge one.
+    for name, tensor, fits in (
+        (f"{head}.weight", classifier, classifier is None or (classifier.ndim == 2 and classifier.numel() > 0)),
+        ("conv1.weight", stem, stem is None or (stem.ndim == 4 and stem.shape[1] in (1, 3))),
+    ):
+        if tensor is not None and not fits:
+            raise InputError(f"{name} in {checkpoint.source} has the shape {tuple(tensor.shape)}; no backbone has it.")
+    n_classes = 1 if classifier is None else len(classifier)
+    network = build(backbone, n_classes, 3 if stem is None else stem.shape[1])
+    if head and head != network.head_name:  # the same classifier under the name of the other family
         for part in ("weight", "bias"):
             tensors[f"{network.head_name}.{part}"] = tensors.pop(f"{head}.{part}", torch.zeros(n_classes))
-    # Old torch versions did not count batches, and a feature extractor may have lost its classifier: both are harmless.
+    # Old versions of torch did not count batches, and a feature extractor needs no classifier.
     optional = {
         name
         for name in network.state_dict()
         if name.endswith("num_batches_tracked") or (head is None and name.startswith(f"{network.head_name}."))
     }
     extras = {name for name in tensors if name == "base_mean" or name.startswith("optimiser.")}
-    load_weights(network, {k: v for k, v in tensors.items() if k not in extras}, source, backbone, optional)
+    load_weights(network, {k: v for k, v in tensors.items() if k not in extras}, checkpoint.source, backbone, optional)
     return network
 
 
 def load_weights(
-    network: Backbone, tensors: Mapping[str, Tensor], source: str, backbone: str, optional: set[str]
+    network: Backbone, tensors: Mapping[str, Tensor], source: str, backbone: str, optional: Iterable[str] = ()
 ) -> None:
-    """Copy weights into a network, or say all that does not fit in one sentence."""
+    """Copy weights into a network; all that does not fit is listed in one sentence."""
     wanted = network.state_dict()
-    missing = [name for name in wanted if name not in tensors and name not in optional]
-    unexpected = [name for name in tensors if name not in wanted]
-    misshapen = [
-        f"{name} {tuple(tensors[name].shape)} instead of {tuple(wanted[name].shape)}"
-        for name in wanted
-        if name in tensors and tensors[name].shape != wanted[name].shape
-    ]
-    faults = [
-        f"{what}: {_some(names)}"
-        for what, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", misshapen))
-        if names
-    ]
-    if faults:
-        raise InputError(f"The weights in {source} do not fit {backbone}; {'; '.join(faults)}.")
+    common = [name for name in wanted if name in tensors]
+    faults = {
+        "missing": [name for name in wanted if name not in tensors and name not in set(optional)],
+        "unexpected": [name for name in tensors if name not in wanted],
+        "of another shape": [
+            f"{name} {tuple(tensors[name].shape)} instead of {tuple(wanted[name].shape)}"
+            for name in common
+            if tensors[name].shape != wanted[name].shape
+        ],
+        "not of floating-point numbers": [
+            f"{name} ({tensors[name].dtype})"
+            for name in common
+            if wanted[name].is_floating_point() and not tensors[name].is_floating_point()
+        ],
+    }
+    listed = [f"{what}: {_some(names)}" for what, names in faults.items() if names]
+    if listed:
+        raise InputError(f"The weights in {source} do not fit {backbone}; {'; '.join(listed)}.")
     network.load_state_dict(dict(tensors), strict=False)
 
 
@@ -145,16 +200,16 @@ def _some(names: Mapping[str, Any] | list[str]) -> str:
 
 
 def save_checkpoint(path: str | Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-    """Write our own kind of file, atomically; ``meta`` must name the ``backbone``."""
+    """Write weights and metadata as one safetensors file, atomically. ``meta`` must name the ``backbone``."""
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    # One entry: safetensors writes several in a random order, and the same network should be the same bytes.
+    # One entry, because safetensors writes several in a random order: the same network gives the same bytes.
     header = {FORMAT: json.dumps(dict(meta), sort_keys=True)}
     with atomic_write(path) as temporary:
         save_file(ready, temporary, metadata=header)
 
 
 def weights_hash(network: nn.Module) -> str:
-    """What says that two networks have the same weights (classifier included)."""
+    """SHA-256 of all weights of a network, the classifier included."""
     digest = hashlib.sha256()
     for name, tensor in sorted(network.state_dict().items()):
         digest.update(name.encode())

@@ -1,4 +1,4 @@
-"""Residual networks in their few-shot form: a 3×3 stem and no max-pool, for images of 28 to 96 pixels.
+"""Residual networks as used for few-shot learning: a 3×3 stem and no max-pool, for images of 28 to 96 pixels.
 
 Parameter names are those of the public few-shot checkpoints: ``conv1 bn1 layer1..4.{i}.conv1/bn1/conv2/bn2`` and
 ``layer2..4.0.downsample.{0,1}``, then ``fc``.
@@ -33,7 +33,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(Backbone):
-    """Stages of ``BasicBlock``: the first keeps the stem's resolution, each later one halves it; then the average."""
+    """Stages of ``BasicBlock`` and the mean over positions. Each stage after the first halves the resolution."""
 
     head_name = "fc"
 

@@ -1,7 +1,7 @@
-"""Batch normalisation over the whole global batch when several processes train together.
+"""Batch normalisation over the global batch when several processes train together.
 
-torch has this for GPUs (SyncBatchNorm); ``SharedBatchNorm2d`` is the same arithmetic in plain operations, for CPUs.
-With it, n processes on n parts of a batch compute what one process computes on the batch.
+With it, n processes on n parts of a batch compute what one process computes on the whole batch. torch has it for GPUs
+(SyncBatchNorm); ``SharedBatchNorm2d`` is the same in plain operations, for CPUs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SharedBatchNorm2d(nn.BatchNorm2d):
         sums = _sum(sums)
         count, mean = sums[-1].detach(), sums[:channels] / sums[-1].detach()
         centred = input - mean.view(1, -1, 1, 1)
-        # Deviations are summed in a second exchange: sums of squares would lose digits in float32.
+        # Deviations are summed in a second exchange, because sums of squares lose digits in float32.
         variance = _sum(centred.square().sum(dim=(0, 2, 3))) / count
         if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
             momentum = self.momentum if self.momentum is not None else 0.1
@@ -57,7 +57,7 @@ def _sum(local: Tensor) -> Tensor:
 
 
 def share_batch_norm(network: nn.Module, device: torch.device) -> nn.Module:
-    """The same network with normalisation over the global batch; its weights and their names stay."""
+    """Replace batch normalisation by that over the global batch; weights and their names stay the same."""
     if device.type == "cuda":
         converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
         return converted

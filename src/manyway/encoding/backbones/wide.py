@@ -1,8 +1,8 @@
-"""The wide residual network WRN-28-10 in its few-shot form: pre-activation blocks, 640 features.
+"""The wide residual network WRN-28-10 as used for few-shot learning: pre-activation blocks, 640 features.
 
-Parameter names, biases and the place of the stride (second convolution) are those of the public few-shot checkpoints:
-``conv1 layer1..3.{i}.bn1/conv1/bn2/conv2/shortcut.0 bn1 linear``. Reference: Zagoruyko and Komodakis, Wide residual
-networks, BMVC 2016.
+Parameter names, biases and the position of the stride (second convolution) are those of the public few-shot
+checkpoints: ``conv1 layer1..3.{i}.bn1/conv1/bn2/conv2/shortcut.0 bn1 linear``.
+Reference: Zagoruyko and Komodakis, Wide residual networks, BMVC 2016.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from manyway.encoding.backbones.common import Backbone, he_initialise
 
 
 class PreActivationBlock(nn.Module):
-    """Normalise, activate, convolve, twice; the shortcut takes the block's raw input."""
+    """Normalisation, activation and convolution, twice; the shortcut starts from the input of the block."""
 
     def __init__(self, in_channels: int, width: int, stride: int) -> None:
         super().__init__()

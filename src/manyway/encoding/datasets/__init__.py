@@ -1,4 +1,4 @@
-"""Where images come from, and the value they arrive in."""
+"""Sources of pictures and texts, decoding, preprocessing and augmentation."""
 
 from manyway.encoding.datasets.images import ImageSet
 

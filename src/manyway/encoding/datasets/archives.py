@@ -1,9 +1,8 @@
-"""Zip archives from strangers: read in place, with limits, and never a path that leads out."""
+"""Untrusted files and zip archives: read within limits, in place, and never outside their folder."""
 
 from __future__ import annotations
 
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
@@ -11,15 +10,15 @@ from manyway.errors import InputError
 
 MAX_TOTAL = 64 * 2**30  # bytes when unpacked; the largest data set of the paper (tiered) is about 30 GB
 MAX_FILE = 256 * 2**20  # bytes of one picture
-MAX_RATIO = 200  # unpacked / packed; pictures are packed already, so real ones stay near 1 (bitmaps: tens)
+MAX_RATIO = 200  # unpacked / packed; pictures are compressed already, so the ratio is near 1 (bitmaps: tens)
 
 
 def open_zip(path: Path) -> tuple[list[str], Callable[[str], bytes]]:
-    """The names of the files in an archive, sorted, and a function that reads one of them."""
+    """The sorted names of the files in an archive, and a function that reads one of them."""
     try:
         archive = zipfile.ZipFile(path)
         entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-    except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
+    except Exception as error:  # damaged archives raise exceptions of many types
         raise InputError(f"{path} is neither a folder nor a readable zip archive ({error}).") from error
     for entry in entries:
         refuse_escape(entry.filename, path)
@@ -42,10 +41,19 @@ def open_zip(path: Path) -> tuple[list[str], Callable[[str], bytes]]:
         try:
             with archive.open(name) as file:
                 return file.read(MAX_FILE + 1)
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
-            raise OSError(str(error)) from error
+        except Exception as error:  # decompressors raise exceptions of many types on damaged data
+            raise OSError(str(error) or type(error).__name__) from error
 
     return names, read
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a file, which may be as large as a picture in an archive."""
+    with path.open("rb") as file:
+        data = file.read(MAX_FILE + 1)
+    if len(data) > MAX_FILE:
+        raise OSError(f"it is larger than {MAX_FILE:,} bytes")
+    return data
 
 
 def _hidden(name: str) -> bool:
@@ -53,7 +61,7 @@ def _hidden(name: str) -> bool:
 
 
 def refuse_escape(name: str, path: Path) -> None:
-    """No path in a file that somebody gave us may lead out of its folder."""
+    """Refuse a path in an archive or a list that leads out of its folder."""
     parts = PurePosixPath(name.replace("\\", "/"))
     if parts.is_absolute() or ".." in parts.parts or (parts.parts and parts.parts[0].endswith(":")):
         raise InputError(f"{path} names a path that leads out of it ({name}); it was not opened.")

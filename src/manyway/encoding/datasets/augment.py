@@ -1,7 +1,7 @@
-"""Random changes of training images, in batches, on whatever device the images are.
+"""Augmentation of training images, in batches, on the device of the images.
 
 Every function takes its random numbers as an argument (uniforms [n, m] in [0, 1)), so that they can be drawn once for a
-global batch and shared out over processes, and so that CPU and GPU see the same ones.
+global batch and divided among processes, and so that they are the same on a CPU and a GPU.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-N_UNIFORMS = 8  # how many numbers a sample's augmentation may use
+N_UNIFORMS = 8  # random numbers per image
 
 
 def random_resized_crop(images: Tensor, uniforms: Tensor, size: int, smallest: float = 0.08) -> Tensor:
@@ -24,7 +24,7 @@ def random_resized_crop(images: Tensor, uniforms: Tensor, size: int, smallest: f
     """
     area = smallest + (1 - smallest) * uniforms[:, 0]
     log_aspect = math.log(3 / 4) + (math.log(4 / 3) - math.log(3 / 4)) * uniforms[:, 1]
-    # Sides as fractions of the image; a box that would stick out is cut to the image's side.
+    # Sides as fractions of the image; a box larger than the image is cut to its side.
     width = (area.sqrt() * torch.exp(0.5 * log_aspect)).clamp(max=1)
     height = (area.sqrt() * torch.exp(-0.5 * log_aspect)).clamp(max=1)
     centre_x = (1 - width) * (2 * uniforms[:, 2] - 1)
@@ -50,28 +50,28 @@ def _grey(images: Tensor) -> Tensor:
     """[n, 1, h, w] luminance (Rec. 601) of RGB images, or the images themselves when they have one channel."""
     if images.shape[1] == 1:
         return images
-    # Plain numbers as weights: making a tensor of them would wait for the GPU.
+    # Plain numbers as weights: making a tensor of them would synchronise with the GPU.
     return 0.299 * images[:, 0:1] + 0.587 * images[:, 1:2] + 0.114 * images[:, 2:3]
 
 
 def random_flip(images: Tensor, uniforms: Tensor) -> Tensor:
-    """Left and right swapped in half of the images. uniforms [n, 1]."""
+    """Swap left and right in half of the images. uniforms [n, 1]."""
     return torch.where((uniforms < 0.5).view(-1, 1, 1, 1), images.flip(3), images)
 
 
 def photo(images: Tensor, uniforms: Tensor, size: int, smallest: float = 0.08) -> Tensor:
-    """The paper's recipe for photographs: crop, jitter, flip."""
+    """For photographs, as in the paper: crop, colour jitter, flip."""
     images = random_resized_crop(images, uniforms[:, :4], size, smallest)
     return random_flip(colour_jitter(images, uniforms[:, 4:7]), uniforms[:, 7:8])
 
 
 def small_photo(images: Tensor, uniforms: Tensor, size: int) -> Tensor:
-    """For photographs kept at little more than ``size`` pixels, of which 8 % would be a blur: crops of 30 % and up."""
+    """For photographs not much larger than ``size``: crops of at least 30 % of the area, since 8 % would be a blur."""
     return photo(images, uniforms, size, smallest=0.3)
 
 
 def drawing(images: Tensor, uniforms: Tensor, size: int) -> Tensor:
-    """For letters and other drawings, which a flip or a tight crop would turn into others: a small affine change."""
+    """For letters and other drawings: a small affine change, since a flip or a crop could give another class."""
     signed = 2 * uniforms - 1
     angle, shear = 0.2 * signed[:, 0], 0.2 * signed[:, 1]
     stretch_x, stretch_y = torch.exp(0.2 * signed[:, 2]), torch.exp(0.2 * signed[:, 3])

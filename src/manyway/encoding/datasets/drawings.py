@@ -1,8 +1,7 @@
-"""Grey drawings: sources made from arrays, and Omniglot in both of its forms."""
+"""Grey drawings: sources made from arrays, and Omniglot as files or arrays."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from manyway.encoding.datasets.decode import read_picture
 from manyway.encoding.datasets.sources import ImageSource, from_names, list_files
 from manyway.errors import InputError
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
-# Validation needs classes that training does not show, and Omniglot's 964 are all for training: every fourth of them,
-# turned by a quarter, is a new character to a network that never sees anything turned so far.
+# Validation needs classes that are not trained on, and all 964 of Omniglot are for training. Every fourth of them,
+# rotated by 90 degrees, is a new character to a network that is not trained on such rotations.
 _VAL_EVERY = 4
 
 
 def array_source(images: Pixels, labels: Tensor, class_names: Sequence[str], title: str) -> ImageSource:
-    """Pictures [n, h, w] that are in memory already, read as plain grey files (PGM): all later code is shared."""
+    """A source of pictures [n, h, w] in memory. They are read as grey PGM files, so that all later code is shared."""
     numbers = [str(i) for i in range(len(images))]
     return ImageSource(tuple(numbers), labels, tuple(class_names), lambda i: grey_file(images[i]), title)
 
@@ -33,7 +33,7 @@ def grey_file(pixels: Pixels) -> bytes:
 
 
 def omniglot_source(place: Path, split: str) -> ImageSource:
-    """``base``: the 964 background characters; ``test``: the 659 evaluation ones; ``val``: background ones, turned."""
+    """``base``: the 964 background characters; ``test``: the 659 evaluation ones; ``val``: background ones, rotated."""
     if place.is_file():
         return _omniglot_array(place, split)
     return _omniglot_folder(place, split)
@@ -44,8 +44,13 @@ def _omniglot_array(path: Path, split: str) -> ImageSource:
         with np.load(path, allow_pickle=False) as file:
             images, labels, names = file["images"], file["labels"], [str(name) for name in file["class_names"]]
             is_evaluation = file["class_is_evaluation"]
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise InputError(f"{path} cannot be read as Omniglot's arrays ({error}).") from error
+    except Exception as error:  # damaged archives raise exceptions of many types
+        raise InputError(f"{path} cannot be read as the arrays of Omniglot ({error}).") from error
+    if not (images.ndim == 3 and images.dtype == np.uint8 and labels.shape == images.shape[:1]
+            and labels.dtype.kind in "iu" and is_evaluation.shape == (len(names),)):  # fmt: skip
+        raise InputError(
+            f"{path} needs images [n, h, w] uint8, labels [n] of integers, and class_names and class_is_evaluation [k]."
+        )
     classes = np.flatnonzero(is_evaluation == (split == "test"))
     if split == "val":
         classes = classes[::_VAL_EVERY]
@@ -72,7 +77,7 @@ def _omniglot_folder(place: Path, split: str) -> ImageSource:
 
 
 def _character(name: str) -> str:
-    """``images_background/Greek/character03`` of a path that ends so, the drawing aside."""
+    """The character of a path: ``images_background/Greek/character03`` for a drawing in that folder."""
     return "/".join(name.split("/")[-4:-1])
 
 
@@ -81,13 +86,10 @@ def _val_name(name: str) -> str:
 
 
 def _ink_file(path: Path, *, turned: bool) -> bytes:
-    """The original drawings are black on white; ours are ink on nothing, like the arrays."""
-    from PIL import Image
-
+    """The original drawings are black on white; here ink is white on black, as in the arrays."""
     data = path.read_bytes()
     try:
-        with Image.open(io.BytesIO(data)) as picture:
-            pixels = 255 - np.asarray(picture.convert("L"))
-    except Exception:
-        return data  # broken: whoever decodes it says so
+        pixels = 255 - np.asarray(read_picture(data, channels=1)[0])
+    except InputError:
+        return data  # damaged: decoding it later gives the error with its name
     return grey_file(np.rot90(pixels) if turned else pixels)

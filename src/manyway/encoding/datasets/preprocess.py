@@ -1,29 +1,46 @@
-"""From a file's bytes to what a network is fed, as a value that travels with the network's weights."""
+"""From a picture to the input of a network, as a value that is stored with the network's weights."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from manyway.encoding.datasets.decode import read_picture
+from manyway.encoding.datasets.metadata import from_metadata
 from manyway.errors import InputError
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-MAX_PIXELS = 100_000_000  # a larger picture is a decompression bomb or a mistake
+MAX_SIDE = 8192  # pixels; a larger input is a mistake, and would fill the memory
+_RESAMPLING = {"bilinear": 2, "bicubic": 3}  # PIL.Image.Resampling, which is imported only where pictures are read
 
 
 @dataclass(frozen=True)
 class Preprocess:
-    """Shorter side to ``resize``, its central square; later the central ``crop``, minus ``mean``, over ``std``.
+    """How pictures become the input of a network.
 
-    The defaults are the paper's evaluation: 96, then 84. Pictures are kept as bytes at ``resize``, so that training can
-    crop at random from more than the network sees.
+    The central square of a picture is resized to ``resize`` pixels and kept as bytes. At evaluation the central
+    ``crop`` pixels are taken and standardised; training crops at random. The defaults are the paper's evaluation.
 
+    Parameters
+    ----------
+    resize : int, default=96
+        Side of the stored picture in pixels.
+    crop : int, default=84
+        Side of the input of the network in pixels.
+    mean, std : tuple of float
+        Mean and standard deviation per channel of intensities in [0, 1]; one value for grey, three for RGB.
+    interpolation : {"bilinear", "bicubic"}
+
+    Examples
+    --------
     >>> Preprocess.for_size(84, channels=3).resize, Preprocess.for_size(28, channels=1).resize
     (96, 28)
     """
@@ -36,68 +53,63 @@ class Preprocess:
 
     @staticmethod
     def for_size(size: int, channels: int) -> Preprocess:
-        """Photographs get the margin of the paper (96 for 84); grey drawings fill their frame and get none."""
+        """Photographs get the margin of the paper (96 for 84); drawings (one channel) fill their frame and get none."""
         if channels == 3:
             return Preprocess(resize=round(size * 96 / 84), crop=size)
         return Preprocess(resize=size, crop=size, mean=(0.5,), std=(0.5,))
 
     @property
     def channels(self) -> int:
+        """1 for grey, 3 for RGB."""
         return len(self.mean)
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.crop <= self.resize <= MAX_SIDE:
+            raise InputError(f"resize is {self.resize} and crop {self.crop}; needed: 1 ≤ crop ≤ resize ≤ {MAX_SIDE}.")
+        if len(self.mean) not in (1, 3) or len(self.std) != len(self.mean):
+            raise InputError(f"mean {self.mean} and std {self.std} must have one value per channel: one or three each.")
+        if not all(map(math.isfinite, self.mean)) or not all(0 < value < math.inf for value in self.std):
+            raise InputError(f"mean {self.mean} must be finite and std {self.std} positive.")
+        if self.interpolation not in _RESAMPLING:
+            raise InputError(
+                f"There is no interpolation '{self.interpolation}'; choose one of {', '.join(_RESAMPLING)}."
+            )
+
     def to_meta(self) -> dict[str, Any]:
+        """The values as plain data for the header of a checkpoint."""
         return asdict(self)
 
     @staticmethod
-    def from_meta(meta: Mapping[str, Any]) -> Preprocess:
-        known = {field.name for field in fields(Preprocess)}
-        values: dict[str, Any] = {
-            name: tuple(v) if isinstance(v, list) else v for name, v in meta.items() if name in known
-        }
-        return Preprocess(**values)
+    def from_meta(meta: Any) -> Preprocess:
+        """The value that ``to_meta`` described; values of wrong types are an InputError."""
+        return from_metadata(Preprocess, meta, "preprocess")
 
     def decode(self, data: bytes) -> Tensor:
-        """[c, resize, resize] uint8 of an encoded picture (JPEG, PNG, BMP...)."""
-        from PIL import Image, ImageOps
+        """Pixels [c, resize, resize] uint8 of an encoded picture; see :func:`read_picture`."""
+        return self.fit(read_picture(data, self.channels)[0])
 
-        resampling = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
-        try:
-            with Image.open(io.BytesIO(data)) as file:
-                if file.width * file.height > MAX_PIXELS:
-                    raise InputError(f"the picture has {file.width}×{file.height} pixels, more than {MAX_PIXELS:,}")
-                picture = ImageOps.exif_transpose(file).convert("L" if self.channels == 1 else "RGB")
-        except InputError:
-            raise
-        except Exception as error:  # Pillow's decoders raise what they like on broken bytes
-            raise InputError(_why(error)) from error
-        # The central square is cut while resizing: as resizing first and cutting then, borders aside, with less work.
+    def fit(self, picture: Image.Image) -> Tensor:
+        """Pixels [c, resize, resize] uint8 of the central square of a picture in mode L or RGB."""
+        # The square is cut out while resizing: as resizing first and cutting then, borders aside, with less work.
         side = min(picture.size)
         left, top = (picture.width - side) / 2, (picture.height - side) / 2
-        picture = picture.resize(
-            (self.resize, self.resize), resampling[self.interpolation], box=(left, top, left + side, top + side)
+        resized = picture.resize(
+            (self.resize, self.resize), _RESAMPLING[self.interpolation], box=(left, top, left + side, top + side)
         )
-        pixels = torch.from_numpy(np.array(picture))
+        pixels = torch.from_numpy(np.array(resized))
         return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
 
     def standardise(self, images: Tensor) -> Tensor:
-        """Bytes [n, c, h, w] to the floats [n, c, crop, crop] that the network is fed at evaluation."""
+        """The input [n, c, crop, crop] of the network at evaluation, from stored pictures [n, c, h, w] uint8."""
         top, left = (images.shape[2] - self.crop) // 2, (images.shape[3] - self.crop) // 2
         central = images[:, :, top : top + self.crop, left : left + self.crop]
         return self.normalise(central.float().div(255))
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Intensities in [0, 1] to about unit scale around zero."""
-        # Made on the host and sent without waiting: torch.tensor(..., device="cuda") would stop for the GPU each time.
+        """Intensities in [0, 1], minus the mean and divided by the standard deviation of their channel."""
+        # Made on the host and copied without blocking: torch.tensor(..., device="cuda") would wait for the GPU.
         mean, std = (
             torch.tensor(values).view(1, -1, 1, 1).to(images.device, non_blocking=True)
             for values in (self.mean, self.std)
         )
         return (images - mean) / std
-
-
-def _why(error: Exception) -> str:
-    """Pillow's message without its addresses of Python objects."""
-    name = type(error).__name__
-    if name == "UnidentifiedImageError":
-        return "it is not a picture"
-    return str(error).rstrip(".") if name == "DecompressionBombError" else f"it is damaged ({error})"

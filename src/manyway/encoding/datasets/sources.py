@@ -1,18 +1,21 @@
-"""Pictures that are listed but not read yet: folders, zip archives and split files, all as one kind of value."""
+"""Pictures that are listed but not read yet, from folders, zip archives and CSV files."""
 
 from __future__ import annotations
 
-import csv
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import torch
 from torch import Tensor
 
-from manyway.encoding.datasets.archives import open_zip, refuse_escape
+from manyway.data.files import check_input
+from manyway.data.text import check_width, read_records
+from manyway.encoding.datasets.archives import open_zip, read_file, refuse_escape
+from manyway.encoding.datasets.decode import read_picture, require_pillow
 from manyway.encoding.datasets.images import ImageSet
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.errors import InputError
@@ -24,38 +27,56 @@ _PATH_COLUMNS, _LABEL_COLUMNS = ("filename", "path", "file", "image"), ("label",
 
 @dataclass(frozen=True, eq=False)
 class ImageSource:
-    """Pictures by name; ``read(i)`` gives the bytes of picture i."""
+    """Pictures by name, with classes.
 
-    names: tuple[str, ...]  # [n] paths inside the source
-    labels: Tensor  # [n] int64, 0..k-1
-    class_names: tuple[str, ...]  # [k]
+    Attributes
+    ----------
+    names : tuple of str
+        [n] paths inside the source.
+    labels : Tensor
+        [n] int64, from 0 to k - 1.
+    class_names : tuple of str
+        [k]
+    read : callable
+        ``read(i)`` returns the bytes of picture i.
+    title : str
+        Its name in messages and metadata.
+    is_support : Tensor or None
+        [n] bool, marks pictures that are given as labelled examples (iNat).
+    """
+
+    names: tuple[str, ...]
+    labels: Tensor
+    class_names: tuple[str, ...]
     read: Callable[[int], bytes]
-    title: str  # what to call it in messages and provenance
-    is_support: Tensor | None = None  # [n] bool: pictures given as labelled examples (iNat)
+    title: str
+    is_support: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def only(self, rows: Sequence[int]) -> ImageSource:
-        """The pictures at ``rows``; classes stay as they are."""
-        at = torch.tensor(rows, dtype=torch.int64)
-        read = self.read
-        return replace(
-            self,
-            names=tuple(self.names[i] for i in rows),
-            labels=self.labels[at],
-            read=lambda i: read(rows[i]),
-            is_support=None if self.is_support is None else self.is_support[at],
-        )
-
 
 def open_source(path: str | Path, root: str | Path | None = None) -> ImageSource:
-    """A folder of class folders, a zip archive of one, or a CSV of labelled paths (below ``root``, or beside it)."""
+    """List the pictures at a path.
+
+    Parameters
+    ----------
+    path : path-like
+        A folder with one folder per class (or with pictures and no folders: one class, ``unlabelled``), a zip archive
+        of such a folder, or a CSV file with a picture and a label per row.
+    root : path-like, optional
+        The folder of the pictures of a CSV file; by default the folder that holds the file.
+
+    Returns
+    -------
+    ImageSource
+    """
     path = Path(path)
     if path.is_dir():
         return folder_source(path)
     if not path.exists():
         raise InputError(f"There is no folder or file {path}.")
+    check_input(path)
     if path.suffix.lower() == ".csv":
         return csv_source(path, root)
     return zip_source(path)
@@ -63,9 +84,11 @@ def open_source(path: str | Path, root: str | Path | None = None) -> ImageSource
 
 def folder_source(folder: Path) -> ImageSource:
     """``folder/CLASS/*.jpg``: class names are folder names. Pictures without class folders have no labels."""
-    names = list_files(folder)
-    class_folders = [entry.name for entry in sorted(folder.iterdir()) if entry.is_dir() and entry.name[0] != "."]
-    return _labelled_by_folder(names, class_folders, lambda name: (folder / name).read_bytes(), str(folder))
+    try:
+        class_folders = [entry.name for entry in sorted(folder.iterdir()) if entry.is_dir() and entry.name[0] != "."]
+    except OSError as error:
+        raise InputError(f"{folder} cannot be listed: {error.strerror}.") from error
+    return _labelled_by_folder(list_files(folder), class_folders, lambda name: read_file(folder / name), str(folder))
 
 
 def zip_source(path: Path) -> ImageSource:
@@ -129,7 +152,7 @@ def from_names(
     order: Sequence[str] | None = None,
     is_support: Tensor | None = None,
 ) -> ImageSource:
-    """A source from one class name a picture; classes are numbered in ``order`` (by default sorted)."""
+    """A source from one class name per picture; classes are numbered in ``order`` (by default sorted)."""
     class_names = tuple(order) if order is not None else tuple(sorted(set(classes)))
     refuse_same_names(class_names, title)
     number = {name: i for i, name in enumerate(class_names)}
@@ -139,7 +162,7 @@ def from_names(
 
 
 def refuse_same_names(class_names: Iterable[str], title: str) -> None:
-    """Two classes that differ only in case are one class on some disks and a typing slip on others."""
+    """Refuse two classes that differ only in case: on some disks they are one folder, and elsewhere a typing error."""
     seen: dict[str, str] = {}
     for name in class_names:
         other = seen.setdefault(name.casefold(), name)
@@ -148,76 +171,123 @@ def refuse_same_names(class_names: Iterable[str], title: str) -> None:
 
 
 def read_split(path: Path) -> list[tuple[str, str]]:
-    """(picture, label) lines of a split file in the public format, with a header line or without.
+    """The (picture, label) pairs of a CSV file in the format of the public splits, with or without a header.
 
-    A first line whose first cell names no picture is a header. The published loader always drops the first line, which
-    loses the first image of files that have none.
+    A first row whose first cell does not end like a picture is a header. The published loader always drops the first
+    row, and so loses the first picture of files without a header.
     """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as CSV ({error}).") from error
-    if not rows:
+    records = list(read_records(path))
+    if not records:
         raise InputError(f"{path} is empty; it needs a picture and a label on each line.")
+    first = records[0][1]
     at_path, at_label = 0, 1
-    if PurePosixPath(rows[0][0].strip()).suffix.lower() not in IMAGE_SUFFIXES:
-        header = [cell.strip().lower() for cell in rows.pop(0)]
-        columns = [next((c for c in known if c in header), None) for known in (_PATH_COLUMNS, _LABEL_COLUMNS)]
-        if None in columns:
+    if PurePosixPath(first[0].strip()).suffix.lower() not in IMAGE_SUFFIXES:
+        header = [cell.strip().lower() for cell in first]
+        columns = [next((c for c in known if c in header), "") for known in (_PATH_COLUMNS, _LABEL_COLUMNS)]
+        if any(header.count(column) != 1 for column in columns):
             raise InputError(
                 f"{path} has the columns {', '.join(header)}; it needs one of {', '.join(_PATH_COLUMNS)} "
-                f"and one of {', '.join(_LABEL_COLUMNS)}."
+                f"and one of {', '.join(_LABEL_COLUMNS)}, each once."
             )
-        at_path, at_label = (header.index(str(column)) for column in columns)
-    for number, row in enumerate(rows, start=1):
-        if len(row) <= max(at_path, at_label) or not row[at_path].strip() or not row[at_label].strip():
-            raise InputError(f"Line {number} of the pictures in {path} lacks a picture or a label: {','.join(row)!r}.")
-    return [(row[at_path].strip(), row[at_label].strip()) for row in rows]
+        at_path, at_label = map(header.index, columns)
+        del records[0]
+    if not records:
+        raise InputError(f"{path} has a header and lists no pictures.")
+    pairs = []
+    for line, cells in records:
+        picture, label = (cells[at].strip() if at < len(cells) else "" for at in (at_path, at_label))
+        if not picture or not label:
+            raise InputError(f"Line {line} of {path} lacks a picture or a label: {','.join(cells)!r}.")
+        check_width(path, line, cells, first)
+        pairs.append((picture, label))
+    return pairs
 
 
 def csv_source(path: Path, root: str | Path | None = None) -> ImageSource:
-    """Pictures listed in a split file, found under ``root`` (default: the folder of the file)."""
+    """Pictures listed in a CSV file, found under ``root`` (default: the folder of the file)."""
     folder = Path(root) if root is not None else path.parent
-    lines = read_split(path)
-    names = [name for name, _ in lines]
-    for name in names:
+    pairs = read_split(path)
+    for name, _ in pairs:
         refuse_escape(name, path)
-    gone = next((name for name in names if not (folder / name).is_file()), None)
-    if gone is not None:
-        raise InputError(f"{path} lists {gone}, which is not in {folder}; give the folder of the pictures.")
-    return from_names(names, [label for _, label in lines], lambda name: (folder / name).read_bytes(), str(path))
+        if not os.path.isfile(folder / name):
+            raise InputError(f"{path} lists {name}, which is not in {folder}; give the folder of the pictures.")
+    return from_names(
+        [name for name, _ in pairs], [label for _, label in pairs], lambda name: read_file(folder / name), str(path)
+    )
+
+
+Remarks = tuple[tuple[str, str], ...]  # (name of a picture, what there is to say about it), sorted
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """Pictures of some rows of a source.
+
+    Attributes
+    ----------
+    pictures : list of (Tensor or None)
+        [c, h, w] uint8 per row; None where the picture cannot be used.
+    skipped : tuple of (name, reason)
+        The pictures that cannot be used.
+    notes : tuple of (name, note)
+        What the user should know about how others were decoded.
+    """
+
+    pictures: list[Tensor | None]
+    skipped: Remarks
+    notes: Remarks
+
+
+def decode_rows(source: ImageSource, rows: Sequence[int], preprocess: Preprocess, *, skip_bad: bool) -> Decoded:
+    """Decode pictures in threads. One that cannot be used is an InputError unless ``skip_bad``."""
+    require_pillow()
+    skipped: dict[str, str] = {}
+    notes: dict[str, str] = {}
+
+    def decode(i: int) -> Tensor | None:
+        try:
+            picture, note = read_picture(source.read(i), preprocess.channels)
+        except OSError as error:
+            skipped[source.names[i]] = f"it cannot be read ({error.strerror or error})"
+            return None
+        except InputError as error:
+            skipped[source.names[i]] = str(error)
+            return None
+        if note:
+            notes[source.names[i]] = note
+        return preprocess.fit(picture)
+
+    # Pillow warns about large pictures and odd metadata by Python warnings, which say nothing that users can act on.
+    with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        warnings.simplefilter("ignore")
+        pictures = list(pool.map(decode, rows))
+    if skipped and not skip_bad:
+        name = min(skipped)
+        more = f" ({len(skipped) - 1} more of {len(rows)} looked at)" if len(skipped) > 1 else ""
+        raise InputError(
+            f"{name} in {source.title} cannot be used: {skipped[name]}{more}; mend or remove it, or leave such files "
+            "out with --skip-bad."
+        )
+    return Decoded(pictures, tuple(sorted(skipped.items())), tuple(sorted(notes.items())))
 
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """Decoded pictures, and what could not be decoded."""
+    """All pictures of a source that could be decoded.
+
+    Attributes
+    ----------
+    images : ImageSet
+    rows : tuple of int
+        The rows of the source that ``images`` holds.
+    skipped, notes : tuple of (name, text)
+        See :class:`Decoded`.
+    """
 
     images: ImageSet
-    rows: tuple[int, ...]  # which rows of the source they are
-    bad: Mapping[str, str]  # name -> why
-
-
-def decode_rows(
-    source: ImageSource, rows: Sequence[int], preprocess: Preprocess
-) -> tuple[list[Tensor | None], dict[str, str]]:
-    """Pictures [c, h, w] uint8 at ``rows`` (None where broken) and why the broken ones are."""
-    bad: dict[str, str] = {}
-
-    def decode(i: int) -> Tensor | None:
-        try:
-            data = source.read(i)
-        except OSError as error:
-            bad[source.names[i]] = f"it cannot be read ({error.strerror or error})"
-            return None
-        try:
-            return preprocess.decode(data)
-        except InputError as error:
-            bad[source.names[i]] = str(error)
-            return None
-
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # Pillow decodes outside Python's lock
-        return list(pool.map(decode, rows)), bad
+    rows: tuple[int, ...]
+    skipped: Remarks
+    notes: Remarks
 
 
 def load_images(
@@ -227,27 +297,34 @@ def load_images(
     skip_bad: bool = False,
     progress: Callable[[int], None] = lambda n: None,
 ) -> Loaded:
-    """Decode every picture once. A broken one stops it with a sentence, or is left out when ``skip_bad``."""
-    pictures: list[Tensor] = []
-    rows: list[int] = []
-    bad: dict[str, str] = {}
+    """Decode every picture of a source once.
+
+    Parameters
+    ----------
+    source : ImageSource
+    preprocess : Preprocess
+    skip_bad : bool, default=False
+        Leave out pictures that cannot be used. Otherwise the first one is an InputError.
+    progress : callable, optional
+        Called with the number of pictures done since the last call.
+
+    Returns
+    -------
+    Loaded
+    """
+    parts = []
     for start in range(0, len(source), 512):
-        part = range(start, min(start + 512, len(source)))
-        decoded, broken = decode_rows(source, part, preprocess)
-        if broken and not skip_bad:
-            raise bad_picture(broken, source.title)
-        bad |= broken
-        rows += [i for i, picture in zip(part, decoded, strict=True) if picture is not None]
-        pictures += [picture for picture in decoded if picture is not None]
-        progress(len(part))
-    if not pictures:
+        rows = range(start, min(start + 512, len(source)))
+        parts.append(decode_rows(source, rows, preprocess, skip_bad=skip_bad))
+        progress(len(rows))
+    decoded = [picture for part in parts for picture in part.pictures]
+    kept = [i for i, picture in enumerate(decoded) if picture is not None]
+    if not kept:
         raise InputError(f"No picture in {source.title} could be read.")
-    images = ImageSet(torch.stack(pictures), source.labels[torch.tensor(rows)], source.class_names)
-    return Loaded(images, tuple(rows), bad)
-
-
-def bad_picture(broken: Mapping[str, str], title: str) -> InputError:
-    name, why = next(iter(sorted(broken.items())))
-    return InputError(
-        f"{name} in {title} cannot be used: {why}; mend or remove it, or leave such files out with --skip-bad."
+    images = torch.stack([picture for picture in decoded if picture is not None])
+    return Loaded(
+        ImageSet(images, source.labels[torch.tensor(kept)], source.class_names),
+        tuple(kept),
+        tuple(remark for part in parts for remark in part.skipped),
+        tuple(remark for part in parts for remark in part.notes),
     )

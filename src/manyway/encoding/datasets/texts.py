@@ -1,28 +1,35 @@
-"""Texts with labels, from csv, jsonl and txt files."""
+"""Texts with labels, from csv, tsv, parquet, jsonl and txt files."""
 
 from __future__ import annotations
 
-import csv
-import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from manyway.data.columns import refuse_duplicates
+from manyway.data.files import check_input
+from manyway.data.items import clean_labels
+from manyway.data.tables import open_parquet
+from manyway.data.text import check_width, read_json_lines, read_lines, read_records, table_header
 from manyway.encoding.datasets.sources import UNLABELLED, refuse_same_names
 from manyway.errors import InputError
 
-TEXT_SUFFIXES = (".csv", ".jsonl", ".txt")
+TEXT_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".txt")
 _TEXT_KEYS = ("text", "sentence", "utterance", "query")
 _LABEL_KEYS = ("label", "intent", "class", "category")
+_ABSENT = object()  # the label where the file has no place for one
+_Row = tuple[str, Any, Any]  # place ("line 3"), text, label
 
 
 @dataclass(frozen=True, eq=False)
 class TextSource:
     """Texts in memory; without labels they are all of one class, ``unlabelled``."""
 
-    names: tuple[str, ...]  # [n] the texts' line numbers in their file
+    names: tuple[str, ...]  # [n] where the texts are in their file: numbers of lines, or of rows
     texts: tuple[str, ...]  # [n]
     labels: Tensor  # [n] int64
     class_names: tuple[str, ...]
@@ -33,82 +40,98 @@ class TextSource:
 
 
 def open_texts(path: str | Path) -> TextSource:
-    """A csv or jsonl with texts and (optionally) labels, a txt with a text on each line, or a folder of CLASS.txt."""
+    """Read texts and, where there are any, their labels.
+
+    Parameters
+    ----------
+    path : path-like
+        A .csv, .tsv, .parquet or .jsonl file with a text and optionally a label per row, a .txt file with one text per
+        line, or a folder of CLASS.txt files.
+
+    Returns
+    -------
+    TextSource
+    """
     path = Path(path)
-    if not path.exists():
-        raise InputError(f"There is no folder or file {path}.")
     if path.is_dir():
-        files = sorted(path.glob("*.txt"))
+        files = sorted(file for file in path.iterdir() if file.suffix.lower() == ".txt")
         if not files:
-            raise InputError(f"{path} holds no CLASS.txt files with a text on each line.")
-        pairs = [(f"{file.stem}:{name}", text, file.stem) for file in files for name, text, _ in _read_lines(file)]
-    elif path.suffix == ".csv":
-        pairs = _read_csv(path)
-    elif path.suffix == ".jsonl":
-        pairs = _read_jsonl(path)
-    elif path.suffix == ".txt":
-        pairs = _read_lines(path)
-    else:
+            raise InputError(f"{path} holds no CLASS.txt files with one text per line.")
+        rows = [(f"{file.stem}:{number}", text, file.stem) for file in files for number, text, _ in _from_lines(file)]
+        return _source(path, rows)
+    reader = {
+        ".csv": _from_csv, ".tsv": _from_csv, ".parquet": _from_parquet, ".jsonl": _from_jsonl, ".txt": _from_lines
+    }.get(path.suffix.lower())  # fmt: skip
+    check_input(path)
+    if reader is None:
         raise InputError(f"{path} is no text file known here; give one of {', '.join(TEXT_SUFFIXES)}.")
-    if not pairs:
+    return _source(path, list(reader(path)))
+
+
+def _source(path: Path, rows: Sequence[_Row]) -> TextSource:
+    if not rows:
         raise InputError(f"{path} holds no texts.")
-    class_names = tuple(sorted({label for _, _, label in pairs}))
+    places = [place for place, _, _ in rows]
+    for place, text, _ in rows:
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(f"{place.capitalize()} of {path} needs a text under one of {', '.join(_TEXT_KEYS)}.")
+    given = [label for _, _, label in rows]
+    if all(label is _ABSENT for label in given):
+        labels = [UNLABELLED] * len(rows)
+    else:
+        given = [None if label is _ABSENT else label for label in given]
+        labels = list(map(str, clean_labels(path, given, lambda row: places[row])))
+    class_names = tuple(sorted(set(labels)))
     refuse_same_names(class_names, str(path))
     number = {name: i for i, name in enumerate(class_names)}
     return TextSource(
-        tuple(name for name, _, _ in pairs),
-        tuple(text for _, text, _ in pairs),
-        torch.tensor([number[label] for _, _, label in pairs], dtype=torch.int64),
+        tuple(place.split()[-1] for place in places),
+        tuple(text for _, text, _ in rows),
+        torch.tensor([number[label] for label in labels], dtype=torch.int64),
         class_names,
         str(path),
     )
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as UTF-8 text ({error}).") from error
-
-
-def _read_lines(path: Path) -> list[tuple[str, str, str]]:
-    lines = enumerate(_read(path).splitlines(), start=1)
-    return [(str(number), line.strip(), UNLABELLED) for number, line in lines if line.strip()]
-
-
-def _read_csv(path: Path) -> list[tuple[str, str, str]]:
-    rows = csv.DictReader(_read(path).splitlines())
-    header = [str(name).strip().lower() for name in rows.fieldnames or []]
-    text_key = next((key for key in _TEXT_KEYS if key in header), None)
-    if text_key is None:
+def _find_columns(path: Path, names: Sequence[str]) -> tuple[int, int | None]:
+    """The positions of text and label."""
+    known = [name.strip().lower() for name in names]
+    refuse_duplicates(path, known)
+    text = next((key for key in _TEXT_KEYS if key in known), None)
+    label = next((key for key in _LABEL_KEYS if key in known), None)
+    if text is None:
         raise InputError(
-            f"{path} has the columns {', '.join(header) or '(none)'}; it needs one of {', '.join(_TEXT_KEYS)}, "
+            f"{path} has the columns {', '.join(known) or '(none)'}; it needs one of {', '.join(_TEXT_KEYS)}, "
             f"and for labelled examples one of {', '.join(_LABEL_KEYS)}."
         )
-    label_key = next((key for key in _LABEL_KEYS if key in header), None)
-    pairs = []
-    for number, row in enumerate(rows, start=1):
-        values = {str(key).strip().lower(): value for key, value in row.items() if key is not None}
-        text = values.get(text_key)
-        label = UNLABELLED if label_key is None else values.get(label_key)
-        if not text or not label:
-            raise InputError(f"Row {number} of {path} lacks a {text_key if not text else label_key}.")
-        pairs.append((str(number), text, label.strip()))
-    return pairs
+    return known.index(text), None if label is None else known.index(label)
 
 
-def _read_jsonl(path: Path) -> list[tuple[str, str, str]]:
-    pairs = []
-    for number, line in enumerate(_read(path).splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"Line {number} of {path} is not JSON ({error.msg}).") from error
-        text = next((record[key] for key in _TEXT_KEYS if key in record), None) if isinstance(record, dict) else None
-        if not isinstance(text, str) or not text:
-            raise InputError(f"Line {number} of {path} needs a text under one of {', '.join(_TEXT_KEYS)}.")
-        label = next((record[key] for key in _LABEL_KEYS if key in record), UNLABELLED)
-        pairs.append((str(number), text, str(label)))
-    return pairs
+def _from_lines(path: Path) -> Iterator[_Row]:
+    for number, line in read_lines(check_input(path)):
+        if line.strip():
+            yield f"line {number}", line.strip(), _ABSENT
+
+
+def _from_csv(path: Path) -> Iterator[_Row]:
+    records = read_records(path)
+    _, names = table_header(path, records)
+    text, label = _find_columns(path, names)
+    for line, cells in records:
+        check_width(path, line, cells, names)
+        yield f"line {line}", cells[text], _ABSENT if label is None else cells[label]
+
+
+def _from_parquet(path: Path) -> Iterator[_Row]:
+    table, _ = open_parquet(path)
+    text, label = _find_columns(path, table.column_names)
+    labels = [_ABSENT] * table.num_rows if label is None else table.column(label).to_pylist()
+    for row, (words, name) in enumerate(zip(table.column(text).to_pylist(), labels, strict=True)):
+        yield f"row {row}", words, name
+
+
+def _from_jsonl(path: Path) -> Iterator[_Row]:
+    for number, record in read_json_lines(path):
+        known = {name.strip().lower(): value for name, value in record.items()}
+        text = next((known[key] for key in _TEXT_KEYS if key in known), None)
+        yield f"line {number}", text, next((known[key] for key in _LABEL_KEYS if key in known), _ABSENT)

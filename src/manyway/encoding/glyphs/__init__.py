@@ -1,8 +1,8 @@
-"""Glyphs: a real many-class image set that needs no download.
+"""Glyphs: images of many classes that need no download.
 
-Letters drawn from the font files that matplotlib ships, distorted: Latin and other scripts to train on, Greek and
-Coptic to validate, Cyrillic, Armenian and Georgian to test. ``image_set`` draws the images, and ``python -m
-manyway.encoding.glyphs`` makes the embedded features (``manyway.data.embedded``) again.
+Distorted letters from the font files of matplotlib: Latin and other scripts for training, Greek and Coptic for
+validation, Cyrillic, Armenian and Georgian for testing. ``image_set`` draws the images, and ``python -m
+manyway.encoding.glyphs`` recomputes the embedded features (``manyway.data.embedded``).
 """
 
 from __future__ import annotations
@@ -17,14 +17,25 @@ if TYPE_CHECKING:
     from manyway.encoding.glyphs.letters import Letter
     from manyway.encoding.glyphs.render import Masters
 
-BASE_SAMPLES = 16  # drawings of each base letter to train on: letters are many, so each can be few
-SAMPLES = 40  # drawings of each validation and test letter
+BASE_SAMPLES = 16  # drawings per base letter; few are enough because there are many letters
+SAMPLES = 40  # drawings per validation or test letter
 
 
 def image_set(split: str, per_class: int, *, seed: int = 0) -> ImageSet:
-    """Images [n, 1, 28, 28] of the letters of ``base``, ``val`` or ``test``.
+    """Draw letters.
 
-    Sample i of a letter depends on (seed, letter, i) alone.
+    Parameters
+    ----------
+    split : {"base", "val", "test"}
+    per_class : int
+        Number of images per letter.
+    seed : int, default=0
+        Image i of a letter depends only on the seed, the letter and i.
+
+    Returns
+    -------
+    ImageSet
+        With images [n, 1, 28, 28].
     """
     from manyway.encoding.datasets.images import ImageSet
     from manyway.encoding.glyphs.render import draw_samples
@@ -38,7 +49,7 @@ def image_set(split: str, per_class: int, *, seed: int = 0) -> ImageSet:
 
 @lru_cache(maxsize=1)
 def _alphabet() -> tuple[dict[str, tuple[Letter, ...]], Masters]:
-    """The letters of each split and their masters: seconds to make, so made once."""
+    """The letters of each split and their undistorted drawings; computed once, as it takes seconds."""
     try:
         from manyway.encoding.glyphs.letters import candidate_letters
         from manyway.encoding.glyphs.lookalikes import choose_letters

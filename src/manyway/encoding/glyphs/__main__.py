@@ -1,4 +1,4 @@
-"""``python -m manyway.encoding.glyphs``: make the embedded glyph features again, bit for bit on one machine."""
+"""``python -m manyway.encoding.glyphs``: recompute the embedded features of letters, bit for bit on one machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from manyway.data.embedded import FILES, FOLDER
 
-# Sums are split over threads, so their number is part of the result: one, which every machine has.
+# The order of summation depends on the number of threads, and with it the last bits of the result.
 THREADS = 1
 
 

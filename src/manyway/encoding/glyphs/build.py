@@ -1,4 +1,4 @@
-"""From letters to the embedded features: draw, train a small network on the base letters, encode the others."""
+"""The embedded features: draw letters, train a small network on the base letters, encode the others."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 from manyway.data.features import FeatureSet
 from manyway.encoding.backbones import build as build_backbone
 from manyway.encoding.backbones.checkpoint import weights_hash
+from manyway.encoding.backbones.encode import encode_images
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.glyphs import BASE_SAMPLES, SAMPLES, image_set
 from manyway.encoding.glyphs.letters import SCRIPTS
 from manyway.encoding.glyphs.lookalikes import SAME_IN_ONE, SAME_ON_AVERAGE
 from manyway.encoding.glyphs.render import SIZE
-from manyway.encoding.training.loop import Reporter, Trained, encode_images, train
+from manyway.encoding.training.loop import Reporter, Trained, train
 from manyway.encoding.training.recipe import Recipe
 
 BACKBONE = "resnet-small"
@@ -26,7 +27,7 @@ RECIPE = Recipe(
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that the embedded features depend on, versions aside."""
+    """Everything that the embedded features depend on, except versions of libraries."""
 
     seed: int = 0
     base_samples: int = BASE_SAMPLES
@@ -35,7 +36,7 @@ class Plan:
 
 
 def build_features(plan: Plan, reporter: Reporter | None = None) -> dict[str, FeatureSet]:
-    """The ``test`` and ``val`` feature sets, with the base mean and where they come from."""
+    """The feature sets ``test`` and ``val``, with the base mean and metadata about their origin."""
     base = image_set("base", plan.base_samples, seed=plan.seed)
     network = build_backbone(BACKBONE, base.n_classes, base.n_channels, seed=plan.seed)
     preprocess = Preprocess.for_size(SIZE, channels=1)
@@ -59,5 +60,5 @@ def build_features(plan: Plan, reporter: Reporter | None = None) -> dict[str, Fe
 
 def _encode_split(trained: Trained, split: str, plan: Plan, preprocess: Preprocess, meta: dict[str, Any]) -> FeatureSet:
     images = image_set(split, plan.samples, seed=plan.seed)
-    features = encode_images(trained.network, images, preprocess)
+    features = encode_images(trained.network, images.images, preprocess)
     return FeatureSet(features, images.labels, images.class_names, trained.base_mean, {**meta, "split": split})

@@ -1,4 +1,4 @@
-"""Which letters there are, in which faces, and which scripts are for training, validation and test."""
+"""The letters, the font faces that have them, and the scripts for training, validation and test."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-# The text faces among the fonts that matplotlib ships. Its TeX faces (cm*) put symbols at the code points of letters,
-# and its display, size and "last resort" faces hold no alphabets.
+# The text faces among the fonts of matplotlib. Its TeX faces (cm*) have symbols at the code points of letters, and its
+# display, size and "last resort" faces have no alphabets.
 FACES = (
     *("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSans-BoldOblique"),
     *("DejaVuSerif", "DejaVuSerif-Bold", "DejaVuSerif-Italic", "DejaVuSerif-BoldItalic"),
@@ -17,8 +17,8 @@ FACES = (
     *("STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "STIXGeneralBolIta"),
 )
 
-# Whole scripts go to one split, so that no alphabet of the test is seen in training. The number is how many faces a
-# letter must exist in: few faces cost a base letter only some variety; a test class must be drawn in many.
+# A script belongs to one split, so that no alphabet of the test is trained on. The number is that of the faces that a
+# letter needs: test classes must be drawn in many faces, and base letters in few have only less variety.
 SCRIPTS: Mapping[str, Mapping[str, int]] = MappingProxyType(
     {
         "base": {"LATIN": 8, "HEBREW": 4, "ARABIC": 4, "LAO": 4, "CANADIAN": 4, "LISU": 4, "OLD": 4},
@@ -30,7 +30,7 @@ SCRIPTS: Mapping[str, Mapping[str, int]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Letter:
-    """One candidate class: a code point and the faces that really have a glyph for it."""
+    """A candidate class: a code point and the faces that have a glyph for it."""
 
     code: int
     split: str
@@ -63,7 +63,7 @@ def is_letter(code: int) -> bool:
 
 
 def candidate_letters() -> tuple[Letter, ...]:
-    """Every letter of the scripts above that enough faces have, by code point; read from the fonts' own tables."""
+    """The letters of the scripts above that enough faces have, by code point; read from the tables of the fonts."""
     from matplotlib.ft2font import FT2Font
 
     faces_of: dict[int, list[str]] = {}

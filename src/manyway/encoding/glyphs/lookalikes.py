@@ -1,8 +1,8 @@
-"""Letters that look the same are left out: no shape of the test is seen in training, no two classes are one shape.
+"""Letters that look the same are left out, so that no test shape is trained on and no two classes share a shape.
 
-Two letters are look-alikes when their masters, in the same face, correlate (Pearson, on 16×16 pixels) at least
-``SAME_ON_AVERAGE`` on average over the faces that both have, or at least ``SAME_IN_ONE`` in any one of them.
-Masters are scaled to one ink box, so upper and lower case of one shape (o O, c C, s S) are look-alikes as well.
+Two letters are look-alikes if the correlation of their masters in the same face (Pearson, on 16×16 pixels) is at least
+``SAME_ON_AVERAGE`` on average over the faces that both have, or at least ``SAME_IN_ONE`` in one of them. Masters are
+scaled to the same box, so that upper and lower case of the same shape (o O, c C, s S) are look-alikes too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SAME_IN_ONE = 0.97
 
 
 def look_alike(letters: Sequence[Letter], masters: Masters) -> Tensor:
-    """[n, n] bool: which pairs of letters look the same (a letter and itself do)."""
+    """[n, n] bool: whether two letters look the same. A letter looks like itself."""
     n = len(letters)
     total, shared, highest = torch.zeros(n, n), torch.zeros(n, n), torch.full((n, n), -1.0)
     for face in FACES:
@@ -42,8 +42,8 @@ def look_alike(letters: Sequence[Letter], masters: Masters) -> Tensor:
 def choose_letters(letters: Sequence[Letter], masters: Masters) -> dict[str, tuple[Letter, ...]]:
     """The classes of each split.
 
-    Test first gives way to base and validation (kept or not), validation to base; then, within a split, a letter that
-    looks like an earlier one that was kept is left out.
+    A test letter is left out if it looks like any candidate of base or validation, and a validation letter if it looks
+    like any candidate of base. Within a split, a letter that looks like an earlier one that was kept is left out.
     """
     same = look_alike(letters, masters).numpy()
     kept: dict[str, tuple[Letter, ...]] = {}

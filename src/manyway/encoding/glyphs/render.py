@@ -1,6 +1,6 @@
-"""Drawing letters: a clean master for each (letter, face), and distorted samples of it.
+"""Drawing letters: an undistorted master per letter and face, and distorted samples of it.
 
-Sample i of a letter depends on (seed, code point, i) alone: not on the other letters, the batch or the order.
+Sample i of a letter depends only on the seed, the code point and i: not on the other letters, the batch or the order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FONT_SIZE = 72
 
 @dataclass(frozen=True, eq=False)
 class Masters:
-    """Undistorted letters, each scaled so that its ink fills the same box: size tells no letters apart, shape does."""
+    """Undistorted letters, scaled so that the ink of each fills the same box: they differ in shape, not in size."""
 
     images: Tensor  # [m, 64, 64] uint8
     row: dict[tuple[int, str], int]  # (code point, face) -> row of images
@@ -31,13 +31,13 @@ class Masters:
 
 @dataclass(frozen=True)
 class Distortion:
-    """How far samples may stray from the master."""
+    """The largest changes from the master to a sample."""
 
     rotation: float = 0.25  # radians, either way
     shear: float = 0.3
     log_stretch: float = 0.2  # log of the factor on each axis
     shift: float = 0.12  # of half the image
-    thinner: float = 1.0  # pixels of the master (64) eaten from each side of a stroke, at most
+    thinner: float = 1.0  # pixels of the master (64) removed from each side of a stroke
     thicker: float = 2.0  # pixels added
     noise: tuple[float, float] = (0.05, 0.25)  # standard deviation, ink = 1
     contrast: tuple[float, float] = (0.5, 1.0)
@@ -51,7 +51,7 @@ def draw_masters(letters: Iterable[Letter]) -> Masters:
     images: list[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]] = []
     row: dict[tuple[int, str], int] = {}
     for face in sorted({face for letter in letters for face in letter.faces}):
-        # The basic layout engine is always there and never joins or reorders letters.
+        # The basic layout engine is always available and never joins or reorders letters.
         font = ImageFont.truetype(str(font_folder() / f"{face}.ttf"), FONT_SIZE, layout_engine=ImageFont.Layout.BASIC)
         for letter in letters:
             image = _master(font, letter.code) if face in letter.faces else None
@@ -62,7 +62,7 @@ def draw_masters(letters: Iterable[Letter]) -> Masters:
 
 
 def _master(font: object, code: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]] | None:
-    """[64, 64] the letter with its ink in a centred box, or None when the face has only an empty shape."""
+    """[64, 64] the letter with its ink in a centred box; None if the face has an empty shape for it."""
     from PIL import Image, ImageDraw
 
     page = Image.new("L", (4 * FONT_SIZE, 4 * FONT_SIZE))
@@ -113,7 +113,7 @@ def _distort(masters: Tensor, uniforms: Tensor, noise: Tensor, how: Distortion) 
     """[b, 1, 28, 28] uint8 from masters [b, 1, 64, 64], uniforms [b, 10] in [0, 1) and noise [b, 1, 28, 28]."""
     signed = 2 * uniforms - 1
     inked = _stroke(masters, uniforms[:, 0] * (how.thinner + how.thicker) - how.thinner)
-    # The grid maps output places to places of the master: the inverse of the distortion, which is as random as itself.
+    # The grid maps positions of the sample to positions of the master: the inverse of the distortion.
     angle, shear = how.rotation * signed[:, 1], how.shear * signed[:, 2]
     stretch_x, stretch_y = torch.exp(how.log_stretch * signed[:, 3]), torch.exp(how.log_stretch * signed[:, 4])
     cos, sin = torch.cos(angle), torch.sin(angle)
@@ -124,7 +124,7 @@ def _distort(masters: Tensor, uniforms: Tensor, noise: Tensor, how: Distortion) 
         ],
         1,
     )
-    # Sample at twice the resolution and average: the master is finer than the sample and would alias.
+    # Sampled at twice the resolution and averaged, because the master is finer than the sample and would alias.
     grid = F.affine_grid(theta, [len(masters), 1, 2 * SIZE, 2 * SIZE], align_corners=False)
     small = F.avg_pool2d(F.grid_sample(inked, grid, mode="bilinear", align_corners=False), 2)
     contrast = how.contrast[0] + (how.contrast[1] - how.contrast[0]) * uniforms[:, 7]

@@ -1,7 +1,7 @@
-"""What the network sees in one step of training, and what it should answer.
+"""The augmented images and the labels of one training step.
 
 Random numbers are drawn on the CPU for the global batch, from generators seeded by (seed, purpose, epoch, step): they
-are the same on every device and for any number of processes. Copies to the device do not wait for it.
+are the same on every device and for any number of processes. Copies to the device do not block.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from manyway.encoding.datasets.images import ImageSet
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.training.recipe import Recipe
 
-# One number a purpose, for good: no two draws share their randomness, and old runs can be made again.
+# One fixed number per purpose, so that draws are independent and old runs can be repeated.
 ORDER, AUGMENT, MIX = 0, 1, 3
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Images with their labels and, where another image is mixed in, its label and the share of the first."""
+    """Images with labels; where a second image is mixed in, also its label and the weight of the first."""
 
     images: Tensor  # [n, c, h, w] float
     labels: Tensor  # [n] int64
     mixed_labels: Tensor | None = None  # [n] int64
-    share: Tensor | None = None  # [n] in [0, 1]
+    weight: Tensor | None = None  # [n] in [0, 1]
 
     def loss(self, scores: Tensor, label_smoothing: float) -> Tensor:
-        """Mean cross-entropy; of a mixture: that of its two labels, in their shares."""
-        if self.mixed_labels is None or self.share is None:
+        """Mean cross-entropy; for mixed images the weighted mean over their two labels."""
+        if self.mixed_labels is None or self.weight is None:
             return F.cross_entropy(scores, self.labels, label_smoothing=label_smoothing)
         first, second = (
             F.cross_entropy(scores, labels, label_smoothing=label_smoothing, reduction="none")
             for labels in (self.labels, self.mixed_labels)
         )
-        return (self.share * first + (1 - self.share) * second).mean()
+        return (self.weight * first + (1 - self.weight) * second).mean()
 
 
 def generator_for(seed: int, *stream: int) -> torch.Generator:
-    """A CPU generator whose numbers depend on the seed and the stream (purpose, epoch, step...) alone."""
+    """A CPU generator seeded by the seed and the stream (purpose, epoch, step...)."""
     state = int(np.random.SeedSequence([seed, *stream]).generate_state(1, np.uint64)[0] >> np.uint64(1))
     return torch.Generator().manual_seed(state)
 
@@ -51,20 +51,20 @@ def generator_for(seed: int, *stream: int) -> torch.Generator:
 def training_batch(
     base: ImageSet, chosen: Tensor, recipe: Recipe, preprocess: Preprocess, epoch: int, step: int, mine: slice
 ) -> Batch:
-    """This process's part (``mine``) of the global batch of images ``chosen``, augmented."""
+    """The part ``mine`` of the global batch of images ``chosen``, augmented."""
     uniforms = torch.rand(len(chosen), N_UNIFORMS, generator=generator_for(recipe.seed, AUGMENT, epoch, step))
     places = torch.arange(len(chosen))
     own = _views(base, chosen, uniforms, places[mine], recipe, preprocess)
     if recipe.mixup == 0:
         return own
-    # The next image of the batch is as random a partner as any: the batch itself is drawn at random.
+    # The next image serves as the second one: the batch is in random order.
     other = _views(base, chosen, uniforms, places.roll(-1)[mine], recipe, preprocess)
     seeds = np.random.SeedSequence([recipe.seed, MIX, epoch, step])
-    shares = np.random.default_rng(seeds).beta(recipe.mixup, recipe.mixup, len(chosen)).astype(np.float32)
-    share = torch.from_numpy(shares)[mine].to(own.images.device, non_blocking=True)
-    weight = share.view(-1, 1, 1, 1)
-    mixed = weight * own.images + (1 - weight) * other.images
-    return Batch(mixed, own.labels, other.labels, share)
+    weights = np.random.default_rng(seeds).beta(recipe.mixup, recipe.mixup, len(chosen)).astype(np.float32)
+    weight = torch.from_numpy(weights)[mine].to(own.images.device, non_blocking=True)
+    share = weight.view(-1, 1, 1, 1)
+    mixed = share * own.images + (1 - share) * other.images
+    return Batch(mixed, own.labels, other.labels, weight)
 
 
 def _views(
@@ -75,7 +75,7 @@ def _views(
     recipe: Recipe,
     preprocess: Preprocess,
 ) -> Batch:
-    """The images at some places of the batch, each with its own augmentation."""
+    """The images at some places of the batch, augmented with their own random numbers."""
     device = base.images.device
     rows = chosen[places].to(device, non_blocking=True)
     images, labels = base.images[rows], base.labels[rows]

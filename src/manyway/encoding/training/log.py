@@ -1,4 +1,4 @@
-"""How training went, as a table on disk and a picture."""
+"""The course of training, as a table and a plot."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class EpochResult:
     epoch: int  # from 1
     lr: float
     loss: float
-    accuracy: float  # on the training images as the network saw them
+    accuracy: float  # on the augmented training images
     val_accuracy: float | None  # 5-way 1-shot, nearest prototype
 
 
 def write_log(path: Path, history: Sequence[EpochResult]) -> None:
-    """A CSV with one line an epoch, written whole each time: it is small, and never half there."""
+    """Write a CSV file with one line per epoch. It is small, so it is written as a whole each time."""
     with atomic_write(path) as temporary, temporary.open("w", newline="") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(EpochResult)])
         writer.writeheader()
@@ -30,7 +30,7 @@ def write_log(path: Path, history: Sequence[EpochResult]) -> None:
 
 
 def draw_curves(path: Path, history: Sequence[EpochResult]) -> None:
-    """Loss on the left axis, accuracies on the right one, against the epoch."""
+    """Plot the loss (left axis) and the accuracies (right axis) against the epoch."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")

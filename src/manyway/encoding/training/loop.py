@@ -1,14 +1,14 @@
-"""Base training: cross-entropy on the base classes, so that the features are good for classes never seen.
+"""Training on base classes with cross-entropy, so that the features also separate classes never seen.
 
-Everything random is drawn from generators seeded by (seed, epoch, step), never from the global one: an epoch is the
-same whatever ran before it, on however many processes. That makes a resumed run equal to an uninterrupted one, and n
-processes equal to one with the same global batch.
+Random numbers come from generators seeded by (seed, purpose, epoch, step) and never from the global one. An epoch is
+therefore the same whatever ran before it: a resumed run equals an uninterrupted one, and n processes equal one with the
+same global batch.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ from torch import Tensor, distributed, nn
 from manyway.data.features import FeatureSet
 from manyway.encoding.backbones.checkpoint import Checkpoint, load_weights, read_checkpoint, save_checkpoint
 from manyway.encoding.backbones.common import Backbone
+from manyway.encoding.backbones.encode import encode_images, memory_format, precision
 from manyway.encoding.backbones.shared_norm import share_batch_norm
 from manyway.encoding.datasets.images import ImageSet
+from manyway.encoding.datasets.metadata import from_metadata
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.training.batch import ORDER, generator_for, training_batch
 from manyway.encoding.training.log import EpochResult, write_log
@@ -32,7 +34,7 @@ BEST, LAST, LOG = "best.safetensors", "last.safetensors", "log.csv"
 
 @dataclass(frozen=True)
 class Reporter:
-    """Who wants to know how it goes: a progress bar, a test, nobody."""
+    """Callbacks that follow the training: ``step(epoch, n_images)`` per batch and ``epoch(result)`` per epoch."""
 
     step: Callable[[int, int], None] = lambda epoch, n_images: None
     epoch: Callable[[EpochResult], None] = lambda result: None
@@ -40,11 +42,31 @@ class Reporter:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """The network of the best epoch, with what extraction needs."""
+    """The result of training.
+
+    Attributes
+    ----------
+    network : Backbone
+        With the weights of the best epoch.
+    base_mean : Tensor
+        [d] mean feature of the base images.
+    history : tuple of EpochResult
+    """
 
     network: Backbone
-    base_mean: Tensor  # [d] mean feature of the base images
+    base_mean: Tensor
     history: tuple[EpochResult, ...]
+
+    @property
+    def best(self) -> EpochResult:
+        """The first epoch of the highest validation accuracy; without validation the last epoch."""
+        return best_epoch(self.history)
+
+
+def best_epoch(history: Sequence[EpochResult]) -> EpochResult:
+    """The first epoch of the highest validation accuracy; without validation the last epoch."""
+    validated = [result for result in history if result.val_accuracy is not None]
+    return max(validated, key=lambda result: (result.val_accuracy or 0.0, -result.epoch), default=history[-1])
 
 
 def train(
@@ -59,20 +81,44 @@ def train(
     device: torch.device | str = "cpu",
     reporter: Reporter | None = None,
 ) -> Trained:
-    """Train on ``base``; keep the epoch that is best on 5-way 1-shot tasks of ``val`` (without ``val``: the last).
+    """Train a network on base classes.
 
-    With a ``folder``, each checked epoch leaves ``last.safetensors`` (weights, optimiser, history) and, when it is the
-    best so far, ``best.safetensors``; a later call with the same folder and recipe goes on from there. When
-    torch.distributed is initialised, every process takes its part of each batch.
+    Parameters
+    ----------
+    network : Backbone
+        It is changed in place.
+    base : ImageSet
+        The images to train on.
+    recipe : Recipe
+    preprocess : Preprocess
+    val : ImageSet, optional
+        Images of other classes. The epoch that is best on 5-way 1-shot tasks of them is kept; by default the last one.
+    folder : Path, optional
+        Where checked epochs are saved: ``last.safetensors`` (weights, optimiser, history), ``log.csv`` and, for the
+        best epoch so far, ``best.safetensors``. A later call with the same folder and settings continues from there.
+    meta : dict, optional
+        Stored with the weights; must contain ``backbone`` if there is a ``folder``.
+    device : torch.device or str, default="cpu"
+    reporter : Reporter, optional
+
+    Returns
+    -------
+    Trained
+
+    Notes
+    -----
+    When torch.distributed is initialised, every process takes its part of each batch.
     """
     device, reporter = torch.device(device), reporter or Reporter()
     world, rank = _world()
     if recipe.batch % world:
-        raise InputError(f"A batch of {recipe.batch} cannot be shared equally by {world} processes.")
+        raise InputError(f"A batch of {recipe.batch} cannot be divided equally among {world} processes.")
     if len(base) < recipe.batch:
         raise InputError(f"There are {len(base)} base images, fewer than one batch of {recipe.batch}.")
     if network.n_outputs != base.n_classes:
         raise InputError(f"The network gives {network.n_outputs} scores; there are {base.n_classes} classes.")
+    if val is not None and (val.n_classes < 5 or int(val.labels.bincount(minlength=val.n_classes).min()) < 2):
+        raise InputError("Validation uses 5-way 1-shot tasks: give at least five classes of at least two images each.")
     description = {**(meta or {}), "recipe": recipe.to_meta(), "preprocess": preprocess.to_meta()}
     description |= {"class_names": list(base.class_names)}
 
@@ -86,15 +132,14 @@ def train(
         module = nn.parallel.DistributedDataParallel(shared)
     optimiser = _optimiser(network, recipe)
     history = _resume(folder, network, optimiser, description)
-    best = _best_weights(folder, network) if history else {}
+    best = _best_weights(folder, network, description, resumed=bool(history))
     for epoch in range(len(history) + 1, recipe.epochs + 1):
         loss, accuracy = _run_epoch(module, optimiser, base, recipe, preprocess, epoch, reporter.step)
         checked = recipe.checks(epoch)
         val_accuracy = _from_first(_validate, network, val, recipe, preprocess) if val is not None and checked else None
         result = EpochResult(epoch, learning_rate(recipe, epoch - 1), loss, accuracy, val_accuracy)
-        previous = max((past.val_accuracy for past in history if past.val_accuracy is not None), default=-1.0)
         history.append(result)
-        if checked and (val_accuracy is None or val_accuracy > previous):
+        if checked and (val_accuracy is None or best_epoch(history) is result):
             best = {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
             if folder is not None and rank == 0:
                 save_checkpoint(folder / BEST, best, {**description, "epoch": epoch})
@@ -104,32 +149,17 @@ def train(
         reporter.epoch(result)
 
     network.load_state_dict(best)
-    base_mean = encode_images(network, base, preprocess).mean(0)
+    base_mean = encode_images(network, base.images, preprocess).mean(0)
+    trained = Trained(network, base_mean, tuple(history))
     if folder is not None and rank == 0:
-        best_epoch = max(history, key=lambda result: (result.val_accuracy or 0.0, -result.epoch)).epoch
-        best_epoch = best_epoch if val is not None else recipe.epochs
-        save_checkpoint(folder / BEST, {**best, "base_mean": base_mean}, {**description, "epoch": best_epoch})
-    return Trained(network, base_mean, tuple(history))
+        save_checkpoint(folder / BEST, {**best, "base_mean": base_mean}, {**description, "epoch": trained.best.epoch})
+    return trained
 
 
 def _optimiser(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     if recipe.optimiser == "adamw":
         return torch.optim.AdamW(network.parameters(), recipe.lr, weight_decay=recipe.weight_decay)
     return torch.optim.SGD(network.parameters(), recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
-
-
-def encode_images(
-    network: Backbone, images: ImageSet, preprocess: Preprocess, *, batch: int = 512, fast: bool = False
-) -> Tensor:
-    """[n, d] float32 features on the images' device, with batch statistics frozen; ``fast``: bfloat16 on a GPU."""
-    network.eval()
-    features = []
-    with torch.inference_mode():
-        for part in torch.split(images.images, batch):
-            ready = preprocess.standardise(part).contiguous(memory_format=_memory_format(part.device))
-            with _precision(part.device, fast):
-                features.append(network.features(ready).float())
-    return torch.cat(features).clone()
 
 
 def _run_epoch(
@@ -141,23 +171,23 @@ def _run_epoch(
     epoch: int,
     on_step: Callable[[int, int], None],
 ) -> tuple[float, float]:
-    """One pass over the images; the mean loss and the accuracy on the images as the network saw them."""
+    """One pass over the images; returns the mean loss and the accuracy on the augmented images."""
     world, rank = _world()
     device = base.images.device
     mine = slice(rank * recipe.batch // world, (rank + 1) * recipe.batch // world)
     order = torch.randperm(len(base), generator=generator_for(recipe.seed, ORDER, epoch))
-    # Sums stay on the device: reading them at every step would make it wait for the host.
+    # Sums stay on the device: reading them would synchronise with it at every step.
     total_loss, n_correct = torch.zeros((), device=device), torch.zeros((), device=device)
     network.train()
-    # A last, smaller batch would give batch normalisation poor statistics: it is left out (other images each epoch).
+    # A last, smaller batch would give batch normalisation poor statistics, so it is left out: other images each epoch.
     n_steps = len(base) // recipe.batch
     for step in range(n_steps):
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(recipe, epoch - 1 + step / n_steps)
         chosen = order[step * recipe.batch : (step + 1) * recipe.batch]
         batch = training_batch(base, chosen, recipe, preprocess, epoch, step, mine)
-        with _precision(device):
-            scores = network(batch.images.contiguous(memory_format=_memory_format(device))).float()
+        with precision(device):
+            scores = network(batch.images.contiguous(memory_format=memory_format(device))).float()
         loss = batch.loss(scores, recipe.label_smoothing)
         optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
@@ -172,11 +202,11 @@ def _run_epoch(
 
 
 def _validate(network: Backbone, val: ImageSet, recipe: Recipe, preprocess: Preprocess) -> float:
-    """Accuracy of the nearest prototype on 5-way 1-shot tasks of classes that training does not see."""
+    """Accuracy of the nearest prototype on 5-way 1-shot tasks of the validation classes."""
     from manyway.data.sampling import TaskSpec
     from manyway.evaluation.evaluator import evaluate
 
-    features = FeatureSet(encode_images(network, val, preprocess, fast=True), val.labels, val.class_names)
+    features = FeatureSet(encode_images(network, val.images, preprocess, fast=True), val.labels, val.class_names)
     fewest = int(features.counts.min())
     spec = TaskSpec(shots=1, k_eff=5, n_ways=5, n_query=5 * min(15, fewest - 1), sampling="balanced")
     return float(evaluate("simpleshot", features, spec, n_tasks=recipe.val_tasks, seed=recipe.seed).accuracy)
@@ -189,7 +219,7 @@ def _save_last(
     description: dict[str, Any],
     history: Sequence[EpochResult],
 ) -> None:
-    """Everything that the next epoch depends on."""
+    """Save everything that the next epoch depends on."""
     tensors = dict(network.state_dict())
     for name, parameter in network.named_parameters():
         for key, value in optimiser.state[parameter].items():
@@ -200,36 +230,63 @@ def _save_last(
 def _resume(
     folder: Path | None, network: Backbone, optimiser: torch.optim.Optimizer, description: dict[str, Any]
 ) -> list[EpochResult]:
-    """Put network and optimiser where the last finished epoch left them; the history so far (empty for a new run)."""
+    """Restore network and optimiser after the last saved epoch; returns the history (empty for a new run)."""
     if folder is None or not (folder / LAST).exists():
         return []
     checkpoint = read_checkpoint(folder / LAST)
-    now = json.loads(json.dumps(description))
-    changed = [key for key in now if checkpoint.meta.get(key) != now[key]]
+    changed = _differences(checkpoint, description)
     if changed:
         raise InputError(
             f"{folder} holds a run with another {' and '.join(changed)}; choose another folder or the same settings."
         )
     weights, state = _split_optimiser(checkpoint)
-    load_weights(network, weights, str(folder / LAST), str(description.get("backbone", "the network")), set())
-    for name, parameter in network.named_parameters():
-        for key, value in state[name].items():
-            # AdamW counts its steps on the CPU, whatever the parameter's device; the rest is laid out as the weights.
-            here = value if key == "step" else torch.empty_like(parameter, dtype=value.dtype).copy_(value)
-            optimiser.state[parameter][key] = here
-    return [EpochResult(**result) for result in checkpoint.meta["history"]]
+    load_weights(network, weights, checkpoint.source, str(description.get("backbone", "the network")))
+    try:
+        history = from_metadata(list[EpochResult], checkpoint.meta.get("history"), "history")
+        if [result.epoch for result in history] != list(range(1, len(history) + 1)):
+            raise InputError("'history' in the metadata does not count the epochs from 1.")
+        for name, parameter in network.named_parameters():
+            for key, value in state[name].items():
+                # AdamW counts its steps on the CPU, on any device; other values have the layout of the weights.
+                here = value if key == "step" else torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+                optimiser.state[parameter][key] = here
+    except (InputError, KeyError, RuntimeError) as error:
+        raise InputError(
+            f"{checkpoint.source} is not the state of a run ({error}); train anew with --restart or in another folder."
+        ) from error
+    return history
 
 
-def _best_weights(folder: Path | None, network: Backbone) -> dict[str, Tensor]:
-    if folder is None or not (folder / BEST).exists():
-        return {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
-    tensors = dict(read_checkpoint(folder / BEST).tensors)
-    tensors.pop("base_mean", None)
-    return tensors
+def _differences(checkpoint: Checkpoint, description: dict[str, Any]) -> list[str]:
+    """The settings in which a saved run differs from this one."""
+    now = json.loads(json.dumps(description))
+    return [key for key in now if checkpoint.meta.get(key) != now[key]]
+
+
+def _best_weights(
+    folder: Path | None, network: Backbone, description: dict[str, Any], *, resumed: bool
+) -> dict[str, Tensor]:
+    """The weights of the best epoch so far. A file of another run is not written over."""
+    if folder is not None and (folder / BEST).exists():
+        checkpoint = read_checkpoint(folder / BEST)
+        if _differences(checkpoint, description):
+            raise InputError(
+                f"{folder / BEST} is of another run and would be replaced; choose another folder or use --restart."
+            )
+        if resumed:
+            tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name != "base_mean"}
+            if _shapes(tensors) != _shapes(network.state_dict()):
+                raise InputError(f"The weights in {folder / BEST} do not fit this run; train anew with --restart.")
+            return tensors
+    return {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
 
 
 def _split_optimiser(checkpoint: Checkpoint) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
-    """Weights by name, and what the optimiser remembers of each parameter."""
+    """The weights by name, and the state of the optimiser per parameter."""
     weights: dict[str, Tensor] = {}
     state: dict[str, dict[str, Tensor]] = {}
     for name, tensor in checkpoint.tensors.items():
@@ -249,7 +306,7 @@ def _world() -> tuple[int, int]:
 
 
 def _from_first(compute: Callable[..., float], network: Backbone, *arguments: Any) -> float:
-    """What the first process computes, told to all: the others wait instead of doing the same work."""
+    """Compute in the first process and send the result to the others, which wait."""
     world, rank = _world()
     if world == 1:
         return compute(network, *arguments)
@@ -259,13 +316,3 @@ def _from_first(compute: Callable[..., float], network: Backbone, *arguments: An
         value.fill_(compute(network, *arguments))
     distributed.broadcast(value, src=0)
     return float(value)
-
-
-def _memory_format(device: torch.device) -> torch.memory_format:
-    """Channels last is what tensor cores want; this CPU's convolutions are faster without it."""
-    return torch.channels_last if device.type == "cuda" else torch.contiguous_format
-
-
-def _precision(device: torch.device, fast: bool = True) -> torch.autocast:
-    """bfloat16 where the hardware is fast at it: convolutions lose nothing that training notices."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=fast and device.type == "cuda")

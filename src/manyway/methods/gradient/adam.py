@@ -1,4 +1,4 @@
-"""Adam (Kingma and Ba, 2015) as a function, with its state in plain sight."""
+"""Adam (Kingma and Ba, 2015) as a pure function."""
 
 from __future__ import annotations
 
@@ -18,11 +18,31 @@ def adam_step(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Parameters and running ``mean`` and ``square`` of the gradient after step number ``step``, counted from 1.
+    """Take one step of Adam.
 
-    Every coordinate moves on its own, so a batch of tasks moves as each of them would alone; and the path depends on
-    the coordinates that features come in, so it cannot be followed in a rotated or smaller space. The bias corrections
-    are folded into the two constants, which saves passes over memory.
+    Parameters
+    ----------
+    parameters, mean, square : Tensor
+        The parameters, and the running means of the gradient and of its square.
+    gradient : Tensor
+        The gradient at ``parameters``.
+    step : int
+        The number of this step, counted from 1.
+    lr : float
+        The step size.
+    betas, eps
+        Adam's other constants.
+
+    Returns
+    -------
+    tuple of Tensor
+        The new parameters, mean and square.
+
+    Notes
+    -----
+    Adam moves every coordinate on its own. A batch of tasks therefore moves as each task would alone; but the path
+    depends on the coordinate system, so it cannot be computed in a rotated or reduced feature space. The bias
+    corrections are folded into the two constants, which saves passes over memory.
     """
     mean = mean.lerp(gradient, 1 - betas[0])
     square = (square * betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])

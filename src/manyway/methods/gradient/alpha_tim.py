@@ -1,4 +1,4 @@
-"""α-TIM: TIM with α-entropies, which tolerate unequal shares (Veilleux et al., NeurIPS 2021)."""
+"""α-TIM: TIM with α-entropies, which tolerate unequal class proportions (Veilleux et al., NeurIPS 2021)."""
 
 from __future__ import annotations
 
@@ -21,22 +21,55 @@ def alpha_tim(
     scale: str | None = "l2",
     with_objective: bool = False,
 ) -> Solution:
-    """TIM with α-entropies in place of Shannon's: balance is preferred less the further a class is from a large share.
+    """TIM with α-entropies, which tolerate unequal class proportions.
 
-    With P = softmax_k(−½ τ ‖w_k − z‖²), π = mean_q P_q and H_α(p) = (1 − Σ p^α)/(α − 1), it minimises over w
+    With P_n = softmax_k(−½ τ ‖w_k − z_n‖²), π = mean_q P_q and H_α(p) = (1 − Σ p^α)/(α − 1), minimises over the
+    prototypes w
 
-        λ₁ · mean_s −ln P_{s, y_s}  −  λ₂ · H_a(π)  +  λ₃ · mean_q H_b(P_q),     (a, b) = ``alphas``,
+        λ₁ · mean_s −ln P_{s, y_s}  −  λ₂ · H_a(π)  +  λ₃ · mean_q H_b(P_q)
 
-    by Adam from the support's class means. The slope of H_a is flat near a share of 0 (π^(a−1)), where Shannon's is
-    infinite: an absent class is not forced to take queries. α = 1 is Shannon's entropy, and with (1, 1) this is TIM.
+    by Adam, starting from the support's class means.
 
-    The defaults are those of the PADDLE paper's experiments; α-TIM's authors used alphas (2, 2) with 1 shot and (7, 7)
-    above. The support's term is Shannon's in both. Other parameters and what is recorded: as ``tim``.
+    Parameters
+    ----------
+    tasks : Tasks
+        The tasks to solve.
+    weights : sequence of three floats, default=(1.0, 1.0, 1.0)
+        λ₁, λ₂, λ₃: the weights of the support's cross-entropy, the marginal and the conditional entropy.
+    alphas : sequence of two floats, default=(7.0, 5.0)
+        a and b, the orders of the marginal and of the conditional entropy; 1 is Shannon's entropy.
+    temperature : float, default=15.0
+        τ, which multiplies squared distances.
+    lr : float, default=1e-4
+        Step size of Adam.
+    max_iter : int, default=1000
+        Number of steps. There is no stopping rule.
+    scale : str or None, default="l2"
+        Feature transform; None uses the features as they are.
+    with_objective : bool, default=False
+        Whether to record the loss and its terms ``cross_entropy``, ``marginal`` and ``conditional``, weighted and
+        signed, after each step.
 
-    Differs from the authors' code in: the gradient is written out (checked against autograd) and takes support and
-    queries in one product; logarithms are exact log-softmaxes, without 1e-12 inside; their α-cross-entropy, which no
-    reported experiment uses, is left out.
+    Returns
+    -------
+    Solution
+        ``converged`` is False, as nothing is checked.
 
+    Notes
+    -----
+    The slope of H_a vanishes at a proportion of 0 (as π^(a−1)), where that of Shannon's entropy is infinite: an absent
+    class need not receive queries. With ``alphas=(1, 1)`` this is TIM.
+
+    The defaults are those of the PADDLE paper's experiments; the authors of α-TIM use alphas (2, 2) with 1 shot and
+    (7, 7) above. The support's term is Shannon's cross-entropy in both. Differs from the authors' code: the gradient is
+    written out (and tested against autograd) and takes support and queries in one product; logarithms are exact
+    log-softmaxes, without 1e-12 inside; the α-cross-entropy, which no reported experiment uses, is left out.
+
+    Reference: Veilleux, Boudiaf, Piantanida, Ben Ayed, "Realistic evaluation of transductive few-shot learning",
+    NeurIPS 2021.
+
+    Examples
+    --------
     >>> tasks = Tasks.from_arrays([[[0.0, 1.0], [1.0, 0.0]]], [[0, 1]], [[[0.1, 1.0], [0.2, 1.0]]])
     >>> alpha_tim(tasks, max_iter=100).labels.tolist()
     [[0, 0]]

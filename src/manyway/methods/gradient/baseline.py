@@ -10,6 +10,7 @@ from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.methods.gradient.heads import Cosine, Euclidean, Head
 from manyway.methods.gradient.information import Information, descend
+from manyway.methods.prepared import QUERY_DEPENDENT, Prepared
 
 
 def baseline(
@@ -20,22 +21,53 @@ def baseline(
     max_iter: int = 100,
     scale: str | None = "l2",
     with_objective: bool = False,
+    prepared: Prepared | None = None,
 ) -> Solution:
-    """Fine-tuning: a Euclidean classifier trained on the support; each query is labelled on its own.
+    """Fine-tune a Euclidean classifier on the support; each query is labelled on its own.
 
-    Minimises the cross-entropy mean_s −ln P_{s, y_s} with P = softmax_k(−½ τ ‖w_k − z‖²) over w, by ``max_iter`` steps
-    of Adam from the support's class means, with τ = ``temperature``. Tasks that share one support share the training.
-    There is no stopping rule, so ``converged`` is False. ``with_objective`` records the loss after each step.
+    Minimises over the weight vectors w_k the cross-entropy of the support,
 
-    Differs from Chen et al.: they train a fresh linear layer with SGD; starting at the class means and Adam are the
-    choice of the benchmarks by Veilleux et al. and by the PADDLE paper. Differs from the latter's code in: the gradient
-    is written out (checked against autograd).
+        mean_s −ln P_{s, y_s},     P_n = softmax_k(−½ τ ‖w_k − z_n‖²),
 
+    by Adam, starting from the class means of the support.
+
+    Parameters
+    ----------
+    tasks : Tasks
+        The tasks to solve. Tasks that share one support share the training.
+    temperature : float, default=15.0
+        τ, which multiplies squared distances.
+    lr : float, default=1e-3
+        Step size of Adam.
+    max_iter : int, default=100
+        Number of steps. There is no stopping rule.
+    scale : str or None, default="l2"
+        Feature transform; None uses the features as they are.
+    with_objective : bool, default=False
+        Whether to record the loss after each step.
+    prepared : Prepared or None, default=None
+        What ``prepare_baseline`` returned for the same support and parameters; None trains the classifier.
+
+    Returns
+    -------
+    Solution
+        ``prototypes`` are the trained weight vectors. ``converged`` is False, as nothing is checked.
+
+    Notes
+    -----
+    Chen et al. train a new linear layer with SGD. Starting at the class means and using Adam is the choice of the
+    benchmarks by Veilleux et al. and of the PADDLE paper. Differs from the code of the latter: the gradient is written
+    out (and tested against autograd).
+
+    Reference: Chen, Liu, Kira, Wang, Huang, "A closer look at few-shot classification", ICLR 2019.
+
+    Examples
+    --------
     >>> tasks = Tasks.from_arrays([[[0.0, 1.0], [1.0, 0.0]]], [[0, 1]], [[[0.1, 1.0], [1.0, 0.2]]])
     >>> baseline(tasks).labels.tolist()
     [[0, 1]]
     """
-    return _fine_tune(transform(tasks, scale), Euclidean(temperature), lr, max_iter, with_objective)
+    return _fine_tuned(transform(tasks, scale), Euclidean(temperature), lr, max_iter, with_objective, prepared)
 
 
 def baseline_pp(
@@ -46,25 +78,126 @@ def baseline_pp(
     max_iter: int = 100,
     scale: str | None = "l2",
     with_objective: bool = False,
+    prepared: Prepared | None = None,
 ) -> Solution:
-    """Fine-tuning with cosines: as Baseline, with P = softmax_k(τ cos(w_k, z)).
+    """Fine-tune a cosine classifier on the support; each query is labelled on its own.
 
-    Parameters are Baseline's. Features are brought to norm 1 whatever ``scale`` is.
+    The same as ``baseline`` with P_n = softmax_k(τ cos(w_k, z_n)).
 
-    Differs from Chen et al. as Baseline does, and in a fixed temperature where they learn one. Differs from the PADDLE
-    paper's code, which trains with Euclidean logits and uses cosines only to predict: here both are cosines.
+    Parameters
+    ----------
+    tasks : Tasks
+        The tasks to solve. Tasks that share one support share the training.
+    temperature : float, default=15.0
+        τ, which multiplies cosines.
+    lr : float, default=1e-3
+        Step size of Adam.
+    max_iter : int, default=100
+        Number of steps. There is no stopping rule.
+    scale : str or None, default="l2"
+        Feature transform. Features are divided by their norms afterwards, whatever it is.
+    with_objective : bool, default=False
+        Whether to record the loss after each step.
+    prepared : Prepared or None, default=None
+        What ``prepare_baseline_pp`` returned for the same support and parameters; None trains the classifier.
 
+    Returns
+    -------
+    Solution
+        ``prototypes`` are the trained weight vectors. ``converged`` is False, as nothing is checked.
+
+    Notes
+    -----
+    Differs from Chen et al. as ``baseline`` does, and in a fixed temperature where they learn one. Differs from the
+    PADDLE paper's code, which trains with Euclidean logits and uses cosines for prediction only: here both are cosines.
+
+    Reference: Chen, Liu, Kira, Wang, Huang, "A closer look at few-shot classification", ICLR 2019.
+
+    Examples
+    --------
     >>> tasks = Tasks.from_arrays([[[0.0, 1.0], [1.0, 0.0]]], [[0, 1]], [[[0.1, 1.0], [1.0, 0.2]]])
     >>> baseline_pp(tasks).labels.tolist()
     [[0, 1]]
     """
+    return _fine_tuned(_unit(tasks, scale), Cosine(temperature), lr, max_iter, with_objective, prepared)
+
+
+def prepare_baseline(
+    tasks: Tasks,
+    *,
+    temperature: float = 15.0,
+    lr: float = 1e-3,
+    max_iter: int = 100,
+    scale: str | None = "l2",
+    with_objective: bool = False,
+) -> Prepared | None:
+    """Train the classifier of ``baseline`` on a support, to be used for several batches of queries.
+
+    Parameters
+    ----------
+    tasks : Tasks
+        Tasks with the support; their queries are not used.
+    temperature, lr, max_iter, scale, with_objective
+        As in ``baseline``.
+
+    Returns
+    -------
+    Prepared or None
+        For the parameter ``prepared`` of ``baseline``; None when the feature transform depends on the queries.
+
+    Examples
+    --------
+    >>> tasks = Tasks.from_arrays([[[0.0, 1.0], [1.0, 0.0]]], [[0, 1]], [[[0.1, 1.0], [1.0, 0.2]]])
+    >>> baseline(tasks, prepared=prepare_baseline(tasks)).labels.tolist()
+    [[0, 1]]
+    """
+    if scale in QUERY_DEPENDENT:
+        return None
+    return _train(transform(tasks, scale), Euclidean(temperature), lr, max_iter, with_objective)
+
+
+def prepare_baseline_pp(
+    tasks: Tasks,
+    *,
+    temperature: float = 15.0,
+    lr: float = 1e-3,
+    max_iter: int = 100,
+    scale: str | None = "l2",
+    with_objective: bool = False,
+) -> Prepared | None:
+    """Train the classifier of ``baseline_pp`` on a support, to be used for several batches of queries.
+
+    Parameters
+    ----------
+    tasks : Tasks
+        Tasks with the support; their queries are not used.
+    temperature, lr, max_iter, scale, with_objective
+        As in ``baseline_pp``.
+
+    Returns
+    -------
+    Prepared or None
+        For the parameter ``prepared`` of ``baseline_pp``; None when the feature transform depends on the queries.
+
+    Examples
+    --------
+    >>> tasks = Tasks.from_arrays([[[0.0, 1.0], [1.0, 0.0]]], [[0, 1]], [[[0.1, 1.0], [1.0, 0.2]]])
+    >>> baseline_pp(tasks, prepared=prepare_baseline_pp(tasks)).labels.tolist()
+    [[0, 1]]
+    """
+    if scale in QUERY_DEPENDENT:
+        return None
+    return _train(_unit(tasks, scale), Cosine(temperature), lr, max_iter, with_objective)
+
+
+def _unit(tasks: Tasks, scale: str | None) -> Tasks:
+    """The transformed tasks, with features of norm 1."""
     tasks = transform(tasks, scale)
-    tasks = tasks if scale in ("l2", "cl2", "power") else transform(tasks, "l2")
-    return _fine_tune(tasks, Cosine(temperature), lr, max_iter, with_objective)
+    return tasks if scale in ("l2", "cl2", "power") else transform(tasks, "l2")
 
 
-def _fine_tune(tasks: Tasks, head: Head, lr: float, max_iter: int, with_objective: bool) -> Solution:
-    n_tasks = tasks.n_tasks
+def _train(tasks: Tasks, head: Head, lr: float, max_iter: int, with_objective: bool) -> Prepared:
+    """Fit the classifier to the support of transformed tasks, once when they share it."""
     trained = tasks[:1] if tasks.shared_support and tasks.factor is None else tasks
     w, terms = descend(
         trained.support,
@@ -76,11 +209,20 @@ def _fine_tune(tasks: Tasks, head: Head, lr: float, max_iter: int, with_objectiv
         max_iter=max_iter,
         with_objective=with_objective,
     )
-    w = w.expand(n_tasks, -1, -1)
+    return Prepared(w, None if terms is None else terms[0])
+
+
+def _fine_tuned(
+    tasks: Tasks, head: Head, lr: float, max_iter: int, with_objective: bool, prepared: Prepared | None
+) -> Solution:
+    """Label the queries of transformed tasks by a classifier that is trained now unless it is prepared."""
+    trained = _train(tasks, head, lr, max_iter, with_objective) if prepared is None else prepared
+    n_tasks = tasks.n_tasks
+    w = trained.prototypes.expand(n_tasks, -1, -1)
     return Solution(
         probabilities=head.logits(tasks.query, w).softmax(-1),
         n_iter=torch.full((n_tasks,), max_iter, device=tasks.device),
         converged=torch.zeros(n_tasks, dtype=torch.bool, device=tasks.device),
         make_prototypes=lambda: w,
-        objective=None if terms is None else terms[0].expand(n_tasks, -1),
+        objective=None if trained.objective is None else trained.objective.expand(n_tasks, -1),
     )

@@ -1,4 +1,4 @@
-"""Linear classifiers that gradient methods train: logits forth, gradients back."""
+"""Linear classifiers that gradient methods train: logits, and the gradient in the weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from manyway.core.ops import column_sums
 
 
 class Head(Protocol):
-    """A classifier with one weight vector a class, w [t, k, d]."""
+    """A classifier with one weight vector per class, w [t, k, d]."""
 
     def logits(self, samples: Tensor, w: Tensor) -> Tensor:
         """[t, n, k] from samples [t, n, d] and w [t, k, d]."""
@@ -23,7 +23,7 @@ class Head(Protocol):
 
 @dataclass(frozen=True)
 class Euclidean:
-    """logit = −½ τ ‖z − w_k‖² (up to ½ τ ‖z‖², which a softmax ignores)."""
+    """logit = −½ τ ‖z − w_k‖², up to ½ τ ‖z‖², which a softmax ignores."""
 
     temperature: float
 
@@ -48,7 +48,7 @@ class Cosine:
     def pull_back(self, slopes: Tensor, samples: Tensor, w: Tensor) -> Tensor:
         norms = _norms(w)
         pull, direction = slopes.mT @ samples, w / norms
-        along = (pull * direction).sum(-1, keepdim=True)  # a cosine does not feel the length of w
+        along = (pull * direction).sum(-1, keepdim=True)  # a cosine does not depend on the length of w
         return pull.addcmul_(direction, along, value=-1).mul_(self.temperature / norms)
 
 
@@ -57,5 +57,5 @@ def _norms(w: Tensor) -> Tensor:
 
 
 def flipped(w: Tensor) -> Tensor:
-    """[t, d, k]. On a CPU writing the small factor out costs less than a product with a transposed view."""
+    """[t, d, k] the transpose of w. On a CPU a copy costs less than a product with a transposed view."""
     return w.mT if w.is_cuda else w.mT.contiguous()

@@ -1,11 +1,11 @@
-"""What Baseline, TIM and α-TIM minimise by gradient steps, with the gradient written out.
+"""The loss that Baseline, TIM and α-TIM minimise by gradient steps, with its gradient written out.
 
-A classifier has one weight vector a class, w [t, k, d]. With P = softmax(logits) and π = mean_q P_q, a task's loss is
+A classifier has one weight vector per class, w [t, k, d]. With P = softmax(logits) and π = mean_q P_q, a task's loss is
 
     λ₁ · mean_s −ln P_{s, y_s}  −  λ₂ · H_a(π)  +  λ₃ · mean_q H_b(P_q),     H_a(p) = (1 − Σ p^a) / (a − 1),
 
-H_1 being Shannon's entropy. Its derivative with respect to the logits is P − y on the support (times λ₁/|S|), and
-P ∘ (g − ⟨P, g⟩) on the queries (times 1/|Q|), where g is the loss's slope in P up to a constant.
+where H_1 is Shannon's entropy. Its derivative with respect to the logits is P − y on the support (times λ₁/|S|), and
+P ∘ (g − ⟨P, g⟩) on the queries (times 1/|Q|), where g is the loss's derivative in P up to a constant.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.kernels import tensor_cores
+from manyway.core.parallel import threads_for
 from manyway.errors import InputError
 from manyway.methods.gradient.adam import adam_step
 from manyway.methods.gradient.heads import Head
@@ -39,7 +40,7 @@ class Information:
             )
 
     def slopes(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """[t, n, k] derivatives in the logits, whose first rows are the support's."""
+        """[t, n, k] derivatives in the logits; the first rows are those of the support."""
         n_support, n_query = labels.shape[1], logits.shape[1] - labels.shape[1]
         slopes = logits.softmax(-1)
         support, query = slopes[:, :n_support], slopes[:, n_support:]
@@ -55,7 +56,7 @@ class Information:
         return slopes
 
     def terms(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """[3, t] the loss's terms, weighted and signed: they add up to it."""
+        """[3, t] the terms of the loss, weighted and signed, so that their sum is the loss."""
         n_support = labels.shape[1]
         log_p = logits.log_softmax(-1)
         support, query = log_p[:, :n_support], log_p[:, n_support:]
@@ -74,7 +75,7 @@ def _slope(log_p: Tensor, alpha: float) -> Tensor:
     if alpha == 1:
         return log_p
     exponents = (alpha - 1) * log_p
-    # Near order 1 the constant 1/(α − 1) would drown the rest: leave it out.
+    # Near order 1 the constant 1/(α − 1), which changes nothing, would dominate the rounding; expm1 leaves it out.
     powers = exponents.expm1() if abs(alpha - 1) < 0.5 else exponents.exp()
     return powers.mul_(alpha / (alpha - 1))
 
@@ -88,7 +89,7 @@ def _entropy(log_p: Tensor, alpha: float) -> Tensor:
 
 
 def gradient(samples: Tensor, labels: Tensor, w: Tensor, head: Head, loss: Information) -> Tensor:
-    """[t, k, d] of the loss in w: two matrix products of support and queries together."""
+    """[t, k, d] the gradient of the loss in w, by two matrix products over support and queries together."""
     return head.pull_back(loss.slopes(head.logits(samples, w), labels), samples, w)
 
 
@@ -103,13 +104,39 @@ def descend(
     max_iter: int,
     with_objective: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Adam from ``start`` [t, k, d]: the last w, and on request the loss's terms after each step, [3, t, i].
+    """Minimise a loss over the weights of a classifier by Adam.
 
-    On a GPU the products of a step are TF32's, which left the accuracy on real features as it was.
+    Parameters
+    ----------
+    samples : Tensor
+        [t, n, d] the support, followed by the queries if the loss has terms for them.
+    labels : Tensor
+        [t, s] the labels of the support.
+    start : Tensor
+        [t, k, d] the first weights.
+    head : Head
+        The classifier.
+    loss : Information
+        The loss.
+    lr, max_iter
+        Step size and number of steps.
+    with_objective : bool
+        Whether to record the terms of the loss.
+
+    Returns
+    -------
+    w : Tensor
+        [t, k, d] the last weights.
+    terms : Tensor or None
+        [3, t, i] the terms of the loss after each step.
+
+    Notes
+    -----
+    On a GPU the products of a step are computed in TF32, which does not change the accuracy on real features.
     """
     w, mean, square = start, torch.zeros_like(start), torch.zeros_like(start)
     terms = []
-    with tensor_cores(samples):
+    with tensor_cores(samples), threads_for(samples.shape[1] * start.shape[1]):
         for step in range(1, max_iter + 1):
             logits = head.logits(samples, w)
             if with_objective and step > 1:

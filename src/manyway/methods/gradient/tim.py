@@ -24,23 +24,51 @@ def tim(
     scale: str | None = "l2",
     with_objective: bool = False,
 ) -> Solution:
-    """Sure about each query, balanced over all classes: maximise their mutual information, with the support's labels.
+    """Maximise the mutual information between queries and classes by gradient steps.
 
-    With P = softmax_k(−½ τ ‖w_k − z‖²) and π = mean_q P_q, it minimises over the prototypes w
+    With P_n = softmax_k(−½ τ ‖w_k − z_n‖²) and π = mean_q P_q, minimises over the prototypes w
 
         λ₁ · mean_s −ln P_{s, y_s}  −  λ₂ · H(π)  +  λ₃ · mean_q H(P_q)
 
-    by ``max_iter`` steps of Adam from the support's class means, τ being ``temperature`` and (λ₁, λ₂, λ₃) ``weights``.
-    The second term pulls the queries towards equal shares of all K classes: right when all of them occur, ruinous when
-    few do.
+    by Adam, starting from the support's class means. H is Shannon's entropy.
 
-    The defaults are those of the PADDLE paper's experiments; TIM's authors used weights (0.1, 1, 0.1) and 1000 steps.
-    There is no stopping rule, so ``converged`` is False. ``with_objective`` records the loss after each step and its
-    terms ``cross_entropy``, ``marginal`` and ``conditional``, weighted and signed.
+    Parameters
+    ----------
+    tasks : Tasks
+        The tasks to solve.
+    weights : sequence of three floats, default=(1.0, 0.3, 1.0)
+        λ₁, λ₂, λ₃: the weights of the support's cross-entropy, the marginal and the conditional entropy.
+    temperature : float, default=15.0
+        τ, which multiplies squared distances.
+    lr : float, default=1e-4
+        Step size of Adam.
+    max_iter : int, default=2000
+        Number of steps. There is no stopping rule.
+    scale : str or None, default="l2"
+        Feature transform; None uses the features as they are.
+    with_objective : bool, default=False
+        Whether to record the loss and its terms ``cross_entropy``, ``marginal`` and ``conditional``, weighted and
+        signed, after each step.
 
-    Differs from the authors' code in: the gradient is written out (checked against autograd) and takes support and
-    queries in one product; logarithms are exact log-softmaxes, without 1e-12 inside.
+    Returns
+    -------
+    Solution
+        ``converged`` is False, as nothing is checked.
 
+    Notes
+    -----
+    The marginal term favours equal proportions of all K classes. This is right when all classes occur, and harmful when
+    few of them occur.
+
+    The defaults are those of the PADDLE paper's experiments; the authors of TIM use weights (0.1, 1, 0.1) and 1000
+    steps. Differs from the authors' code: the gradient is written out (and tested against autograd) and takes support
+    and queries in one product; logarithms are exact log-softmaxes, without 1e-12 inside.
+
+    Reference: Boudiaf, Masud, Rony, Dolz, Piantanida, Ben Ayed, "Transductive information maximization for few-shot
+    learning", NeurIPS 2020.
+
+    Examples
+    --------
     >>> tasks = Tasks.from_arrays([[[0.0, 1.0], [1.0, 0.0]]], [[0, 1]], [[[0.1, 1.0], [1.0, 0.2]]])
     >>> tim(tasks, max_iter=100).labels.tolist()
     [[0, 1]]
@@ -57,7 +85,7 @@ def maximise_information(
     scale: str | None,
     with_objective: bool,
 ) -> Solution:
-    """TIM with any pair of entropies."""
+    """Run TIM with the entropies of ``loss``; the parameters are those of ``tim``."""
     tasks = transform(tasks, scale)
     head = Euclidean(temperature)
     samples = torch.cat([tasks.support, tasks.query], dim=1)

@@ -1,16 +1,16 @@
-"""Which labels a low-dimensional linear model contradicts: the lasso path behind ICI, by the structure of its design.
+"""The lasso path of ICI: which labels does a low-dimensional linear model contradict?
 
-ICI explains one-hot labels Y [n, k] by features U [n, r] (orthonormal columns, r tiny) and one free vector γ_i a
+ICI explains one-hot labels Y [n, k] by features U [n, r] (orthonormal columns, small r) and one free vector γ_i per
 sample. Eliminating the linear part leaves the design X̂ = I − U Uᵀ and, for each penalty λ, the multi-output lasso
 
     min_γ ½‖X̂ (Y − γ)‖² + λ Σ_i ‖γ_i‖ = min_β Σ_i huber_λ(‖r_i‖),  r_i = y_i − β u_i,  γ_i = r_i·max(0, 1 − λ/‖r_i‖),
 
-because ½‖X̂ R‖² is the least ½‖R − U βᵀ‖². So n·k unknowns become the k·r of a robust regression, and γ_i = 0 says
-that sample i is no outlier: ‖r_i‖ ≤ λ. With c_i = min(1, λ/‖r_i‖), A = Σ c_i u_i u_iᵀ and B = Σ c_i y_i u_iᵀ, its
-gradient is βA − B. Steps go along −(βA − B)A⁻¹, which is reweighted least squares, or along Newton's direction when k·r
-is small (which is when reweighting is slow). As ‖r_i‖² = 1 − 2 u_i·β_{y_i} + u_iᵀ(βᵀβ)u_i, no array of n·k appears, and
-a reweighting costs (n + k)·r². Where no γ_i is zero, λ drops out of βA = B, and the rest of the path is constant. All
-is in double precision: the answer is an order, and the arrays are small.
+because ½‖X̂ R‖² is the minimum of ½‖R − U βᵀ‖² over β. The n·k unknowns become the k·r of a robust regression, and γ_i
+= 0 means that sample i is not an outlier: ‖r_i‖ ≤ λ. With c_i = min(1, λ/‖r_i‖), A = Σ c_i u_i u_iᵀ and B = Σ c_i y_i
+u_iᵀ, its gradient is βA − B. Steps go along −(βA − B)A⁻¹, which is reweighted least squares, or along Newton's
+direction when k·r is small, where reweighting is slow. As ‖r_i‖² = 1 − 2 u_i·β_{y_i} + u_iᵀ(βᵀβ)u_i, no array of size
+n·k is needed, and a reweighting costs (n + k)·r². Where no γ_i is zero, λ cancels in βA = B, and the rest of the path
+is constant. All is in double precision, because the result is an order of samples, and the arrays are small.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_TOL = 1e-9  # of β, relatively
-_MAX_STEPS = 200  # for one penalty; fewer than ten are the rule
-_NEWTON_UNKNOWNS = 128
+_TOL = 1e-9  # relative change of β at which a minimisation stops
+_MAX_STEPS = 200  # per penalty; usually fewer than ten are needed
+_NEWTON_UNKNOWNS = 128  # up to so many unknowns k·r, Newton's direction is used
 _LONGEST, _SHORTEST = 4, -20  # powers of two that the line search compares
 
 
 @dataclass(frozen=True, eq=False)
 class RobustRegression:
+    """The robust regression of one-hot labels on features, for a batch of tasks."""
+
     features: Tensor  # [t, n, r], samples in the order of their labels
     labels: Tensor  # [t, n]
     counts: Tensor  # [t, k] samples of each class, at least one
@@ -49,7 +51,7 @@ class RobustRegression:
         """A [t, r, r] and B [t, k, r]."""
         n_tasks, _, rank = self.features.shape
         flat, counts = self.features.reshape(-1, rank), self.counts.reshape(-1)
-        # A sum over runs of equal labels: unlike a scatter, its order does not depend on the device's scheduling.
+        # A sum over runs of equal labels. Unlike a scatter, its order does not depend on the device's scheduling.
         sums = torch.nn.functional.embedding_bag(
             torch.arange(len(flat), device=flat.device),
             flat,
@@ -57,7 +59,7 @@ class RobustRegression:
             mode="sum",
             per_sample_weights=weights.reshape(-1),
         )
-        # A feature that the samples do not have (fewer samples than features) is a column of zeros.
+        # With fewer samples than features, some columns are zero.
         ridge = torch.eye(rank, dtype=flat.dtype, device=flat.device) * 1e-12
         return (self.features * weights.unsqueeze(-1)).mT @ self.features + ridge, sums.view(n_tasks, -1, rank)
 
@@ -82,7 +84,7 @@ class RobustRegression:
         residuals = classes[self.labels] - self.features @ beta.mT
         outer = (residuals.unsqueeze(-1) * self.features.unsqueeze(-2)).flatten(2)
         loss = torch.where(norms > penalty, weights / norms.square(), 0)
-        # An outlier has no curvature along its own residual. What is left may be singular: 1e-9 of the bound mends it.
+        # An outlier has no curvature along its own residual. As the rest may be singular, 1e-9 of the bound is added.
         hessian = bound * (1 + 1e-9) - (outer * loss.unsqueeze(-1)).mT @ outer
         return _solve(hessian, -gradient.flatten(1).unsqueeze(-1)).view_as(beta)
 
@@ -97,10 +99,11 @@ class RobustRegression:
 def lasso_path(
     problem: RobustRegression, n_penalties: int = 100, ratio: float = 1e-3
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Tasks [a] still on the path, λ [a, 1], β [a, k, r] and ‖r_i‖ [a, n], for ever smaller λ.
+    """Follow the path for decreasing penalties.
 
-    Penalties fall geometrically from the smallest one at which every γ is zero to ``ratio`` times it. A task leaves
-    after the first penalty at which none is.
+    Yields the tasks [a] that are still on the path, λ [a, 1], β [a, k, r] and ‖r_i‖ [a, n]. Penalties decrease
+    geometrically from the smallest one at which every γ is zero to ``ratio`` times it. A task leaves after the first
+    penalty at which no γ is zero.
     """
     alive = torch.arange(len(problem.labels), device=problem.labels.device)
     moments, sums = problem.moments(torch.ones_like(problem.features[..., 0]))
@@ -109,7 +112,7 @@ def lasso_path(
     largest = norms.amax(1, keepdim=True)
     for level in range(n_penalties):
         penalty = largest * ratio ** (level / (n_penalties - 1))
-        if level > 0:  # at the first, least squares is the answer
+        if level > 0:  # at the first penalty, β is the least-squares solution
             beta, norms = _minimise(problem, penalty, beta, norms)
         yield alive, penalty, beta, norms
         on = (norms <= penalty).any(1)
@@ -131,7 +134,7 @@ def _minimise(problem: RobustRegression, penalty: Tensor, beta: Tensor, norms: T
         new_beta = beta + direction * lengths[best][:, None, None]
         new_norms = problem.norms(new_beta)
         new_value = _huber(new_norms, penalty)
-        # A task that is done keeps still while others go on: its answer does not depend on them.
+        # A task that is done does not move any more, so that its answer does not depend on other tasks.
         active = active & (new_value < value)
         beta = torch.where(active[:, None, None], new_beta, beta)
         norms, value = torch.where(active[:, None], new_norms, norms), torch.where(active, new_value, value)
@@ -155,7 +158,7 @@ def _huber(norms: Tensor, penalty: Tensor) -> Tensor:
 def entry_penalties(features: Tensor, labels: Tensor, n_classes: int) -> Tensor:
     """[t, n] the penalty at which each sample's γ stops being zero on the way down; smaller is more credible.
 
-    It is the last crossing, should γ return to zero. Between two penalties of the path it is interpolated.
+    If γ returns to zero, the last crossing counts. Between two penalties of the path it is interpolated.
     """
     problem, order = RobustRegression.of(features, labels, n_classes)
     entry = torch.zeros_like(problem.features[..., 0])
@@ -163,7 +166,7 @@ def entry_penalties(features: Tensor, labels: Tensor, n_classes: int) -> Tensor:
     for alive, penalty, _, norms in lasso_path(problem):
         excess, previous = norms - penalty, before[alive]
         crossing = last[alive] - (last[alive] - penalty) * previous / (previous - excess)
-        # Should the path end here, a sample that is still inside would enter at about its norm.
+        # If the path ends here, a sample whose γ is still zero would enter at about its norm.
         entry[alive] = torch.where(excess <= 0, norms, torch.where(previous <= 0, crossing, entry[alive]))
         before[alive], last[alive] = excess, penalty.expand_as(excess)
     return torch.zeros_like(entry).scatter_(1, order, entry)

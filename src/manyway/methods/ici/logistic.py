@@ -1,13 +1,14 @@
-"""Multinomial logistic regression for a batch of tasks: L-BFGS that asks for gradients only.
+"""Multinomial logistic regression for a batch of tasks, by L-BFGS with gradients only.
 
-Minimises, for each task by itself, ½‖W‖² + C Σ_n m_n·(−ln softmax(x_n W + b)_{y_n}) over W [d, k] and b [k], m_n ≥ 0
-being the samples' weights. That is scikit-learn's ``LogisticRegression(C=C)`` for three classes and more; for two,
-scikit-learn fits one weight vector instead of two opposite ones, which is this problem with half its C.
+Minimises, for each task on its own, ½‖W‖² + C Σ_n m_n·(−ln softmax(x_n W + b)_{y_n}) over W [d, k] and b [k], where m_n
+≥ 0 are the weights of the samples. That is scikit-learn's ``LogisticRegression(C=C)`` for three classes and more; for
+two, scikit-learn fits one weight vector in place of two opposite ones, which is this problem with half its C.
 
-Each pass over the data gives each task one gradient, which either ends its line search (the slope along the step is
-less than 9/10 of what it was; as the problem is convex no function value is needed, and the rounding of a large sum
-stops nobody) or moves its trial step. So no task waits for another, and each takes the path that it would take alone.
-The quasi-Newton matrix is in the compact form of Byrd, Nocedal and Schnabel (1994): inner products of the last m moves.
+Each pass over the data computes one gradient per task. It either ends the task's line search or moves its trial step.
+The search ends when the slope along the step is at most 9/10 of its first value; as the problem is convex, no function
+value is needed, whose rounding could stop the search. No task waits for another, and each takes the path that it would
+take alone. The quasi-Newton matrix is in the compact form of Byrd, Nocedal and Schnabel (1994): inner products of the
+last m moves.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-_MEMORY = 10
+_MEMORY = 10  # moves that the quasi-Newton matrix is built from
 _SLOPE = 0.9
-_MAX_TRIALS = 20
+_MAX_TRIALS = 20  # per line search
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fit, and the curvature that was met on the way: another fit to nearly the same samples starts with both.
+    """A fit with its quasi-Newton matrix. A fit to nearly the same samples can start with both.
 
     P = (d + 1)·k. Move i is kept in row i mod m.
     """
@@ -38,7 +39,7 @@ class Fit:
 
     @staticmethod
     def zero(features: Tensor, n_classes: int) -> Fit:
-        """Nothing learned yet, for features with intercept."""
+        """Zero weights, for features with intercept."""
         n_tasks, _, width = features.shape
         rows = features.new_zeros(n_tasks, _MEMORY, width * n_classes)
         products = features.new_zeros(n_tasks, _MEMORY, _MEMORY)
@@ -59,15 +60,15 @@ class Fit:
         rows = self.moves[which] % _MEMORY
         self.weights[which] += step[which].view(-1, *self.weights.shape[1:])
         self.steps[which, rows], self.changes[which, rows] = step[which], change[which]
-        # Of all tasks, not to copy the memory of some.
+        # Computed for all tasks, because selecting some would copy their memory.
         self.mixed[which, rows] = _inner(self.changes, step)[which]
         self.mixed[which, :, rows] = _inner(self.steps, change)[which]
         self.squares[which, rows] = self.squares[which, :, rows] = _inner(self.changes, change)[which]
         self.moves[which] += 1
 
     def direction(self, gradient: Tensor) -> Tensor:
-        """[t, P] minus the inverse Hessian's estimate times the gradient; without moves, a unit step downhill."""
-        # Rows from the oldest move to the newest; those never used come first, and are zero.
+        """[t, P] minus the estimated inverse Hessian times the gradient; before the first move, a unit step."""
+        # Rows from the oldest move to the newest. Unused rows come first and are zero.
         order = (self.moves.unsqueeze(-1) + torch.arange(_MEMORY, device=self.moves.device)) % _MEMORY
         across, down = order.unsqueeze(1).expand_as(self.mixed), order.unsqueeze(2).expand_as(self.mixed)
         mixed = self.mixed.gather(1, down).gather(2, across)
@@ -88,7 +89,7 @@ class Fit:
 
 
 def with_intercept(features: Tensor) -> Tensor:
-    """[t, n, d + 1]: centred, which changes b alone and makes the problem much rounder, and a column of ones."""
+    """[t, n, d + 1] centred features and a column of ones. Centring changes only b, and improves the conditioning."""
     centred = features - features.mean(1, keepdim=True)
     return torch.cat([centred, torch.ones_like(centred[..., :1])], dim=-1)
 
@@ -103,7 +104,10 @@ def logistic_regression(
     tol: float | None = None,
     max_passes: int = 1000,
 ) -> Fit:
-    """The fit whose gradient is ``tol`` times that at zero weights (None: about what the precision can give)."""
+    """Fit until the norm of the gradient is ``tol`` times that at zero weights.
+
+    With ``tol=None`` it is about the smallest that the precision allows.
+    """
     tol = 0.1 * torch.finfo(features.dtype).eps ** 0.5 if tol is None else tol
     answer = start.take(torch.arange(len(features), device=features.device))
     run = _Run.begin(features, labels.unsqueeze(-1), sample_weights.unsqueeze(-1) * c, answer, tol)
@@ -111,7 +115,7 @@ def logistic_regression(
         active = run.gradient.norm(dim=1) > run.goal
         n_active = int(active.sum())
         if n_active <= len(active) / 2:
-            # Those that are done have stood still since. Copying the others is worth it only when they are few.
+            # Tasks that are done have not moved since. Copying the others pays only when they are few.
             answer.put(run.tasks, run.fit)
             if n_active == 0:
                 return answer
@@ -167,7 +171,7 @@ class _Run:
         return _Run(self.fit.take(which), *(getattr(self, field.name)[which] for field in fields(self)[1:]))
 
     def advance(self, active: Tensor) -> None:
-        """One gradient for every task; those that are not active stand still."""
+        """Compute one gradient per task; tasks that are not active do not move."""
         step = self.direction * self.length.unsqueeze(-1)
         gradient = _gradient(self.features, self.labels, self.costs, self.fit.weights + step.view_as(self.fit.weights))
         slope = _inner(self.direction, gradient)
@@ -186,7 +190,7 @@ class _Run:
         self.high, self.length = self.high.masked_fill(accepted, torch.inf), self.length.masked_fill(accepted, 1)
 
     def _search(self, slope: Tensor, too_long: Tensor, too_short: Tensor) -> None:
-        """Move the trial lengths: to where a straight slope would be zero, kept away from both ends."""
+        """Move the trial lengths to where a linear slope would be zero, but not close to either end."""
         longer = self.length * (self.slope / (self.slope - slope)).nan_to_num(4).clamp(2, 10)
         self.high = torch.where(too_long, self.length, self.high)
         self.low = torch.where(too_short, self.length, self.low)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from manyway.core.parallel import threads_for
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.methods.ici.lasso_path import entry_penalties
 from manyway.methods.ici.logistic import Fit, logistic_regression, with_intercept
 
-_KRYLOV_BLOCKS = 7
+_KRYLOV_BLOCKS = 7  # powers of the covariance that span the Krylov space
 
 
 def ici(
@@ -23,30 +24,56 @@ def ici(
     max_iter: int = 100,
     scale: str | None = "l2",
 ) -> Solution:
-    """Logistic regression on the support, then on more and more queries with the labels that it gives them.
+    """Self-training of a logistic regression that adds the most credible queries first (LR+ICI).
 
-    A round pseudo-labels all queries with the current classifier and asks which of these labels a linear model of few
-    dimensions contradicts. With Y the one-hot labels of all samples and X their ``n_components`` principal components,
+    A round labels all queries with the current classifier and measures which of these pseudo-labels a low-dimensional
+    linear model contradicts. With Y the one-hot labels of all samples and X their first principal components,
 
-        Y = X β + γ + noise,      γ̂(λ) = argmin_γ ½‖X̂ (Y − γ)‖² + λ Σ_i ‖γ_i‖,      X̂ = I − X (XᵀX)⁻¹ Xᵀ,
+        Y = X β + γ + noise,      γ̂(λ) = argmin_γ ½‖X̂ (Y − γ)‖² + λ Σ_i ‖γ_i‖,      X̂ = I − X (XᵀX)⁻¹ Xᵀ.
 
-    and the smaller the penalty λ from which on γ̂_i is zero, the more credible is sample i. Of every pseudo-class, the
-    ``step`` most credible queries join the training set (those that joined before stay, with their newest labels), and
-    the classifier is fitted again. When all queries are in, it labels them. The classifier minimises
-    ½‖W‖² + C Σ cross-entropy with C = ``c``, on all dimensions of the features.
+    Sample i is the more credible, the smaller the penalty λ from which on γ̂_i is zero. Of each pseudo-class, the
+    ``step`` most credible queries join the training set (earlier ones stay, with their newest labels), and the
+    classifier is fitted again. When all queries have joined, it labels them. The classifier minimises
+    ½‖W‖² + C Σ cross-entropy on all dimensions of the features.
 
-    The defaults are those of the PADDLE paper's experiments on tiered-ImageNet, and ICI's own; on mini-ImageNet it took
-    ``n_components`` = 2. ``n_iter`` counts rounds, at most |Q|/``step`` of them; ``converged`` says that all queries
-    joined within ``max_iter``. There is no prior on which classes occur, but a class can take ``step`` queries a round
-    however wrong they are.
+    Parameters
+    ----------
+    tasks : Tasks
+        The tasks to solve.
+    c : float, default=10.0
+        C, the weight of the cross-entropy against the ridge penalty.
+    step : int, default=5
+        How many queries of each pseudo-class join per round, at most.
+    n_components : int, default=5
+        The number of principal components in X.
+    max_iter : int, default=100
+        The largest number of rounds.
+    scale : str or None, default="l2"
+        Feature transform; None uses the features as they are.
 
-    Differs from the authors' code in: the path is exact and cheap (see ``_lasso_path``: n·r² a step in place of dense
-    n × n systems, and only until no γ_i is zero; the rest of it is constant), so that K = 160 is no obstacle; between
-    two penalties of its grid of 100 it is interpolated, where theirs takes queries in the order in which they come; the
-    logistic regression is solved to the precision of the numbers, where a recent scikit-learn stops at a gradient of
-    1e-4 of the mean loss, which for many classes is almost at once; with two classes it is the softmax problem,
-    scikit-learn's with half the C; fewer samples than components use as many as there are.
+    Returns
+    -------
+    Solution
+        ``n_iter`` counts rounds; ``converged`` says whether all queries joined within ``max_iter``. There are no
+        prototypes.
 
+    Notes
+    -----
+    Nothing is assumed about which classes occur, but each class can receive ``step`` queries per round even when all of
+    them are wrong. The defaults are those of the PADDLE paper's experiments on tiered-ImageNet and of ICI's authors; on
+    mini-ImageNet the paper uses ``n_components`` = 2.
+
+    Differs from the authors' code: the path is exact and costs n·r² per step in place of dense n × n systems
+    (``manyway.methods.ici.lasso_path``), so that K = 160 is tractable; between two penalties of the grid of 100 it is
+    interpolated, where theirs takes queries in the order of their rows; the logistic regression is solved to the
+    precision of the numbers, where recent versions of scikit-learn stop at a gradient of 1e-4 of the mean loss, which
+    for many classes is almost at once; with two classes it is the softmax problem, which is scikit-learn's with half
+    the C; with fewer samples than components, all available components are used.
+
+    Reference: Wang, Xu, Liu, Zhang, Fu, "Instance credibility inference for few-shot learning", CVPR 2020.
+
+    Examples
+    --------
     >>> tasks = Tasks.from_arrays([[[0.0, 1.0], [1.0, 0.0]]], [[0, 1]], [[[0.1, 1.0], [1.0, 0.2]]])
     >>> ici(tasks).labels.tolist()
     [[0, 1]]
@@ -83,19 +110,20 @@ def ici(
 
 
 def _refit(features: Tensor, labels: Tensor, joined: Tensor, start: Fit, c: float) -> Fit:
-    """The classifier of the support and the queries that joined."""
+    """Fit the classifier to the support and the queries that have joined."""
     n_support = labels.shape[1] - joined.shape[1]
     weights = torch.cat([torch.ones_like(labels[:, :n_support], dtype=torch.bool), joined], dim=1)
-    return logistic_regression(features, labels, weights.to(features.dtype), start, c=c)
+    with threads_for(labels.shape[1] * start.weights.shape[2]):
+        return logistic_regression(features, labels, weights.to(features.dtype), start, c=c)
 
 
 def _credible(components: Tensor, labels: Tensor, joined: Tensor, n_classes: int, step: int) -> Tensor:
     """[t, q] the ``step`` most credible queries of each pseudo-class among those that have not joined yet."""
     n_query = joined.shape[1]
-    pseudo = labels[:, -n_query:].masked_fill(joined, n_classes)  # those that joined are a class of their own
+    pseudo = labels[:, -n_query:].masked_fill(joined, n_classes)  # queries that have joined form an additional class
     waiting = torch.zeros(len(labels), n_classes + 1, dtype=torch.int64, device=labels.device)
     waiting.scatter_add_(1, pseudo, torch.ones_like(pseudo))
-    crowded = (waiting[:, :-1] > step).any(1)  # the others take everybody, whatever the order
+    crowded = (waiting[:, :-1] > step).any(1)  # in other tasks all queries join, whatever their order
     entry = torch.zeros(pseudo.shape, dtype=torch.float64, device=labels.device)
     if bool(crowded.any()):
         entry[crowded] = entry_penalties(components[crowded], labels[crowded], n_classes)[:, -n_query:]
@@ -111,7 +139,7 @@ def _smallest_of_each_class(values: Tensor, classes: Tensor, n: int) -> Tensor:
 
 
 def _rotated(features: Tensor) -> Tensor:
-    """With more dimensions than samples, coordinates in the space that the samples span: the same inner products."""
+    """With more dimensions than samples, coordinates in the space of the samples. Inner products are the same."""
     if features.shape[1] >= features.shape[2]:
         return features
     rotated: Tensor = torch.linalg.qr(features.mT, mode="r").R
@@ -121,8 +149,8 @@ def _rotated(features: Tensor) -> Tensor:
 def _principal_components(centred: Tensor, n_components: int) -> Tensor:
     """[t, n, r] the left singular vectors of the largest singular values; zeros beyond the rank. In double precision.
 
-    From a block Krylov space, when that is smaller than the space of the features: as exact as rounding for all
-    purposes here, and a full decomposition of every task would take longer than all the rest on a GPU.
+    They are computed in a block Krylov space when it is smaller than the feature space. The error is negligible, and a
+    full decomposition per task would take longer than everything else on a GPU.
     """
     n_features = centred.shape[2]
     width = n_components + 3

@@ -1,12 +1,12 @@
-"""Prototypes that follow the assignments, written two ways that give the same numbers.
+"""Prototypes as a function of the assignments, in two forms that give the same numbers.
 
-Both describe w_k(u) = (S_k + Σ_q u_qk z_q) / (n_k + Σ_q u_qk), S_k and n_k being the support's class sums and counts,
-and answer questions about it. The support enters through S and n alone.
+Both compute with w_k(u) = (S_k + Σ_q u_qk z_q) / (n_k + Σ_q u_qk), where S_k and n_k are the class sums and counts of
+the support. The support enters through S and n alone.
 
-* ``FeatureForm`` builds the d-dimensional prototypes: 2·q·k·d products an iteration.
-* ``GramForm`` needs only inner products, G = Z Zᵀ [q, q] and C = Z Sᵀ [q, k]: q²·k products, no feature in the loop.
+* ``FeatureForm`` builds the d-dimensional prototypes: 2·q·k·d multiplications per iteration.
+* ``GramForm`` uses inner products only, G = Z Zᵀ [q, q] and C = Z Sᵀ [q, k]: q²·k multiplications, whatever d is.
 
-All features are centred on the query mean first: it changes no distance and keeps float32 accurate.
+All features are first centred on the query mean, which changes no distance and keeps float32 accurate.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from manyway.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class FeatureForm:
+    """The iteration on d-dimensional prototypes."""
+
     query: Tensor  # [t, q, d], centred
     sums: Tensor  # [t, k, d], centred
     counts: Tensor  # [t, k]
@@ -33,7 +35,7 @@ class FeatureForm:
         return scores if bias is None else scores.add_(bias)
 
     def explained(self, u: Tensor) -> Tensor:
-        """[t] = Σ_k ‖numerator of w_k‖² / denominator: what the prototypes explain of Σ‖z‖²."""
+        """[t] = Σ_k ‖numerator of w_k‖² / denominator, the part of Σ‖z‖² that the prototypes explain."""
         masses = self.counts + u.sum(1)
         return (self._centred_prototypes(u).square().sum(-1) * masses).sum(-1)
 
@@ -61,11 +63,13 @@ class FeatureForm:
 
 @dataclass(frozen=True, eq=False)
 class GramForm:
+    """The iteration on inner products."""
+
     gram: Tensor  # [t, q, q] = Z Zᵀ
     cross: Tensor  # [t, q, k] = Z Sᵀ
     sum_norms: Tensor  # [t, k] = ‖S_k‖²
     counts: Tensor  # [t, k]
-    features: FeatureForm  # where prototypes come from when somebody asks for them
+    features: FeatureForm  # computes the prototypes when they are asked for
 
     def scores(self, u: Tensor, bias: Tensor | None = None) -> Tensor:
         """[t, q, k] = −½‖w_k(u) − z_q‖² + ½‖z_q‖² + bias [t, 1, k]."""
@@ -104,7 +108,7 @@ class GramForm:
         )
 
     def take_classes(self, which: Tensor) -> GramForm:
-        """The classes [t, l] of each task; for questions that need no prototype."""
+        """The classes [t, l] of each task; the result has no prototypes."""
         return replace(
             self,
             cross=self.cross.gather(2, which.unsqueeze(1).expand(-1, self.cross.shape[1], -1)),
@@ -113,14 +117,14 @@ class GramForm:
         )
 
     def _numerators(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of the numerators of w: their products with z_q [t, q, k] and squared norms [t, k]; and the denominators."""
+        """Products of z_q with the numerators of w [t, q, k], their squared norms and the denominators [t, k]."""
         products = baddbmm(self.cross, self.gram, u)
         norms = self.sum_norms + (self.cross + products).mul_(u).sum(1)
         return products, norms, self.counts + u.sum(1)
 
 
 def prototype_form(tasks: Tasks, form: str | None) -> FeatureForm | GramForm:
-    """The named form of the tasks, or with None the one whose iteration is cheaper."""
+    """The named form of transformed tasks; None takes the one whose iteration is cheaper."""
     if form not in (None, "gram", "feature"):
         raise InputError(f"form is '{form}'; choose gram, feature or None.")
     query = tasks.query

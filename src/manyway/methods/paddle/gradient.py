@@ -25,27 +25,54 @@ def paddle_pgd(
     scale: str | None = "range",
     with_objective: bool = False,
 ) -> Solution:
-    """Projected gradient descent on PADDLE's objective, without its dual and its barrier.
+    """Minimise PADDLE's objective by projected gradient descent, without its dual and its barrier.
 
     Minimises over the queries' assignments u, on the simplex, and the prototypes w
 
         ½ Σ_nk u_nk ‖w_k − z_n‖²  −  λ Σ_k (π_k + ε) ln(π_k + ε),     π_k = mean_q u_qk,
 
-    the support's assignments being its labels. From w = the support's class means and u = softmax_k(−½‖w_k − z_q‖²):
+    from w = the support's class means and u = softmax_k(−½‖w_k − z_q‖²). The support's assignments are its labels.
 
-    * ``optimizer="adam"``, the paper's: a step of Adam on u and w together, then each u_q is projected onto the
-      simplex. A step has about the size ``lr`` in every coordinate, whatever the gradient: the objective need not fall.
-    * ``optimizer="gradient"``: u ← projection(u − lr ∂/∂u), and for each w_k the gradient step of length 1/Σ_n u_nk
-      (the exact curvature), which lands on the weighted mean. With w there, the objective is a concave function of u: a
-      projected step never increases it, however long, and it ends at a corner of the simplex, in hard assignments.
+    Parameters
+    ----------
+    tasks : Tasks
+        The tasks to solve.
+    optimizer : {"adam", "gradient"}, default="adam"
+        ``adam``, the paper's choice, takes a step of Adam on u and w together and projects each u_q onto the simplex.
+        ``gradient`` takes a plain projected gradient step on u, with each w_k at the weighted mean of its samples.
+    lr : float, default=1e-3
+        Step size.
+    lam : float or None, default=None
+        λ, the weight of the partition complexity; None is λ = |Q|.
+    eps : float, default=1e-12
+        ε, which keeps the logarithm finite.
+    max_iter : int, default=1000
+        The largest number of steps.
+    tol : float or None, default=None
+        A task stops when the mean over classes of ‖w_new − w_old‖ is below it. None does all ``max_iter`` steps.
+    scale : str or None, default="range"
+        Feature transform; None uses the features as they are.
+    with_objective : bool, default=False
+        Whether to record the objective and its terms ``fit`` and ``complexity`` after each step.
 
-    ``lam=None`` is λ = |Q|. ``tol`` stops a task when the mean over classes of ‖w_new − w_old‖ falls below it; None
-    does all ``max_iter`` steps. ``with_objective`` records the objective after each step, and its terms ``fit`` and
-    ``complexity``.
+    Returns
+    -------
+    Solution
+        ``converged`` says whether ``tol`` was met; without ``tol`` it is False.
 
-    Differs from the authors' code in: the complexity has the paper's sign (theirs rewards many classes), and u keeps
-    moving after the first projection (theirs detaches it, and so scores as the class means do).
+    Notes
+    -----
+    A step of Adam has about the size ``lr`` in every coordinate, whatever the gradient, so the objective need not
+    decrease. With w at the weighted means the objective is a concave function of u: a plain projected step of any
+    length never increases it, and the steps end at a corner of the simplex, that is in hard assignments.
 
+    Differs from the authors' code: the complexity has the paper's sign (theirs rewards many classes); u keeps moving
+    after the first projection (theirs detaches it, and so scores as the class means do).
+
+    Reference: an ablation in Martin et al., NeurIPS 2022; see ``paddle``.
+
+    Examples
+    --------
     >>> tasks = Tasks.from_arrays([[[0.0], [1.0], [5.0]]], [[0, 1, 2]], [[[0.1], [0.2], [0.1], [4.8]]])
     >>> paddle_pgd(tasks, optimizer="gradient", scale=None).labels.tolist()
     [[0, 0, 0, 2]]
@@ -65,7 +92,7 @@ def paddle_pgd(
     recorder = Recorder(("fit", "complexity")) if with_objective else None
     for iteration in range(max_iter):
         before, state = state, descent.step(state, iteration + 1)
-        if tol is not None:  # a task that has stopped stays where it is
+        if tol is not None:  # a task that has stopped does not move any more
             state = tuple(
                 torch.where(converged.view(-1, 1, 1), old, new) for old, new in zip(before, state, strict=True)
             )

@@ -1,18 +1,18 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc,type-arg"
-"""All iterations of PADDLE in its Gram form, one program a task: ``manyway.methods.paddle.solver`` without its traffic.
+"""All iterations of PADDLE in its Gram form, one program per task: the kernel of ``manyway.methods.paddle.solver``.
 
-The inner products among queries, G, stay on chip. Classes come in blocks: a block's state goes from the previous
-assignments through C + G u to the new ones without leaving registers, and one pass over the blocks is an iteration.
-Nothing else is in the way of a task, so the caches hold what a pass reads.
+The inner products among queries, G, stay on chip. One pass over blocks of classes is an iteration: a block's new
+assignments are computed from the previous ones through C + G u without leaving the registers. What a pass reads from
+memory, the state and C of one task, stays in the caches.
 
-G u runs on tensor cores. Both factors are split into two halves of 16 bits, and three of the four products are kept:
-what is dropped is below the rounding of float32.
+G u runs on tensor cores. Both factors are split into two parts of 16 bits, and three of the four products are computed;
+the fourth is below the rounding of float32.
 
-A softmax needs the largest logit, or any number near it. Its place is taken by a fixed reference for each query,
-measured once and again only when the logits have moved so far from it that float32 would run out of range.
+A stable softmax subtracts the largest logit, or any number near it. Here it is a fixed reference per query, which is
+measured once, and again when the logits have moved so far that float32 would overflow or underflow.
 
-Iterations that cannot change the answer are left out. When the state repeats, bit for bit, the one of two iterations
-ago, and an even number of iterations is left, the last of them would end where this one does.
+Iterations that cannot change the answer are skipped: when the state equals, bit for bit, that of two iterations ago,
+and an even number of iterations remains, the last of them would give the same state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MAX_QUERY = 128  # G has to fit on chip
+MAX_QUERY = 128  # more do not fit on chip
 
 
 def iterate(
@@ -36,10 +36,21 @@ def iterate(
     max_iter: int,
     tol: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Assignments [t, q, k], iterations done [t] and whether ``tol`` was met [t], from zero assignments.
+    """Run PADDLE's iterations from the support's class means.
 
-    ``gram`` [t, q, q], ``cross`` [t, q, k], ``sum_norms`` and ``counts`` [t, k] are a ``GramForm``'s; ``weight`` is
-    λ/|Q|.
+    Parameters
+    ----------
+    gram, cross, sum_norms, counts : Tensor
+        The fields of a ``GramForm``: [t, q, q], [t, q, k], [t, k] and [t, k].
+    weight : float
+        λ/|Q|.
+    eps, max_iter, tol
+        As in ``paddle``.
+
+    Returns
+    -------
+    assignments, n_iter, converged : Tensor
+        [t, q, k] the assignments, [t] the iterations done, [t] whether ``tol`` was met.
     """
     n_tasks = len(cross)
     assignments = torch.empty_like(cross, memory_format=torch.contiguous_format)
@@ -65,11 +76,11 @@ def launch(
     num_warps: int = 2,
     skip: bool = True,
 ) -> None:
-    """The kernel with its tuning open, for benchmarks."""
+    """Run the kernel with explicit tuning parameters."""
     n_tasks, n_query, n_classes = cross.shape
     q1, q2 = query_blocks(n_query)
-    # In units in which no product of two queries is above 1; a power of two changes no digit of anything. Products far
-    # below 2⁻⁴⁰ move no logit: a single query's, which is its own mean, are 0.
+    # Scaled by a power of two, which is exact, so that no product of two queries is above 1. The limit 2⁻⁴⁰ is for a
+    # single query, which equals the mean of the queries: its products are 0 and change no logit.
     units = gram.diagonal(dim1=1, dim2=2).amax(1).clamp_min(2.0**-40).log2().ceil().exp2()
     scaled = units.reciprocal()
     columns = torch.nn.functional.pad(cross.mT * scaled.view(-1, 1, 1), (0, q1 + q2 - n_query))  # [t, k, q]
@@ -102,7 +113,7 @@ def launch(
 
 
 def query_blocks(n_query: int) -> tuple[int, int]:
-    """The queries as two blocks of a power of two each: Triton has no other sizes, and one block would be half padding.
+    """Split the queries into two blocks. Triton needs powers of two, and one block would be up to half padding.
 
     >>> query_blocks(75), query_blocks(5)
     ((64, 16), (16, 16))
@@ -115,7 +126,7 @@ def query_blocks(n_query: int) -> tuple[int, int]:
 
 @triton.jit
 def _halves(x):
-    """x = high + rest / 2048, each of 16 bits: all digits of a float32 between 2⁻¹⁴ and 1, fewer of a smaller one."""
+    """x = high + rest / 2048 with 16 bits each: exact to float32 for x between 2⁻¹⁴ and 1, less so for smaller x."""
     high = x.to(tl.float16)
     return high, ((x - high.to(tl.float32)) * 2048).to(tl.float16)
 
@@ -128,7 +139,7 @@ def _load_gram(gram_ptr, row, column, n_query):
 
 @triton.jit
 def _add_product(c, u_a, u_b, a_high, a_rest, b_high, b_rest):
-    """c + u_a @ G_a + u_b @ G_b to the accuracy of float32: what is left out is below 2⁻²² of the largest term."""
+    """c + u_a @ G_a + u_b @ G_b; the error is below 2⁻²² of the largest term."""
     high_a, rest_a = _halves(u_a)
     high_b, rest_b = _halves(u_b)
     rest = tl.dot(high_a, a_rest)
@@ -140,7 +151,7 @@ def _add_product(c, u_a, u_b, a_high, a_rest, b_high, b_rest):
     return c + rest * (1 / 2048)
 
 
-@triton.jit(do_not_specialize=["n_tasks"])  # one task would make it a Python integer, which has no type
+@triton.jit(do_not_specialize=["n_tasks"])  # a value of 1 would become a constant, which has no method .to
 def _iterate(
     gram_ptr,
     cross_ptr,
@@ -182,30 +193,30 @@ def _iterate(
     ba_high, ba_rest = _load_gram(gram_ptr, b, a, n_query)
     bb_high, bb_rest = _load_gram(gram_ptr, b, b, n_query)
 
-    # The state is e = 2^(logit − reference) of every class and query, and u = e · scale. Two arrays take turns: one
-    # holds the current state, the other the one before it until the next overwrites it. A scale of 0 stands for
-    # u = 0: before the first iteration, and always for the padding.
+    # The state is e = 2^(logit − reference) of every class and query, and u = e · scale. Two arrays alternate: one has
+    # the current state, the other the previous one until it is overwritten. A scale of 0 means u = 0: before the first
+    # iteration, and always in the padding.
     other = n_tasks.to(tl.int64) * size
     source = other * 0
     scale_a = tl.zeros((Q1,), tl.float32)
     scale_b = tl.zeros((Q2,), tl.float32)
     reference_a = tl.zeros((Q1,), tl.float32)
     reference_b = tl.zeros((Q2,), tl.float32)
-    before_a = tl.zeros((Q1,), tl.float32)  # not `= scale_a`: to Triton two names of one value are one variable
+    before_a = tl.zeros((Q1,), tl.float32)  # not `= scale_a`: Triton would treat both names as one variable
     before_b = tl.zeros((Q2,), tl.float32)
-    iteration = 0  # how many are done
-    measuring = 1  # this pass looks for the reference, the largest logit of each query
+    iteration = 0  # iterations done
+    measuring = 1  # this pass finds the reference, the largest logit of each query
     measured = 0  # iterations done when the reference was found
     met = 0
     running = 1
     while running == 1:
         target = other - source
-        # What is gathered over the classes: the largest logit when measuring, else the sum of e.
+        # The reduction over the classes: the largest logit when measuring, otherwise the sum of e.
         total_a = tl.where(a >= 0, tl.where(measuring == 1, float("-inf"), 0.0), 0.0)
         total_b = tl.where(b >= 0, tl.where(measuring == 1, float("-inf"), 0.0), 0.0)
         changes = 0
         movement = 0.0
-        # The state of two iterations ago is worth comparing with when an even number of iterations will be left.
+        # Comparing with the state of two iterations ago is useful when an even number of iterations remains afterwards.
         compare = ((max_iter - iteration) % 2 == 1) & (iteration >= measured + 2) & SKIP
         for first in range(0, n_classes, BLOCK):
             k = first + tl.arange(0, BLOCK)
@@ -260,7 +271,7 @@ def _iterate(
                     changes += tl.sum((old_a != e_a).to(tl.int32)) + tl.sum((old_b != e_b).to(tl.int32))
                 tl.store(state_ptr + target + at_a, e_a, here)
                 tl.store(state_ptr + target + at_b, e_b, here)
-        tl.debug_barrier()  # the next pass reads what other threads have written
+        tl.debug_barrier()  # the next pass reads what other threads wrote
 
         if TOL:
             met = ((iteration > 0) & (movement < tol * n_classes)).to(tl.int32)
@@ -276,7 +287,7 @@ def _iterate(
                 lowest = tl.minimum(tl.min(total_a), tl.min(total_b))
                 highest = tl.maximum(tl.max(total_a), tl.max(total_b))
                 if ((lowest < 1e-18) | (highest > 1e30)) & (measured < iteration):
-                    measuring = 1  # the logits have moved too far from the reference; once more, with a new one
+                    measuring = 1  # out of range: repeat the iteration with a new reference
                 else:
                     before_a = scale_a
                     before_b = scale_b

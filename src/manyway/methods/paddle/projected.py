@@ -12,13 +12,13 @@ from manyway.methods.gradient.adam import adam_step
 from manyway.methods.gradient.heads import flipped
 from manyway.methods.paddle.forms import FeatureForm, GramForm
 
-# The assignments u [t, q, k] first, then what the optimiser remembers; every tensor has three axes, t in front.
+# The assignments u [t, q, k], then the optimiser's state. Every tensor has three axes, tasks first.
 State = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class PlainSteps:
-    """Gradient steps on u with w at its best for u, the weighted mean. State: u."""
+    """Projected gradient steps on u, with w at the weighted means, which are optimal for u. State: u."""
 
     form: FeatureForm | GramForm
     lr: float
@@ -29,9 +29,9 @@ class PlainSteps:
         return (u,)
 
     def step(self, state: State, number: int) -> State:
-        # The slope −scores differs from ½‖w − z‖² by a constant in each row, which the projection takes out again.
+        # −scores differs from ½‖w − z‖² by a constant per row, which does not change the projection.
         (u,) = state
-        slope = _pressure(u, self.lam, self.eps) - self.form.scores(u)
+        slope = _complexity_slope(u, self.lam, self.eps) - self.form.scores(u)
         return (simplex_projection(u.sub(slope, alpha=self.lr)),)
 
     def movement(self, before: State, after: State) -> Tensor:
@@ -49,7 +49,7 @@ class PlainSteps:
 
 @dataclass(frozen=True, eq=False)
 class AdamSteps:
-    """Adam on u and w together. State: u, its two running moments, w [t, k, d], its two."""
+    """Steps of Adam on u and w together. State: u and its two running means, w [t, k, d] and its two."""
 
     form: FeatureForm
     lr: float
@@ -70,7 +70,7 @@ class AdamSteps:
     def gradient(self, u: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         """The objective's gradient in u [t, q, k] and in w [t, k, d]."""
         query = self.form.query
-        norms = w.square().sum(-1).unsqueeze(1) / 2 + _pressure(u, self.lam, self.eps)
+        norms = w.square().sum(-1).unsqueeze(1) / 2 + _complexity_slope(u, self.lam, self.eps)
         u_slope = torch.baddbmm(norms, query, flipped(w), alpha=-1).add_(query.square().sum(-1, keepdim=True) / 2)
         return u_slope, self._pull(u).addcmul_(w, self._masses(u))
 
@@ -96,7 +96,7 @@ class AdamSteps:
         return (self.form.counts + column_sums(u)).unsqueeze(-1)
 
 
-def _pressure(u: Tensor, lam: float, eps: float) -> Tensor:
-    """[t, 1, k] the slope in u of the complexity term, −λ Σ (π + ε) ln(π + ε)."""
+def _complexity_slope(u: Tensor, lam: float, eps: float) -> Tensor:
+    """[t, 1, k] the derivative in u of the complexity term, −λ Σ (π + ε) ln(π + ε)."""
     shares = column_sums(u).unsqueeze(1) / u.shape[1]
     return (shares + eps).log_().add_(1).mul_(-lam / u.shape[1])

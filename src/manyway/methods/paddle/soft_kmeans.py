@@ -16,13 +16,41 @@ def soft_kmeans(
     form: str | None = None,
     with_objective: bool = False,
 ) -> Solution:
-    """PADDLE without its complexity term (λ = 0): nothing is said about how many classes occur.
+    """PADDLE without its partition-complexity term (λ = 0): soft K-means.
 
-    Minimises ½ Σ u‖w − z‖² + Σ u ln u by the same updates, without the dual.
+    Minimises ½ Σ_nk u_nk ‖w_k − z_n‖² + Σ_qk u_qk ln u_qk by the updates of ``paddle`` without the duals v.
 
-    It assumes nothing about how many classes occur, and so spreads the queries over all of them: the distance between
-    it and PADDLE is what the complexity term buys. Parameters are PADDLE's.
+    Parameters
+    ----------
+    tasks : Tasks
+        The tasks to solve.
+    max_iter : int, default=100
+        The largest number of iterations.
+    tol : float or None, default=None
+        A task stops when the mean over classes of ‖w_new − w_old‖ is below it. None does all ``max_iter`` iterations.
+    scale : str or None, default="range"
+        Feature transform; None uses the features as they are. Distances enter a softmax, so the scale of the features
+        matters.
+    form : {"gram", "feature"} or None, default=None
+        Whether to iterate on inner products among queries or on d-dimensional prototypes. Both give the same numbers;
+        None takes the cheaper one.
+    with_objective : bool, default=False
+        Whether to record the objective and its terms after each iteration.
 
+    Returns
+    -------
+    Solution
+        ``converged`` says whether ``tol`` was met; without ``tol`` it is False.
+
+    Notes
+    -----
+    Nothing favours few classes, so the queries are spread over all of them. The difference between its accuracy and
+    PADDLE's is the effect of the complexity term.
+
+    Reference: an ablation in Martin et al., NeurIPS 2022; see ``paddle``.
+
+    Examples
+    --------
     >>> tasks = Tasks.from_arrays([[[0.0], [5.0]]], [[0, 1]], [[[0.1], [4.8]]])
     >>> soft_kmeans(tasks, scale=None).labels.tolist()
     [[0, 1]]

@@ -13,10 +13,10 @@ from manyway.errors import InputError
 from manyway.methods.paddle.forms import FeatureForm, GramForm, half_norms, prototype_form
 from manyway.methods.paddle.live import dual, live_iterations
 
-# Iterations after which dead classes may rest; in float64 they never do: whoever asks for it wants it all.
+# Iterations after which classes with almost no query may be skipped. In float64 all classes are always updated.
 _SETTLED = 10
-_LEAVING = 8  # repeating tasks leave when they are at least one in this many
-_PERIOD = 6  # in float32 assignments end in a fixed point, or go round in two, three or six steps of the last digit
+_LEAVING = 8  # finished tasks leave the batch when they are at least one in so many
+_PERIOD = 6  # in float32 the last digits of the assignments become constant, or repeat with a period of 2, 3 or 6
 
 
 def paddle(
@@ -30,30 +30,61 @@ def paddle(
     form: str | None = None,
     with_objective: bool = False,
 ) -> Solution:
-    """Fit the queries with as few classes as needed: primal-dual minimum description length inference.
+    """Fit the queries with as few classes as needed, by penalised primal-dual updates (PADDLE).
 
-    Minimises over assignments u (queries; the support's are fixed at its labels y), prototypes w and duals v
+    Minimises over the assignments u of the queries, the prototypes w and the duals v
 
         ½ Σ_nk u_nk ‖w_k − z_n‖²  +  λ Σ_k e^{v_k − 1} − λ ⟨v, π + ε⟩  +  Σ_qk u_qk ln u_qk,     π_k = mean_q u_qk,
 
-    by block coordinate descent. From w = the support's class means and v = 0, repeat
+    by block coordinate descent; n runs over support and queries, and the support's assignments are its labels y. From
+    w = the support's class means and v = 0, repeat
 
         u_qk = softmax_k(−½‖w_k − z_q‖² + (λ/|Q|) v_k)
         v_k  = 1 + ln(π_k + ε)
         w_k  = (Σ_s y_sk z_s + Σ_q u_qk z_q) / (Σ_s y_sk + Σ_q u_qk).
 
-    With λ = |Q| (``lam=None``) this is EM for a mixture of unit Gaussians with learned proportions.
+    Parameters
+    ----------
+    tasks : Tasks
+        The tasks to solve.
+    lam : float or None, default=None
+        λ, the weight of the partition complexity. None is λ = |Q|, with which this is EM for a mixture of unit
+        Gaussians with learned proportions.
+    eps : float, default=1e-6
+        ε, which keeps the logarithm finite. With 0, a class whose proportion reaches 0 never returns.
+    max_iter : int, default=100
+        The largest number of iterations.
+    tol : float or None, default=None
+        A task stops when the mean over classes of ‖w_new − w_old‖ is below it; the paper's figure uses 1e-6. None does
+        all ``max_iter`` iterations, as the paper's tables do.
+    scale : str or None, default="range"
+        Feature transform; None uses the features as they are. Distances enter a softmax, so the scale of the features
+        matters.
+    form : {"gram", "feature"} or None, default=None
+        Whether to iterate on inner products among queries or on d-dimensional prototypes. Both give the same numbers;
+        None takes the cheaper one.
+    with_objective : bool, default=False
+        Whether to record the objective and its terms ``fit``, ``complexity`` and ``barrier`` after each iteration.
 
-    ``eps`` keeps the logarithm finite; with 0 a class whose share reaches 0 is gone for good. ``tol`` stops a task when
-    the mean over classes of ‖w_new − w_old‖ falls below it (the paper's figure uses 1e-6); None does all ``max_iter``
-    iterations. ``scale`` is the feature transform: distances sit in a softmax, so scale is a temperature, and ``range``
-    is what the paper's tables were made with. ``form`` is ``gram`` or ``feature``, the same iteration written with
-    inner products among queries or with d-dimensional prototypes; None takes the cheaper one. ``with_objective``
-    records the objective after each iteration, and its three terms: ``fit``, ``complexity`` and ``barrier``.
+    Returns
+    -------
+    Solution
+        ``converged`` says whether ``tol`` was met; without ``tol`` it is False.
 
-    Differs from the printed algorithm: w uses the current u, as the authors' code and their convergence proof do; the
-    printed one has the previous u there.
+    Notes
+    -----
+    Differs from the printed algorithm: w is updated with the current u, as in the authors' code and in their proof of
+    convergence; the printed algorithm has the previous u. The paper does not name its feature scaling; ``range`` is
+    that of the code behind its tables.
 
+    In float32, iterations that cannot change the result are skipped, and classes with almost no query are updated only
+    in every sixth iteration (``manyway.methods.paddle.live``).
+
+    Reference: Martin, Boudiaf, Chouzenoux, Pesquet, Ben Ayed, "Towards practical few-shot query sets: transductive
+    minimum description length inference", NeurIPS 2022.
+
+    Examples
+    --------
     >>> tasks = Tasks.from_arrays([[[0.0], [1.0], [5.0]]], [[0, 1, 2]], [[[0.1], [0.2], [0.1], [4.8]]])
     >>> paddle(tasks, scale=None).labels.tolist()
     [[0, 0, 0, 2]]
@@ -89,10 +120,10 @@ def paddle(
         if tol is not None:
             done = problem.movement(previous, u) < tol
         elif at_mark:
-            # Assignments that repeat, bit for bit, those before or those of a period ago repeat them at every period's
-            # end, and so at the last iteration: the iterations between need not be done.
+            # Assignments that equal, bit for bit, the previous ones or those of one period ago repeat at the end of
+            # every period, hence also at the last iteration: the iterations in between can be skipped.
             done = _repeats(u, previous) if mark is None else _repeats(u, previous) | _repeats(u, mark)
-            # To leave costs a copy of the others; until enough tasks can, going on repeats what they have.
+            # Removing tasks copies the others, so it waits until enough tasks are done; the others are unaffected.
             if int(done.sum()) * _LEAVING < len(done):
                 done = None
         if done is not None and bool(done.any()):
@@ -125,12 +156,12 @@ def paddle(
 
 
 def _repeats(u: Tensor, earlier: Tensor) -> Tensor:
-    """[t] whether a task's assignments are the same, bit for bit."""
+    """[t] whether the assignments of a task are equal, bit for bit."""
     return (u == earlier).flatten(1).all(1)
 
 
 def _fused(problem: GramForm, weight: float, eps: float, max_iter: int, tol: float | None) -> Solution | None:
-    """The same by fused code, if the problem is one that it can hold on chip."""
+    """Run the fused kernel; None when the problem is too large for it or not in float32."""
     from manyway.methods.paddle.kernel import MAX_QUERY, iterate
 
     if problem.gram.dtype != torch.float32 or problem.gram.shape[1] > MAX_QUERY:
@@ -149,7 +180,7 @@ def _fused(problem: GramForm, weight: float, eps: float, max_iter: int, tol: flo
 
 
 def _terms(problem: FeatureForm | GramForm, u: Tensor, half_norms: Tensor, lam: float, eps: float) -> Tensor:
-    """[3, t] the terms of the objective at u and at the w and v that are optimal for it."""
+    """[3, t] the terms of the objective at u, with the w and v that are optimal for u."""
     fit = half_norms - problem.explained(u) / 2
     shares = u.mean(1) + eps
     # λ Σ e^{v−1} − λ ⟨v, π + ε⟩ at v = 1 + ln(π + ε)

@@ -1,11 +1,11 @@
-"""PADDLE for one task that is too large to hold: the queries are read in blocks.
+"""PADDLE for one task whose queries do not fit into memory: they are read in blocks.
 
-The state between iterations is the prototypes w [k, d] and the duals v [k]. An iteration reads the queries once: a
-block's assignments are worked out, added up class by class, and forgotten. Memory is block·k + k·d whatever |Q| is.
+The state between iterations is the prototypes w [k, d] and the duals v [k]. An iteration reads the queries once: the
+assignments of a block are computed, summed per class, and discarded. Memory is block·k + k·d whatever |Q| is.
 
-Most classes soon have almost no query. As in ``paddle.live``, iterations in which they rest come between
-full ones: each query keeps one number, the logarithm of what its dead classes weigh together, and the work of an
-iteration is that of the live classes.
+Most classes soon have almost no query; they are called dead. As in ``paddle.live``, full iterations alternate with
+iterations that update the live classes only. For these, one number is stored per query: the log-sum-exp of the logits
+of its dead classes.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ import torch
 from torch import Tensor
 
 from manyway.core.ops import dot_scores
+from manyway.core.parallel import threads_for
 from manyway.streaming.blocks import Blocks, Scaling, Spread, in_turn, scaling_of
 
-_SETTLED = 3  # iterations after which dead classes may rest
-_PERIOD = 6  # one full iteration, then five in which they do
-_WORTH = 32  # dead classes below which it is not worth while
+_SETTLED = 3  # iterations after which dead classes may be skipped
+_PERIOD = 6  # one full iteration, then five that update the live classes only
+_FEWEST_DEAD = 32  # with fewer dead classes, nothing is gained
 
 
 @dataclass(frozen=True, eq=False)
 class LargeSolution:
-    """Prototypes and duals after the last full iteration; ``assign`` is the assignment step that follows it."""
+    """Prototypes and duals after the last iteration; ``assign`` makes the assignment step that follows it."""
 
     prototypes: Tensor  # [k, d], in the scaled features
     bias: Tensor  # [k] = (λ/|Q|) v
@@ -37,16 +38,16 @@ class LargeSolution:
     live: tuple[int, ...] = ()  # how many classes each iteration updated
 
     def assign(self, block: Tensor, note: None = None) -> Tensor:
-        """[b, k] the class probabilities of some queries; nothing needs to be noted of them."""
+        """[b, k] the class probabilities of a block of queries. No note on the block is needed."""
         return self.logits(self.scaling(block.to(self.prototypes))).softmax(-1)
 
     def logits(self, rows: Tensor) -> Tensor:
-        """[b, k] of rows that are scaled."""
+        """[b, k] the logits of scaled rows."""
         return dot_scores(rows[None], self.prototypes[None])[0] + self.bias
 
 
 class Sums(NamedTuple):
-    """Class sums over queries, in float64 so that they do not depend on how the queries are cut."""
+    """Class sums over queries, in float64 so that they do not depend on the size of the blocks."""
 
     masses: Tensor  # [k]
     moments: Tensor  # [k, d]
@@ -57,20 +58,24 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Iterate:
-    """The work of an iteration. With ``dead`` [k] it leaves a note on each block: what the dead weigh together [b]."""
+    """The work of an iteration on one block.
+
+    With ``dead`` [k] it also returns a note on the block, [b]: the log-sum-exp of the logits of the dead classes.
+    """
 
     state: LargeSolution
     dead: Tensor | None = None
 
     def __call__(self, block: Tensor, note: Tensor | None) -> tuple[Sums, Tensor | None]:
-        rows = self.state.scaling(block.to(self.state.prototypes))
-        logits = self.state.logits(rows)
-        if note is None:
-            u = logits.softmax(1)
-        else:
-            u = torch.cat([logits, note.to(logits).unsqueeze(1)], 1).softmax(1)[:, :-1]
-        sums = Sums(u.sum(0, dtype=torch.float64), (u.mT @ rows).double())
-        return sums, note if self.dead is None else logits[:, self.dead].logsumexp(1)
+        with threads_for(len(block) * len(self.state.prototypes)):
+            rows = self.state.scaling(block.to(self.state.prototypes))
+            logits = self.state.logits(rows)
+            if note is None:
+                u = logits.softmax(1)
+            else:
+                u = torch.cat([logits, note.to(logits).unsqueeze(1)], 1).softmax(1)[:, :-1]
+            sums = Sums(u.sum(0, dtype=torch.float64), (u.mT @ rows).double())
+            return sums, note if self.dead is None else logits[:, self.dead].logsumexp(1)
 
 
 def paddle_in_blocks(
@@ -87,11 +92,34 @@ def paddle_in_blocks(
     progress: Callable[[int], None] | None = None,
     spread: Spread | None = None,
 ) -> LargeSolution:
-    """PADDLE with the updates, parameters and defaults of ``manyway.methods.paddle.solver``, over blocks of queries.
+    """Run PADDLE on one task over blocks of queries.
 
-    ``progress`` is told the number of each finished iteration. ``spread`` takes the work to the blocks (None: in turn,
-    here). Dead classes rest in float32 only, and never for longer than five iterations; ``tol`` is met only where all
-    classes have been updated.
+    Parameters
+    ----------
+    support : Tensor
+        [s, d] the support.
+    labels : Tensor
+        [s] its labels, 0..k-1.
+    blocks : callable
+        Returns an iterator over blocks [b, d] of the queries; it is called once per iteration.
+    lam, eps, max_iter, tol, scale
+        As in ``paddle``, but that ``tol`` is 1e-6 by default.
+    base_mean : Tensor or None
+        [d] the mean that ``cl2`` subtracts.
+    progress : callable or None
+        Called with the number of each finished iteration.
+    spread : Spread or None
+        Runs the work on the blocks; None runs it here, block after block.
+
+    Returns
+    -------
+    LargeSolution
+        The prototypes and duals; ``assign`` gives the probabilities of a block.
+
+    Notes
+    -----
+    Dead classes are skipped in float32 only, and for at most five iterations; ``tol`` can be met only in an iteration
+    that updates all classes.
     """
     spread = in_turn(blocks, support.device) if spread is None else spread
     scaling, n_query = scaling_of(support, spread, scale, base_mean)
@@ -103,21 +131,21 @@ def paddle_in_blocks(
     weight = 1.0 if lam is None else lam / n_query
     prototypes = (sums / counts.unsqueeze(-1)).to(support.dtype)
     state = LargeSolution(prototypes, torch.zeros_like(prototypes[:, 0]), scaling, n_iter=1, converged=False)
-    masses = counts  # Σ_q u_qk; nobody is dead before the first iteration
-    everyone = live = torch.arange(n_classes, device=support.device)
+    masses = counts  # Σ_q u_qk; before the first iteration no class is dead
+    every_class = live = torch.arange(n_classes, device=support.device)
     notes: list[Any] = []
-    resting = 0  # how many more iterations the dead classes may rest
+    skipping = 0  # how many more iterations may skip the dead classes
     for iteration in range(1, max_iter):
-        full = resting == 0 or iteration == max_iter - 1
+        full = skipping == 0 or iteration == max_iter - 1
         if full:
-            which, dead, resting = everyone, None, 0
+            which, dead, skipping = every_class, None, 0
             if support.dtype == torch.float32 and iteration >= _SETTLED:
                 dead = _dead(masses, n_query)
             part, notes = spread(Iterate(state, dead), None)
             if dead is not None:
-                live, resting = everyone[~dead], _PERIOD - 1
+                live, skipping = every_class[~dead], _PERIOD - 1
         else:
-            which, resting = live, resting - 1
+            which, skipping = live, skipping - 1
             part, _ = spread(Iterate(_of_classes(state, live)), notes)
         new = ((sums[which] + part.moments) / (counts[which] + part.masses).unsqueeze(-1)).to(support.dtype)
         shares = (part.masses / n_query + eps).log() + 1
@@ -136,18 +164,19 @@ def paddle_in_blocks(
         if tol is not None and moved < tol:
             if full:
                 return replace(state, converged=True)
-            resting = 0  # only live classes have been looked at: the next iteration is for all
+            skipping = 0  # only live classes were updated, so the next iteration updates all
     return state
 
 
 def _dead(masses: Tensor, n_query: int) -> Tensor | None:
-    """Which classes [k] have almost no query; None where too few are dead to gain.
+    """[k] which classes have almost no query; None when they are too few for a gain.
 
-    What such a class's mass still decides is its dual, by the share mass/|Q| against ε: more queries allow more mass.
+    The mass of a dead class matters only through its dual, where mass/|Q| is compared with ε, so the limit grows with
+    |Q|.
     """
     dead = masses <= min(max(1e-7 * n_query, 1e-5), 0.1)
     n_dead = int(dead.sum())
-    return dead if n_dead >= max(_WORTH, len(masses) // 2) and n_dead < len(masses) else None
+    return dead if n_dead >= max(_FEWEST_DEAD, len(masses) // 2) and n_dead < len(masses) else None
 
 
 def _of_classes(state: LargeSolution, which: Tensor) -> LargeSolution:

@@ -1,0 +1,102 @@
+"""``manyway extract``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from manyway.cli.options import Data, Device, Root, SkipBad, progress_bar
+from manyway.errors import InputError
+
+if TYPE_CHECKING:
+    from manyway.encoding.datasets.sources import ImageSource
+
+
+def extract(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="Pictures: a folder with one folder per class, a zip archive of it, or a CSV file. Texts: csv, jsonl "
+            "or txt. Or a data set by name and split, such as cub:test."
+        ),
+    ],
+    encoder: Annotated[
+        str,
+        typer.Option(
+            "--encoder",
+            help="A checkpoint of `manyway train`, timm:NAME, open_clip:NAME/TAG, or sentence-transformers:NAME (or "
+            "the folder of a model).",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The feature file to write (.safetensors).")],
+    base: Annotated[
+        str | None,
+        typer.Option(
+            "--base",
+            help="Base data (a feature file, pictures or texts) whose mean feature is stored. Default: the mean that "
+            "the checkpoint holds.",
+        ),
+    ] = None,
+    backbone: Annotated[
+        str | None, typer.Option("--backbone", help="The architecture of a public checkpoint. Default: recognised.")
+    ] = None,
+    root: Root = None,
+    data: Data = None,
+    chunk: Annotated[int, typer.Option("--chunk", min=1, help="Number of items between two saved states.")] = 1024,
+    half: Annotated[bool, typer.Option("--half", help="Store 16-bit numbers: half the size, three digits.")] = False,
+    device: Device = None,
+    skip_bad: SkipBad = False,
+) -> None:
+    """Turn pictures or texts into a feature file for `label`, `bench` and `tune`.
+
+    An interrupted extraction continues where it stopped if the command is
+    repeated. The file records where its features come from: the encoder,
+    hashes of the weights and of the data, the preprocessing, and what was
+    left out.
+
+    Example: [bold]manyway extract cub:test --encoder runs/cub/best.safetensors --out cub-test.safetensors[/bold]
+    """
+    from manyway.cli.console import console, say
+    from manyway.core.device import resolve_device
+    from manyway.encoding.encoders import open_encoder
+    from manyway.encoding.extraction import base_mean_from, check_output_of, open_for, remarks
+    from manyway.encoding.extraction import extract as run_extraction
+
+    if out.suffix != ".safetensors":
+        raise InputError(f"The output is {out}; the name of a feature file ends in .safetensors.")
+    inputs = [given for given in (source, encoder, encoder.partition(":")[2], base) if given]
+    check_output_of(out, inputs)
+    screen = console(stderr=True)
+    opened_encoder = open_encoder(encoder, device=resolve_device(device), backbone=backbone, say=screen.print)
+    opened = named_source(source, data) or open_for(opened_encoder, source, root)
+    mean = None if base is None else base_mean_from(base, opened_encoder)
+    with progress_bar(screen) as progress:
+        task = progress.add_task(f"encoding {opened.title}", total=len(opened))
+        features = run_extraction(
+            opened,
+            opened_encoder,
+            out,
+            base_mean=mean,
+            inputs=inputs,
+            skip_bad=skip_bad,
+            chunk=chunk,
+            half=half,
+            progress=lambda n: progress.advance(task, n),
+        )
+    for sentence in remarks(features.meta["skipped"], features.meta.get("notes", ())):
+        say(sentence, stderr=True)
+    mean_note = "" if features.base_mean is not None else "; no base mean (cl2 will centre on the examples)"
+    count, dimensions = features.features.shape
+    say(f"{out}: {count} items, {features.n_classes} classes, {dimensions} features{mean_note}", stderr=True)
+
+
+def named_source(source: str, data: Path | None) -> ImageSource | None:
+    """The pictures of DATASET or DATASET:SPLIT (default: test); None if the source is a path."""
+    from manyway.encoding.standard import DATASETS, open_dataset
+
+    name, _, split = source.partition(":")
+    if Path(source).exists() or name not in DATASETS:
+        return None
+    return open_dataset(name, split or "test", data)

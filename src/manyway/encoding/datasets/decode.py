@@ -1,0 +1,121 @@
+"""Encoded pictures (JPEG, PNG, TIFF, WebP, ...) to 8-bit pixels, as an image viewer would show them.
+
+Orientation flags are honoured and transparent parts are put on white. Samples of more than 8 bits are reduced to
+8 bits where the file says which value is white. Where it does not, the picture is refused.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manyway.errors import InputError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+MAX_PIXELS = 100_000_000  # a larger picture is a decompression bomb or a mistake
+FIRST_FRAME = "only its first frame is used"
+_PLAIN_MODES = frozenset({"1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr", "LA", "La", "PA", "RGBA", "RGBa"})
+_BITS_PER_SAMPLE, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0  # TIFF tags
+
+
+def read_picture(data: bytes, channels: int) -> tuple[Image.Image, str]:
+    """Decode a picture.
+
+    Parameters
+    ----------
+    data : bytes
+        The content of a file in any format that Pillow reads.
+    channels : {1, 3}
+        Grey or RGB.
+
+    Returns
+    -------
+    picture : PIL.Image.Image
+        In mode ``L`` or ``RGB``.
+    note : str
+        What the user should know about the decoding; usually empty.
+
+    Raises
+    ------
+    InputError
+        The reason why the picture cannot be used, without its name: the caller knows the name.
+    """
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(io.BytesIO(data)) as file:
+            if file.width * file.height > MAX_PIXELS:
+                raise InputError(f"it has {file.width}×{file.height} pixels, more than {MAX_PIXELS:,}")
+            if file.format == "EPS":
+                raise InputError("it is an EPS program, which is not run; save it as PNG")
+            turned = ImageOps.exif_transpose(file)
+            # A photograph of a phone (MPO) may hold other views of the scene, which are not frames.
+            animated = bool(getattr(file, "is_animated", False)) and file.format != "MPO"
+            picture = _eight_bits(turned, file) if turned.mode[0] in "IF" else _on_white(turned)
+            wanted = "L" if channels == 1 else "RGB"
+            return picture if picture.mode == wanted else picture.convert(wanted), FIRST_FRAME if animated else ""
+    except InputError:
+        raise
+    except Exception as error:  # Pillow's decoders raise exceptions of any type on damaged files
+        raise InputError(_reason(error)) from error
+
+
+def require_pillow() -> None:
+    """An InputError that says what to install if pictures cannot be read at all."""
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError as error:
+        raise InputError("Reading pictures needs pillow: pip install 'manyway[images]'.") from error
+
+
+def _on_white(picture: Image.Image) -> Image.Image:
+    """A grey or RGB picture; what is transparent becomes white, as on a page."""
+    from PIL import Image
+
+    if picture.mode not in _PLAIN_MODES:
+        raise InputError(f"its pixels are of the kind {picture.mode}, which is not supported; save it as 8-bit RGB")
+    if not picture.has_transparency_data:
+        return picture if picture.mode in ("1", "L", "RGB") else picture.convert("RGB")
+    if picture.mode in ("La", "RGBa"):  # colours multiplied by their opacity
+        picture = picture.convert(picture.mode.upper())
+    page = Image.new("RGBA", picture.size, "white")
+    return Image.alpha_composite(page, picture.convert("RGBA")).convert("RGB")
+
+
+def _eight_bits(picture: Image.Image, file: Image.Image) -> Image.Image:
+    """A grey 8-bit picture from one of integers of more than 8 bits or of floats."""
+    from PIL import Image
+
+    tags: Any = getattr(file, "tag_v2", {})
+    values = np.asarray(picture)
+    lowest, highest = values.min(), values.max()
+    if picture.mode.startswith("I;16") or (file.format in ("PNG", "PPM") and picture.mode == "I"):
+        bits = int(tags.get(_BITS_PER_SAMPLE, (16,))[0])
+        pixels = (values >> (bits - 8)).astype(np.uint8)
+    elif picture.mode == "F" and lowest >= 0 and highest <= 1:
+        pixels = np.rint(values * np.float32(255)).astype(np.uint8)
+    elif lowest >= 0 and highest <= 255 and (picture.mode == "I" or bool((values == np.rint(values)).all())):
+        pixels = values.astype(np.uint8)
+    else:
+        kind = "floats" if picture.mode == "F" else "32-bit integers"
+        raise InputError(
+            f"its pixels are {kind} from {lowest:g} to {highest:g} and the file does not say which value is white; "
+            "save it with 8 or 16 bits per channel"
+        )
+    if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
+        pixels = 255 - pixels
+    transparent = picture.info.get("transparency")
+    if isinstance(transparent, int):
+        pixels[values == transparent] = 255
+    return Image.fromarray(pixels)
+
+
+def _reason(error: Exception) -> str:
+    name, message = type(error).__name__, " ".join(str(error).split()).rstrip(".")
+    if name == "UnidentifiedImageError":  # its message holds the address of a Python object
+        return "it is not a picture, or of a kind that Pillow cannot read"
+    return message if name == "DecompressionBombError" else f"it is damaged ({message or name})"

@@ -1,0 +1,26 @@
+"""What a method learns from the support alone, so that it need not be learned again for every batch of queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+# These feature transforms depend on the queries, so that nothing can be learned before the queries are known.
+QUERY_DEPENDENT = frozenset({"range"})
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A classifier that was trained on a support.
+
+    Parameters
+    ----------
+    prototypes : Tensor
+        [t, k, d] one weight vector per class, in the transformed features. t is 1 when all tasks share one support.
+    objective : Tensor or None
+        [t, i] the training loss after each step, if it was recorded.
+    """
+
+    prototypes: Tensor
+    objective: Tensor | None = None

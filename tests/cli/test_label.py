@@ -1,0 +1,203 @@
+"""`manyway label` as a process: where the table goes, what is said, and how it ends."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hostile.files import QUERY, TRUTH, Folder, X, Y
+
+from manyway import InputError
+from manyway.cli import main
+from manyway.data.items import Items
+from manyway.labelling.label import label_items
+from manyway.labelling.table import check_table
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = Folder(tmp_path)
+    made.good_npz()
+    return made
+
+
+def label(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr("sys.argv", ["manyway", "label", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    captured = capsys.readouterr()
+    return stop.value.code, captured.out, captured.err
+
+
+def test_the_default_output_can_be_written_twice(folder, monkeypatch, capsys):
+    for _ in range(2):
+        code, out, _ = label(monkeypatch, capsys, "c.npz", "p.npz")
+        assert code == 0
+        assert "Written to labels.csv." in out
+    assert [row["label"] for row in csv.DictReader((folder / "labels.csv").open())] == TRUTH.tolist()
+
+
+def test_the_default_output_replaces_a_foreign_file_only_when_asked(folder, monkeypatch, capsys):
+    folder.write("labels.csv", "mine")
+    assert label(monkeypatch, capsys, "c.npz", "p.npz")[0] == 2
+    assert (folder / "labels.csv").read_text() == "mine"
+    assert label(monkeypatch, capsys, "c.npz", "p.npz", "--overwrite")[0] == 0
+    assert (folder / "labels.csv").read_text() != "mine"
+
+
+def test_overwrite_does_not_help_against_inputs(folder, monkeypatch, capsys):
+    folder.npy("c.npy", X)
+    folder.write("labels.csv", "\n".join(Y))
+    code, _, err = label(monkeypatch, capsys, "c.npy", "p.npz", "--labels", "labels.csv", "--overwrite")
+    assert code == 2
+    assert "one of the inputs" in err
+    assert (folder / "labels.csv").read_text() == "\n".join(Y)
+
+
+def test_a_link_is_written_through(folder, monkeypatch, capsys):
+    folder.write("target.csv", "old")
+    (folder / "link.csv").symlink_to("target.csv")
+    assert label(monkeypatch, capsys, "c.npz", "p.npz", "-o", "link.csv")[0] == 0
+    assert (folder / "link.csv").is_symlink()
+    assert (folder / "target.csv").read_text().startswith("item,label,probability")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "txt"])
+def test_the_ending_chooses_the_format(suffix, folder, monkeypatch, capsys):
+    path = folder / f"out.{suffix}"
+    assert label(monkeypatch, capsys, "c.npz", "p.npz", "-o", path)[0] == 0
+    if suffix == "parquet":
+        import pyarrow.parquet
+
+        rows = pyarrow.parquet.read_table(path).to_pylist()
+    elif suffix == "jsonl":
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+    else:
+        rows = list(csv.DictReader(path.open(), delimiter="\t" if suffix == "tsv" else ","))
+    assert list(rows[0]) == ["item", "label", "probability", "label_2", "probability_2"]
+    assert [row["label"] for row in rows] == TRUTH.tolist()
+    assert float(rows[0]["probability"]) > 0.5
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_skipped_items_are_listed_in_the_table(suffix, tmp_path):
+    support = Items(X, tuple(Y.tolist()), None)
+    query = Items(
+        QUERY, None, [f"p{i}.png" for i in range(20)], skipped=(("bad.png", "it is cut off"), ("b\udcff", "x"))
+    )
+    summary = label_items(support, query, tmp_path / f"out.{suffix}", device="cpu")
+    assert (summary.n_items, summary.skipped) == (20, 2)
+    if suffix == "csv":
+        rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    elif suffix == "jsonl":
+        rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    else:
+        import pyarrow.parquet
+
+        rows = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    assert len(rows) == 22
+    assert (rows[0]["item"], rows[0]["note"]) == ("p0.png", "")
+    assert (rows[20]["item"], rows[20]["label"], rows[20]["note"]) == ("bad.png", "", "skipped: it is cut off")
+    assert not rows[20]["probability"]
+
+
+def test_the_summary_counts_classes_by_their_new_names(tmp_path):
+    summary = label_items(
+        Items(X, tuple(Y.tolist()), None), Items(QUERY, None, None), tmp_path / "out.csv", device="cpu"
+    )
+    assert summary.n_classes == 6
+    assert summary.n_present == pytest.approx(2, abs=0.3)
+    assert summary.n_present_sd is not None
+    assert [found.name for found in summary.present[:2]] == sorted(
+        set(TRUTH.tolist()), key=lambda c: -(c == TRUTH).sum()
+    )
+    assert sum(found.proportion for found in summary.present) == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("change", [{"min_confidence": float("nan")}, {"min_confidence": 2.0}, {"top": 0}])
+def test_parameters_that_mean_nothing_are_refused(change, tmp_path):
+    with pytest.raises(InputError, match="min_confidence"):
+        label_items(Items(X, tuple(Y.tolist()), None), Items(QUERY, None, None), tmp_path / "out.csv", **change)
+
+
+def test_probabilities_that_are_not_numbers_never_reach_a_table(tmp_path, monkeypatch):
+    from manyway.labelling import label as module
+    from manyway.streaming.topk import Answers
+
+    probabilities = torch.full((20, 6), float("nan"))
+    monkeypatch.setattr(module, "_at_once", lambda *_: module._Result(Answers.of(probabilities, 2)))
+    with pytest.raises(InputError, match="no probabilities"):
+        label_items(Items(X, tuple(Y.tolist()), None), Items(QUERY, None, None), tmp_path / "out.csv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_output_is_checked_before_anything_is_read(folder):
+    with pytest.raises(InputError, match="is a folder"):
+        check_table(folder.path)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_a_process_without_terminal_in_any_encoding(encoding, folder):
+    names = np.where(Y == "c1", "[/b]bée ±", Y)
+    folder.npz("[red]c.npz", features=X, labels=names)
+    code = "from manyway.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "label", "[red]c.npz", "p.npz", "-o", "[/o]ut.csv"],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        stdin=subprocess.DEVNULL,
+    )
+    out = done.stdout.decode(encoding)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "[/b]b" in out
+    assert "Written to [/o]ut.csv." in out
+    written = (folder.path / "[" / "o]ut.csv").read_text(encoding="utf-8")
+    assert "[/b]bée ±" in written
+
+
+def test_a_closed_pipe_ends_quietly(folder):
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from manyway.cli import main; main()", "label", "c.npz", "p.npz"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() != 0
+
+
+def test_an_unexpected_error_is_one_line_that_asks_for_a_report(folder, monkeypatch, capsys):
+    def fail(*_, **__):
+        raise ZeroDivisionError("[/b] oops")
+
+    monkeypatch.setattr("manyway.data.items.read_items", fail)
+    monkeypatch.delenv("MANYWAY_DEBUG", raising=False)
+    code, _, err = label(monkeypatch, capsys, "c.npz", "p.npz")
+    assert code == 1
+    assert "unexpected ZeroDivisionError: [/b] oops" in err
+    assert "report" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_an_interruption_is_exit_code_130(folder, monkeypatch, capsys):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("manyway.data.items.read_items", interrupt)
+    code, _, err = label(monkeypatch, capsys, "c.npz", "p.npz")
+    assert code == 130
+    assert "Traceback" not in err
+
+
+def test_help_teaches_with_examples(monkeypatch, capsys):
+    code, out, _ = label(monkeypatch, capsys, "--help")
+    assert code == 0
+    assert out.count("manyway label ") >= 4

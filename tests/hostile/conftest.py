@@ -1,0 +1,21 @@
+"""No hostile file may take long."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def no_hang():
+    """Stop a test that hangs."""
+
+    def stop(*_):
+        raise TimeoutError("this took more than 20 seconds")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)

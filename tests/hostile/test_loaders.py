@@ -1,0 +1,257 @@
+"""The readers called from Python, on what should not be: a value, or one InputError."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hostile.files import COLUMNS, QUERY, Folder, X, Y, columns, examples, items, text
+
+from manyway import FeatureSet, InputError
+from manyway.data.items import Items, match_columns, read_items, read_labels
+from manyway.encoding.datasets.sources import UNLABELLED
+from manyway.encoding.datasets.texts import open_texts
+
+NUMBERS = np.repeat(np.arange(6), 3)
+NAMES = [f"c{k}" for k in range(6)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(tmp_path)
+
+
+FEATURE_FILES = {
+    "csv": lambda f: f.write("a.csv", text(*examples())),
+    "semicolons": lambda f: f.write("a.csv", text(*examples(decimal=","), sep=";")),
+    "tsv": lambda f: f.write("a.TSV", text(*examples(), sep="\t")),
+    "parquet": lambda f: f.parquet("a.parquet", {**columns(X), "label": Y}),
+    "parquet with lists": lambda f: f.parquet("a.parquet", {"v": list(X), "label": Y}),
+    "jsonl": lambda f: f.jsonl("a.jsonl", [{"v": x.tolist(), "label": y} for x, y in zip(X, Y.tolist(), strict=True)]),
+    "npz of strings": lambda f: f.npz("a.npz", features=X, labels=Y),
+    "npz of bytes": lambda f: f.npz("a.npz", features=X, labels=Y.astype("S")),
+    "npz of integers": lambda f: f.npz("a.npz", features=X, labels=NUMBERS, class_names=NAMES),
+    "npz of whole floats": lambda f: f.npz("a.NPZ.npz", features=X, labels=Y, class_names=NAMES),
+}
+
+
+@pytest.mark.parametrize("kind", FEATURE_FILES)
+def test_a_feature_set_is_loaded_from_every_format(kind, folder):
+    features = FeatureSet.load(FEATURE_FILES[kind](folder))
+    assert features.class_names == tuple(NAMES)
+    assert features.labels.tolist() == NUMBERS.tolist()
+    assert features.features.dtype == torch.float32
+    torch.testing.assert_close(features.features, torch.from_numpy(X), rtol=0, atol=0)
+
+
+def test_integer_labels_of_a_table_are_names_in_numeric_order(folder):
+    labels = [("10", "9", "200")[k % 3] for k in range(18)]
+    features = FeatureSet.load(folder.write("a.csv", text(*examples(labels=labels))))
+    assert features.class_names == ("9", "10", "200")
+
+
+def test_integer_labels_of_an_array_stay_numbers(folder):
+    features = FeatureSet.load(folder.npz("a.npz", features=X, labels=NUMBERS + 2))
+    assert features.n_classes == 8
+    assert features.labels.tolist() == (NUMBERS + 2).tolist()
+
+
+def test_double_precision_survives(folder):
+    x = X.astype(np.float64) / 3
+    assert FeatureSet.load(folder.npz("a.npz", features=x, labels=Y)).features.dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("name", "arrays", "words"),
+    [
+        ("sparse labels", {"labels": np.where(NUMBERS == 5, 5 * 10**11, NUMBERS)}, "number the classes from 0"),
+        ("negative labels", {"labels": NUMBERS - 1}, "from 0"),
+        ("no labels", {}, "has no 'labels'"),
+        ("unsigned labels beyond int64", {"labels": NUMBERS.astype(np.uint64) + 2**63}, "number the classes"),
+        ("support flags of another length", {"labels": NUMBERS, "is_support": [True]}, "is_support"),
+        ("support flags that are numbers", {"labels": NUMBERS, "is_support": np.arange(18)}, "true or false"),
+        ("label without a class name", {"labels": Y, "class_names": ["x", "y"]}, "not among its class names"),
+        ("missing labels", {"labels": np.where(NUMBERS == 2, "", Y)}, "no label in row 6"),
+    ],
+)
+def test_a_feature_set_that_cannot_be_is_refused(name, arrays, words, folder):
+    with pytest.raises(InputError, match=words):
+        FeatureSet.load(folder.npz("a.npz", features=X, **arrays))
+
+
+@pytest.mark.parametrize("suffix", ["npz", "npy", "safetensors", "csv", "tsv", "parquet", "jsonl"])
+@pytest.mark.parametrize("content", [b"", b"\0" * 100, b"PK\x03\x04", b"\xff" * 50, b"{" * 5000, b"\n" * 500])
+def test_rubbish_is_one_sentence_for_every_loader(suffix, content, folder):
+    path = folder.write(f"a.{suffix}", content)
+    for load in (FeatureSet.load, read_items):
+        with pytest.raises(InputError):
+            load(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (([[1.0]] * 4, [0, 1, 2, 10**9]), "number the classes from 0"),
+        (([[1.0], [2.0]], [0, 1], ["a", "a"]), "'a' twice"),
+        ((np.zeros((2, 0)), [0, 1]), "no dimension"),
+        ((np.float32(3), [0]), "two axes"),
+    ],
+)
+def test_feature_sets_from_arrays_that_cannot_be(arguments, words):
+    with pytest.raises(InputError, match=words):
+        FeatureSet(*arguments)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x[::-1],
+        lambda x: np.asfortranarray(x),
+        lambda x: x.astype(">f4"),
+        lambda x: x.astype(">f8"),
+        lambda x: x.astype(np.longdouble),
+        lambda x: x[:, ::-2],
+        lambda x: np.rint(x).astype(">i2"),
+    ],
+)
+def test_feature_sets_from_arrays_of_any_layout(change):
+    changed = change(X)
+    features = FeatureSet(changed, NUMBERS.astype(">i8")[::-1])
+    np.testing.assert_array_equal(
+        features.features.numpy(), changed.astype(np.float64).astype(features.features.numpy().dtype)
+    )
+    assert features.labels.tolist() == NUMBERS[::-1].tolist()
+
+
+def test_sparse_labels_with_many_rows_are_fine():
+    assert FeatureSet(np.ones((200, 2)), np.arange(200) * 50).n_classes == 9951
+
+
+def test_columns_are_matched_by_name_in_python_too():
+    support = Items(np.array([[1.0, 2.0]]), ("a",), None, columns=("x", "y"))
+    query = Items(np.array([[5.0, 6.0]]), None, None, columns=("y", "x"))
+    assert match_columns(support, query).rows(0, 1).tolist() == [[6.0, 5.0]]
+    with pytest.raises(InputError, match="'x'"):
+        match_columns(support, Items(np.array([[5.0, 6.0]]), None, None, columns=("y", "z")))
+
+
+def test_read_items_gives_names_notes_and_columns(folder):
+    path = folder.write("a.csv", text(["photo_id", *COLUMNS], [[f"p{i}", *row] for i, row in enumerate(items()[1])]))
+    read = read_items(path)
+    assert read.names[3] == "p3"
+    assert read.columns == tuple(COLUMNS)
+    assert "photo_id" in read.notes[0]
+    assert read.labels is None
+
+
+def test_large_npy_files_stay_on_the_disk(folder):
+    assert isinstance(read_items(folder.npy("a.npy", QUERY)).features, np.memmap)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "labels"),
+    [
+        ("l.txt", "a\nb\n", ("a", "b")),
+        ("l.txt", " a \r\nb\r\n\r\n", ("a", "b")),
+        ("l.txt", "a\u2028x\nb", ("a\u2028x", "b")),
+        ("l.csv", "a\nb\n", ("a", "b")),
+        ("l.csv", "label\na\nb\n", ("a", "b")),
+        ("l.csv", "nr;Class\n1;a\n2;b\n", ("a", "b")),
+        ("l.csv", '"a, or b"\nc\n', ("a, or b", "c")),
+        ("l.list", "a\nb", ("a", "b")),
+    ],
+)
+def test_files_of_labels(name, content, labels, folder):
+    assert read_labels(folder.write(name, content)) == labels
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("l.txt", "a\n\nb\n", "line 2"),
+        ("l.csv", "x,y\n1,2\n", "none is named 'label'"),
+        ("l.csv", "nr,label\n1\n", "line 2"),
+        ("l.csv", "", "is empty"),
+        ("l.npy", b"rubbish", "cannot be read"),
+        ("l.txt", b"a\0b", "NUL"),
+    ],
+)
+def test_files_of_labels_that_cannot_be(name, content, words, folder):
+    with pytest.raises(InputError, match=words):
+        read_labels(folder.write(name, content))
+
+
+TEXTS = {
+    "quoted comma": ("a.csv", 'text,label\n"hello, world",greet\n', ["hello, world"], ["greet"]),
+    "quoted newline": (
+        "a.csv",
+        'text,label\n"hello\nworld",greet\nbye,leave\n',
+        ["hello\nworld", "bye"],
+        ["greet", "leave"],
+    ),
+    "u2028": ("a.csv", "text,label\nhello\u2028world,greet\n", ["hello\u2028world"], ["greet"]),
+    "u2028 in txt": ("a.txt", "hello\u2028world\x0cagain\nbye\n", ["hello\u2028world\x0cagain", "bye"], None),
+    "u2028 in jsonl": ("a.jsonl", '{"text": "a\u2028b"}\n', ["a\u2028b"], None),
+    "semicolons": ("a.csv", "text;label\nhello, world;greet\n", ["hello, world"], ["greet"]),
+    "tabs": ("a.tsv", "text\tlabel\nhello, world\tgreet\n", ["hello, world"], ["greet"]),
+    "byte order mark": ("a.csv", "\ufefftext,label\nhello,greet\n", ["hello"], ["greet"]),
+    "utf16": ("a.csv", "text,label\nhellö,greet\n".encode("utf-16"), ["hellö"], ["greet"]),
+    "long": ("a.csv", f"text,label\n{'x' * 200_000},greet\n", ["x" * 200_000], ["greet"]),
+    "capitals": ("a.CSV", "Text,LABEL\nhello,greet\n", ["hello"], ["greet"]),
+    "quotation mark inside": ("a.csv", 'text,label\n5" pipe,hardware\n', ['5" pipe'], ["hardware"]),
+    "integer labels": ("a.jsonl", '{"text": "hello", "label": 3}\n', ["hello"], ["3"]),
+    "blank lines": ("a.csv", "text,label\n\nhello,greet\n\n", ["hello"], ["greet"]),
+    "mac line ends": ("a.txt", "hello\rbye\r", ["hello", "bye"], None),
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_texts_in_the_ways_that_people_write_them(kind, folder):
+    name, content, texts, labels = TEXTS[kind]
+    source = open_texts(folder.write(name, content))
+    assert list(source.texts) == texts
+    assert [source.class_names[k] for k in source.labels] == (labels or [UNLABELLED] * len(texts))
+
+
+def test_texts_come_from_parquet_too(folder):
+    source = open_texts(folder.parquet("a.parquet", {"text": ["hello", "bye"], "intent": ["greet", "leave"]}))
+    assert source.texts == ("hello", "bye")
+    assert source.class_names == ("greet", "leave")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", "text,label\nhello, world,greet\n", r"cells \(3\) in line 2"),
+        ("a.csv", "text,label\nhello\n", r"cells \(1\) in line 2"),
+        ("a.csv", "text,label\nhello,greet\nbye,\n", "no label in line 3"),
+        ("a.csv", "text,label\nhello,nan\n", "no label in line 2"),
+        ("a.csv", "text,label\n,greet\n", "Line 2 .* needs a text"),
+        ("a.csv", 'text,label\n"hello,greet\nbye,leave\n', "quotation mark is not closed"),
+        ("a.csv", "text,text\na,b\n", "two columns named 'text'"),
+        ("a.csv", b"text,label\nhell\xf6,greet\n", "line 2 has the byte 0xf6"),
+        ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "label": null}\n', "no label in line 2"),
+        ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b"}\n', "no label in line 2"),
+        ("a.jsonl", '{"text": 3}\n', "Line 1 .* needs a text"),
+        ("a.jsonl", '{"text": "a", "label": {"x": 1}}\n', "whole numbers"),
+        ("a.jsonl", "[" * 100_000, "is not JSON"),
+        ("a.txt", b"\xff\xfe\x00", "not readable"),
+        ("a.parquet", b"PAR1", "cannot be read as parquet"),
+    ],
+)
+def test_texts_that_cannot_be(name, content, words, folder):
+    with pytest.raises(InputError, match=words):
+        open_texts(folder.write(name, content))
+
+
+def test_a_damaged_header_of_ours_is_one_sentence(folder):
+    from safetensors.numpy import save_file
+
+    for header in ("3", '"x"', '{"meta": 3}', '{"class_names": "abc"}', '{"class_names": ["a", "a"]}', "[" * 50_000):
+        save_file({"features": X, "labels": NUMBERS}, folder / "a.safetensors", {"manyway-features-1": header})
+        with pytest.raises(InputError):
+            FeatureSet.load(folder / "a.safetensors")
+    save_file({"features": X, "labels": NUMBERS}, folder / "a.safetensors", {"manyway-features-1": json.dumps({})})
+    assert FeatureSet.load(folder / "a.safetensors").n_classes == 6
