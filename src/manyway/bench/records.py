@@ -128,7 +128,10 @@ class Record:
             return self.features["name"]
         if name in self.task:
             return self.task[name]
-        return self.params.get(name)
+        value = self.params.get(name)
+        if isinstance(value, Mapping):  # shown, sorted and grouped as text
+            return ", ".join(f"{key} = {item}" for key, item in value.items())
+        return value
 
     def has_axis(self, name: str) -> bool:
         return name in ("method", "features") or name in self.task or name in self.params
