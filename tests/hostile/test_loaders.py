@@ -95,7 +95,7 @@ def test_rubbish_is_one_sentence_for_every_loader(suffix, content, folder):
     [
         (([[1.0]] * 4, [0, 1, 2, 10**9]), "number the classes from 0"),
         (([[1.0], [2.0]], [0, 1], ["a", "a"]), "'a' twice"),
-        ((np.zeros((2, 0)), [0, 1]), "no dimension"),
+        ((np.zeros((2, 0)), [0, 1]), "has no features"),
         ((np.float32(3), [0]), "two axes"),
     ],
 )
