@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -118,7 +119,7 @@ def mutate(data: bytes, kind: str, rng: np.random.Generator, others: list[bytes]
 
 def _mutate_bytes(data: bytes, rng: np.random.Generator, others: list[bytes]) -> bytes:
     out = bytearray(data)
-    for _ in range(1 + int(rng.geometric(0.4))):
+    for _ in range(int(rng.geometric(0.6))):
         size = len(out)
         at = int(rng.integers(size + 1))
         end = min(size, at + int(rng.geometric(0.05)))
@@ -154,7 +155,7 @@ def _mutate_bytes(data: bytes, rng: np.random.Generator, others: list[bytes]) ->
 def _mutate_text(data: bytes, rng: np.random.Generator) -> bytes:
     """Change cells and lines: the file stays a table of sorts."""
     lines = data.split(b"\n")
-    for _ in range(1 + int(rng.geometric(0.5))):
+    for _ in range(int(rng.geometric(0.6))):
         at, other = (int(n) for n in rng.integers(len(lines), size=2))
         delimiter = [b",", b";", b"\t", b":", b'"'][int(rng.integers(5))]
         cells = lines[at].split(delimiter)
@@ -247,6 +248,7 @@ class Trial:
         import pyarrow
         import torch
 
+        warnings.simplefilter("ignore")
         torch.set_num_threads(1)
         pyarrow.set_cpu_count(1)
         self.rng = np.random.default_rng(seed)

@@ -109,7 +109,11 @@ class Folder:
         import pyarrow.parquet as pq
 
         table = pa.table(columns)
-        pq.write_table(table.replace_schema_metadata(more.get("metadata")), self.path / name)
+        pq.write_table(
+            table.replace_schema_metadata(more.get("metadata")),
+            self.path / name,
+            row_group_size=more.get("row_group_size"),
+        )
         return self.path / name
 
     def jsonl(self, name, records):

@@ -29,6 +29,8 @@ FEATURE_FILES = {
     "tsv": lambda f: f.write("a.TSV", text(*examples(), sep="\t")),
     "parquet": lambda f: f.parquet("a.parquet", {**columns(X), "label": Y}),
     "parquet with lists": lambda f: f.parquet("a.parquet", {"v": list(X), "label": Y}),
+    "parquet with lists of doubles": lambda f: f.parquet("a.parquet", {"v": list(X.astype(float)), "label": Y}),
+    "parquet with lists in groups": lambda f: f.parquet("a.parquet", {"v": list(X), "label": Y}, row_group_size=5),
     "jsonl": lambda f: f.jsonl("a.jsonl", [{"v": x.tolist(), "label": y} for x, y in zip(X, Y.tolist(), strict=True)]),
     "npz of strings": lambda f: f.npz("a.npz", features=X, labels=Y),
     "npz of bytes": lambda f: f.npz("a.npz", features=X, labels=Y.astype("S")),
@@ -95,7 +97,7 @@ def test_rubbish_is_one_sentence_for_every_loader(suffix, content, folder):
     [
         (([[1.0]] * 4, [0, 1, 2, 10**9]), "number the classes from 0"),
         (([[1.0], [2.0]], [0, 1], ["a", "a"]), "'a' twice"),
-        ((np.zeros((2, 0)), [0, 1]), "no dimension"),
+        ((np.zeros((2, 0)), [0, 1]), "has no features"),
         ((np.float32(3), [0]), "two axes"),
     ],
 )
@@ -244,6 +246,26 @@ def test_texts_come_from_parquet_too(folder):
 def test_texts_that_cannot_be(name, content, words, folder):
     with pytest.raises(InputError, match=words):
         open_texts(folder.write(name, content))
+
+
+@pytest.mark.parametrize(
+    ("lists", "words"),
+    [
+        ([[1.5, 2.0], [1.5]] * 9, "1 numbers in row 1"),
+        ([[1.5, 2.0], None] * 9, "no list of numbers in row 1"),
+        ([[1.5, None]] * 18, "not all numbers"),
+        ([[1.5, float("nan")]] * 18, "NaN or infinite features in row 0"),
+        ([[]] * 18, "0 numbers in row 0"),
+        ([["x"]] * 18, "not all numbers"),
+    ],
+)
+def test_lists_that_are_no_features(lists, words, folder):
+    with pytest.raises(InputError, match=words):
+        read_items(folder.parquet("a.parquet", {"v": lists, "label": Y}))
+
+
+def test_lists_of_integers_are_features(folder):
+    assert read_items(folder.parquet("a.parquet", {"v": [[1, 2]] * 18, "label": Y})).n_features == 2
 
 
 def test_a_damaged_header_of_ours_is_one_sentence(folder):

@@ -68,15 +68,13 @@ class FeatureSet:
         *,
         is_support: Any = None,
     ) -> None:
-        features, labels = as_features(_native(features), "features"), as_labels(_native(labels), "labels")
+        features, labels = as_features(features, "features"), as_labels(labels, "labels")
         if features.ndim != 2:
             raise InputError(f"features must have two axes (sample, feature); got {tuple(features.shape)}.")
         if labels.shape != features.shape[:1]:
             raise InputError(
                 f"There are {len(features)} feature rows and {labels.numel()} labels; give one for each row."
             )
-        if features.shape[1] == 0:
-            raise InputError("The features have no dimension; give at least one feature per row.")
         if len(features) == 0:
             raise InputError("The feature set is empty; give at least one row.")
         if int(labels.min()) < 0:
@@ -221,15 +219,6 @@ class FeatureSet:
             )
         except InputError as error:
             raise InputError(f"{path} cannot be used: {error}") from error
-
-
-def _native(values: Any) -> Any:
-    """Numbers in the byte order, layout and width that torch takes; everything else as it is."""
-    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
-        kind = values.dtype.kind
-        size = min(values.dtype.itemsize, 8)
-        return np.ascontiguousarray(values, dtype=f"={kind}{size}") if values.ndim else values.astype(f"={kind}{size}")
-    return values
 
 
 def _numbered(

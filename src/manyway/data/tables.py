@@ -279,8 +279,11 @@ def _read_parquet(path: Path, options: Options) -> Columns:
     if not table.num_rows:
         raise InputError(f"{path} has no data row.")
     roles = assign_roles(path, names, options if options.like is None else _without_lists(options, names), index)
-    if _only_list(table, roles, options):
-        return _from_lists(path, names, roles, table.column(roles.features[0]).to_pylist(), table, options)
+    labels, items = (_arrow_values(path, table, at) for at in (roles.label, roles.item))
+    if _is_list(table, roles):
+        name = names[roles.features[0]]
+        features, feature_names = _list_column(path, name, table.column(roles.features[0]))
+        return Columns(features, feature_names, labels, items, tuple(names), roles.notes)
     for at in roles.features:
         kind, column = table.schema.field(at).type, table.column(at)
         kinds = pyarrow.types
@@ -299,7 +302,6 @@ def _read_parquet(path: Path, options: Options) -> Columns:
             f"{path} has NaN or infinite features in row {row}, column '{names[roles.features[at]]}'; remove or repair "
             "them."
         )
-    labels, items = (_arrow_values(path, table, at) for at in (roles.label, roles.item))
     feature_names = tuple(names[at] for at in roles.features)
     return Columns(features, feature_names, labels, items, tuple(names), roles.notes)
 
@@ -315,7 +317,7 @@ def _arrow_values(path: Path, table: Any, at: int | None) -> list[Any] | None:
     return values
 
 
-def _only_list(table: Any, roles: Roles, options: Options) -> bool:
+def _is_list(table: Any, roles: Roles) -> bool:
     """Whether the features are one column of lists, as vector databases and notebooks store embeddings."""
     import pyarrow.types as kinds
 
@@ -333,12 +335,19 @@ def _without_lists(options: Options, names: Sequence[str]) -> Options:
     return Options(options.label_column, options.item_column, options.ignore_columns, options.feature_columns, (base,))
 
 
-def _from_lists(
-    path: Path, names: Sequence[str], roles: Roles, lists: Sequence[Any], table: Any, options: Options
-) -> Columns:
-    labels, items = (_arrow_values(path, table, at) for at in (roles.label, roles.item))
-    features, feature_names = _list_features(path, names[roles.features[0]], lists, "row", range(len(lists)))
-    return Columns(features, feature_names, labels, items, tuple(names), roles.notes)
+def _list_column(path: Path, name: str, column: Any) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
+    """A column of lists as features: at once where all lists are alike, else row by row to say which is not."""
+    import pyarrow.compute
+    import pyarrow.types as kinds
+
+    lengths = pyarrow.compute.min_max(pyarrow.compute.list_value_length(column)).as_py()
+    numbers = pyarrow.compute.list_flatten(column)
+    kind, width = numbers.type, lengths["min"]
+    if column.null_count or numbers.null_count or width != lengths["max"] or not width or not kinds.is_floating(kind):
+        return _list_features(path, name, column.to_pylist(), "row", range(len(column)))
+    features = numbers.to_numpy().astype(np.float32).reshape(len(column), width)
+    _refuse_infinite(path, features, "row", range(len(column)))
+    return features, tuple(f"{name}[{i}]" for i in range(width))
 
 
 def _list_features(
@@ -352,10 +361,14 @@ def _list_features(
         if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
             raise InputError(f"Column '{name}' of {path} is not all numbers ({word} {number}).")
     features = _as_float32(path, lists)
-    if not np.isfinite(features).all():
-        row = int(np.argwhere(~np.isfinite(features))[0, 0])
-        raise InputError(f"{path} has NaN or infinite features in {word} {numbers[row]}; remove or repair them.")
+    _refuse_infinite(path, features, word, numbers)
     return features, tuple(f"{name}[{i}]" for i in range(width))
+
+
+def _refuse_infinite(path: Path, features: np.ndarray[Any, Any], word: str, numbers: Sequence[int]) -> None:
+    bad = np.flatnonzero(~np.isfinite(features).all(1))
+    if len(bad):
+        raise InputError(f"{path} has NaN or infinite features in {word} {numbers[bad[0]]}; remove or repair them.")
 
 
 def _as_float32(path: Path, rows: Sequence[Any]) -> np.ndarray[Any, Any]:
