@@ -180,7 +180,7 @@ def test_a_method_that_cannot_work_in_blocks_says_which_can(problem, tmp_path, m
     monkeypatch.setattr("manyway.labelling.label._AT_MOST_BYTES", 100)
     code, _, err = run(monkeypatch, capsys, "label", support, query, "--method", "tim", "-o", tmp_path / "out.csv")
     assert code == 2
-    assert "use --method evidence or paddle or soft-kmeans" in err
+    assert "use --method paddle or soft-kmeans or evidence" in err
 
 
 def make_bad(folder, problem, what):

@@ -186,8 +186,10 @@ def test_weights_and_orders_are_checked():
     tasks = make_tasks(1)
     with pytest.raises(InputError, match="three numbers"):
         solve("tim", tasks, weights=(1.0, 1.0))
-    with pytest.raises(InputError, match="two positive"):
+    with pytest.raises(InputError, match="must be positive"):
         solve("alpha-tim", tasks, alphas=(7.0, 0.0))
+    with pytest.raises(InputError, match="two positive"):
+        solve("alpha-tim", tasks, alphas=(7.0,))
     with pytest.raises(InputError, match="did you mean 'adam'"):
         solve("paddle-pgd", tasks, optimizer="adamw")
 

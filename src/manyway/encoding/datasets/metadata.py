@@ -14,7 +14,7 @@ T = TypeVar("T")
 def from_metadata(kind: type[T], data: Any, name: str) -> T:
     """A value of a type (for example a dataclass) from plain data; data of another form is an InputError.
 
-    >>> from_metadata(list[int], [1, "x"], "sizes")
+    >>> from_metadata(list[int], [1, "x"], "sizes")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     manyway.errors.InputError: 'sizes.1' in the metadata is wrong: input should be a valid integer, unable to parse...
     """

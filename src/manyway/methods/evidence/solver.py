@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.errors import InputError, nearest
+from manyway.methods.checks import check_params
 from manyway.methods.evidence.calibration import Calibration, calibrate, distances_between, squared_distances
 from manyway.methods.evidence.posterior import (
     GroupPosterior,
@@ -71,13 +72,9 @@ class Parameters:
     schedule: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
-        if self.max_iter < 1:
-            raise InputError(f"max_iter is {self.max_iter}; it must be at least 1.")
-        if not 0 < self.anneal_from <= 1:
-            raise InputError(f"anneal_from is {self.anneal_from}; it must be above 0 and at most 1.")
-        for name, value in (("precision", self.precision), ("concentration", self.concentration)):
-            if value is not None and not value > 0:
-                raise InputError(f"{name} is {value}; it must be positive, or None to learn it from the data.")
+        check_params("evidence", vars(self), get_type_hints(Parameters))
+        if self.anneal_from > 1:
+            raise InputError(f"evidence: anneal_from is {self.anneal_from}; it must be at most 1.")
         for name in self.schedule or {}:
             if not hasattr(Schedule, name):
                 raise InputError(
