@@ -36,11 +36,11 @@ class Parameters:
 
     Parameters
     ----------
-    precision : float, optional
-        τ in the log-likelihood −½ τ ‖z − w‖². By default it is calibrated on the support.
-    concentration : float, optional
-        α of the Dirichlet prior of the class proportions. Small values favour few classes. By default the value with
-        the highest evidence is chosen for each task.
+    precision : float or None, default=None
+        τ in the log-likelihood −½ τ ‖z − w‖². None calibrates it on the support.
+    concentration : float or None, default=None
+        α of the Dirichlet prior of the class proportions. Small values favour few classes. None chooses the
+        value with the highest evidence for each task.
     anneal_from : float, default=0.35
         The search starts with likelihoods multiplied by this, and raises it to 1 in 15 updates. 1: no annealing.
     update_prototypes : bool, default=True
@@ -56,7 +56,7 @@ class Parameters:
         A task has converged when no assignment changes by as much in an iteration.
     scale : {"rcl2", "cl2", "l2", "range", "power"} or None, default="rcl2"
         The transform of the features; see ``manyway.core.transforms``.
-    schedule : mapping of str to float, optional
+    schedule : mapping of str to float or None, default=None
         Other values for constants of the method, by name; see ``manyway.methods.evidence.schedule``. For research.
     """
 
@@ -113,7 +113,7 @@ def evidence(
     tasks : Tasks
         The tasks to solve.
     **params
-    prepared : Calibration, optional
+    prepared : Calibration or None, default=None
         What ``prepare_evidence`` learned from the same support, so that it is not learned again.
     with_objective : bool, default=False
         Whether to record the bound after each iteration, and its terms ``fit``, ``entropy`` and ``prior``. Updates of
@@ -126,8 +126,8 @@ def evidence(
 
     Notes
     -----
-    docs/evidence.md derives the method and shows what each part is worth. Its ancestor is the correction of label shift
-    by maximum likelihood (Saerens et al., 2002). All queries are updated at once. With α chosen by evidence the bound
+    Reference: this project; docs/evidence.md derives the method and shows what each part is worth. Its ancestor is the
+    correction of label shift by maximum likelihood (Saerens et al., 2002). All queries are updated at once. With α chosen by evidence the bound
     has not been seen to fall; with a tiny fixed α and a handful of queries it can.
 
     Examples
