@@ -1,6 +1,6 @@
 """Write the golden answers that ``tests/methods/test_golden.py`` compares every method with.
 
-    python -m benchmarks.golden DATA [--tasks 5] [--out tests/golden/answers.npz]
+    python -m benchmarks.golden DATA [--device cuda] [--tasks 5] [--out tests/golden/answers.npz]
 
 The tasks are drawn from the embedded letters, so the answers can be tested without DATA. Before anything is written,
 every method runs on recorded tasks of its original (``benchmarks.reference``, which needs DATA), and nothing is written
@@ -127,10 +127,11 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="folder that holds features/ and lies beside reference/")
     parser.add_argument("--tasks", type=int, help="check at most so many recorded tasks per method; default: all")
     parser.add_argument("--config", nargs="*", help="check only these configurations, such as clinc150_5shot_keff5")
+    parser.add_argument("--device", default="cpu", help="where the check runs; the answers are computed on the CPU")
     parser.add_argument("--out", type=Path, default=PATH, help="default: %(default)s")
     options = parser.parse_args()
     checked = []
-    for found in compare(options.data, limit=options.tasks, configs=options.config):
+    for found in compare(options.data, device=options.device, limit=options.tasks, configs=options.config):
         line = f"{found.method} on {found.n_tasks} tasks of {found.features} {found.config}: "
         line += f"recorded {found.recorded:.2f}, ours {found.ours:.2f}, tolerance {found.tolerance:.1f}"
         print(line, flush=True)
