@@ -127,8 +127,8 @@ def evidence(
     Notes
     -----
     Reference: this project; docs/evidence.md derives the method and shows what each part is worth. Its ancestor is the
-    correction of label shift by maximum likelihood (Saerens et al., 2002). All queries are updated at once. With α chosen by evidence the bound
-    has not been seen to fall; with a tiny fixed α and a handful of queries it can.
+    correction of label shift by maximum likelihood (Saerens et al., 2002). All queries are updated at once. With α
+    chosen by evidence the bound has not been seen to fall; with a tiny fixed α and a handful of queries it can.
 
     Examples
     --------
