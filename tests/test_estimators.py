@@ -21,7 +21,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from manyway import METHODS, PADDLE, Baseline, Evidence, InputError, LaplacianShot, SimpleShot, Solution, Tasks
-from manyway.estimators import ESTIMATORS, TransductiveClassifier, doc_entries, doc_sections
+from manyway.estimators import ESTIMATORS, TransductiveClassifier
+from manyway.methods.parameters import doc_entries, doc_sections
 from manyway.methods.registry import Method
 
 JOINT = "predictions are joint over the batch: a part of it is another problem"

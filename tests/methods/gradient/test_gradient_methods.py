@@ -188,9 +188,9 @@ def test_weights_and_orders_are_checked():
         solve("tim", tasks, weights=(1.0, 1.0))
     with pytest.raises(InputError, match="must be positive"):
         solve("alpha-tim", tasks, alphas=(7.0, 0.0))
-    with pytest.raises(InputError, match="two positive"):
+    with pytest.raises(InputError, match=r"alphas .* two"):
         solve("alpha-tim", tasks, alphas=(7.0,))
-    with pytest.raises(InputError, match="did you mean 'adam'"):
+    with pytest.raises(InputError, match="optimizer is 'adamw'; it must be 'adam' or 'gradient'"):
         solve("paddle-pgd", tasks, optimizer="adamw")
 
 

@@ -36,9 +36,9 @@ class Parameters:
 
     Parameters
     ----------
-    precision : float, optional
+    precision : float or None, default=None
         τ in the log-likelihood −½ τ ‖z − w‖². By default it is calibrated on the support.
-    concentration : float, optional
+    concentration : float or None, default=None
         α of the Dirichlet prior of the class proportions. Small values favour few classes. By default the value with
         the highest evidence is chosen for each task.
     anneal_from : float, default=0.35
@@ -56,7 +56,7 @@ class Parameters:
         A task has converged when no assignment changes by as much in an iteration.
     scale : {"rcl2", "cl2", "l2", "range", "power"} or None, default="rcl2"
         The transform of the features; see ``manyway.core.transforms``.
-    schedule : mapping of str to float, optional
+    schedule : mapping of str to float or None, default=None
         Other values for constants of the method, by name; see ``manyway.methods.evidence.schedule``. For research.
     """
 
@@ -112,8 +112,7 @@ def evidence(
     ----------
     tasks : Tasks
         The tasks to solve.
-    **params
-    prepared : Calibration, optional
+    prepared : Calibration or None, default=None
         What ``prepare_evidence`` learned from the same support, so that it is not learned again.
     with_objective : bool, default=False
         Whether to record the bound after each iteration, and its terms ``fit``, ``entropy`` and ``prior``. Updates of
@@ -126,9 +125,11 @@ def evidence(
 
     Notes
     -----
-    docs/evidence.md derives the method and shows what each part is worth. Its ancestor is the correction of label shift
-    by maximum likelihood (Saerens et al., 2002). All queries are updated at once. With α chosen by evidence the bound
-    has not been seen to fall; with a tiny fixed α and a handful of queries it can.
+    All queries are updated at once. With α chosen by evidence the bound has not been seen to decrease; with a tiny
+    fixed α and few queries it can. The method extends the correction of label shift by maximum likelihood (Saerens et
+    al., 2002).
+
+    Reference: docs/evidence.md derives the method and shows the effect of each part.
 
     Examples
     --------
@@ -151,7 +152,6 @@ def prepare_evidence(tasks: Tasks, **params: Any) -> Calibration | None:
     ----------
     tasks : Tasks
         Tasks with the support; their queries are not used.
-    **params
 
     Returns
     -------
@@ -177,7 +177,6 @@ def evidence_from_likelihood(
         frequent classes and is calibrated on samples that it was not trained on.
     counts : Tensor of shape (t, k)
         The number of samples of each class that the classifier was trained on.
-    **params
     with_objective : bool, default=False
         Whether to record the bound after each iteration.
 
@@ -317,7 +316,6 @@ def evidence_in_blocks(
         Their classes, 0 to k-1.
     blocks : callable
         Returns an iterator over the queries, blocks of shape (b, d), from the start.
-    **params
     base_mean : Tensor of shape (d,), optional
         The mean feature of the encoder's base classes.
     progress : callable, optional

@@ -33,10 +33,10 @@ class Information:
     alphas: Sequence[float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
-        if len(self.weights) != 3 or len(self.alphas) != 2 or min(self.alphas) <= 0:
+        if len(self.weights) != 3 or len(self.alphas) != 2:
             raise InputError(
                 f"weights {tuple(self.weights)} must be three numbers (cross-entropy, marginal, conditional) "
-                f"and alphas {tuple(self.alphas)} two positive ones (marginal, conditional)."
+                f"and alphas {tuple(self.alphas)} two (marginal, conditional)."
             )
 
     def slopes(self, logits: Tensor, labels: Tensor) -> Tensor:

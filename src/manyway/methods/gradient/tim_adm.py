@@ -13,8 +13,11 @@ from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.methods.gradient.heads import Euclidean
 from manyway.methods.gradient.information import TERMS, Information
+from manyway.methods.gradient.tim import tim
+from manyway.methods.parameters import described_as
 
 
+@described_as(tim)
 def tim_adm(
     tasks: Tasks,
     *,
@@ -42,16 +45,10 @@ def tim_adm(
     ----------
     tasks : Tasks
         The tasks to solve.
-    weights : sequence of three floats, default=(0.1, 1.0, 0.1)
-        λ₁, λ₂, λ₃: the weights of the support's cross-entropy, the marginal and the conditional entropy.
-    temperature : float, default=15.0
-        τ, which multiplies squared distances.
     step : float, default=1.0
         How far w moves towards its update.
     max_iter : int, default=150
         Number of iterations. There is no stopping rule.
-    scale : str or None, default="l2"
-        Feature transform; None uses the features as they are.
     with_objective : bool, default=False
         Whether to record TIM's loss and its terms ``cross_entropy``, ``marginal`` and ``conditional`` after each
         iteration.

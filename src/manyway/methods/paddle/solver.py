@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,6 @@ from manyway.core.kernels import fused
 from manyway.core.solution import Recorder, Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
-from manyway.errors import InputError
 from manyway.methods.paddle.forms import FeatureForm, GramForm, half_norms, prototype_form
 from manyway.methods.paddle.live import dual, live_iterations
 
@@ -27,7 +28,7 @@ def paddle(
     max_iter: int = 100,
     tol: float | None = None,
     scale: str | None = "range",
-    form: str | None = None,
+    form: Literal["gram", "feature"] | None = None,
     with_objective: bool = False,
 ) -> Solution:
     """Fit the queries with as few classes as needed, by penalised primal-dual updates (PADDLE).
@@ -89,8 +90,6 @@ def paddle(
     >>> paddle(tasks, scale=None).labels.tolist()
     [[0, 0, 0, 2]]
     """
-    if max_iter < 1 or eps < 0 or (lam is not None and lam < 0):
-        raise InputError(f"max_iter = {max_iter} must be at least 1; lam = {lam} and eps = {eps} must not be negative.")
     tasks = transform(tasks, scale)
     problem = everything = prototype_form(tasks, form)
     weight = 1.0 if lam is None else lam / tasks.n_query
