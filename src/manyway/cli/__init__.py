@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from manyway.cli import bench, datasets, extract, label, train
+from manyway.cli import bench, datasets, extract, label, show, train
 from manyway.cli.console import say, spell_streams
 from manyway.errors import InputError
 
@@ -26,11 +26,11 @@ for command in (
     train.train,
     extract.extract,
     bench.bench,
-    bench.status,
-    bench.table,
-    bench.plot,
-    bench.report,
-    bench.compare,
+    show.status,
+    show.table,
+    show.plot,
+    show.report,
+    show.compare,
     bench.tune,
 ):
     app.command()(command)
