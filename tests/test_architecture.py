@@ -30,7 +30,7 @@ ROOMS: dict[str, set[str]] = {
     "encoding.training": {"errors", "data", "evaluation", "encoding.datasets", "encoding.backbones"},
     "encoding.glyphs": {"errors", "data", "encoding.datasets", "encoding.backbones", "encoding.training"},
     "encoding": {"errors", "data", "encoding.datasets", "encoding.backbones", "encoding.glyphs"},
-    "bench": {"errors", "core", "data", "methods", "evaluation"},
+    "bench": {"errors", "core", "data", "streaming", "methods", "evaluation"},
     "bench.show": {"errors", "data", "methods", "evaluation", "bench"},
     "cli": {
         "errors",

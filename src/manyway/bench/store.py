@@ -81,9 +81,6 @@ class Store:
             raise InputError(f"{path} holds the result {record.key}; its name must say so. Remove it and run again.")
         return record
 
-    def has(self, key: str) -> bool:
-        return bool(self._files("records", f"*-{key}.json"))
-
     def keys(self) -> set[str]:
         """The keys of all records."""
         return {path.stem.rpartition("-")[2] for path in self._files("records", "*-*.json")}

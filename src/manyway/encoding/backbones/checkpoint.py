@@ -122,22 +122,6 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def load_checkpoint(path: str | Path, backbone: str | None = None) -> Backbone:
-    """Build the network of a file of weights, our own or a public one.
-
-    Parameters
-    ----------
-    path : path-like
-    backbone : str, optional
-        The architecture; by default it is recognised.
-
-    Returns
-    -------
-    Backbone
-    """
-    return network_from(read_checkpoint(path), backbone)
-
-
 def network_from(checkpoint: Checkpoint, backbone: str | None = None) -> Backbone:
     """Build the network of a checkpoint. Every weight must be present in its shape; the classifier may be missing."""
     backbone = backbone or checkpoint.backbone

@@ -88,11 +88,6 @@ def _entropy(log_p: Tensor, alpha: float) -> Tensor:
     return -(p * ((alpha - 1) * log_p).expm1()).sum(-1) / (alpha - 1)
 
 
-def gradient(samples: Tensor, labels: Tensor, w: Tensor, head: Head, loss: Information) -> Tensor:
-    """[t, k, d] the gradient of the loss in w, by two matrix products over support and queries together."""
-    return head.pull_back(loss.slopes(head.logits(samples, w), labels), samples, w)
-
-
 def descend(
     samples: Tensor,
     labels: Tensor,

@@ -64,22 +64,22 @@ class Sums(NamedTuple):
 class Iterate:
     """The work of an iteration on one block.
 
-    With ``dead`` [k] it also returns a note on the block, [b]: the log-sum-exp of the logits of the dead classes.
+    With ``dead`` [k] it also returns the memory of the block, [b]: the log-sum-exp of the logits of the dead classes.
     """
 
     state: LargeSolution
     dead: Tensor | None = None
 
-    def __call__(self, block: Tensor, note: Tensor | None) -> tuple[Sums, Tensor | None]:
+    def __call__(self, block: Tensor, memory: Tensor | None) -> tuple[Sums, Tensor | None]:
         with threads_for(len(block) * len(self.state.prototypes)):
             rows = self.state.scaling(block.to(self.state.prototypes))
             logits = self.state.logits(rows)
-            if note is None:
+            if memory is None:
                 u = logits.softmax(1)
             else:
-                u = torch.cat([logits, note.to(logits).unsqueeze(1)], 1).softmax(1)[:, :-1]
+                u = torch.cat([logits, memory.to(logits).unsqueeze(1)], 1).softmax(1)[:, :-1]
             sums = Sums(u.sum(0, dtype=torch.float64), (u.mT @ rows).double())
-            return sums, note if self.dead is None else logits[:, self.dead].logsumexp(1)
+            return sums, memory if self.dead is None else logits[:, self.dead].logsumexp(1)
 
 
 def paddle_in_blocks(
@@ -137,7 +137,7 @@ def paddle_in_blocks(
     state = LargeSolution(prototypes, torch.zeros_like(prototypes[:, 0]), scaling, n_iter=1, converged=False)
     masses = counts  # Σ_q u_qk; before the first iteration no class is dead
     every_class = live = torch.arange(n_classes, device=support.device)
-    notes: list[Any] = []
+    memories: list[Any] = []
     skipping = 0  # how many more iterations may skip the dead classes
     for iteration in range(1, max_iter):
         full = skipping == 0 or iteration == max_iter - 1
@@ -145,12 +145,12 @@ def paddle_in_blocks(
             which, dead, skipping = every_class, None, 0
             if support.dtype == torch.float32 and iteration >= _SETTLED:
                 dead = _dead(masses, n_query)
-            part, notes = spread(Iterate(state, dead), None)
+            part, memories = spread(Iterate(state, dead), None)
             if dead is not None:
                 live, skipping = every_class[~dead], _PERIOD - 1
         else:
             which, skipping = live, skipping - 1
-            part, _ = spread(Iterate(_of_classes(state, live)), notes)
+            part, _ = spread(Iterate(_of_classes(state, live)), memories)
         new = ((sums[which] + part.moments) / (counts[which] + part.masses).unsqueeze(-1)).to(support.dtype)
         shares = (part.masses / n_query + eps).log() + 1
         bias = (weight * shares if weight else torch.zeros_like(shares)).to(support.dtype)
