@@ -208,7 +208,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return self
 
     def infer(self, X: Any, *, with_objective: bool | None = None) -> Inference:
-        """Label all rows of X jointly and return everything that the method knows about them.
+        """Label all rows of X jointly and return all results of the method.
 
         Parameters
         ----------

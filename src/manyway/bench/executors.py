@@ -89,7 +89,7 @@ def _whole(
     """In another process: one experiment. Errors come back as text, because not every exception can be pickled."""
     torch.set_num_threads(threads)
     try:
-        run_job(Job(key, experiment, _load(path)), store, device, _Nobody())
+        run_job(Job(key, experiment, _load(path)), store, device, _Silent())
     except StoreError as error:
         return place, str(error), True
     except Exception as error:
@@ -102,7 +102,7 @@ def _load(path: Path) -> FeatureSet:
     return FeatureSet.load(path)
 
 
-class _Nobody:
+class _Silent:
     """A watcher that ignores everything."""
 
     def begin(self, job: Job, done: int) -> None: ...

@@ -31,7 +31,7 @@ __all__ = ["FORMAT", "Partial", "Plan", "Record", "Store", "StoreError", "now", 
 
 
 class StoreError(InputError):
-    """The folder of results cannot be written: a reason to stop, not to go on with the next experiment."""
+    """The folder of results cannot be written. The run stops; other errors only fail one experiment."""
 
 
 @dataclass(frozen=True)

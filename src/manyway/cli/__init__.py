@@ -46,7 +46,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _stop("interrupted; finished results are kept.", 130)
     except BrokenPipeError:
-        # Whoever read the output has left (`manyway table | head`): nothing more can be said to them.
+        # The reader of the output has closed it (`manyway table | head`).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except (OSError, MemoryError) as error:

@@ -58,8 +58,8 @@ class Evaluation:
 
     correct: np.ndarray[Any, np.dtype[np.int64]]
     n_query: int
-    seconds: float  # spent in the solver, summed over chunks
-    metrics: Mapping[str, Values] = field(default_factory=dict)  # name -> [n_tasks, …] one value per task
+    seconds: float
+    metrics: Mapping[str, Values] = field(default_factory=dict)
 
     @property
     def accuracies(self) -> np.ndarray[Any, np.dtype[np.float64]]:

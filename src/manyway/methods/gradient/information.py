@@ -99,34 +99,12 @@ def descend(
     max_iter: int,
     with_objective: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Minimise a loss over the weights of a classifier by Adam.
+    """Minimise a loss over the weights of a classifier by ``max_iter`` steps of Adam.
 
-    Parameters
-    ----------
-    samples : Tensor
-        [t, n, d] the support, followed by the queries if the loss has terms for them.
-    labels : Tensor
-        [t, s] the labels of the support.
-    start : Tensor
-        [t, k, d] the first weights.
-    head : Head
-        The classifier.
-    loss : Information
-        The loss.
-    lr, max_iter
-        Step size and number of steps.
-    with_objective : bool
-        Whether to record the terms of the loss.
+    ``samples`` [t, n, d] are the support, followed by the queries if the loss has terms for them; ``labels`` [t, s] are
+    those of the support, and ``start`` [t, k, d] the first weights. Returns the last weights [t, k, d] and, where they
+    are to be recorded, the terms of the loss after each step [3, t, i].
 
-    Returns
-    -------
-    w : Tensor
-        [t, k, d] the last weights.
-    terms : Tensor or None
-        [3, t, i] the terms of the loss after each step.
-
-    Notes
-    -----
     On a GPU the products of a step are computed in TF32, which does not change the accuracy on real features.
     """
     w, mean, square = start, torch.zeros_like(start), torch.zeros_like(start)

@@ -99,8 +99,8 @@ def paddle_pgd(
             n_iter = n_iter.masked_fill(done, iteration + 1)
             converged = converged | done
         if recorder is not None and norms is not None:
-            shares = state[0].mean(1) + eps
-            complexity = -lam * torch.xlogy(shares, shares).sum(-1)
+            proportions = state[0].mean(1) + eps
+            complexity = -lam * torch.xlogy(proportions, proportions).sum(-1)
             recorder.add(torch.stack([norms - descent.explained(state), complexity]))
         if tol is not None and bool(converged.all()):
             break
