@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from bench_problems import SMALL, data_folder_with_toy, run_suite
 
 import manyway
 
@@ -29,7 +30,7 @@ ROOMS: dict[str, set[str]] = {
     "encoding.training": {"errors", "data", "evaluation", "encoding.datasets", "encoding.backbones"},
     "encoding.glyphs": {"errors", "data", "encoding.datasets", "encoding.backbones", "encoding.training"},
     "encoding": {"errors", "data", "encoding.datasets", "encoding.backbones", "encoding.glyphs"},
-    "bench": {"errors", "core", "data", "methods", "evaluation"},
+    "bench": {"errors", "core", "data", "streaming", "methods", "evaluation"},
     "bench.show": {"errors", "data", "methods", "evaluation", "bench"},
     "cli": {
         "errors",
@@ -192,10 +193,25 @@ HEAVY = ("torch", "matplotlib", "sklearn", "pandas", "scipy")
     ids=" ".join,
 )
 def test_commands_that_only_read_load_no_heavy_library(words, tmp_path):
+    assert loaded(words, tmp_path) == []
+
+
+def test_tables_of_results_load_scipy_for_their_intervals_and_nothing_else(tmp_path):
+    features = data_folder_with_toy(tmp_path)
+    run_suite(SMALL, features, tmp_path / "results", n_tasks=3)
+    assert loaded(["status"], tmp_path) == []
+    assert loaded(["table"], tmp_path) == ["scipy"]
+    assert loaded(["compare", "paddle", "simpleshot"], tmp_path) == ["scipy"]
+
+
+def loaded(words: list[str], folder: Path) -> list[str]:
+    """The heavy libraries that a command has loaded when it ends."""
     code = (
         "import sys\nfrom manyway.cli import main\nsys.argv[1:] = " + repr(words) + "\n"
         "try: main()\nexcept SystemExit: pass\n"
-        f"print('loaded:', [name for name in {HEAVY} if name in sys.modules])"
+        f"print('loaded:', *(name for name in {HEAVY} if name in sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert done.stdout.splitlines()[-1] == "loaded: []", done.stdout + done.stderr
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder)
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("loaded:"), done.stdout + done.stderr
+    return last.split()[1:]

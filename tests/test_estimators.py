@@ -21,7 +21,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from manyway import METHODS, PADDLE, Baseline, Evidence, InputError, LaplacianShot, SimpleShot, Solution, Tasks
-from manyway.estimators import ESTIMATORS, TransductiveClassifier, doc_entries, doc_sections
+from manyway.estimators import ESTIMATORS, TransductiveClassifier
+from manyway.methods.parameters import doc_entries, doc_sections
 from manyway.methods.registry import Method
 
 JOINT = "predictions are joint over the batch: a part of it is another problem"
@@ -46,6 +47,8 @@ def expected_failures(estimator):
 
 def quick(estimator):
     """An instance with few iterations: the checks are about behaviour, and there are many. PADDLE is quick as it is."""
+    if estimator.method == "ici":  # a small C and few components need few steps in a round
+        return estimator(max_iter=1, c=0.1, n_components=2)
     slow = "max_iter" in estimator().get_params() and estimator.method != "paddle"
     return estimator(max_iter=3) if slow else estimator()
 
@@ -354,7 +357,7 @@ def nearest_mean(tasks: Tasks, *, weight: float = 1.0, prepared: Means | None = 
 
 class NearestMean(
     TransductiveClassifier,
-    method=Method("toy", "Toy", nearest_mean, "nobody", prepare=prepare_means, learned=("centres", "spread")),
+    method=Method("toy", "Toy", nearest_mean, "none", prepare=prepare_means, learned=("centres", "spread")),
 ):
     """Replaced by the solver's."""
 

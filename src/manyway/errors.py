@@ -1,4 +1,4 @@
-"""The one kind of error that is the user's to mend: a sentence that says what, where, and what to do."""
+"""The error for input that the user must correct: one sentence that says what, where, and what to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class InputError(ValueError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What to tell somebody who asked for ``name``: the nearest known name, or all of them.
+    """A hint for an unknown name: the nearest known name, or all of them.
 
     >>> nearest("padle", ["paddle", "tim"])
     "did you mean 'paddle'?"
@@ -24,7 +24,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def optional(module: str, extra: str, what: str) -> Any:
-    """A library that is not always installed, imported now; without it an error that says how to install it.
+    """Import an optional library; where it is missing, raise an error that says how to install it.
 
     >>> optional("json", "tables", "to_frame").dumps([1])
     '[1]'

@@ -8,7 +8,6 @@ other. Parameters, their defaults and their descriptions are taken from the solv
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
@@ -27,6 +26,7 @@ from manyway.core.tasks import Tasks
 from manyway.core.validation import describe_rows
 from manyway.errors import InputError, optional
 from manyway.methods import Method, get_method
+from manyway.methods.parameters import doc_entries, doc_sections
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -202,18 +202,13 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             recorded = {"with_objective": True} if "with_objective" in inspect.signature(prepare).parameters else {}
             with torch.no_grad():
                 self.prepared_ = prepare(support, **self._params(), **recorded)
-        for name in self._method.learned:
-            if self.prepared_ is not None:
-                value = getattr(self.prepared_, name)
-                setattr(
-                    self,
-                    f"{name}_",
-                    float(value) if isinstance(value, Tensor) and value.numel() == 1 else _numpy(value),
-                )
+        for name in self._method.learned if self.prepared_ is not None else ():
+            value = _numpy(getattr(self.prepared_, name))
+            setattr(self, f"{name}_", value.item() if np.size(value) == 1 else value)
         return self
 
     def infer(self, X: Any, *, with_objective: bool | None = None) -> Inference:
-        """Label all rows of X jointly and return everything that the method knows about them.
+        """Label all rows of X jointly and return all results of the method.
 
         Parameters
         ----------
@@ -391,32 +386,6 @@ def _documentation(cls: type, method: Method) -> str:
     )
 
 
-def doc_sections(text: str) -> dict[str, str]:
-    """The sections of a numpydoc docstring by title; what comes before the first one has the title ''.
-
-    >>> doc_sections("Do it.\\n\\nReturns\\n-------\\nint\\n")
-    {'': 'Do it.', 'Returns': 'int'}
-    """
-    parts = re.split(r"^(\w[\w ]*)\n-{3,}\n", text, flags=re.MULTILINE)
-    return {"": parts[0].strip()} | {
-        title: body.strip("\n") for title, body in zip(parts[1::2], parts[2::2], strict=True)
-    }
-
-
-def doc_entries(section: str) -> dict[str, str]:
-    """The entries of a Parameters section by name, each with its description.
-
-    >>> doc_entries("a, b : int\\n    Two numbers.\\nc : str")
-    {'a': 'a, b : int\\n    Two numbers.', 'b': 'a, b : int\\n    Two numbers.', 'c': 'c : str'}
-    """
-    entries: dict[str, str] = {}
-    for entry in re.split(r"\n(?=\S)", section.strip("\n")):
-        for name in entry.split("\n")[0].partition(" :")[0].split(","):
-            if name.strip():
-                entries[name.strip().lstrip("*")] = entry.rstrip()
-    return entries
-
-
 class PADDLE(TransductiveClassifier, method="paddle"):
     pass
 
@@ -474,23 +443,7 @@ class Evidence(TransductiveClassifier, method="evidence"):
 
 
 ESTIMATORS: Mapping[str, type[TransductiveClassifier]] = {
-    estimator.method: estimator
-    for estimator in (
-        PADDLE,
-        SoftKMeans,
-        PaddlePGD,
-        Baseline,
-        BaselinePlusPlus,
-        SimpleShot,
-        ICI,
-        BDCSPN,
-        PTMAP,
-        LaplacianShot,
-        TIM,
-        TIMADM,
-        AlphaTIM,
-        Evidence,
-    )
+    estimator.method: estimator for estimator in TransductiveClassifier.__subclasses__()
 }
 
 

@@ -37,8 +37,10 @@ def there(function):
     return call
 
 
-@pytest.mark.parametrize(("size", "least"), [(1, 1), (5, 1000), (20, 25), (20, 20), (33, 40)])
-@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize(
+    ("size", "least", "ordered"),
+    [(1, 1, False), (5, 1000, False), (20, 20, False), (33, 40, False), (1, 1, True), (7, 8, True)],
+)
 def test_subsets_are_the_same_integers(size, least, ordered):
     key = draws.mix(torch.arange(6).view(3, 2))
     total = torch.randint(least, 3 * least, (3, 2), generator=torch.Generator().manual_seed(0))
@@ -101,13 +103,12 @@ def iterate(form, *, weight=1.0, eps=1e-6, max_iter=12, tol=None):
     [(1, 2), (5, 3), (21, 37), (75, 20)],
     ids=["one query", "less than a block", "several blocks of classes", "the paper's queries"],
 )
-@pytest.mark.parametrize("n_tasks", [1, 2])
-def test_the_loop_gives_the_plain_assignments(n_query, n_classes, n_tasks):
-    tasks = make_tasks(n_tasks=n_tasks, n_classes=n_classes, n_query=n_query, n_features=6)
+def test_the_loop_gives_the_plain_assignments(n_query, n_classes):
+    tasks = make_tasks(n_tasks=2, n_classes=n_classes, n_query=n_query, n_features=6)
     got, n_iter, converged = iterate(gram(tasks))
     expected = solve("paddle", tasks, max_iter=12, form="gram")
     torch.testing.assert_close(got, expected.probabilities, rtol=0, atol=1e-5)
-    assert n_iter.tolist() == [12] * n_tasks
+    assert n_iter.tolist() == [12, 12]
     assert not converged.any()
 
 
@@ -171,32 +172,32 @@ def test_skipping_iterations_that_repeat_changes_no_bit():
     assert torch.equal(*results)
 
 
-def likelihoods(n_tasks, n_query, n_classes, spread, n_there):
-    """Of queries in the first ``n_there`` classes."""
+def likelihoods(n_tasks, n_query, n_classes, spread, n_present):
+    """Of queries in the first ``n_present`` classes."""
     generator = torch.Generator().manual_seed(n_query + n_classes)
-    labels = torch.randint(n_there, (n_tasks, n_query, 1), generator=generator)
+    labels = torch.randint(n_present, (n_tasks, n_query, 1), generator=generator)
     noise = torch.randn(n_tasks, n_query, n_classes, generator=generator)
     return spread * noise.scatter_add_(2, labels, torch.full(labels.shape, 2.0))
 
 
 @pytest.mark.parametrize(
-    ("n_query", "n_classes", "spread", "n_there", "schedule", "options"),
+    ("n_tasks", "n_query", "n_classes", "spread", "n_present", "schedule", "options"),
     [
-        (1, 5, 1.0, 1, Schedule(), {}),
-        (5, 6, 2.0, 2, Schedule(anneal_from=1.0), {}),
-        (30, 40, 2.0, 5, Schedule(), {"concentration": 0.1, "tol": 1e-4, "max_iter": 7}),
-        (30, 40, 0.5, 40, Schedule(), {}),
-        (75, 20, 1.0, 2, Schedule(), {}),
-        (20, 100, 4.0, 20, Schedule(), {}),
-        (20, 30, 2.0, 10, Schedule(anneal_steps=4, escape_steps=2, escape_sharpness=3.0), {}),
-        (20, 30, 2.0, 10, Schedule(scattered_above=0.01, agreement_below=0.9, many_classes_sharpness=1.2), {}),
+        (1, 1, 5, 1.0, 1, Schedule(), {}),
+        (2, 5, 6, 2.0, 2, Schedule(anneal_from=1.0), {}),
+        (1, 30, 40, 2.0, 5, Schedule(), {"concentration": 0.1, "tol": 1e-4, "max_iter": 7}),
+        (1, 30, 40, 0.5, 40, Schedule(), {}),
+        (1, 75, 20, 1.0, 2, Schedule(), {}),
+        (1, 20, 100, 4.0, 20, Schedule(), {}),
+        (1, 20, 30, 2.0, 10, Schedule(anneal_steps=4, escape_steps=2, escape_sharpness=3.0), {}),
+        (1, 20, 30, 2.0, 10, Schedule(scattered_above=0.01, agreement_below=0.9, many_classes_sharpness=1.2), {}),
     ],
 )
 def test_the_fused_search_gives_the_plain_assignments(
-    monkeypatch, n_query, n_classes, spread, n_there, schedule, options
+    monkeypatch, n_tasks, n_query, n_classes, spread, n_present, schedule, options
 ):
     monkeypatch.setattr("manyway.methods.evidence.search.fused", lambda tensor: True)
-    likelihood = likelihoods(2, n_query, n_classes, spread, n_there)
+    likelihood = likelihoods(n_tasks, n_query, n_classes, spread, n_present)
     limits = {"max_iter": options.get("max_iter", 50), "tol": options.get("tol", 1e-2)}
 
     def prior(like):
@@ -211,7 +212,7 @@ def test_the_fused_search_gives_the_plain_assignments(
 
 
 def test_evidence_by_fused_code_gives_the_same_labels(monkeypatch):
-    tasks = make_tasks_of(4, n_classes=12, n_query=20, n_features=8, shots=3, spread=1.0, dtype=torch.float32)
+    tasks = make_tasks_of(2, n_classes=12, n_query=20, n_features=8, shots=3, spread=1.0, dtype=torch.float32)
     plain = solve("evidence", tasks)
     monkeypatch.setattr("manyway.methods.evidence.search.fused", lambda tensor: True)
     found = solve("evidence", tasks.to(DEVICE))

@@ -13,8 +13,9 @@ import matplotlib as mpl
 import pytest
 
 import manyway
-from manyway.estimators import ESTIMATORS, doc_entries, doc_sections
+from manyway.estimators import ESTIMATORS
 from manyway.methods import METHODS
+from manyway.methods.parameters import doc_entries, doc_sections
 
 mpl.use("Agg")
 MODULES = [name for _, name, _ in pkgutil.walk_packages(manyway.__path__, "manyway.") if not name.endswith("__main__")]

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from manyway.encoding.backbones import BACKBONES, build
-from manyway.encoding.backbones.checkpoint import load_checkpoint, read_checkpoint, save_checkpoint, weights_hash
+from manyway.encoding.backbones.checkpoint import network_from, read_checkpoint, save_checkpoint, weights_hash
 from manyway.errors import InputError
 
 
@@ -110,7 +110,7 @@ def test_public_checkpoints_load_and_give_the_right_features(name, shapes, by_ha
     state = made_up(shapes(64))
     path = tmp_path / "checkpoint.pth.tar"
     torch.save({"epoch": 89, "state_dict": {f"module.{key}": value for key, value in state.items()}}, path)
-    network = load_checkpoint(path).eval()  # the architecture is recognised
+    network = network_from(read_checkpoint(path)).eval()  # the architecture is recognised
     images = torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         features = network.features(images)
@@ -146,9 +146,9 @@ def test_the_classifier_may_have_the_other_familys_name_or_be_missing(small_stat
     images = torch.rand(2, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     original = build("resnet-small", 5, 1, seed=3).eval()
     with torch.inference_mode():
-        renamed_network = load_checkpoint(tmp_path / "renamed.pt", "resnet-small").eval()
+        renamed_network = network_from(read_checkpoint(tmp_path / "renamed.pt"), "resnet-small").eval()
         assert torch.equal(renamed_network(images), original(images))
-        headless = load_checkpoint(tmp_path / "headless.pt", "resnet-small").eval()
+        headless = network_from(read_checkpoint(tmp_path / "headless.pt"), "resnet-small").eval()
         assert torch.equal(headless.features(images), original.features(images))
 
 
@@ -158,7 +158,7 @@ def test_what_does_not_fit_is_listed(small_state, tmp_path):
     broken["layer1.0.conv1.weight"] = torch.zeros(3, 3)
     torch.save({"state_dict": broken}, tmp_path / "broken.pt")
     with pytest.raises(InputError) as raised:
-        load_checkpoint(tmp_path / "broken.pt", "resnet-small")
+        network_from(read_checkpoint(tmp_path / "broken.pt"), "resnet-small")
     message = str(raised.value)
     assert "missing: bn1.weight;" in message
     assert "unexpected: surplus.weight;" in message
@@ -168,10 +168,10 @@ def test_what_does_not_fit_is_listed(small_state, tmp_path):
 def test_a_checkpoint_of_another_architecture_is_one_sentence(small_state, tmp_path):
     torch.save(small_state, tmp_path / "small.pt")
     with pytest.raises(InputError, match=r"do not fit resnet18; missing: layer1\.1"):
-        load_checkpoint(tmp_path / "small.pt", "resnet18")
+        network_from(read_checkpoint(tmp_path / "small.pt"), "resnet18")
     torch.save({"encoder.weight": torch.zeros(2)}, tmp_path / "other.pt")
     with pytest.raises(InputError, match="no architecture known here"):
-        load_checkpoint(tmp_path / "other.pt")
+        network_from(read_checkpoint(tmp_path / "other.pt"))
 
 
 class Explosive:
@@ -188,7 +188,7 @@ def test_a_pickle_with_code_in_it_is_not_opened(legacy, tmp_path, monkeypatch):
     else:
         torch.save({"state_dict": Explosive()}, path)
     with pytest.raises(InputError, match=r"more than weights|not a torch checkpoint"):
-        load_checkpoint(path)
+        network_from(read_checkpoint(path))
     assert not (tmp_path / "exploded").exists()
 
 
@@ -197,14 +197,14 @@ def test_files_that_are_no_checkpoints_get_a_sentence(content, tmp_path):
     for name in ("x.pth", "x.safetensors"):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(InputError):
-            load_checkpoint(tmp_path / name)
+            network_from(read_checkpoint(tmp_path / name))
 
 
 def test_our_own_checkpoints_say_what_they_are(small_state, tmp_path):
     path = tmp_path / "own.safetensors"
     save_checkpoint(path, {**small_state, "base_mean": torch.ones(96)}, {"backbone": "resnet-small", "epoch": 3})
     assert read_checkpoint(path).meta == {"backbone": "resnet-small", "epoch": 3}
-    assert weights_hash(load_checkpoint(path)) == weights_hash(build("resnet-small", 5, 1, seed=3))
+    assert weights_hash(network_from(read_checkpoint(path))) == weights_hash(build("resnet-small", 5, 1, seed=3))
 
 
 def test_weights_follow_from_the_seed_and_the_global_generator_is_left_alone():

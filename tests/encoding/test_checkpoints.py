@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from manyway.encoding.backbones import build
-from manyway.encoding.backbones.checkpoint import FORMAT, load_checkpoint, save_checkpoint
+from manyway.encoding.backbones.checkpoint import FORMAT, network_from, read_checkpoint, save_checkpoint
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.encoders import open_encoder
 from manyway.errors import InputError
@@ -195,4 +195,4 @@ def test_an_encoder_whose_weights_are_not_finite_is_one_sentence(weights, path, 
 
 def test_loading_needs_no_metadata(weights, path):
     save_file(weights, path)
-    assert load_checkpoint(path, "resnet-small").n_features == 96
+    assert network_from(read_checkpoint(path), "resnet-small").n_features == 96

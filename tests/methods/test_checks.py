@@ -19,6 +19,8 @@ EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=list(METH
 
 
 def run(method: Method, tasks: Tasks) -> Solution:
+    if method.name == "ici":  # a round takes long
+        return method(tasks, max_iter=1, n_components=2)
     return method(tasks, **({"max_iter": 10} if "max_iter" in method.defaults else {}))
 
 
@@ -76,16 +78,17 @@ def test_ranges_are_the_same_in_every_method(name, value):
 
 
 @EVERY_METHOD
-@pytest.mark.parametrize("exponent", [-37, -30, -13, 13, 19, 30, 37])
+@pytest.mark.parametrize("exponent", [-37, -13, 13, 19, 37])
 def test_features_of_any_magnitude_give_the_answer_of_the_rescaled_ones(method, exponent):
     tasks = make_tasks(1, n_classes=5, n_query=12, dtype=torch.float32)
     factor = 2.0 ** round(exponent * np.log2(10))  # exact, so that the answers are equal and not only close
     far = Tasks.from_arrays(tasks.support * factor, tasks.support_labels, tasks.query * factor)
     near = Tasks.from_arrays(*(far.support, far.support_labels, far.query))
     assert 0.5 <= float(near.support.abs().max()) <= 4
-    assert torch.equal(run(method, far).probabilities, run(method, near).probabilities)
+    found = run(method, far)
+    assert torch.equal(found.probabilities, run(method, near).probabilities)
     if method.parameters["scale"] != "power":  # whose 1e-6 has a scale of its own, and whose roots round otherwise
-        assert torch.equal(run(method, far).labels, run(method, tasks).labels)
+        assert torch.equal(found.labels, run(method, tasks).labels)
 
 
 def odd_problems():
@@ -147,7 +150,7 @@ def broken(tasks: Tasks, *, share: float = 0.5) -> Solution:
 
 @pytest.mark.parametrize("share", [0.5, 0.0])
 def test_probabilities_that_are_none_never_leave_a_method(share):
-    method = Method("toy", "Toy", broken, "nobody")
+    method = Method("toy", "Toy", broken, "none")
     with pytest.raises(InputError, match="toy has no valid probabilities for task 2: its features or the parameters"):
         method(make_tasks(3), share=share)
 
@@ -157,7 +160,7 @@ def test_nan_never_leaves_a_method():
         return Solution(torch.full((1, 7, 4), nan), torch.ones(1), torch.ones(1).bool())
 
     with pytest.raises(InputError, match="toy has no valid probabilities for task 0"):
-        Method("toy", "Toy", solver, "nobody")(make_tasks(1))
+        Method("toy", "Toy", solver, "none")(make_tasks(1))
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ class TestBDCSPN:
         assert torch.isfinite(solution.probabilities).all()
 
     def test_an_unknown_weighting_names_the_known_ones(self):
-        with pytest.raises(InputError, match="did you mean 'samples'"):
+        with pytest.raises(InputError, match="weighting is 'sample'; it must be 'classes' or 'samples'"):
             solve("bd-cspn", self.tasks, weighting="sample")
 
 

@@ -85,7 +85,7 @@ def _sentence(error: ValidationError, model: type[BaseModel], data: Any, where: 
 
 
 def _place(location: Sequence[int | str], data: Any) -> tuple[str, Any]:
-    """A place in the data as text, ``experiments[2].task.shots`` (counted from 1), and what is there."""
+    """A place in the data as text, ``experiments[2].task.shots`` (counted from 1), and its value."""
     text = ""
     for step in location:
         if isinstance(step, int):

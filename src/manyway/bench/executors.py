@@ -7,11 +7,9 @@ arithmetic does not depend on which process computes it. Traces measure time, so
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,10 +37,10 @@ from manyway.bench.store import Partial, Store, StoreError
 from manyway.bench.suite import Experiment
 from manyway.data.features import FeatureSet
 from manyway.errors import InputError
+from manyway.streaming.dask import connect, distributed
 
 _BLOCK = 100  # tasks per block, about: many compared with the cost of a message, few to lose with a worker
 _TRIES = 5  # how often a block may be lost with its worker before the experiment fails
-_PATIENCE = 10  # seconds to wait for a scheduler
 Answer = tuple[Stretch, float, Place]  # metrics, seconds in the solver, where it ran
 
 
@@ -91,7 +89,7 @@ def _whole(
     """In another process: one experiment. Errors come back as text, because not every exception can be pickled."""
     torch.set_num_threads(threads)
     try:
-        run_job(Job(key, experiment, _load(path)), store, device, _Nobody())
+        run_job(Job(key, experiment, _load(path)), store, device, _Silent())
     except StoreError as error:
         return place, str(error), True
     except Exception as error:
@@ -104,7 +102,7 @@ def _load(path: Path) -> FeatureSet:
     return FeatureSet.load(path)
 
 
-class _Nobody:
+class _Silent:
     """A watcher that ignores everything."""
 
     def begin(self, job: Job, done: int) -> None: ...
@@ -119,7 +117,8 @@ def run_on_dask(jobs: Sequence[Job], store: Store, address: str, device: str | N
     kind = "cpu" if device is None else torch.device(device).type
     timed = [job for job in jobs if job.experiment.trace is not None]
     jobs = [job for job in jobs if job.experiment.trace is None]
-    with _connect(address) as client:
+    with connect(address) as client:
+        _refuse_other_versions(client)
         run = _DaskRun(client, store, device, kind, watcher)
         for job in jobs:
             run.submit(job)
@@ -150,7 +149,7 @@ class _DaskRun:
 
     def wait(self) -> list[Failure]:
         """Collect blocks as they finish, until every job is stored or has failed."""
-        waiting = _distributed().as_completed(self._blocks)
+        waiting = distributed().as_completed(self._blocks)
         for future in waiting:
             job, first, count, tries = self._blocks.pop(future)
             if job.key in self._failed:
@@ -199,18 +198,11 @@ def solve_block(features: FeatureSet, experiment: Experiment, first: int, count:
     return stretch_of(result, first), result.seconds, place_of(features)
 
 
-@contextmanager
-def _connect(address: str) -> Iterator[Any]:
-    try:
-        client = _distributed().Client(address, timeout=_PATIENCE)
-    except (OSError, ValueError, TimeoutError) as error:
-        raise InputError(f"No Dask scheduler answers at '{address}'; start one with `dask scheduler`.") from error
-    with client:
-        ours = manyway.__version__
-        for worker, theirs in client.run(_version).items():
-            if theirs != ours:
-                raise InputError(f"The Dask worker {worker} has manyway {theirs}, here is {ours}; install the same.")
-        yield client
+def _refuse_other_versions(client: Any) -> None:
+    ours = manyway.__version__
+    for worker, theirs in client.run(_version).items():
+        if theirs != ours:
+            raise InputError(f"The Dask worker {worker} has manyway {theirs}, here is {ours}; install the same.")
 
 
 def _version() -> str:
@@ -219,11 +211,4 @@ def _version() -> str:
 
 def _was_lost(error: BaseException) -> bool:
     """Whether a block was lost with its worker, rather than failing itself."""
-    return isinstance(error, (CancelledError, _distributed().KilledWorker))
-
-
-def _distributed() -> Any:
-    try:
-        return import_module("distributed")
-    except ImportError as error:
-        raise InputError("--dask needs dask.distributed; install it with `pip install manyway[dask]`.") from error
+    return isinstance(error, (CancelledError, distributed().KilledWorker))

@@ -138,7 +138,7 @@ class Record:
 
     @property
     def stream(self) -> str:
-        """What two records share whose tasks are the same ones, so that they can be compared pair by pair."""
+        """Identifies the tasks: records with the same stream can be compared task by task."""
         return json.dumps([self.features["fingerprint"], dict(self.task), self.seed], sort_keys=True)
 
     def to_json(self) -> str:

@@ -31,7 +31,7 @@ __all__ = ["FORMAT", "Partial", "Plan", "Record", "Store", "StoreError", "now", 
 
 
 class StoreError(InputError):
-    """The folder of results cannot be written: a reason to stop, not to go on with the next experiment."""
+    """The folder of results cannot be written. The run stops; other errors only fail one experiment."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,6 @@ class Store:
         if record.key != key:
             raise InputError(f"{path} holds the result {record.key}; its name must say so. Remove it and run again.")
         return record
-
-    def has(self, key: str) -> bool:
-        return bool(self._files("records", f"*-{key}.json"))
 
     def keys(self) -> set[str]:
         """The keys of all records."""

@@ -8,7 +8,6 @@ followed in this way.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
@@ -20,6 +19,7 @@ from manyway.core.solution import Solution
 from manyway.data.features import FeatureSet
 from manyway.data.sampling import sample_tasks
 from manyway.errors import InputError
+from manyway.evaluation.evaluator import clock
 from manyway.methods import get_method
 
 _LONG = 0.3  # seconds from which one timing is enough, and budgets go up in larger steps
@@ -50,9 +50,9 @@ def follow(features: FeatureSet, experiment: Experiment) -> dict[str, Any]:
     def timed(steps: int) -> tuple[Solution, float]:
         best = float("inf")
         for _ in range(spec.repeats):
-            begin = _clock(features)
+            begin = clock(features)
             solution = solve(steps)
-            best = min(best, _clock(features) - begin)
+            best = min(best, clock(features) - begin)
             if best > _LONG:
                 break
         return solution, best
@@ -110,9 +110,3 @@ def _first_below(stands_still: Callable[[int], bool], above: int, below: int) ->
         else:
             above = middle
     return below
-
-
-def _clock(features: FeatureSet) -> float:
-    if features.features.device.type == "cuda":
-        torch.cuda.synchronize(features.features.device)
-    return time.perf_counter()

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from manyway.cli import bench, datasets, extract, label, train
+from manyway.cli import bench, datasets, extract, label, show, train
 from manyway.cli.console import say, spell_streams
 from manyway.errors import InputError
 
@@ -26,11 +26,11 @@ for command in (
     train.train,
     extract.extract,
     bench.bench,
-    bench.status,
-    bench.table,
-    bench.plot,
-    bench.report,
-    bench.compare,
+    show.status,
+    show.table,
+    show.plot,
+    show.report,
+    show.compare,
     bench.tune,
 ):
     app.command()(command)
@@ -46,7 +46,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _stop("interrupted; finished results are kept.", 130)
     except BrokenPipeError:
-        # Whoever read the output has left (`manyway table | head`): nothing more can be said to them.
+        # The reader of the output has closed it (`manyway table | head`).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except (OSError, MemoryError) as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from manyway.cli.console import console as open_console
-from manyway.cli.show import Results, compare, plot, report, status, table
+from manyway.cli.options import Data, Device, Results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,15 +20,9 @@ if TYPE_CHECKING:
     from manyway.bench.show.view import View
     from manyway.bench.store import Store
 
-__all__ = ["bench", "compare", "plot", "report", "status", "table", "tune"]
-
 Features = Annotated[
     Path | None,
     typer.Option("--features", help="A feature file (.safetensors, .npz) to use instead of those the suite names."),
-]
-Data = Annotated[
-    Path | None,
-    typer.Option("--data", help="The folder of the suite's feature sets. Default: $MANYWAY_DATA, else ./data."),
 ]
 Tasks = Annotated[
     int | None, typer.Option("--tasks", min=1, help="Number of tasks per experiment. Default: as the suite says.")
@@ -45,7 +39,6 @@ Task = Annotated[
     list[str] | None,
     typer.Option("--task", help="Change the tasks: FIELD=VALUE, e.g. shots=10 or n_query=40. May be repeated."),
 ]
-Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda. Default: cuda if there is one.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Number of experiments to run at the same time.")]
 Dask = Annotated[
     str | None,

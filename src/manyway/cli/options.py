@@ -23,6 +23,7 @@ Root = Annotated[
     Path | None,
     typer.Option("--root", help="The folder of the pictures that a CSV file lists. Default: the folder of the file."),
 ]
+Results = Annotated[Path, typer.Option("--results", help="The folder of stored results.")]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave out pictures that cannot be read and list them, instead of stopping.")
 ]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from manyway.cli.console import console, say
+from manyway.cli.options import Results
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
     from manyway.bench.show.view import View
 
-Results = Annotated[Path, typer.Option("--results", help="The folder of stored results.")]
 Name = Annotated[
     str | None,
     typer.Argument(help="A run, SUITE or SUITE@FEATURES, as `manyway status` lists it. Default: the latest run."),

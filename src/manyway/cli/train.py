@@ -35,7 +35,7 @@ def train(
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", help="Folder for checkpoints, log and plot. A run that is there is continued.")
+        Path, typer.Option("--out", help="Folder for checkpoints, log and plot. A run in this folder is continued.")
     ],
     backbone: Annotated[str, typer.Option("--backbone", help="resnet18, wrn28-10 or resnet-small.")] = "resnet18",
     val: Annotated[
@@ -80,7 +80,7 @@ def train(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Determines weights, order and augmentations.")] = 0,
     device: Device = None,
     skip_bad: SkipBad = False,
-    restart: Annotated[bool, typer.Option("--restart", help="Delete the run that is in the folder.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Delete the run in this folder and start again.")] = False,
 ) -> None:
     """Train a backbone on base classes, by default with the recipe of the paper.
 

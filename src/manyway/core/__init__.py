@@ -1,1 +1,1 @@
-"""What every method stands on: tasks, solutions, checks of input, numerical building blocks, GPU kernels."""
+"""What every method uses: tasks, solutions, checks of input, numerical building blocks, GPU kernels."""

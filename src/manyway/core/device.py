@@ -8,25 +8,10 @@ from manyway.errors import InputError
 
 
 def resolve_device(name: str | torch.device | None = None) -> torch.device:
-    """Return the device of a name, after checking that it can be used on this machine.
+    """The device of a name such as ``"cuda:1"``, after checking that it can be used on this machine.
 
-    Parameters
-    ----------
-    name : str, torch.device or None, optional
-        ``"cpu"``, ``"cuda"``, ``"cuda:N"`` or another device of torch. None means CUDA where it is available, else
-        the CPU.
+    None means CUDA where it is available, else the CPU.
 
-    Returns
-    -------
-    torch.device
-
-    Raises
-    ------
-    InputError
-        If torch does not know the device, or cannot compute on it here.
-
-    Examples
-    --------
     >>> resolve_device("cpu")
     device(type='cpu')
     """

@@ -13,26 +13,10 @@ from manyway.core.tasks import Tasks
 
 
 def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Sum the support features of each class.
+    """Sum the support features of each class: sums [t, k, d] and the number of samples [t, k].
 
-    Parameters
-    ----------
-    tasks : Tasks
-        Tasks with their support.
-    centre : Tensor or None
-        [t, 1, d] what to subtract from every feature.
-
-    Returns
-    -------
-    sums : Tensor
-        [t, k, d] the sum over the samples of each class.
-    counts : Tensor
-        [t, k] the number of samples of each class, in the dtype of the features.
-
-    Notes
-    -----
-    Gathering and summing are one pass (``embedding_bag``): the [t, s, d] support is never written to memory, and the
-    order of the sum does not depend on the device's scheduling.
+    ``centre`` [t, 1, d] is subtracted from every feature. Gathering and summing are one pass (``embedding_bag``): the
+    [t, s, d] support is never written to memory, and the order of the sum does not depend on the device's scheduling.
     """
     if tasks.shared_support and tasks.n_tasks > 1:
         sums, counts = class_sums(_first_without_factor(tasks))
@@ -175,34 +159,12 @@ def sinkhorn(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Find the transport plan diag(a)·exp(scores)·diag(b) with given row and column sums, by Sinkhorn's iteration.
 
-    Parameters
-    ----------
-    scores : Tensor
-        [t, q, k] the logarithm of the kernel.
-    row_sum, column_sum : float
-        The sum of every row and of every column.
-    tol : float
-        A task is done when its row sums are within ``tol``, or within rounding. Column sums are exact.
-    max_iter : int
-        The largest number of rounds; a round scales all rows, then all columns.
-    start : Tensor or None
-        [t, k] ln b of a similar problem.
+    A round scales all rows, then all columns; ``max_iter`` limits the rounds. A task is done when its row sums are
+    within ``tol``, or within rounding; column sums are exact. Every few rounds the scalings are moved into the
+    exponent, so that nothing overflows, and each task is checked. ``start`` is ln b [t, k] of a similar problem.
 
-    Returns
-    -------
-    plan : Tensor
-        [t, q, k]
-    converged : Tensor
-        [t] whether the row sums are within ``tol``.
-    log_b : Tensor
-        [t, k] the logarithm of the column scalings.
+    Returns the plan [t, q, k], whether each task is done [t], and ln b [t, k].
 
-    Notes
-    -----
-    Every few rounds the scalings are moved into the exponent, so that nothing overflows, and each task is checked.
-
-    Examples
-    --------
     >>> plan, _, _ = sinkhorn(torch.tensor([[[0.0, -1.0, -9.0], [0.0, -2.0, -9.0]]]), 1.5, 1.0, tol=1e-6, max_iter=100)
     >>> plan.sum(2).round(decimals=4).tolist(), plan.sum(1).round(decimals=4).tolist()
     ([[1.5, 1.5]], [[1.0, 1.0, 1.0]])

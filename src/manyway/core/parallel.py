@@ -39,28 +39,16 @@ _setting = _Setting()
 
 @contextmanager
 def threads_for(numbers: int) -> Iterator[int]:
-    """Let torch use all its threads on large arrays, and one thread on smaller ones.
+    """Let torch use all its threads on large arrays, and one thread on smaller ones; gives the number of threads.
 
-    Parameters
-    ----------
-    numbers : int
-        The size, for one task, of the arrays that the enclosed work goes through again and again. A batch of many
-        small tasks counts as small, because its operations shrink while tasks and classes leave the iteration;
-        ``evaluate`` runs chunks of such a batch side by side instead.
+    ``numbers`` is the size, for one task, of the arrays that the enclosed work goes through again and again. A batch of
+    many small tasks counts as small, because its operations shrink while tasks and classes leave the iteration;
+    ``evaluate`` runs chunks of such a batch side by side instead. There is also one thread while another thread of
+    Python is inside ``threads_for``, and in the threads of ``side_by_side``.
 
-    Yields
-    ------
-    int
-        The number of threads: torch's setting from ``LARGE`` numbers on, otherwise one. It is also one while another
-        thread of Python is inside ``threads_for``.
-
-    Notes
-    -----
     Uses can be nested: the inner one chooses anew. torch's setting is restored at the end, also when several threads of
-    Python enter and leave in any order. In the threads of ``side_by_side`` nothing is changed.
+    Python enter and leave in any order.
 
-    Examples
-    --------
     >>> before = torch.get_num_threads()
     >>> with threads_for(1000) as n_threads:
     ...     n_threads
@@ -91,22 +79,10 @@ def threads_for(numbers: int) -> Iterator[int]:
 
 
 def side_by_side(work: Callable[[S], T], pieces: Iterable[S]) -> list[T]:
-    """Do independent pieces of work in parallel, each in one thread.
+    """Do independent pieces of work in parallel, each in one thread; the results are in the order of the pieces.
 
-    Parameters
-    ----------
-    work : callable
-        What to do with one piece.
-    pieces : iterable
-        The pieces. A single one is worked on in the calling thread, with torch's own setting.
+    A single piece is worked on in the calling thread, with torch's own setting.
 
-    Returns
-    -------
-    list
-        The results, in the order of the pieces.
-
-    Examples
-    --------
     >>> side_by_side(lambda x: x * x, [1, 2, 3])
     [1, 4, 9]
     """

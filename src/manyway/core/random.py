@@ -36,28 +36,11 @@ def uniform(key: Tensor, step: int) -> Tensor:
 
 
 def subset(key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None, *, ordered: bool = False) -> Tensor:
-    """Draw random subsets of the integers 0..total-1 by Floyd's algorithm.
+    """Draw random subsets [..., size] of the integers 0..total-1 by Floyd's algorithm, one per key [...].
 
-    Parameters
-    ----------
-    key : Tensor
-        [...] one key per subset, from ``keys``.
-    size : int
-        The number of distinct integers per subset.
-    total : Tensor
-        [...] how many integers there are to choose from, below 2³¹.
-    wanted : Tensor or None
-        [...] the size of each subset, at most ``size``. Only the first ``wanted`` entries of a row are meaningful.
-    ordered : bool
-        Whether to sort each subset.
+    Every subset is equally likely, up to a bias below total/2³²; ``total`` [...] is below 2³¹. With ``wanted`` [...],
+    only the first ``wanted`` entries of a row are meaningful. ``ordered`` sorts each subset.
 
-    Returns
-    -------
-    Tensor
-        [..., size] Every subset is equally likely, up to a bias below total/2³².
-
-    Notes
-    -----
     Step j draws from 0..total-size+j and takes the last value of that range when the draw is already taken. There is no
     rejection and no permutation, so the cost does not depend on ``total``. All steps are drawn at once; only rows in
     which two draws are equal are repeated step by step.

@@ -25,22 +25,8 @@ from manyway.errors import InputError, nearest
 
 
 def transform(tasks: Tasks, name: str | None) -> Tasks:
-    """Apply a feature transform.
+    """Apply the feature transform of a name in ``TRANSFORMS``; None leaves the tasks as they are.
 
-    Parameters
-    ----------
-    tasks : Tasks
-        The tasks to transform.
-    name : str or None
-        A name in ``TRANSFORMS``; None leaves the tasks as they are.
-
-    Returns
-    -------
-    Tasks
-        The same tasks with other features.
-
-    Examples
-    --------
     >>> tasks = Tasks.from_arrays([[[0.0, 2.0], [3.0, 0.0]]], [[0, 1]], [[[3.0, 4.0]]])
     >>> transform(tasks, "l2").query.flatten().tolist()
     [0.6000000238418579, 0.800000011920929]

@@ -19,22 +19,11 @@ _FAR_MEAN = 2.0**24  # a mean this many times as large as the features leaves no
 
 
 def as_features(values: Any, name: str) -> Tensor:
-    """A float32 or float64 tensor with finite values.
+    """A float32 or float64 tensor with finite values; ``name`` is what error messages call it.
 
-    Parameters
-    ----------
-    values : array of real numbers
-        NumPy, torch, pandas or nested lists, of any real dtype, byte order and memory layout.
-    name : str
-        What error messages call it.
+    The values may be NumPy, torch, pandas or nested lists, of any real dtype, byte order and memory layout. The result
+    is float64 where the input was at least that precise, float32 otherwise.
 
-    Returns
-    -------
-    Tensor
-        float64 where the input was at least that precise, float32 otherwise.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> as_features(np.array([[1, 2]], dtype=">f8")[:, ::-1], "features")
     tensor([[2., 1.]], dtype=torch.float64)
@@ -56,8 +45,6 @@ def as_features(values: Any, name: str) -> Tensor:
 def as_labels(values: Any, name: str) -> Tensor:
     """An int64 tensor of labels from NumPy or torch input.
 
-    Examples
-    --------
     >>> as_labels([0, 1, 1], "labels")
     tensor([0, 1, 1])
     """
@@ -70,8 +57,6 @@ def as_labels(values: Any, name: str) -> Tensor:
 def row_sizes(features: Tensor) -> Tensor:
     """The largest magnitude in each row; NaN where a row has one.
 
-    Examples
-    --------
     >>> row_sizes(torch.tensor([[1.0, -3.0], [0.5, 0.0]])).tolist()
     [3.0, 0.5]
     """
@@ -88,22 +73,10 @@ def moderate(
     """Bring features of an extreme magnitude to one in which squares neither overflow nor vanish.
 
     Where the largest support value of a task lies outside 2^±40, all features of the task are multiplied by the power
-    of two that brings it to about 1. The factor follows from the support alone, so that it is known before the queries
-    are. Ordinary features are returned unchanged.
+    of two that brings it to about 1. The factor follows from the support [t, s, d] alone, so that it is known before
+    the queries [t, q, d] are. ``base_mean`` [d] has no axis of tasks: with it, all tasks get the same factor. Ordinary
+    features are returned unchanged.
 
-    Parameters
-    ----------
-    support : Tensor of shape [t, s, d]
-    query : Tensor of shape [t, q, d], optional
-    base_mean : Tensor of shape [d], optional
-        It has no axis of tasks; with it, all tasks get the same factor.
-
-    Returns
-    -------
-    tuple of (support, query, base_mean)
-
-    Examples
-    --------
     >>> support, query, _ = moderate(torch.tensor([[[2.0**70], [2.0**71]]]), torch.tensor([[[2.0**70]]]))
     >>> support.flatten().tolist(), query.flatten().tolist()
     ([0.25, 0.5], [0.25])
@@ -170,8 +143,6 @@ def _refuse_outliers(sizes: Tensor, largest: Tensor) -> None:
 def describe_rows(rows: list[int]) -> str:
     """Name the first rows of a list in words.
 
-    Examples
-    --------
     >>> describe_rows([3, 5, 8, 9, 12])
     'rows 3, 5, 8 and 2 more'
     """
@@ -193,7 +164,7 @@ def _as_tensor(values: Any, name: str, of: str) -> Tensor:
             if not values.dtype.isnative or any(stride < 0 for stride in values.strides):
                 values = np.array(values, dtype=values.dtype.newbyteorder("="), order="C")
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # nobody writes into it
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # it is only read
             return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(f"{name} must hold {of} in a regular array; torch says: {error}.") from error

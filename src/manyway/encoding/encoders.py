@@ -25,31 +25,18 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False)
 class ImageEncoder:
-    """Pictures to features.
+    """Pictures to features."""
 
-    Attributes
-    ----------
-    name : str
-        Its name in messages and metadata.
-    weights : str
-        SHA-256 of the weights.
-    preprocess : Preprocess
-    encode : callable
-        Pictures [n, c, resize, resize] uint8 to features [n, d] float32 on the CPU.
-    base_mean : Tensor or None
-        [d] mean feature of the base classes; known for our own checkpoints.
-    """
-
-    name: str
-    weights: str
+    name: str  # in messages and metadata
+    weights: str  # SHA-256 of the weights
     preprocess: Preprocess
-    encode: Callable[[Tensor], Tensor]
-    base_mean: Tensor | None = None
+    encode: Callable[[Tensor], Tensor]  # [n, c, resize, resize] uint8 -> [n, d] float32 on the CPU
+    base_mean: Tensor | None = None  # [d] mean feature of the base classes; known for our own checkpoints
 
 
 @dataclass(frozen=True, eq=False)
 class TextEncoder:
-    """Texts to features: as :class:`ImageEncoder`, with an ``encode`` that takes a sequence of strings."""
+    """Texts to features: as ``ImageEncoder``, with an ``encode`` that takes a sequence of strings."""
 
     name: str
     weights: str
@@ -60,22 +47,11 @@ class TextEncoder:
 def open_encoder(
     name: str, *, device: torch.device | str = "cpu", backbone: str | None = None, say: Say = lambda message: None
 ) -> ImageEncoder | TextEncoder:
-    """Open an encoder by name.
+    """Open an encoder by name: the path of a checkpoint, ``timm:NAME``, ``open_clip:NAME/TAG`` or
+    ``sentence-transformers:NAME`` (or the folder of a model).
 
-    Parameters
-    ----------
-    name : str
-        The path of a checkpoint, ``timm:NAME``, ``open_clip:NAME/TAG`` or ``sentence-transformers:NAME`` (or the
-        folder of a model).
-    device : torch.device or str, default="cpu"
-    backbone : str, optional
-        The architecture of a checkpoint; by default it is recognised.
-    say : callable, optional
-        Called with a sentence before anything is downloaded.
-
-    Returns
-    -------
-    ImageEncoder or TextEncoder
+    ``backbone`` is the architecture of a checkpoint; by default it is recognised. ``say`` is called with a sentence
+    before anything is downloaded.
     """
     device = torch.device(device)
     family, _, model = name.partition(":")

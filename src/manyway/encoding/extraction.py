@@ -37,27 +37,13 @@ Encoder = ImageEncoder | TextEncoder
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Features of the items that could be read.
+    """Features of the items that could be read."""
 
-    Attributes
-    ----------
-    features : Tensor
-        [n, d] float32
-    rows : tuple of int
-        [n] their rows in the source.
-    skipped : tuple of (name, reason)
-        The items that could not be read.
-    notes : tuple of (name, note)
-        What the user should know about how others were read.
-    data_hash : str
-        SHA-256 of the names and contents that were read.
-    """
-
-    features: Tensor
-    rows: tuple[int, ...]
-    skipped: Remarks
-    notes: Remarks
-    data_hash: str
+    features: Tensor  # [n, d] float32
+    rows: tuple[int, ...]  # [n] their rows in the source
+    skipped: Remarks  # name and reason of the items that could not be read
+    notes: Remarks  # name, and what the user should know about how it was read
+    data_hash: str  # SHA-256 of the names and contents that were read
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,25 +82,11 @@ def encode(
     partial: Path | None = None,
     progress: Callable[[int], None] = lambda n: None,
 ) -> Encoded:
-    """Encode all items of a source.
+    """Encode all items of a source with an encoder of the same kind.
 
-    Parameters
-    ----------
-    source : ImageSource or TextSource
-    encoder : ImageEncoder or TextEncoder
-        Of the same kind.
-    skip_bad : bool, default=False
-        Leave out pictures that cannot be used. Otherwise the first one is an InputError.
-    chunk : int, default=1024
-        Number of items between two saved states.
-    partial : Path, optional
-        A folder for finished chunks. A later call with the same source and encoder continues from them.
-    progress : callable, optional
-        Called with the number of items done since the last call.
-
-    Returns
-    -------
-    Encoded
+    ``skip_bad`` leaves out pictures that cannot be used; otherwise the first one is an error. ``partial`` is a folder
+    for finished chunks of ``chunk`` items: a later call with the same source and encoder continues from them.
+    ``progress`` is called with the number of items done since the last call.
     """
     _same_kind(source, encoder)
     if partial is not None:
@@ -153,28 +125,14 @@ def extract(
     half: bool = False,
     progress: Callable[[int], None] = lambda n: None,
 ) -> FeatureSet:
-    """Encode a source and write a feature file.
+    """Encode a source and write a feature file, which appears complete or not at all.
 
     Finished chunks wait in a folder beside the output, so that an interrupted extraction continues where it stopped.
+    ``base_mean`` [d] is by default that of the encoder. ``inputs`` are files and folders that must not be written to.
+    ``half`` stores the features as float16. For the other parameters see ``encode``.
 
-    Parameters
-    ----------
-    source, encoder, skip_bad, chunk, progress
-        See :func:`encode`.
-    output : Path
-        The feature file to write. It appears complete or not at all.
-    base_mean : Tensor of shape [d], optional
-        By default that of the encoder.
-    inputs : sequence of path-like, optional
-        Files and folders that must not be written to.
-    half : bool, default=False
-        Store the features as float16.
-
-    Returns
-    -------
-    FeatureSet
-        Its ``meta`` says where the features come from; ``meta["skipped"]`` lists [name, reason] of the items that
-        were left out, and ``meta["notes"]`` [name, note] of those that were read in an unusual way.
+    ``meta`` of the result says where the features come from; ``meta["skipped"]`` lists [name, reason] of the items that
+    were left out, and ``meta["notes"]`` [name, note] of those that were read in an unusual way.
     """
     output = check_output_of(output, inputs)
     partial = output.parent / f".{output.name}.partial"
@@ -225,18 +183,8 @@ def encode_items(
 ) -> Items:
     """Encode a folder of pictures or a file of texts for ``manyway label``.
 
-    Parameters
-    ----------
-    path : path-like
-        See :func:`open_for`.
-    encoder, skip_bad, progress
-        See :func:`encode`.
-
-    Returns
-    -------
-    Items
-        With names, with labels if there are any, with ``skipped`` (name and reason of the items left out) and with
-        ``notes`` (sentences about items that were read in an unusual way).
+    The items have names, labels if there are any, ``skipped`` (name and reason of the items left out) and ``notes``
+    (sentences about items that were read in an unusual way).
     """
     source = open_for(encoder, path)
     encoded = encode(source, encoder, skip_bad=skip_bad, progress=progress)

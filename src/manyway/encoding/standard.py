@@ -51,20 +51,7 @@ def data_root(given: str | Path | None = None) -> Path:
 
 
 def open_dataset(name: str, split: str, root: str | Path | None = None) -> ImageSource:
-    """List the pictures of a data set.
-
-    Parameters
-    ----------
-    name : str
-        A name in ``DATASETS``.
-    split : {"base", "val", "test"}
-    root : path-like, optional
-        The folder of data sets; see :func:`data_root`.
-
-    Returns
-    -------
-    ImageSource
-    """
+    """List the pictures of one split of a data set in ``DATASETS``; ``root`` is the folder of data sets."""
     if name not in DATASETS:
         raise InputError(f"There is no data set '{name}'; {nearest(name, DATASETS)}")
     entry, folder = DATASETS[name], data_root(root)

@@ -58,8 +58,8 @@ class Evaluation:
 
     correct: np.ndarray[Any, np.dtype[np.int64]]
     n_query: int
-    seconds: float  # spent in the solver, summed over chunks
-    metrics: Mapping[str, Values] = field(default_factory=dict)  # name -> [n_tasks, …] one value per task
+    seconds: float
+    metrics: Mapping[str, Values] = field(default_factory=dict)
 
     @property
     def accuracies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -174,9 +174,9 @@ def evaluate(
         return _joined([left[0], right[0]]), left[1] + right[1]
 
     def attempt(tasks: Tasks) -> tuple[list[Values], float]:
-        begin = _clock(features)
+        begin = clock(features)
         solution = solver(tasks, **params)
-        seconds = _clock(features) - begin
+        seconds = clock(features) - begin
         values = [metric.measure(solution, tasks).cpu().numpy() for metric in measured]
         for metric, value in zip(measured, values, strict=True):
             if not np.isfinite(value).all():
@@ -292,7 +292,8 @@ def _fitting(size: int, method: Any, features: FeatureSet, spec: TaskSpec) -> in
     return size
 
 
-def _clock(features: FeatureSet) -> float:
+def clock(features: FeatureSet) -> float:
+    """The time in seconds, when all work on the device of the features is done."""
     if features.features.device.type == "cuda":
         torch.cuda.synchronize(features.features.device)
     return time.perf_counter()

@@ -106,21 +106,11 @@ def sum_groups(values: Values, start: int = 0) -> Values:
 
 
 def reliability(stored: Any) -> tuple[Values, Values, Values]:
-    """The points of a reliability diagram from stored calibration sums.
+    """The points of a reliability diagram from stored calibration sums (groups or tasks, 15, 3).
 
-    Parameters
-    ----------
-    stored : array_like of shape (groups or tasks, 15, 3)
-        Values of the metric ``calibration``: per bin the number of queries, the sum of their confidences in millionths
-        and the number of correct ones.
+    Per bin the sums hold the number of queries, the sum of their confidences in millionths and the number of correct
+    ones. Returns mean confidence, fraction correct and number of queries of the bins that have a query.
 
-    Returns
-    -------
-    confidence, accuracy, count : arrays
-        Of the bins that have a query: mean confidence, fraction correct and number of queries.
-
-    Examples
-    --------
     >>> sums = np.zeros((1, 15, 3), dtype=int)
     >>> sums[0, 14] = 10, 9_700_000, 9
     >>> [values.tolist() for values in reliability(sums)]

@@ -1,6 +1,6 @@
 """Means over tasks with their 95 % interval, paired differences on the same tasks, and how many tasks a width needs.
 
-scipy is imported where it is used, so that commands which only read results start quickly.
+scipy is imported where it is used, so that commands which need no interval start quickly.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -95,8 +96,6 @@ class Paired:
 
 def paired(a: Sequence[int] | np.ndarray[Any, Any], b: Sequence[int] | np.ndarray[Any, Any], n_query: int) -> Paired:
     """Compare the numbers of correct answers task by task: what makes a task easy or hard cancels."""
-    from scipy.special import stdtr
-
     counts = np.asarray(a, dtype=np.int64) - np.asarray(b, dtype=np.int64)
     difference = interval(counts)
     if difference.n < 2:
@@ -104,6 +103,8 @@ def paired(a: Sequence[int] | np.ndarray[Any, Any], b: Sequence[int] | np.ndarra
     elif difference.deviation == 0:
         p = 1.0 if difference.mean == 0 else 0.0
     else:
+        from scipy.special import stdtr
+
         t = abs(difference.mean) / (difference.deviation / sqrt(difference.n))
         p = 2 * float(stdtr(difference.n - 1, -t))
     return Paired(
@@ -117,6 +118,4 @@ def tasks_needed(deviation: float, half: float) -> int:
     >>> tasks_needed(0.10, 0.002)
     9604
     """
-    from scipy.special import ndtri
-
-    return max(2, ceil((float(ndtri(0.5 + LEVEL / 2)) * deviation / half) ** 2 - 1e-9))
+    return max(2, ceil((NormalDist().inv_cdf(0.5 + LEVEL / 2) * deviation / half) ** 2 - 1e-9))

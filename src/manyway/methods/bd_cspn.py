@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -9,16 +11,13 @@ from manyway.core.ops import dot_scores, one_hot, prototypes
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform, unit
-from manyway.errors import InputError, nearest
-
-_WEIGHTINGS = ("classes", "samples")
 
 
 def bd_cspn(
     tasks: Tasks,
     *,
     temperature: float = 50.0,
-    weighting: str = "classes",
+    weighting: Literal["classes", "samples"] = "classes",
     cosine: bool = False,
     scale: str | None = "cl2",
 ) -> Solution:
@@ -69,8 +68,6 @@ def bd_cspn(
     >>> bd_cspn(tasks, scale=None).labels.tolist()
     [[0, 1]]
     """
-    if weighting not in _WEIGHTINGS:
-        raise InputError(f"bd-cspn has no weighting '{weighting}'; {nearest(weighting, _WEIGHTINGS)}")
     tasks = transform(tasks, scale)
     support, query = tasks.support, tasks.query
     shifted = query + support.mean(1, keepdim=True) - query.mean(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""What goes into every solver and what comes out of it: parameters of the right kind, probabilities that are some."""
+"""Checks of the parameters of every solver, and of the probabilities that it returns."""
 
 from __future__ import annotations
 

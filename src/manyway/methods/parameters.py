@@ -1,4 +1,4 @@
-"""Parameters that several functions share: written once, in a dataclass, and shown in each function's signature."""
+"""Parameters that several functions share are written once: their signature, their description, or both."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def takes(parameters: type, without: Collection[str] = ()) -> Callable[[F], F]:
-    """Give a function with ``**params`` the fields of a dataclass as keyword-only parameters.
+    """Give a function with ``**params`` the fields of a dataclass as keyword-only parameters, and describe them.
 
-    The function's signature lists them with their defaults, and the line ``**params`` of its docstring is replaced by
-    the "Parameters" section of the dataclass. ``without`` names fields that the function does not take.
+    ``without`` names fields that the function does not take.
     """
 
     def decorate(function: F) -> F:
@@ -31,19 +30,81 @@ def takes(parameters: type, without: Collection[str] = ()) -> Callable[[F], F]:
             for field in fields(parameters)
             if field.name not in without
         ]
-        # Parameters of the dataclass come first, as in the docstring.
         positional = [p for p in given if p.kind is not inspect.Parameter.KEYWORD_ONLY]
         keyword = [p for p in given if p.kind is inspect.Parameter.KEYWORD_ONLY]
         function.__signature__ = signature.replace(parameters=[*positional, *taken, *keyword])  # type: ignore[attr-defined]
-        entries = [entry for entry in _entries(parameters) if entry.partition(" :")[0] not in without]
-        doc = inspect.getdoc(function) or ""
-        function.__doc__ = re.sub(r"^\*\*params$\n?", lambda _: "\n".join(entries) + "\n", doc, flags=re.MULTILINE)
+        return described_as(parameters)(function)
+
+    return decorate
+
+
+def described_as(source: Callable[..., Any]) -> Callable[[F], F]:
+    """Describe the parameters that a docstring leaves out as ``source`` does, with the function's own defaults.
+
+    >>> def one(*, step=1.0):
+    ...     '''Do it.
+    ...
+    ...     Parameters
+    ...     ----------
+    ...     step : float, default=1.0
+    ...         How far.
+    ...     '''
+    >>> @described_as(one)
+    ... def other(*, step=2.0):
+    ...     '''Do it further.
+    ...
+    ...     Parameters
+    ...     ----------
+    ...     '''
+    >>> doc_sections(other.__doc__)["Parameters"].splitlines()
+    ['step : float, default=2.0', '    How far.']
+    """
+
+    def decorate(function: F) -> F:
+        theirs, own = _described(source), _described(function)
+        entries = [
+            own[name] if name in own else _with_default(theirs[name], parameter.default)
+            for name, parameter in inspect.signature(function).parameters.items()
+            if name in own or name in theirs
+        ]
+        section = "\n".join(dict.fromkeys(entries)) + "\n"
+        doc = f"{inspect.getdoc(function)}\n"
+        function.__doc__ = re.sub(r"(?<=Parameters\n----------\n)(?:.+\n)*", lambda _: section, doc, count=1)
         return function
 
     return decorate
 
 
-def _entries(parameters: type) -> list[str]:
-    """The entries of the "Parameters" section of a class's docstring."""
-    section = (inspect.getdoc(parameters) or "").partition("Parameters\n----------\n")[2]
-    return re.split(r"\n(?=\w)", section.rstrip())
+def doc_sections(text: str) -> dict[str, str]:
+    """The sections of a numpydoc docstring by title; what comes before the first one has the title ''.
+
+    >>> doc_sections("Do it.\\n\\nReturns\\n-------\\nint\\n")
+    {'': 'Do it.', 'Returns': 'int'}
+    """
+    parts = re.split(r"^(\w[\w ]*)\n-{3,}\n", text, flags=re.MULTILINE)
+    return {"": parts[0].strip()} | {
+        title: body.strip("\n") for title, body in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+def doc_entries(section: str) -> dict[str, str]:
+    """The entries of a Parameters section by name, each with its description.
+
+    >>> doc_entries("a, b : int\\n    Two numbers.\\nc : str")
+    {'a': 'a, b : int\\n    Two numbers.', 'b': 'a, b : int\\n    Two numbers.', 'c': 'c : str'}
+    """
+    entries: dict[str, str] = {}
+    for entry in re.split(r"\n(?=\S)", section.strip("\n")):
+        for name in entry.split("\n")[0].partition(" :")[0].split(","):
+            if name.strip():
+                entries[name.strip().lstrip("*")] = entry.rstrip()
+    return entries
+
+
+def _described(source: Callable[..., Any]) -> dict[str, str]:
+    return doc_entries(doc_sections(inspect.getdoc(source) or "").get("Parameters", ""))
+
+
+def _with_default(entry: str, default: Any) -> str:
+    shown = f'"{default}"' if isinstance(default, str) else repr(default)
+    return re.sub(r"default=.*", lambda _: f"default={shown}", entry, count=1)

@@ -12,15 +12,7 @@ QUERY_DEPENDENT = frozenset({"range"})
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A classifier that was trained on a support.
+    """A classifier that was trained on a support."""
 
-    Parameters
-    ----------
-    prototypes : Tensor
-        [t, k, d] one weight vector per class, in the transformed features. t is 1 when all tasks share one support.
-    objective : Tensor or None
-        [t, i] the training loss after each step, if it was recorded.
-    """
-
-    prototypes: Tensor
-    objective: Tensor | None = None
+    prototypes: Tensor  # [t, k, d] in the transformed features; t is 1 when all tasks have the same support
+    objective: Tensor | None = None  # [t, i] the training loss after each step, if it was recorded

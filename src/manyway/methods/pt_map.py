@@ -88,14 +88,14 @@ def pt_map(
     """
     tasks = transform(tasks, scale)
     problem = _Problem.of(tasks)
-    share = tasks.n_query / tasks.n_classes
-    masses = problem.counts + share
+    per_class = tasks.n_query / tasks.n_classes
+    masses = problem.counts + per_class
     a, b = problem.counts.reciprocal(), torch.zeros_like(problem.cross)
     scatter = _scatter(tasks) if with_objective else None
 
     def solve(start: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         cost = problem.cost(a, b)
-        return cost, *sinkhorn(cost * -lam, 1.0, share, tol=tol, max_iter=sinkhorn_iter, start=start)
+        return cost, *sinkhorn(cost * -lam, 1.0, per_class, tol=tol, max_iter=sinkhorn_iter, start=start)
 
     cost, plan, converged, logs = solve(None)
     terms = []

@@ -1,4 +1,4 @@
-"""METHODS: the one table of methods, and ``solve``, the one way to run them.
+"""``METHODS``, the table of methods, and ``solve``, which runs one of them.
 
 The table names where each solver lives and imports it on first use, so that reading the table does not load torch.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Method:
-    """A solver with what tables and messages say about it."""
+    """A solver, and what the library needs to know about it."""
 
     name: str
     title: str
@@ -234,7 +234,7 @@ def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
     Returns
     -------
     Solution
-        Class probabilities ``[t, q, k]`` and what else the method knows.
+        Class probabilities ``[t, q, k]``, and the further results of the method.
 
     Warns
     -----

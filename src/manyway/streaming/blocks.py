@@ -1,7 +1,8 @@
 """The queries of one large task, read in blocks.
 
 The work on a block does not depend on the other blocks, and the results are added. So the same steps run on one machine
-or on a cluster: ``Spread`` takes the work to the blocks. A block can carry a note from one reading to the next.
+or on a cluster: ``Spread`` takes the work to the blocks. Work can remember something of a block until it is next
+read: the memory of the block.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class BlockSolution(Protocol):
 
 
 Blocks = Callable[[], Iterator[Tensor]]  # reads the queries once, from the start: blocks [b, d]
-Work = Callable[[Tensor, Any], tuple[Any, Any]]  # a block and its note -> what is added up, and its next note
-Spread = Callable[[Work, Sequence[Any] | None], tuple[Any, list[Any]]]  # the sum over blocks, and all notes
+Work = Callable[[Tensor, Any], tuple[Any, Any]]  # a block and its memory -> what is added up, and its next memory
+Spread = Callable[[Work, Sequence[Any] | None], tuple[Any, list[Any]]]  # the sum over blocks, and all memories
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,7 @@ class Measure:
     scaling: Scaling
     like: Tensor
 
-    def __call__(self, block: Tensor, note: Any) -> tuple[Extent, None]:
+    def __call__(self, block: Tensor, memory: Any) -> tuple[Extent, None]:
         rows = self.scaling(block.to(self.like))
         return Extent(len(rows), rows.sum(0, dtype=torch.float64), rows.amin(0), rows.amax(0)), None
 
@@ -114,13 +115,13 @@ def in_turn(blocks: Blocks, device: torch.device) -> Spread:
             yield block
         complete = room >= 0
 
-    def spread(work: Work, notes: Sequence[Any] | None) -> tuple[Any, list[Any]]:
-        total, next_notes = None, []
+    def spread(work: Work, memories: Sequence[Any] | None) -> tuple[Any, list[Any]]:
+        total, remembered = None, []
         for number, block in enumerate(read()):
-            part, note = work(block, None if notes is None else notes[number])
+            part, memory = work(block, None if memories is None else memories[number])
             total = part if total is None else total.plus(part)
-            next_notes.append(note)
-        return total, next_notes
+            remembered.append(memory)
+        return total, remembered
 
     return spread
 

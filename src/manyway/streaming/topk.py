@@ -30,8 +30,8 @@ class Answers(NamedTuple):
 class Answer:
     """The work of answering for a block of items: see ``manyway.streaming.blocks.Work``."""
 
-    assign: Callable[[Tensor, Any], Tensor]  # a block and the note on it -> probabilities [b, k]
+    assign: Callable[[Tensor, Any], Tensor]  # a block and its memory -> probabilities [b, k]
     top: int
 
-    def __call__(self, block: Tensor, note: Any) -> tuple[Answers, None]:
-        return Answers.of(self.assign(block, note), self.top), None
+    def __call__(self, block: Tensor, memory: Any) -> tuple[Answers, None]:
+        return Answers.of(self.assign(block, memory), self.top), None

@@ -89,5 +89,5 @@ def test_the_command_spreads_items_over_a_cluster(cluster, tmp_path, method):
 def test_a_scheduler_that_cannot_be_reached_is_one_sentence(monkeypatch):
     pytest.importorskip("distributed", reason="needs Dask")
     monkeypatch.setattr("manyway.streaming.dask._PATIENCE", 0.1)
-    with pytest.raises(InputError, match="no Dask scheduler"), on_dask("tcp://127.0.0.1:1", lambda: iter(())):
+    with pytest.raises(InputError, match="No Dask scheduler answers"), on_dask("tcp://127.0.0.1:1", lambda: iter(())):
         pass

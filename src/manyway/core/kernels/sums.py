@@ -41,7 +41,7 @@ def launch(
     n_tasks, n_classes, n_features = sums.shape
     bands = triton.cdiv(n_features, band)
     splits = min(triton.cdiv(n_tasks, tasks), triton.cdiv(programs, n_classes * bands))
-    share = triton.cdiv(triton.cdiv(n_tasks, splits), tasks) * tasks
+    tasks_per_split = triton.cdiv(triton.cdiv(n_tasks, splits), tasks) * tasks
     _class_sums[(n_classes * bands * splits,)](
         table,
         index,
@@ -55,7 +55,7 @@ def launch(
         n_features,
         bands,
         splits,
-        share,
+        tasks_per_split,
         FACTOR=factor is not None,
         CENTRE=centre is not None,
         BAND=band,
@@ -79,7 +79,7 @@ def _class_sums(
     n_features,
     bands,
     splits,
-    share,
+    tasks_per_split,
     FACTOR: tl.constexpr,
     CENTRE: tl.constexpr,
     BAND: tl.constexpr,
@@ -94,7 +94,7 @@ def _class_sums(
     d_inside = d < n_features
     begin = tl.load(starts_ptr + k)
     count = (tl.load(starts_ptr + k + 1) - begin).to(tl.int32)
-    for first in range(split * share, min(n_tasks, (split + 1) * share), TASKS):
+    for first in range(split * tasks_per_split, min(n_tasks, (split + 1) * tasks_per_split), TASKS):
         t = first + tl.arange(0, TASKS)
         t_inside = t < n_tasks
         t_wide = t.to(tl.int64)

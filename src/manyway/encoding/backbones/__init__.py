@@ -39,24 +39,8 @@ BACKBONES: Mapping[str, Callable[[int, int], Backbone]] = MappingProxyType(
 
 
 def build(name: str, n_classes: int, in_channels: int = 3, *, seed: int = 0) -> Backbone:
-    """Build a network with random weights.
+    """Build a network with random weights, by its name in ``BACKBONES``. The global random generator is not changed.
 
-    Parameters
-    ----------
-    name : str
-        A name in ``BACKBONES``.
-    n_classes : int
-        Number of outputs of the classifier.
-    in_channels : int, default=3
-    seed : int, default=0
-        Determines the weights. The global random generator is not changed.
-
-    Returns
-    -------
-    Backbone
-
-    Examples
-    --------
     >>> build("resnet-small", n_classes=10, in_channels=1).n_features
     96
     """

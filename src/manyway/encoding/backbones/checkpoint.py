@@ -31,20 +31,11 @@ _LISTED = 6  # names listed in an error before "and n more"
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The content of a file of weights.
-
-    Attributes
-    ----------
-    tensors : mapping of str to Tensor
-    meta : mapping
-        What training wrote about them; empty for a public checkpoint.
-    source : str
-        The name of the file in messages.
-    """
+    """The content of a file of weights."""
 
     tensors: Mapping[str, Tensor]
-    meta: Mapping[str, Any]
-    source: str = "the checkpoint"
+    meta: Mapping[str, Any]  # what training wrote; empty for a public checkpoint
+    source: str = "the checkpoint"  # its name in messages
 
     @property
     def backbone(self) -> str:
@@ -66,14 +57,7 @@ class Checkpoint:
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """Read a safetensors file or a torch file with a ``state_dict``.
 
-    Parameters
-    ----------
-    path : path-like
-
-    Returns
-    -------
-    Checkpoint
-        A prefix ``module.`` of names, which distributed training leaves, is dropped.
+    A prefix ``module.`` of names, which distributed training leaves, is dropped.
     """
     path = Path(path)
     if not path.exists():
@@ -120,22 +104,6 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
     if special:
         raise InputError(f"{path} holds quantised or sparse tensors ({_some(special)}); save it with plain ones.")
     return tensors
-
-
-def load_checkpoint(path: str | Path, backbone: str | None = None) -> Backbone:
-    """Build the network of a file of weights, our own or a public one.
-
-    Parameters
-    ----------
-    path : path-like
-    backbone : str, optional
-        The architecture; by default it is recognised.
-
-    Returns
-    -------
-    Backbone
-    """
-    return network_from(read_checkpoint(path), backbone)
 
 
 def network_from(checkpoint: Checkpoint, backbone: str | None = None) -> Backbone:

@@ -12,25 +12,9 @@ from manyway.encoding.datasets.preprocess import Preprocess
 def encode_images(
     network: Backbone, images: Tensor, preprocess: Preprocess, *, batch: int = 512, fast: bool = False
 ) -> Tensor:
-    """Compute the features of images, with the statistics of batch normalisation frozen.
+    """Features [n, d] of images [n, c, h, w] uint8 on their device, with the statistics of batch normalisation frozen.
 
-    Parameters
-    ----------
-    network : Backbone
-        On the device of the images.
-    images : Tensor of shape [n, c, h, w], uint8
-        As :meth:`Preprocess.decode` returns them.
-    preprocess : Preprocess
-        Crops and standardises the images.
-    batch : int, default=512
-        Number of images per forward pass.
-    fast : bool, default=False
-        Compute in bfloat16 on a GPU.
-
-    Returns
-    -------
-    Tensor of shape [n, d], float32
-        On the device of the images.
+    ``preprocess`` crops and standardises the images, ``batch`` at a time. ``fast`` computes in bfloat16 on a GPU.
     """
     network.eval()
     features = []

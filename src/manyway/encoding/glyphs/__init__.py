@@ -22,20 +22,9 @@ SAMPLES = 40  # drawings per validation or test letter
 
 
 def image_set(split: str, per_class: int, *, seed: int = 0) -> ImageSet:
-    """Draw letters.
+    """Draw letters of the split base, val or test: images [n, 1, 28, 28], ``per_class`` of each letter.
 
-    Parameters
-    ----------
-    split : {"base", "val", "test"}
-    per_class : int
-        Number of images per letter.
-    seed : int, default=0
-        Image i of a letter depends only on the seed, the letter and i.
-
-    Returns
-    -------
-    ImageSet
-        With images [n, 1, 28, 28].
+    Image i of a letter depends only on the seed, the letter and i.
     """
     from manyway.encoding.datasets.images import ImageSet
     from manyway.encoding.glyphs.render import draw_samples

@@ -62,8 +62,8 @@ def training_batch(
     seeds = np.random.SeedSequence([recipe.seed, MIX, epoch, step])
     weights = np.random.default_rng(seeds).beta(recipe.mixup, recipe.mixup, len(chosen)).astype(np.float32)
     weight = torch.from_numpy(weights)[mine].to(own.images.device, non_blocking=True)
-    share = weight.view(-1, 1, 1, 1)
-    mixed = share * own.images + (1 - share) * other.images
+    scale = weight.view(-1, 1, 1, 1)
+    mixed = scale * own.images + (1 - scale) * other.images
     return Batch(mixed, own.labels, other.labels, weight)
 
 

@@ -42,19 +42,10 @@ class Reporter:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """The result of training.
+    """The result of training."""
 
-    Attributes
-    ----------
-    network : Backbone
-        With the weights of the best epoch.
-    base_mean : Tensor
-        [d] mean feature of the base images.
-    history : tuple of EpochResult
-    """
-
-    network: Backbone
-    base_mean: Tensor
+    network: Backbone  # with the weights of the best epoch
+    base_mean: Tensor  # [d] mean feature of the base images
     history: tuple[EpochResult, ...]
 
     @property
@@ -81,32 +72,13 @@ def train(
     device: torch.device | str = "cpu",
     reporter: Reporter | None = None,
 ) -> Trained:
-    """Train a network on base classes.
+    """Train a network, in place, on the images of base classes.
 
-    Parameters
-    ----------
-    network : Backbone
-        It is changed in place.
-    base : ImageSet
-        The images to train on.
-    recipe : Recipe
-    preprocess : Preprocess
-    val : ImageSet, optional
-        Images of other classes. The epoch that is best on 5-way 1-shot tasks of them is kept; by default the last one.
-    folder : Path, optional
-        Where checked epochs are saved: ``last.safetensors`` (weights, optimiser, history), ``log.csv`` and, for the
-        best epoch so far, ``best.safetensors``. A later call with the same folder and settings continues from there.
-    meta : dict, optional
-        Stored with the weights; must contain ``backbone`` if there is a ``folder``.
-    device : torch.device or str, default="cpu"
-    reporter : Reporter, optional
+    The epoch that is best on 5-way 1-shot tasks of ``val``, images of other classes, is kept; by default the last one.
+    Checked epochs are saved in ``folder``: ``last.safetensors`` (weights, optimiser, history), ``log.csv`` and, for the
+    best epoch so far, ``best.safetensors``. A later call with the same folder and settings continues from there.
+    ``meta`` is stored with the weights; it must contain ``backbone`` if there is a ``folder``.
 
-    Returns
-    -------
-    Trained
-
-    Notes
-    -----
     When torch.distributed is initialised, every process takes its part of each batch.
     """
     device, reporter = torch.device(device), reporter or Reporter()

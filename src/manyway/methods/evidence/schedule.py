@@ -1,6 +1,6 @@
 """Every constant of evidence, in one place, with the reason for its value.
 
-docs/evidence.md has a table of what each of them is worth: accuracy and calibration without it, on the study's sets.
+docs/evidence.md has a table of the effect of each: accuracy and calibration without it, on the study's sets.
 """
 
 from __future__ import annotations

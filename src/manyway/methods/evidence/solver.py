@@ -37,10 +37,10 @@ class Parameters:
     Parameters
     ----------
     precision : float or None, default=None
-        τ in the log-likelihood −½ τ ‖z − w‖². None calibrates it on the support.
+        τ in the log-likelihood −½ τ ‖z − w‖². By default it is calibrated on the support.
     concentration : float or None, default=None
-        α of the Dirichlet prior of the class proportions. Small values favour few classes. None chooses the
-        value with the highest evidence for each task.
+        α of the Dirichlet prior of the class proportions. Small values favour few classes. By default the value with
+        the highest evidence is chosen for each task.
     anneal_from : float, default=0.35
         The search starts with likelihoods multiplied by this, and raises it to 1 in 15 updates. 1: no annealing.
     update_prototypes : bool, default=True
@@ -112,7 +112,6 @@ def evidence(
     ----------
     tasks : Tasks
         The tasks to solve.
-    **params
     prepared : Calibration or None, default=None
         What ``prepare_evidence`` learned from the same support, so that it is not learned again.
     with_objective : bool, default=False
@@ -126,9 +125,11 @@ def evidence(
 
     Notes
     -----
-    Reference: this project; docs/evidence.md derives the method and shows what each part is worth. Its ancestor is the
-    correction of label shift by maximum likelihood (Saerens et al., 2002). All queries are updated at once. With α
-    chosen by evidence the bound has not been seen to fall; with a tiny fixed α and a handful of queries it can.
+    All queries are updated at once. With α chosen by evidence the bound has not been seen to decrease; with a tiny
+    fixed α and few queries it can. The method extends the correction of label shift by maximum likelihood (Saerens et
+    al., 2002).
+
+    Reference: docs/evidence.md derives the method and shows the effect of each part.
 
     Examples
     --------
@@ -151,7 +152,6 @@ def prepare_evidence(tasks: Tasks, **params: Any) -> Calibration | None:
     ----------
     tasks : Tasks
         Tasks with the support; their queries are not used.
-    **params
 
     Returns
     -------
@@ -177,7 +177,6 @@ def evidence_from_likelihood(
         frequent classes and is calibrated on samples that it was not trained on.
     counts : Tensor of shape (t, k)
         The number of samples of each class that the classifier was trained on.
-    **params
     with_objective : bool, default=False
         Whether to record the bound after each iteration.
 
@@ -317,7 +316,6 @@ def evidence_in_blocks(
         Their classes, 0 to k-1.
     blocks : callable
         Returns an iterator over the queries, blocks of shape (b, d), from the start.
-    **params
     base_mean : Tensor of shape (d,), optional
         The mean feature of the encoder's base classes.
     progress : callable, optional

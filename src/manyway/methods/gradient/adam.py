@@ -18,28 +18,8 @@ def adam_step(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Take one step of Adam.
+    """Take step number ``step`` (from 1) of Adam: the new parameters, and running means of the gradient and its square.
 
-    Parameters
-    ----------
-    parameters, mean, square : Tensor
-        The parameters, and the running means of the gradient and of its square.
-    gradient : Tensor
-        The gradient at ``parameters``.
-    step : int
-        The number of this step, counted from 1.
-    lr : float
-        The step size.
-    betas, eps
-        Adam's other constants.
-
-    Returns
-    -------
-    tuple of Tensor
-        The new parameters, mean and square.
-
-    Notes
-    -----
     Adam moves every coordinate on its own. A batch of tasks therefore moves as each task would alone; but the path
     depends on the coordinate system, so it cannot be computed in a rotated or reduced feature space. The bias
     corrections are folded into the two constants, which saves passes over memory.

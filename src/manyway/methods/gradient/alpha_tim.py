@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.methods.gradient.information import Information
-from manyway.methods.gradient.tim import maximise_information
+from manyway.methods.gradient.tim import maximise_information, tim
+from manyway.methods.parameters import described_as
 
 
+@described_as(tim)
 def alpha_tim(
     tasks: Tasks,
     *,
@@ -34,21 +36,8 @@ def alpha_tim(
     ----------
     tasks : Tasks
         The tasks to solve.
-    weights : sequence of three floats, default=(1.0, 1.0, 1.0)
-        λ₁, λ₂, λ₃: the weights of the support's cross-entropy, the marginal and the conditional entropy.
     alphas : sequence of two floats, default=(7.0, 5.0)
         a and b, the orders of the marginal and of the conditional entropy; 1 is Shannon's entropy.
-    temperature : float, default=15.0
-        τ, which multiplies squared distances.
-    lr : float, default=1e-4
-        Step size of Adam.
-    max_iter : int, default=1000
-        Number of steps. There is no stopping rule.
-    scale : str or None, default="l2"
-        Feature transform; None uses the features as they are.
-    with_objective : bool, default=False
-        Whether to record the loss and its terms ``cross_entropy``, ``marginal`` and ``conditional``, weighted and
-        signed, after each step.
 
     Returns
     -------

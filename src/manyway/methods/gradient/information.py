@@ -33,10 +33,10 @@ class Information:
     alphas: Sequence[float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
-        if len(self.weights) != 3 or len(self.alphas) != 2 or min(self.alphas) <= 0:
+        if len(self.weights) != 3 or len(self.alphas) != 2:
             raise InputError(
                 f"weights {tuple(self.weights)} must be three numbers (cross-entropy, marginal, conditional) "
-                f"and alphas {tuple(self.alphas)} two positive ones (marginal, conditional)."
+                f"and alphas {tuple(self.alphas)} two (marginal, conditional)."
             )
 
     def slopes(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -88,11 +88,6 @@ def _entropy(log_p: Tensor, alpha: float) -> Tensor:
     return -(p * ((alpha - 1) * log_p).expm1()).sum(-1) / (alpha - 1)
 
 
-def gradient(samples: Tensor, labels: Tensor, w: Tensor, head: Head, loss: Information) -> Tensor:
-    """[t, k, d] the gradient of the loss in w, by two matrix products over support and queries together."""
-    return head.pull_back(loss.slopes(head.logits(samples, w), labels), samples, w)
-
-
 def descend(
     samples: Tensor,
     labels: Tensor,
@@ -104,34 +99,12 @@ def descend(
     max_iter: int,
     with_objective: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Minimise a loss over the weights of a classifier by Adam.
+    """Minimise a loss over the weights of a classifier by ``max_iter`` steps of Adam.
 
-    Parameters
-    ----------
-    samples : Tensor
-        [t, n, d] the support, followed by the queries if the loss has terms for them.
-    labels : Tensor
-        [t, s] the labels of the support.
-    start : Tensor
-        [t, k, d] the first weights.
-    head : Head
-        The classifier.
-    loss : Information
-        The loss.
-    lr, max_iter
-        Step size and number of steps.
-    with_objective : bool
-        Whether to record the terms of the loss.
+    ``samples`` [t, n, d] are the support, followed by the queries if the loss has terms for them; ``labels`` [t, s] are
+    those of the support, and ``start`` [t, k, d] the first weights. Returns the last weights [t, k, d] and, where they
+    are to be recorded, the terms of the loss after each step [3, t, i].
 
-    Returns
-    -------
-    w : Tensor
-        [t, k, d] the last weights.
-    terms : Tensor or None
-        [3, t, i] the terms of the loss after each step.
-
-    Notes
-    -----
     On a GPU the products of a step are computed in TF32, which does not change the accuracy on real features.
     """
     w, mean, square = start, torch.zeros_like(start), torch.zeros_like(start)

@@ -13,8 +13,11 @@ from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.methods.gradient.heads import Euclidean
 from manyway.methods.gradient.information import TERMS, Information
+from manyway.methods.gradient.tim import tim
+from manyway.methods.parameters import described_as
 
 
+@described_as(tim)
 def tim_adm(
     tasks: Tasks,
     *,
@@ -42,16 +45,10 @@ def tim_adm(
     ----------
     tasks : Tasks
         The tasks to solve.
-    weights : sequence of three floats, default=(0.1, 1.0, 0.1)
-        λ₁, λ₂, λ₃: the weights of the support's cross-entropy, the marginal and the conditional entropy.
-    temperature : float, default=15.0
-        τ, which multiplies squared distances.
     step : float, default=1.0
         How far w moves towards its update.
     max_iter : int, default=150
         Number of iterations. There is no stopping rule.
-    scale : str or None, default="l2"
-        Feature transform; None uses the features as they are.
     with_objective : bool, default=False
         Whether to record TIM's loss and its terms ``cross_entropy``, ``marginal`` and ``conditional`` after each
         iteration.
@@ -86,15 +83,15 @@ def tim_adm(
     w = prototypes(tasks)
     targets = samples.new_empty(*samples.shape[:2], tasks.n_classes)  # a [t, n, k]
     targets[:, :n_support] = one_hot(labels, tasks.n_classes, tasks.dtype)
-    shares = samples.new_empty(1, samples.shape[1], 1)  # c
-    shares[:, :n_support], shares[:, n_support:] = weights[0] / n_support, (1 + weights[2]) / n_query
+    coefficients = samples.new_empty(1, samples.shape[1], 1)  # c
+    coefficients[:, :n_support], coefficients[:, n_support:] = weights[0] / n_support, (1 + weights[2]) / n_query
     terms = []
     logits = head.logits(samples, w)
     for _ in range(max_iter):
         targets[:, n_support:] = _auxiliary(logits[:, n_support:], weights[1], weights[2])
         # The update minus w is Σ c (a − P)(z − w) / Σ c a.
-        pulls = (targets - logits.softmax(-1)).mul_(shares)
-        masses, excess = (column_sums(values).unsqueeze(-1) for values in (shares * targets, pulls))
+        pulls = (targets - logits.softmax(-1)).mul_(coefficients)
+        masses, excess = (column_sums(values).unsqueeze(-1) for values in (coefficients * targets, pulls))
         w = w.addcdiv(torch.baddbmm(w * excess, pulls.mT, samples, beta=-1), masses, value=step)
         logits = head.logits(samples, w)
         if with_objective:

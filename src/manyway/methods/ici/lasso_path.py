@@ -9,8 +9,8 @@ because ½‖X̂ R‖² is the minimum of ½‖R − U βᵀ‖² over β. The n
 = 0 means that sample i is not an outlier: ‖r_i‖ ≤ λ. With c_i = min(1, λ/‖r_i‖), A = Σ c_i u_i u_iᵀ and B = Σ c_i y_i
 u_iᵀ, its gradient is βA − B. Steps go along −(βA − B)A⁻¹, which is reweighted least squares, or along Newton's
 direction when k·r is small, where reweighting is slow. As ‖r_i‖² = 1 − 2 u_i·β_{y_i} + u_iᵀ(βᵀβ)u_i, no array of size
-n·k is needed, and a reweighting costs (n + k)·r². Where no γ_i is zero, λ cancels in βA = B, and the rest of the path
-is constant. All is in double precision, because the result is an order of samples, and the arrays are small.
+n·k is needed, and a reweighting costs (n + k)·r². Where no γ_i is zero, λ cancels in βA = B, and β stays
+constant. All is in double precision, because the result is an order of samples, and the arrays are small.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class RobustRegression:
         residuals = classes[self.labels] - self.features @ beta.mT
         outer = (residuals.unsqueeze(-1) * self.features.unsqueeze(-2)).flatten(2)
         loss = torch.where(norms > penalty, weights / norms.square(), 0)
-        # An outlier has no curvature along its own residual. As the rest may be singular, 1e-9 of the bound is added.
+        # An outlier has no curvature along its own residual. What remains may be singular, so 1e-9 is added.
         hessian = bound * (1 + 1e-9) - (outer * loss.unsqueeze(-1)).mT @ outer
         return _solve(hessian, -gradient.flatten(1).unsqueeze(-1)).view_as(beta)
 

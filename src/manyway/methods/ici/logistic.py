@@ -195,8 +195,8 @@ class _Run:
         self.high = torch.where(too_long, self.length, self.high)
         self.low = torch.where(too_short, self.length, self.low)
         self.low_slope = torch.where(too_short, slope, self.low_slope)
-        share = torch.where(too_long, self.low_slope / (self.low_slope - slope), 0.5).clamp(0.1, 0.9)
-        between = self.low + (self.high - self.low) * share
+        fraction = torch.where(too_long, self.low_slope / (self.low_slope - slope), 0.5).clamp(0.1, 0.9)
+        between = self.low + (self.high - self.low) * fraction
         self.length = torch.where(self.high.isinf(), longer, between)
         self.trials = self.trials + 1
 

@@ -12,12 +12,12 @@ All features are first centred on the query mean, which changes no distance and 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from torch import Tensor, baddbmm
 
 from manyway.core.ops import class_sums, column_sums, cross_products, dot_scores
 from manyway.core.tasks import Tasks
-from manyway.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +123,8 @@ class GramForm:
         return products, norms, self.counts + u.sum(1)
 
 
-def prototype_form(tasks: Tasks, form: str | None) -> FeatureForm | GramForm:
+def prototype_form(tasks: Tasks, form: Literal["gram", "feature"] | None) -> FeatureForm | GramForm:
     """The named form of transformed tasks; None takes the one whose iteration is cheaper."""
-    if form not in (None, "gram", "feature"):
-        raise InputError(f"form is '{form}'; choose gram, feature or None.")
     query = tasks.query
     centre = (query.mean(1) if query.is_cuda else column_sums(query) / tasks.n_query).unsqueeze(1)
     query = query - centre

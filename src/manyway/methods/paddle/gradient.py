@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 
 from manyway.core.ops import dot_scores, prototypes
 from manyway.core.solution import Recorder, Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
-from manyway.errors import InputError, nearest
 from manyway.methods.paddle.forms import FeatureForm, half_norms, prototype_form
 from manyway.methods.paddle.projected import AdamSteps, PlainSteps
 
@@ -16,7 +17,7 @@ from manyway.methods.paddle.projected import AdamSteps, PlainSteps
 def paddle_pgd(
     tasks: Tasks,
     *,
-    optimizer: str = "adam",
+    optimizer: Literal["adam", "gradient"] = "adam",
     lr: float = 1e-3,
     lam: float | None = None,
     eps: float = 1e-12,
@@ -77,8 +78,6 @@ def paddle_pgd(
     >>> paddle_pgd(tasks, optimizer="gradient", scale=None).labels.tolist()
     [[0, 0, 0, 2]]
     """
-    if optimizer not in ("adam", "gradient"):
-        raise InputError(f"There is no optimizer '{optimizer}'; {nearest(optimizer, ('adam', 'gradient'))}")
     tasks = transform(tasks, scale)
     lam = float(tasks.n_query) if lam is None else lam
     form = prototype_form(tasks, "feature" if optimizer == "adam" else None)
@@ -100,8 +99,8 @@ def paddle_pgd(
             n_iter = n_iter.masked_fill(done, iteration + 1)
             converged = converged | done
         if recorder is not None and norms is not None:
-            shares = state[0].mean(1) + eps
-            complexity = -lam * torch.xlogy(shares, shares).sum(-1)
+            proportions = state[0].mean(1) + eps
+            complexity = -lam * torch.xlogy(proportions, proportions).sum(-1)
             recorder.add(torch.stack([norms - descent.explained(state), complexity]))
         if tol is not None and bool(converged.all()):
             break

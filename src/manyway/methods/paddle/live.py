@@ -28,23 +28,9 @@ def dual(u: Tensor, weight: float, eps: float) -> Tensor:
 def live_iterations(
     form: FeatureForm | GramForm, logits: Tensor, u: Tensor, count: int, weight: float, eps: float
 ) -> Tensor | None:
-    """Do iterations that update live classes only.
+    """Do ``count`` iterations that update live classes only; None when so many are live that nothing would be saved.
 
-    Parameters
-    ----------
-    form : FeatureForm or GramForm
-        The prototypes as a function of the assignments.
-    logits, u : Tensor
-        [t, q, k] the logits of a full iteration, and their softmax.
-    count : int
-        The number of iterations.
-    weight, eps : float
-        λ/|Q| and ε.
-
-    Returns
-    -------
-    Tensor or None
-        [t, q, k] the assignments; None when so many classes are live that nothing would be saved.
+    ``logits`` and ``u`` [t, q, k] are those of a full iteration; ``weight`` is λ/|Q|. Returns new assignments.
     """
     n_query, n_classes = u.shape[1:]
     masses = u.sum(1)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.methods.paddle.solver import paddle
+from manyway.methods.parameters import described_as
 
 
+@described_as(paddle)
 def soft_kmeans(
     tasks: Tasks,
     *,
     max_iter: int = 100,
     tol: float | None = None,
     scale: str | None = "range",
-    form: str | None = None,
+    form: Literal["gram", "feature"] | None = None,
     with_objective: bool = False,
 ) -> Solution:
     """PADDLE without its partition-complexity term (λ = 0): soft K-means.
@@ -24,16 +28,6 @@ def soft_kmeans(
     ----------
     tasks : Tasks
         The tasks to solve.
-    max_iter : int, default=100
-        The largest number of iterations.
-    tol : float or None, default=None
-        A task stops when the mean over classes of ‖w_new − w_old‖ is below it. None does all ``max_iter`` iterations.
-    scale : str or None, default="range"
-        Feature transform; None uses the features as they are. Distances enter a softmax, so the scale of the features
-        matters.
-    form : {"gram", "feature"} or None, default=None
-        Whether to iterate on inner products among queries or on d-dimensional prototypes. Both give the same numbers;
-        None takes the cheaper one.
     with_objective : bool, default=False
         Whether to record the objective and its terms after each iteration.
 
@@ -56,12 +50,5 @@ def soft_kmeans(
     [[0, 1]]
     """
     return paddle(
-        tasks,
-        lam=0.0,
-        eps=0.0,
-        max_iter=max_iter,
-        tol=tol,
-        scale=scale,
-        form=form,
-        with_objective=with_objective,
+        tasks, lam=0.0, eps=0.0, max_iter=max_iter, tol=tol, scale=scale, form=form, with_objective=with_objective
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -9,12 +11,11 @@ from manyway.core.kernels import fused
 from manyway.core.solution import Recorder, Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
-from manyway.errors import InputError
 from manyway.methods.paddle.forms import FeatureForm, GramForm, half_norms, prototype_form
 from manyway.methods.paddle.live import dual, live_iterations
 
 # Iterations after which classes with almost no query may be skipped. In float64 all classes are always updated.
-_SETTLED = 10
+_ALL_CLASSES_UNTIL = 10
 _LEAVING = 8  # finished tasks leave the batch when they are at least one in so many
 _PERIOD = 6  # in float32 the last digits of the assignments become constant, or repeat with a period of 2, 3 or 6
 
@@ -27,7 +28,7 @@ def paddle(
     max_iter: int = 100,
     tol: float | None = None,
     scale: str | None = "range",
-    form: str | None = None,
+    form: Literal["gram", "feature"] | None = None,
     with_objective: bool = False,
 ) -> Solution:
     """Fit the queries with as few classes as needed, by penalised primal-dual updates (PADDLE).
@@ -89,8 +90,6 @@ def paddle(
     >>> paddle(tasks, scale=None).labels.tolist()
     [[0, 0, 0, 2]]
     """
-    if max_iter < 1 or eps < 0 or (lam is not None and lam < 0):
-        raise InputError(f"max_iter = {max_iter} must be at least 1; lam = {lam} and eps = {eps} must not be negative.")
     tasks = transform(tasks, scale)
     problem = everything = prototype_form(tasks, form)
     weight = 1.0 if lam is None else lam / tasks.n_query
@@ -135,7 +134,7 @@ def paddle(
                 break
         if at_mark:
             mark = u
-            if u.dtype == torch.float32 and _SETTLED <= iteration < max_iter:
+            if u.dtype == torch.float32 and _ALL_CLASSES_UNTIL <= iteration < max_iter:
                 later = live_iterations(problem, logits, u, _PERIOD - 1, weight, eps)
                 if later is not None:
                     u, iteration = later, iteration + _PERIOD - 1
@@ -182,8 +181,8 @@ def _fused(problem: GramForm, weight: float, eps: float, max_iter: int, tol: flo
 def _terms(problem: FeatureForm | GramForm, u: Tensor, half_norms: Tensor, lam: float, eps: float) -> Tensor:
     """[3, t] the terms of the objective at u, with the w and v that are optimal for u."""
     fit = half_norms - problem.explained(u) / 2
-    shares = u.mean(1) + eps
+    proportions = u.mean(1) + eps
     # λ Σ e^{v−1} − λ ⟨v, π + ε⟩ at v = 1 + ln(π + ε)
-    complexity = -lam * torch.xlogy(shares, shares).sum(-1)
+    complexity = -lam * torch.xlogy(proportions, proportions).sum(-1)
     barrier = torch.xlogy(u, u).sum((1, 2))
     return torch.stack([fit, complexity, barrier])

@@ -21,7 +21,7 @@ from manyway.core.ops import dot_scores
 from manyway.core.parallel import threads_for
 from manyway.streaming.blocks import Blocks, Scaling, Spread, in_turn, scaling_of
 
-_SETTLED = 3  # iterations after which dead classes may be skipped
+_ALL_CLASSES_UNTIL = 3  # iterations after which dead classes may be skipped
 _PERIOD = 6  # one full iteration, then five that update the live classes only
 _FEWEST_DEAD = 32  # with fewer dead classes, nothing is gained
 
@@ -64,27 +64,27 @@ class Sums(NamedTuple):
 class Iterate:
     """The work of an iteration on one block.
 
-    With ``dead`` [k] it also returns a note on the block, [b]: the log-sum-exp of the logits of the dead classes.
+    With ``dead`` [k] it also returns the memory of the block, [b]: the log-sum-exp of the logits of the dead classes.
     """
 
     state: LargeSolution
     dead: Tensor | None = None
 
-    def __call__(self, block: Tensor, note: Tensor | None) -> tuple[Sums, Tensor | None]:
+    def __call__(self, block: Tensor, memory: Tensor | None) -> tuple[Sums, Tensor | None]:
         with threads_for(len(block) * len(self.state.prototypes)):
             rows = self.state.scaling(block.to(self.state.prototypes))
             logits = self.state.logits(rows)
-            if note is None:
+            if memory is None:
                 u = logits.softmax(1)
             else:
-                u = torch.cat([logits, note.to(logits).unsqueeze(1)], 1).softmax(1)[:, :-1]
+                u = torch.cat([logits, memory.to(logits).unsqueeze(1)], 1).softmax(1)[:, :-1]
             sums = Sums(u.sum(0, dtype=torch.float64), (u.mT @ rows).double())
-            return sums, note if self.dead is None else logits[:, self.dead].logsumexp(1)
+            return sums, memory if self.dead is None else logits[:, self.dead].logsumexp(1)
 
 
 def paddle_in_blocks(
-    support: Tensor,  # [s, d]
-    labels: Tensor,  # [s], 0..k-1
+    support: Tensor,
+    labels: Tensor,
     blocks: Blocks,
     *,
     lam: float | None = None,
@@ -98,30 +98,11 @@ def paddle_in_blocks(
 ) -> LargeSolution:
     """Run PADDLE on one task over blocks of queries.
 
-    Parameters
-    ----------
-    support : Tensor
-        [s, d] the support.
-    labels : Tensor
-        [s] its labels, 0..k-1.
-    blocks : callable
-        Returns an iterator over blocks [b, d] of the queries; it is called once per iteration.
-    lam, eps, max_iter, tol, scale
-        As in ``paddle``, but that ``tol`` is 1e-6 by default.
-    base_mean : Tensor or None
-        [d] the mean that ``cl2`` subtracts.
-    progress : callable or None
-        Called with the number of each finished iteration.
-    spread : Spread or None
-        Runs the work on the blocks; None runs it here, block after block.
+    ``support`` [s, d], its ``labels`` [s] from 0 to k-1, ``base_mean`` [d] and the parameters are those of ``paddle``,
+    but ``tol`` is 1e-6 by default. ``blocks`` returns an iterator over blocks [b, d] of the queries; it is called once
+    per iteration. ``progress`` is called with the number of each finished iteration. ``spread`` runs the work on the
+    blocks; None runs it here, block after block.
 
-    Returns
-    -------
-    LargeSolution
-        The prototypes and duals; ``assign`` gives the probabilities of a block.
-
-    Notes
-    -----
     Dead classes are skipped in float32 only, and for at most five iterations; ``tol`` can be met only in an iteration
     that updates all classes.
     """
@@ -137,23 +118,23 @@ def paddle_in_blocks(
     state = LargeSolution(prototypes, torch.zeros_like(prototypes[:, 0]), scaling, n_iter=1, converged=False)
     masses = counts  # Σ_q u_qk; before the first iteration no class is dead
     every_class = live = torch.arange(n_classes, device=support.device)
-    notes: list[Any] = []
+    memories: list[Any] = []
     skipping = 0  # how many more iterations may skip the dead classes
     for iteration in range(1, max_iter):
         full = skipping == 0 or iteration == max_iter - 1
         if full:
             which, dead, skipping = every_class, None, 0
-            if support.dtype == torch.float32 and iteration >= _SETTLED:
+            if support.dtype == torch.float32 and iteration >= _ALL_CLASSES_UNTIL:
                 dead = _dead(masses, n_query)
-            part, notes = spread(Iterate(state, dead), None)
+            part, memories = spread(Iterate(state, dead), None)
             if dead is not None:
                 live, skipping = every_class[~dead], _PERIOD - 1
         else:
             which, skipping = live, skipping - 1
-            part, _ = spread(Iterate(_of_classes(state, live)), notes)
+            part, _ = spread(Iterate(_of_classes(state, live)), memories)
         new = ((sums[which] + part.moments) / (counts[which] + part.masses).unsqueeze(-1)).to(support.dtype)
-        shares = (part.masses / n_query + eps).log() + 1
-        bias = (weight * shares if weight else torch.zeros_like(shares)).to(support.dtype)
+        dual = (part.masses / n_query + eps).log() + 1
+        bias = (weight * dual if weight else torch.zeros_like(dual)).to(support.dtype)
         moved = float((new - state.prototypes[which]).norm(dim=1).sum() / n_classes)
         masses = masses.index_copy(0, which, part.masses)
         state = replace(
