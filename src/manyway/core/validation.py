@@ -83,7 +83,7 @@ def row_sizes(features: Tensor) -> Tensor:
 
 
 def moderate(
-    support: Tensor, query: Tensor | None = None, base_mean: Tensor | None = None
+    support: Tensor, query: Tensor | None = None, base_mean: Tensor | None = None, first: int = 0
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Bring features of an extreme magnitude to one in which squares neither overflow nor vanish.
 
@@ -97,6 +97,8 @@ def moderate(
     query : Tensor of shape [t, q, d], optional
     base_mean : Tensor of shape [d], optional
         It has no axis of tasks; with it, all tasks get the same factor.
+    first : int, default=0
+        The number of the first query, where they are a block of many.
 
     Returns
     -------
@@ -129,7 +131,7 @@ def moderate(
         sizes = row_sizes(query) * (1 if factor is None else factor.squeeze(-1).to(query.dtype))
         huge = (sizes > _LARGEST).any(0)
         if bool(huge.any()):
-            rows = describe_rows(huge.nonzero().flatten().tolist())
+            rows = describe_rows((huge.nonzero().flatten() + first).tolist())
             raise InputError(
                 f"query has values in {rows} that are too large beside those of the labelled examples "
                 f"(at most {float(largest.max()):.1e}); remove or repair them."
