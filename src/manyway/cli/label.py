@@ -108,6 +108,7 @@ def label(
 
     from manyway.cli.summary import print_summary
     from manyway.core.device import resolve_device
+    from manyway.data.columns import remarks_on_classes
     from manyway.data.items import read_items, read_labels
     from manyway.labelling.label import label_items
     from manyway.labelling.table import check_table
@@ -144,9 +145,13 @@ def label(
     for note in (*examples.notes, *items.notes):
         say(f"note: {note}", stderr=True)
     if labels is not None:
-        names = read_labels(labels)
+        names = read_labels(labels, label_column)
         if len(names) != len(examples):
             raise InputError(f"{labels} has {len(names)} labels for {len(examples)} examples; give one for each.")
+        if examples.labels is not None and examples.labels != names:
+            say(f"note: the labels in {labels} are used, not those in {support}", stderr=True)
+        for note in remarks_on_classes(labels, names):
+            say(f"note: {note}", stderr=True)
         examples = replace(examples, labels=names)
     with shown.status(f"labelling {len(items)} items with {method} …") as status:
         summary = label_items(
@@ -184,7 +189,8 @@ def _need_features(*paths: Path) -> None:
     from manyway.data.items import SUFFIXES
 
     for path in paths:
-        if path.is_dir() or (path.is_file() and path.suffix.lower() in _ENCODED):
+        suffix = path.suffix.lower()
+        if (path.is_dir() and suffix != ".parquet") or (path.is_file() and suffix in _ENCODED):
             raise InputError(
                 f"{path} holds pictures or texts, not features ({', '.join(SUFFIXES)}); add --encoder to turn them "
                 "into features, for example --encoder timm:resnet50 or sentence-transformers:all-MiniLM-L6-v2."

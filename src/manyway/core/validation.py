@@ -68,14 +68,14 @@ def row_sizes(features: Tensor) -> Tensor:
 
 
 def moderate(
-    support: Tensor, query: Tensor | None = None, base_mean: Tensor | None = None
+    support: Tensor, query: Tensor | None = None, base_mean: Tensor | None = None, first: int = 0
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Bring features of an extreme magnitude to one in which squares neither overflow nor vanish.
 
     Where the largest support value of a task lies outside 2^±40, all features of the task are multiplied by the power
     of two that brings it to about 1. The factor follows from the support [t, s, d] alone, so that it is known before
     the queries [t, q, d] are. ``base_mean`` [d] has no axis of tasks: with it, all tasks get the same factor. Ordinary
-    features are returned unchanged.
+    features are returned unchanged. ``first`` is the number of the first query, where they are a block of many.
 
     >>> support, query, _ = moderate(torch.tensor([[[2.0**70], [2.0**71]]]), torch.tensor([[[2.0**70]]]))
     >>> support.flatten().tolist(), query.flatten().tolist()
@@ -102,7 +102,7 @@ def moderate(
         sizes = row_sizes(query) * (1 if factor is None else factor.squeeze(-1).to(query.dtype))
         huge = (sizes > _LARGEST).any(0)
         if bool(huge.any()):
-            rows = describe_rows(huge.nonzero().flatten().tolist())
+            rows = describe_rows((huge.nonzero().flatten() + first).tolist())
             raise InputError(
                 f"query has values in {rows} that are too large beside those of the labelled examples "
                 f"(at most {float(largest.max()):.1e}); remove or repair them."

@@ -116,8 +116,8 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, size: int) -> 
 def _npy_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and type of a .npy stream of ``size`` bytes."""
     version = npy_format.read_magic(file)
-    if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"it has version {version} of the format, or columns with names")
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise ValueError(f"it has version {version} of the format")
     read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
     shape, _, dtype = read(file)
     if dtype.hasobject:
@@ -171,6 +171,8 @@ def _class_names(path: Path, names: Any) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(name, str | bytes | int) for name in names):
         raise InputError(f"class_names in {path} must be one string per class.")
     texts = tuple(decoded(path, name) for name in names)
+    if not all(text.strip() for text in texts):
+        raise InputError(f"class_names in {path} has an empty name; give every class a name.")
     refuse_same_classes(texts, f"class_names in {path}")
     return texts
 
@@ -225,7 +227,10 @@ def _is_support(path: Path, values: np.ndarray[Any, Any]) -> Tensor:
 
 
 def _lacks_features(path: Path, names: list[str]) -> InputError:
-    return InputError(f"{path} has no array 'features'; it holds: {', '.join(sorted(names)) or 'nothing'}.")
+    return InputError(
+        f"{path} has no array 'features'; it holds: {', '.join(sorted(names)) or 'nothing'}. Save the features under "
+        "this name, and labels as 'labels'."
+    )
 
 
 def _plainly(error: Exception) -> str:

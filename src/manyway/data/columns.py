@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ from manyway.errors import InputError
 
 LABEL_NAMES = ("label", "labels", "class", "class_name", "category", "target", "intent")
 _MISSING = {"", "nan", "<na>", "nat", "#n/a"}  # cells that stand for no label; "None" and "NA" can be names of classes
-_ROW_NUMBERS = re.compile(r"(unnamed: \d+(_level_\d+)?|index|level_\d+|__index_level_\d+__|rownames?|row_names?)?")
-_IDS = re.compile(r"(.*[_\-. ])?(id|uuid|guid)|.*[a-z](Id|ID)")
+_ROW_NUMBERS = re.compile(
+    r"(unnamed: \d+(_level_\d+)?|index|idx|level_\d+|__index_level_\d+__|row[_. ]?(names?|nr|no|num|number|index))?"
+)
+_IDS = re.compile(r"(.*[_\-. ])?(id|uuid|guid|file|file[_ ]?name|(file[_ ]?)?path|url|uri)|.*[a-z](Id|ID)")
+_PERHAPS_MISSING = {"na", "n/a", "null", "none", "?", "-"}
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,26 @@ def missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
+def remarks_on_classes(path: Path, names: Iterable[str]) -> tuple[str, ...]:
+    """Remarks on names of classes that may be slips of the pen; all are kept as they are.
+
+    >>> remarks_on_classes(Path("a.csv"), ["cat", "Cat", "dog"])
+    ("the labels 'Cat' and 'cat' of a.csv differ only in case, blanks or Unicode form; they are two classes",)
+    """
+    remarks, seen = [], dict[str, str]()
+    for name in sorted(set(names)):
+        plain = " ".join(unicodedata.normalize("NFKC", name).replace("\u200b", "").casefold().split())
+        other = seen.setdefault(plain, name)
+        if other != name:
+            remarks.append(
+                f"the labels '{other}' and '{name}' of {path.name} differ only in case, blanks or Unicode form; they "
+                "are two classes"
+            )
+        if plain in _PERHAPS_MISSING:
+            remarks.append(f"the label '{name}' of {path.name} is taken as the name of a class, not as a missing label")
+    return (*remarks[:5], f"and {len(remarks) - 5} more of this kind") if len(remarks) > 5 else tuple(remarks)
+
+
 def is_row_number(name: str) -> bool:
     """Whether a column of this name only counts rows, such as the index that pandas writes.
 
@@ -72,8 +96,8 @@ def is_row_number(name: str) -> bool:
 def is_id(name: str) -> bool:
     """Whether a column of this name identifies items.
 
-    >>> [name for name in ("id", "photo_id", "imageID", "width", "grid") if is_id(name)]
-    ['id', 'photo_id', 'imageID']
+    >>> [name for name in ("id", "photo_id", "imageID", "image_path", "width", "grid") if is_id(name)]
+    ['id', 'photo_id', 'imageID', 'image_path']
     """
     return _IDS.fullmatch(name.casefold()) is not None or _IDS.fullmatch(name) is not None
 

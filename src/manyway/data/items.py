@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from manyway.core.validation import describe_rows
 from manyway.data.arrays import ARRAY_SUFFIXES, decoded, plain, read_arrays, read_npy, values_of
-from manyway.data.columns import Options, find_label, missing
+from manyway.data.columns import Options, find_label, missing, remarks_on_classes
 from manyway.data.files import check_input
 from manyway.data.tables import TABLE_SUFFIXES, read_columns
 from manyway.data.text import read_lines, read_records, shorten, table_header
@@ -167,8 +168,10 @@ def match_columns(support: Items, query: Items) -> Items:
 
 def read_contents(path: str | Path, options: Options | None = None, *, with_labels: bool = True) -> Contents:
     """Read a feature file of any kind, see `read_items`; features are not checked for NaN in files of arrays."""
-    path = check_input(path)
+    path = Path(path)
     suffix = path.suffix.lower()
+    if suffix != ".parquet" or not path.is_dir():
+        check_input(path)
     if suffix not in SUFFIXES:
         raise InputError(f"{path} has an unknown ending; features come as {', '.join(SUFFIXES)}.")
     if suffix in TABLE_SUFFIXES:
@@ -199,24 +202,32 @@ def read_contents(path: str | Path, options: Options | None = None, *, with_labe
             arrays.meta,
         )
     _check_shape(path, contents)
-    return contents
+    return replace(contents, notes=(*contents.notes, *_remarks(path, contents)))
 
 
-def read_labels(path: str | Path) -> tuple[str, ...]:
+def _remarks(path: Path, contents: Contents) -> tuple[str, ...]:
+    names = contents.labels if isinstance(contents.labels, tuple) else contents.class_names
+    return remarks_on_classes(path, names or ())
+
+
+def read_labels(path: str | Path, label_column: str | None = None) -> tuple[str, ...]:
     """Read labels from a .npy array, the label column of a csv or tsv, or a text file with one label per line."""
     path = check_input(path)
     suffix = path.suffix.lower()
+    if suffix == ".json" or (suffix in SUFFIXES and suffix not in (".npy", ".csv", ".tsv")):
+        raise InputError(f"{path} is no file of labels; give a .txt with one label per line, a .csv, .tsv or .npy.")
     if suffix == ".npy":
         return tuple(map(str, clean_labels(path, read_npy(path))))
     lines, labels = [], []
     if suffix in (".csv", ".tsv"):
         records = list(read_records(path))
         _, header = table_header(path, iter(records))
-        column, _ = find_label(path, header, Options())
+        column, _ = find_label(path, header, Options(label_column))
         if column is not None or len(header) > 1:
             if column is None:
                 raise InputError(
-                    f"{path} has {len(header)} columns and none is named 'label'; name the column of labels."
+                    f"{path} has {len(header)} columns and none is named '{label_column or 'label'}'; name the column "
+                    "of labels with --label-column."
                 )
             records = records[1:]
         for line, cells in records:
@@ -251,8 +262,10 @@ def clean_labels(
     gone = [row for row, value in enumerate(values) if missing(value)]
     if gone:
         shown = ", ".join(place(row) for row in gone[:3]) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
+        found = values[gone[0]]
+        stands = f"; {shorten(found)} stands for a missing label" if isinstance(found, str) and found.strip() else ""
         raise InputError(
-            f"{path} has no label in {shown}; every labelled example needs one. Fill or remove these rows."
+            f"{path} has no label in {shown}{stands}; every labelled example needs one. Fill or remove these rows."
         )
     return tuple(_label(path, value, row, place) for row, value in enumerate(values))
 
@@ -260,6 +273,8 @@ def clean_labels(
 def _label(path: Path, value: Any, row: int, place: Callable[[int], str]) -> str:
     if isinstance(value, Decimal):
         value = float(value)
+    if isinstance(value, date):
+        value = value.isoformat()
     if isinstance(value, float) and not value.is_integer():
         raise InputError(f"The label in {place(row)} of {path} is {value}; labels are names or whole numbers.")
     if not isinstance(value, str | bytes | int | float):

@@ -7,13 +7,14 @@ import json
 import math
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from manyway.data.columns import LABEL_NAMES, Options, Roles, assign_roles
+from manyway.data.files import check_input
 from manyway.data.text import (
     Dialect,
     check_width,
@@ -96,9 +97,8 @@ def _has_header(path: Path, first: Sequence[str], decimal: str, options: Options
         return True
     if numbers in ([*range(len(numbers))], [*range(1, len(numbers) + 1)]):
         return True  # pandas numbers columns without names
-    steps = {math.copysign(1, b - a) if b != a else 0 for a, b in itertools.pairwise(numbers)}
-    if len(numbers) >= 5 and steps in ({1}, {-1}) and all(map(math.isfinite, numbers)):
-        return True  # wavelengths, dates and other scales
+    if _is_scale(numbers):
+        return True  # wavelengths, dates
     if len(numbers) == len(first):
         return False
     if 2 * len(numbers) >= len(first) and any(not value.is_integer() for value in numbers):
@@ -107,6 +107,26 @@ def _has_header(path: Path, first: Sequence[str], decimal: str, options: Options
             "columns."
         )
     return True
+
+
+def _is_scale(numbers: Sequence[float]) -> bool:
+    """Whether numbers rise or fall throughout, as the names of the columns of a spectrum do."""
+    steps = {math.copysign(1, b - a) if b != a else 0 for a, b in itertools.pairwise(numbers)}
+    return len(numbers) >= 5 and steps in ({1}, {-1}) and all(map(math.isfinite, numbers))
+
+
+def _note_numbers(path: Path, names: Sequence[str], sample: Sequence[Sequence[str]], decimal: str) -> tuple[str, ...]:
+    """Say that a first line of numbers is taken for names; refuse it where the rows look the same."""
+    if not all(is_number(name, decimal) for name in names):
+        return ()
+    rows = [[float(with_point(cell, decimal)) for cell in row if is_number(cell, decimal)] for row in sample]
+    whole = all(float(with_point(name, decimal)).is_integer() for name in names)
+    if all(map(_is_scale, rows)) and not whole:
+        raise InputError(
+            f"The first line of {path} ({', '.join(names[:3])}, …) could be names of columns or an item, as all lines "
+            "have rising numbers; add a first line that names the columns."
+        )
+    return (f"the first line of {path.name} ({', '.join(names[:3])}, …) is taken as the names of the columns",)
 
 
 def _read_csv(path: Path, options: Options) -> Columns:
@@ -120,6 +140,9 @@ def _read_csv(path: Path, options: Options) -> Columns:
         raise InputError(f"{path} has no data row; the first line names the columns, the others are items.")
     if named:
         roles = assign_roles(path, names, options)
+        if options.like is None:
+            guessed = next(filter(None, (_note_numbers(path, names, sample, decimal) for decimal in decimals)), ())
+            roles = replace(roles, notes=(*roles.notes, *guessed))
     else:
         note = f"the first line of {path.name} holds numbers, so its columns have no names and keep their order"
         roles = Roles(tuple(range(len(names))), None, None, (note,))
@@ -187,7 +210,9 @@ def _csv_by_arrow(
         return None
     features = _stack(table, range(len(roles.features)))
     texts = {at: table.column(len(roles.features) + i).to_pylist() for i, at in enumerate(text_columns)}
-    if not len(features) or not np.isfinite(features).all() or any("\n" in t for ts in texts.values() for t in ts):
+    if not len(features) or not np.isfinite(features).all():
+        return None
+    if any("\n" in text or text.lstrip()[:1] == '"' for values in texts.values() for text in values):
         return None
     return (
         features,
@@ -256,12 +281,19 @@ def _number(path: Path, line: int, name: str, cell: str, decimal: str, named: bo
 
 
 def open_parquet(path: Path) -> tuple[Any, tuple[str, ...]]:
-    """The Arrow table in a parquet file, and the names of the columns that pandas stored as its index."""
+    """The Arrow table in a parquet file or folder, and the names of the columns that pandas stored as its index."""
     import pyarrow.parquet
 
+    if path.is_dir():  # Spark and Dask write folders of files; those with a dot or an underscore are their own notes
+        for file in path.rglob("*"):
+            if not file.is_dir() and not file.name.startswith((".", "_")):
+                check_input(file)
     try:
-        with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
-            table = file.read()
+        if path.is_dir():
+            table = pyarrow.parquet.read_table(path, memory_map=True)
+        else:
+            with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
+                table = file.read()
         table.validate(full=True)
         names = [str(name) for name in table.column_names]
         stored = json.loads((table.schema.metadata or {}).get(b"pandas", b"{}"))

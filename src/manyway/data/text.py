@@ -17,6 +17,7 @@ from manyway.data.files import check_input
 from manyway.errors import InputError
 
 _DELIMITERS = (",", ";", "\t", "|")
+_RARE_DELIMITERS = (" ", ":", "^", "~", "#", "!", "&", "\x01", "\x1f")  # believed only between numbers
 _BOMS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe\0\0": "utf-32", b"\0\0\xfe\xff": "utf-32"}
 _BOMS |= {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _MAGIC = {b"PK\x03\x04": "a zip archive or an Excel file", b"PAR1": "a parquet file", b"\x93NUMPY": "a .npy file"}
@@ -86,12 +87,14 @@ def sniff(path: Path) -> Dialect:
     _allow_long_fields()
     best, most = ",", 0
     preferred = ("\t", *_DELIMITERS) if path.suffix.lower() == ".tsv" else _DELIMITERS
-    for delimiter in preferred:
+    for delimiter in (*preferred, *_RARE_DELIMITERS):
         with contextlib.suppress(csv.Error):
-            reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+            reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
             rows = [row for row in itertools.islice(reader, 50) if row]
             width = len(rows[0]) if rows else 0
             even = width > 1 and all(len(row) == width for row in (rows if complete else rows[:-1] or rows))
+            if delimiter in _RARE_DELIMITERS and (most >= 1000 or not even or not _mostly_numbers(rows)):
+                continue
             if even and delimiter == ";" and all(is_number(cell, ",") for cell in rows[0]):
                 return Dialect(";", encoding, 0)  # 1,5;2,5: the commas are decimal
             score = (width * 1000 if even else width) if width > 1 else 0
@@ -100,18 +103,23 @@ def sniff(path: Path) -> Dialect:
     return Dialect(best, encoding, 0)
 
 
+def _mostly_numbers(rows: Sequence[Sequence[str]]) -> bool:
+    return all(2 * sum(is_number(cell) or is_number(cell, ",") for cell in row) >= len(row) for row in rows[1:] or rows)
+
+
 def read_records(path: Path, dialect: Dialect | None = None) -> Iterator[tuple[int, list[str]]]:
     """Yield every record of a csv or tsv file, blank lines left out, with the line it starts on (from 1)."""
     dialect = dialect or sniff(path)
     _allow_long_fields()
     with open_text(path, dialect.encoding) as file:
-        reader = csv.reader(file, delimiter=dialect.delimiter, strict=True)
+        reader = csv.reader(file, delimiter=dialect.delimiter, strict=True, skipinitialspace=True)
         line = 1
         while True:
             try:
                 cells = next(reader, None)
             except csv.Error as error:
                 why = "a quotation mark is not closed" if "unexpected end" in str(error) else str(error)
+                why = "text follows a closing quotation mark" if "expected after" in why else why
                 raise InputError(f"{path} cannot be read as CSV: line {line}: {why}.") from error
             if cells is None:
                 return
@@ -131,6 +139,7 @@ def table_header(path: Path, records: Iterator[tuple[int, list[str]]]) -> tuple[
     line, cells = next(records, (0, []))
     if not cells:
         raise InputError(f"{path} is empty; the first line names the columns, the others are items.")
+    cells[0] = cells[0].removeprefix("# ")  # numpy.savetxt writes the header as a comment
     return line, [cell.strip() for cell in cells]
 
 

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from manyway.core.device import resolve_device
 from manyway.core.tasks import Tasks
+from manyway.core.validation import moderate, row_sizes
 from manyway.data.files import check_output
 from manyway.data.items import Items, match_columns
 from manyway.errors import InputError
@@ -167,12 +169,18 @@ def label_items(
         )
     else:
         size = max(1, _BLOCK_BYTES // (4 * (len(classes) + query.n_features)))
+        base_mean = None if support.base_mean is None else support.base_mean.to(device)
+        moderated, _, base_mean = moderate(examples[None], base_mean=base_mean)
+        # The largest example decides how features of an extreme magnitude are rescaled.
+        largest_example = examples[row_sizes(examples).argmax()].cpu().view(1, 1, -1)
 
         def read() -> Iterator[Tensor]:
-            return (query.rows(first, first + size) for first in range(0, len(query), size))
+            for first in range(0, len(query), size):
+                _, block, _ = moderate(largest_example, query.rows(first, first + size)[None], first=first)
+                yield cast(Tensor, block)[0]
 
-        with nullcontext(in_turn(read, examples.device)) if dask is None else on_dask(dask, read) as spread:
-            result = _in_blocks(examples, labels, read, spread, method, best, support.base_mean, progress)
+        with nullcontext(in_turn(read, device)) if dask is None else on_dask(dask, read) as spread:
+            result = _in_blocks(moderated[0], labels, read, spread, method, best, base_mean, progress)
     return _write(Path(output), query, classes, result, method, min_confidence, inputs)
 
 

@@ -44,6 +44,8 @@ def check_table(path: AnyPath | None, inputs: Iterable[AnyPath | None] = (), *, 
     """
     inputs = tuple(inputs)
     chosen = DEFAULT_OUTPUT if path is None else Path(path)
+    if chosen.name.strip() == "-":
+        raise InputError("The output is '-'; the table is written to a file: name one, such as labels.csv.")
     target = check_output(chosen, inputs)
     folders = [given for given in inputs if given is not None and Path(given).is_dir()]
     for folder in folders:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -162,12 +163,14 @@ def from_names(
 
 
 def refuse_same_names(class_names: Iterable[str], title: str) -> None:
-    """Refuse two classes that differ only in case: on some disks they are one folder, and elsewhere a typing error."""
+    """Refuse classes that differ only in case or Unicode form: on some disks they are one folder, else a slip."""
     seen: dict[str, str] = {}
     for name in class_names:
-        other = seen.setdefault(name.casefold(), name)
+        other = seen.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
         if other != name:
-            raise InputError(f"{title} has two classes whose names differ only in case: '{other}' and '{name}'.")
+            raise InputError(
+                f"{title} has two classes whose names differ only in case or Unicode form: '{other}' and '{name}'."
+            )
 
 
 def read_split(path: Path) -> list[tuple[str, str]]:
