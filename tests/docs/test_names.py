@@ -40,8 +40,7 @@ def code(page: Path) -> list[str]:
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"```(?!python|toml|bibtex|mermaid)\w*\n(.*?)```", text, flags=re.S)
     outside = re.sub(r"```.*?```", "", text, flags=re.S)
-    present = [block for block in blocks if not block.startswith("git checkout")]  # others are of an earlier commit
-    return [line for block in present for line in block.splitlines()] + re.findall(r"`([^`\n]+)`", outside)
+    return [line for block in blocks for line in block.splitlines()] + re.findall(r"`([^`\n]+)`", outside)
 
 
 def commands(page: Path) -> list[list[str]]:
