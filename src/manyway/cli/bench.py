@@ -86,7 +86,7 @@ def bench(
 
     manyway bench table1 --features mine.npz --dry-run
 
-    The first lists the suites, the second needs no data, the last tells how long a run would take.
+    The first lists the suites, the second needs no data, the last estimates how long a run would take.
     docs/experiments.md explains how to write a suite of your own.
     """
     from manyway.bench.suite import load_suite, suite_titles

@@ -251,7 +251,7 @@ def _find_classes(
         objective=None if terms is None else terms.sum(0),
         objective_parts=None if terms is None else dict(zip(("fit", "entropy", "prior"), terms, strict=True)),
         occupancy=occupied,
-        # Computed again when it is asked for: the posterior [t, k, k] is larger than u, and most callers do not ask.
+        # Computed again on request, because the posterior [t, k, k] is larger than u, and few callers need it.
         make_presence=(lambda: groups().presence(presence.present)) if parameters.group_posterior else None,
     )
     return solution, weights
