@@ -41,8 +41,9 @@ def plot_presence(result: Any, class_names: Sequence[Any] | None = None, top: in
     ['ant', 'bee']
     """
     presence = _array(result.presence)
-    if presence.ndim == 2:
-        presence = _single(presence)
+    if presence.ndim == 2 and len(presence) > 1:
+        raise InputError(f"The solution has {len(presence)} tasks; plot one of them: solve(method, tasks[i : i + 1]).")
+    presence = presence.ravel()
     names = getattr(result, "classes", None) if class_names is None else class_names
     names = np.arange(len(presence)) if names is None else np.asarray(names)
     if len(names) != len(presence):
@@ -144,10 +145,3 @@ def _axes(ax: Any) -> Any:
 
 def _array(values: Any) -> np.ndarray[Any, Any]:
     return values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
-
-
-def _single(presence: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    if len(presence) != 1:
-        raise InputError(f"The solution has {len(presence)} tasks; plot one of them: solve(method, tasks[i : i + 1]).")
-    row: np.ndarray[Any, Any] = presence[0]
-    return row

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 from bench_problems import SMALL, contents, data_folder_with_toy
 
-from manyway.cli import main
 from manyway.methods import METHODS
 
 GRID = """
@@ -26,25 +24,12 @@ sweep.laplacianshot = { lam = [0.1, 0.7] }
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(tmp_path, monkeypatch, run_in_folder):
     """Run a command in a folder with a suite and its features; gives its exit code, output and errors."""
     data_folder_with_toy(tmp_path)
     (tmp_path / "small.toml").write_text(SMALL)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MANYWAY_DATA", str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def command(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["manyway", *words])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return command
+    return run_in_folder
 
 
 def test_bench_runs_shows_and_keeps(run, tmp_path):

@@ -12,30 +12,16 @@ import pytest
 from bench.show.results import ANSWERS, calibrated, make_record, make_view
 
 from manyway.bench.store import Store
-from manyway.cli import main
 
 HOSTILE = "[/b]bee [red]± \x1b[31m<b>"
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(run_in_folder):
     """Run a command in a folder with stored results; gives its exit code, output and errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
     view = make_view([calibrated(make_record(*place), 3) for place in product(ANSWERS, (1, 3), (2, 4))])
     write_view(view)
-
-    def command(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["manyway", *words])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return command
+    return run_in_folder
 
 
 def write_view(view):

@@ -113,7 +113,7 @@ def test_unknown_names_are_one_sentence():
         evaluate("padle", make_features(), SPEC, n_tasks=2)
     with pytest.raises(InputError, match="no parameter 'alpha'"):
         evaluate("paddle", make_features(), SPEC, n_tasks=2, alpha=2)
-    with pytest.raises(InputError, match="at least one task"):
+    with pytest.raises(InputError, match="must be at least 1"):
         evaluate("paddle", make_features(), SPEC, n_tasks=0)
 
 

@@ -136,8 +136,8 @@ def make_plan(
 ) -> Plan:
     """What to remember of a run, so that its results can be shown later without the features.
 
-    A part of a suite (``only``) joins what was asked for under the same name before, with as many tasks of the same
-    seed; a whole suite replaces it.
+    A part of a suite (``only``) is added to earlier requests under the same name, with as many tasks of the same seed;
+    a whole suite replaces them.
     """
     override = None if wishes.features is None else override_name(wishes.features)
     experiments: list[Mapping[str, Any]] = [

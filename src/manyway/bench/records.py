@@ -30,7 +30,7 @@ _SEAL = "sha256"
 
 
 def experiment_key(experiment: Experiment, fingerprint: str) -> str:
-    """Sixteen hexadecimal digits that stand for the experiment on exactly these features.
+    """Sixteen hexadecimal digits that identify the experiment on exactly these features.
 
     The version of the method enters, and all parameters with their values, defaults included: a changed method or
     default is another experiment. The name of the feature set does not enter.
@@ -51,7 +51,7 @@ def experiment_key(experiment: Experiment, fingerprint: str) -> str:
 
 
 def full_params(experiment: Experiment) -> dict[str, Any]:
-    """The method's parameters: what was asked, and the defaults for the others."""
+    """The method's parameters: those given, and the defaults of the others."""
     params: dict[str, Any] = _plain({**get_method(experiment.method).defaults, **experiment.params})
     return params
 

@@ -156,7 +156,7 @@ def accuracy_record(job: Job, partial: Partial, place: Place) -> Record:
 
 
 def finished(job: Job, outcome: dict[str, Any], seconds: float, chunk: int, place: Place) -> Record:
-    """A record with everything that was asked, and what produced it."""
+    """A record with the request, the outcome and what produced it."""
     experiment = job.experiment
     return Record(
         key=job.key,

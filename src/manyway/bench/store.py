@@ -1,10 +1,10 @@
-"""Results on disk: one JSON file each, written atomically, found by a key that follows from what was asked.
+"""Results on disk: one JSON file each, written atomically, found by a key that follows from what was requested.
 
     FOLDER/records/METHOD-KEY.json   a finished experiment
     FOLDER/partial/KEY.json          what is done of one that still runs, or was stopped
-    FOLDER/plans/NAME.json           what `bench` was last asked to do under that name
+    FOLDER/plans/NAME.json           what the last `bench` under that name requested
 
-Everything in a record but ``timing`` is a function of what was asked and of the machine's arithmetic.
+Everything in a record but ``timing`` is a function of the request and of the machine's arithmetic.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class StoreError(InputError):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run was asked to do: the suite as it was read, and the key of each experiment in order."""
+    """What a run requested: the suite as it was read, and the key of each experiment in order."""
 
     name: str
     suite: str  # the suite's own name

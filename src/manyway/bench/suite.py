@@ -125,7 +125,7 @@ class TaskAxes(Strict):
     alpha: OneOrMore[PositiveFloat] = ()
 
     def points(self, n_classes: Callable[[], int] | None) -> Iterator[TaskSpec]:
-        """Every combination; ``n_classes`` is asked where k_eff is "half" or "all"."""
+        """Every combination; ``n_classes`` is called where k_eff is "half" or "all"."""
         from manyway.data.sampling import TaskSpec
 
         for point in _product({name: getattr(self, name) for name in type(self).model_fields if getattr(self, name)}):
@@ -158,7 +158,7 @@ class Block(Strict):
     ) -> Iterator[Experiment]:
         """Every point, feature set by feature set and method by method.
 
-        ``n_classes`` tells the number of classes of a feature set. It is only asked where k_eff is "half" or "all".
+        ``n_classes`` returns the number of classes of a feature set. It is only called where k_eff is "half" or "all".
         """
         for features, method in itertools.product(self.features, self.methods):
             fixed = {

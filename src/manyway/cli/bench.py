@@ -86,7 +86,7 @@ def bench(
 
     manyway bench table1 --features mine.npz --dry-run
 
-    The first lists the suites, the second needs no data, the last tells how long a run would take.
+    The first lists the suites, the second needs no data, the last estimates how long a run would take.
     docs/experiments.md explains how to write a suite of your own.
     """
     from manyway.bench.suite import load_suite, suite_titles
@@ -259,21 +259,18 @@ def _run(
 
 
 def _show(view: View, results: Path, console: Console) -> None:
-    from importlib.util import find_spec
-
     from manyway.bench.show.curves import make_figures
     from manyway.bench.show.formats import to_rich
+    from manyway.bench.show.plots import NEEDS_MATPLOTLIB, has_matplotlib, write_figures
     from manyway.bench.show.tables import make_grids
 
     if view.records:
         for grid in make_grids(view):
             console.print(*to_rich(grid, console), sep="\n")
     figures = make_figures(view)
-    if figures and find_spec("matplotlib") is None:
-        console.print("Plots need matplotlib: pip install 'manyway[plot]', then `manyway plot`.")
+    if figures and not has_matplotlib():
+        console.print(NEEDS_MATPLOTLIB)
     elif figures:
-        from manyway.bench.show.plots import write_figures
-
         for path in write_figures(figures, results / "plots", view.plan.name, ["png"]):
             console.print(f"plot: {path}")
     console.print(f"results: {results}  (see manyway table, plot, report, compare)")

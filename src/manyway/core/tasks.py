@@ -148,7 +148,7 @@ class Tasks:
 
     @property
     def classes(self) -> Tensor:
-        """[t, k] which class of the FeatureSet each task label stands for."""
+        """[t, k] the class of the FeatureSet behind each label of the task."""
         if self.class_ids is not None:
             return self.class_ids
         return torch.arange(self.n_classes, device=self.device).expand(self.n_tasks, -1)

@@ -104,7 +104,7 @@ def moderate(
         if bool(huge.any()):
             rows = describe_rows((huge.nonzero().flatten() + first).tolist())
             raise InputError(
-                f"query has values in {rows} that are too large beside those of the labelled examples "
+                f"query has values in {rows} that are too large compared with those of the labelled examples "
                 f"(at most {float(largest.max()):.1e}); remove or repair them."
             )
     if factor is not None:
@@ -121,13 +121,13 @@ def _refuse_constants(support: Tensor) -> None:
     if bool(same.any()):
         where = "" if len(same) == 1 else f" of task {int(same.nonzero()[0])}"
         raise InputError(
-            f"All labelled examples{where} have the same features; they do not tell the classes apart. "
+            f"All labelled examples{where} have the same features; the classes cannot be told apart. "
             "Check the encoder or the file."
         )
 
 
 def _refuse_outliers(sizes: Tensor, largest: Tensor) -> None:
-    """Refuse a few rows [t, s] that are so large that nothing is left of the others beside them."""
+    """Refuse a few rows [t, s] that are so large that float32 keeps nothing of the others."""
     if not bool((largest > _ORDINARY).any()):
         return
     typical = torch.where(sizes > 0, sizes, torch.nan).nanmedian(-1, keepdim=True).values

@@ -150,7 +150,9 @@ def as_feature_set(source: Source, encoder: Encoder, encoded: Encoded, base_mean
     lost = set(range(len(source.class_names))) - set(labels.tolist())
     if lost:
         name = source.class_names[min(lost)]
-        raise InputError(f"No picture of the class '{name}' in {source.title} could be read; mend or remove the class.")
+        raise InputError(
+            f"No picture of the class '{name}' in {source.title} could be read; repair its files or remove the class."
+        )
     is_support = source.is_support if isinstance(source, ImageSource) else None
     meta: dict[str, Any] = {
         "source": source.title,

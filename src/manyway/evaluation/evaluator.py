@@ -151,7 +151,7 @@ def evaluate(
     (1.0, 1.0)
     """
     if n_tasks < 1:
-        raise InputError(f"n_tasks is {n_tasks}; ask for at least one task.")
+        raise InputError(f"n_tasks is {n_tasks}; it must be at least 1.")
     measured = _measured(metrics)
     solver, name = _solver(method, params, len(measured) > 1)
     features = features.to(device=device)

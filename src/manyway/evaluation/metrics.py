@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manyway.errors import InputError, nearest
-from manyway.evaluation.statistics import Interval, interval, jackknife
+from manyway.evaluation.statistics import Interval, accuracy, interval, jackknife
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -202,7 +202,7 @@ METRICS: Mapping[str, Metric] = _table(
     Metric(
         "accuracy",
         _correct,
-        {"": Summary("accuracy", lambda v, q: interval(v).over(q), percent=True, best="high")},
+        {"": Summary("accuracy", accuracy, percent=True, best="high")},
         _impossible_correct,
     ),
     Metric(

@@ -63,10 +63,10 @@ def _fits(value: Any, annotation: Any) -> bool:
         return any(_fits(value, choice) for choice in get_args(annotation))
     if origin is Literal:
         return value in get_args(annotation)
-    if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence):
+    if _holds(origin, Sequence):
         of = get_args(annotation)[0]
         return isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(each, of) for each in value)
-    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+    if _holds(origin, Mapping):
         of = get_args(annotation)[1]
         return isinstance(value, Mapping) and all(_fits(each, of) for each in value.values())
     if annotation in (None, types.NoneType):
@@ -78,6 +78,10 @@ def _fits(value: Any, annotation: Any) -> bool:
     if annotation is int:
         return isinstance(value, Integral) and not isinstance(value, bool)
     return not isinstance(annotation, type) or isinstance(value, annotation)
+
+
+def _holds(origin: Any, kind: type) -> bool:
+    return isinstance(origin, type) and issubclass(origin, kind)
 
 
 def _words(annotation: Any) -> str:
@@ -94,8 +98,8 @@ def _words(annotation: Any) -> str:
         return " or ".join(map(_words, inner))
     if origin is Literal:
         return " or ".join(map(repr, inner))
-    if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence):
+    if _holds(origin, Sequence):
         return "a sequence of finite numbers" if inner[0] is float else f"a sequence, each {_words(inner[0])}"
-    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+    if _holds(origin, Mapping):
         return f"a mapping of names, each to {_words(inner[1])}"
     return names.get(annotation, getattr(annotation, "__name__", str(annotation)))

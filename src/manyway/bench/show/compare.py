@@ -24,7 +24,7 @@ class Comparison:
 
 
 def find_records(text: str, store: Store) -> list[Record]:
-    """The results that a text stands for: a result file (.json), the beginning of a key, or the name of a method."""
+    """The results that a text names: a result file (.json), the beginning of a key, or the name of a method."""
     if text.endswith(".json"):
         return [read_record(Path(text))]
     stored = [record for record in store.records() if record.trace is None]

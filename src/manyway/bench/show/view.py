@@ -16,7 +16,7 @@ Shown = TypeVar("Shown", Table, Plot)
 
 @dataclass(frozen=True)
 class View:
-    """A plan, how its suite wants to be shown, and those of its records that are finished."""
+    """A plan, how its suite is shown, and those of its records that are finished."""
 
     plan: Plan
     shown: Presentation

@@ -130,7 +130,7 @@ def _search(
     normaliser = tl.load(normaliser_ptr + g, g < n_alphas, other=float("-inf"))
 
     slope = tl.zeros((WIDTH,), tl.float32)
-    price = tl.zeros((WIDTH,), tl.float32)
+    entry_cost = tl.zeros((WIDTH,), tl.float32)
     sharpness = anneal_from + 0.0  # computed, because the loop cannot reassign a constant
     sharp = anneal_from * 0 + 1.0
     done = 0  # updates, without the first assignment
@@ -148,7 +148,7 @@ def _search(
             started = here & (q < tl.where(done > 0, n_query, 0))[:, None]
             before = tl.load(u_ptr + at, started, other=0.0)
             x = tl.load(likelihood_ptr + at, here, other=0.0) * sharpness
-            x += slope[None, :] + price[None, :] / tl.maximum(1 - before, 1e-6)
+            x += slope[None, :] + entry_cost[None, :] / tl.maximum(1 - before, 1e-6)
             x = tl.where(inside[None, :], x, float("-inf"))
             e = tl.exp(x - tl.max(x, axis=1)[:, None])
             u = tl.where(here, e / tl.sum(e, axis=1)[:, None], 0.0)
@@ -190,7 +190,7 @@ def _search(
             alpha = tl.load(alphas_ptr + best)
             absent, present, count = _presence(mass, log_absent)
             rise, slope = _log_gamma_and_slope(count + alpha)
-            price = absent * (rise - tl.load(log_gammas_ptr + best) - count * slope)
+            entry_cost = absent * (rise - tl.load(log_gammas_ptr + best) - count * slope)
             tl.debug_barrier()  # all threads have read the sums before they are overwritten
 
     tl.store(n_iter_ptr + t, (done - first_iteration).to(tl.int64))

@@ -23,15 +23,15 @@ _NODES = 256  # number of counts at which φ is tabulated for float32 on a CPU
 
 
 class Slopes(NamedTuple):
-    """The derivative of the bound on the prior: φ'(c) + price/(1 − u)."""
+    """The derivative of the bound on the prior: φ'(c) + entry_cost/(1 − u)."""
 
     slope: Tensor  # [t, k] φ'(c)
-    price: Tensor  # [t, k] −p⁰ (c φ'(c) − φ(c)): the cost of the first query of a class
+    entry_cost: Tensor  # [t, k] −p⁰ (c φ'(c) − φ(c)): the cost of the first query of a class
     alpha: Tensor  # [t] the concentration that they belong to
 
     def add_to(self, scores: Tensor, remainder: Tensor) -> Tensor:
         """[t, q, k] scores plus the derivative, where ``remainder`` is 1 − u."""
-        return torch.addcdiv(scores, self.price.unsqueeze(1), remainder).add_(self.slope.unsqueeze(1))
+        return torch.addcdiv(scores, self.entry_cost.unsqueeze(1), remainder).add_(self.slope.unsqueeze(1))
 
 
 @dataclass(frozen=True, eq=False)

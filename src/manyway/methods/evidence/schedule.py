@@ -18,7 +18,7 @@ class Schedule:
 
     # --- Calibration on the support ---
     # With one example per class nothing can be left out. The precision is then this value divided by the variance of
-    # the features: the median that one-shot tasks want.
+    # the features: the median of the best values on one-shot tasks.
     one_shot_precision: float = 16.0
     # The usual part of the features' variance that lies within classes; used for one example per class only.
     one_shot_scatter: float = 0.7

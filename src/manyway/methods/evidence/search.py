@@ -23,7 +23,7 @@ class Update(NamedTuple):
     """What an update of the assignments returns."""
 
     presence: Presence
-    moved: Tensor | None  # [t] the largest change of an assignment; None where it was not asked for
+    moved: Tensor | None  # [t] the largest change of an assignment; None where `tol` was not given
 
 
 class Queries(Protocol):

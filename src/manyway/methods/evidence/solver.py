@@ -27,6 +27,7 @@ from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense, fused_search, search
 from manyway.methods.evidence.streamed import Probabilities, Streamed, UpdatedPrototypes
 from manyway.methods.parameters import takes
+from manyway.methods.prepared import QUERY_DEPENDENT
 from manyway.streaming.blocks import Blocks, Spread, in_turn, scaling_of
 
 
@@ -141,7 +142,17 @@ def evidence(
     tasks = transform(tasks, parameters.scale)
     if prepared is None:
         prepared = calibrate(tasks, parameters.constants, parameters.precision)
-    return infer(tasks.query, prepared, parameters, with_objective)
+    query, calibration = tasks.query, prepared
+    likelihood = calibration.log_likelihood(query)
+
+    def updated(weights: Tensor) -> Tensor:
+        return _updated_likelihood(query, likelihood, calibration, weights)
+
+    solution, weights = _find_classes(
+        likelihood, calibration.counts, parameters, with_objective, updated if parameters.update_prototypes else None
+    )
+    moved = weights * float(parameters.update_prototypes)
+    return replace(solution, make_prototypes=lambda: _updated_prototypes(query, moved, calibration))
 
 
 @takes(Parameters)
@@ -159,7 +170,7 @@ def prepare_evidence(tasks: Tasks, **params: Any) -> Calibration | None:
         None if the scale depends on the queries, so that nothing can be prepared.
     """
     parameters = Parameters(**params)
-    if parameters.scale == "range":
+    if parameters.scale in QUERY_DEPENDENT:
         return None
     return calibrate(transform(tasks, parameters.scale), parameters.constants, parameters.precision)
 
@@ -193,20 +204,6 @@ def evidence_from_likelihood(
     [[0, 0, 0, 0]]
     """
     return _find_classes(likelihood, counts, Parameters(**params), with_objective)[0]
-
-
-def infer(query: Tensor, calibration: Calibration, parameters: Parameters, with_objective: bool = False) -> Solution:
-    """Find the classes of transformed queries [t, q, d], given a calibration."""
-    likelihood = calibration.log_likelihood(query)
-
-    def updated(weights: Tensor) -> Tensor:
-        return _updated_likelihood(query, likelihood, calibration, weights)
-
-    solution, weights = _find_classes(
-        likelihood, calibration.counts, parameters, with_objective, updated if parameters.update_prototypes else None
-    )
-    moved = weights * float(parameters.update_prototypes)
-    return replace(solution, make_prototypes=lambda: _updated_prototypes(query, moved, calibration))
 
 
 def _find_classes(
@@ -254,7 +251,7 @@ def _find_classes(
         objective=None if terms is None else terms.sum(0),
         objective_parts=None if terms is None else dict(zip(("fit", "entropy", "prior"), terms, strict=True)),
         occupancy=occupied,
-        # Computed again when it is asked for: the posterior [t, k, k] is larger than u, and most callers do not ask.
+        # Computed again on request, because the posterior [t, k, k] is larger than u, and few callers need it.
         make_presence=(lambda: groups().presence(presence.present)) if parameters.group_posterior else None,
     )
     return solution, weights

@@ -2,8 +2,8 @@
 
 Likelihoods do not change during the search, so two numbers per class are kept between updates: Σ_q u_qk and
 Σ_q ln(1 − u_qk). The slopes of the prior follow from them, and an update reads the queries once. Only one thing depends
-on a query's own assignment: the price of the first query of a class is divided by 1 − u_qk. Where a class has many
-queries the price is negligible, and where u_qk is small the divisor is 1. Each block remembers the few assignments for
+on a query's own assignment: the cost of the first query of a class is divided by 1 − u_qk. Where a class has many
+queries this cost is negligible, and where u_qk is small the divisor is 1. Each block remembers the few assignments for
 which neither holds.
 
 Classes with almost no query are idle in some updates. They all have nearly the same slope, φ'(1), which changes with
@@ -29,10 +29,10 @@ from manyway.methods.evidence.search import Update
 from manyway.streaming.blocks import Scaling, Spread
 
 _MOST_REMEMBERED = 1 << 24  # assignments, over all queries
-# An assignment is remembered if u·√p⁰ exceeds the first value, so that its price is right to about 1e-4, or if u
+# An assignment is remembered if u·√p⁰ exceeds the first value, so that its cost is right to about 1e-4, or if u
 # exceeds the second, because convergence is seen by the change of remembered assignments. During annealing convergence
 # is not checked, and the third value suffices.
-_REMEMBER_PRICED, _REMEMBER, _REMEMBER_IN_ANNEALING = 1e-4, 1e-3, 2e-2
+_REMEMBER_FOR_COST, _REMEMBER, _REMEMBER_IN_ANNEALING = 1e-4, 1e-3, 2e-2
 # A class may be idle if its expected count is below the first value, or below the second and changing by less than
 # the third.
 _ALMOST_EMPTY, _FEW, _STEADY = 1e-3, 0.1, 1e-5
@@ -86,7 +86,7 @@ class Assign:
     weights: Tensor  # [d, k] ℓ = z·weights + biases
     biases: Tensor  # [k]
     slope: Tensor  # [k]
-    price: Tensor  # [k]
+    entry_cost: Tensor  # [k]
     remember_above: Tensor  # [k] assignments above this are remembered
     most_remembered: float  # per query, on average
     sharpness: float = 1.0
@@ -102,7 +102,7 @@ class Assign:
             weights=self.weights[:, active],
             biases=self.biases[active],
             slope=self.slope[active],
-            price=self.price[active],
+            entry_cost=self.entry_cost[active],
             remember_above=self.remember_above[active],
             idle=idle,
             active=active,
@@ -144,33 +144,33 @@ class Assign:
     def _scores(self, rows: Tensor) -> Tensor:
         """[b, k] sharpness·ℓ + slopes, for u = 0."""
         rows = rows if self.sharpness == 1 else rows * self.sharpness
-        return torch.addmm(self.sharpness * self.biases + self.slope + self.price, rows, self.weights)
+        return torch.addmm(self.sharpness * self.biases + self.slope + self.entry_cost, rows, self.weights)
 
     def _assign(self, scores: Tensor, memory: Memory | None) -> tuple[Tensor, Tensor]:
         """Assignments [b, k] from scores, which are overwritten, and the idle classes' total assignment [b]."""
         if memory is not None:
             places, values = self._among_active(memory)
-            scores.view(-1).index_add_(0, places, self._price_beyond(places, values))
+            scores.view(-1).index_add_(0, places, self._entry_cost_beyond(places, values))
         if self.active is None or self.idle is None or memory is None or memory.idle is None:
             return scores.softmax(1), scores.new_zeros(1)
         idle = memory.idle[:, self.idle.sharpness.index(self.sharpness)] + self.shift
         total = torch.logaddexp(scores.logsumexp(1), idle)
         return scores.sub_(total.unsqueeze(1)).exp_(), (idle - total).exp()
 
-    def _price_beyond(self, places: Tensor, values: Tensor) -> Tensor:
-        """[n] price/(1 − u) − price of remembered assignments."""
-        return self.price[places % len(self.price)] * (remainders(values).reciprocal_() - 1)
+    def _entry_cost_beyond(self, places: Tensor, values: Tensor) -> Tensor:
+        """[n] entry_cost/(1 − u) − entry_cost of remembered assignments."""
+        return self.entry_cost[places % len(self.entry_cost)] * (remainders(values).reciprocal_() - 1)
 
     def _idle_weight(self, scores: Tensor, memory: Memory | None) -> Tensor | None:
         """[b, r] ``Memory.idle``, from the scores for u = 0."""
         if self.idle is None:
             return None
         idle = self.idle.classes.nonzero().squeeze(1)
-        slopes = (self.slope + self.price)[idle].repeat(len(scores), 1)
+        slopes = (self.slope + self.entry_cost)[idle].repeat(len(scores), 1)
         likelihood = scores.index_select(1, idle).sub_(slopes).div_(self.sharpness)
         if memory is not None:
             places, which = _places_in(memory.places, idle, len(self.idle.classes))
-            slopes.view(-1).index_add_(0, places, self._price_beyond(memory.places[which], memory.values[which]))
+            slopes.view(-1).index_add_(0, places, self._entry_cost_beyond(memory.places[which], memory.values[which]))
         return torch.stack([torch.add(slopes, likelihood, alpha=s).logsumexp(1) for s in self.idle.sharpness], 1)
 
     def _moved(self, u: Tensor, memory: Memory | None) -> Tensor:
@@ -217,7 +217,7 @@ class Streamed:
         zeros = torch.zeros_like(biases)
         n_classes = len(biases)
         # Before the first assignments all classes count as equally frequent.
-        above = min(_REMEMBER_PRICED * exp(min(0.5 * n_query / n_classes, 10.0)), _REMEMBER_IN_ANNEALING)
+        above = min(_REMEMBER_FOR_COST * exp(min(0.5 * n_query / n_classes, 10.0)), _REMEMBER_IN_ANNEALING)
         self.last = Assign(scaling, weights, biases, zeros, zeros, zeros + above, _MOST_REMEMBERED / n_query)
         self.all_classes = self.last
         self.spread, self.progress = spread, progress
@@ -279,9 +279,9 @@ class Streamed:
     def _step(self, slopes: Slopes, sharpness: float, remember: float) -> Assign:
         """The next update of all classes."""
         base = self.all_classes
-        above = (_REMEMBER_PRICED * self.presence.absent[0].rsqrt()).clamp_max(remember).to(base.slope)
-        slope, price = slopes.slope[0].to(base.slope), slopes.price[0].to(base.slope)
-        return replace(base, sharpness=sharpness, slope=slope, price=price, remember_above=above)
+        above = (_REMEMBER_FOR_COST * self.presence.absent[0].rsqrt()).clamp_max(remember).to(base.slope)
+        slope, entry_cost = slopes.slope[0].to(base.slope), slopes.entry_cost[0].to(base.slope)
+        return replace(base, sharpness=sharpness, slope=slope, entry_cost=entry_cost, remember_above=above)
 
     def _take(self, step: Assign, memory: Sequence[Any] | None) -> Sums:
         """Do an update, and keep what it returns."""

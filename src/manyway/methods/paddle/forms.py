@@ -69,7 +69,7 @@ class GramForm:
     cross: Tensor  # [t, q, k] = Z Sᵀ
     sum_norms: Tensor  # [t, k] = ‖S_k‖²
     counts: Tensor  # [t, k]
-    features: FeatureForm  # computes the prototypes when they are asked for
+    features: FeatureForm  # computes the prototypes on request
 
     def scores(self, u: Tensor, bias: Tensor | None = None) -> Tensor:
         """[t, q, k] = −½‖w_k(u) − z_q‖² + ½‖z_q‖² + bias [t, 1, k]."""

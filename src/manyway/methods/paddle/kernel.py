@@ -36,21 +36,9 @@ def iterate(
     max_iter: int,
     tol: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Run PADDLE's iterations from the support's class means.
+    """Run PADDLE's iterations on the fields of a ``GramForm``, from the support's class means; weight is λ/|Q|.
 
-    Parameters
-    ----------
-    gram, cross, sum_norms, counts : Tensor
-        The fields of a ``GramForm``: [t, q, q], [t, q, k], [t, k] and [t, k].
-    weight : float
-        λ/|Q|.
-    eps, max_iter, tol
-        As in ``paddle``.
-
-    Returns
-    -------
-    assignments, n_iter, converged : Tensor
-        [t, q, k] the assignments, [t] the iterations done, [t] whether ``tol`` was met.
+    Returns the assignments [t, q, k], the iterations done [t], and whether ``tol`` was met [t].
     """
     n_tasks = len(cross)
     assignments = torch.empty_like(cross, memory_format=torch.contiguous_format)
