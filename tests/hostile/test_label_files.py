@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import os
 import pickle
+import re
 import stat
 import struct
 import zipfile
@@ -1254,6 +1255,169 @@ many(
             ],
         ),
         "empty jsonl": (("no data row",), lambda f: [f.examples(), f.write("p.jsonl", "\n\n")]),
+    },
+)
+
+
+def parquet_folder(f, *names):
+    """A folder of parquet files, as Spark and Dask write it, with their own notes beside."""
+    folder = f / "q.parquet"
+    folder.mkdir()
+    for part, name in enumerate(names):
+        rows = slice(10 * part, 10 * part + 10)
+        f.parquet(f"q.parquet/{name}", columns(QUERY[rows]))
+    f.write("q.parquet/_SUCCESS", b"")
+    f.write("q.parquet/.part.crc", b"x")
+    return folder
+
+
+def partitioned(f):
+    """Examples in one folder per class."""
+    for name in dict.fromkeys(Y):
+        (f / "c.parquet" / f"label={name}").mkdir(parents=True)
+        f.parquet(f"c.parquet/label={name}/part.parquet", columns(X[name == Y]))
+    return f / "c.parquet"
+
+
+def npy_of_version(f, version):
+    with (f / "p.npy").open("wb") as file:
+        np.lib.format.write_array(file, QUERY, version=version)
+    return f / "p.npy"
+
+
+def columns_first(name, values):
+    """Examples and items with one more column in front."""
+    return lambda f: [
+        f.write("c.csv", text([name, *examples()[0]], [[values(i), *r] for i, r in enumerate(examples()[1])])),
+        f.write("p.csv", text([name, *COLUMNS], [[values(i), *r] for i, r in enumerate(items()[1])])),
+    ]
+
+
+def rising(f):
+    """Items without a header whose features rise throughout, as cumulative counts do."""
+    rows = np.sort(QUERY.astype(float), axis=1)
+    return [f.npy("c.npy", X), f.write("p.csv", text(None, cells(rows))), "--labels", f.write("l.txt", "\n".join(Y))]
+
+
+def saved_text(f, **options):
+    np.savetxt(f / "p.csv", QUERY, **options)
+    return f / "p.csv"
+
+
+# Kinds of files that another trial added.
+many(
+    labelled,
+    {
+        "spaces between cells": ((), lambda f: f.csv(sep=" ")),
+        "colons between cells": ((), lambda f: f.csv(sep=":")),
+        "carets between cells": ((), lambda f: f.csv(sep="^")),
+        "aligned with blanks": (
+            (),
+            lambda f: [f.csv(sep=" ")[0], f.write("p.csv", text(*items(), sep=" ").replace(" ", "    "))],
+        ),
+        "written by numpy savetxt": (("holds numbers",), lambda f: [f.examples(), saved_text(f)]),
+        "written by numpy savetxt with a header": (
+            (),
+            lambda f: [f.examples(), saved_text(f, delimiter=",", header=",".join(COLUMNS))],
+        ),
+        "blanks in front of quotation marks": (
+            (),
+            lambda f: [
+                f.write(
+                    "c.csv",
+                    "".join(", ".join(f'"{c}"' for c in r) + "\n" for r in [examples()[0], *examples()[1]]),
+                ),
+                f.pile(),
+            ],
+        ),
+        "quoted labels after a blank": (
+            (),
+            lambda f: [f.write("c.csv", re.sub(r",(c\d)\b", r', "\1"', text(*examples()))), f.pile()],
+        ),
+        "index named idx": (("taken as the item name",), columns_first("idx", lambda i: i)),
+        "row names of R": (("taken as the item name",), columns_first("row.names", lambda i: i + 1)),
+        "column of files": (("taken as the item name",), columns_first("file", lambda i: f"{i}.jpg")),
+        "column of numbered paths": (("taken as the item name",), columns_first("image_path", lambda i: i * 37 % 19)),
+        "folder of parquet files": (
+            (),
+            lambda f: [
+                f.parquet("c.parquet", {**columns(X), "label": Y}),
+                parquet_folder(f, "a.parquet", "b.parquet"),
+            ],
+        ),
+        "folder of parquet files per class": ((), lambda f: [partitioned(f), f.parquet("p.parquet", columns(QUERY))]),
+        "npy of version 2": ((), lambda f: [f.npz_examples(), npy_of_version(f, (2, 0))]),
+        "npy of version 3": ((), lambda f: [f.npz_examples(), npy_of_version(f, (3, 0))]),
+        "labels in a column that is named": (
+            (),
+            lambda f: [
+                f.npy("c.npy", X),
+                f.npy("p.npy", QUERY),
+                "--labels",
+                f.write("l.csv", text(["nr", "species"], list(enumerate(Y)))),
+                "--label-column",
+                "species",
+            ],
+        ),
+        "labels in two files": (
+            ("labels in", "are used, not those in"),
+            lambda f: [
+                f.write("c.csv", text(*examples(labels=Y[::-1]))),
+                f.pile(),
+                "--labels",
+                f.write("l.txt", "\n".join(Y)),
+            ],
+        ),
+        "labels that differ in case": (
+            ("'C0' and 'c0' of c.csv differ only in case",),
+            with_labels(["C0" if i == 0 else y for i, y in enumerate(Y)]),
+        ),
+        "labels that differ in unicode form": (
+            ("differ only in case, blanks or Unicode form",),
+            with_labels([{"c0": "\u00e9", "c2": "e\u0301"}.get(y, y) for y in Y]),
+        ),
+        "label of R for nothing": (("'NA' of c.csv is taken as the name of a class",), with_labels(changed("NA"))),
+    },
+)
+many(
+    refused,
+    {
+        "label nan": (("'nan' stands for a missing label",), with_labels(changed("nan"))),
+        "rising numbers without a header": (("could be names of columns or an item",), rising),
+        "table of R with row names": (
+            ("text follows a closing quotation mark",),
+            lambda f: [f.examples(), f.write("p.csv", '"a" "b"\n"1" 2.5 3\n"2" 2.5 4\n')],
+        ),
+        "labels in jsonl": (
+            ("is no file of labels",),
+            lambda f: [
+                f.npy("c.npy", X),
+                f.npy("p.npy", QUERY),
+                "--labels",
+                f.jsonl("l.jsonl", [{"label": y} for y in Y.tolist()]),
+            ],
+        ),
+        "empty class name": (
+            ("has an empty name",),
+            lambda f: [f.npz("c.npz", features=X, labels=INTEGERS, class_names=["a", " ", *"bcde"]), f.npz_pile()],
+        ),
+        "pipe in a folder of parquet files": (
+            ("is a pipe",),
+            lambda f: [f.examples(), (parquet_folder(f, "a.parquet"), fifo(f, "q.parquet/b.parquet"))[0]],
+        ),
+        "rubbish in a folder of parquet files": (
+            ("cannot be read as parquet",),
+            lambda f: [f.examples(), (parquet_folder(f), f.write("q.parquet/a.parquet", b"x"))[0]],
+        ),
+        "empty folder of parquet files": (
+            ("q.parquet",),
+            lambda f: [f.examples(), parquet_folder(f)],
+        ),
+        "output in a folder of parquet files": (
+            ("lies in the input folder",),
+            lambda f: [f.examples(), parquet_folder(f, "a.parquet"), "-o", f / "q.parquet/o.csv"],
+        ),
+        "output named by a hyphen": (("name one",), lambda f: [*f.csv(), "-o", "-"]),
     },
 )
 

@@ -178,6 +178,7 @@ def test_files_of_labels(name, content, labels, folder):
         ("l.csv", "", "is empty"),
         ("l.npy", b"rubbish", "cannot be read"),
         ("l.txt", b"a\0b", "NUL"),
+        ("l.json", '["a", "b"]', "no file of labels"),
     ],
 )
 def test_files_of_labels_that_cannot_be(name, content, words, folder):
@@ -205,6 +206,14 @@ TEXTS = {
     "quotation mark inside": ("a.csv", 'text,label\n5" pipe,hardware\n', ['5" pipe'], ["hardware"]),
     "integer labels": ("a.jsonl", '{"text": "hello", "label": 3}\n', ["hello"], ["3"]),
     "blank lines": ("a.csv", "text,label\n\nhello,greet\n\n", ["hello"], ["greet"]),
+    "blanks in front of quotation marks": (
+        "a.csv",
+        'text, label\n"hello, world", greet\n',
+        ["hello, world"],
+        ["greet"],
+    ),
+    "blanks in front of a text": ("a.csv", "text,label\n  hello,greet\n", ["  hello"], ["greet"]),
+    "one column of two words": ("a.csv", "text\nhello you\ngood: bye\n", ["hello you", "good: bye"], None),
     "mac line ends": ("a.txt", "hello\rbye\r", ["hello", "bye"], None),
 }
 

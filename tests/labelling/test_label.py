@@ -175,6 +175,49 @@ def test_large_inputs_get_the_same_summary(problem, tmp_path, monkeypatch, capsy
     assert blocks == whole
 
 
+def _changed(array, row, value):
+    changed = array.copy()
+    changed[row] = value
+    return changed
+
+
+EXTREMES = {
+    "tiny": lambda x, q: (x * np.float32(1e-30), q * np.float32(1e-30)),
+    "subnormal": lambda x, q: (x * np.float32(1e-40), q * np.float32(1e-40)),
+    "huge": lambda x, q: (x * np.float32(1e30), q * np.float32(1e30)),
+    "huge in double precision": lambda x, q: (x.astype(float) * 1e200, q.astype(float) * 1e200),
+    "huge item": lambda x, q: (x, _changed(q, 30, 1e30)),
+    "huge example": lambda x, q: (_changed(x, 0, 1e25), q),
+    "examples that are all alike": lambda x, q: (np.ones_like(x), q),
+    "items that are all alike": lambda x, q: (x, np.repeat(q[:1], len(q), axis=0)),
+}
+
+
+@pytest.mark.parametrize("method", ["evidence", "paddle", "soft-kmeans", "simpleshot"])
+@pytest.mark.parametrize("kind", EXTREMES)
+def test_extreme_features_end_in_blocks_as_in_memory(kind, method, problem, tmp_path, monkeypatch, capsys):
+    ends = []
+    x, query = EXTREMES[kind](problem["x"], problem["query"])
+    np.savez(tmp_path / "support.npz", features=x, labels=problem["y"])
+    np.savez(tmp_path / "query.npz", features=query)
+    paths = tmp_path / "support.npz", tmp_path / "query.npz"
+    for name in ("whole", "blocks"):
+        output = tmp_path / f"{name}.csv"
+        code, _, err = run(monkeypatch, capsys, "label", *paths, "-o", output, "--method", method)
+        labels = [row["label"] for row in csv.DictReader(output.open())] if output.exists() else None
+        ends.append((code, err, labels))
+        for limit in ("_IN_MEMORY_BYTES", "_AT_MOST_BYTES"):
+            monkeypatch.setattr(f"manyway.labelling.label.{limit}", 100)
+        monkeypatch.setattr("manyway.labelling.label._BLOCK_BYTES", 4 * 32 * 7)  # blocks of 7 items
+    assert ends[0] == ends[1]
+    if kind in ("huge item", "huge example", "examples that are all alike"):
+        assert ends[0][0] == 2
+    elif method == "evidence" and "alike" not in kind:
+        assert np.mean(np.array(ends[0][2]) == problem["truth"]) >= 0.9
+    assert ("row 30" in ends[0][1]) == (kind == "huge item")
+    assert ("note: all items" in ends[0][1]) == (kind == "items that are all alike")
+
+
 def test_a_method_that_cannot_work_in_blocks_says_which_can(problem, tmp_path, monkeypatch, capsys):
     support, query = write(tmp_path, problem, "npz")
     monkeypatch.setattr("manyway.labelling.label._AT_MOST_BYTES", 100)

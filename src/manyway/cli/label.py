@@ -153,6 +153,8 @@ def label(
         for note in remarks_on_classes(labels, names):
             say(f"note: {note}", stderr=True)
         examples = replace(examples, labels=names)
+    if items.all_alike():
+        say(f"note: all items in {query} have the same features; check the encoder or the file", stderr=True)
     with shown.status(f"labelling {len(items)} items with {method} …") as status:
         summary = label_items(
             examples,

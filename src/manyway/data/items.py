@@ -70,6 +70,13 @@ class Items:
         """Features of some rows, in memory, as float32 or float64."""
         return _as_tensor(self.features[start:stop])
 
+    def all_alike(self) -> bool:
+        """Whether there are several rows and all have the same features."""
+        step, first = 1024, self.rows(0, 1)
+        return len(self) > 1 and all(
+            bool((self.rows(start, start + step) == first).all()) for start in range(0, len(self), step)
+        )
+
     def name(self, row: int) -> str:
         """The name of a row, or its number."""
         return str(row) if self.names is None else self.names[row]

@@ -31,6 +31,7 @@ class Dialect:
     delimiter: str
     encoding: str
     first: int  # lines before the header ("sep=;", as Excel writes)
+    skip_blanks: bool = False  # blanks after a delimiter belong to no cell
 
 
 def encoding_of(path: Path) -> str:
@@ -100,7 +101,8 @@ def sniff(path: Path) -> Dialect:
             score = (width * 1000 if even else width) if width > 1 else 0
             if score > most:
                 best, most = delimiter, score
-    return Dialect(best, encoding, 0)
+    skip_blanks = best == " " or re.search(re.escape(best) + ' +"', text) is not None
+    return Dialect(best, encoding, 0, skip_blanks)
 
 
 def _mostly_numbers(rows: Sequence[Sequence[str]]) -> bool:
@@ -112,7 +114,7 @@ def read_records(path: Path, dialect: Dialect | None = None) -> Iterator[tuple[i
     dialect = dialect or sniff(path)
     _allow_long_fields()
     with open_text(path, dialect.encoding) as file:
-        reader = csv.reader(file, delimiter=dialect.delimiter, strict=True, skipinitialspace=True)
+        reader = csv.reader(file, delimiter=dialect.delimiter, strict=True, skipinitialspace=dialect.skip_blanks)
         line = 1
         while True:
             try:
