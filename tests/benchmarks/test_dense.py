@@ -47,8 +47,8 @@ def test_the_looped_sampler_draws_tasks_of_the_same_kind():
         assert len(features.labels[query[task]].unique()) <= 2
 
 
-def settle(monkeypatch, iterations):
-    monkeypatch.setattr(sys.modules[paddle.__module__], "_SETTLED", iterations)
+def update_all_classes_until(monkeypatch, iterations):
+    monkeypatch.setattr(sys.modules[paddle.__module__], "_ALL_CLASSES_UNTIL", iterations)
 
 
 def test_skipping_iterations_that_repeat_changes_no_bit(monkeypatch):
@@ -61,7 +61,7 @@ def test_skipping_iterations_that_repeat_changes_no_bit(monkeypatch):
         return scores(self, u, bias)
 
     monkeypatch.setattr(GramForm, "scores", counted)
-    settle(monkeypatch, 10**9)
+    update_all_classes_until(monkeypatch, 10**9)
     skipping = paddle(tasks, form="gram").probabilities
     assert sum(iterations) < 8 * 50, "otherwise nothing was skipped, and nothing is tested"
     monkeypatch.setattr(sys.modules[paddle.__module__], "_PERIOD", 10**9)
@@ -72,7 +72,7 @@ def test_skipping_iterations_that_repeat_changes_no_bit(monkeypatch):
 def test_skipping_dead_classes_changes_no_label_and_no_probability_beyond_rounding(form, monkeypatch):
     tasks = sample_tasks(make_features(80, 40, 512), TaskSpec(shots=5), count=6)
     some = paddle(tasks, form=form)
-    settle(monkeypatch, 10**9)
+    update_all_classes_until(monkeypatch, 10**9)
     all_of_them = paddle(tasks, form=form)
     assert torch.equal(some.labels, all_of_them.labels)
     torch.testing.assert_close(some.probabilities, all_of_them.probabilities, rtol=0, atol=1e-5)

@@ -62,8 +62,14 @@ def test_a_recorder_repeats_the_last_value_of_tasks_that_have_stopped():
     recorder = Recorder(("a", "b"))
     recorder.add(torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]]))
     recorder.add(torch.tensor([[5.0], [1.0]]), torch.tensor([2]))
-    assert recorder.total.tolist() == [[1.0, 1.0], [2.0, 2.0], [4.0, 6.0]]
     assert recorder.parts["a"].tolist() == [[1.0, 1.0], [2.0, 2.0], [3.0, 5.0]]
+    assert recorder.parts["b"].tolist() == [[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
+
+
+def test_the_objective_is_the_sum_of_its_parts():
+    parts = {"a": torch.tensor([[1.0, 2.0]]), "b": torch.tensor([[0.5, -1.0]])}
+    solution = Solution(torch.ones(1, 2, 3) / 3, torch.ones(1), torch.ones(1).bool(), objective_parts=parts)
+    assert solution.objective.tolist() == [[1.5, 1.0]]
 
 
 @pytest.mark.parametrize("method", ["paddle", "soft-kmeans", "paddle-pgd", "laplacianshot", "evidence"])

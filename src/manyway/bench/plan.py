@@ -11,9 +11,10 @@ from typing import Any
 
 from manyway.bench.checking import checked
 from manyway.bench.data import find_features
+from manyway.bench.presentation import in_words
 from manyway.bench.records import experiment_key
 from manyway.bench.store import Plan, Store, now
-from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned, in_words
+from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
 from manyway.data.features import FeatureSet
 from manyway.data.sampling import TaskSpec, sample_tasks
 from manyway.errors import InputError, nearest

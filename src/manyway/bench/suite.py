@@ -32,16 +32,10 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat, PositiveInt
 
 from manyway.bench.checking import OneOrMore, Strict, checked, read_text
-from manyway.bench.presentation import NONE, Plot, Presentation, Table, in_words
+from manyway.bench.presentation import NONE, Plot, Presentation, Table
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS
 from manyway.methods import METHODS, get_method
@@ -54,7 +48,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Block", "Experiment", "Suite", "Trace", "Tuned", "in_words", "load_suite", "parse_suite", "suite_names"]
 Tuned = Mapping[str, Mapping[str, Mapping[str, Any]]]  # feature set -> method -> parameters
 
 

@@ -31,7 +31,8 @@ class Solution:
     make_prototypes : callable, optional
         Returns the prototypes [t, k, d]. They are computed when they are first used.
     objective : Tensor of shape [t, i], optional
-        The objective after each iteration. After a task has stopped, its last value is repeated.
+        The objective after each iteration. After a task has stopped, its last value is repeated. None: the sum of
+        ``objective_parts``, if they are given.
     objective_parts : mapping of str to Tensor, optional
         The terms of the objective, each of shape [t, i].
     occupancy : Tensor of shape [t, k], optional
@@ -71,6 +72,10 @@ class Solution:
     objective_parts: Mapping[str, Tensor] | None = None
     occupancy: Tensor | None = None
     make_presence: Callable[[], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        if self.objective is None and self.objective_parts:
+            object.__setattr__(self, "objective", torch.stack([*self.objective_parts.values()]).sum(0))
 
     @cached_property
     def prototypes(self) -> Tensor | None:
@@ -163,8 +168,6 @@ class Recorder:
     >>> recorder = Recorder(("fit", "prior"))
     >>> recorder.add(torch.tensor([[1.0, 2.0], [0.5, 0.5]]))
     >>> recorder.add(torch.tensor([[3.0], [0.25]]), torch.tensor([1]))  # task 0 has stopped
-    >>> recorder.total.tolist()
-    [[1.5, 1.5], [2.5, 3.25]]
     >>> recorder.parts["prior"].tolist()
     [[0.5, 0.5], [0.5, 0.25]]
     """
@@ -183,11 +186,6 @@ class Recorder:
     def parts(self) -> dict[str, Tensor]:
         """Each term, [t, i]."""
         return dict(zip(self.names, torch.stack(self.rows, -1), strict=True))
-
-    @property
-    def total(self) -> Tensor:
-        """[t, i] the objective."""
-        return torch.stack(self.rows, -1).sum(0)
 
 
 def best_two(probabilities: Tensor) -> dict[str, Any]:

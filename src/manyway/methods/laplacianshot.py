@@ -121,7 +121,6 @@ def laplacianshot(
         n_iter=n_iter,
         converged=converged,
         make_prototypes=lambda: centres,
-        objective=None if recorder is None else recorder.total,
         objective_parts=None if recorder is None else recorder.parts,
     )
 

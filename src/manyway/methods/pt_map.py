@@ -112,7 +112,6 @@ def pt_map(
         n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
         converged=converged,
         make_prototypes=lambda: problem.centres(a, b),
-        objective=None if parts is None else parts.sum(0),
         objective_parts=None if parts is None else dict(zip(_TERMS, parts, strict=True)),
     )
 

@@ -248,7 +248,6 @@ def _find_classes(
         probabilities=probabilities,
         n_iter=found.n_iter,
         converged=found.converged,
-        objective=None if terms is None else terms.sum(0),
         objective_parts=None if terms is None else dict(zip(("fit", "entropy", "prior"), terms, strict=True)),
         occupancy=occupied,
         # Computed again on request, because the posterior [t, k, k] is larger than u, and few callers need it.

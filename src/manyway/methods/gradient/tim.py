@@ -104,6 +104,5 @@ def maximise_information(
         n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
         converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
         make_prototypes=lambda: w,
-        objective=None if terms is None else terms.sum(0),
         objective_parts=None if terms is None else dict(zip(TERMS, terms, strict=True)),
     )

@@ -102,7 +102,6 @@ def tim_adm(
         n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
         converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
         make_prototypes=lambda: w,
-        objective=None if parts is None else parts.sum(0),
         objective_parts=None if parts is None else dict(zip(TERMS, parts, strict=True)),
     )
 

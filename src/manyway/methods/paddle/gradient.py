@@ -110,6 +110,5 @@ def paddle_pgd(
         n_iter=n_iter,
         converged=converged,
         make_prototypes=lambda: descent.prototypes(last),
-        objective=None if recorder is None else recorder.total,
         objective_parts=None if recorder is None else recorder.parts,
     )

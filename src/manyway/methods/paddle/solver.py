@@ -149,7 +149,6 @@ def paddle(
         n_iter=n_iter,
         converged=converged,
         make_prototypes=lambda: everything.prototypes(answer),
-        objective=None if recorder is None else recorder.total,
         objective_parts=None if recorder is None else recorder.parts,
     )
 
