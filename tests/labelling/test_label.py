@@ -218,6 +218,18 @@ def test_extreme_features_end_in_blocks_as_in_memory(kind, method, problem, tmp_
     assert ("note: all items" in ends[0][1]) == (kind == "items that are all alike")
 
 
+def test_an_interrupt_is_one_sentence_and_no_table(problem, tmp_path, monkeypatch, capsys):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    support, query = write(tmp_path, problem, "npz")
+    monkeypatch.setattr("manyway.labelling.label._at_once", interrupt)
+    code, _, err = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
+    assert code == 130
+    assert "manyway: interrupted" in err
+    assert not (tmp_path / "out.csv").exists()
+
+
 def test_a_method_that_cannot_work_in_blocks_says_which_can(problem, tmp_path, monkeypatch, capsys):
     support, query = write(tmp_path, problem, "npz")
     monkeypatch.setattr("manyway.labelling.label._AT_MOST_BYTES", 100)

@@ -43,7 +43,9 @@ def main() -> None:
         app()
     except InputError as error:
         _stop(str(error), 2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as stop:
+        if isinstance(stop, SystemExit) and stop.code != 130:  # typer turns an interrupt into this code
+            raise
         _stop("interrupted; finished results are kept.", 130)
     except BrokenPipeError:
         # The reader of the output has closed it (`manyway table | head`).

@@ -113,7 +113,8 @@ def read_items(
     ----------
     path : path-like
         A file of arrays (.safetensors, .npz: ``features`` and optionally ``labels``, ``class_names`` and ``items``;
-        .npy: the features alone) or a table (.csv, .tsv, .parquet, .jsonl) with one row per item.
+        .npy: the features alone) or a table (.csv, .tsv, .parquet, .jsonl) with one row per item. A folder whose name
+        ends with .parquet is read as one table.
     label_column, item_column : str, optional
         Columns of a table that hold the label and the name of an item. By default they are found by their usual names.
     ignore_columns : sequence of str, optional
