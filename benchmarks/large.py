@@ -87,12 +87,12 @@ def main() -> None:
             right = int((found == truth).sum())
             wall, worked = time.perf_counter() - begin, time.process_time() - worked
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    readings = len(solution.live) + 1
-    work = sum(solution.live) + arguments.classes
+    readings = len(solution.active) + 1
+    work = sum(solution.active) + arguments.classes
     print(f"{arguments.queries:,} queries, {arguments.classes:,} classes of which {arguments.present} occur")
     print(f"{wall:.1f} s on {arguments.device} ({worked:.1f} s of a CPU core)")
     print(f"{solution.n_iter} iterations, converged {solution.converged}")
-    print(f"classes updated in each iteration: {' '.join(map(str, solution.live))}")
+    print(f"classes updated in each iteration: {' '.join(map(str, solution.active))}")
     print(f"work of {work / arguments.classes:.1f} full iterations instead of {readings}")
     print(f"accuracy {right / arguments.queries:.4f}")
     if arguments.method == "evidence":

@@ -102,7 +102,7 @@ def test_an_empty_class_folder_gets_a_sentence(tmp_path):
 
 def test_classes_that_differ_only_in_case_get_a_sentence(tmp_path):
     path = make_zip(tmp_path / "set.zip", {"Cat/1.png": picture(), "cat/1.png": picture()})
-    with pytest.raises(InputError, match="differ only in case: 'Cat' and 'cat'"):
+    with pytest.raises(InputError, match="differ only in case or Unicode form: 'Cat' and 'cat'"):
         open_source(path)
 
 

@@ -36,10 +36,10 @@ def test_skipping_dead_classes_does_not_change_the_result():
     tasks = one_task()
     resting = in_blocks(tasks, max_iter=40, tol=None)
     everyone = in_blocks(one_task(dtype=torch.float64), max_iter=40, tol=None)
-    assert set(everyone.live) == {80}
-    assert len(resting.live) == 39
-    assert min(resting.live) < 20
-    assert resting.live[-1] == 80  # the last iteration updates all classes
+    assert set(everyone.active) == {80}
+    assert len(resting.active) == 39
+    assert min(resting.active) < 20
+    assert resting.active[-1] == 80  # the last iteration updates all classes
     query = tasks.query[0]
     assert torch.equal(resting.assign(query).argmax(1), everyone.assign(query).argmax(1))
     torch.testing.assert_close(resting.assign(query).double(), everyone.assign(query), rtol=0, atol=1e-4)
@@ -48,8 +48,8 @@ def test_skipping_dead_classes_does_not_change_the_result():
 def test_convergence_is_declared_only_after_an_iteration_of_all_classes():
     large = in_blocks(one_task(), tol=1e-4)
     assert large.converged
-    assert large.live[-1] == 80
-    assert large.n_iter == len(large.live) + 1 < 100
+    assert large.active[-1] == 80
+    assert large.n_iter == len(large.active) + 1 < 100
 
 
 def test_soft_kmeans_in_blocks():
@@ -65,7 +65,7 @@ def test_a_dask_cluster_gives_the_same(cluster):
     query = tasks.query[0]
     with on_dask(cluster, lambda: iter(query.split(64))) as spread:
         there = in_blocks(tasks, max_iter=8, tol=None, spread=spread)
-    assert there.live == here.live
+    assert there.active == here.active
     torch.testing.assert_close(there.assign(query), here.assign(query), rtol=0, atol=1e-5)
 
 

@@ -35,7 +35,7 @@ class LargeSolution:
     scaling: Scaling
     n_iter: int
     converged: bool
-    live: tuple[int, ...] = ()  # how many classes each iteration updated
+    active: tuple[int, ...] = ()  # how many classes each iteration updated
     memory: None = None  # PADDLE remembers nothing of a block, and does not estimate which classes are present
     presence: None = None
     n_present: None = None
@@ -142,7 +142,7 @@ def paddle_in_blocks(
             prototypes=state.prototypes.index_copy(0, which, new),
             bias=state.bias.index_copy(0, which, bias),
             n_iter=iteration + 1,
-            live=(*state.live, len(which)),
+            active=(*state.active, len(which)),
         )
         if progress is not None:
             progress(iteration)
