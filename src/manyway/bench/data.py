@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 from manyway.data.features import FeatureSet
+from manyway.data.files import data_root
 from manyway.errors import InputError
 
 _NETWORKS = {"rn18": "resnet18", "wrn": "wrn28-10"}
@@ -49,7 +49,7 @@ def data_folder(data: Path | None) -> Path | None:
         if not data.is_dir():
             raise InputError(f"The data folder {data} does not exist.")
         return data
-    folder = Path(os.environ.get("MANYWAY_DATA") or "data")
+    folder = data_root()
     return folder if folder.is_dir() else None
 
 

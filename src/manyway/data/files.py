@@ -22,6 +22,11 @@ _KINDS = (
 )
 
 
+def data_root(given: str | Path | None = None) -> Path:
+    """The folder of data sets: the given one, otherwise MANYWAY_DATA, otherwise ``data``."""
+    return Path(given or os.environ.get("MANYWAY_DATA") or "data")
+
+
 def check_input(path: AnyPath) -> Path:
     """Return ``path`` if it is an ordinary file that can be read.
 

@@ -7,7 +7,6 @@ is a folder or a zip archive in it, with any nesting inside: the class of a pict
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from types import MappingProxyType
 
 import torch
 
+from manyway.data.files import data_root
 from manyway.encoding.datasets.archives import open_zip, read_file, refuse_escape
 from manyway.encoding.datasets.sources import IMAGE_SUFFIXES, ImageSource, from_names, list_files, read_split
 from manyway.errors import InputError, nearest
@@ -43,11 +43,6 @@ class DataSet:
     def find(self, root: Path) -> Path | None:
         """Its folder or archive in ``root``; None if it is missing."""
         return next((root / place for place in self.places if (root / place).exists()), None)
-
-
-def data_root(given: str | Path | None = None) -> Path:
-    """The folder of data sets: the given one, otherwise MANYWAY_DATA, otherwise ``data``."""
-    return Path(given or os.environ.get("MANYWAY_DATA") or "data")
 
 
 def open_dataset(name: str, split: str, root: str | Path | None = None) -> ImageSource:
