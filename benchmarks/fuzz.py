@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import io
 import json
 import multiprocessing
@@ -349,7 +350,11 @@ class Trial:
                     raise
         assert path.read_bytes() == content, "an input was changed"
         if output.exists():
-            assert "nan" not in output.read_text().split("\n", 1)[-1], "NaN in the table"
+            with output.open(newline="", encoding="utf-8") as file:
+                rows = list(csv.DictReader(file))
+            # Only the probabilities: an item or a class may well be called nan.
+            found = [row[name] for row in rows for name in row if name.startswith("probability") and row[name]]
+            assert all(0 <= float(value) <= 1 for value in found), f"a probability is none: {output.read_text()[:500]}"
 
 
 def _peak() -> int:
