@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from statistics import median
 
 import torch
@@ -58,10 +59,11 @@ def rows(methods: Sequence[str], repeats: int, busy: bool) -> Iterator[list[obje
             for _ in range(repeats):
                 for way, found in times.items():
                     torch.set_num_threads(1 if way == "one" else default)
-                    choice = threads_for(numbers) if way == "chosen" else nullcontext()
-                    with busy_core() if busy else nullcontext(), choice:
+                    # `solve` chooses the number of threads itself; the solver as such takes torch's setting.
+                    run = partial(solve, method) if way == "chosen" else METHODS[method].solver
+                    with busy_core() if busy else nullcontext(), torch.no_grad():
                         begin = time.perf_counter()
-                        solve(method, tasks)
+                        run(tasks)
                         found.append(time.perf_counter() - begin)
             torch.set_num_threads(default)
             one, every, ours = (1e3 * median(found) for found in times.values())
