@@ -56,14 +56,19 @@ def unit(features: Tensor) -> Tensor:
     return features / squares.sqrt_().clamp_min_(info.tiny)
 
 
+def range_factor(low: Tensor, high: Tensor) -> Tensor:
+    """What ``range`` multiplies each feature by, given its lowest and highest value.
+
+    A single query or a constant feature has no range, and is left as it is. So is a range below the normal numbers,
+    whose reciprocal would be infinite.
+    """
+    width = high - low
+    return torch.where(width >= torch.finfo(width.dtype).tiny, width, torch.ones_like(width)).reciprocal()
+
+
 def _range(tasks: Tasks) -> Tasks:
     query = tasks.query
-    low, high = extremes(query)
-    width = high - low
-    # A single query or a constant feature has no range, and is left as it is. So is a range below the normal numbers,
-    # whose reciprocal would be infinite.
-    has_range = width >= torch.finfo(width.dtype).tiny
-    factor = torch.where(has_range, width, torch.ones_like(width)).reciprocal()
+    factor = range_factor(*extremes(query))
     if tasks.factor is not None:
         return replace(tasks, factor=tasks.factor * factor)
     return replace(tasks, query_table=query, query_index=None, factor=factor)  # keeps the queries gathered above

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from manyway.core.transforms import level, unit
+from manyway.core.transforms import level, range_factor, unit
 from manyway.errors import InputError
 
 
@@ -141,7 +141,6 @@ def scaling_of(support: Tensor, spread: Spread, scale: str | None, base_mean: Te
     if extent is None:
         raise InputError("There is no query to label; give at least one.")
     if scale == "range":
-        width = torch.where(extent.high > extent.low, extent.high - extent.low, torch.ones_like(extent.high))
-        scaling = replace(scaling, factor=width.reciprocal())
+        scaling = replace(scaling, factor=range_factor(extent.low, extent.high))
     centre = (extent.total / extent.n_rows).to(support.dtype)
     return replace(scaling, centre=centre if scaling.factor is None else centre * scaling.factor), extent.n_rows
