@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from manyway.cli.console import console, say
-from manyway.errors import InputError
-
-if TYPE_CHECKING:
-    from manyway.data.items import Items
+from manyway.cli.console import console
+from manyway.cli.inputs import (
+    Encoder,
+    FeatureColumn,
+    IgnoreColumn,
+    Inputs,
+    ItemColumn,
+    LabelColumn,
+    Labels,
+    SkipBadItems,
+)
 
 
 def label(
@@ -35,10 +41,7 @@ def label(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Let the default output replace a file that manyway did not write.")
     ] = False,
-    labels: Annotated[
-        Path | None,
-        typer.Option(help="Labels of the examples if EXAMPLES has none: one per line, the column of a csv, or .npy."),
-    ] = None,
+    labels: Labels = None,
     method: Annotated[str, typer.Option(help="How to label; `manyway methods` lists them.")] = "evidence",
     top: Annotated[int, typer.Option(min=1, help="The number of classes to write per item.")] = 2,
     min_confidence: Annotated[
@@ -51,31 +54,12 @@ def label(
         str | None,
         typer.Option(metavar="ADDRESS", help="Distribute the items over the workers of this Dask scheduler."),
     ] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            help="Turn pictures (one folder per class) or texts (csv, jsonl, txt) into features first: a checkpoint of "
-            "`manyway train`, timm:NAME, open_clip:NAME or sentence-transformers:NAME-or-folder."
-        ),
-    ] = None,
-    skip_bad: Annotated[
-        bool,
-        typer.Option("--skip-bad", help="With --encoder: leave broken pictures out and list them in the table."),
-    ] = False,
-    label_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The column of labels in a table. Default: found by its name.")
-    ] = None,
-    item_column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The column of item names in a table. Default: `item`, or an id column."),
-    ] = None,
-    ignore_column: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A column of a table to leave out; may be repeated.")
-    ] = None,
-    feature_column: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A column that is a feature although it looks like an index; repeatable."),
-    ] = None,
+    encoder: Encoder = None,
+    skip_bad: SkipBadItems = False,
+    label_column: LabelColumn = None,
+    item_column: ItemColumn = None,
+    ignore_column: IgnoreColumn = None,
+    feature_column: FeatureColumn = None,
 ) -> None:
     """Label a batch of items from a few labelled examples of many classes.
 
@@ -104,57 +88,21 @@ def label(
 
         manyway label intents.csv tickets.txt --encoder sentence-transformers:all-MiniLM-L6-v2
     """
-    from dataclasses import replace
-
     from manyway.cli.summary import print_summary
     from manyway.core.device import resolve_device
-    from manyway.data.columns import remarks_on_classes
-    from manyway.data.items import read_items, read_labels
     from manyway.labelling.label import label_items
     from manyway.labelling.table import check_table
     from manyway.methods import get_method
 
     get_method(method)
-    if encoder is None:
-        _need_features(support, query)
-    inputs = (support, query, labels)
-    table = check_table(output, inputs, overwrite=overwrite)
+    source = Inputs(
+        support, query, labels, encoder, skip_bad, label_column, item_column, ignore_column or (), feature_column or ()
+    )
+    source.check()
+    table = check_table(output, source.paths, overwrite=overwrite)
     where = resolve_device("cpu" if device is None and dask is not None else device)
     shown = console(stderr=True)
-    if encoder is None:
-        options = {
-            "label_column": label_column,
-            "item_column": item_column,
-            "ignore_columns": tuple(ignore_column or ()),
-            "feature_columns": tuple(feature_column or ()),
-        }
-        examples = read_items(support, **options)  # type: ignore[arg-type]
-        items = read_items(query, like=examples, **options)  # type: ignore[arg-type]
-        _need_columns(examples, items, None if labels is not None else label_column, item_column)
-        _need_columns(examples, items, None, *options["ignore_columns"] or (), *options["feature_columns"] or ())
-    else:
-        from manyway.encoding.encoders import open_encoder
-        from manyway.encoding.extraction import encode_items
-
-        with shown.status(f"encoding {support} and {query} …"):
-            opened = open_encoder(encoder, device=where, say=lambda sentence: say(sentence, stderr=True))
-            examples, items = (encode_items(path, opened, skip_bad=skip_bad) for path in (support, query))
-        for path, read in ((support, examples), (query, items)):
-            for name, reason in read.skipped:
-                say(f"skipped {name} of {path}: {reason}", stderr=True)
-    for note in (*examples.notes, *items.notes):
-        say(f"note: {note}", stderr=True)
-    if labels is not None:
-        names = read_labels(labels, label_column)
-        if len(names) != len(examples):
-            raise InputError(f"{labels} has {len(names)} labels for {len(examples)} examples; give one for each.")
-        if examples.labels is not None and examples.labels != names:
-            say(f"note: the labels in {labels} are used, not those in {support}", stderr=True)
-        for note in remarks_on_classes(labels, names):
-            say(f"note: {note}", stderr=True)
-        examples = replace(examples, labels=names)
-    if items.all_alike():
-        say(f"note: all items in {query} have the same features; check the encoder or the file", stderr=True)
+    examples, items = source.read(where)
     with shown.status(f"labelling {len(items)} items with {method} …") as status:
         summary = label_items(
             examples,
@@ -166,7 +114,7 @@ def label(
             device=where,
             dask=dask,
             progress=lambda step: status.update(f"labelling {len(items)} items with {method}, {step} …"),
-            inputs=inputs,
+            inputs=source.paths,
         )
     print_summary(summary, min_confidence)
 
@@ -184,34 +132,3 @@ def methods() -> None:
         name = f"{method.name} (default)" if method.name == DEFAULT_METHOD else method.name
         table.add_row(name, method.summary, method.reference)
     console().print(table)
-
-
-def _need_features(*paths: Path) -> None:
-    """Refuse pictures and texts where no encoder was named."""
-    from manyway.data.items import SUFFIXES
-
-    for path in paths:
-        suffix = path.suffix.lower()
-        if (path.is_dir() and suffix != ".parquet") or (path.is_file() and suffix in _ENCODED):
-            raise InputError(
-                f"{path} holds pictures or texts, not features ({', '.join(SUFFIXES)}); add --encoder to turn them "
-                "into features, for example --encoder timm:resnet50 or sentence-transformers:all-MiniLM-L6-v2."
-            )
-
-
-_ENCODED = {".zip", ".txt", ".jpg", ".jpeg", ".png", ".gif", ".tif", ".tiff", ".webp", ".bmp"}
-
-
-def _need_columns(examples: Items, items: Items, label_column: str | None, *others: str | None) -> None:
-    """Refuse a column that was asked for and that no table has: it is a slip of the pen."""
-    from manyway.data.columns import find_column
-    from manyway.errors import nearest
-
-    headers = [read.header for read in (examples, items) if read.header]
-    if label_column is not None and examples.header and find_column(examples.header, label_column) is None:
-        raise InputError(
-            f"The labelled examples have no column '{label_column}'; {nearest(label_column, examples.header)}"
-        )
-    for name in filter(None, others):
-        if headers and all(find_column(header, name) is None for header in headers):
-            raise InputError(f"There is no column '{name}'; {nearest(name, headers[-1])}")
