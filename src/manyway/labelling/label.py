@@ -151,7 +151,7 @@ def label_items(
         raise InputError(f"top is {top} and min_confidence {min_confidence}; they must be at least 1, and from 0 to 1.")
     device = resolve_device("cpu" if device is None and dask is not None else device)
     query = match_columns(support, query)
-    classes, numbers = _check(support, query)
+    classes, numbers = check_items(support, query)
     labels = torch.tensor(numbers, device=device)
     examples = support.rows(0, len(support)).to(device)
     best = min(top, len(classes))
@@ -184,7 +184,7 @@ def label_items(
     return _write(Path(output), query, classes, result, method, min_confidence, inputs)
 
 
-def _check(support: Items, query: Items) -> tuple[list[str], list[int]]:
+def check_items(support: Items, query: Items) -> tuple[list[str], list[int]]:
     """The classes, sorted, and the number of each example's class; refuse what cannot be labelled."""
     if len(support) == 0:
         raise InputError("There is no labelled example; the file of examples has no rows.")

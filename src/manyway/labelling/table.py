@@ -14,7 +14,7 @@ from manyway.errors import InputError
 
 DEFAULT_OUTPUT = Path("labels.csv")
 _FIRST_COLUMNS = ("item", "label", "probability")
-_WRITTEN = (".csv", ".tsv", ".parquet", ".jsonl")
+WRITTEN = (".csv", ".tsv", ".parquet", ".jsonl")
 _OTHERS = (".json", ".xlsx", ".xls", ".ods", ".gz", ".bz2", ".xz", ".zst", ".zip", ".html", ".feather", ".h5", ".pkl")
 
 
@@ -54,8 +54,8 @@ def check_table(path: AnyPath | None, inputs: Iterable[AnyPath | None] = (), *, 
                 f"The output {chosen} lies in the input folder {folder}, where it would be read as an item."
             )
     suffix = chosen.suffix.lower()
-    if suffix in _OTHERS or (suffix in SUFFIXES and suffix not in _WRITTEN):
-        raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(_WRITTEN)}.")
+    if suffix in _OTHERS or (suffix in SUFFIXES and suffix not in WRITTEN):
+        raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(WRITTEN)}.")
     if path is None and not overwrite and target.exists() and not is_table(target):
         raise InputError(
             f"{chosen} exists and is not a table that manyway wrote; name another output with -o, or replace it with "
@@ -107,9 +107,16 @@ def write_table(
         for name, reason in skipped:
             yield [name, "", *[None if n % 2 == 0 else "" for n in range(2 * top - 1)], f"skipped: {reason}"]
 
+    write_rows(path, header, cells(), inputs)
+
+
+def write_rows(
+    path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]], inputs: Iterable[AnyPath | None] = ()
+) -> None:
+    """Write a table as csv, tsv, parquet or jsonl, by its ending; it appears complete or not at all."""
     writer = {".parquet": _write_parquet, ".jsonl": _write_jsonl}.get(path.suffix.lower(), _write_csv)
     with atomic_write(path, inputs) as temporary:
-        writer(temporary, header, cells())
+        writer(temporary, header, rows)
 
 
 def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
