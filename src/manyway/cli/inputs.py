@@ -122,7 +122,9 @@ class Inputs:
 
         with console(stderr=True).status(f"encoding {self.support} and {self.query} …"):
             opened = open_encoder(encoder, device=device, say=lambda sentence: say(sentence, stderr=True))
-            examples, items = (encode_items(path, opened, skip_bad=self.skip_bad) for path in (self.support, self.query))
+            examples, items = (
+                encode_items(path, opened, skip_bad=self.skip_bad) for path in (self.support, self.query)
+            )
         for path, read in ((self.support, examples), (self.query, items)):
             for name, reason in read.skipped:
                 say(f"skipped {name} of {path}: {reason}", stderr=True)

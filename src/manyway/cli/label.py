@@ -60,6 +60,12 @@ def label(
     item_column: ItemColumn = None,
     ignore_column: IgnoreColumn = None,
     feature_column: FeatureColumn = None,
+    review: Annotated[
+        bool,
+        typer.Option(
+            "--review", help="Afterwards look at the labels on a local web page; saved in the folder `review`."
+        ),
+    ] = False,
 ) -> None:
     """Label a batch of items from a few labelled examples of many classes.
 
@@ -88,6 +94,7 @@ def label(
 
         manyway label intents.csv tickets.txt --encoder sentence-transformers:all-MiniLM-L6-v2
     """
+    from manyway.cli.review import DEFAULT_FOLDER, check_review, review_data, run_review
     from manyway.cli.summary import print_summary
     from manyway.core.device import resolve_device
     from manyway.labelling.label import label_items
@@ -95,6 +102,8 @@ def label(
     from manyway.methods import get_method
 
     get_method(method)
+    if review:
+        check_review(method, dask)
     source = Inputs(
         support, query, labels, encoder, skip_bad, label_column, item_column, ignore_column or (), feature_column or ()
     )
@@ -117,6 +126,8 @@ def label(
             inputs=source.paths,
         )
     print_summary(summary, min_confidence)
+    if review:
+        run_review(review_data(source, examples, items), DEFAULT_FOLDER)
 
 
 def methods() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from manyway.review.session import Session
 
 DEFAULT_FOLDER = Path("review")
+_drawing = Lock()  # several pictures of a letter are asked for at once, and drawn once
+_SHOTS = 3  # examples per letter of the demonstration
 _GLYPHS = "embedded letters"  # where the pictures of the demonstration come from
 Pictures = Annotated[
     Path | None,
@@ -61,7 +64,9 @@ def review(
             "the same items, that review goes on.",
         ),
     ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Review drawings of letters that come with the package.")] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Review drawings of letters that come with the package.")
+    ] = False,
     export: Annotated[
         Path | None,
         typer.Option(
@@ -110,8 +115,7 @@ def review(
     """
     import tempfile
 
-    for library in ("starlette", "uvicorn", "PIL"):
-        optional(library, "review", "manyway review")
+    check_review()
     exports = export is not None or export_examples is not None
     if demo:
         if examples is not None:
@@ -138,6 +142,14 @@ def review(
     run_review(data, output or DEFAULT_FOLDER, port=port, browser=not no_browser)
 
 
+def check_review(method: str = "evidence", dask: str | None = None) -> None:
+    """Refuse a review that could not be started, before any work is done."""
+    for library in ("starlette", "uvicorn", "PIL"):
+        optional(library, "review", "manyway review")
+    if method != "evidence" or dask is not None:
+        raise InputError("A review labels the items with evidence, in memory; leave out --method and --dask.")
+
+
 def review_data(source: Inputs, examples: Items, items: Items, pictures: Path | None = None) -> ReviewData:
     """What to review, and where its pictures are."""
     import os
@@ -160,13 +172,14 @@ def run_review(
     data: ReviewData | None,
     folder: Path,
     *,
-    port: int,
-    browser: bool,
+    port: int = 8765,
+    browser: bool = True,
     labels: Path | None = None,
     examples: Path | None = None,
 ) -> None:
     """Start or go on with a review: write exports where they are asked for, otherwise serve the page."""
     import webbrowser
+    from contextlib import suppress
 
     from manyway.review.serve import open_review, serve
 
@@ -183,15 +196,15 @@ def run_review(
         if browser:
             webbrowser.open(address)
 
-    try:
+    with suppress(KeyboardInterrupt):
         serve(session, folder, thumbnail=read, find=None if read is None else find, port=port, ready=ready)
-    except KeyboardInterrupt:
-        pass
     progress = session.progress()
     say(f"{progress['reviewed']} of {progress['items']} items are reviewed.")
 
 
-def _export(session: Session, labels: Path | None, examples: Path | None, find: Callable[..., Path | bytes | None] | None) -> None:
+def _export(
+    session: Session, labels: Path | None, examples: Path | None, find: Callable[..., Path | bytes | None] | None
+) -> None:
     from manyway.review.export import export_examples, export_labels
 
     try:
@@ -207,18 +220,20 @@ def picture_access(
     data: ReviewData,
 ) -> tuple[Callable[[str, int, int], bytes] | None, Callable[[str, int], Path | bytes | None]]:
     """Functions that make the thumbnail of an example or item and find its original; the first is None for texts."""
-    from manyway.encoding.datasets.originals import Originals, thumbnail
+    from manyway.encoding.datasets.originals import thumbnail
     from manyway.review.data import PICTURES
 
     origins = data.origins or {}
-    opened: dict[str, Originals] = {which: _open_pictures(origin) for which, origin in origins.items()}
-    names = {"examples": data.examples.name, "items": data.names.__getitem__}
+    opened = {which: _open_pictures(origin) for which, origin in origins.items()}
+
+    def name_of(which: str, row: int) -> str:
+        return data.names[row] if which == "items" else data.examples.name(row)
 
     def make(which: str, row: int, size: int) -> bytes:
-        return thumbnail(opened[which].read(names[which](row)), size)
+        return thumbnail(opened[which].read(name_of(which, row)), size)
 
     def find(which: str, row: int) -> Path | bytes | None:
-        name = names[which](row)
+        name = name_of(which, row)
         try:
             return opened[which].path(name) or opened[which].read(name)
         except (OSError, InputError):
@@ -241,16 +256,18 @@ def _letter(name: str) -> bytes:
     from manyway.encoding.glyphs import SAMPLES
 
     letter, index = divmod(int(Path(name).stem), SAMPLES)
-    return grey_file(255 - _drawings(letter)[index].numpy())
+    with _drawing:
+        drawn = _drawings(letter, _SHOTS if index < _SHOTS else SAMPLES)  # most letters are examples only
+        return grey_file(255 - drawn[index].numpy())
 
 
-@lru_cache(maxsize=None)
-def _drawings(letter: int) -> Tensor:
-    """[40, 28, 28] all drawings of an embedded letter."""
+@cache
+def _drawings(letter: int, count: int) -> Tensor:
+    """[count, 28, 28] the first drawings of an embedded letter."""
     from manyway.data.embedded import load_glyphs
-    from manyway.encoding.glyphs import SAMPLES, draw
+    from manyway.encoding.glyphs import draw
 
-    return draw(load_glyphs().class_names[letter], range(SAMPLES))
+    return draw(load_glyphs().class_names[letter], range(count))
 
 
 def demo_data() -> ReviewData:
@@ -263,12 +280,12 @@ def demo_data() -> ReviewData:
     from manyway.review.data import PICTURES, ReviewData
 
     letters = load_glyphs()
-    features, shots = letters.features, 3
+    features = letters.features
     generator = np.random.default_rng(3)
     present = generator.choice(letters.n_classes, 14, replace=False)
-    counts = generator.integers(4, SAMPLES - shots, len(present))
-    known = [k * SAMPLES + i for k in range(letters.n_classes) for i in range(shots)]
-    pile = [k * SAMPLES + shots + i for k, count in zip(present, counts, strict=True) for i in range(count)]
+    counts = generator.integers(4, SAMPLES - _SHOTS, len(present))
+    known = [k * SAMPLES + i for k in range(letters.n_classes) for i in range(_SHOTS)]
+    pile = [k * SAMPLES + _SHOTS + i for k, count in zip(present, counts, strict=True) for i in range(count)]
     pile = generator.permutation(pile).tolist()
     examples = Items(
         features[known],

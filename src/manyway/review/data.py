@@ -118,7 +118,9 @@ def _about(items: Items) -> dict[str, Any]:
 
 
 def _items(features: Any, about: Mapping[str, Any], base_mean: Any) -> Items:
-    labels, names, columns = (None if about[key] is None else tuple(about[key]) for key in ("labels", "names", "columns"))
+    labels, names, columns = (
+        None if about[key] is None else tuple(about[key]) for key in ("labels", "names", "columns")
+    )
     if any(known is not None and len(known) != len(features) for known in (labels, names)):
         raise ValueError("names or labels do not fit the features")
     skipped = tuple((str(name), str(reason)) for name, reason in about["skipped"])

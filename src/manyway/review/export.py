@@ -40,7 +40,8 @@ def export_labels(session: Session, path: AnyPath) -> int:
         The number of rows.
     """
     path = _table(path)
-    rows = [_label_row(session, row) for row in range(len(session.answers))]
+    with session.lock:
+        rows = [_label_row(session, row) for row in range(len(session.answers))]
     write_rows(path, _HEADER, rows)
     return len(rows)
 
@@ -79,7 +80,8 @@ def export_examples(session: Session, path: AnyPath, find: Find | None = None) -
         If something else is in the way, or pictures are missing.
     """
     data, n_read = session.data, len(session.data.items)
-    reviewed = [(row, session.classes[k]) for row, k in enumerate(session.answers) if k >= 0]
+    with session.lock:
+        reviewed = [(row, session.classes[k]) for row, k in enumerate(session.answers) if k >= 0]
     if Path(path).suffix.lower() not in WRITTEN:
         if find is None:
             raise InputError(f"{path} names a folder; only pictures are written to folders: give a .csv or .parquet.")
@@ -169,7 +171,7 @@ def _file_name(name: str) -> str:
     """
     plain = re.sub(r'[/\\:*?"<>|]+', "_", "".join(c for c in name if unicodedata.category(c) != "Cc"))
     plain = plain.lstrip("._ ").rstrip(". ") or "_"
-    return plain if len(os.fsencode(plain)) <= _LONGEST else plain[:_LONGEST // 8] + plain[-(_LONGEST // 8) :]
+    return plain if len(os.fsencode(plain)) <= _LONGEST else plain[: _LONGEST // 8] + plain[-(_LONGEST // 8) :]
 
 
 class _Folder:

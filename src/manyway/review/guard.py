@@ -76,16 +76,17 @@ class Guard:
             return "This server is asked with GET and POST only."
         if origin is not None and origin != f"http://{host}":
             return "Other sites cannot use this server."
-        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            # A link on another page may lead to the first page, which shows nothing without the cookie.
-            if request.url.path != "/" or request.headers.get("sec-fetch-mode") != "navigate":
-                return "Other sites cannot use this server."
+        # A link on another page may lead to the first page, which shows nothing without the cookie.
+        followed = request.url.path == "/" and request.headers.get("sec-fetch-mode") == "navigate"
+        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not followed:
+            return "Other sites cannot use this server."
         if request.method == "POST":
             if origin is None:
                 return "A request that changes something must say where it comes from."
             if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
                 return "A request that changes something must be JSON."
-        if not request.url.path.startswith("/static/") and request.url.path != "/" and not self.has_cookie(request):
+        public = request.url.path == "/" or request.url.path.startswith("/static/")
+        if not public and not self.has_cookie(request):
             return "Open the address that manyway printed; it has the token."
         return None
 

@@ -91,9 +91,10 @@ class Journal:
             raise InputError(f"The journal {path} cannot be opened: {error}.") from error
         except sqlite3.DatabaseError as error:
             raise InputError(f"{path} is not the journal of a review ({error}).") from error
-        if found is not None and found[0] != _FORMAT:
-            raise InputError(f"{path} has the format '{found[0]}', which this version of manyway cannot read.")
-        if found is not None and found[1] != items:
+        if found is not None and tuple(found) != (_FORMAT, items):
+            self.close()
+            if found[0] != _FORMAT:
+                raise InputError(f"{path} has the format '{found[0]}', which this version of manyway cannot read.")
             raise InputError(f"The journal {path} belongs to a review of other items.")
 
     def append(self, action: Action) -> None:

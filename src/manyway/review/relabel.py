@@ -121,9 +121,10 @@ class Relabel:
     def _directions(self) -> np.ndarray[Any, Any]:
         """[s, d] the examples without their mean, of length 1."""
         centred = self._support - self._mean
-        return centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), np.finfo(centred.dtype).tiny)
+        sizes = np.linalg.norm(centred, axis=1, keepdims=True)
+        return np.asarray(centred / np.maximum(sizes, np.finfo(centred.dtype).tiny))
 
     @cached_property
     def _mean(self) -> np.ndarray[Any, Any]:
         base_mean = self.examples.base_mean
-        return self._support.mean(0) if base_mean is None else base_mean.numpy().astype(self._support.dtype)
+        return np.asarray(self._support.mean(0) if base_mean is None else base_mean.numpy(), self._support.dtype)

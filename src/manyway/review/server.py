@@ -145,7 +145,7 @@ def make_app(
 
     async def export(request: Request) -> Response:
         name = (await _body(request)).get("name")
-        if name not in EXPORTS:
+        if not isinstance(name, str) or name not in EXPORTS:
             raise InputError("There is no such export.")
         write = export_labels if name.startswith("labels") else export_examples
         more = (find,) if write is export_examples else ()

@@ -52,7 +52,7 @@ class Session:
         self._done: list[tuple[Action, dict[int, int]]] = []  # with the answers before it
         self._undone: list[Action] = []
         self._keys: dict[str, str] = {}  # what was said about an action
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()  # whoever reads several attributes that belong together holds it
         self._wake, self._closed, self.settled = threading.Event(), False, threading.Event()
         for action in journal:
             self._keys[action.key] = self._perform(action)
@@ -79,7 +79,7 @@ class Session:
         InputError
             If the action makes no sense or could not be saved. Nothing has changed then.
         """
-        with self._lock:
+        with self.lock:
             if action.key in self._keys:
                 return self._keys[action.key]
             action = self._checked(action)
@@ -115,7 +115,7 @@ class Session:
 
     def progress(self) -> dict[str, float]:
         """How far the review is: items reviewed, errors expected among the others, expected proportion right."""
-        with self._lock:
+        with self.lock:
             n = len(self.answers)
             undecided = [row for row in range(n) if self.answers[row] == OPEN]
             errors = sum(1.0 - self.chosen(row)[1] for row in undecided)
@@ -133,7 +133,7 @@ class Session:
         members: list[list[int]] = [[] for _ in range(self.n_catalogue)]
         for row, label in enumerate(examples.labels or ()):
             members[self._number[_plain(label)]].append(row)
-        with self._lock:
+        with self.lock:
             return {
                 "id": self.data.items_hash[:12],
                 "title": self.data.title,
@@ -148,7 +148,7 @@ class Session:
 
     def changes(self, since: int) -> dict[str, Any]:
         """What has changed after a version."""
-        with self._lock:
+        with self.lock:
             rows = [row for row, version in enumerate(self._changed) if version > since]
             return {
                 "version": self.version,
@@ -246,22 +246,22 @@ class Session:
                 return
             self._wake.clear()
             self._relabel()
-            with self._lock:
+            with self.lock:
                 if not self._wake.is_set():
                     self.settled.set()
                     self.version += 1  # the page learns that nothing more is to come
 
     def _relabel(self) -> None:
         """Label again with the answers as they are now; a failure is shown and the review goes on."""
-        with self._lock:
+        with self.lock:
             known = self.known
         try:
             found = self.relabel(known)
         except Exception as error:  # whatever the solver raises must not end the review
-            with self._lock:
+            with self.lock:
                 self.problem, self.version = f"The items could not be labelled again: {error}", self.version + 1
             return
-        with self._lock:
+        with self.lock:
             self._take(found)
 
     def _take(self, found: Suggestions) -> None:

@@ -14,7 +14,7 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-export const percent = (p) => (p >= 0.9995 ? "100" : p > 0.99 ? (100 * p).toFixed(1) : String(Math.floor(100 * p)));
+export const percent = (p) => (p < 0.01 ? "<1" : p > 0.99 && p < 0.9995 ? (100 * p).toFixed(1) : String(Math.floor(100 * p + 0.05)));
 export const count = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 
 /** A picture that says so when it is missing. */

@@ -15,7 +15,7 @@ const ZOOM = {
 export class Grid {
   constructor(model, scroll, container, { onCurrent, onName, onAbove }) {
     Object.assign(this, { model, scroll, container, onCurrent, onName, onAbove });
-    this.zoom = 2;
+    this.zoom = window.innerWidth < 640 ? 1 : 2;
     this.selected = new Set();
     this.current = -1;
     this.anchor = -1;
@@ -39,9 +39,8 @@ export class Grid {
     const wanted = ZOOM[this.model.kind][this.zoom];
     this.left = margin + rail;
     const room = Math.max(80, width - this.left - margin);
-    this.columns = Math.max(1, Math.floor((room + GAP) / (Math.min(wanted.width, room) + GAP)));
+    this.columns = Math.max(1, Math.round((room + GAP) / (wanted.width + GAP)));
     this.cellWidth = (room - GAP * (this.columns - 1)) / this.columns;
-    if (this.model.kind === "pictures") this.cellWidth = Math.min(this.cellWidth, wanted.width * 1.25);
     this.cellHeight = wanted.height ?? this.cellWidth + CAPTION;
     this.above = this.narrow ? 96 : 22; // room for the class name in a narrow window
     const least = this.narrow ? 0 : 176;
@@ -237,7 +236,7 @@ export class Grid {
     element.classList.toggle("none", model.answer[row] === NO_CLASS);
     element.classList.toggle("changed", changed);
     const known = model.best[row].length > 0;
-    p.textContent = open ? (known ? percent(model.probability(row)) : "–") : "";
+    p.textContent = open ? (known ? `${percent(model.probability(row))} %` : "–") : "";
     element.dataset.doubt = open && known ? (model.probability(row) < 0.5 ? "high" : model.probability(row) < 0.9 ? "some" : "low") : "";
     const second = model.suggestions(row)[1];
     const rival = model.kind !== "pictures" && second && second.probability >= 0.02 ? `or ${model.classes[second.number]}` : "";

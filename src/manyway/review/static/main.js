@@ -69,6 +69,13 @@ function redraw() {
   draw();
 }
 
+/** The current item has moved to another group: stay here while something is open here, otherwise follow it. */
+function stay(group, index) {
+  const left = model.groups.includes(group) ? group.items : [];
+  const next = left.slice(index).find((row) => model.isOpen(row)) ?? left.find((row) => model.isOpen(row)) ?? grid.current;
+  grid.go(next, { focus: !document.querySelector("dialog[open]") });
+}
+
 // --- what the keys and buttons do
 
 function give(rows, labels) {
@@ -193,8 +200,11 @@ if (grid.flat.length) grid.go(grid.flat[0]);
 document.body.classList.add("ready");
 
 await follow(model.version, (changes) => {
+  const home = model.place[grid.current];
+  const index = home ? home.items.indexOf(grid.current) : -1;
   const others = model.apply(changes);
   complain("labels", model.problem);
   redraw();
+  if (home && model.place[grid.current] !== home) stay(home, index);
   if (others.length) say(`${find("status").textContent.replace(/ \d+ other items? changed\.$/u, "")} ${count(others.length, "other item")} changed.`.trim());
 }, (sentence) => complain("server", sentence));

@@ -81,7 +81,7 @@ export class Panel {
         make("kbd", { "aria-hidden": "true" }, String(at + 1)),
         example ? make("span", { class: "example" }, picture(model.picture(example.which, example.row, 160))) : null,
         make("span", { class: "label" }, model.classes[number]),
-        make("span", { class: "p" }, probability < 0.005 ? "<1" : percent(probability)), bar);
+        make("span", { class: "p" }, percent(probability)), bar);
       if (model.answer[row] === number) button.setAttribute("aria-current", "true");
       list.append(make("li", {}, button));
     });
