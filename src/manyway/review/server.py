@@ -160,7 +160,8 @@ def make_app(
         try:
             data = await run_in_threadpool(small, which, row, size)
         except (OSError, InputError):
-            return answer({"error": "The picture is missing or cannot be read."}, 404)
+            # The item exists and has no picture that can be shown: the page says so. It is no error of the request.
+            return Response(status_code=204, headers={"Cache-Control": "no-store"})
         kept = {"Cache-Control": "private, max-age=86400, immutable"}
         return Response(data, media_type="image/jpeg", headers=kept)
 

@@ -34,20 +34,21 @@ export async function follow(version, take, problem) {
 /** Sends actions in order. One that got no answer is sent again with the same key, so that it is done once. */
 export class Actions {
   #last = Promise.resolve();
-  waiting = 0;
+  #waiting = 0;
 
-  constructor(said, problem) {
-    this.said = said;
-    this.problem = problem;
+  /** `said` gets what was done, `problem` a sentence, `saving` whether anything is not saved yet. */
+  constructor(said, problem, saving) {
+    Object.assign(this, { said, problem, saving });
   }
 
   send(action) {
     const keyed = { ...action, key: crypto.randomUUID() };
-    this.waiting += 1;
+    this.#waiting += 1;
+    this.saving(true);
     this.#last = this.#last.then(() => this.#deliver(keyed)).finally(() => {
-      this.waiting -= 1;
+      this.#waiting -= 1;
+      this.saving(this.#waiting > 0);
     });
-    return this.#last;
   }
 
   async #deliver(action) {

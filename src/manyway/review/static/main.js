@@ -30,7 +30,10 @@ function complain(kind, sentence) {
 }
 
 const search = new ClassSearch(model);
-const actions = new Actions(say, (sentence) => complain("server", sentence));
+const actions = new Actions(say, (sentence) => complain("server", sentence), (saving) => document.body.classList.toggle("saving", saving));
+window.addEventListener("beforeunload", (event) => {
+  if (document.body.classList.contains("saving")) event.preventDefault();
+});
 const grid = new Grid(model, find("scroll"), find("groups"), { onCurrent: draw, onName: nameGroup, onAbove: above });
 const panel = new Panel(model, find("panel"), {
   confirm, unknown, clear, take, enlarge: enlargeCurrent,
@@ -46,7 +49,7 @@ function drawProgress() {
   const parts = [`${reviewed.toLocaleString("en")} of ${items.toLocaleString("en")} reviewed`];
   if (reviewed < items) {
     parts.push(`${errors < 10 ? errors.toFixed(1) : Math.round(errors).toLocaleString("en")} errors expected`);
-    parts.push(right >= enough ? `stop here: ${Math.floor(100 * right)} % right is expected` : `${percent(right)} % right expected`);
+    parts.push(right >= enough ? `stop here: ${Math.round(100 * enough)} % right is expected` : `${percent(right)} % right expected`);
   } else parts.push("all done");
   find("counts").textContent = parts.join(" · ");
   find("counts").classList.toggle("enough", right >= enough);
@@ -57,6 +60,7 @@ function drawProgress() {
   meter.children[1].style.transform = `scaleX(${reviewed / items})`;
   find("undo").disabled = !model.canUndo;
   document.body.classList.toggle("busy", model.busy);
+  document.body.dataset.version = model.version;
 }
 
 function redraw() {
@@ -170,7 +174,8 @@ const KEYS = {
 const MOVES = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown", "[", "]"]);
 
 document.addEventListener("keydown", (event) => {
-  if (document.querySelector("dialog[open]") || event.ctrlKey || event.metaKey || event.altKey) return;
+  // A dialog that a key has just closed has dealt with that key.
+  if (event.defaultPrevented || document.querySelector("dialog[open]") || event.ctrlKey || event.metaKey || event.altKey) return;
   const { target } = event;
   const isField = target.matches("input, select, textarea");
   if ((target.matches("button, a") && ["Enter", " "].includes(event.key)) || (isField && (MOVES.has(event.key) || event.key === " "))) return;
