@@ -204,6 +204,7 @@ METHODS: Mapping[str, Method] = _table(
         "evidence.solver:evidence",
         "this project, docs/evidence.md",
         holds_support=True,
+        version=2,
         prepare="evidence.solver:prepare_evidence",
         in_blocks="evidence.solver:evidence_in_blocks",
         learned=("precision",),

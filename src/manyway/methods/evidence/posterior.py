@@ -113,8 +113,8 @@ def group_posterior(
         found = (likelihood * _independent(theirs, correlation).unsqueeze(-1)).softmax(-1)
         fragment = torch.zeros_like(theirs)
         if len(which):
-            given = (value[which] for value in (likelihood, theirs, samples, alpha, masses, counts))
-            with_fragments, joined = _with_fragments(schedule, *given)
+            given = (value[which] for value in (likelihood, theirs, alpha, masses))
+            with_fragments, joined = _with_fragments(*given)
             fragment[which] = joined * few[which, None]
             found[which] = torch.lerp(found[which], with_fragments, few[which, None, None])
         others = (1 - 1 / theirs.clamp_min(1)) * agreed
@@ -125,33 +125,19 @@ def group_posterior(
     return GroupPosterior(classes, torch.cat(rows[1:] or rows, 1), torch.cat(fragments[1:] or fragments, 1))
 
 
-def _with_fragments(
-    schedule: Schedule,
-    totals: Tensor,
-    masses: Tensor,
-    counts: Tensor,
-    alpha: Tensor,
-    all_masses: Tensor,
-    all_counts: Tensor,
-) -> tuple[Tensor, Tensor]:
+def _with_fragments(totals: Tensor, masses: Tensor, alpha: Tensor, all_masses: Tensor) -> tuple[Tensor, Tensor]:
     """[t, g, k] the class posterior of groups that may be fragments of larger groups, and [t, g] of being one.
 
     A fragment needs no class of its own: joining a larger group is as probable as the prior of the labels says.
     """
-
-    def independent(masses: Tensor, counts: Tensor) -> Tensor:
-        return _independent(masses, schedule.fragment_error + schedule.fragment_mean_error / (counts + 1))
-
-    discount = independent(masses, counts)
     largest, which = all_masses.topk(min(_LARGEST_GROUPS, all_masses.shape[-1]))
-    theirs = largest * independent(largest, all_counts.gather(1, which))
     larger = largest.unsqueeze(1) > masses.unsqueeze(-1)  # [t, g, l]
-    theirs = theirs.unsqueeze(1) * larger  # 0: nothing to join
-    own, alpha = (masses * discount).unsqueeze(-1), alpha.to(masses).view(-1, 1, 1)
+    theirs = largest.unsqueeze(1) * larger  # 0: nothing to join
+    own, alpha = masses.unsqueeze(-1), alpha.to(masses).view(-1, 1, 1)
     joining = torch.lgamma(own + theirs + alpha) - torch.lgamma(theirs + alpha)
     founding = torch.lgamma(own + alpha) - torch.lgamma(alpha)
     columns = which.unsqueeze(1).expand(-1, masses.shape[1], -1)
-    found = (totals * discount.unsqueeze(-1)).scatter_add_(-1, columns, joining - founding).softmax(-1)
+    found = totals.scatter_add(-1, columns, joining - founding).softmax(-1)
     return found, (found.gather(-1, columns) * larger).sum(-1)
 
 
