@@ -24,6 +24,10 @@ class Schedule:
     one_shot_scatter: float = 0.7
     # Standard deviation of the log-normal prior of the precision. A few dozen left-out samples outweigh it.
     precision_prior_sd: float = 0.5
+    # The values of γ that are tried besides 1 (see `metric`), about equally spaced in ln(γ/(1 − γ)).
+    shrinkages: tuple[float, ...] = (0.95, 0.85, 0.6, 0.3)
+    # A metric is used where its gain in cross-entropy is larger than this many standard errors.
+    metric_gain: float = 1.0
 
     # --- Search: the log-likelihoods ℓ are multiplied by a sharpness that changes from update to update ---
     # Annealing. The first assignments use anneal_from·ℓ, so that queries agree on classes before each one is certain.

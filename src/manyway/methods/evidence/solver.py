@@ -9,12 +9,19 @@ from typing import Any, get_type_hints
 import torch
 from torch import Tensor
 
+from manyway.core.ops import class_sums
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.errors import InputError, nearest
 from manyway.methods.checks import check_params
-from manyway.methods.evidence.calibration import Calibration, calibrate, distances_between, squared_distances
+from manyway.methods.evidence.calibration import (
+    Calibration,
+    calibrate,
+    calibrate_and_place,
+    distances_between,
+    squared_distances,
+)
 from manyway.methods.evidence.posterior import (
     GroupPosterior,
     group_posterior,
@@ -25,7 +32,7 @@ from manyway.methods.evidence.posterior import (
 from manyway.methods.evidence.prior import Concentrations, Presence
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense, fused_search, search
-from manyway.methods.evidence.streamed import Probabilities, Streamed, UpdatedPrototypes
+from manyway.methods.evidence.streamed import Placing, Probabilities, Streamed, UpdatedPrototypes
 from manyway.methods.parameters import takes
 from manyway.methods.prepared import QUERY_DEPENDENT
 from manyway.streaming.blocks import Blocks, Spread, in_turn, scaling_of
@@ -39,6 +46,9 @@ class Parameters:
     ----------
     precision : float or None, default=None
         τ in the log-likelihood −½ τ ‖z − w‖². By default it is calibrated on the support.
+    metric : bool, default=True
+        Whether distances are measured in a metric that is learned from the support: directions in which samples of one
+        class differ much count less. It needs two examples of some class.
     concentration : float or None, default=None
         α of the Dirichlet prior of the class proportions. Small values favour few classes. By default the value with
         the highest evidence is chosen for each task.
@@ -62,6 +72,7 @@ class Parameters:
     """
 
     precision: float | None = None
+    metric: bool = True
     concentration: float | None = None
     anneal_from: float = Schedule.anneal_from
     update_prototypes: bool = True
@@ -87,6 +98,11 @@ class Parameters:
         """The schedule with this object's values."""
         changes: dict[str, Any] = {**(self.schedule or {}), "anneal_from": self.anneal_from}
         return replace(Schedule(), **changes)
+
+    @property
+    def of_calibration(self) -> tuple[Schedule, float | None, bool]:
+        """What ``calibrate`` takes besides the tasks."""
+        return self.constants, self.precision, self.metric
 
 
 @takes(Parameters)
@@ -141,18 +157,24 @@ def evidence(
     parameters = Parameters(**params)
     tasks = transform(tasks, parameters.scale)
     if prepared is None:
-        prepared = calibrate(tasks, parameters.constants, parameters.precision)
-    query, calibration = tasks.query, prepared
-    likelihood = calibration.log_likelihood(query)
+        calibration, placed = calibrate_and_place(tasks, *parameters.of_calibration)
+    else:
+        calibration, placed = prepared, prepared.place(tasks.query)
+    likelihood = calibration.log_likelihood(placed)
 
     def updated(weights: Tensor) -> Tensor:
-        return _updated_likelihood(query, likelihood, calibration, weights)
+        return _updated_likelihood(placed, likelihood, calibration, weights)
 
     solution, weights = _find_classes(
         likelihood, calibration.counts, parameters, with_objective, updated if parameters.update_prototypes else None
     )
-    moved = weights * float(parameters.update_prototypes)
-    return replace(solution, make_prototypes=lambda: _updated_prototypes(query, moved, calibration))
+
+    def updated_prototypes() -> Tensor:
+        sums, counts = class_sums(tasks)
+        moved = weights * float(parameters.update_prototypes)
+        return (sums + moved.mT @ tasks.query) / (counts + moved.sum(1)).unsqueeze(-1)
+
+    return replace(solution, make_prototypes=updated_prototypes)
 
 
 @takes(Parameters)
@@ -172,10 +194,10 @@ def prepare_evidence(tasks: Tasks, **params: Any) -> Calibration | None:
     parameters = Parameters(**params)
     if parameters.scale in QUERY_DEPENDENT:
         return None
-    return calibrate(transform(tasks, parameters.scale), parameters.constants, parameters.precision)
+    return calibrate(transform(tasks, parameters.scale), *parameters.of_calibration)
 
 
-@takes(Parameters, without=("precision", "update_prototypes", "scale"))
+@takes(Parameters, without=("precision", "metric", "update_prototypes", "scale"))
 def evidence_from_likelihood(
     likelihood: Tensor, counts: Tensor, *, with_objective: bool = False, **params: Any
 ) -> Solution:
@@ -256,23 +278,19 @@ def _find_classes(
     return solution, weights
 
 
-def _updated_likelihood(query: Tensor, likelihood: Tensor, calibration: Calibration, weights: Tensor) -> Tensor:
+def _updated_likelihood(placed: Tensor, likelihood: Tensor, calibration: Calibration, weights: Tensor) -> Tensor:
     """[t, q, k] log-likelihoods for prototypes that have taken in the other queries with these weights."""
     scatter, counts = calibration.scatter.view(-1, 1, 1), calibration.counts
     precision = calibration.precision.view(-1, 1, 1)
-    if query.shape[1] > 2 * query.shape[2]:  # all pairs of queries would be more work, and far more memory
-        distances = squared_distances(query, _updated_prototypes(query, weights, calibration))
+    if placed.shape[1] > 2 * placed.shape[2]:  # all pairs of queries would be more work, and far more memory
+        samples = counts.unsqueeze(-1)
+        updated = (calibration.offsets * samples + weights.mT @ placed) / (samples + weights.sum(1).unsqueeze(-1))
+        distances = squared_distances(placed, updated)
     else:
         distances = likelihood * (-2 / precision) + scatter / counts.unsqueeze(1)
-        distances = updated_distances(distances, distances_between(query - calibration.middle), weights, counts)
+        distances = updated_distances(distances, distances_between(placed), weights, counts)
     masses = (counts + weights.sum(-2)).unsqueeze(-2)
     return leave_one_out(distances, weights, masses, scatter).mul_(-0.5 * precision)
-
-
-def _updated_prototypes(query: Tensor, weights: Tensor, calibration: Calibration) -> Tensor:
-    """[t, k, d]"""
-    counts = calibration.counts.unsqueeze(-1)
-    return (calibration.prototypes * counts + weights.mT @ query) / (counts + weights.sum(1).unsqueeze(-1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,10 +347,11 @@ def evidence_in_blocks(
     scaling, n_query = scaling_of(support, spread, parameters.scale, base_mean)
     support = scaling(support)
     tasks = Tasks.from_arrays(support[None], labels[None], support[None, :1])
-    calibration = calibrate(tasks, schedule, parameters.precision)
+    calibration = calibrate(tasks, *parameters.of_calibration)
     n_classes = calibration.counts.shape[1]
     prior = Concentrations.of(parameters.concentration, n_query, n_classes, torch.float64, support.device)
-    queries = Streamed(scaling, calibration, n_query, spread, progress)
+    placing = Placing.of(scaling, calibration)
+    queries = Streamed(placing, calibration, n_query, spread, progress)
     found = search(queries, prior, schedule, max_iter=parameters.max_iter, tol=parameters.tol)
 
     presence = queries.presence
