@@ -15,6 +15,7 @@ from manyway.core.transforms import transform
 from manyway.errors import InputError, nearest
 from manyway.methods.checks import check_params
 from manyway.methods.evidence.calibration import Calibration, calibrate, distances_between, squared_distances
+from manyway.methods.evidence.known import Known
 from manyway.methods.evidence.posterior import (
     GroupPosterior,
     group_posterior,
@@ -22,7 +23,8 @@ from manyway.methods.evidence.posterior import (
     query_weights,
     updated_distances,
 )
-from manyway.methods.evidence.prior import Concentrations, Presence
+from manyway.methods.evidence.prior import Concentrations, Presence, remainders
+from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense, fused_search, search
 from manyway.methods.evidence.streamed import Probabilities, Streamed, UpdatedPrototypes
@@ -91,7 +93,12 @@ class Parameters:
 
 @takes(Parameters)
 def evidence(
-    tasks: Tasks, *, prepared: Calibration | None = None, with_objective: bool = False, **params: Any
+    tasks: Tasks,
+    *,
+    prepared: Calibration | None = None,
+    known: Tensor | None = None,
+    with_objective: bool = False,
+    **params: Any,
 ) -> Solution:
     """Calibrate distances on the support, then find which classes are present by the evidence of all queries.
 
@@ -115,6 +122,9 @@ def evidence(
         The tasks to solve.
     prepared : Calibration or None, default=None
         What ``prepare_evidence`` learned from the same support, so that it is not learned again.
+    known : Tensor of shape (t, q) or None, default=None
+        The classes of queries whose labels are known, -1 for the others. Known queries keep their class. They are
+        samples of it, and say which classes are present and what a group of queries is called.
     with_objective : bool, default=False
         Whether to record the bound after each iteration, and its terms ``fit``, ``entropy`` and ``prior``. Updates of
         the annealing are not iterations.
@@ -142,17 +152,30 @@ def evidence(
     tasks = transform(tasks, parameters.scale)
     if prepared is None:
         prepared = calibrate(tasks, parameters.constants, parameters.precision)
-    query, calibration = tasks.query, prepared
+    query, calibration, given = tasks.query, prepared, Known.of(known, tasks)
+    if given is not None:
+        calibration = given.taken_in(calibration, query)
     likelihood = calibration.log_likelihood(query)
+    if given is not None:
+        likelihood = given.left_out(likelihood, calibration)
 
     def updated(weights: Tensor) -> Tensor:
         return _updated_likelihood(query, likelihood, calibration, weights)
 
     solution, weights = _find_classes(
-        likelihood, calibration.counts, parameters, with_objective, updated if parameters.update_prototypes else None
+        likelihood,
+        calibration.counts,
+        parameters,
+        with_objective,
+        updated if parameters.update_prototypes else None,
+        given,
     )
     moved = weights * float(parameters.update_prototypes)
-    return replace(solution, make_prototypes=lambda: _updated_prototypes(query, moved, calibration))
+    return replace(
+        solution,
+        make_prototypes=lambda: _updated_prototypes(query, moved, calibration),
+        make_review_scores=lambda: review_scores(query, solution.probabilities, calibration, given),
+    )
 
 
 @takes(Parameters)
@@ -212,37 +235,51 @@ def _find_classes(
     parameters: Parameters,
     with_objective: bool,
     updated_likelihood: Callable[[Tensor], Tensor] | None = None,
+    known: Known | None = None,
 ) -> tuple[Solution, Tensor]:
     """The solution, and the weights [t, q, k] of the queries as samples, of which new likelihoods can be made."""
     n_tasks, n_query, n_classes = likelihood.shape
     schedule, max_iter, tol = parameters.constants, parameters.max_iter, parameters.tol
     prior = Concentrations.of(parameters.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
-    found = None if with_objective else fused_search(likelihood, prior, schedule, max_iter=max_iter, tol=tol)
+    clamped = likelihood if known is None else known.clamp(likelihood)
+    found = None if with_objective else fused_search(clamped, prior, schedule, max_iter=max_iter, tol=tol)
     if found is None:
         terms_of = Dense.terms if with_objective else None
-        found = search(Dense.of(likelihood), prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
+        found = search(Dense.of(clamped), prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
     u, remainder = found.queries.u, found.queries.remainder
     presence = Presence.of(u, remainder)
     slopes = prior.slopes(presence)
     weights = u * query_weights(presence.masses).unsqueeze(1)
+    members = u
+    if known is not None:
+        weights = known.unknown(weights)  # the prototypes have taken in the known queries already
+        members = torch.where(known.rows, slopes.add_to(likelihood, remainder).softmax(-1), u)
     scores = likelihood if updated_likelihood is None else updated_likelihood(weights)
     probabilities = slopes.add_to(scores, remainder).softmax(-1)
 
     def groups() -> GroupPosterior:
         return group_posterior(
-            lambda part: u[..., part].mT @ likelihood,
+            lambda part: members[..., part].mT @ likelihood,
             torch.arange(n_classes, device=u.device),
-            presence,
+            presence if known is None else Presence.of(members, remainders(members)),
             counts.expand(n_tasks, -1),
             slopes.alpha,
             schedule,
             merge=parameters.merge_groups,
+            names=None if known is None else known.names(members),
+            present=None if known is None else known.present,
         )
+
+    def present() -> Tensor:
+        found = groups().presence(presence.present)
+        return found if known is None else found.masked_fill(known.present, 1)
 
     occupied = presence.present
     if parameters.group_posterior:
         posterior = groups()
         probabilities, occupied = posterior.apply(probabilities), posterior.occupied(occupied)
+    if known is not None:
+        probabilities, occupied = known.fix(probabilities), occupied.masked_fill(known.present, 1)
     terms = found.terms
     solution = Solution(
         probabilities=probabilities,
@@ -251,7 +288,7 @@ def _find_classes(
         objective_parts=None if terms is None else dict(zip(("fit", "entropy", "prior"), terms, strict=True)),
         occupancy=occupied,
         # Computed again on request, because the posterior [t, k, k] is larger than u, and few callers need it.
-        make_presence=(lambda: groups().presence(presence.present)) if parameters.group_posterior else None,
+        make_presence=present if parameters.group_posterior else None,
     )
     return solution, weights
 
