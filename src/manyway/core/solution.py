@@ -39,6 +39,9 @@ class Solution:
         The probability that group k of queries is not empty. None: it is computed from the probabilities.
     make_presence : callable, optional
         Returns the presence [t, k] where group k is not certain to be class k. None: it equals the occupancy.
+    make_review_scores : callable, optional
+        Returns the review scores [t, q]. They are computed when they are first used. None: 1 minus the probability of
+        the label.
 
     Attributes
     ----------
@@ -52,6 +55,8 @@ class Solution:
         The probability that each class occurs among the queries.
     n_present, n_present_sd : Tensor of shape [t]
         The expected number of classes that occur among the queries, and its standard deviation.
+    review_scores : Tensor of shape [t, q]
+        How much a person's answer to each query is expected to improve the labels; -1 where the label is known.
 
     Examples
     --------
@@ -72,6 +77,7 @@ class Solution:
     objective_parts: Mapping[str, Tensor] | None = None
     occupancy: Tensor | None = None
     make_presence: Callable[[], Tensor] | None = None
+    make_review_scores: Callable[[], Tensor] | None = None
 
     def __post_init__(self) -> None:
         if self.objective is None and self.objective_parts:
@@ -96,6 +102,11 @@ class Solution:
     def presence(self) -> Tensor:
         """[t, k] the probability that the class occurs among the queries."""
         return self._occupied if self.make_presence is None else self.make_presence()
+
+    @cached_property
+    def review_scores(self) -> Tensor:
+        """[t, q] how much a person's answer to each query is expected to improve the labels; -1 where it is known."""
+        return 1 - self.probabilities.amax(-1) if self.make_review_scores is None else self.make_review_scores()
 
     @property
     def n_present(self) -> Tensor:
@@ -145,6 +156,8 @@ class Solution:
             state["make_prototypes"] = Computed(self.prototypes)
         if self.make_presence is not None:
             state["make_presence"] = Computed(self.presence)
+        if self.make_review_scores is not None:
+            state["make_review_scores"] = Computed(self.review_scores)
         return state
 
 

@@ -89,6 +89,8 @@ def group_posterior(
     schedule: Schedule,
     *,
     merge: bool,
+    names: Tensor | None = None,
+    present: Tensor | None = None,
 ) -> GroupPosterior:
     """The posterior of the groups' classes.
 
@@ -99,6 +101,9 @@ def group_posterior(
     one; see ``_with_fragments``. A query's own evidence is contained in its assignment already, so a group of one keeps
     its class. Where half of all classes or more seem to be present, groups are mixtures of neighbours, and keep their
     classes as well.
+
+    Where labels of queries are known, ``names`` [t, g, k] is what they say about the class of each group, and
+    ``present`` [t, k] are the classes that have a known query: their groups keep their class.
     """
     masses = presence.masses.to(counts)
     few = (1 - (effective_number(masses) - 1) / (schedule.most_groups_with_fragments - 1)).clamp(0, 1) * float(merge)
@@ -110,7 +115,10 @@ def group_posterior(
         columns, likelihood = classes[part], totals(part)
         theirs, samples = masses[:, columns], counts[:, columns]
         correlation = schedule.shared_error + 1 / (samples + 1)
-        found = (likelihood * _independent(theirs, correlation).unsqueeze(-1)).softmax(-1)
+        scores = likelihood * _independent(theirs, correlation).unsqueeze(-1)
+        if names is not None:
+            scores, likelihood = scores + names[:, part], likelihood + names[:, part]
+        found = scores.softmax(-1)
         fragment = torch.zeros_like(theirs)
         if len(which):
             given = (value[which] for value in (likelihood, theirs, alpha, masses))
@@ -118,6 +126,10 @@ def group_posterior(
             fragment[which] = joined * few[which, None]
             found[which] = torch.lerp(found[which], with_fragments, few[which, None, None])
         others = (1 - 1 / theirs.clamp_min(1)) * agreed
+        if present is not None:
+            others = others.masked_fill(present[:, columns], 0)
+            # A group that takes the class of known queries is a part of their group.
+            fragment = torch.maximum(fragment, (found * present.unsqueeze(1)).sum(-1))
         keep = (1 - others).unsqueeze(-1)
         found.mul_(others.unsqueeze(-1))
         rows.append(found.scatter_add_(-1, columns.view(1, -1, 1).expand(len(found), -1, 1), keep))

@@ -22,6 +22,7 @@ from manyway.methods.evidence.calibration import (
     distances_between,
     squared_distances,
 )
+from manyway.methods.evidence.known import Known
 from manyway.methods.evidence.posterior import (
     GroupPosterior,
     group_posterior,
@@ -29,7 +30,8 @@ from manyway.methods.evidence.posterior import (
     query_weights,
     updated_distances,
 )
-from manyway.methods.evidence.prior import Concentrations, Presence
+from manyway.methods.evidence.prior import Concentrations, Presence, remainders
+from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense, fused_search, search
 from manyway.methods.evidence.streamed import Placing, Probabilities, Streamed, UpdatedPrototypes
@@ -107,7 +109,12 @@ class Parameters:
 
 @takes(Parameters)
 def evidence(
-    tasks: Tasks, *, prepared: Calibration | None = None, with_objective: bool = False, **params: Any
+    tasks: Tasks,
+    *,
+    prepared: Calibration | None = None,
+    known: Tensor | None = None,
+    with_objective: bool = False,
+    **params: Any,
 ) -> Solution:
     """Calibrate distances on the support, then find which classes are present by the evidence of all queries.
 
@@ -131,6 +138,9 @@ def evidence(
         The tasks to solve.
     prepared : Calibration or None, default=None
         What ``prepare_evidence`` learned from the same support, so that it is not learned again.
+    known : Tensor of shape (t, q) or None, default=None
+        The classes of queries whose labels are known, -1 for the others. Known queries keep their class. They are
+        samples of it, and say which classes are present and what a group of queries is called.
     with_objective : bool, default=False
         Whether to record the bound after each iteration, and its terms ``fit``, ``entropy`` and ``prior``. Updates of
         the annealing are not iterations.
@@ -160,21 +170,36 @@ def evidence(
         calibration, placed = calibrate_and_place(tasks, *parameters.of_calibration)
     else:
         calibration, placed = prepared, prepared.place(tasks.query)
+    given = Known.of(known, tasks)
+    if given is not None:
+        calibration = given.taken_in(calibration, placed)
     likelihood = calibration.log_likelihood(placed)
+    if given is not None:
+        likelihood = given.left_out(likelihood, calibration)
 
     def updated(weights: Tensor) -> Tensor:
         return _updated_likelihood(placed, likelihood, calibration, weights)
 
     solution, weights = _find_classes(
-        likelihood, calibration.counts, parameters, with_objective, updated if parameters.update_prototypes else None
+        likelihood,
+        calibration.counts,
+        parameters,
+        with_objective,
+        updated if parameters.update_prototypes else None,
+        given,
     )
 
     def updated_prototypes() -> Tensor:
         sums, counts = class_sums(tasks)
-        moved = weights * float(parameters.update_prototypes)
-        return (sums + moved.mT @ tasks.query) / (counts + moved.sum(1)).unsqueeze(-1)
+        taken = weights * float(parameters.update_prototypes)
+        taken = taken if given is None else taken + given.classes
+        return (sums + taken.mT @ tasks.query) / (counts + taken.sum(1)).unsqueeze(-1)
 
-    return replace(solution, make_prototypes=updated_prototypes)
+    return replace(
+        solution,
+        make_prototypes=updated_prototypes,
+        make_review_scores=lambda: review_scores(placed, solution.probabilities, calibration, given),
+    )
 
 
 @takes(Parameters)
@@ -234,37 +259,51 @@ def _find_classes(
     parameters: Parameters,
     with_objective: bool,
     updated_likelihood: Callable[[Tensor], Tensor] | None = None,
+    known: Known | None = None,
 ) -> tuple[Solution, Tensor]:
     """The solution, and the weights [t, q, k] of the queries as samples, of which new likelihoods can be made."""
     n_tasks, n_query, n_classes = likelihood.shape
     schedule, max_iter, tol = parameters.constants, parameters.max_iter, parameters.tol
     prior = Concentrations.of(parameters.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
-    found = None if with_objective else fused_search(likelihood, prior, schedule, max_iter=max_iter, tol=tol)
+    clamped = likelihood if known is None else known.clamp(likelihood)
+    found = None if with_objective else fused_search(clamped, prior, schedule, max_iter=max_iter, tol=tol)
     if found is None:
         terms_of = Dense.terms if with_objective else None
-        found = search(Dense.of(likelihood), prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
+        found = search(Dense.of(clamped), prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
     u, remainder = found.queries.u, found.queries.remainder
     presence = Presence.of(u, remainder)
     slopes = prior.slopes(presence)
     weights = u * query_weights(presence.masses).unsqueeze(1)
+    members = u
+    if known is not None:
+        weights = known.unknown(weights)  # the prototypes have taken in the known queries already
+        members = torch.where(known.rows, slopes.add_to(likelihood, remainder).softmax(-1), u)
     scores = likelihood if updated_likelihood is None else updated_likelihood(weights)
     probabilities = slopes.add_to(scores, remainder).softmax(-1)
 
     def groups() -> GroupPosterior:
         return group_posterior(
-            lambda part: u[..., part].mT @ likelihood,
+            lambda part: members[..., part].mT @ likelihood,
             torch.arange(n_classes, device=u.device),
-            presence,
+            presence if known is None else Presence.of(members, remainders(members)),
             counts.expand(n_tasks, -1),
             slopes.alpha,
             schedule,
             merge=parameters.merge_groups,
+            names=None if known is None else known.names(members),
+            present=None if known is None else known.present,
         )
+
+    def present() -> Tensor:
+        found = groups().presence(presence.present)
+        return found if known is None else found.masked_fill(known.present, 1)
 
     occupied = presence.present
     if parameters.group_posterior:
         posterior = groups()
         probabilities, occupied = posterior.apply(probabilities), posterior.occupied(occupied)
+    if known is not None:
+        probabilities, occupied = known.fix(probabilities), occupied.masked_fill(known.present, 1)
     terms = found.terms
     solution = Solution(
         probabilities=probabilities,
@@ -273,7 +312,7 @@ def _find_classes(
         objective_parts=None if terms is None else dict(zip(("fit", "entropy", "prior"), terms, strict=True)),
         occupancy=occupied,
         # Computed again on request, because the posterior [t, k, k] is larger than u, and few callers need it.
-        make_presence=(lambda: groups().presence(presence.present)) if parameters.group_posterior else None,
+        make_presence=present if parameters.group_posterior else None,
     )
     return solution, weights
 
