@@ -3,8 +3,9 @@
     python -m benchmarks.review [KEY…] [--data DATA] [--tasks 100] [--actions 30] [--device cuda] [--plot FILE]
 
 Four ways of working are compared on the same tasks (100 items, 5 examples per class). ``fixed``: nothing is labelled
-again, the most doubtful item is next. ``appended``: items with a known label become further examples. ``appended-near``:
-the same, and the item whose near items are most in doubt is next. ``known``: ``infer(…, known=…)`` in ``review_order``.
+again, the most doubtful item is next. ``appended``: items with a known label become further examples.
+``appended-near``: the same, and the item whose near items are most in doubt is next. ``known``: ``infer(…, known=…)``,
+and the first item of ``review_order`` is next.
 
 Without keys the embedded letters are used. Prints Markdown: accuracies in per cent, the number of actions after which
 the mean accuracy is 95 %, and the paired differences of ``known`` to the other ways with their 95 % intervals.

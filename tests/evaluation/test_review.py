@@ -46,7 +46,7 @@ def test_the_answer_counts_accuracy_gain_and_actions():
 
 def test_bad_input_is_refused_with_a_sentence():
     features = load_glyphs("val")
-    with pytest.raises(InputError, match="There is no way of reviewing 'knwon'; did you mean 'known'?"):
+    with pytest.raises(InputError, match="There is no way of reviewing 'knwon'; did you mean 'known'"):
         review("knwon", features, SPEC)
     with pytest.raises(InputError, match="n_actions is 17; it must be from 0 to 16, the number of queries"):
         review("known", features, SPEC, n_actions=17)
