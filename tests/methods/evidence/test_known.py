@@ -38,8 +38,9 @@ def renamed_group() -> tuple[Tasks, int]:
 # --- what is known stays --------------------------------------------------------------------------------------------
 
 
-def test_known_queries_keep_their_class_with_probability_1():
-    tasks = make_tasks(4, n_classes=6, n_query=20)
+@pytest.mark.parametrize("shots", [1, 2])
+def test_known_queries_keep_their_class_with_probability_1(shots: int):
+    tasks = make_tasks(4, n_classes=6, n_query=20, shots=shots)
     known = some_known(tasks)
     wrong = torch.where(known >= 0, (known + 1) % 6, -1)  # whatever the features say
     found = solve("evidence", tasks, known=wrong)
