@@ -19,7 +19,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from manyway.core.ops import extremes
+from manyway.core.kernels import fused
+from manyway.core.ops import class_sums, extremes
 from manyway.core.tasks import Tasks
 from manyway.errors import InputError, nearest
 
@@ -82,11 +83,29 @@ def _cl2(tasks: Tasks) -> Tasks:
     if tasks.base_mean is not None:
         mean = tasks.base_mean
         return _rowwise(tasks, lambda features: unit(features - mean))
-    support = tasks[:1].support if tasks.shared_support else tasks.support
-    centre = support.mean(1, keepdim=True)
     if tasks.shared_support and tasks.factor is None:
-        return _rowwise(tasks, lambda features: unit(features - centre[0]))
-    return _dense(tasks, unit(tasks.support - centre), unit(tasks.query - centre))
+        centre = tasks[:1].support.mean(1)
+        return _rowwise(tasks, lambda features: unit(features - centre))
+    support_rows, query_rows = tasks.support_index, tasks.query_index
+    if support_rows is not None and query_rows is not None and _fused_rows(tasks):
+        from manyway.core.kernels.rows import centred_units
+
+        sums, _ = class_sums(tasks)
+        centre = sums.sum(1, keepdim=True) / tasks.n_support
+        support = centred_units(tasks.support_table, support_rows, centre)
+        return _dense(tasks, support, centred_units(tasks.query_table, query_rows, centre))
+    support, query = tasks.support, tasks.query
+    centre = support.mean(1, keepdim=True)
+    return _dense(tasks, unit(support - centre), unit(query - centre))
+
+
+def _fused_rows(tasks: Tasks) -> bool:
+    """Whether gathering, centring and dividing by the norm can be one pass."""
+    if tasks.factor is not None or tasks.dtype != torch.float32 or not fused(tasks.query_table):
+        return False
+    from manyway.core.kernels.rows import MAX_FEATURES
+
+    return tasks.n_features <= MAX_FEATURES
 
 
 def _rcl2(tasks: Tasks) -> Tasks:
