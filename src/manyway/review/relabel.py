@@ -77,7 +77,9 @@ class Relabel:
         self.examples, self.items = examples, items
         self._support = examples.rows(0, len(examples)).numpy()
         self._query = items.rows(0, len(items)).numpy()
-        self._labels = np.array(examples.labels)
+        self._labels = examples.labels or ()
+        self._catalogue = set(self.classes)
+        self._kept: tuple[Any, Any] | None = None
 
     def __call__(self, known: Mapping[int, str | None]) -> Suggestions:
         """Label the items.
@@ -92,25 +94,37 @@ class Relabel:
         Suggestions
             For all items; those of known items have no meaning.
         """
-        labelled = [row for row, label in known.items() if label is not None]
-        open_rows = np.array([row for row in range(len(self._query)) if row not in known], dtype=int)
-        X = np.concatenate([self._support, self._query[labelled]])
-        y = np.concatenate([self._labels, np.array([known[row] for row in labelled], dtype=str)])
-        classes = tuple(map(str, np.unique(y)))
+        firsts: dict[str, int] = {}  # a class without examples has the first item that it was given to
+        for row, label in known.items():
+            if label is not None and label not in self._catalogue:
+                firsts.setdefault(label, row)
+        # Items of no class take no part: they must be given no label, and must not move a class.
+        left_out = {row for row, label in known.items() if label is None} | set(firsts.values())
+        pile = [row for row in range(len(self._query)) if row not in left_out]
+        given = {at: known[row] for at, row in enumerate(pile) if row in known}
+        classes = tuple(sorted({*self.classes, *firsts}))
         m = min(SUGGESTIONS, len(classes))
         best = torch.zeros(len(self._query), m, dtype=torch.int64)
         probabilities = torch.zeros(len(self._query), m)
-        if len(open_rows) == 0:
+        if len(given) == len(pile):
             return Suggestions(classes, best, probabilities)
         with warnings.catch_warnings():
             # A search that stopped at its limit still gives the best labels found, and a person looks at them.
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.simplefilter("ignore", UserWarning)  # scikit-learn: many classes for so few examples
-            result = Evidence(base_mean=self.examples.base_mean).fit(X, y).infer(self._query[open_rows])
+            result = self._fitted(firsts).infer(self._query[pile], known=given, with_objective=False)
         found, columns = torch.from_numpy(result.probabilities).float().topk(m)
-        best[open_rows], probabilities[open_rows] = columns, found
-        order = open_rows[found[:, 0].argsort(stable=True).numpy()]
-        return Suggestions(classes, best, probabilities, order=tuple(map(int, order)))
+        best[pile], probabilities[pile] = columns, found
+        return Suggestions(classes, best, probabilities, order=tuple(pile[at] for at in result.review_order.tolist()))
+
+    def _fitted(self, firsts: Mapping[str, int]) -> Any:
+        """The estimator, fitted to the examples and to the first items of new classes; fitted again if these change."""
+        key = tuple(sorted(firsts.items()))
+        if self._kept is None or self._kept[0] != key:
+            X = np.concatenate([self._support, self._query[list(firsts.values())]])
+            y = np.array([*self._labels, *firsts])
+            self._kept = key, Evidence(base_mean=self.examples.base_mean).fit(X, y)
+        return self._kept[1]
 
     def nearest(self, row: int, count: int) -> list[int]:
         """The examples whose features have the highest cosine similarity with those of an item, nearest first."""
