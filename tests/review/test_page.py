@@ -18,8 +18,10 @@ from browser import open_browser
 from review_problems import HOSTILE, make_review, truth, with_pictures
 
 from manyway.cli.review import demo_data, picture_access
+from manyway.data.embedded import load_glyphs
 from manyway.data.items import Items
-from manyway.review.data import PICTURES, TEXTS, ReviewData
+from manyway.encoding.glyphs import SAMPLES
+from manyway.review.data import TEXTS, ReviewData
 from manyway.review.guard import Guard
 from manyway.review.journal import Action
 from manyway.review.serve import open_review, take_port
@@ -458,7 +460,45 @@ def test_enough_is_said_when_99_per_cent_are_expected_to_be_right(open_page):
 
 @pytest.mark.skipif("MANYWAY_SCREENSHOTS" not in os.environ, reason="draws the pictures of docs/review.md")
 def test_screenshots(open_page):
-    folder = Path(os.environ["MANYWAY_SCREENSHOTS"])
-    review = open_page(demo_data())
-    assert review.session.data.kind == PICTURES
-    review.page.screenshot(path=folder / "review.png")
+    folder = Path(os.environ["MANYWAY_SCREENSHOTS"]).absolute()
+    review = open_page(demo_data(), width=1280, height=800)
+    letters = load_glyphs().class_names
+    review.press("Enter", "Enter")
+    while sum(was >= 0 for was in review.session.was) < 6:  # until an answer has changed several items
+        review.settle()
+        row = review.session.order[0]
+        letter = letters[int(Path(review.session.data.names[row]).stem) // SAMPLES]
+        review.session.act(Action("label", (row,), (letter,), str(row)))
+        assert review.session.settled.wait(60)
+    review.settle()
+    review.page.reload()
+    review.page.wait_for_selector("body.ready")
+    for _ in review.titles():
+        if review.page.locator("section:has(.item.current) .changed").count() > 1:
+            break
+        review.press("]")
+    photograph(review.page, folder / "review.png")
+    review.press("/", *"capital zh")
+    photograph(review.page, folder / "review-search.png")
+    review.press("Escape", "?")
+    photograph(review.page, folder / "review-keys.png")
+    for name, width, height, scheme in (("phone", 390, 780, "light"), ("dark", 1280, 800, "dark")):
+        context = review.context.browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,
+            storage_state=review.context.storage_state(),
+        )
+        page = context.new_page()
+        page.goto(review.page.url)
+        page.wait_for_selector("body.ready")
+        photograph(page, folder / f"review-{name}.png")
+        context.close()
+
+
+def photograph(page, path):
+    loaded = """() => [...document.images].every((image) => {
+        const box = image.getBoundingClientRect();
+        return image.complete || !box.width || box.top > innerHeight || box.bottom < 0 || box.left > innerWidth;
+    })"""
+    until(page, loaded, seconds=120)
+    page.screenshot(path=path)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
+import torch
 from review_problems import CLASSES, make_review, truth
 
 from manyway.data.items import Items
 from manyway.errors import InputError
-from manyway.review.data import ReviewData
-from manyway.review.journal import Action
+from manyway.review.data import JOURNAL, ReviewData
+from manyway.review.journal import Action, Journal
+from manyway.review.relabel import Relabel
 from manyway.review.serve import open_review
-from manyway.review.session import NO_CLASS, OPEN
+from manyway.review.session import NO_CLASS, OPEN, Session
 
 
 def do(session, kind, rows=(), labels=(), key=None):
@@ -225,3 +228,27 @@ def test_a_damaged_review_is_refused_with_a_sentence(tmp_path):
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(InputError, match="is damaged"):
         open_review(tmp_path / "trees")
+
+
+def test_items_that_are_probably_of_no_class_form_groups(tmp_path):
+    data = make_review()
+
+    class WithUnknown(Relabel):
+        """What a method gives that knows items of no class: items 5 and 6, and 7, are two groups."""
+
+        def __call__(self, known):
+            found = super().__call__(known)
+            unknown, groups = torch.zeros(40), torch.full((40,), -1)
+            unknown[5:8], groups[5:7], groups[7] = 0.75, 0, 1
+            return replace(found, probabilities=found.probabilities * (1 - unknown[:, None]), unknown=unknown,
+                           unknown_groups=groups)  # fmt: skip
+
+    session = Session(data, Journal(tmp_path / JOURNAL, data.items_hash), WithUnknown(data.examples, data.items))
+    assert [session.groups[row] for row in range(4, 9)] == [-1, 0, 0, 1, -1]
+    assert session.chosen(5) == (NO_CLASS, 0.75)
+    rows = {row[0]: row for row in session.changes(0)["rows"]}
+    assert rows[7][3:] == [1, rows[7][4], 750]
+    do(session, "label", [5, 6], ["ginkgo", "ginkgo"])
+    assert session.chosen(5) == (session.classes.index("ginkgo"), 1.0)
+    assert session.groups[7] == 1
+    session.close()

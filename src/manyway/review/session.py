@@ -44,6 +44,7 @@ class Session:
         self.answers = [OPEN] * n
         self.best: list[list[int]] = [[] for _ in range(n)]  # numbers of classes, most probable first
         self.probabilities: list[list[float]] = [[] for _ in range(n)]
+        self.unknown = [0.0] * n  # the probability of no class
         self.groups = [-1] * n  # of items that are suggested to be of no class
         self.was = [-1] * n  # the class that was suggested before the last change
         self.order: tuple[int, ...] = ()
@@ -110,7 +111,7 @@ class Session:
         if self.answers[row] != OPEN:
             return self.answers[row], 1.0
         if self.groups[row] >= 0 or not self.best[row]:
-            return NO_CLASS, 1.0 - sum(self.probabilities[row]) if self.best[row] else 0.0
+            return NO_CLASS, self.unknown[row]
         return self.best[row][0], self.probabilities[row][0]
 
     def progress(self) -> dict[str, float]:
@@ -164,7 +165,7 @@ class Session:
 
     def _row(self, row: int) -> list[Any]:
         flat = [v for k, p in zip(self.best[row], self.probabilities[row], strict=True) for v in (k, round(1000 * p))]
-        return [row, self.answers[row], self.was[row], self.groups[row], flat]
+        return [row, self.answers[row], self.was[row], self.groups[row], flat, round(1000 * self.unknown[row])]
 
     def near(self, row: int, count: int = 6) -> list[dict[str, Any]]:
         """The examples that are nearest to an item."""
@@ -270,6 +271,7 @@ class Session:
         numbers = [self._number[_plain(name)] for name in found.classes]
         best, probabilities = found.best.tolist(), found.probabilities.tolist()
         groups = _unknown_groups(found)
+        unknown = [0.0] * len(best) if found.unknown is None else found.unknown.tolist()
         self.order = found.order
         for row in range(len(self.data.items)):
             if self.answers[row] != OPEN:  # its last suggestions stay, for the case that it is opened again
@@ -277,14 +279,13 @@ class Session:
                     self.was[row], self._changed[row] = -1, self.version
                 continue
             before = self.chosen(row)[0] if self.best[row] else None
-            old = (self.best[row], [round(1000 * p) for p in self.probabilities[row]], self.groups[row], self.was[row])
+            old = self._row(row)
             self.best[row] = [numbers[k] for k in best[row]]
             self.probabilities[row] = probabilities[row]
-            self.groups[row] = groups[row]
+            self.unknown[row], self.groups[row] = unknown[row], groups[row]
             now = self.chosen(row)[0]
             self.was[row] = before if before is not None and before != now and before >= 0 else -1
-            new = (self.best[row], [round(1000 * p) for p in self.probabilities[row]], self.groups[row], self.was[row])
-            if new != old:
+            if self._row(row) != old:
                 self._changed[row] = self.version
 
 

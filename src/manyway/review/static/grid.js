@@ -316,7 +316,9 @@ export class Grid {
         to = above[Math.min(line + column, above.length - 1)];
       }
     }
-    if (to !== undefined) this.go(to, { extend });
+    if (to === undefined) return;
+    this.go(to, { extend });
+    if (key === "[" || key === "]") this.scroll.scrollTop = this.at.get(to)[0].top;
   }
 
   /** The open item that follows, in this group first; -1 where none is left. */
@@ -339,7 +341,10 @@ export class Grid {
     const { y } = this.#corner(block, index);
     const top = index < this.columns ? block.top : y - 14; // with the class name where it is the first line
     const bottom = y + this.cellHeight + 14;
-    if (top < this.scroll.scrollTop) this.scroll.scrollTop = top;
+    const height = this.scroll.clientHeight;
+    if (bottom < this.scroll.scrollTop - height || top > this.scroll.scrollTop + 2 * height) {
+      this.scroll.scrollTop = (top + bottom - height) / 2; // a jump ends in the middle
+    } else if (top < this.scroll.scrollTop) this.scroll.scrollTop = top;
     else if (bottom > this.scroll.scrollTop + this.scroll.clientHeight) this.scroll.scrollTop = bottom - this.scroll.clientHeight;
   }
 

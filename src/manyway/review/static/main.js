@@ -89,7 +89,12 @@ function give(rows, labels) {
 }
 
 function confirm() {
-  const rows = grid.chosen().filter((row) => model.number(row) !== NO_CLASS);
+  const chosen = grid.chosen();
+  const rows = chosen.filter((row) => model.number(row) !== NO_CLASS);
+  if (!rows.length && chosen.length && chosen.every((row) => model.unknownGroup[row] >= 0)) {
+    unknown();
+    return;
+  }
   if (!rows.length) {
     say("There is no suggestion to confirm; search a class with / or make one with n.");
     return;

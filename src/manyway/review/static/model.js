@@ -16,6 +16,7 @@ export class Model {
     this.answer = new Array(this.n).fill(OPEN);
     this.was = new Array(this.n).fill(-1);
     this.unknownGroup = new Array(this.n).fill(-1);
+    this.unknown = new Array(this.n).fill(0); // the probability of no class
     this.best = new Array(this.n).fill(null).map(() => []);
     this.stamp = new Array(this.n).fill(0); // grows when an item must be drawn again
     this.groups = []; // in the order of the page: { key, number, items }
@@ -36,12 +37,13 @@ export class Model {
     this.classes.length = this.catalogue.length;
     this.classes.push(...changes.new_classes);
     const changed = [];
-    for (const [row, answer, was, group, best] of changes.rows) {
+    for (const [row, answer, was, group, best, unknown] of changes.rows) {
       if (was >= 0 && was !== this.was[row]) changed.push(row);
       this.answer[row] = answer;
       this.was[row] = was;
       this.unknownGroup[row] = group;
       this.best[row] = best;
+      this.unknown[row] = unknown / 1000;
       this.stamp[row] += 1;
     }
     if (this.groups.length) this.regroup(changes.rows.map((row) => row[0]));
@@ -58,6 +60,7 @@ export class Model {
 
   /** The probability of the suggestion; 0 where there is none. */
   probability(row) {
+    if (this.unknownGroup[row] >= 0) return this.unknown[row];
     return this.best[row].length ? this.best[row][1] / 1000 : 0;
   }
 
