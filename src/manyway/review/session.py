@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import unicodedata
 from collections.abc import Mapping, Sequence
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -217,7 +218,7 @@ class Session:
             answers = dict.fromkeys(action.rows, NO_CLASS if action.kind == UNKNOWN else OPEN)
         self._done.append((action, {row: self.answers[row] for row in answers}))
         self._set(answers)
-        return f"{self._said(action)}.".capitalize() if action.kind != LABEL else f"{self._said(action)}."
+        return f"{self._said(action)}."
 
     def _class_number(self, name: str) -> int:
         plain = _plain(name)
@@ -234,7 +235,7 @@ class Session:
 
     def _said(self, action: Action) -> str:
         count = len(action.rows)
-        items = self.data.names[action.rows[0]][:80] if count == 1 else f"{count} items"
+        items = shorten(self.data.names[action.rows[0]], 60, placeholder=" …") if count == 1 else f"{count} items"
         if action.kind == LABEL:
             names = set(action.labels)
             return f"{items}: {names.pop() if len(names) == 1 else f'{len(names)} classes'}"

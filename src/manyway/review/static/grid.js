@@ -43,7 +43,7 @@ export class Grid {
     this.cellWidth = (room - GAP * (this.columns - 1)) / this.columns;
     this.cellHeight = wanted.height ?? this.cellWidth + CAPTION;
     this.above = this.narrow ? 96 : 22; // room for the class name in a narrow window
-    const least = this.narrow ? 0 : 176;
+    const least = this.narrow ? 0 : this.model.kind === "names" ? 146 : 176; // the height of what stands beside the items
     this.blocks = [];
     this.flat = [];
     this.at = new Map(); // row -> [block, index]
