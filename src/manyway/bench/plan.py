@@ -16,7 +16,8 @@ from manyway.bench.records import experiment_key
 from manyway.bench.store import Plan, Store, now
 from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
 from manyway.data.features import FeatureSet
-from manyway.data.sampling import TaskSpec, sample_tasks
+from manyway.data.sampling import sample_tasks
+from manyway.data.spec import TaskSpec
 from manyway.errors import InputError, nearest
 
 _ALWAYS = ("shots", "k_eff")  # fields of a task that its title names, also with their defaults

@@ -41,7 +41,7 @@ from manyway.evaluation.metrics import METRICS
 from manyway.methods import METHODS, get_method
 
 if TYPE_CHECKING:
-    from manyway.data.sampling import TaskSpec
+    from manyway.data.spec import TaskSpec
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -119,7 +119,7 @@ class TaskAxes(Strict):
 
     def points(self, n_classes: Callable[[], int] | None) -> Iterator[TaskSpec]:
         """Every combination; ``n_classes`` is called where k_eff is "half" or "all"."""
-        from manyway.data.sampling import TaskSpec
+        from manyway.data.spec import TaskSpec
 
         for point in _product({name: getattr(self, name) for name in type(self).model_fields if getattr(self, name)}):
             fields: dict[str, Any] = {name: None if value == NONE.get(name) else value for name, value in point.items()}

@@ -34,13 +34,19 @@ class Tasks:
     n_classes : int
         K, the number of possible classes.
     query_labels : Tensor of shape [t, q], optional
-        The true labels, for scoring. No solver reads them.
+        The true labels, for scoring; -1 for queries of none of the classes. No solver reads them.
     class_ids : Tensor of shape [t, k], optional
         The class of the FeatureSet behind each label of the task. None: 0 to k-1.
     base_mean : Tensor of shape [d], optional
         The mean feature of the encoder's base classes; the transform ``cl2`` subtracts it.
     factor : Tensor of shape [t, 1, d], optional
         Multiplies every feature of a task. It is applied when the features are gathered.
+    unknown_labels : Tensor of shape [t, q], optional
+        For queries of none of the classes, a number per unknown class that they come from; -1 for the others. For
+        scoring; no solver reads them.
+    stream : Tensor of shape [t], optional
+        The number of the stream that the queries of a task are a batch of. The batches of a stream follow one another,
+        in the order in which they arrive. None: the tasks are independent.
 
     Attributes
     ----------
@@ -70,6 +76,8 @@ class Tasks:
     class_ids: Tensor | None = None
     base_mean: Tensor | None = None
     factor: Tensor | None = None
+    unknown_labels: Tensor | None = None
+    stream: Tensor | None = None
 
     @staticmethod
     def from_arrays(
@@ -96,7 +104,7 @@ class Tasks:
         base_mean : array of shape [d], optional
             The mean feature of the encoder's base classes; the transform ``cl2`` subtracts it.
         query_labels : array of shape [t, q], optional
-            The true classes of the queries, for scoring.
+            The true classes of the queries, for scoring; -1 for queries of none of the classes.
         n_classes : int, optional
             K. None: the largest support label plus one.
 
@@ -224,6 +232,8 @@ class Tasks:
             query_labels=part(self.query_labels),
             class_ids=part(self.class_ids),
             factor=part(self.factor),
+            unknown_labels=part(self.unknown_labels),
+            stream=part(self.stream),
         )
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tasks:
@@ -261,6 +271,8 @@ class Tasks:
             class_ids=move(self.class_ids),
             base_mean=move(self.base_mean),
             factor=move(self.factor),
+            unknown_labels=move(self.unknown_labels),
+            stream=move(self.stream),
         )
 
 

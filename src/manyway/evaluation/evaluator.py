@@ -15,7 +15,8 @@ from manyway.core.parallel import side_by_side
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.data.features import FeatureSet
-from manyway.data.sampling import TaskSpec, sample_tasks
+from manyway.data.sampling import sample_tasks
+from manyway.data.spec import TaskSpec
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS, Metric, Values, find_summary
 from manyway.evaluation.statistics import Interval
