@@ -39,6 +39,10 @@ class Solution:
         The probability that group k of queries is not empty. None: it is computed from the probabilities.
     make_presence : callable, optional
         Returns the presence [t, k] where group k is not certain to be class k. None: it equals the occupancy.
+    unknown : Tensor of shape [t, q], optional
+        The probability that a query is of none of the classes, for methods that estimate it.
+    unknown_groups : Tensor of shape [t, q], optional
+        The number of the group of unknown queries that a query belongs to; -1 for the others.
 
     Attributes
     ----------
@@ -72,6 +76,8 @@ class Solution:
     objective_parts: Mapping[str, Tensor] | None = None
     occupancy: Tensor | None = None
     make_presence: Callable[[], Tensor] | None = None
+    unknown: Tensor | None = None
+    unknown_groups: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.objective is None and self.objective_parts:
