@@ -6,6 +6,7 @@ Task i depends on (seed, i) alone: not on the chunk, the device or the worker.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from scipy.special import gammaincinv, gammaln
@@ -121,7 +122,7 @@ def sample_groups(
     if drawn.sizes is None:
         return [(everything, tasks)]
     sizes = drawn.sizes.cpu()
-    return [(everything[sizes == size], _part(tasks, sizes == size, size)) for size in sizes.unique().tolist()]
+    return [(everything[sizes == size], _part(tasks, sizes == size, size)) for size in sorted(set(sizes.tolist()))]
 
 
 def _repeated(rows: Tensor, times: int) -> Tensor:
@@ -164,7 +165,9 @@ class _Drawn:
     def joined(parts: list[_Drawn]) -> _Drawn:
         if len(parts) == 1:
             return parts[0]
-        columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(_Drawn)}
+        columns: dict[str, Any] = {
+            field.name: [getattr(part, field.name) for part in parts] for field in fields(_Drawn)
+        }
         return _Drawn(**{name: None if of[0] is None else torch.cat(of) for name, of in columns.items()})
 
 

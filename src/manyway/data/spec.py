@@ -114,13 +114,13 @@ class TaskSpec:
         if self.unknown_classes is not None and self.unknown_classes < 1:
             raise InputError(f"unknown_classes is {self.unknown_classes}; it must be at least 1.")
         if not self.n_unknown and (self.unknown_classes is not None or self.unknown_from is not None):
-            raise InputError("unknown_classes and unknown_from go with n_unknown, the number of unknown queries; set it.")
+            raise InputError("unknown_classes and unknown_from go with n_unknown, the number of unknown queries.")
 
     def _check_batches(self) -> None:
         if self.n_batches < 1:
             raise InputError(f"n_batches is {self.n_batches}; it must be at least 1.")
         if self.gamma is not None and (self.n_batches == 1 or not (isfinite(self.gamma) and self.gamma >= 0)):
-            raise InputError("gamma goes with n_batches above 1 and is finite and not negative; leave it out otherwise.")
+            raise InputError("gamma goes with n_batches above 1; it must be finite and not negative.")
         if self.sampling != "uniform" and (self.is_ragged or self.n_batches > 1):
             raise InputError("A range of k_eff and a stream (n_batches) go with sampling='uniform' only.")
         if self.n_batches > 1 and (self.is_ragged or self.n_unknown):
@@ -143,7 +143,7 @@ class TaskSpec:
 
     @property
     def n_known(self) -> int:
-        """The number of queries of known classes that accuracy counts: at most, where tasks differ; over all batches."""
+        """The number of known queries of a task or of a whole stream; at most, where tasks differ."""
         return self.n_query * self.n_batches
 
     @property

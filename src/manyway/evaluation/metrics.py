@@ -86,7 +86,8 @@ class Metric:
     def in_streams(self, values: Values, n_batches: int) -> Values:
         """One value per stream from one per batch."""
         values = values.reshape(-1, n_batches, *values.shape[1:])
-        return values.sum(1) if self.over_batches == "sum" else values.mean(1)
+        together: Values = values.sum(1) if self.over_batches == "sum" else values.mean(1)
+        return together
 
     def check(self, stored: Any, n_tasks: int, n_query: Count) -> None:
         """Refuse stored values that cannot be the outcome of so many tasks: a ValueError that says why."""
@@ -235,6 +236,8 @@ def _calibration_error(values: Values, n_query: Count) -> Interval:
         return float(np.abs(sums[:, 1] - MILLION * sums[:, 2]).sum() / MILLION / sums[:, 0].sum())
 
     used = [group for group in groups if group[:, 0].any()]
+    if not used:
+        return interval([])
     n_tasks = round(float(groups[..., 0].sum()) / n_query) if isinstance(n_query, int) else len(n_query)
     return jackknife(used, error, n_tasks)
 
