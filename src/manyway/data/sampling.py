@@ -165,10 +165,9 @@ class _Drawn:
     def joined(parts: list[_Drawn]) -> _Drawn:
         if len(parts) == 1:
             return parts[0]
-        columns: dict[str, Any] = {
-            field.name: [getattr(part, field.name) for part in parts] for field in fields(_Drawn)
-        }
-        return _Drawn(**{name: None if of[0] is None else torch.cat(of) for name, of in columns.items()})
+        columns = {name: [getattr(part, name) for part in parts] for name in (field.name for field in fields(_Drawn))}
+        whole: dict[str, Any] = {name: None if of[0] is None else torch.cat(of) for name, of in columns.items()}
+        return _Drawn(**whole)
 
 
 @dataclass(frozen=True, eq=False)

@@ -306,7 +306,7 @@ def chunk_size(method: Any, features: FeatureSet, spec: TaskSpec, device: str | 
 
 
 def _task_bytes(method: Any, features: FeatureSet, spec: TaskSpec) -> int:
-    """The memory of one task (or stream) in a solver: class sums, prototypes, samples, some [n, k] arrays, one [q, q]."""
+    """The memory of one task (or stream) in a solver: class sums, prototypes, samples, [n, k] arrays, one [q, q]."""
     n_ways = spec.ways(features.n_classes)
     n_support = _samples(features, spec) - spec.n_queries * spec.n_batches
     holds_support = get_method(method).holds_support if isinstance(method, str) else True
