@@ -84,7 +84,7 @@ def sample_groups(
     strangers = _strangers(features, spec)
     pool = _Pool.of(features, spec)
     unknown = None if strangers is None else _Pool.of_strangers(strangers, spec, len(features.labels))
-    table, base_mean = features.moderate if strangers is None else _one_table(features, strangers)
+    table, base_mean, class_table = features.moderate if strangers is None else _one_table(features, strangers)
     n_ways = spec.ways(features.n_classes)
     per_task = n_ways * (spec.shots or 1) + spec.n_known + spec.n_unknown
     device = features.features.device
@@ -100,9 +100,9 @@ def sample_groups(
         support = pool.given.expand(n_rows, -1)
         support_labels = features.labels[pool.given].expand(n_rows, -1)
     else:
-        assert drawn.support is not None
-        support = _repeated(drawn.support, spec.n_batches)
         support_labels = torch.arange(n_ways, device=device).repeat_interleave(spec.shots).expand(n_rows, -1)
+        # Without shots there is no row of no class.
+        support = support_labels if drawn.support is None else _repeated(drawn.support, spec.n_batches)
     tasks = Tasks(
         table,
         support,
@@ -113,6 +113,7 @@ def sample_groups(
         drawn.query_labels.view(n_rows, -1),
         None if drawn.classes is None else _repeated(drawn.classes, spec.n_batches),
         base_mean,
+        class_table=class_table,
         unknown_labels=drawn.unknown_labels,
         stream=torch.arange(start, start + count, device=device).repeat_interleave(spec.n_batches)
         if spec.n_batches > 1
@@ -227,12 +228,15 @@ def _strangers(features: FeatureSet, spec: TaskSpec) -> FeatureSet | None:
     return strangers
 
 
-def _one_table(features: FeatureSet, strangers: FeatureSet) -> tuple[Tensor, Tensor | None]:
-    """The features of both, and the base mean, of a moderate magnitude."""
-    first, second = features.features.unsqueeze(0), strangers.features.unsqueeze(0)
-    known, unknown, base_mean = moderate(first, second, features.base_mean)
+def _one_table(features: FeatureSet, strangers: FeatureSet) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The features of both in one table, the base mean and the class features, of a moderate magnitude."""
+    known, n = features.features, len(features.features)
+    if features.class_features is not None:
+        known = torch.cat([known, features.class_features])
+    scaled, unknown, base_mean = moderate(known.unsqueeze(0), strangers.features.unsqueeze(0), features.base_mean)
     assert unknown is not None
-    return torch.cat([known[0], unknown[0]]), base_mean
+    class_table = None if features.class_features is None else scaled[0, n:]
+    return torch.cat([scaled[0, :n], unknown[0]]), base_mean, class_table
 
 
 def _check_possible(features: FeatureSet, spec: TaskSpec, sizes: Tensor) -> None:
@@ -248,6 +252,8 @@ def _check_possible(features: FeatureSet, spec: TaskSpec, sizes: Tensor) -> None
         raise InputError(f"k_eff is {spec.most_k_eff} but a task has only {n_ways} classes; lower k_eff.")
     if spec.n_unknown and spec.unknown_from is None:
         _check_unknown(spec, sizes, features.n_classes - n_ways, "outside the task there are")
+    if spec.shots == 0 and features.class_features is None:
+        raise InputError("shots is 0, but this feature set has no class features; ask for at least one shot.")
     shots = spec.shots or 0
     each = spec.n_query // spec.most_k_eff if spec.sampling == "balanced" else int(spec.is_ragged)
     smallest = int(sizes.argmin())

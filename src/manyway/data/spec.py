@@ -25,7 +25,8 @@ class TaskSpec:
     Parameters
     ----------
     shots : int or None, default=5
-        The number of labelled examples of each class. None: the examples that the FeatureSet marks as given.
+        The number of labelled examples of each class. None: the examples that the FeatureSet marks as given. 0 needs a
+        FeatureSet with class features, and a method that uses them.
     k_eff : int or (int, int), default=5
         The number of classes that the queries come from. With (least, most), it is drawn uniformly for each task, and a
         task whose classes have fewer than ``n_query`` samples left takes all of them.
@@ -89,8 +90,8 @@ class TaskSpec:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, Real) and not isinstance(value, bool)):
                 raise InputError(f"{name} is {value!r}; it must be a number.")
-        if self.shots is not None and self.shots < 1:
-            raise InputError(f"shots is {self.shots}; every class needs at least one labelled sample.")
+        if self.shots is not None and self.shots < 0:
+            raise InputError(f"shots is {self.shots}; it must be 0 (classes known by their features alone) or more.")
         if self.least_k_eff < 1 or self.n_query < 1:
             raise InputError(f"k_eff is {self.k_eff} and n_query {self.n_query}; both must be at least 1.")
         if self.least_k_eff > self.most_k_eff:
