@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from manyway.core.tasks import Tasks
 
 TEMPERATURE = 20.0  # multiplies −½ ‖z − w‖²
-NEIGHBOURS = 5  # other queries, or support samples
-LOF_NEIGHBOURS = 20  # scikit-learn's default
+NEIGHBOURS = 5  # other queries
+# Support samples. A class has few of them, and more neighbours would be of other classes: on the recorded tasks
+# (benchmarks/open_set.py) the AUROC falls with larger numbers.
+NEAREST_SAMPLES = 1
+LOF_SAMPLES = 3
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,11 @@ def neighbour_distance(tasks: Tasks) -> Tensor:
 
 
 def k_nearest(tasks: Tasks) -> Tensor:
-    """The distance to the fifth nearest support sample (Sun et al., 2022), by scikit-learn."""
+    """The distance to the k-th nearest support sample (Sun et al., 2022) with k = 1, by scikit-learn."""
     from sklearn.neighbors import NearestNeighbors
 
     def score(support: Any, query: Any) -> Any:
-        found = NearestNeighbors(n_neighbors=min(NEIGHBOURS, len(support))).fit(support)
+        found = NearestNeighbors(n_neighbors=min(NEAREST_SAMPLES, len(support))).fit(support)
         return found.kneighbors(query)[0][:, -1]
 
     return _task_by_task(tasks, score)
@@ -89,7 +92,7 @@ def local_outlier_factor(tasks: Tasks) -> Tensor:
     from sklearn.neighbors import LocalOutlierFactor
 
     def score(support: Any, query: Any) -> Any:
-        n_neighbors = max(1, min(LOF_NEIGHBOURS, len(support) - 1))
+        n_neighbors = max(1, min(LOF_SAMPLES, len(support) - 1))
         return -LocalOutlierFactor(n_neighbors=n_neighbors, novelty=True).fit(support).score_samples(query)
 
     return _task_by_task(tasks, score)

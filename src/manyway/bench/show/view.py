@@ -17,8 +17,8 @@ Shown = TypeVar("Shown", Table, Plot)
 # Fields of a task that are named only where they differ from their defaults, in words.
 LATER_FIELDS = {
     "n_unknown": "{} unknown queries",
-    "unknown_classes": "of {} classes",
-    "unknown_from": "from {}",
+    "unknown_classes": "{} unknown classes",
+    "unknown_from": "unknown queries from {}",
     "n_batches": "{} batches",
     "gamma": "γ = {}",
 }
@@ -72,7 +72,8 @@ class View:
         if axis == "scorer":
             return "own score" if value is None else scorer_title(value)
         if axis in LATER_FIELDS:
-            return next(iter(later_words({axis: value})), f"no {axis_title(axis)}")
+            usual = "batches alike" if axis == "gamma" else f"no {axis_title(axis)}"
+            return next(iter(later_words({axis: value})), usual)
         return f"{axis_title(axis)} = {number(in_words(axis, _hashable(value)))}"
 
     def name(self, record: Record, axes: Sequence[str]) -> str:
@@ -123,7 +124,7 @@ def later_words(task: Mapping[str, Any]) -> list[str]:
     """What a task says about unknown queries and streams, in words; nothing where it has its default.
 
     >>> later_words({"n_unknown": 20, "unknown_classes": 3, "n_batches": 1})
-    ['20 unknown queries', 'of 3 classes']
+    ['20 unknown queries', '3 unknown classes']
     """
     known = {name: task[name] for name in LATER_FIELDS if task.get(name, DEFAULTS[name]) != DEFAULTS[name]}
     if known.get("gamma") == 0:
@@ -232,7 +233,8 @@ def context(view: View, records: Sequence[Record], shown: Sequence[str]) -> str:
     counts = {record.n_tasks for record in records}
     if len(counts) == 1:
         count = counts.pop()
-        words.append("one task" if count == 1 else f"{count:,} tasks")
+        unit = "stream" if all(record.task["n_batches"] > 1 for record in records) else "task"
+        words.append(f"one {unit}" if count == 1 else f"{count:,} {unit}s")
     return ", ".join(words)
 
 
