@@ -13,6 +13,7 @@ from sklearn.metrics import adjusted_rand_score, roc_auc_score, roc_curve
 
 from manyway import InputError, Solution, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.evaluation.metrics import METRICS, Metric
+from manyway.evaluation.scorers import SCORERS
 
 SPEC = TaskSpec(shots=3, k_eff=3, n_query=12, n_unknown=8, unknown_classes=2)
 
@@ -151,7 +152,10 @@ def test_a_score_replaces_the_methods_own():
     own = evaluate("simpleshot", make_features(), SPEC, 10, **names)
     scored = evaluate("simpleshot", make_features(), SPEC, 10, scorer="nearest-distance", **names)
     assert (scored.correct == own.correct).all()
-    assert scored.value("auroc").mean > own.value("auroc").mean
+    tasks = sample_tasks(make_features(), SPEC, seed=3, count=10)
+    expected = replace(solve("simpleshot", tasks), unknown=SCORERS["nearest-distance"].score(tasks))
+    np.testing.assert_allclose(scored.metrics["auroc"], measured("auroc", expected, tasks))
+    assert (scored.metrics["auroc"] != own.metrics["auroc"]).any()
     with pytest.raises(InputError, match="did you mean 'knn'"):
         evaluate("simpleshot", make_features(), SPEC, 3, scorer="knnn")
     with pytest.raises(InputError, match="needs a probability, and the scorer knn has none"):
