@@ -151,9 +151,7 @@ class Record:
         return value
 
     def has_axis(self, name: str) -> bool:
-        if name == "scorer":
-            return self.scorer is not None
-        return name in ("method", "features") or name in self.task or name in self.params
+        return name in ("method", "features", "scorer") or name in self.task or name in self.params
 
     @property
     def stream(self) -> str:

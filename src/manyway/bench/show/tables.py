@@ -81,7 +81,7 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
         mine = grouped(of_row, column_axes)
         cells = [_cell(mine[place][0], table.metric, summary, best) if place in mine else Cell() for place in columns]
         grid_rows.append((view.name(of_row[0], row_axes), cells))
-    if all(cell.mean is None for _, cells in grid_rows for cell in cells):
+    if all(cell.mean is None and not cell.text for _, cells in grid_rows for cell in cells):
         hint = f'add metrics = ["{table.metric}"] to the experiments of the suite and run it again.'
         raise InputError(f"No result of {view.plan.name} has the metric '{table.metric}'; {hint}")
     caption = context(view, records, [*row_axes, *column_axes])

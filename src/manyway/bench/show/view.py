@@ -77,13 +77,15 @@ class View:
         return f"{axis_title(axis)} = {number(in_words(axis, _hashable(value)))}"
 
     def name(self, record: Record, axes: Sequence[str]) -> str:
-        """A record by its place on some axes, without those that its method does not have.
+        """A record by its place on some axes, without those that its method does not have, and its own score.
 
         Where several parameters differ between records, each is named only where it is not the method's default.
         """
         axes = [axis for axis in axes if record.has_axis(axis)]
         if sum(axis in record.params for axis in axes) > 1:
             axes = [axis for axis in axes if axis not in record.params or axis in record.special_params]
+        if len(axes) > 1 and record.scorer is None:
+            axes = [axis for axis in axes if axis != "scorer"]
         return " · ".join(self.label(axis, record.axis(axis)) for axis in axes)
 
     def _distinct(self, shown: Sequence[Shown]) -> list[Shown]:
