@@ -135,7 +135,6 @@ class Method:
             return None
         return f"{self.name} did not converge in {n_left} of {n_tasks} tasks; raise {limits}."
 
-
     def unlike_training(
         self, params: Mapping[str, Any], *, shots: float, n_classes: int, n_query: int, k_eff: int | None = None
     ) -> str | None:

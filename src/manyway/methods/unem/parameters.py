@@ -147,4 +147,4 @@ def _checked(data: Any, where: str) -> Parameters:
 
 
 def _positive(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 < value <= _LARGEST
+    return isinstance(value, Real) and not isinstance(value, bool) and bool(0 < value <= _LARGEST)  # type: ignore[operator]

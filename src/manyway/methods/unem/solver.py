@@ -67,8 +67,8 @@ def unem(
     here they belong to ``cl2`` features, whose norm is 1. The first v is 0 and has no added 1: constants cancel in the
     softmax. Training minimises the cross-entropy of the last layer, theirs that of a second softmax of u.
 
-    Reference: Zhou, Shakeri, Sadraoui, Kaaniche, Pesquet, Ben Ayed, "UNEM: unrolled generalized EM for transductive few-shot
-    learning", CVPR 2025.
+    Reference: Zhou, Shakeri, Sadraoui, Kaaniche, Pesquet, Ben Ayed, "UNEM: unrolled generalized EM for transductive
+    few-shot learning", CVPR 2025.
 
     Examples
     --------
