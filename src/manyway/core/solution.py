@@ -40,8 +40,9 @@ class Solution:
     make_presence : callable, optional
         Returns the presence [t, k] where group k is not certain to be class k. None: it equals the occupancy.
     unknown : Tensor of shape [t, q], optional
-        How likely each query is of no class: a probability, or a score from 0 to 1 where the method says so. None for
-        methods that assume that every query is of one of the classes.
+        The probability that a query is of none of the classes, for methods that estimate it.
+    unknown_groups : Tensor of shape [t, q], optional
+        The number of the group of unknown queries that a query belongs to; -1 for the others.
 
     Attributes
     ----------
@@ -76,6 +77,7 @@ class Solution:
     occupancy: Tensor | None = None
     make_presence: Callable[[], Tensor] | None = None
     unknown: Tensor | None = None
+    unknown_groups: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.objective is None and self.objective_parts:

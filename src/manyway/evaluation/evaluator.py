@@ -161,11 +161,11 @@ def evaluate(
     measured = _measured(metrics)
     solver, name = _solver(method, params, len(measured) > 1)
     features = features.to(device=device)
+    size = chunk_size(method, features, spec)
+    limit = _fitting(size, method, features, spec) if features.features.device.type == "cuda" else size
     unlike = _unlike_training(method, params, features, spec)
     if unlike is not None:
         warn(unlike, UserWarning, stacklevel=2)
-    size = chunk_size(method, features, spec)
-    limit = _fitting(size, method, features, spec) if features.features.device.type == "cuda" else size
 
     def run(tasks: Tasks) -> tuple[list[Values], float]:
         nonlocal limit

@@ -23,7 +23,7 @@ _FOLDER = Path(__file__).parent
 _KEYS = ("format", "method", "layers", "feature_scale", "lam", "temperature", "scale", "training")
 _SIZES = {"shots": "shots", "n_classes": "classes", "n_query": "queries", "k_eff": "present classes"}
 _LARGEST = 1e30  # of a value; its square must be finite
-_LARGEST_FILE = 2**20  # bytes; a file of a hundred layers has ten thousand
+_LARGEST_FILE = 2**20  # characters that are read; a file of a hundred layers has ten thousand
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,11 @@ def unlike_training(
     """
     learned = read_parameters(params["parameters"]).training or {}
     here = {"shots": shots, "n_classes": n_classes, "n_query": n_query, "k_eff": k_eff}
-    differ = [name for name, value in here.items() if value is not None and learned.get(name, value) != value]
+    known = {name: value for name, value in here.items() if isinstance(value, Real) and learned.get(name) is not None}
+    differ = [name for name, value in known.items() if learned[name] != value]
     if not differ:
         return None
-    then, now = (", ".join(f"{of[name]:g} {_SIZES[name]}" for name in differ) for of in (learned, here))
+    then, now = (", ".join(f"{round(of[name], 1):g} {_SIZES[name]}" for name in differ) for of in (learned, known))
     return (
         f"unem: its parameters were learned on tasks with {then}, and these have {now}; learn others with "
         "`manyway tune --method unem`."
@@ -91,9 +92,8 @@ def _hint(path: Path) -> str:
 
 def _read(path: Path) -> Any:
     try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise InputError(f"{path} is too large to be a file of parameters of unem.")
-        return json.loads(path.read_text(encoding="utf-8"))
+        with path.open(encoding="utf-8") as file:
+            return json.loads(file.read(_LARGEST_FILE))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(
             f"{path} is not a file of parameters of unem, or it is damaged ({error}); make one with `manyway tune`."
