@@ -21,6 +21,14 @@ task = { shots = 2, k_eff = 5, n_ways = 5, n_query = 15 }
 n_tasks = 20
 sweep.laplacianshot = { lam = [0.1, 0.7] }
 """
+LESSON = """
+[[experiments]]
+features = "toy-val"
+methods = "unem"
+task = { shots = 2, k_eff = 3, n_query = 9 }
+n_tasks = 4
+learn.unem = { layers = 2, steps = 3 }
+"""
 
 
 @pytest.fixture
@@ -213,11 +221,7 @@ def test_a_full_disk_is_one_sentence_and_what_is_there_stays_whole(run, tmp_path
 
 def test_tune_learns_the_parameters_of_unem_and_bench_uses_them(run, tmp_path):
     data_folder_with_toy(tmp_path, "toy-val", seed=3)
-    learn = 'title = "L"\nn_tasks = 4\n[[experiments]]\nfeatures = "toy-val"\nmethods = "unem"\n'
-    (tmp_path / "learn.toml").write_text(
-        f"{GRID}\n{learn.partition('n_tasks = 4')[2]}n_tasks = 4\ntask = {{ shots = 2, k_eff = 3, n_query = 9 }}\n"
-        "learn.unem = { layers = 2, steps = 3 }\n"
-    )
+    (tmp_path / "learn.toml").write_text(GRID + LESSON)
     code, out, _ = run("tune", "learn.toml", "--method", "unem")
     assert code == 0
     assert "toy: unem: parameters = results/unem-toy.json" in out

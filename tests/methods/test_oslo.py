@@ -1,4 +1,4 @@
-"""OSLO: prototypes that outliers hardly move, and a score of being one; equal to the authors' code on recorded tasks."""
+"""OSLO: prototypes that outliers hardly move, and a score of being one; equal to recorded runs of the original."""
 
 from __future__ import annotations
 

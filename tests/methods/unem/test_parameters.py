@@ -76,7 +76,7 @@ def test_a_damaged_file_is_one_sentence(tmp_path, content):
 
 
 def test_a_file_that_is_not_there_and_an_unknown_name(tmp_path):
-    with pytest.raises(InputError, match="There is no file .*other.json .* make one with `manyway tune`"):
+    with pytest.raises(InputError, match=r"There is no file .*other\.json .* make one with `manyway tune`"):
         read_parameters(tmp_path / "other.json")
     with pytest.raises(InputError, match="did you mean 'letters'"):
         read_parameters("leters")

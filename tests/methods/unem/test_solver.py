@@ -65,9 +65,10 @@ def test_tasks_unlike_those_of_the_training_are_a_warning():
     same = {"shots": 2, "n_classes": 4, "n_query": 7, "k_eff": 2}
     with pytest.warns(UserWarning, match="learned on tasks with 5 shots, and these have 2 shots; learn others"):
         solve("unem", tasks, parameters={**LEARNED, "training": {**same, "shots": 5}})
+    clf = UNEM(parameters={**LEARNED, "training": {**same, "n_query": 75, "n_classes": 9}})
+    clf.fit(tasks.support[0].numpy(), tasks.support_labels[0].numpy())
     with pytest.warns(UserWarning, match="9 classes, 75 queries, and these have 4 classes, 7 queries"):
-        clf = UNEM(parameters={**LEARNED, "training": {**same, "n_query": 75, "n_classes": 9}})
-        clf.fit(tasks.support[0].numpy(), tasks.support_labels[0].numpy()).predict(tasks.query[0].numpy())
+        clf.predict(tasks.query[0].numpy())
     features, spec = make_features(4), TaskSpec(shots=2, k_eff=3, n_query=7)
     with pytest.warns(UserWarning, match="2 present classes, and these have 3 present classes"):
         evaluate("unem", features, spec, n_tasks=2, parameters={**LEARNED, "training": same})
