@@ -13,6 +13,7 @@
     sweep.paddle = { lam = [10, 75] }         # parameters of a method, each a list to sweep
     scorers = ["own", "knn"]                  # scores for unknown queries: the method's own, or one of SCORERS
     skip_impossible = true                    # leave out tasks that a feature set is too small for
+    learn.unem = { steps = 100 }              # `manyway tune` learns the parameters of this method by gradients
 
     [[plots]]
     x = "k_eff"
@@ -114,6 +115,17 @@ class Trace(Strict):
     budget: str = "max_iter"  # the parameter that holds the number of iterations
 
 
+class Learning(Strict):
+    """How to learn the parameters of UNEM; the defaults are the authors', but for the loss and the transform."""
+
+    layers: PositiveInt = 10
+    steps: PositiveInt = 100
+    lr: PositiveFloat = 0.1
+    halve_every: PositiveInt = 50  # steps after which the learning rate is halved
+    scale: Literal["l2", "cl2", "rcl2", "tcl2", "power"] = "cl2"  # transforms that give unit vectors
+    loss: Literal["cross-entropy", "double-softmax"] = "cross-entropy"  # the second is the authors'
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One point: a method with its parameters on tasks 0..n_tasks-1 of a stream."""
@@ -126,6 +138,7 @@ class Experiment:
     seed: int
     trace: Trace | None = None
     metrics: Sequence[str] = ()  # besides accuracy
+    learn: Learning | None = None  # what `manyway tune` does before it runs
     scorer: str | None = None  # of unknown queries; None: the method's own score
     strangers: FeatureSet | None = None  # what `task.unknown_from` names
 
@@ -176,6 +189,7 @@ class Block(Strict):
     params: Params = Field(default_factory=dict)
     params_on: dict[str, Params] = Field(default_factory=dict)  # features -> the same
     sweep: Params = Field(default_factory=dict)
+    learn: dict[Literal["unem"], Learning] = Field(default_factory=dict)
     n_tasks: PositiveInt = 10_000
     seed: Seed = 0
     metrics: Metrics = ()
@@ -210,6 +224,7 @@ class Block(Strict):
                             self.seed,
                             self.trace,
                             self._metrics(task, scorer),
+                            self.learn.get(method),  # type: ignore[call-overload]
                             scorer,
                         )
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from warnings import warn
 
 import numpy as np
 import torch
@@ -150,6 +151,11 @@ def evaluate(
     Evaluation
         ``accuracy``, ``ci95``, ``correct`` per task, ``seconds`` and the ``metrics``.
 
+    Warns
+    -----
+    UserWarning
+        If tasks differ from those that the method's parameters were learned on.
+
     Examples
     --------
     >>> from manyway import FeatureSet, TaskSpec, evaluate
@@ -171,6 +177,9 @@ def evaluate(
         spec = replace(spec, unknown_from=spec.unknown_from.to(features.features.device))
     size = chunk_size(method, features, spec)
     limit = _fitting(size, method, features, spec) if features.features.device.type == "cuda" else size
+    unlike = _unlike_training(method, params, features, spec)
+    if unlike is not None:
+        warn(unlike, UserWarning, stacklevel=2)
 
     def run(tasks: Tasks) -> tuple[list[Values], float]:
         """The values of some tasks, or of whole streams, whose batches are rows of the tasks."""
@@ -262,6 +271,16 @@ def _solver(method: Any, params: Mapping[str, Any], with_probabilities: bool) ->
     if callable(method) and not isinstance(method, type):
         return method, getattr(method, "__name__", "the function")
     raise InputError(f"The method is {method!r}; give a name, a function or an estimator object with fit and predict.")
+
+
+def _unlike_training(method: Any, params: Mapping[str, Any], features: FeatureSet, spec: TaskSpec) -> str | None:
+    """A sentence where the tasks differ from those that the parameters of a method were learned on."""
+    if not isinstance(method, str):
+        return None
+    n_classes, k_eff = spec.ways(features.n_classes), spec.k_eff if isinstance(spec.k_eff, int) else None
+    shots = (_samples(features, spec) - spec.n_queries * spec.n_batches) / n_classes
+    sizes = {"n_classes": n_classes, "n_query": spec.n_queries}
+    return get_method(method).unlike_training(params, shots=shots, k_eff=k_eff, **sizes)
 
 
 @dataclass(frozen=True, eq=False)
