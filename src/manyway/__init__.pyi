@@ -6,6 +6,7 @@ from .errors import InputError
 from .estimators import (
     BDCSPN,
     ICI,
+    MOON,
     PADDLE,
     PTMAP,
     TIM,
@@ -19,6 +20,9 @@ from .estimators import (
     PaddlePGD,
     SimpleShot,
     SoftKMeans,
+    StatA,
+    TransCLIP,
+    ZLaP,
 )
 from .evaluation.evaluator import Evaluation, evaluate
 from .methods.evidence.solver import evidence_from_likelihood
@@ -31,6 +35,7 @@ __all__ = [
     "DEFAULT_METHOD",
     "ICI",
     "METHODS",
+    "MOON",
     "PADDLE",
     "PTMAP",
     "TIM",
@@ -48,8 +53,11 @@ __all__ = [
     "SimpleShot",
     "SoftKMeans",
     "Solution",
+    "StatA",
     "TaskSpec",
     "Tasks",
+    "TransCLIP",
+    "ZLaP",
     "evaluate",
     "evidence_from_likelihood",
     "plot_k_eff",

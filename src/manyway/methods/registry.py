@@ -202,6 +202,17 @@ METHODS: Mapping[str, Method] = _table(
     Method("tim-adm", "TIM-ADM", "gradient.tim_adm:tim_adm", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("alpha-tim", "α-TIM", "gradient.alpha_tim:alpha_tim", "Veilleux et al., NeurIPS 2021", holds_support=True),
     Method(
+        "transclip",
+        "TransCLIP",
+        "graph.transclip:transclip",
+        "Zanella et al., NeurIPS 2024",
+        holds_support=True,
+        class_features=True,
+    ),
+    Method("stata", "StatA", "graph.stata:stata", "Zanella et al., CVPR 2025", class_features=True),
+    Method("moon", "MOON", "graph.moon:moon", "von Mises–Fisher relative of StatA", class_features=True),
+    Method("zlap", "ZLaP", "graph.zlap:zlap", "Stojnić et al., CVPR 2024", class_features=True),
+    Method(
         "evidence",
         "Evidence",
         "evidence.solver:evidence",
