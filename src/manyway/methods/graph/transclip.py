@@ -105,7 +105,7 @@ def transclip(
     γ (``choose="last"``), the accuracy that of the chosen one. The labels are the same on the recorded tasks.
 
     Where few classes are present, the choice of γ by the support prefers small values, because most support samples
-    have no query of their class. It is worse than γ = 0.2 on all recorded tasks.
+    have no query of their class. Its accuracy is below that of γ = 0.2 in all recorded configurations.
 
     Also differs: a query is never its own neighbour, also when it has duplicates. The variance has a lower bound, 10⁻⁶
     of its mean, and d counts only features that are not constant in a task. No [s, k, d] or [q, k, d] array is made.
