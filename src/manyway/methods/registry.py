@@ -208,6 +208,20 @@ METHODS: Mapping[str, Method] = _table(
         in_blocks="evidence.solver:evidence_in_blocks",
         learned=("precision",),
     ),
+    Method(
+        "em-dirichlet",
+        "EM-Dirichlet",
+        "dirichlet.solver:em_dirichlet",
+        "Martin et al., CVPR 2024",
+        holds_support=True,
+    ),
+    Method(
+        "hard-em-dirichlet",
+        "Hard EM-Dirichlet",
+        "dirichlet.solver:hard_em_dirichlet",
+        "Martin et al., CVPR 2024",
+        holds_support=True,
+    ),
 )
 DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor a temperature
 
