@@ -5,7 +5,7 @@
     metrics = ["calibration"]                 # what to measure besides accuracy
 
     [[experiments]]
-    features = "glyphs"                       # a key, or a list of keys
+    features = "glyphs"                       # a key, or a list of keys; KEY+names: with the class features KEY_names
     methods = ["paddle", "simpleshot"]
     task = { shots = 5, k_eff = [3, 5, "all"] }   # fields of TaskSpec; a list is an axis
     params.paddle = { max_iter = 50 }         # parameters of a method
@@ -110,7 +110,7 @@ class Experiment:
 class TaskAxes(Strict):
     """Fields of TaskSpec, each a list of values to combine."""
 
-    shots: OneOrMore[Annotated[Any, _count(1, "given")]] = (5,)
+    shots: OneOrMore[Annotated[Any, _count(0, "given")]] = (5,)
     k_eff: OneOrMore[Annotated[Any, _count(1, "half", "all")]] = (5,)
     n_query: OneOrMore[PositiveInt] = (75,)
     n_ways: OneOrMore[Annotated[Any, _count(2, "all")]] = ("all",)

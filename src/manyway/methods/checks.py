@@ -42,6 +42,18 @@ def check_params(method: str, params: Mapping[str, Any], annotations: Mapping[st
                 raise InputError(f"{method}: {name} is {value!r}; it must be positive.")
 
 
+def check_samples(method: str, tasks: Tasks) -> None:
+    """Refuse classes without a support sample, for a method that does not use class features."""
+    from manyway.core.tasks import class_without_sample
+
+    bare = class_without_sample(tasks.support_labels, tasks.n_classes)
+    if bare is not None:
+        raise InputError(
+            f"{method} does not use class features, and class {bare[1]} has no example in the support of task "
+            f"{bare[0]}; give it one, or choose a method that uses class features."
+        )
+
+
 def check_solution(method: str, tasks: Tasks, solution: Solution) -> None:
     """Refuse a solution whose probabilities are not finite or do not sum to 1."""
     bad = ~((solution.probabilities.sum(-1) - 1).abs() <= _ROW_SUMS)  # written so that NaN is bad

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from warnings import warn
 
 from manyway.errors import InputError, nearest
-from manyway.methods.checks import check_params, check_solution
+from manyway.methods.checks import check_params, check_samples, check_solution
 
 if TYPE_CHECKING:
     from manyway.core.solution import Solution
@@ -44,6 +44,7 @@ class Method:
     # The same method for one task whose queries are read in blocks: (support, labels, blocks, **options) -> a
     # ``manyway.streaming.blocks.BlockSolution``; None where the method needs all queries at once.
     in_blocks: str | Callable[..., Any] | None = None
+    class_features: bool = False  # whether it uses the class features of tasks; classes then need no support sample
     learned: tuple[str, ...] = ()  # attributes of what is prepared that estimators show, as `precision_`
 
     @cached_property
@@ -115,6 +116,8 @@ class Method:
         from manyway.core.parallel import threads_for
 
         self.check(params)
+        if tasks.class_table is not None and not self.class_features:  # without class features, Tasks has checked it
+            check_samples(self.name, tasks)
         given = {} if prepared is None else {"prepared": prepared}
         with torch.no_grad(), threads_for(tasks.n_query * tasks.n_classes):
             solution = self.solver(tasks, **params, **given)
