@@ -217,6 +217,7 @@ METHODS: Mapping[str, Method] = _table(
         "dirichlet.solver:em_dirichlet",
         "Martin et al., CVPR 2024",
         holds_support=True,
+        class_features=True,
     ),
     Method(
         "hard-em-dirichlet",
@@ -224,6 +225,7 @@ METHODS: Mapping[str, Method] = _table(
         "dirichlet.solver:hard_em_dirichlet",
         "Martin et al., CVPR 2024",
         holds_support=True,
+        class_features=True,
     ),
 )
 DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor a temperature

@@ -8,10 +8,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from manyway.core.ops import column_sums, cross_products, one_hot, prototypes
+from manyway.core.ops import column_sums, cross_products, one_hot
 from manyway.core.solution import Recorder, Solution
 from manyway.core.tasks import Tasks
-from manyway.core.transforms import transform, unit
+from manyway.core.transforms import class_directions, transform, unit
 from manyway.errors import InputError
 from manyway.methods.dirichlet.m_step import authors_steps, maximise
 from manyway.methods.parameters import takes
@@ -225,8 +225,12 @@ def _solve_block(
     alpha = None if exact else torch.ones_like(sums)
     recorder = Recorder(("fit", "complexity", "barrier"))
     for _ in range(parameters.max_iter):
-        target = torch.baddbmm(sums, u.mT, logs) / (counts + column_sums(u)).unsqueeze(-1)
-        alpha = maximise(alpha, target) if alpha is None or exact else authors_steps(alpha, target)
+        masses = (counts + column_sums(u)).unsqueeze(-1)
+        target = torch.baddbmm(sums, u.mT, logs) / masses
+        if exact or alpha is None:
+            alpha = maximise(alpha, target)
+        else:  # a class that has neither support nor queries keeps its parameters
+            alpha = torch.where(masses > 0, authors_steps(alpha, target.where(masses > 0, 0)), alpha)
         bias = (u.mean(1, keepdim=True) + _EPS).log_().mul_(weight)
         normaliser = torch.lgamma(alpha.sum(-1)) - torch.lgamma(alpha).sum(-1)  # −ln B [t, k]
         # Σ_j −ln z_qj is the same for all classes.
@@ -244,7 +248,7 @@ def _points(tasks: Tasks, parameters: Parameters) -> tuple[Tensor, Tensor]:
     """The points of the simplex of the support [t, s, k] and of the queries [t, q, k]."""
     if parameters.simplex == "given":
         return tasks.support, tasks.query
-    directions = unit(prototypes(tasks)).mul_(parameters.temperature)
+    directions = class_directions(tasks).mul_(parameters.temperature)
     support, query = (
         cross_products(unit(features), directions).softmax(-1) for features in (tasks.support, tasks.query)
     )
