@@ -132,7 +132,9 @@ def main() -> None:
     options = parser.parse_args()
     checked = []
     for found in compare(options.data, device=options.device, limit=options.tasks, configs=options.config):
-        line = f"{found.method} on {found.n_tasks} tasks of {found.features} {found.config}: "
+        if found.method not in METHODS:
+            continue
+        line = f"{found.method} on {found.n_tasks} tasks of {found.features} {found.config}, recorded as {found.name}: "
         line += f"recorded {found.recorded:.2f}, ours {found.ours:.2f}, tolerance {found.tolerance:.1f}"
         print(line, flush=True)
         if not found.within:

@@ -501,6 +501,14 @@ class Evidence(TransductiveClassifier, method="evidence"):
     pass
 
 
+class EMDirichlet(TransductiveClassifier, method="em-dirichlet"):
+    pass
+
+
+class HardEMDirichlet(TransductiveClassifier, method="hard-em-dirichlet"):
+    pass
+
+
 ESTIMATORS: Mapping[str, type[TransductiveClassifier]] = {
     estimator.method: estimator for estimator in TransductiveClassifier.__subclasses__()
 }

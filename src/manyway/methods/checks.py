@@ -27,6 +27,7 @@ _POSITIVE = {
     "step",
     "alphas",
     "anneal_from",
+    "prior_weight",
 }
 _NOT_NEGATIVE = {"lam", "eps", "tol", "weights", "gammas"}
 _ROW_SUMS = 1e-3  # how far a row of probabilities may be from 1

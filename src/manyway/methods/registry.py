@@ -222,6 +222,22 @@ METHODS: Mapping[str, Method] = _table(
         in_blocks="evidence.solver:evidence_in_blocks",
         learned=("precision",),
     ),
+    Method(
+        "em-dirichlet",
+        "EM-Dirichlet",
+        "dirichlet.solver:em_dirichlet",
+        "Martin et al., CVPR 2024",
+        holds_support=True,
+        class_features=True,
+    ),
+    Method(
+        "hard-em-dirichlet",
+        "Hard EM-Dirichlet",
+        "dirichlet.solver:hard_em_dirichlet",
+        "Martin et al., CVPR 2024",
+        holds_support=True,
+        class_features=True,
+    ),
 )
 DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor a temperature
 

@@ -1,7 +1,8 @@
-"""What StatA, MOON, TransCLIP and ZLaP share: class vectors, the graph of nearest queries, assignments smoothed by it.
+"""What StatA, MOON, TransCLIP and ZLaP share: the graph of nearest queries, and assignments smoothed by it.
 
 The methods were made for embeddings of pictures and of class names. Their class vectors are the class features of the
-tasks, and the normalised class means of the support where there are none. All vectors have length one.
+tasks, and the normalised class means of the support where there are none (``core.transforms.class_directions``). All
+vectors have length one.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from manyway.core.ops import class_sums, cross_products, extremes
+from manyway.core.ops import cross_products, extremes
 from manyway.core.tasks import Tasks
-from manyway.core.transforms import transform, unit
+from manyway.core.transforms import transform
 
 _LEAST_VARIANCE = 1e-6  # relative to the mean over features
 _DEAD = 1e-5  # a feature whose range is this much below the largest one is constant but for rounding
@@ -20,12 +21,6 @@ _DEAD = 1e-5  # a feature whose range is this much below the largest one is cons
 def unit_tasks(tasks: Tasks, scale: str | None) -> Tasks:
     """Transformed tasks, all of whose vectors have length one."""
     return transform(transform(tasks, scale), None if scale in ("l2", "cl2", "rcl2", "power") else "l2")
-
-
-def class_vectors(tasks: Tasks) -> Tensor:
-    """[t, k, d] the class features of unit tasks, and without them the normalised class means of the support."""
-    found = tasks.class_features
-    return unit(class_sums(tasks)[0]) if found is None else found
 
 
 def log_posterior(query: Tensor, vectors: Tensor, temperature: float) -> Tensor:

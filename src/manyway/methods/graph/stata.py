@@ -8,9 +8,8 @@ from torch import Tensor
 from manyway.core.ops import column_sums, cross_products
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.core.transforms import unit
+from manyway.core.transforms import class_directions, unit
 from manyway.methods.graph.common import (
-    class_vectors,
     label_counts,
     least_variance,
     log_posterior,
@@ -95,7 +94,7 @@ def stata(
     [[0, 1]]
     """
     tasks = unit_tasks(tasks, scale)
-    query, anchors = tasks.query, class_vectors(tasks)
+    query, anchors = tasks.query, class_directions(tasks)
     prior = log_posterior(query, anchors, temperature)
     graph = query_graph(query, n_neighbours)
     graph = (graph + graph.mT) * (lam / (2 * n_neighbours))

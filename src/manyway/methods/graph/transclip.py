@@ -12,9 +12,8 @@ from torch import Tensor
 from manyway.core.ops import class_sums, column_sums, cross_products, one_hot
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.core.transforms import unit
+from manyway.core.transforms import class_directions, unit
 from manyway.methods.graph.common import (
-    class_vectors,
     least_variance,
     log_posterior,
     n_live_features,
@@ -119,7 +118,7 @@ def transclip(
     [[0, 1]]
     """
     tasks = unit_tasks(tasks, scale)
-    query, vectors = tasks.query, class_vectors(tasks)
+    query, vectors = tasks.query, class_directions(tasks)
     guess = log_posterior(query, vectors, temperature)
     support = tasks.support
     targets = one_hot(tasks.support_labels, tasks.n_classes, tasks.dtype)  # [t, s, k]

@@ -7,8 +7,9 @@ import torch
 from manyway.core.ops import cross_products
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
+from manyway.core.transforms import class_directions
 from manyway.errors import InputError
-from manyway.methods.graph.common import class_vectors, log_posterior, nearest_queries, query_graph, unit_tasks
+from manyway.methods.graph.common import log_posterior, nearest_queries, query_graph, unit_tasks
 
 
 def zlap(
@@ -72,7 +73,7 @@ def zlap(
     if not 0 <= alpha < 1:
         raise InputError(f"zlap: alpha is {alpha}; it must be at least 0 and below 1.")
     tasks = unit_tasks(tasks, scale)
-    query, vectors = tasks.query, class_vectors(tasks)
+    query, vectors = tasks.query, class_directions(tasks)
     among = query_graph(query, n_neighbours).clamp_min_(0)
     among = among + among.mT
     to_class = nearest_queries(cross_products(vectors, query), n_neighbours).clamp_min_(0).pow_(power)  # [t, k, q]
