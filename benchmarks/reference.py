@@ -58,6 +58,11 @@ def true_k_eff(configuration: Configuration) -> dict[str, Any]:
     return {"k_eff": configuration.k_eff}
 
 
+def authors_cub(configuration: Configuration) -> dict[str, Any]:
+    """The parameters that the authors of UNEM publish for CUB, for 5 or 20 shots."""
+    return {"parameters": f"authors-cub-{20 if configuration.shots == 20 else 5}shot"}
+
+
 _AUTHORS_STEP = {"m_step": "authors"}
 _AUTHORS_TRANSCLIP = {"restart": False, "validation_shots": 4, "graph": "authors"}
 RECORDINGS: Mapping[str, Recording] = {
@@ -68,7 +73,7 @@ RECORDINGS: Mapping[str, Recording] = {
     "em-dirichlet-leak": Recording("em-dirichlet", _AUTHORS_STEP, true_k_eff),
     "hard-em-dirichlet": Recording("hard-em-dirichlet", _AUTHORS_STEP),
     "hard-em-dirichlet-leak": Recording("hard-em-dirichlet", _AUTHORS_STEP, true_k_eff),
-    "unem-cl2x10": Recording("unem", {"scale": None}, features=cl2_times_10),
+    "unem-cl2x10": Recording("unem", {"scale": None}, authors_cub, features=cl2_times_10),
     "oslo": Recording("oslo"),
     "transclip": Recording("transclip", _AUTHORS_TRANSCLIP),
     "transclip-last": Recording("transclip", {**_AUTHORS_TRANSCLIP, "choose": "last"}),

@@ -59,6 +59,8 @@ class Inference:
         Its standard deviation.
     classes : ndarray of shape [k]
         The classes, in the order of the columns.
+    unknown : array of shape [q] or None
+        How likely each query is of no class; None where the method assumes that all are of one.
 
     Examples
     --------
@@ -81,6 +83,7 @@ class Inference:
     n_present: float
     n_present_sd: float
     classes: Any
+    unknown: Any = None
 
     def to_frame(self) -> Any:
         """A pandas table with one row per query.
@@ -88,7 +91,8 @@ class Inference:
         Returns
         -------
         pandas.DataFrame
-            Columns ``label``, ``probability``, ``second_label``, ``second_probability``.
+            Columns ``label``, ``probability``, ``second_label``, ``second_probability``, and ``unknown`` where the
+            method has one.
 
         Examples
         --------
@@ -98,7 +102,8 @@ class Inference:
         [['ant', 'bee'], ['bee', 'ant']]
         """
         pandas = optional("pandas", "tables", "to_frame")
-        columns = best_two(torch.as_tensor(self.probabilities))
+        unknown = None if self.unknown is None else torch.as_tensor(self.unknown)
+        columns = best_two(torch.as_tensor(self.probabilities), unknown)
         for name in ("label", "second_label"):
             columns[name] = self.classes[columns[name]]
         return pandas.DataFrame(columns)
@@ -265,6 +270,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             n_present=float(solution.n_present[0]),
             n_present_sd=float(solution.n_present_sd[0]),
             classes=self.classes_,
+            unknown=hand_back(solution.unknown),
         )
 
     def predict(self, X: Any) -> Any:
@@ -332,6 +338,9 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         unfinished = self._method.unfinished(solution, params)
         if unfinished is not None:
             warn(unfinished, ConvergenceWarning, stacklevel=3)
+        unlike = self._method.unlike(tasks, params)
+        if unlike is not None:
+            warn(unlike, UserWarning, stacklevel=3)
         return solution
 
     def _names(self, solution: Solution, X: Any) -> Any:
@@ -466,6 +475,14 @@ class PTMAP(TransductiveClassifier, method="pt-map"):
 
 
 class LaplacianShot(TransductiveClassifier, method="laplacianshot"):
+    pass
+
+
+class UNEM(TransductiveClassifier, method="unem"):
+    pass
+
+
+class OSLO(TransductiveClassifier, method="oslo"):
     pass
 
 

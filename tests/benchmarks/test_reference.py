@@ -139,7 +139,7 @@ def test_golden_answers_are_not_written_by_code_that_is_not_checked(
     write(record.parent, accuracy)
     path = tmp_path / "answers.npz"
     monkeypatch.setattr(sys, "argv", ["golden", str(record), "--out", str(path), *options])
-    monkeypatch.setattr(golden, "answers", lambda: iter(()))
+    monkeypatch.setattr(golden, "answers", lambda methods: iter(()))
     with pytest.raises(SystemExit, match=message):
         golden.main()
     assert not path.exists()
@@ -148,7 +148,7 @@ def test_golden_answers_are_not_written_by_code_that_is_not_checked(
 def test_golden_answers_are_written_with_what_was_checked(record, tmp_path, monkeypatch):
     path = tmp_path / "answers.npz"
     monkeypatch.setattr(sys, "argv", ["golden", str(record), "--out", str(path)])
-    monkeypatch.setattr(golden, "answers", lambda: iter([("20-way/paddle/top", np.zeros(3))]))
+    monkeypatch.setattr(golden, "answers", lambda methods: iter([("20-way/paddle/top", np.zeros(3))]))
     golden.main()
     with np.load(path) as file:
         assert file.files == ["meta", "20-way/paddle/top"]

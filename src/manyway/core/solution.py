@@ -39,6 +39,10 @@ class Solution:
         The probability that group k of queries is not empty. None: it is computed from the probabilities.
     make_presence : callable, optional
         Returns the presence [t, k] where group k is not certain to be class k. None: it equals the occupancy.
+    unknown : Tensor of shape [t, q], optional
+        The probability that a query is of none of the classes, for methods that estimate it.
+    unknown_groups : Tensor of shape [t, q], optional
+        The number of the group of unknown queries that a query belongs to; -1 for the others.
 
     Attributes
     ----------
@@ -72,6 +76,8 @@ class Solution:
     objective_parts: Mapping[str, Tensor] | None = None
     occupancy: Tensor | None = None
     make_presence: Callable[[], Tensor] | None = None
+    unknown: Tensor | None = None
+    unknown_groups: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.objective is None and self.objective_parts:
@@ -119,7 +125,8 @@ class Solution:
         Returns
         -------
         pandas.DataFrame
-            Columns ``task``, ``query``, ``label``, ``probability``, ``second_label``, ``second_probability``.
+            Columns ``task``, ``query``, ``label``, ``probability``, ``second_label``, ``second_probability``, and
+            ``unknown`` where the method has one.
 
         Examples
         --------
@@ -132,7 +139,8 @@ class Solution:
         n_tasks, n_query, _ = self.probabilities.shape
         task, query = torch.meshgrid(torch.arange(n_tasks), torch.arange(n_query), indexing="ij")
         columns = {"task": task.flatten().numpy(), "query": query.flatten().numpy()}
-        return pandas.DataFrame(columns | best_two(self.probabilities.flatten(0, 1)))
+        unknown = None if self.unknown is None else self.unknown.flatten()
+        return pandas.DataFrame(columns | best_two(self.probabilities.flatten(0, 1), unknown))
 
     def __repr__(self) -> str:
         done = f"{int(self.converged.sum())} of {len(self.converged)} tasks"
@@ -188,18 +196,22 @@ class Recorder:
         return dict(zip(self.names, torch.stack(self.rows, -1), strict=True))
 
 
-def best_two(probabilities: Tensor) -> dict[str, Any]:
-    """The columns of a table: the two most probable classes of each row of [n, k], and their probabilities."""
+def best_two(probabilities: Tensor, unknown: Tensor | None = None) -> dict[str, Any]:
+    """The columns of a table: the two most probable classes of each row of [n, k], and their probabilities.
+
+    ``unknown`` [n] is a further column, where there is one.
+    """
     rows = probabilities.detach().cpu()
     first = rows.argmax(-1, keepdim=True)  # the lowest class wins a tie, as in `labels`; topk does not promise that
     others = rows.scatter(1, first, -1.0)
     second = others.argmax(-1, keepdim=True)
-    return {
+    columns = {
         "label": first.squeeze(1).numpy(),
         "probability": rows.gather(1, first).squeeze(1).numpy(),
         "second_label": second.squeeze(1).numpy(),
         "second_probability": rows.gather(1, second).squeeze(1).numpy(),
     }
+    return columns if unknown is None else {**columns, "unknown": unknown.detach().cpu().numpy()}
 
 
 def shapes(value: Any, names: Sequence[str]) -> str:

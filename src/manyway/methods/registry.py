@@ -45,6 +45,9 @@ class Method:
     # ``manyway.streaming.blocks.BlockSolution``; None where the method needs all queries at once.
     in_blocks: str | Callable[..., Any] | None = None
     class_features: bool = False  # whether it uses the class features of tasks; classes then need no support sample
+    # For methods with parameters that were learned on other tasks: (params, *, shots, n_classes, n_query, k_eff) -> a
+    # sentence where tasks of these sizes differ from those, or None. "module:function" or the function.
+    training: str | Callable[..., str | None] | None = None
     learned: tuple[str, ...] = ()  # attributes of what is prepared that estimators show, as `precision_`
 
     @cached_property
@@ -135,6 +138,21 @@ class Method:
             return None
         return f"{self.name} did not converge in {n_left} of {n_tasks} tasks; raise {limits}."
 
+    def unlike_training(
+        self, params: Mapping[str, Any], *, shots: float, n_classes: int, n_query: int, k_eff: int | None = None
+    ) -> str | None:
+        """A sentence where tasks differ from those that learned parameters are for; None where they do not."""
+        if self.training is None:
+            return None
+        sizes = {"shots": shots, "n_classes": n_classes, "n_query": n_query, "k_eff": k_eff}
+        sentence: str | None = _imported(self.training)({**self.defaults, **params}, **sizes)
+        return sentence
+
+    def unlike(self, tasks: Tasks, params: Mapping[str, Any]) -> str | None:
+        """The same for tasks at hand, whose number of present classes is not known."""
+        shots = tasks.n_support / tasks.n_classes
+        return self.unlike_training(params, shots=shots, n_classes=tasks.n_classes, n_query=tasks.n_query)
+
 
 def _imported(home: str | Callable[..., Any]) -> Callable[..., Any]:
     """A function, or the one that "module:function" below manyway.methods names, imported now."""
@@ -198,6 +216,14 @@ METHODS: Mapping[str, Method] = _table(
     Method("bd-cspn", "BD-CSPN", "bd_cspn:bd_cspn", "Liu et al., ECCV 2020", holds_support=True),
     Method("pt-map", "PT-MAP", "pt_map:pt_map", "Hu et al., ICANN 2021", holds_support=True),
     Method("laplacianshot", "LaplacianShot", "laplacianshot:laplacianshot", "Ziko et al., ICML 2020"),
+    Method(
+        "unem",
+        "UNEM",
+        "unem.solver:unem",
+        "Zhou et al., CVPR 2025",
+        training="unem.parameters:unlike_training",
+    ),
+    Method("oslo", "OSLO", "oslo:oslo", "Boudiaf et al., CVPR 2023"),
     Method("tim", "TIM", "gradient.tim:tim", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("tim-adm", "TIM-ADM", "gradient.tim_adm:tim_adm", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("alpha-tim", "α-TIM", "gradient.alpha_tim:alpha_tim", "Veilleux et al., NeurIPS 2021", holds_support=True),
@@ -270,6 +296,8 @@ def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
     -----
     RuntimeWarning
         If tasks reached an iteration limit before the method's stopping rule was met.
+    UserWarning
+        If tasks differ from those that the method's parameters were learned on.
 
     Examples
     --------
@@ -283,4 +311,7 @@ def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
     unfinished = found.unfinished(solution, params)
     if unfinished is not None:
         warn(unfinished, RuntimeWarning, stacklevel=2)
+    unlike = found.unlike(tasks, params)
+    if unlike is not None:
+        warn(unlike, UserWarning, stacklevel=2)
     return solution
