@@ -58,10 +58,23 @@ def smoothed(scores: Tensor, graph: Tensor, u: Tensor, n_iter: int) -> Tensor:
     return u
 
 
-def label_counts(u: Tensor) -> Tensor:
-    """[t, k] how many queries have each class as their most probable one."""
-    counts = u.new_zeros(len(u), u.shape[2])
-    return counts.scatter_add_(1, u.argmax(-1), torch.ones_like(u[..., 0]))
+def chosen_classes(u: Tensor) -> tuple[Tensor, Tensor]:
+    """[t, m] classes, and how many queries have each as their most probable one.
+
+    m is the largest number of classes that the queries of a task choose. Tasks with fewer have others too, with 0.
+
+    >>> classes, counts = chosen_classes(torch.tensor([[[0.1, 0.2, 0.7], [0.2, 0.1, 0.7]]]))
+    >>> classes.tolist(), counts.tolist()
+    ([[2]], [[2.0]])
+    """
+    counts = u.new_zeros(len(u), u.shape[2]).scatter_add_(1, u.argmax(-1), torch.ones_like(u[..., 0]))
+    found = counts.topk(int((counts > 0).sum(1).max()))
+    return found.indices, found.values
+
+
+def of_classes(values: Tensor, classes: Tensor) -> Tensor:
+    """[t, m, d] the rows of values [t, k, d] that belong to the classes [t, m]."""
+    return values.gather(1, classes.unsqueeze(-1).expand(-1, -1, values.shape[2]))
 
 
 def least_variance(variances: Tensor) -> Tensor:

@@ -7,14 +7,15 @@ import math
 import torch
 from torch import Tensor
 
-from manyway.core.ops import column_sums, cross_products, entropy
+from manyway.core.ops import cross_products, entropy
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import class_directions, unit
 from manyway.methods.graph.common import (
-    label_counts,
+    chosen_classes,
     log_posterior,
     n_live_features,
+    of_classes,
     query_graph,
     smoothed,
     unit_tasks,
@@ -98,31 +99,39 @@ def moon(
     d = n_live_features(query, anchors)
     trust = u.mean(1).mul_(u.amax(1)).sqrt_()  # c, [t, k]
     anchor_weight = trust.amax(1, keepdim=True) / trust.clamp_min(torch.finfo(u.dtype).tiny)
+    cosines = cross_products(query, anchors)
     # 1 − ½‖x − w‖² = x·w for vectors of length one
-    length = (u * cross_products(query, anchors)).sum((1, 2)).div_(tasks.n_query).view(-1, 1, 1)
-    directions, concentrations = anchors, _concentration(length, d)
+    length = (u * cosines).sum((1, 2), keepdim=True).div_(tasks.n_query)
+    at_anchors = prior + _score(cosines, length, d) / tempering
+    scores, means = at_anchors, anchors
+    classes = torch.arange(tasks.n_classes, device=tasks.device).expand(tasks.n_tasks, -1)
     for update in range(max_iter + 1):
-        constants = (d - 1) / 2 * concentrations.log() - concentrations  # [t, k or 1, 1]
-        likelihood = cross_products(query, directions * concentrations) + constants.mT
-        u = smoothed(prior + likelihood / tempering, graph, u, 1)
+        u = smoothed(scores, graph, u, 1)
         if update == max_iter:
             break
+        if update == 0:  # a class that no query chooses has μ = w and r = 1; only the others are computed again
+            at_anchors = prior + _score(cosines, torch.ones_like(length), d, max_concentration) / tempering
+        classes, counts = chosen_classes(u)
+        beta = (counts / (anchor_weight.gather(1, classes) + counts)).unsqueeze(-1)
         weights = u * (1 - entropy(u) / math.log(tasks.n_classes)).clamp_min_(0).unsqueeze(-1)
-        sizes = column_sums(weights).clamp_min_(torch.finfo(u.dtype).tiny).unsqueeze(-1)
-        counts = label_counts(u)
-        beta = (counts / (anchor_weight + counts)).unsqueeze(-1)
-        means = beta * (weights.mT @ query / sizes) + (1 - beta) * anchors
-        directions = unit(means)
-        concentrations = _concentration(means.norm(dim=-1, keepdim=True), d).clamp_max_(max_concentration)
+        weights = of_classes(weights.mT, classes)  # [t, m, q]
+        sizes = weights.sum(-1, keepdim=True).clamp_min_(torch.finfo(u.dtype).tiny)
+        means = beta * (weights @ query / sizes) + (1 - beta) * of_classes(anchors, classes)
+        lengths = means.norm(dim=-1).unsqueeze(1)  # [t, 1, m]
+        means = unit(means)
+        density = _score(cross_products(query, means), lengths, d, max_concentration)
+        columns = classes.unsqueeze(1).expand_as(density)
+        scores = at_anchors.scatter(2, columns, prior.gather(2, columns) + density / tempering)
     return Solution(
         u,
         n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
         converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
-        make_prototypes=lambda: directions,
+        make_prototypes=lambda: anchors.scatter(1, classes.unsqueeze(-1).expand_as(means), means),
     )
 
 
-def _concentration(length: Tensor, d: Tensor) -> Tensor:
-    """The approximate maximum-likelihood concentration for a mean resultant length in d dimensions."""
+def _score(cosines: Tensor, length: Tensor, d: Tensor, largest: float = math.inf) -> Tensor:
+    """[t, q, m] κ μ·x + ½(d−1) ln κ − κ, with the approximate maximum-likelihood κ of a mean resultant length."""
     length = length.clamp(*_LENGTHS)
-    return (length * d - length**3) / (1 - length.square())
+    kappa = ((length * d - length**3) / (1 - length.square())).clamp_max_(largest)
+    return (cosines - 1) * kappa + (d - 1) / 2 * kappa.log()

@@ -10,9 +10,10 @@ from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import class_directions, unit
 from manyway.methods.graph.common import (
-    label_counts,
+    chosen_classes,
     least_variance,
     log_posterior,
+    of_classes,
     query_graph,
     smoothed,
     unit_tasks,
@@ -103,28 +104,32 @@ def stata(
     centre = query.mean(1, keepdim=True)
     x = query - centre
     both = torch.cat([x, x.square()], -1)  # [t, q, 2d]
-    means = anchors
-    first = _weighted_squares(u, both, means - centre).sum(1, keepdim=True) / tasks.n_query  # Σ⁰, [t, 1, d]
+    first = _weighted_squares(u, both, anchors - centre).sum(1, keepdim=True) / tasks.n_query  # Σ⁰, [t, 1, d]
     least = least_variance(first)
     first = torch.maximum(first, least)
-    variances = first.expand_as(anchors)
+    # A class that no query chooses has β = 0 and stays at its anchor: only the others are computed again.
+    at_anchors = prior + _log_likelihood(both, anchors - centre, first.expand_as(anchors)) / tempering
+    scores, every = at_anchors, torch.arange(tasks.n_classes, device=tasks.device).expand(tasks.n_tasks, -1)
+    means, classes = anchors, every
     for update in range(max_iter + 1):
-        scores = prior + _log_likelihood(both, means - centre, variances) / tempering
         u = smoothed(scores, graph, u, inner_iter)
         if update == max_iter:
             break
-        sizes = column_sums(u)
-        counts = sizes if soft_counts else label_counts(u)
+        classes, counts = (every, column_sums(u)) if soft_counts else chosen_classes(u)
+        held, part = of_classes(anchors, classes), of_classes(u.mT, classes).mT  # [t, m, d], [t, q, m]
         beta = (counts / (alpha + counts)).unsqueeze(-1)
-        means = unit(beta * unit(u.mT @ query) + (1 - beta) * anchors)
-        spread = _weighted_squares(u, both, means - centre) / sizes.clamp_min(torch.finfo(u.dtype).tiny).unsqueeze(-1)
-        variances = beta * spread + (1 - beta) * (first + (anchors - means).square())
-        variances = torch.maximum(variances, least)
+        means = unit(beta * unit(part.mT @ query) + (1 - beta) * held)
+        sizes = column_sums(part).clamp_min(torch.finfo(u.dtype).tiny).unsqueeze(-1)
+        spread = _weighted_squares(part, both, means - centre) / sizes
+        variances = torch.maximum(beta * spread + (1 - beta) * (first + (held - means).square()), least)
+        likelihood = _log_likelihood(both, means - centre, variances)
+        columns = classes.unsqueeze(1).expand_as(likelihood)
+        scores = at_anchors.scatter(2, columns, prior.gather(2, columns) + likelihood / tempering)
     return Solution(
         u,
         n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
         converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
-        make_prototypes=lambda: means,
+        make_prototypes=lambda: anchors.scatter(1, classes.unsqueeze(-1).expand_as(means), means),
     )
 
 
