@@ -87,7 +87,7 @@ def row(features: str, name: str, recorded: float | None, solution: Solution, ta
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--method", nargs="*", default=["evidence"], choices=list(METHODS))
+    parser.add_argument("--method", nargs="*", default=["evidence", "oslo"], choices=list(METHODS))
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     rows = list(compare(options.data, [*SCORERS, *options.method], options.device))

@@ -199,7 +199,7 @@ def test_mistakes_are_one_sentence(old, new, message):
         parse_suite(OPEN.replace(old, new), "open", "open.toml")
 
 
-@pytest.mark.parametrize("name", ["open-set", "out-of-scope", "statA-regimes", "streams"])
+@pytest.mark.parametrize("name", ["open-set", "out-of-scope", "statA-regimes", "streams", "later"])
 def test_a_small_variant_needs_no_data_folder(name, tmp_path):
     from manyway.bench.plan import Wishes, make_jobs
 

@@ -7,7 +7,7 @@ import torch
 from problems import make_features
 
 from benchmarks import open_set
-from manyway import Tasks, TaskSpec, sample_tasks
+from manyway import InputError, Tasks, TaskSpec, sample_tasks
 from manyway.core.transforms import transform, unit
 from manyway.evaluation.scorers import SCORERS
 
@@ -76,6 +76,13 @@ def test_clusters_far_from_all_classes_are_told_by_every_score():
     for name, scorer in SCORERS.items():
         score = scorer.score(tasks)[0]
         assert score[truth[0] < 0].min() > score[truth[0] >= 0].max(), name
+
+
+def test_classes_without_examples_are_refused():
+    features = make_features().with_class_features(torch.ones(12, 8))
+    tasks = sample_tasks(features, TaskSpec(shots=0, k_eff=3, n_query=12), count=2)
+    with pytest.raises(InputError, match="a scorer does not use class features, and class 0 has no example"):
+        SCORERS["energy"].score(tasks)
 
 
 def test_recorded_scores_are_reproduced(data_folder):

@@ -102,7 +102,10 @@ def _prepared(tasks: Tasks) -> tuple[Tasks, Tensor]:
     """The tasks after the feature transform, and the prototypes [t, k, d]."""
     from manyway.core.ops import prototypes
     from manyway.core.transforms import transform, unit
+    from manyway.methods.checks import check_samples
 
+    if tasks.class_table is not None:
+        check_samples("a scorer", tasks)
     tasks = transform(tasks, "cl2")
     return tasks, unit(prototypes(tasks))
 
