@@ -39,6 +39,9 @@ class Solution:
         The probability that group k of queries is not empty. None: it is computed from the probabilities.
     make_presence : callable, optional
         Returns the presence [t, k] where group k is not certain to be class k. None: it equals the occupancy.
+    make_review_scores : callable, optional
+        Returns the review scores [t, q]. They are computed when they are first used. None: 1 minus the probability of
+        the label.
     unknown : Tensor of shape [t, q], optional
         The probability that a query is of none of the classes, for methods that estimate it.
     unknown_groups : Tensor of shape [t, q], optional
@@ -56,6 +59,8 @@ class Solution:
         The probability that each class occurs among the queries.
     n_present, n_present_sd : Tensor of shape [t]
         The expected number of classes that occur among the queries, and its standard deviation.
+    review_scores : Tensor of shape [t, q]
+        How much a person's answer to each query is expected to improve the labels; -1 where the label is known.
 
     Examples
     --------
@@ -76,6 +81,7 @@ class Solution:
     objective_parts: Mapping[str, Tensor] | None = None
     occupancy: Tensor | None = None
     make_presence: Callable[[], Tensor] | None = None
+    make_review_scores: Callable[[], Tensor] | None = None
     unknown: Tensor | None = None
     unknown_groups: Tensor | None = None
 
@@ -102,6 +108,11 @@ class Solution:
     def presence(self) -> Tensor:
         """[t, k] the probability that the class occurs among the queries."""
         return self._occupied if self.make_presence is None else self.make_presence()
+
+    @cached_property
+    def review_scores(self) -> Tensor:
+        """[t, q] how much a person's answer to each query is expected to improve the labels; -1 where it is known."""
+        return 1 - self.probabilities.amax(-1) if self.make_review_scores is None else self.make_review_scores()
 
     @property
     def n_present(self) -> Tensor:
@@ -153,6 +164,8 @@ class Solution:
             state["make_prototypes"] = Computed(self.prototypes)
         if self.make_presence is not None:
             state["make_presence"] = Computed(self.presence)
+        if self.make_review_scores is not None:
+            state["make_review_scores"] = Computed(self.review_scores)
         return state
 
 

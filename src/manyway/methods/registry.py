@@ -81,11 +81,11 @@ class Method:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Its parameters with their default values; ``prepared`` is a result, not a parameter."""
+        """Its parameters with their default values; ``prepared`` and ``known`` are data, not parameters."""
         return {
             name: parameter.default
             for name, parameter in inspect.signature(self.solver).parameters.items()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name != "prepared"
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in ("prepared", "known")
         }
 
     @property
@@ -113,7 +113,12 @@ class Method:
                 found[name] = Any
         return found
 
-    def __call__(self, tasks: Tasks, *, prepared: Any = None, **params: Any) -> Solution:
+    @property
+    def takes_known(self) -> bool:
+        """Whether it can use labels that are known for some of the queries."""
+        return "known" in inspect.signature(self.solver).parameters
+
+    def __call__(self, tasks: Tasks, *, prepared: Any = None, known: Any = None, **params: Any) -> Solution:
         import torch
 
         from manyway.core.parallel import threads_for
@@ -121,7 +126,9 @@ class Method:
         self.check(params)
         if tasks.class_table is not None and not self.class_features:  # without class features, Tasks has checked it
             check_samples(self.name, tasks)
-        given = {} if prepared is None else {"prepared": prepared}
+        if known is not None and not self.takes_known:
+            raise InputError(f"{self.name} cannot use known labels of queries; use evidence, or leave known out.")
+        given = {name: value for name, value in (("prepared", prepared), ("known", known)) if value is not None}
         with torch.no_grad(), threads_for(tasks.n_query * tasks.n_classes):
             solution = self.solver(tasks, **params, **given)
             check_solution(self.name, tasks, solution)
@@ -244,6 +251,7 @@ METHODS: Mapping[str, Method] = _table(
         "evidence.solver:evidence",
         "this project, docs/evidence.md",
         holds_support=True,
+        version=2,
         prepare="evidence.solver:prepare_evidence",
         in_blocks="evidence.solver:evidence_in_blocks",
         learned=("precision",),
