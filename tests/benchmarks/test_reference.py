@@ -16,6 +16,7 @@ from manyway import TaskSpec, sample_tasks
 
 # The slow methods run on the first tasks of one configuration here; `python -m benchmarks.reference` runs them all.
 SLOW = {"tim", "alpha-tim", "ici", "paddle-pgd", "tim-adm"}
+SLOW |= {"transclip", "transclip-last", "transclip-gamma0.02", "transclip-graphfixed", "stata-softbeta"}
 
 
 @pytest.fixture
