@@ -31,7 +31,7 @@ def renamed_group() -> tuple[Tasks, int]:
     support = centres.repeat_interleave(3, 0)
     support = support + torch.randn(support.shape, generator=generator, dtype=torch.float64)
     middle = 0.58 * centres[0] + 0.42 * centres[1]
-    query = middle + 0.3 * torch.randn(12, 6, generator=generator, dtype=torch.float64)
+    query = middle + 0.2 * torch.randn(12, 6, generator=generator, dtype=torch.float64)
     return Tasks.from_arrays(support[None], torch.arange(4).repeat_interleave(3)[None], query[None]), 1
 
 

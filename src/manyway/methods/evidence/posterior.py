@@ -123,8 +123,11 @@ def group_posterior(
         if len(which):
             given = (value[which] for value in (likelihood, theirs, alpha, masses))
             with_fragments, joined = _with_fragments(*given)
-            fragment[which] = joined * few[which, None]
-            found[which] = torch.lerp(found[which], with_fragments, few[which, None, None])
+            fading = few[which, None]
+            if names is not None:  # a group with a known query is not a fragment that lacks a name
+                fading = fading * names[which, part].amax(-1).neg().exp()
+            fragment[which] = joined * fading
+            found[which] = torch.lerp(found[which], with_fragments, fading.unsqueeze(-1))
         others = (1 - 1 / theirs.clamp_min(1)) * agreed
         if present is not None:
             others = others.masked_fill(present[:, columns], 0)
