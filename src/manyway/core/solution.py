@@ -169,7 +169,7 @@ class Solution:
         if self.prototypes is not None:
             state["make_prototypes"] = Computed(self.prototypes)
         if self.make_presence is not None:
-            state["make_presence"] = Computed(self.presence)
+            state["make_presence"] = Computed(self.make_presence())
         if self.make_review_scores is not None:
             state["make_review_scores"] = Computed(self.review_scores)
         return state
@@ -220,16 +220,17 @@ def between(shared: Tensor, independent: Tensor) -> tuple[Tensor, Tensor]:
 
     The errors of queries that look alike depend on each other, to an unknown degree. If they were independent, a class
     would be absent only if each of its queries is of another class: ``independent``. If they were one and the same, a
-    class would occur with the probability of its surest query: ``shared``. The number lies between the two sums. Its
-    variance is that of a number which is equally probable anywhere between them, plus the chance of each class.
+    class would occur with the probability of its surest query: ``shared``. The number lies between the two sums, give
+    or take the chance of each class. Two standard deviations reach from two such deviations below the lower sum to two
+    above the higher.
 
     >>> shared, independent = torch.tensor([0.9, 0.2]), torch.tensor([0.9, 0.6])
     >>> [round(float(value), 2) for value in between(shared, independent)]
-    [1.3, 0.55]
+    [1.3, 0.64]
     """
     low, high = shared.sum(-1), independent.sum(-1)
-    chance = sum((one * (1 - one)).sum(-1) for one in (shared, independent)) / 2
-    return (low + high) / 2, (chance + (high - low).square() / 12).sqrt()
+    chance = torch.stack([(one * (1 - one)).sum(-1) for one in (shared, independent)]).mean(0).sqrt()
+    return (low + high) / 2, chance + (high - low).abs() / 4
 
 
 def best_two(probabilities: Tensor, unknown: Tensor | None = None) -> dict[str, Any]:

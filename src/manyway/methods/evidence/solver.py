@@ -178,7 +178,7 @@ def evidence(
         calibration, placed = calibrate_and_place(tasks, *parameters.of_calibration)
     else:
         calibration, placed = prepared, prepared.place(tasks.query)
-    given = Known.of(known, tasks)
+    given, one_shot = Known.of(known, tasks), is_one_shot(calibration)
     if given is not None:
         calibration = given.taken_in(calibration, placed)
     likelihood = calibration.log_likelihood(placed)
@@ -197,10 +197,11 @@ def evidence(
         given,
     )
 
-    if parameters.precision is None and is_one_shot(calibration):
+    if parameters.precision is None and one_shot:
         step = every(tasks.n_query)
         power = powers(placed[:, ::step], solution.probabilities[:, ::step], calibration, parameters.constants)
-        solution = replace(solution, probabilities=raised(solution.probabilities, power.view(-1, 1, 1)))
+        probabilities = raised(solution.probabilities, power.view(-1, 1, 1))
+        solution = replace(solution, probabilities=probabilities if given is None else given.fix(probabilities))
 
     def updated_prototypes() -> Tensor:
         sums, counts = class_sums(tasks)
