@@ -1,24 +1,33 @@
 from .core.solution import Solution
 from .core.tasks import Tasks
 from .data.features import FeatureSet
-from .data.sampling import TaskSpec, sample_tasks
+from .data.sampling import sample_tasks
+from .data.spec import TaskSpec
 from .errors import InputError
 from .estimators import (
     BDCSPN,
     ICI,
+    MOON,
+    OSLO,
     PADDLE,
     PTMAP,
     TIM,
     TIMADM,
+    UNEM,
     AlphaTIM,
     Baseline,
     BaselinePlusPlus,
+    EMDirichlet,
     Evidence,
+    HardEMDirichlet,
     Inference,
     LaplacianShot,
     PaddlePGD,
     SimpleShot,
     SoftKMeans,
+    StatA,
+    TransCLIP,
+    ZLaP,
 )
 from .evaluation.evaluator import Evaluation, evaluate
 from .methods.evidence.solver import evidence_from_likelihood
@@ -31,16 +40,21 @@ __all__ = [
     "DEFAULT_METHOD",
     "ICI",
     "METHODS",
+    "MOON",
+    "OSLO",
     "PADDLE",
     "PTMAP",
     "TIM",
     "TIMADM",
+    "UNEM",
     "AlphaTIM",
     "Baseline",
     "BaselinePlusPlus",
+    "EMDirichlet",
     "Evaluation",
     "Evidence",
     "FeatureSet",
+    "HardEMDirichlet",
     "Inference",
     "InputError",
     "LaplacianShot",
@@ -48,8 +62,11 @@ __all__ = [
     "SimpleShot",
     "SoftKMeans",
     "Solution",
+    "StatA",
     "TaskSpec",
     "Tasks",
+    "TransCLIP",
+    "ZLaP",
     "evaluate",
     "evidence_from_likelihood",
     "plot_k_eff",

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core.kernels import fused
+from manyway.core.kernels import fused, tensor_cores
 from manyway.core.ops import class_sums, column_sums
 from manyway.core.tasks import Tasks
 from manyway.methods.evidence.metric import Inner, Metric, metrics_of
@@ -124,8 +124,8 @@ def _calibrated(
     """The calibration of some tasks; every ``step``-th sample is left out in turn."""
     n_samples, n_classes = support.shape[1], counts.shape[1]
     middle, offsets, lengths = _from_middle(prototypes)
-    squares = support.square().sum((1, 2))
-    variance = _variance(support.mean(1), squares / n_samples)
+    squares = torch.linalg.vector_norm(support, dim=(1, 2)).square()
+    variance = _variance(column_sums(prototypes * counts.unsqueeze(-1)) / n_samples, squares / n_samples)
     freedom = n_samples - n_classes  # 0: one sample per class, and none can be left out
     if freedom:
         scatter = (squares - (prototypes.square().sum(-1) * counts).sum(-1)).clamp_min_(0) / freedom
@@ -166,11 +166,13 @@ def _with_metric(
     residuals = support - (plain.middle + plain.offsets).gather(1, labels.unsqueeze(-1).expand_as(support))
     freedom = support.shape[1] - plain.counts.shape[1]
     weight = support.shape[2] / (freedom * plain.scatter).clamp_min(torch.finfo(support.dtype).tiny)  # 1/(f·v)
-    metrics = metrics_of(residuals, weight)
+    with tensor_cores(residuals):
+        metrics = metrics_of(residuals, weight)
     del residuals
     best, shrinkage = answers, torch.ones_like(plain.precision)
     for gamma in schedule.shrinkages:
-        inner = metrics.inner(gamma, samples, plain.offsets)
+        with tensor_cores(samples):  # a choice among a few values needs no more digits
+            inner = metrics.inner(gamma, samples, plain.offsets)
         other = left_out.classified(inner, given, (1 - gamma) * weight, answers.spread)
         better = other.losses.sum(-1) < best.losses.sum(-1)
         best = Answers(
