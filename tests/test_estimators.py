@@ -54,6 +54,7 @@ def quick(estimator):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:unem. its parameters were learned on:UserWarning")
 @parametrize_with_checks(list(map(quick, ESTIMATORS.values())), expected_failed_checks=expected_failures)
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
@@ -222,7 +223,7 @@ def test_a_constructor_takes_keywords_only_and_has_the_solvers_signature():
         solver = inspect.signature(METHODS[name].solver).parameters
         shared = [each for each in solver if each in parameters]
         assert [each for each in parameters if each != "base_mean"] == shared
-        assert set(solver) - set(shared) <= {"tasks", "with_objective", "prepared"}
+        assert set(solver) - set(shared) <= {"tasks", "with_objective", "prepared", "known"}
         for each in shared:
             assert (parameters[each].default, parameters[each].annotation) == (
                 solver[each].default,

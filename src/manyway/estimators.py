@@ -8,8 +8,10 @@ other. Parameters, their defaults and their descriptions are taken from the solv
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from numbers import Integral
 from typing import Any, ClassVar
 from warnings import warn
 
@@ -21,7 +23,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from manyway.core.solution import Solution, best_two, shapes
+from manyway.core.solution import Computed, Solution, best_two, shapes
 from manyway.core.tasks import Tasks
 from manyway.core.validation import describe_rows
 from manyway.errors import InputError, optional
@@ -59,6 +61,15 @@ class Inference:
         Its standard deviation.
     classes : ndarray of shape [k]
         The classes, in the order of the columns.
+    make_review_scores : callable
+        Returns the review scores of the queries; see ``review_order``.
+    unknown : array of shape [q] or None
+        How likely each query is of no class; None where the method assumes that all are of one.
+
+    Attributes
+    ----------
+    review_order : array of shape [n]
+        The rows whose label is not known, in the order in which a person should look at them.
 
     Examples
     --------
@@ -81,6 +92,18 @@ class Inference:
     n_present: float
     n_present_sd: float
     classes: Any
+    make_review_scores: Callable[[], Any]
+    unknown: Any = None
+
+    @cached_property
+    def review_order(self) -> Any:
+        """The rows whose label is not known, those first whose answer is expected to repair most labels.
+
+        It is computed on first use. After an answer, call ``infer`` with the longer ``known``: the order changes.
+        """
+        scores = torch.as_tensor(self.make_review_scores())
+        order = scores.argsort(descending=True, stable=True)[: int((scores >= 0).sum())]
+        return order if isinstance(self.probabilities, Tensor) else order.numpy()
 
     def to_frame(self) -> Any:
         """A pandas table with one row per query.
@@ -88,7 +111,8 @@ class Inference:
         Returns
         -------
         pandas.DataFrame
-            Columns ``label``, ``probability``, ``second_label``, ``second_probability``.
+            Columns ``label``, ``probability``, ``second_label``, ``second_probability``, and ``unknown`` where the
+            method has one.
 
         Examples
         --------
@@ -98,7 +122,8 @@ class Inference:
         [['ant', 'bee'], ['bee', 'ant']]
         """
         pandas = optional("pandas", "tables", "to_frame")
-        columns = best_two(torch.as_tensor(self.probabilities))
+        unknown = None if self.unknown is None else torch.as_tensor(self.unknown)
+        columns = best_two(torch.as_tensor(self.probabilities), unknown)
         for name in ("label", "second_label"):
             columns[name] = self.classes[columns[name]]
         return pandas.DataFrame(columns)
@@ -129,6 +154,11 @@ class Inference:
             }
         )
         return table.sort_values("presence", ascending=False, kind="stable", ignore_index=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: the review scores are computed now, so that no function is pickled."""
+        state = {field.name: getattr(self, field.name) for field in fields(self)}
+        return state | {"make_review_scores": Computed(self.make_review_scores())}
 
     def __repr__(self) -> str:
         found = shapes(self, ("labels", "probabilities", "prototypes", "objective"))
@@ -228,13 +258,17 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             setattr(self, f"{name}_", value.item() if np.size(value) == 1 else value)
         return self
 
-    def infer(self, X: Any, *, with_objective: bool | None = None) -> Inference:
+    def infer(self, X: Any, *, known: Mapping[int, Any] | None = None, with_objective: bool | None = None) -> Inference:
         """Label all rows of X jointly and return all results of the method.
 
         Parameters
         ----------
         X : array of shape [q, d]
             The features of the queries.
+        known : mapping of int to label, optional
+            Labels that are known for some rows of X, for example because a person has confirmed or corrected them.
+            They are kept, and the labels of the other rows take them into account. Only ``Evidence`` can use them. A
+            label that is not among ``classes_`` is refused: for a new class, give its first example to ``fit``.
         with_objective : bool, optional
             Whether to record the objective after each iteration. None: yes on a CPU, no on a GPU, where it would
             prevent the use of fused code. Methods without an objective ignore it.
@@ -246,7 +280,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if with_objective is None:
             with_objective = not (isinstance(X, Tensor) and X.is_cuda)
         recorded = {"with_objective": with_objective} if "with_objective" in self._method.defaults else {}
-        solution = self._solve(X, **recorded)
+        solution = self._solve(X, known, **recorded)
 
         def hand_back(value: Tensor | None) -> Any:
             if value is None:
@@ -265,6 +299,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             n_present=float(solution.n_present[0]),
             n_present_sd=float(solution.n_present_sd[0]),
             classes=self.classes_,
+            make_review_scores=lambda: hand_back(solution.review_scores),
+            unknown=hand_back(solution.unknown),
         )
 
     def predict(self, X: Any) -> Any:
@@ -313,7 +349,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _params(self) -> dict[str, Any]:
         return {name: value for name, value in self.get_params(deep=False).items() if name != "base_mean"}
 
-    def _solve(self, X: Any, **recorded: bool) -> Solution:
+    def _solve(self, X: Any, known: Mapping[int, Any] | None = None, **recorded: bool) -> Solution:
         check_is_fitted(self)
         query = validate_data(self, _features(X), reset=False, dtype=[np.float64, np.float32])
         tasks = Tasks.from_arrays(
@@ -328,11 +364,33 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             tasks = tasks.to(X.device)
         prepared = None if self.prepared_ is None else _moved(self.prepared_, tasks.device)
         params = self._params()
-        solution = self._method(tasks, prepared=prepared, **params, **recorded)
+        given = None if known is None or not len(known) else self._known(known, len(query))[None]
+        solution = self._method(tasks, prepared=prepared, known=given, **params, **recorded)
         unfinished = self._method.unfinished(solution, params)
         if unfinished is not None:
             warn(unfinished, ConvergenceWarning, stacklevel=3)
+        unlike = self._method.unlike(tasks, params)
+        if unlike is not None:
+            warn(unlike, UserWarning, stacklevel=3)
         return solution
+
+    def _known(self, known: Mapping[int, Any], n_query: int) -> Tensor:
+        """[q] the places of known labels in ``classes_``, -1 where none is known."""
+        if not isinstance(known, Mapping):
+            raise InputError(f"known is of the type {type(known).__name__}; give a mapping {{row: label}}.")
+        places = {name: place for place, name in enumerate(self.classes_.tolist())}
+        found = torch.full((n_query,), -1)
+        for row, label in known.items():
+            if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= row < n_query:
+                raise InputError(f"known has a label for row {row!r}; rows are integers from 0 to {n_query - 1}.")
+            name = label.item() if isinstance(label, np.generic | Tensor) else label
+            if not isinstance(name, Hashable) or name not in places:
+                raise InputError(
+                    f"known has the label {name!r} for row {row}, which is not among the classes; correct it, or give "
+                    "fit the first example of a new class."
+                )
+            found[int(row)] = places[name]
+        return found
 
     def _names(self, solution: Solution, X: Any) -> Any:
         names = self.classes_[solution.labels[0].cpu().numpy()]
@@ -469,6 +527,14 @@ class LaplacianShot(TransductiveClassifier, method="laplacianshot"):
     pass
 
 
+class UNEM(TransductiveClassifier, method="unem"):
+    pass
+
+
+class OSLO(TransductiveClassifier, method="oslo"):
+    pass
+
+
 class TIM(TransductiveClassifier, method="tim"):
     pass
 
@@ -478,6 +544,22 @@ class TIMADM(TransductiveClassifier, method="tim-adm"):
 
 
 class AlphaTIM(TransductiveClassifier, method="alpha-tim"):
+    pass
+
+
+class TransCLIP(TransductiveClassifier, method="transclip"):
+    pass
+
+
+class StatA(TransductiveClassifier, method="stata"):
+    pass
+
+
+class MOON(TransductiveClassifier, method="moon"):
+    pass
+
+
+class ZLaP(TransductiveClassifier, method="zlap"):
     pass
 
 

@@ -189,8 +189,7 @@ def likelihoods(n_tasks, n_query, n_classes, spread, n_present):
         (1, 30, 40, 0.5, 40, Schedule(), {}),
         (1, 75, 20, 1.0, 2, Schedule(), {}),
         (1, 20, 100, 4.0, 20, Schedule(), {}),
-        (1, 20, 30, 2.0, 10, Schedule(anneal_steps=4, escape_steps=2, escape_sharpness=3.0), {}),
-        (1, 20, 30, 2.0, 10, Schedule(scattered_above=0.01, agreement_below=0.9, many_classes_sharpness=1.2), {}),
+        (1, 20, 30, 2.0, 10, Schedule(anneal_steps=4, agreement_below=0.9, many_classes_sharpness=1.2), {}),
     ],
 )
 def test_the_fused_search_gives_the_plain_assignments(

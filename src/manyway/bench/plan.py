@@ -257,4 +257,6 @@ def _tuned(suite: Suite, block: Block, tuned: Tuned) -> Tuned:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "…"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

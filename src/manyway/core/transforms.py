@@ -4,6 +4,7 @@
 ``range``   divide each dimension by its range over the task's queries (a range of 0 counts as 1)
 ``l2``      divide each vector by its norm
 ``cl2``     subtract the mean of the base classes (without one: of the task's support), then ``l2``
+``tcl2``    subtract the mean of the task's support and queries together, then ``l2``
 ``rcl2``    sign(z)·|z|^⅝ first in tasks whose support has nothing negative (ReLU features), then ``cl2``
 ``power``   sign(z)·√|z| (√(z + 1e-6) where nothing is negative), ``l2``, centre support and queries apart, ``l2``
 ==========  ============================================================================================
@@ -106,6 +107,12 @@ def _cl2(tasks: Tasks) -> Tasks:
     return _dense(tasks, lambda features: unit(features - centre))
 
 
+def _tcl2(tasks: Tasks) -> Tasks:
+    total = tasks.support.sum(1, keepdim=True) + tasks.query.sum(1, keepdim=True)
+    centre = total / (tasks.n_support + tasks.n_query)
+    return _dense(tasks, lambda features: unit(features - centre))
+
+
 def _rcl2(tasks: Tasks) -> Tasks:
     levelled = ~_has_negative(tasks)
     if not bool(levelled.any()):
@@ -164,6 +171,7 @@ TRANSFORMS: Mapping[str, Callable[[Tasks], Tasks]] = {
     "range": _range,
     "l2": _l2,
     "cl2": _cl2,
+    "tcl2": _tcl2,
     "rcl2": _rcl2,
     "power": _power,
 }

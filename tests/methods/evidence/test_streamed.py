@@ -93,12 +93,12 @@ def test_a_class_whose_queries_come_late_does_not_stay_idle(monkeypatch):
     assert torch.equal(found.argmax(1), expected.labels[0])
 
 
-def test_scattered_queries_get_sharper_updates_as_in_memory():
+def test_where_many_classes_are_present_the_search_is_sharper_as_in_memory():
     tasks = one_task(n_query=60, k_eff=50, dtype=torch.float64)
     large = in_blocks(tasks)
-    assert len(large.active) == 1 + 15 + Schedule.escape_steps + large.n_iter
-    agreed = in_blocks(one_task(dtype=torch.float64))
-    assert len(agreed.active) == 1 + 15 + agreed.n_iter
+    assert large.assign.step.sharpness == Schedule.many_classes_sharpness
+    assert in_blocks(one_task(dtype=torch.float64)).assign.step.sharpness == 1
+    assert len(large.active) == 1 + Schedule.anneal_steps + large.n_iter
     expected = solve("evidence", tasks).probabilities[0]
     torch.testing.assert_close(probabilities(large, tasks), expected, rtol=0, atol=1e-4)
 

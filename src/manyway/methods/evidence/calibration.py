@@ -1,9 +1,9 @@
-"""How much a distance to a prototype means, learned from the support alone.
+"""What a distance to a prototype means, learned from the support alone.
 
-The likelihood of a class is exp(−½ τ d²) with one precision τ. Each support sample is left out in turn and classified
-among the prototypes, of which its own is computed without it. τ minimises the cross-entropy of these answers.
-Prototypes are means of n samples, so squared distances to them are too long by S/n on average, where S is the pooled
-within-class scatter (the trace of the covariance). That bias is subtracted.
+The likelihood of a class is exp(−½ τ d²), with a precision τ and the distance d in a metric (see ``metric``). Each
+support sample is left out in turn and classified among the prototypes: its own prototype and the metric are computed
+without it. The metric and τ minimise the cross-entropy of these answers. Prototypes are means of n samples, so squared
+distances to them are too long by S/n on average, where S is the within-class scatter. That bias is subtracted.
 
 A log-normal prior holds τ near the usual value for features of that variance. It decides alone where no class has two
 samples, and keeps τ finite where every sample is classified without doubt.
@@ -11,40 +11,50 @@ samples, and keeps τ finite where every sample is classified without doubt.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from math import ceil
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from manyway.core.ops import class_sums, column_sums
 from manyway.core.tasks import Tasks
+from manyway.methods.evidence.metric import Inner, Metric, metrics_of
 from manyway.methods.evidence.schedule import Schedule
 
-_MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit one number
-_BLOCK_NUMBERS = 1 << 26  # tasks are calibrated in blocks of about this many numbers
+_MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit two numbers
+_BLOCK_NUMBERS = {"cpu": 1 << 26, "cuda": 1 << 30}  # tasks are calibrated in blocks of about this many numbers
 _NEWTON_STEPS = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Prototypes and the meaning of a distance to them. One row serves all tasks when they share their support."""
+    """Prototypes and the meaning of a distance to them. One row serves all tasks when they share their support.
+
+    All distances are plain distances of *placed* features: relative to the mean of the prototypes, and mapped by the
+    metric.
+    """
 
     middle: Tensor  # [t, 1, d] mean of the prototypes; float32 is accurate for distances relative to it
-    offsets: Tensor  # [t, k, d] prototypes minus the middle
-    squares: Tensor  # [t, k] squared lengths of the offsets, minus the bias S/n_k
+    metric: Metric | None  # None: plain distances
+    offsets: Tensor  # [t, k, d] placed prototypes
+    squares: Tensor  # [t, k] their squared lengths, minus the bias S/n_k
     counts: Tensor  # [t, k] n
     scatter: Tensor  # [t] S, the pooled within-class scatter
     precision: Tensor  # [t] τ
+    shrinkage: Tensor  # [t] γ of the metric
 
-    @property
-    def prototypes(self) -> Tensor:
-        """[t, k, d]"""
-        return self.middle + self.offsets
+    def place(self, features: Tensor) -> Tensor:
+        """[t, n, d] the coordinates of features [t, n, d] in which distances are computed."""
+        rows = features if len(self.middle) == len(features) else features.reshape(1, -1, features.shape[-1])
+        rows = rows - self.middle
+        return (rows if self.metric is None else self.metric(rows)).view(features.shape)
 
-    def log_likelihood(self, query: Tensor) -> Tensor:
-        """[t, q, k] = −½ τ (‖z_q − w_k‖² − S/n_k)."""
-        distances = _squared_distances(query - self.middle, self.offsets, self.squares)
+    def log_likelihood(self, placed: Tensor) -> Tensor:
+        """[t, q, k] = −½ τ (‖z_q − w_k‖² − S/n_k) for placed features."""
+        distances = _squared_distances(placed, self.offsets, self.squares)
         return distances.mul_(self.precision.mul(-0.5).view(-1, 1, 1))
 
     def left_out(self, support: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -55,46 +65,225 @@ class Calibration:
         )
 
     def linear(self) -> tuple[Tensor, Tensor]:
-        """Weights a [t, d, k] and biases b [t, k]: the log-likelihood is z·a_k + b_k plus a number that is equal for
-        all classes.
+        """Weights a [t, d, k] and biases b [t, k]: the log-likelihood of placed features is z·a_k + b_k plus a number
+        that is equal for all classes.
 
-        Accurate enough for a softmax where z is centred, and only one product.
+        Accurate enough for a softmax, and only one product.
         """
-        prototypes, precision = self.prototypes, self.precision.unsqueeze(-1)
-        squares = prototypes.square().sum(-1) - self.scatter.unsqueeze(-1) / self.counts
-        return (precision.unsqueeze(-1) * prototypes).mT.contiguous(), -0.5 * precision * squares
+        precision = self.precision.unsqueeze(-1)
+        return (precision.unsqueeze(-1) * self.offsets).mT.contiguous(), -0.5 * precision * self.squares
 
 
-def calibrate(tasks: Tasks, schedule: Schedule, precision: float | None = None) -> Calibration:
-    """Prototypes, scatter and precision of each task. A given precision is used as it is."""
+def calibrate(tasks: Tasks, schedule: Schedule, precision: float | None = None, metric: bool = True) -> Calibration:
+    """Prototypes, metric, scatter and precision of each task. A given precision is used as it is."""
+    parts = [one for _, one in _blocks(tasks, schedule, precision, metric)]
+    metrics = [one.metric for one in parts if one.metric is not None]  # all or none
+    return _joined(parts, Metric.joined(metrics) if metrics else None)
+
+
+def calibrate_and_place(
+    tasks: Tasks, schedule: Schedule, precision: float | None = None, metric: bool = True
+) -> tuple[Calibration, Tensor]:
+    """The calibration and the placed queries [t, q, d]. Metrics are not kept: those of many tasks take much memory."""
+    parts, placed = [], []
+    for block, one in _blocks(tasks, schedule, precision, metric):
+        placed.append(one.place(tasks.query if tasks.shared_support else tasks[block].query))
+        parts.append(one)
+    return _joined(parts, None), torch.cat(placed)
+
+
+def _joined(parts: list[Calibration], metric: Metric | None) -> Calibration:
+    """The calibrations of consecutive tasks as one."""
+    if len(parts) == 1:
+        return replace(parts[0], metric=metric)
+    names = [one.name for one in fields(Calibration) if one.name != "metric"]
+    return Calibration(metric=metric, **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
+
+
+def _blocks(
+    tasks: Tasks, schedule: Schedule, precision: float | None, metric: bool
+) -> Iterator[tuple[slice, Calibration]]:
+    """Calibrate some tasks at a time."""
     tasks = tasks[:1] if tasks.shared_support else tasks
     sums, counts = class_sums(tasks)
     prototypes = sums / counts.unsqueeze(-1)
     step = ceil(tasks.n_support / _MOST_SAMPLES)
-    per_task = tasks.n_support * tasks.n_features + 3 * (tasks.n_support // step) * tasks.n_classes
-    size = max(1, _BLOCK_NUMBERS // per_task)
-    middle, offsets, lengths = _from_middle(prototypes)
-    scatters, precisions = [], []
+    smaller = min(tasks.n_support, tasks.n_features)
+    per_task = 2 * tasks.n_support * tasks.n_features + 6 * (tasks.n_support // step) * tasks.n_classes + 3 * smaller**2
+    size = max(1, _BLOCK_NUMBERS[tasks.device.type] // per_task)
     for first in range(0, len(prototypes), size):
         block = slice(first, first + size)
         support, labels = tasks[block].support, tasks.support_labels[block]
-        squares = support.square().sum((1, 2))
-        within = squares - (prototypes[block].square().sum(-1) * counts[block]).sum(-1)
-        variance = _variance(support.mean(1), squares / labels.shape[1])
-        freedom = tasks.n_support - tasks.n_classes  # 0: one sample per class, and none can be left out
-        scatter = within.clamp_min_(0) / freedom if freedom else schedule.one_shot_scatter * variance
-        scatters.append(scatter)
-        if precision is None:
-            found = _usual_precision(variance, counts[block], schedule)
-            if freedom:
-                samples, names = support[:, ::step] - middle[block], labels[:, ::step]
-                distances = _squared_distances(samples, offsets[block], lengths[block])
-                left_out = _left_out(distances, names, counts[block], scatter)
-                found = _fit(*left_out, found, schedule.precision_prior_sd)
-            precisions.append(found)
-    scatter = torch.cat(scatters)
-    found = torch.cat(precisions) if precisions else torch.full_like(scatter, precision or 0.0)
-    return Calibration(middle, offsets, lengths - scatter.unsqueeze(-1) / counts, counts, scatter, found)
+        yield block, _calibrated(support, labels, prototypes[block], counts[block], step, schedule, precision, metric)
+
+
+def _calibrated(
+    support: Tensor,
+    labels: Tensor,
+    prototypes: Tensor,
+    counts: Tensor,
+    step: int,
+    schedule: Schedule,
+    precision: float | None,
+    metric: bool,
+) -> Calibration:
+    """The calibration of some tasks; every ``step``-th sample is left out in turn."""
+    n_samples, n_classes = support.shape[1], counts.shape[1]
+    middle, offsets, lengths = _from_middle(prototypes)
+    squares = support.square().sum((1, 2))
+    variance = _variance(support.mean(1), squares / n_samples)
+    freedom = n_samples - n_classes  # 0: one sample per class, and none can be left out
+    if freedom:
+        scatter = (squares - (prototypes.square().sum(-1) * counts).sum(-1)).clamp_min_(0) / freedom
+    else:
+        scatter = schedule.one_shot_scatter * variance
+    usual = _usual_precision(variance, counts, schedule)
+    given = None if precision is None else torch.full_like(usual, precision)
+    plain = Calibration(
+        middle,
+        None,
+        offsets,
+        lengths - scatter.unsqueeze(-1) / counts,
+        counts,
+        scatter,
+        usual if given is None else given,
+        torch.ones_like(usual),
+    )
+    if not freedom or not (metric or given is None):
+        return plain
+    samples = support[:, ::step] - middle
+    left_out = LeftOut.of(labels[:, ::step], plain, usual, schedule)
+    answers = left_out.classified(Inner.of(samples, offsets), given)
+    plain = replace(plain, precision=answers.precision)
+    return _with_metric(plain, support, labels, samples, left_out, answers, given, schedule) if metric else plain
+
+
+def _with_metric(
+    plain: Calibration,
+    support: Tensor,
+    labels: Tensor,
+    samples: Tensor,
+    left_out: LeftOut,
+    answers: Answers,
+    given: Tensor | None,
+    schedule: Schedule,
+) -> Calibration:
+    """The calibration with the metric whose answers for left-out samples have the smallest cross-entropy."""
+    residuals = support - (plain.middle + plain.offsets).gather(1, labels.unsqueeze(-1).expand_as(support))
+    freedom = support.shape[1] - plain.counts.shape[1]
+    weight = support.shape[2] / (freedom * plain.scatter).clamp_min(torch.finfo(support.dtype).tiny)  # 1/(f·v)
+    metrics = metrics_of(residuals, weight)
+    del residuals
+    best, shrinkage = answers, torch.ones_like(plain.precision)
+    for gamma in schedule.shrinkages:
+        inner = metrics.inner(gamma, samples, plain.offsets)
+        other = left_out.classified(inner, given, (1 - gamma) * weight, answers.spread)
+        better = other.losses.sum(-1) < best.losses.sum(-1)
+        best = Answers(
+            *(torch.where(_like(better, mine), theirs, mine) for mine, theirs in zip(best, other, strict=True))
+        )
+        shrinkage = shrinkage.masked_fill(better, gamma)
+    # The plain metric stays where the gain is within its standard error.
+    gains = answers.losses - best.losses
+    noise = gains.var(-1).mul(gains.shape[-1]).sqrt()
+    kept = gains.sum(-1) > schedule.metric_gain * noise
+    shrinkage = shrinkage.where(kept, 1.0)
+    stretch = (answers.spread / best.spread).where(kept, 1.0).sqrt()
+    metric = Metric(metrics.whitening(shrinkage), stretch)
+    offsets = metric(plain.offsets)
+    return replace(
+        plain,
+        metric=metric,
+        offsets=offsets,
+        squares=offsets.square().sum(-1) - plain.scatter.unsqueeze(-1) / plain.counts,
+        precision=best.precision.where(kept, plain.precision),
+        shrinkage=shrinkage,
+    )
+
+
+def _like(which: Tensor, values: Tensor) -> Tensor:
+    return which.view(-1, *[1] * (values.ndim - 1))
+
+
+class Answers(NamedTuple):
+    """How left-out samples are classified."""
+
+    losses: Tensor  # [t, n] the cross-entropy of each; 0 where a sample cannot be left out
+    precision: Tensor  # [t] the best τ
+    spread: Tensor  # [t] the within-class scatter
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """Support samples that are left out in turn."""
+
+    labels: Tensor  # [t, n]
+    counts: Tensor  # [t, k]
+    scatter: Tensor  # [t] S
+    usual: Tensor  # [t] the usual precision
+    prior_sd: float
+    own_counts: Tensor  # [t, n] the number of samples of their class
+    usable: Tensor  # [t, n] 1 or 0: a class of one sample has no prototype without it
+
+    @staticmethod
+    def of(labels: Tensor, plain: Calibration, usual: Tensor, schedule: Schedule) -> LeftOut:
+        own_counts = plain.counts.gather(1, labels)
+        usable = (own_counts > 1).to(own_counts.dtype)
+        return LeftOut(labels, plain.counts, plain.scatter, usual, schedule.precision_prior_sd, own_counts, usable)
+
+    def classified(
+        self, inner: Inner, precision: Tensor | None, weight: Tensor | None = None, spread: Tensor | None = None
+    ) -> Answers:
+        """Classify every sample without itself, given inner products in the metric of all samples.
+
+        ``weight`` [t]: the metric contains weight·rr'n/(n−1) for a sample with residual r, which is taken out.
+        Distances are scaled so that the within-class scatter is ``spread`` [t].
+        """
+        columns = self.labels.unsqueeze(-1)
+        others = (self.own_counts - 1).clamp_min(1)
+        farther = self.own_counts / others  # without z, a mean of n samples is n/(n−1) times as far from z
+        distances = inner.distances()
+        own = distances.gather(-1, columns).squeeze(-1)
+        if weight is not None:
+            part = weight.unsqueeze(-1) * farther
+            rest = (1 - part * own).clamp_min(torch.finfo(own.dtype).eps)
+            distances = distances.addcmul_(inner.along_residuals(self.labels).square_(), (part / rest).unsqueeze(-1))
+            own = own / rest
+        own = own * farther.square()
+        found = (own / farther * self.usable).sum(-1) / self.usable.sum(-1).clamp_min(1)
+        if spread is not None:
+            stretch = (spread / found.clamp_min(torch.finfo(own.dtype).tiny)).unsqueeze(-1)
+            distances, own = distances.mul_(stretch.unsqueeze(-1)), own * stretch
+        own = own - self.scatter.unsqueeze(-1) / others
+        distances.sub_((self.scatter.unsqueeze(-1) / self.counts).unsqueeze(1))
+        distances.scatter_(-1, columns, own.unsqueeze(-1))
+        precision = self._fit(distances, own) if precision is None else precision
+        log_p = (distances * precision.mul(-0.5).view(-1, 1, 1)).log_softmax(-1).gather(-1, columns).squeeze(-1)
+        # Own prototypes have n−1 samples here. For queries they have n, and that much less error.
+        return Answers(-log_p * self.usable, precision * self._gain(), found)
+
+    def _fit(self, distances: Tensor, own: Tensor) -> Tensor:
+        """[t] the most probable precision, by Newton steps on ln τ."""
+        usable, prior_sd = self.usable, self.prior_sd
+        centre, log_precision = self.usual.log(), self.usual.log()
+        for _ in range(_NEWTON_STEPS):
+            t = log_precision.exp().view(-1, 1, 1)
+            p = (distances * (-0.5 * t)).softmax(-1)
+            mean = (p * distances).sum(-1)
+            spread = (p.mul_(distances) * distances).sum(-1) - mean.square()
+            t = t.squeeze(-1)
+            slope = (0.5 * t * (own - mean) * usable).sum(-1)
+            curvature = (0.25 * t.square() * spread.clamp_min(0) * usable).sum(-1) + slope.clamp_min(0)
+            step = (slope + (log_precision - centre) / prior_sd**2) / (curvature + 1 / prior_sd**2)
+            log_precision = log_precision - step.clamp(-1, 1)
+        return log_precision.exp()
+
+    def _gain(self) -> Tensor:
+        """[t] how much more precise distances to prototypes of n samples are than to those of n−1."""
+        squares = self.own_counts.square().clamp_min(2)
+        gain = torch.where(self.usable > 0, (2 * squares - 1) / (2 * squares - 2), torch.ones_like(self.own_counts))
+        total = self.usable.sum(-1)
+        return ((gain * self.usable).sum(-1) / total.clamp_min(1)).where(total > 0, 1.0)
 
 
 def squared_distances(samples: Tensor, prototypes: Tensor) -> Tensor:
@@ -134,38 +323,3 @@ def _usual_precision(variance: Tensor, counts: Tensor, schedule: Schedule) -> Te
     """[t] the usual precision for features of this variance and classes of this many samples."""
     # The error of a prototype adds 1/n to the scatter of a sample around it.
     return schedule.one_shot_precision / variance * (2 * counts / (counts + 1)).mean(-1)
-
-
-def _left_out(distances: Tensor, labels: Tensor, counts: Tensor, scatter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Unbiased squared distances of left-out samples to all classes [t, s, k] and to their own class [t, s], and the
-    number of samples of their own class [t, s].
-
-    Without z, a mean of n samples is n/(n−1) times as far from z.
-    """
-    own_counts = counts.gather(1, labels)
-    others = (own_counts - 1).clamp_min(1)
-    own = distances.gather(-1, labels.unsqueeze(-1)).squeeze(-1) * (own_counts / others).square()
-    own = own - scatter.unsqueeze(-1) / others
-    distances.sub_((scatter.unsqueeze(-1) / counts).unsqueeze(1))
-    return distances.scatter_(-1, labels.unsqueeze(-1), own.unsqueeze(-1)), own, own_counts
-
-
-def _fit(distances: Tensor, own: Tensor, own_counts: Tensor, usual: Tensor, prior_sd: float) -> Tensor:
-    """[t] the most probable precision, by Newton steps on ln τ."""
-    usable = (own_counts > 1).to(own.dtype)  # a class of one sample has no prototype without it
-    centre, log_precision = usual.log(), usual.log()
-    for _ in range(_NEWTON_STEPS):
-        t = log_precision.exp().view(-1, 1, 1)
-        p = (distances * (-0.5 * t)).softmax(-1)
-        mean = (p * distances).sum(-1)
-        spread = (p.mul_(distances) * distances).sum(-1) - mean.square()
-        t = t.squeeze(-1)
-        slope = (0.5 * t * (own - mean) * usable).sum(-1)
-        curvature = (0.25 * t.square() * spread.clamp_min(0) * usable).sum(-1) + slope.clamp_min(0)
-        step = (slope + (log_precision - centre) / prior_sd**2) / (curvature + 1 / prior_sd**2)
-        log_precision = log_precision - step.clamp(-1, 1)
-    # The own prototypes had n−1 samples here. For queries they have n, and that much less error.
-    squares = own_counts.square().clamp_min(2)
-    gain = torch.where(own_counts > 1, (2 * squares - 1) / (2 * squares - 2), torch.ones_like(own_counts))
-    gain = (gain * usable).sum(-1).div(usable.sum(-1).clamp_min(1)).where(usable.sum(-1) > 0, 1.0)
-    return log_precision.exp() * gain

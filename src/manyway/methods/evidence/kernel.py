@@ -51,9 +51,6 @@ def search(
         float(tol),
         float(schedule.anneal_from),
         len(schedule.annealing),
-        float(schedule.escape_sharpness),
-        float(schedule.scattered_above),
-        len(schedule.escape),
         float(schedule.many_classes_sharpness),
         float(schedule.agreement_below),
         WIDTH=width,
@@ -91,7 +88,7 @@ def _presence(mass, log_absent):
     return absent, present, tl.maximum(mass / tl.maximum(present, 1e-37), 1.0)
 
 
-@triton.jit(do_not_specialize=["max_iter", "anneal_steps", "escape_steps"])
+@triton.jit(do_not_specialize=["max_iter", "anneal_steps"])
 def _search(
     likelihood_ptr,
     u_ptr,
@@ -108,9 +105,6 @@ def _search(
     tol,
     anneal_from,
     anneal_steps,
-    escape_sharpness,
-    scattered_above,
-    escape_steps,
     many_sharpness,
     agreement_below,
     WIDTH: tl.constexpr,
@@ -134,7 +128,6 @@ def _search(
     sharpness = anneal_from + 0.0  # computed, because the loop cannot reassign a constant
     sharp = anneal_from * 0 + 1.0
     done = 0  # updates, without the first assignment
-    first_iteration = anneal_steps + escape_steps  # the number of updates before the iterations
     met = 0
     running = 1
     while running == 1:
@@ -165,16 +158,14 @@ def _search(
 
         parts = mass / n_query
         effective = tl.exp(-tl.sum(tl.where(parts > 0, parts * tl.log(tl.maximum(parts, 1e-37)), 0.0), axis=0))
-        if (done == anneal_steps) & ((anneal_steps == 0) | (effective <= scattered_above * n_query)):
-            first_iteration = anneal_steps  # not scattered: no sharper updates
-        if (done == first_iteration) & (anneal_steps > 0):
+        if (done == anneal_steps) & (anneal_steps > 0):
             sharp = tl.where(
                 1 - effective / tl.minimum(n_query, n_classes) < agreement_below, many_sharpness * 1.0, 1.0
             )
-        met = ((done > first_iteration) & (moved < tol)).to(tl.int32)
-        running = ((met == 0) & (done < first_iteration + max_iter)).to(tl.int32)
+        met = ((done > anneal_steps) & (moved < tol)).to(tl.int32)
+        running = ((met == 0) & (done < anneal_steps + max_iter)).to(tl.int32)
         if running == 1:
-            sharpness = tl.where(done < first_iteration, escape_sharpness * 1.0, sharp)
+            sharpness = sharp
             if done < anneal_steps:
                 sharpness = tl.exp2(tl.log2(anneal_from) * (1 - done / anneal_steps))
             done += 1
@@ -193,5 +184,5 @@ def _search(
             entry_cost = absent * (rise - tl.load(log_gammas_ptr + best) - count * slope)
             tl.debug_barrier()  # all threads have read the sums before they are overwritten
 
-    tl.store(n_iter_ptr + t, (done - first_iteration).to(tl.int64))
+    tl.store(n_iter_ptr + t, (done - anneal_steps).to(tl.int64))
     tl.store(converged_ptr + t, met == 1)

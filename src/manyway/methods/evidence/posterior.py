@@ -89,6 +89,8 @@ def group_posterior(
     schedule: Schedule,
     *,
     merge: bool,
+    names: Tensor | None = None,
+    present: Tensor | None = None,
 ) -> GroupPosterior:
     """The posterior of the groups' classes.
 
@@ -99,6 +101,9 @@ def group_posterior(
     one; see ``_with_fragments``. A query's own evidence is contained in its assignment already, so a group of one keeps
     its class. Where half of all classes or more seem to be present, groups are mixtures of neighbours, and keep their
     classes as well.
+
+    Where labels of queries are known, ``names`` [t, g, k] is what they say about the class of each group, and
+    ``present`` [t, k] are the classes that have a known query: their groups keep their class.
     """
     masses = presence.masses.to(counts)
     few = (1 - (effective_number(masses) - 1) / (schedule.most_groups_with_fragments - 1)).clamp(0, 1) * float(merge)
@@ -110,14 +115,21 @@ def group_posterior(
         columns, likelihood = classes[part], totals(part)
         theirs, samples = masses[:, columns], counts[:, columns]
         correlation = schedule.shared_error + 1 / (samples + 1)
-        found = (likelihood * _independent(theirs, correlation).unsqueeze(-1)).softmax(-1)
+        scores = likelihood * _independent(theirs, correlation).unsqueeze(-1)
+        if names is not None:
+            scores, likelihood = scores + names[:, part], likelihood + names[:, part]
+        found = scores.softmax(-1)
         fragment = torch.zeros_like(theirs)
         if len(which):
-            given = (value[which] for value in (likelihood, theirs, samples, alpha, masses, counts))
-            with_fragments, joined = _with_fragments(schedule, *given)
+            given = (value[which] for value in (likelihood, theirs, alpha, masses))
+            with_fragments, joined = _with_fragments(*given)
             fragment[which] = joined * few[which, None]
             found[which] = torch.lerp(found[which], with_fragments, few[which, None, None])
         others = (1 - 1 / theirs.clamp_min(1)) * agreed
+        if present is not None:
+            others = others.masked_fill(present[:, columns], 0)
+            # A group that takes the class of known queries is a part of their group.
+            fragment = torch.maximum(fragment, (found * present.unsqueeze(1)).sum(-1))
         keep = (1 - others).unsqueeze(-1)
         found.mul_(others.unsqueeze(-1))
         rows.append(found.scatter_add_(-1, columns.view(1, -1, 1).expand(len(found), -1, 1), keep))
@@ -125,33 +137,19 @@ def group_posterior(
     return GroupPosterior(classes, torch.cat(rows[1:] or rows, 1), torch.cat(fragments[1:] or fragments, 1))
 
 
-def _with_fragments(
-    schedule: Schedule,
-    totals: Tensor,
-    masses: Tensor,
-    counts: Tensor,
-    alpha: Tensor,
-    all_masses: Tensor,
-    all_counts: Tensor,
-) -> tuple[Tensor, Tensor]:
+def _with_fragments(totals: Tensor, masses: Tensor, alpha: Tensor, all_masses: Tensor) -> tuple[Tensor, Tensor]:
     """[t, g, k] the class posterior of groups that may be fragments of larger groups, and [t, g] of being one.
 
     A fragment needs no class of its own: joining a larger group is as probable as the prior of the labels says.
     """
-
-    def independent(masses: Tensor, counts: Tensor) -> Tensor:
-        return _independent(masses, schedule.fragment_error + schedule.fragment_mean_error / (counts + 1))
-
-    discount = independent(masses, counts)
     largest, which = all_masses.topk(min(_LARGEST_GROUPS, all_masses.shape[-1]))
-    theirs = largest * independent(largest, all_counts.gather(1, which))
     larger = largest.unsqueeze(1) > masses.unsqueeze(-1)  # [t, g, l]
-    theirs = theirs.unsqueeze(1) * larger  # 0: nothing to join
-    own, alpha = (masses * discount).unsqueeze(-1), alpha.to(masses).view(-1, 1, 1)
+    theirs = largest.unsqueeze(1) * larger  # 0: nothing to join
+    own, alpha = masses.unsqueeze(-1), alpha.to(masses).view(-1, 1, 1)
     joining = torch.lgamma(own + theirs + alpha) - torch.lgamma(theirs + alpha)
     founding = torch.lgamma(own + alpha) - torch.lgamma(alpha)
     columns = which.unsqueeze(1).expand(-1, masses.shape[1], -1)
-    found = (totals * discount.unsqueeze(-1)).scatter_add_(-1, columns, joining - founding).softmax(-1)
+    found = totals.scatter_add(-1, columns, joining - founding).softmax(-1)
     return found, (found.gather(-1, columns) * larger).sum(-1)
 
 

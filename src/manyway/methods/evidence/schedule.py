@@ -24,18 +24,16 @@ class Schedule:
     one_shot_scatter: float = 0.7
     # Standard deviation of the log-normal prior of the precision. A few dozen left-out samples outweigh it.
     precision_prior_sd: float = 0.5
+    # The values of γ that are tried besides 1 (see `metric`), about equally spaced in ln(γ/(1 − γ)).
+    shrinkages: tuple[float, ...] = (0.95, 0.85, 0.6, 0.3)
+    # A metric is used where its gain in cross-entropy is larger than this many standard errors.
+    metric_gain: float = 1.0
 
     # --- Search: the log-likelihoods ℓ are multiplied by a sharpness that changes from update to update ---
     # Annealing. The first assignments use anneal_from·ℓ, so that queries agree on classes before each one is certain.
     anneal_from: float = 0.35
     # Number of updates in which the sharpness rises to 1.
     anneal_steps: int = 15
-    # Some tasks have many classes per query after annealing: more effective classes than this part of the queries.
-    scattered_above: float = 0.2
-    # Their assignments are stuck between classes. A few updates with sharper likelihoods free them: where few classes
-    # are present the queries join these, where many are present they return.
-    escape_sharpness: float = 2.0
-    escape_steps: int = 10
     # Where queries agree less than this (see `agreement`), many classes are present: each class has few queries, and
     # neighbours of another class mislead more than they help. The search then uses sharper likelihoods throughout.
     agreement_below: float = 2 / 3
@@ -45,11 +43,8 @@ class Schedule:
     # The queries of a group share the error of their prototype, so they are not independent. Their correlation is
     # shared_error + 1/(n + 1) for n examples; the first part does not shrink with more examples.
     shared_error: float = 0.3
-    # The same correlation for the question whether a group is a fragment of a larger one. It is smaller: fragments of
-    # one class lie on different sides of its prototype.
-    fragment_error: float = 0.05
-    fragment_mean_error: float = 0.25
-    # Fragments are looked for where few groups were found. The probability fades to 0 at this effective number.
+    # A small group may be a fragment of a larger one. Fragments are looked for where few groups were found: the
+    # probability fades to 0 at this effective number.
     most_groups_with_fragments: float = 6.0
 
     @property
@@ -58,15 +53,6 @@ class Schedule:
         if self.anneal_from >= 1:
             return []
         return [self.anneal_from ** (1 - step / self.anneal_steps) for step in range(self.anneal_steps)]
-
-    @property
-    def escape(self) -> list[float]:
-        """The sharpness of the updates for tasks that are scattered after annealing."""
-        return [self.escape_sharpness] * self.escape_steps
-
-    def scattered(self, masses: Tensor) -> Tensor:
-        """[t] whether there are many classes per query, given the expected class counts [t, k]."""
-        return effective_number(masses) > self.scattered_above * masses.sum(-1)
 
     def sharpness(self, masses: Tensor) -> Tensor:
         """[t] the sharpness of the iterations, given the expected class counts [t, k] after annealing."""

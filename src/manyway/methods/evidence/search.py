@@ -77,24 +77,12 @@ def search(
     Every task follows the same rule on its own, so a batch gives the same answers as its tasks one by one.
     ``terms_of`` returns the terms [2, t] of the bound that depend on the queries, where these are to be recorded.
     """
-    presence = queries.begin(schedule.anneal_from)
-    if schedule.annealing:
-        presence = _updates(queries, presence, prior, schedule.annealing)
-        which = schedule.scattered(presence.masses).nonzero().squeeze(1)
-        if len(which):
-            some = queries.select(which)
-            after = _updates(some, presence[which], prior, schedule.escape)
-            queries.replace(which, some)
-            presence = _with(presence, which, after)
+    presence, annealing = queries.begin(schedule.anneal_from), schedule.annealing
+    for number, sharpness in enumerate(annealing):  # convergence is not checked during annealing
+        presence = queries.update(prior.slopes(presence), sharpness, annealing[number + 1 : -1][:AHEAD]).presence
+    if annealing:
         queries = queries.sharpened(schedule.sharpness(presence.masses))
     return _iterate(queries, presence, prior, max_iter, tol, terms_of)
-
-
-def _updates(queries: Queries, presence: Presence, prior: Concentrations, sharpness: Sequence[float]) -> Presence:
-    """A given number of updates; convergence is not checked."""
-    for number, value in enumerate(sharpness):
-        presence = queries.update(prior.slopes(presence), value, sharpness[number + 1 : -1][:AHEAD]).presence
-    return presence
 
 
 def _iterate(
@@ -129,12 +117,6 @@ def _iterate(
     if running is not queries:
         queries.replace(alive, running)
     return Found(queries, n_iter, converged, torch.stack(terms, -1) if terms else None)
-
-
-def _with(presence: Presence, which: Tensor, other: Presence) -> Presence:
-    """The presence with the rows of some tasks replaced."""
-    pairs = zip(vars(presence).values(), vars(other).values(), strict=True)
-    return Presence(*(mine.index_copy(0, which, theirs) for mine, theirs in pairs))
 
 
 @dataclass(eq=False)

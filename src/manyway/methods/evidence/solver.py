@@ -9,12 +9,20 @@ from typing import Any, get_type_hints
 import torch
 from torch import Tensor
 
+from manyway.core.ops import class_sums
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.errors import InputError, nearest
 from manyway.methods.checks import check_params
-from manyway.methods.evidence.calibration import Calibration, calibrate, distances_between, squared_distances
+from manyway.methods.evidence.calibration import (
+    Calibration,
+    calibrate,
+    calibrate_and_place,
+    distances_between,
+    squared_distances,
+)
+from manyway.methods.evidence.known import Known
 from manyway.methods.evidence.posterior import (
     GroupPosterior,
     group_posterior,
@@ -22,10 +30,11 @@ from manyway.methods.evidence.posterior import (
     query_weights,
     updated_distances,
 )
-from manyway.methods.evidence.prior import Concentrations, Presence
+from manyway.methods.evidence.prior import Concentrations, Presence, remainders
+from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense, fused_search, search
-from manyway.methods.evidence.streamed import Probabilities, Streamed, UpdatedPrototypes
+from manyway.methods.evidence.streamed import Placing, Probabilities, Streamed, UpdatedPrototypes
 from manyway.methods.parameters import takes
 from manyway.methods.prepared import QUERY_DEPENDENT
 from manyway.streaming.blocks import Blocks, Spread, in_turn, scaling_of
@@ -39,6 +48,9 @@ class Parameters:
     ----------
     precision : float or None, default=None
         τ in the log-likelihood −½ τ ‖z − w‖². By default it is calibrated on the support.
+    metric : bool, default=True
+        Whether distances are measured in a metric that is learned from the support: directions in which samples of one
+        class differ much count less. It needs two examples of some class.
     concentration : float or None, default=None
         α of the Dirichlet prior of the class proportions. Small values favour few classes. By default the value with
         the highest evidence is chosen for each task.
@@ -62,6 +74,7 @@ class Parameters:
     """
 
     precision: float | None = None
+    metric: bool = True
     concentration: float | None = None
     anneal_from: float = Schedule.anneal_from
     update_prototypes: bool = True
@@ -88,10 +101,20 @@ class Parameters:
         changes: dict[str, Any] = {**(self.schedule or {}), "anneal_from": self.anneal_from}
         return replace(Schedule(), **changes)
 
+    @property
+    def of_calibration(self) -> tuple[Schedule, float | None, bool]:
+        """What ``calibrate`` takes besides the tasks."""
+        return self.constants, self.precision, self.metric
+
 
 @takes(Parameters)
 def evidence(
-    tasks: Tasks, *, prepared: Calibration | None = None, with_objective: bool = False, **params: Any
+    tasks: Tasks,
+    *,
+    prepared: Calibration | None = None,
+    known: Tensor | None = None,
+    with_objective: bool = False,
+    **params: Any,
 ) -> Solution:
     """Calibrate distances on the support, then find which classes are present by the evidence of all queries.
 
@@ -115,6 +138,9 @@ def evidence(
         The tasks to solve.
     prepared : Calibration or None, default=None
         What ``prepare_evidence`` learned from the same support, so that it is not learned again.
+    known : Tensor of shape (t, q) or None, default=None
+        The classes of queries whose labels are known, -1 for the others. Known queries keep their class. They are
+        samples of it, and say which classes are present and what a group of queries is called.
     with_objective : bool, default=False
         Whether to record the bound after each iteration, and its terms ``fit``, ``entropy`` and ``prior``. Updates of
         the annealing are not iterations.
@@ -141,18 +167,39 @@ def evidence(
     parameters = Parameters(**params)
     tasks = transform(tasks, parameters.scale)
     if prepared is None:
-        prepared = calibrate(tasks, parameters.constants, parameters.precision)
-    query, calibration = tasks.query, prepared
-    likelihood = calibration.log_likelihood(query)
+        calibration, placed = calibrate_and_place(tasks, *parameters.of_calibration)
+    else:
+        calibration, placed = prepared, prepared.place(tasks.query)
+    given = Known.of(known, tasks)
+    if given is not None:
+        calibration = given.taken_in(calibration, placed)
+    likelihood = calibration.log_likelihood(placed)
+    if given is not None:
+        likelihood = given.left_out(likelihood, calibration)
 
     def updated(weights: Tensor) -> Tensor:
-        return _updated_likelihood(query, likelihood, calibration, weights)
+        return _updated_likelihood(placed, likelihood, calibration, weights)
 
     solution, weights = _find_classes(
-        likelihood, calibration.counts, parameters, with_objective, updated if parameters.update_prototypes else None
+        likelihood,
+        calibration.counts,
+        parameters,
+        with_objective,
+        updated if parameters.update_prototypes else None,
+        given,
     )
-    moved = weights * float(parameters.update_prototypes)
-    return replace(solution, make_prototypes=lambda: _updated_prototypes(query, moved, calibration))
+
+    def updated_prototypes() -> Tensor:
+        sums, counts = class_sums(tasks)
+        taken = weights * float(parameters.update_prototypes)
+        taken = taken if given is None else taken + given.classes
+        return (sums + taken.mT @ tasks.query) / (counts + taken.sum(1)).unsqueeze(-1)
+
+    return replace(
+        solution,
+        make_prototypes=updated_prototypes,
+        make_review_scores=lambda: review_scores(placed, solution.probabilities, calibration, given),
+    )
 
 
 @takes(Parameters)
@@ -172,10 +219,10 @@ def prepare_evidence(tasks: Tasks, **params: Any) -> Calibration | None:
     parameters = Parameters(**params)
     if parameters.scale in QUERY_DEPENDENT:
         return None
-    return calibrate(transform(tasks, parameters.scale), parameters.constants, parameters.precision)
+    return calibrate(transform(tasks, parameters.scale), *parameters.of_calibration)
 
 
-@takes(Parameters, without=("precision", "update_prototypes", "scale"))
+@takes(Parameters, without=("precision", "metric", "update_prototypes", "scale"))
 def evidence_from_likelihood(
     likelihood: Tensor, counts: Tensor, *, with_objective: bool = False, **params: Any
 ) -> Solution:
@@ -212,37 +259,51 @@ def _find_classes(
     parameters: Parameters,
     with_objective: bool,
     updated_likelihood: Callable[[Tensor], Tensor] | None = None,
+    known: Known | None = None,
 ) -> tuple[Solution, Tensor]:
     """The solution, and the weights [t, q, k] of the queries as samples, of which new likelihoods can be made."""
     n_tasks, n_query, n_classes = likelihood.shape
     schedule, max_iter, tol = parameters.constants, parameters.max_iter, parameters.tol
     prior = Concentrations.of(parameters.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
-    found = None if with_objective else fused_search(likelihood, prior, schedule, max_iter=max_iter, tol=tol)
+    clamped = likelihood if known is None else known.clamp(likelihood)
+    found = None if with_objective else fused_search(clamped, prior, schedule, max_iter=max_iter, tol=tol)
     if found is None:
         terms_of = Dense.terms if with_objective else None
-        found = search(Dense.of(likelihood), prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
+        found = search(Dense.of(clamped), prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
     u, remainder = found.queries.u, found.queries.remainder
     presence = Presence.of(u, remainder)
     slopes = prior.slopes(presence)
     weights = u * query_weights(presence.masses).unsqueeze(1)
+    members = u
+    if known is not None:
+        weights = known.unknown(weights)  # the prototypes have taken in the known queries already
+        members = torch.where(known.rows, slopes.add_to(likelihood, remainder).softmax(-1), u)
     scores = likelihood if updated_likelihood is None else updated_likelihood(weights)
     probabilities = slopes.add_to(scores, remainder).softmax(-1)
 
     def groups() -> GroupPosterior:
         return group_posterior(
-            lambda part: u[..., part].mT @ likelihood,
+            lambda part: members[..., part].mT @ likelihood,
             torch.arange(n_classes, device=u.device),
-            presence,
+            presence if known is None else Presence.of(members, remainders(members)),
             counts.expand(n_tasks, -1),
             slopes.alpha,
             schedule,
             merge=parameters.merge_groups,
+            names=None if known is None else known.names(members),
+            present=None if known is None else known.present,
         )
+
+    def present() -> Tensor:
+        found = groups().presence(presence.present)
+        return found if known is None else found.masked_fill(known.present, 1)
 
     occupied = presence.present
     if parameters.group_posterior:
         posterior = groups()
         probabilities, occupied = posterior.apply(probabilities), posterior.occupied(occupied)
+    if known is not None:
+        probabilities, occupied = known.fix(probabilities), occupied.masked_fill(known.present, 1)
     terms = found.terms
     solution = Solution(
         probabilities=probabilities,
@@ -251,28 +312,24 @@ def _find_classes(
         objective_parts=None if terms is None else dict(zip(("fit", "entropy", "prior"), terms, strict=True)),
         occupancy=occupied,
         # Computed again on request, because the posterior [t, k, k] is larger than u, and few callers need it.
-        make_presence=(lambda: groups().presence(presence.present)) if parameters.group_posterior else None,
+        make_presence=present if parameters.group_posterior else None,
     )
     return solution, weights
 
 
-def _updated_likelihood(query: Tensor, likelihood: Tensor, calibration: Calibration, weights: Tensor) -> Tensor:
+def _updated_likelihood(placed: Tensor, likelihood: Tensor, calibration: Calibration, weights: Tensor) -> Tensor:
     """[t, q, k] log-likelihoods for prototypes that have taken in the other queries with these weights."""
     scatter, counts = calibration.scatter.view(-1, 1, 1), calibration.counts
     precision = calibration.precision.view(-1, 1, 1)
-    if query.shape[1] > 2 * query.shape[2]:  # all pairs of queries would be more work, and far more memory
-        distances = squared_distances(query, _updated_prototypes(query, weights, calibration))
+    if placed.shape[1] > 2 * placed.shape[2]:  # all pairs of queries would be more work, and far more memory
+        samples = counts.unsqueeze(-1)
+        updated = (calibration.offsets * samples + weights.mT @ placed) / (samples + weights.sum(1).unsqueeze(-1))
+        distances = squared_distances(placed, updated)
     else:
         distances = likelihood * (-2 / precision) + scatter / counts.unsqueeze(1)
-        distances = updated_distances(distances, distances_between(query - calibration.middle), weights, counts)
+        distances = updated_distances(distances, distances_between(placed), weights, counts)
     masses = (counts + weights.sum(-2)).unsqueeze(-2)
     return leave_one_out(distances, weights, masses, scatter).mul_(-0.5 * precision)
-
-
-def _updated_prototypes(query: Tensor, weights: Tensor, calibration: Calibration) -> Tensor:
-    """[t, k, d]"""
-    counts = calibration.counts.unsqueeze(-1)
-    return (calibration.prototypes * counts + weights.mT @ query) / (counts + weights.sum(1).unsqueeze(-1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,10 +386,11 @@ def evidence_in_blocks(
     scaling, n_query = scaling_of(support, spread, parameters.scale, base_mean)
     support = scaling(support)
     tasks = Tasks.from_arrays(support[None], labels[None], support[None, :1])
-    calibration = calibrate(tasks, schedule, parameters.precision)
+    calibration = calibrate(tasks, *parameters.of_calibration)
     n_classes = calibration.counts.shape[1]
     prior = Concentrations.of(parameters.concentration, n_query, n_classes, torch.float64, support.device)
-    queries = Streamed(scaling, calibration, n_query, spread, progress)
+    placing = Placing.of(scaling, calibration)
+    queries = Streamed(placing, calibration, n_query, spread, progress)
     found = search(queries, prior, schedule, max_iter=parameters.max_iter, tol=parameters.tol)
 
     presence = queries.presence

@@ -39,6 +39,25 @@ _ALMOST_EMPTY, _FEW, _STEADY = 1e-3, 0.1, 1e-5
 _MIN_IDLE = 32  # with fewer idle classes there is nothing to gain
 
 
+@dataclass(frozen=True, eq=False)
+class Placing:
+    """What is done to every row: the scaling of features, then the coordinates of the calibration."""
+
+    scaling: Scaling
+    middle: Tensor  # [d]
+    metric: Tensor | None  # [d, d]
+
+    @staticmethod
+    def of(scaling: Scaling, calibration: Calibration) -> Placing:
+        middle, metric = calibration.middle[0, 0], calibration.metric
+        identity = torch.eye(len(middle), dtype=middle.dtype, device=middle.device)
+        return Placing(scaling, middle, None if metric is None else metric(identity[None])[0])
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        rows = self.scaling(rows) - self.middle
+        return rows if self.metric is None else rows @ self.metric
+
+
 class Memory(NamedTuple):
     """What a block remembers until the next update."""
 
@@ -82,7 +101,7 @@ class Idle:
 class Assign:
     """The work of an update on one block: new assignments, their sums, and what to remember of them."""
 
-    scaling: Scaling
+    placing: Placing
     weights: Tensor  # [d, k] ℓ = z·weights + biases
     biases: Tensor  # [k]
     slope: Tensor  # [k]
@@ -134,12 +153,12 @@ class Assign:
         return sums, Memory(places, values, weight)
 
     def assign(self, rows: Tensor, memory: Memory | None) -> Tensor:
-        """[b, k] the new assignments of scaled rows."""
+        """[b, k] the new assignments of placed rows."""
         return self._assign(self._scores(rows), memory)[0]
 
     def rows(self, block: Tensor) -> Tensor:
-        """[b, d] scaled."""
-        return self.scaling(block.to(self.weights))
+        """[b, d] placed."""
+        return self.placing(block.to(self.weights))
 
     def _scores(self, rows: Tensor) -> Tensor:
         """[b, k] sharpness·ℓ + slopes, for u = 0."""
@@ -207,7 +226,7 @@ class Streamed:
 
     def __init__(
         self,
-        scaling: Scaling,
+        placing: Placing,
         calibration: Calibration,
         n_query: int,
         spread: Spread,
@@ -218,7 +237,7 @@ class Streamed:
         n_classes = len(biases)
         # Before the first assignments all classes count as equally frequent.
         above = min(_REMEMBER_FOR_COST * exp(min(0.5 * n_query / n_classes, 10.0)), _REMEMBER_IN_ANNEALING)
-        self.last = Assign(scaling, weights, biases, zeros, zeros, zeros + above, _MOST_REMEMBERED / n_query)
+        self.last = Assign(placing, weights, biases, zeros, zeros, zeros + above, _MOST_REMEMBERED / n_query)
         self.all_classes = self.last
         self.spread, self.progress = spread, progress
         self.sharpness = 1.0
@@ -346,7 +365,7 @@ class UpdatedPrototypes:
         weights = query_weights(masses[None])[0, classes]
         counts = calibration.counts[0, classes].double()
         total = counts + weights * masses[classes]
-        prototypes = counts.unsqueeze(-1) * calibration.prototypes[0, classes] + weights.unsqueeze(-1) * sums
+        prototypes = counts.unsqueeze(-1) * calibration.offsets[0, classes] + weights.unsqueeze(-1) * sums
         prototypes, weights, total = (
             value.to(calibration.counts) for value in (prototypes / total.unsqueeze(-1), weights, total)
         )

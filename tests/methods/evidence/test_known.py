@@ -1,0 +1,180 @@
+"""Known labels of some queries: they are kept, they teach the others, and they say what to ask next."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from problems import make_tasks
+from torch import Tensor
+
+from manyway import Evidence, InputError, Tasks, solve
+from manyway.core.transforms import transform
+from manyway.methods.evidence.calibration import calibrate
+from manyway.methods.evidence.known import Known
+from manyway.methods.evidence.schedule import Schedule
+
+
+def some_known(tasks: Tasks, every: int = 3) -> Tensor:
+    """[t, q] the true class of every third query."""
+    assert tasks.query_labels is not None
+    rows = torch.arange(tasks.n_query) % every == 0
+    return torch.where(rows, tasks.query_labels, -1)
+
+
+def renamed_group() -> tuple[Tasks, int]:
+    """Queries of class 1 that lie near the prototype of class 0, because its examples are unusual."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.eye(4, 6, dtype=torch.float64) * 6
+    support = centres.repeat_interleave(3, 0)
+    support = support + torch.randn(support.shape, generator=generator, dtype=torch.float64)
+    middle = 0.58 * centres[0] + 0.42 * centres[1]
+    query = middle + 0.3 * torch.randn(12, 6, generator=generator, dtype=torch.float64)
+    return Tasks.from_arrays(support[None], torch.arange(4).repeat_interleave(3)[None], query[None]), 1
+
+
+# --- what is known stays --------------------------------------------------------------------------------------------
+
+
+def test_known_queries_keep_their_class_with_probability_1():
+    tasks = make_tasks(4, n_classes=6, n_query=20)
+    known = some_known(tasks)
+    wrong = torch.where(known >= 0, (known + 1) % 6, -1)  # whatever the features say
+    found = solve("evidence", tasks, known=wrong)
+    rows = wrong >= 0
+    assert (found.labels[rows] == wrong[rows]).all()
+    assert (found.probabilities[rows].amax(-1) == 1).all()
+    assert (found.presence.gather(1, wrong.clamp_min(0))[rows] == 1).all()
+    assert (found.n_present >= torch.tensor([row[row >= 0].unique().numel() for row in wrong]) - 1e-6).all()
+
+
+def test_nothing_known_changes_nothing():
+    tasks = make_tasks(3, n_query=12)
+    plain, given = solve("evidence", tasks), solve("evidence", tasks, known=torch.full((3, 12), -1))
+    assert torch.equal(plain.probabilities, given.probabilities)
+    assert torch.equal(plain.presence, given.presence)
+
+
+def test_a_batch_equals_its_tasks():
+    tasks = make_tasks(5, n_classes=5, n_query=15)
+    known = some_known(tasks)
+    known[3] = -1  # a task without known queries among others
+    known[4, 1:5] = tasks.query_labels[4, 1:5]
+    batch = solve("evidence", tasks, known=known)
+    for t in range(5):
+        alone = solve("evidence", tasks[t : t + 1], known=known[t : t + 1])
+        torch.testing.assert_close(batch.probabilities[t], alone.probabilities[0])
+        torch.testing.assert_close(batch.presence[t], alone.presence[0])
+        torch.testing.assert_close(batch.review_scores[t], alone.review_scores[0])
+    torch.testing.assert_close(batch.probabilities[3], solve("evidence", tasks[3:4]).probabilities[0])
+
+
+def test_the_bound_is_finite_with_known_queries_and_never_decreases():
+    tasks = make_tasks(3, n_query=15)
+    found = solve("evidence", tasks, known=some_known(tasks), with_objective=True)
+    assert torch.isfinite(found.objective).all()
+    assert (found.objective.diff(dim=1) > -1e-9).all()
+
+
+# --- what is known teaches ------------------------------------------------------------------------------------------
+
+
+def test_prototypes_take_in_known_queries_as_support_samples():
+    tasks = transform(make_tasks(3, n_classes=4, n_query=9), "rcl2")
+    known = Known.of(some_known(tasks), tasks)
+    before = calibrate(tasks, Schedule())
+    after = known.taken_in(before, tasks.query)
+    for t in range(3):
+        for k in range(4):
+            named = known.classes[t, :, k] > 0
+            samples = torch.cat([tasks.support[t, tasks.support_labels[t] == k], tasks.query[t, named]])
+            torch.testing.assert_close(after.prototypes[t, k], samples.mean(0))
+            assert after.counts[t, k] == len(samples)
+    assert torch.equal(after.precision, before.precision)
+    assert torch.equal(after.scatter, before.scatter)
+    # Left out of its prototype again, a query has the likelihood that it would have had.
+    one = torch.full((3, 9), -1)
+    one[:, 4] = 2
+    known = Known.of(one, tasks)
+    after = known.taken_in(before, tasks.query)
+    found = known.left_out(after.log_likelihood(tasks.query), after)
+    torch.testing.assert_close(found[:, 4], before.log_likelihood(tasks.query)[:, 4])
+
+
+def test_naming_one_query_of_a_group_renames_the_group():
+    tasks, right = renamed_group()
+    before = solve("evidence", tasks)
+    assert (before.labels != right).all()
+    known = torch.full((1, 12), -1)
+    known[0, 0] = right
+    after = solve("evidence", tasks, known=known)
+    assert (after.labels == right).all()
+
+
+def test_confirming_one_query_of_a_group_keeps_the_class_of_the_group():
+    tasks, _ = renamed_group()
+    known = torch.full((1, 12), -1)
+    known[0, 0] = 0
+    found = solve("evidence", tasks, known=known)
+    assert (found.labels == 0).all()
+    assert (found.probabilities[..., 0] >= solve("evidence", tasks).probabilities[..., 0] - 1e-3).all()
+
+
+# --- the estimator, and what to ask next ----------------------------------------------------------------------------
+
+
+def fitted() -> tuple[Evidence, np.ndarray, np.ndarray]:
+    tasks = make_tasks(1, n_classes=4, n_query=10)
+    names = np.array(["ant", "bee", "cat", "dog"])
+    clf = Evidence().fit(tasks.support[0].numpy(), names[tasks.support_labels[0]])
+    return clf, tasks.query[0].numpy(), names[tasks.query_labels[0]]
+
+
+def test_the_estimator_takes_known_labels_by_row():
+    clf, X, truth = fitted()
+    plain, found = clf.infer(X), clf.infer(X, known={3: "dog", np.int64(5): truth[5]})
+    assert found.labels[3] == "dog"
+    assert found.probabilities[3].tolist() == [0, 0, 0, 1]
+    assert found.presence[3] == 1
+    assert sorted(found.review_order) == [0, 1, 2, 4, 6, 7, 8, 9]
+    assert sorted(plain.review_order) == list(range(10))
+    np.testing.assert_array_equal(clf.infer(X, known={}).probabilities, plain.probabilities)
+    again = pickle.loads(pickle.dumps(found))
+    np.testing.assert_array_equal(again.review_order, found.review_order)
+    everything = clf.infer(X, known=dict(enumerate(truth)))
+    assert everything.labels.tolist() == truth.tolist()
+    assert len(everything.review_order) == 0
+
+
+def test_a_torch_pile_has_its_order_as_a_tensor():
+    clf, X, _ = fitted()
+    assert isinstance(clf.infer(torch.from_numpy(X), known={0: "ant"}).review_order, Tensor)
+
+
+def test_bad_known_labels_are_refused_with_a_sentence():
+    clf, X, _ = fitted()
+    for known, message in (
+        ("gnu", "known is of the type str; give a mapping"),
+        ({10: "ant"}, "known has a label for row 10; rows are integers from 0 to 9"),
+        ({-1: "ant"}, "known has a label for row -1"),
+        ({"3": "ant"}, "known has a label for row '3'"),
+        ({True: "ant"}, "known has a label for row True"),
+        ({3: "gnu"}, "known has the label 'gnu' for row 3, which is not among the classes; correct it, or give fit"),
+        ({3: ["ant"]}, "which is not among the classes"),
+        ({3: None}, "which is not among the classes"),
+    ):
+        with pytest.raises(InputError, match=message):
+            clf.infer(X, known=known)
+    tasks = make_tasks(2, n_query=7)
+    for values, message in (
+        (torch.zeros(2, 6, dtype=torch.int64), r"known has shape \(2, 6\) but there are \(2, 7\) queries"),
+        (torch.full((2, 7), 4), "known has the class 4 for query 0 of task 0; give a class from 0 to 3, or -1"),
+        (torch.full((2, 7), -2), "known has the class -2"),
+        (torch.zeros(2, 7), "known must hold integers"),
+    ):
+        with pytest.raises(InputError, match=message):
+            solve("evidence", tasks, known=values)
+    with pytest.raises(InputError, match="paddle cannot use known labels of queries; use evidence"):
+        solve("paddle", tasks, known=torch.full((2, 7), -1))
