@@ -9,7 +9,9 @@ from manyway.core.ops import column_sums, dot_scores, one_hot
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import class_directions, transform
+from manyway.methods.evidence.calibration import LeftOut
 from manyway.methods.evidence.calibration import calibrate as calibrate_distances
+from manyway.methods.evidence.metric import Inner
 from manyway.methods.evidence.schedule import Schedule
 
 _NEWTON_STEPS = 10
@@ -36,11 +38,11 @@ def label_shift(
         π_k  = mean_q u_qk.
 
     With ``calibrate``, p = softmax_k(ℓ_qk / T + b_k) is bias-corrected temperature scaling of the log-likelihoods of
-    ``evidence``, ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k): w_k is the mean of the n_k support samples, S the within-class
-    scatter and τ the precision. T and b minimise the cross-entropy of the support samples, each of which is left out of
-    its own class mean, with normal priors: 1/T is 1 ± 0.5 and b_k is 0 ± 1. Where no class has two samples, T = 1 and b
-    = 0. With class features, w_k is the normalised class feature, ℓ_qk = −½ τ ‖z_q − w_k‖² with τ = ``temperature``,
-    and no sample need be left out. Each class has the same weight in the cross-entropy.
+    ``evidence`` without its metric, ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k): w_k is the mean of the n_k support samples, S
+    the within-class scatter and τ the precision. T and b minimise the cross-entropy of the support samples, each of
+    which is left out of its own class mean, with normal priors: 1/T is 1 ± 0.5 and b_k is 0 ± 1. Where no class has two
+    samples, T = 1 and b = 0. With class features, w_k is the normalised class feature, ℓ_qk = −½ τ ‖z_q − w_k‖² with τ
+    = ``temperature``, and no sample need be left out. Each class has the same weight in the cross-entropy.
 
     Parameters
     ----------
@@ -107,15 +109,17 @@ def label_shift(
 
 def _calibrated_on_left_out(tasks: Tasks) -> tuple[Tensor, Tensor]:
     """Class means [t, k, d], and logits [t, q, k] that were calibrated on the support."""
-    found = calibrate_distances(tasks, Schedule())
-    logits = found.log_likelihood(tasks.query)
+    schedule = Schedule()
+    found = calibrate_distances(tasks, schedule, metric=False)
+    logits = found.log_likelihood(found.place(tasks.query))
     if bool((found.counts > 1).any()):
         known = tasks[: len(found.counts)]  # one task where all have the same support
-        distances, _, own_counts = found.left_out(known.support, known.support_labels)
-        weights = _balanced(known.support_labels, (own_counts > 1).to(logits.dtype), tasks.n_classes)
+        left_out = LeftOut.of(known.support_labels, found, found.precision, schedule)
+        distances, _, _ = left_out.distances(Inner.of(found.place(known.support), found.offsets))
         likelihood = distances.mul_(found.precision.mul(-0.5).view(-1, 1, 1))
+        weights = _balanced(known.support_labels, left_out.usable, tasks.n_classes)
         logits = _scaled(logits, _fit(likelihood, known.support_labels, weights))
-    return found.prototypes.expand(tasks.n_tasks, -1, -1), logits
+    return (found.middle + found.offsets).expand(tasks.n_tasks, -1, -1), logits
 
 
 def _balanced(labels: Tensor, usable: Tensor, n_classes: int) -> Tensor:

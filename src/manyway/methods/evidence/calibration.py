@@ -57,13 +57,6 @@ class Calibration:
         distances = _squared_distances(placed, self.offsets, self.squares)
         return distances.mul_(self.precision.mul(-0.5).view(-1, 1, 1))
 
-    def left_out(self, support: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As ``_left_out``, of support samples [t, s, d] and their labels [t, s]."""
-        lengths = self.squares + self.scatter.unsqueeze(-1) / self.counts
-        return _left_out(
-            _squared_distances(support - self.middle, self.offsets, lengths), labels, self.counts, self.scatter
-        )
-
     def linear(self) -> tuple[Tensor, Tensor]:
         """Weights a [t, d, k] and biases b [t, k]: the log-likelihood of placed features is z·a_k + b_k plus a number
         that is equal for all classes.
@@ -234,7 +227,19 @@ class LeftOut:
     def classified(
         self, inner: Inner, precision: Tensor | None, weight: Tensor | None = None, spread: Tensor | None = None
     ) -> Answers:
-        """Classify every sample without itself, given inner products in the metric of all samples.
+        """Classify every sample without itself; the arguments are those of ``distances``."""
+        columns = self.labels.unsqueeze(-1)
+        distances, own, found = self.distances(inner, weight, spread)
+        precision = self._fit(distances, own) if precision is None else precision
+        log_p = (distances * precision.mul(-0.5).view(-1, 1, 1)).log_softmax(-1).gather(-1, columns).squeeze(-1)
+        # Own prototypes have n−1 samples here. For queries they have n, and that much less error.
+        return Answers(-log_p * self.usable, precision * self._gain(), found)
+
+    def distances(
+        self, inner: Inner, weight: Tensor | None = None, spread: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Unbiased squared distances of every sample to all classes [t, n, k] and to its own class [t, n], computed
+        without the sample, and the within-class scatter [t], given inner products in the metric of all samples.
 
         ``weight`` [t]: the metric contains weight·rr'n/(n−1) for a sample with residual r, which is taken out.
         Distances are scaled so that the within-class scatter is ``spread`` [t].
@@ -256,11 +261,7 @@ class LeftOut:
             distances, own = distances.mul_(stretch.unsqueeze(-1)), own * stretch
         own = own - self.scatter.unsqueeze(-1) / others
         distances.sub_((self.scatter.unsqueeze(-1) / self.counts).unsqueeze(1))
-        distances.scatter_(-1, columns, own.unsqueeze(-1))
-        precision = self._fit(distances, own) if precision is None else precision
-        log_p = (distances * precision.mul(-0.5).view(-1, 1, 1)).log_softmax(-1).gather(-1, columns).squeeze(-1)
-        # Own prototypes have n−1 samples here. For queries they have n, and that much less error.
-        return Answers(-log_p * self.usable, precision * self._gain(), found)
+        return distances.scatter_(-1, columns, own.unsqueeze(-1)), own, found
 
     def _fit(self, distances: Tensor, own: Tensor) -> Tensor:
         """[t] the most probable precision, by Newton steps on ln τ."""
