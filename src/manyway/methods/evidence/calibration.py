@@ -58,6 +58,13 @@ class Calibration:
         distances = _squared_distances(placed, self.offsets, self.squares)
         return distances.mul_(self.precision.mul(-0.5).view(-1, 1, 1))
 
+    def left_out(self, support: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As ``_left_out``, of support samples [t, s, d] and their labels [t, s]."""
+        lengths = self.squares + self.scatter.unsqueeze(-1) / self.counts
+        return _left_out(
+            _squared_distances(support - self.middle, self.offsets, lengths), labels, self.counts, self.scatter
+        )
+
     def linear(self) -> tuple[Tensor, Tensor]:
         """Weights a [t, d, k] and biases b [t, k]: the log-likelihood of placed features is z·a_k + b_k plus a number
         that is equal for all classes.
