@@ -230,7 +230,7 @@ METHODS: Mapping[str, Method] = _table(
         "Zhou et al., CVPR 2025",
         training="unem.parameters:unlike_training",
     ),
-    Method("oslo", "OSLO", "oslo:oslo", "Boudiaf et al., CVPR 2023"),
+    Method("oslo", "OSLO", "oslo:oslo", "Boudiaf et al., CVPR 2023", holds_support=True),
     Method("tim", "TIM", "gradient.tim:tim", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("tim-adm", "TIM-ADM", "gradient.tim_adm:tim_adm", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("alpha-tim", "α-TIM", "gradient.alpha_tim:alpha_tim", "Veilleux et al., NeurIPS 2021", holds_support=True),

@@ -30,18 +30,6 @@ class Inner(NamedTuple):
         """Plain inner products of samples [t, n, d] and prototypes [t, k, d]."""
         return Inner(samples.square().sum(-1), samples @ prototypes.mT, prototypes @ prototypes.mT)
 
-    def distances(self) -> Tensor:
-        """[t, n, k] squared distances of samples to prototypes."""
-        lengths = self.gram.diagonal(dim1=1, dim2=2)
-        return (self.products * -2).add_(self.squares.unsqueeze(-1)).add_(lengths.unsqueeze(1))
-
-    def along_residuals(self, labels: Tensor) -> Tensor:
-        """[t, n, k] = (x − w_k)'A⁻¹r, where r is the residual of x from the prototype of its own class."""
-        n_classes = self.gram.shape[-1]
-        own = self.squares - self.products.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-        of_own = self.gram.gather(1, labels.unsqueeze(-1).expand(-1, -1, n_classes))
-        return of_own.sub_(self.products).add_(own.unsqueeze(-1))
-
 
 class Whitening(Protocol):
     """A linear map F with F'F = A⁻¹, so that plain distances of mapped features are distances in the metric."""
@@ -175,14 +163,14 @@ class GramWhitening:
 _PANEL = 128  # columns of a factor that are solved at once on a GPU
 
 
-def solve_lower(root: Tensor, right: Tensor) -> Tensor:
+def solve_lower(root: Tensor, right: Tensor, panels: bool | None = None) -> Tensor:
     """L⁻¹B for lower triangular L [t, n, n] and B [t, n, m]; one L [1, n, n] serves all tasks.
 
     On a GPU the batched solver takes three times as long as matrix products. Inverses of the blocks on the diagonal
-    therefore turn the solution into products.
+    therefore turn the solution into products (``panels``; None: where there is a GPU).
     """
     size = root.shape[-1]
-    if not root.is_cuda or size <= _PANEL:
+    if not (root.is_cuda if panels is None else panels) or size <= _PANEL:
         whole: Tensor = torch.linalg.solve_triangular(root, right, upper=False)
         return whole
     solved = torch.empty(len(right), *right.shape[1:], dtype=right.dtype, device=right.device)
