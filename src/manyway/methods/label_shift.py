@@ -13,7 +13,7 @@ from manyway.methods.evidence.calibration import LeftOut, squared_distances
 from manyway.methods.evidence.calibration import calibrate as calibrate_distances
 from manyway.methods.evidence.schedule import Schedule
 
-_NEWTON_STEPS = 10
+_NEWTON_STEPS = 8
 _SCALE_SD = 0.5  # standard deviation of the prior of 1/T around 1, as that of evidence's precision
 _BIAS_SD = 1.0  # and of each b around 0
 _SMALLEST_SCALE = 0.1  # of 1/T
