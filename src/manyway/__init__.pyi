@@ -1,7 +1,8 @@
 from .core.solution import Solution
 from .core.tasks import Tasks
 from .data.features import FeatureSet
-from .data.sampling import TaskSpec, sample_tasks
+from .data.sampling import sample_tasks
+from .data.spec import TaskSpec
 from .errors import InputError
 from .estimators import (
     BDCSPN,
