@@ -344,7 +344,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     @property
     def _vectors(self) -> Any:
-        return None if self.class_features_ is None else self.class_features_[None]
+        vectors = getattr(self, "class_features_", None)  # estimators pickled by earlier versions have none
+        return None if vectors is None else vectors[None]
 
     def _params(self) -> dict[str, Any]:
         return {name: value for name, value in self.get_params(deep=False).items() if name != "base_mean"}
@@ -547,7 +548,31 @@ class AlphaTIM(TransductiveClassifier, method="alpha-tim"):
     pass
 
 
+class TransCLIP(TransductiveClassifier, method="transclip"):
+    pass
+
+
+class StatA(TransductiveClassifier, method="stata"):
+    pass
+
+
+class MOON(TransductiveClassifier, method="moon"):
+    pass
+
+
+class ZLaP(TransductiveClassifier, method="zlap"):
+    pass
+
+
 class Evidence(TransductiveClassifier, method="evidence"):
+    pass
+
+
+class EMDirichlet(TransductiveClassifier, method="em-dirichlet"):
+    pass
+
+
+class HardEMDirichlet(TransductiveClassifier, method="hard-em-dirichlet"):
     pass
 
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.kernels import fused
-from manyway.core.ops import class_sums, extremes
+from manyway.core.ops import class_sums, extremes, prototypes
 from manyway.core.tasks import Tasks
 from manyway.errors import InputError, nearest
 
@@ -64,6 +64,17 @@ def unit(features: Tensor) -> Tensor:
     return features / squares.sqrt_().clamp_min_(info.tiny)
 
 
+def class_directions(tasks: Tasks) -> Tensor:
+    """[t, k, d] one unit vector per class: its class feature, or its mean support feature where there are none.
+
+    >>> tasks = Tasks.from_arrays([[[0.0, 2.0], [3.0, 0.0]]], [[0, 1]], [[[3.0, 4.0]]])
+    >>> class_directions(tasks).tolist()
+    [[[0.0, 1.0], [1.0, 0.0]]]
+    """
+    vectors = tasks.class_features
+    return unit(prototypes(tasks) if vectors is None else vectors)
+
+
 def range_factor(low: Tensor, high: Tensor) -> Tensor:
     """What ``range`` multiplies each feature by, given its lowest and highest value.
 
@@ -92,19 +103,24 @@ def _cl2(tasks: Tasks) -> Tasks:
         return _rowwise(tasks, lambda features: unit(features - mean))
     shared = tasks.shared_support if tasks.n_support else tasks.shared_classes
     if shared and tasks.factor is None:
-        centre = _known(tasks[:1]).mean(1)
-        return _rowwise(tasks, lambda features: unit(features - centre))
+        middle = _known(tasks[:1]).mean(1)
+        return _rowwise(tasks, lambda features: unit(features - middle))
     support_rows, query_rows = tasks.support_index, tasks.query_index
-    if tasks.class_table is None and support_rows is not None and query_rows is not None and _fused_rows(tasks):
+    if tasks.n_support and support_rows is not None and query_rows is not None and _fused_rows(tasks):
         from manyway.core.kernels.rows import centred_units
 
         sums, _ = class_sums(tasks)
         centre = sums.sum(1, keepdim=True) / tasks.n_support
-        support = centred_units(tasks.support_table, support_rows, centre)
-        query = centred_units(tasks.query_table, query_rows, centre)
-        return replace(tasks, support_table=support, support_index=None, query_table=query, query_index=None)
-    centre = _known(tasks[:1] if shared else tasks).mean(1, keepdim=True)
-    return _dense(tasks, lambda features: unit(features - centre))
+        return replace(
+            tasks,
+            support_table=centred_units(tasks.support_table, support_rows, centre),
+            support_index=None,
+            query_table=centred_units(tasks.query_table, query_rows, centre),
+            query_index=None,
+            class_table=None if tasks.class_features is None else unit(tasks.class_features - centre),
+        )
+    tasks = _gathered(tasks)
+    return _centred(tasks, _known(tasks).mean(1, keepdim=True))
 
 
 def _fused_rows(tasks: Tasks) -> bool:
@@ -117,8 +133,12 @@ def _fused_rows(tasks: Tasks) -> bool:
 
 
 def _tcl2(tasks: Tasks) -> Tasks:
+    tasks = _gathered(tasks)
     total = tasks.support.sum(1, keepdim=True) + tasks.query.sum(1, keepdim=True)
-    centre = total / (tasks.n_support + tasks.n_query)
+    return _centred(tasks, total / (tasks.n_support + tasks.n_query))
+
+
+def _centred(tasks: Tasks, centre: Tensor) -> Tasks:
     return _dense(tasks, lambda features: unit(features - centre))
 
 
@@ -133,7 +153,7 @@ def _rcl2(tasks: Tasks) -> Tasks:
     centre = _known(tasks).mean(1, keepdim=True)
     if tasks.base_mean is not None:
         centre = torch.where(which, centre, tasks.base_mean)
-    return _dense(tasks, lambda features: unit(features - centre))
+    return _centred(tasks, centre)
 
 
 def _has_negative(tasks: Tasks) -> Tensor:
@@ -188,29 +208,39 @@ TRANSFORMS: Mapping[str, Callable[[Tasks], Tasks]] = {
 
 def _rowwise(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
     """Apply a map of single rows to the table or to the gathered batch, whichever has fewer rows."""
+    if tasks.factor is not None:
+        return _dense(tasks, change)
     rows_asked = tasks.n_tasks * (tasks.n_support + tasks.n_query)
     rows_held = tasks.support_table.shape[0] if tasks.support_table.ndim == 2 else 0
-    if tasks.factor is not None or (tasks.support_index is not None and rows_held > rows_asked):
-        return _dense(tasks, change)
+    classes = None if tasks.class_table is None else change(tasks.class_table)
+    if tasks.support_index is not None and rows_held > rows_asked:
+        return replace(_dense(replace(tasks, class_table=None), change), class_table=classes)
     support_table = change(tasks.support_table)
     same = tasks.query_table is tasks.support_table
-    return replace(
-        tasks,
-        support_table=support_table,
-        query_table=support_table if same else change(tasks.query_table),
-        class_table=None if tasks.class_table is None else change(tasks.class_table),
-    )
+    query_table = support_table if same else change(tasks.query_table)
+    return replace(tasks, support_table=support_table, query_table=query_table, class_table=classes)
 
 
 def _dense(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
     """Gather support, queries and class features, and apply a map of batches [t, n, d] to each."""
+    tasks = _gathered(tasks)
     return replace(
         tasks,
-        support_table=change(tasks.support),
+        support_table=change(tasks.support_table),
+        query_table=change(tasks.query_table),
+        class_table=None if tasks.class_table is None else change(tasks.class_table),
+    )
+
+
+def _gathered(tasks: Tasks) -> Tasks:
+    """The same tasks as dense arrays, without a factor."""
+    return replace(
+        tasks,
+        support_table=tasks.support,
         support_index=None,
-        query_table=change(tasks.query),
+        query_table=tasks.query,
         query_index=None,
-        class_table=None if tasks.class_features is None else change(tasks.class_features),
+        class_table=tasks.class_features,
         factor=None,
     )
 

@@ -235,6 +235,17 @@ METHODS: Mapping[str, Method] = _table(
     Method("tim-adm", "TIM-ADM", "gradient.tim_adm:tim_adm", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("alpha-tim", "α-TIM", "gradient.alpha_tim:alpha_tim", "Veilleux et al., NeurIPS 2021", holds_support=True),
     Method(
+        "transclip",
+        "TransCLIP",
+        "graph.transclip:transclip",
+        "Zanella et al., NeurIPS 2024",
+        holds_support=True,
+        class_features=True,
+    ),
+    Method("stata", "StatA", "graph.stata:stata", "Zanella et al., CVPR 2025", class_features=True),
+    Method("moon", "MOON", "graph.moon:moon", "von Mises–Fisher relative of StatA", class_features=True),
+    Method("zlap", "ZLaP", "graph.zlap:zlap", "Stojnić et al., CVPR 2024", class_features=True),
+    Method(
         "evidence",
         "Evidence",
         "evidence.solver:evidence",
@@ -244,6 +255,22 @@ METHODS: Mapping[str, Method] = _table(
         prepare="evidence.solver:prepare_evidence",
         in_blocks="evidence.solver:evidence_in_blocks",
         learned=("precision",),
+    ),
+    Method(
+        "em-dirichlet",
+        "EM-Dirichlet",
+        "dirichlet.solver:em_dirichlet",
+        "Martin et al., CVPR 2024",
+        holds_support=True,
+        class_features=True,
+    ),
+    Method(
+        "hard-em-dirichlet",
+        "Hard EM-Dirichlet",
+        "dirichlet.solver:hard_em_dirichlet",
+        "Martin et al., CVPR 2024",
+        holds_support=True,
+        class_features=True,
     ),
 )
 DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor a temperature

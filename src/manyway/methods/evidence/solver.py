@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import torch
 from torch import Tensor
@@ -31,10 +31,10 @@ from manyway.methods.evidence.posterior import (
     query_weights,
     updated_distances,
 )
-from manyway.methods.evidence.prior import Concentrations, Presence, remainders
+from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
 from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.schedule import Schedule
-from manyway.methods.evidence.search import Dense, fused_search, search
+from manyway.methods.evidence.search import Dense, fused_search, resume, search
 from manyway.methods.evidence.streamed import (
     Choose,
     FindSurest,
@@ -206,7 +206,7 @@ def evidence(
     def updated_prototypes() -> Tensor:
         sums, counts = class_sums(tasks)
         taken = weights * float(parameters.update_prototypes)
-        taken = taken if given is None else taken + given.classes
+        taken = taken if given is None else taken + given.weights
         return (sums + taken.mT @ tasks.query) / (counts + taken.sum(1)).unsqueeze(-1)
 
     return replace(
@@ -284,15 +284,21 @@ def _find_classes(
     if found is None:
         terms_of = Dense.terms if with_objective else None
         found = search(Dense.of(clamped), prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
-    u, remainder = found.queries.u, found.queries.remainder
-    presence = Presence.of(u, remainder)
-    slopes = prior.slopes(presence)
-    weights = u * query_weights(presence.masses).unsqueeze(1)
+    after = After.of(found.queries, prior, likelihood, updated_likelihood, known)
+    n_iter, converged = found.n_iter, found.converged
+    if known is not None and updated_likelihood is not None:
+        # Known queries tell which groups are right, so that the search can go on with updated prototypes.
+        queries = Dense(known.clamp(after.scores), after.u, after.remainder)
+        again = resume(queries, after.presence, prior, schedule, max_iter=max_iter, tol=tol)
+        some = known.rows.any(1)  # [t, 1] tasks without a known query keep what was found
+        u = torch.where(some.unsqueeze(-1), again.queries.u, after.u)
+        after = After.of(Dense(likelihood, u, remainders(u)), prior, likelihood, updated_likelihood, known)
+        some = some.squeeze(-1)
+        n_iter, converged = n_iter + again.n_iter * some, torch.where(some, again.converged, converged)
+    u, remainder, presence, slopes, weights, scores = after
     members = u
     if known is not None:
-        weights = known.unknown(weights)  # the prototypes have taken in the known queries already
         members = torch.where(known.rows, slopes.add_to(likelihood, remainder).softmax(-1), u)
-    scores = likelihood if updated_likelihood is None else updated_likelihood(weights)
     probabilities = slopes.add_to(scores, remainder).softmax(-1)
 
     def groups() -> GroupPosterior:
@@ -321,14 +327,40 @@ def _find_classes(
     terms = found.terms
     solution = Solution(
         probabilities=probabilities,
-        n_iter=found.n_iter,
-        converged=found.converged,
+        n_iter=n_iter,
+        converged=converged,
         objective_parts=None if terms is None else dict(zip(("fit", "entropy", "prior"), terms, strict=True)),
         occupancy=occupied,
         # Computed again on request, because the posterior [t, k, k] is larger than u, and few callers need it.
         make_presence=present if parameters.group_posterior else None,
     )
     return solution, weights
+
+
+class After(NamedTuple):
+    """What follows from the assignments that a search has found."""
+
+    u: Tensor  # [t, q, k]
+    remainder: Tensor  # [t, q, k] 1 − u
+    presence: Presence
+    slopes: Slopes
+    weights: Tensor  # [t, q, k] of the queries as samples
+    scores: Tensor  # [t, q, k] log-likelihoods for prototypes with these samples
+
+    @staticmethod
+    def of(
+        queries: Dense,
+        prior: Concentrations,
+        likelihood: Tensor,
+        updated_likelihood: Callable[[Tensor], Tensor] | None,
+        known: Known | None,
+    ) -> After:
+        presence = Presence.of(queries.u, queries.remainder)
+        weights = queries.u * query_weights(presence.masses).unsqueeze(1)
+        if known is not None:
+            weights = known.unknown(weights)  # the prototypes have taken in the known queries already
+        scores = likelihood if updated_likelihood is None else updated_likelihood(weights)
+        return After(queries.u, queries.remainder, presence, prior.slopes(presence), weights, scores)
 
 
 def _updated_likelihood(placed: Tensor, likelihood: Tensor, calibration: Calibration, weights: Tensor) -> Tensor:
