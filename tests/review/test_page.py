@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import open_browser
-from PIL import Image
 from review_problems import HOSTILE, make_review, truth, with_pictures
 
 from manyway.cli.review import demo_data, picture_access
@@ -490,8 +489,6 @@ def test_screenshots(open_page):
     photograph(review.page, folder / "review.png")
     review.press("/", *"capital zh")
     photograph(review.page, folder / "review-search.png")
-    review.press("Escape", "?")
-    photograph(review.page, folder / "review-keys.png")
     for name, width, height, scheme in (("phone", 390, 780, "light"), ("dark", 1280, 800, "dark")):
         context = review.context.browser.new_context(
             viewport={"width": width, "height": height},
@@ -512,5 +509,3 @@ def photograph(page, path):
     })"""
     until(page, loaded, seconds=120)
     page.screenshot(path=path)
-    with Image.open(path) as drawn:
-        drawn.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(path, optimize=True)

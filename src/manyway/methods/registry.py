@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from warnings import warn
 
 from manyway.errors import InputError, nearest
-from manyway.methods.checks import check_params, check_solution
+from manyway.methods.checks import check_params, check_samples, check_solution
 
 if TYPE_CHECKING:
     from manyway.core.solution import Solution
@@ -44,6 +44,10 @@ class Method:
     # The same method for one task whose queries are read in blocks: (support, labels, blocks, **options) -> a
     # ``manyway.streaming.blocks.BlockSolution``; None where the method needs all queries at once.
     in_blocks: str | Callable[..., Any] | None = None
+    class_features: bool = False  # whether it uses the class features of tasks; classes then need no support sample
+    # For methods with parameters that were learned on other tasks: (params, *, shots, n_classes, n_query, k_eff) -> a
+    # sentence where tasks of these sizes differ from those, or None. "module:function" or the function.
+    training: str | Callable[..., str | None] | None = None
     learned: tuple[str, ...] = ()  # attributes of what is prepared that estimators show, as `precision_`
 
     @cached_property
@@ -120,6 +124,8 @@ class Method:
         from manyway.core.parallel import threads_for
 
         self.check(params)
+        if tasks.class_table is not None and not self.class_features:  # without class features, Tasks has checked it
+            check_samples(self.name, tasks)
         if known is not None and not self.takes_known:
             raise InputError(f"{self.name} cannot use known labels of queries; use evidence, or leave known out.")
         given = {name: value for name, value in (("prepared", prepared), ("known", known)) if value is not None}
@@ -138,6 +144,21 @@ class Method:
         if n_left == 0:
             return None
         return f"{self.name} did not converge in {n_left} of {n_tasks} tasks; raise {limits}."
+
+    def unlike_training(
+        self, params: Mapping[str, Any], *, shots: float, n_classes: int, n_query: int, k_eff: int | None = None
+    ) -> str | None:
+        """A sentence where tasks differ from those that learned parameters are for; None where they do not."""
+        if self.training is None:
+            return None
+        sizes = {"shots": shots, "n_classes": n_classes, "n_query": n_query, "k_eff": k_eff}
+        sentence: str | None = _imported(self.training)({**self.defaults, **params}, **sizes)
+        return sentence
+
+    def unlike(self, tasks: Tasks, params: Mapping[str, Any]) -> str | None:
+        """The same for tasks at hand, whose number of present classes is not known."""
+        shots = tasks.n_support / tasks.n_classes
+        return self.unlike_training(params, shots=shots, n_classes=tasks.n_classes, n_query=tasks.n_query)
 
 
 def _imported(home: str | Callable[..., Any]) -> Callable[..., Any]:
@@ -202,9 +223,28 @@ METHODS: Mapping[str, Method] = _table(
     Method("bd-cspn", "BD-CSPN", "bd_cspn:bd_cspn", "Liu et al., ECCV 2020", holds_support=True),
     Method("pt-map", "PT-MAP", "pt_map:pt_map", "Hu et al., ICANN 2021", holds_support=True),
     Method("laplacianshot", "LaplacianShot", "laplacianshot:laplacianshot", "Ziko et al., ICML 2020"),
+    Method(
+        "unem",
+        "UNEM",
+        "unem.solver:unem",
+        "Zhou et al., CVPR 2025",
+        training="unem.parameters:unlike_training",
+    ),
+    Method("oslo", "OSLO", "oslo:oslo", "Boudiaf et al., CVPR 2023", holds_support=True),
     Method("tim", "TIM", "gradient.tim:tim", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("tim-adm", "TIM-ADM", "gradient.tim_adm:tim_adm", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("alpha-tim", "α-TIM", "gradient.alpha_tim:alpha_tim", "Veilleux et al., NeurIPS 2021", holds_support=True),
+    Method(
+        "transclip",
+        "TransCLIP",
+        "graph.transclip:transclip",
+        "Zanella et al., NeurIPS 2024",
+        holds_support=True,
+        class_features=True,
+    ),
+    Method("stata", "StatA", "graph.stata:stata", "Zanella et al., CVPR 2025", class_features=True),
+    Method("moon", "MOON", "graph.moon:moon", "von Mises–Fisher relative of StatA", class_features=True),
+    Method("zlap", "ZLaP", "graph.zlap:zlap", "Stojnić et al., CVPR 2024", class_features=True),
     Method(
         "evidence",
         "Evidence",
@@ -215,6 +255,30 @@ METHODS: Mapping[str, Method] = _table(
         prepare="evidence.solver:prepare_evidence",
         in_blocks="evidence.solver:evidence_in_blocks",
         learned=("precision",),
+    ),
+    Method(
+        "em-dirichlet",
+        "EM-Dirichlet",
+        "dirichlet.solver:em_dirichlet",
+        "Martin et al., CVPR 2024",
+        holds_support=True,
+        class_features=True,
+    ),
+    Method(
+        "hard-em-dirichlet",
+        "Hard EM-Dirichlet",
+        "dirichlet.solver:hard_em_dirichlet",
+        "Martin et al., CVPR 2024",
+        holds_support=True,
+        class_features=True,
+    ),
+    Method(
+        "label-shift",
+        "Label shift",
+        "label_shift:label_shift",
+        "Saerens et al., 2002",
+        holds_support=True,
+        class_features=True,
     ),
 )
 DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor a temperature
@@ -248,6 +312,8 @@ def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
     -----
     RuntimeWarning
         If tasks reached an iteration limit before the method's stopping rule was met.
+    UserWarning
+        If tasks differ from those that the method's parameters were learned on.
 
     Examples
     --------
@@ -261,4 +327,7 @@ def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
     unfinished = found.unfinished(solution, params)
     if unfinished is not None:
         warn(unfinished, RuntimeWarning, stacklevel=2)
+    unlike = found.unlike(tasks, params)
+    if unlike is not None:
+        warn(unlike, UserWarning, stacklevel=2)
     return solution
