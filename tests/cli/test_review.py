@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,9 +13,14 @@ import time
 import httpx
 import numpy as np
 import pytest
+from PIL import Image
 from review_problems import make_review, truth, with_pictures
 
 from manyway.cli import review
+from manyway.encoding.backbones import build
+from manyway.encoding.backbones.checkpoint import save_checkpoint
+from manyway.encoding.datasets.preprocess import Preprocess
+from manyway.errors import InputError
 from manyway.review.journal import Action
 from manyway.review.serve import open_review
 
@@ -92,6 +99,36 @@ def test_pictures_of_a_feature_file_are_those_of_the_named_folder(files, tmp_pat
     make, find = review.picture_access(seen[0])
     assert make("items", 0, 160)[:2] == b"\xff\xd8"
     assert find("items", 3) is None  # its file is missing
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "archive"])
+def test_encoded_pictures_are_shown_and_a_broken_one_is_reviewed_too(
+    tmp_path, run_in_folder, monkeypatch, packed
+):
+    meta = {"backbone": "resnet-small", "preprocess": Preprocess(resize=16, crop=12).to_meta()}
+    save_checkpoint(tmp_path / "net.safetensors", build("resnet-small", 4, 3).state_dict(), meta)
+    for place in ("examples/ant", "examples/bee", "items"):
+        (tmp_path / place).mkdir(parents=True)
+        for n in range(3):
+            Image.new("RGB", (40, 20), (80 * n, 10, 200)).save(tmp_path / place / f"{n}.png")
+    (tmp_path / "items" / "1.png").write_bytes(b"no picture")
+    items = "items"
+    if packed:
+        shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "items")
+        items = "packed.zip"
+    seen = []
+    monkeypatch.setattr(review, "run_review", lambda data, folder, **options: seen.append(data))
+    words = ("review", "examples", items, "--encoder", "net.safetensors", "--skip-bad")
+    assert run_in_folder(*words)[0] == 0
+    (data,) = seen
+    make, find = review.picture_access(data)
+    assert data.kind == "pictures"
+    assert [name.rpartition("/")[2] for name in data.names] == ["0.png", "2.png", "1.png"]
+    assert Image.open(io.BytesIO(make("items", 1, 160))).getpixel((5, 5))[0] > 140  # the third picture
+    assert Image.open(io.BytesIO(make("examples", 3, 160))).size == (40, 20)
+    with pytest.raises(InputError):
+        make("items", 2, 160)
+    assert find("items", 0) == ((tmp_path / "items" / "0.png").read_bytes() if packed else tmp_path / "items" / "0.png")
 
 
 @pytest.mark.parametrize(
