@@ -102,9 +102,7 @@ def test_pictures_of_a_feature_file_are_those_of_the_named_folder(files, tmp_pat
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["folder", "archive"])
-def test_encoded_pictures_are_shown_and_a_broken_one_is_reviewed_too(
-    tmp_path, run_in_folder, monkeypatch, packed
-):
+def test_encoded_pictures_are_shown_and_a_broken_one_is_reviewed_too(tmp_path, run_in_folder, monkeypatch, packed):
     meta = {"backbone": "resnet-small", "preprocess": Preprocess(resize=16, crop=12).to_meta()}
     save_checkpoint(tmp_path / "net.safetensors", build("resnet-small", 4, 3).state_dict(), meta)
     for place in ("examples/ant", "examples/bee", "items"):

@@ -88,7 +88,9 @@ def serve(
         with take_port(port) as taken:
             guard = Guard(taken.getsockname()[1])
             app = make_app(session, guard, folder, thumbnail, find, stopping=lambda: server.should_exit)
-            config = uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=1)
+            config = uvicorn.Config(
+                app, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=1
+            )
             server = uvicorn.Server(config)
             ready(guard.address)
             server.run(sockets=[taken])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-SIZES = (160, 320, 1280)  # pixels of thumbnails; requests for others are refused
+SIZES = (160, 320, 1280)  # pixels of pictures; requests for others are refused
 EXPORTS = {
     "labels.csv": "Labels, one row per item (csv)",
     "labels.parquet": "Labels, one row per item (parquet)",
@@ -81,10 +81,13 @@ def make_app(
     at_work = Semaphore(4)  # pictures that are decoded at once
 
     @lru_cache(maxsize=_KEPT)
-    def small(which: str, row: int, size: int) -> bytes:
+    def kept(which: str, row: int, size: int) -> bytes:
         assert thumbnail is not None
         with at_work:
             return thumbnail(which, row, size)
+
+    def drawn(which: str, row: int, size: int) -> bytes:
+        return (kept if size < SIZES[-1] else kept.__wrapped__)(which, row, size)  # large ones are seldom asked for
 
     def answer(value: Any, status: int = 200) -> Response:
         # Names of files that are not UTF-8 hold lone surrogates, which only escapes can carry.
@@ -158,12 +161,12 @@ def make_app(
         if thumbnail is None or session.data.kind != PICTURES or row >= n or size not in SIZES:
             return answer({"error": "There is no such picture."}, 404)
         try:
-            data = await run_in_threadpool(small, which, row, size)
+            data = await run_in_threadpool(drawn, which, row, size)
         except (OSError, InputError):
             # The item exists and has no picture that can be shown: the page says so. It is no error of the request.
             return Response(status_code=204, headers={"Cache-Control": "no-store"})
-        kept = {"Cache-Control": "private, max-age=86400, immutable"}
-        return Response(data, media_type="image/jpeg", headers=kept)
+        # Its address is new at every start of the server, so the browser need not ask for it again.
+        return Response(data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=86400, immutable"})
 
     async def refuse(request: Request, error: Exception) -> Response:
         return answer({"error": str(error)}, 400)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,7 @@ class Session:
 
     def __init__(self, data: ReviewData, journal: Journal, relabel: Relabel | None = None) -> None:
         self.data, self.journal = data, journal
+        self.id = secrets.token_hex(6)  # in the addresses of pictures: a browser keeps those of this start only
         self.relabel = relabel or Relabel(data.examples, data.items)
         self.classes = list(self.relabel.classes)
         self._number = {_plain(name): k for k, name in enumerate(self.classes)}
@@ -137,7 +139,7 @@ class Session:
             members[self._number[_plain(label)]].append(row)
         with self.lock:
             return {
-                "id": self.data.items_hash[:12],
+                "id": self.id,
                 "title": self.data.title,
                 "kind": self.data.kind,
                 "names": self.data.names,

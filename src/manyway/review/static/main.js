@@ -179,6 +179,11 @@ const KEYS = {
 const MOVES = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown", "[", "]"]);
 
 document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !document.querySelector("dialog[open]")) {
+    (event.shiftKey ? KEYS.U : KEYS.u)();
+    event.preventDefault();
+    return;
+  }
   // A dialog that a key has just closed has dealt with that key.
   if (event.defaultPrevented || document.querySelector("dialog[open]") || event.ctrlKey || event.metaKey || event.altKey) return;
   const { target } = event;
