@@ -106,6 +106,8 @@ export function openAbove(model, group, take) {
     find("above-count").textContent = `${count(rows().length, "open item")} of ${group.items.length} reach this probability.`;
     find("above-go").disabled = !rows().length;
   };
+  const highest = Math.max(0, ...group.items.filter((row) => model.isOpen(row)).map((row) => model.probability(row)));
+  slider.value = Math.min(0.9, Math.floor(100 * highest) / 100);
   find("above-class").textContent = model.title(group);
   slider.oninput = draw;
   dialog.onclose = () => dialog.returnValue === "go" && rows().length && take(rows());
