@@ -7,9 +7,9 @@ which other programs change little. Per method: milliseconds per task of the bat
 time, and of a plain loop; and the plain loop relative to the batch.
 
 The plain loops do for one task what the authors' code does, in their order, with their numbers of steps and with
-intermediate arrays of the same size, and prepare the features. They are restatements of the algorithms, written for this file: the authors' code
-is not part of this repository. EM-Dirichlet's loop takes minutes, so that one of its iterations is timed and
-multiplied.
+intermediate arrays of the same size; they prepare the features too. They are restatements of the algorithms, written
+for this file: the authors' code is not part of this repository. EM-Dirichlet's loop takes minutes, so that one of its
+iterations is timed and multiplied.
 """
 
 from __future__ import annotations
