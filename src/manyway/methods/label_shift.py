@@ -8,10 +8,11 @@ from torch import Tensor
 from manyway.core.ops import column_sums, dot_scores, one_hot
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.core.transforms import class_directions, transform
+from manyway.core.transforms import class_directions
 from manyway.methods.evidence.calibration import LeftOut, squared_distances
 from manyway.methods.evidence.calibration import calibrate as calibrate_distances
 from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.scaling import transform
 
 _NEWTON_STEPS = 8
 _SCALE_SD = 0.5  # standard deviation of the prior of 1/T around 1, as that of evidence's precision
