@@ -284,6 +284,11 @@ def test_estimators_of_other_methods_refuse_class_features():
         ESTIMATORS["simpleshot"]().fit([[0.0], [1.0]], [0, 1], class_features=[[0.0], [1.0]])
 
 
+def test_transclip_needs_a_gamma():
+    with pytest.raises(InputError, match="gammas is empty"):
+        solve("transclip", make_tasks(), gammas=())
+
+
 def test_labels_must_not_spread_without_end():
     with pytest.raises(InputError, match=r"alpha is 1\.0; it must be at least 0 and below 1"):
         solve("zlap", make_tasks(), alpha=1.0)

@@ -13,7 +13,6 @@ from torch import Tensor
 from manyway.core.ops import class_sums
 from manyway.core.solution import Solution, between
 from manyway.core.tasks import Tasks
-from manyway.core.transforms import transform
 from manyway.errors import InputError, nearest
 from manyway.methods.checks import check_params
 from manyway.methods.evidence.calibration import (
@@ -46,6 +45,7 @@ from manyway.methods.evidence.streamed import (
 )
 from manyway.methods.parameters import takes
 from manyway.methods.prepared import QUERY_DEPENDENT
+from manyway.methods.scaling import transform
 from manyway.streaming.blocks import Blocks, Spread, in_turn, scaling_of
 
 
@@ -77,7 +77,7 @@ class Parameters:
     tol : float, default=0.01
         A task has converged when no assignment changes by as much in an iteration.
     scale : {"rcl2", "cl2", "l2", "range", "power"} or None, default="rcl2"
-        The transform of the features; see ``manyway.core.transforms``.
+        The transform of the features; see ``manyway.methods.scaling``.
     schedule : mapping of str to float or None, default=None
         Other values for constants of the method, by name; see ``manyway.methods.evidence.schedule``. For research.
     """
