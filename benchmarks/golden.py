@@ -1,10 +1,11 @@
 """Write the golden answers that ``tests/methods/test_golden.py`` compares every method with.
 
-    python -m benchmarks.golden DATA [--device cuda] [--tasks 5] [--out tests/golden/answers.npz]
+    python -m benchmarks.golden DATA [--device cuda] [--tasks 5] [--method oslo ...] [--out tests/golden/answers.npz]
 
 The tasks are drawn from the embedded letters, so the answers can be tested without DATA. Before anything is written,
 every method runs on recorded tasks of its original (``benchmarks.reference``, which needs DATA), and nothing is written
-when an accuracy is outside its tolerance. The file stores what was checked.
+when an accuracy is outside its tolerance. The file stores what was checked. With ``--method`` only the answers of these
+methods are checked and written; those of the others stay as they are in the file.
 
 For every query the file holds the five most probable classes and their probabilities. Golden answers notice any change
 of a method's answers on these tasks. They cannot say which answer is right: that is what the recorded runs are for.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.reference import compare
+from benchmarks.reference import RECORDINGS, compare
 from manyway import METHODS, FeatureSet, Tasks, TaskSpec, sample_tasks, solve
 from manyway.data.embedded import load_glyphs
 
@@ -102,7 +103,7 @@ def load(path: Path = PATH) -> tuple[list[Golden], dict[str, Any]]:
     return golden, meta
 
 
-def answers() -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+def answers(methods: Collection[str] = tuple(METHODS)) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     """The arrays of the file, but for its description."""
     features = load_glyphs()
     for name, setting in SETTINGS.items():
@@ -113,7 +114,7 @@ def answers() -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
         yield f"{name}/labels", tasks.support_labels.numpy().astype(np.uint8)
         yield f"{name}/query", tasks.query_index.numpy().astype(np.uint16)
         yield f"{name}/classes", tasks.classes.numpy().astype(np.uint8)
-        for method in METHODS:
+        for method in methods:
             part = tasks[: setting.fewer.get(method, setting.n_tasks)].to(dtype=torch.float64)
             top = solve(method, part, **setting.params.get(method, {})).probabilities.topk(TOP)
             yield f"{name}/{method}/top", top.indices.numpy().astype(np.uint8)
@@ -127,12 +128,14 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="folder that holds features/ and lies beside reference/")
     parser.add_argument("--tasks", type=int, help="check at most so many recorded tasks per method; default: all")
     parser.add_argument("--config", nargs="*", help="check only these configurations, such as clinc150_5shot_keff5")
+    parser.add_argument("--method", nargs="*", choices=list(METHODS), default=list(METHODS), help="default: all")
     parser.add_argument("--device", default="cpu", help="where the check runs; the answers are computed on the CPU")
     parser.add_argument("--out", type=Path, default=PATH, help="default: %(default)s")
     options = parser.parse_args()
     checked = []
-    for found in compare(options.data, device=options.device, limit=options.tasks, configs=options.config):
-        line = f"{found.method} on {found.n_tasks} tasks of {found.features} {found.config}: "
+    names = [name for name, recording in RECORDINGS.items() if recording.method in options.method]
+    for found in compare(options.data, names, device=options.device, limit=options.tasks, configs=options.config):
+        line = f"{found.method} on {found.n_tasks} tasks of {found.features} {found.config}, recorded as {found.name}: "
         line += f"recorded {found.recorded:.2f}, ours {found.ours:.2f}, tolerance {found.tolerance:.1f}"
         print(line, flush=True)
         if not found.within:
@@ -140,9 +143,15 @@ def main() -> None:
         checked.append(line)
     if not checked:
         raise SystemExit("There is no recorded run to check, so nothing is written.")
+    kept: dict[str, np.ndarray[Any, Any]] = {}
+    if set(options.method) != set(METHODS):
+        with np.load(options.out, allow_pickle=False) as file:
+            kept = {key: file[key] for key in file.files if key != "meta"}
+            before = json.loads(str(file["meta"]))["checked"]
+        checked = [line for line in before if line.split()[0] not in options.method] + checked
     meta = {"checked": checked, "torch": str(torch.__version__), "dtype": "float64"}
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(options.out, meta=np.array(json.dumps(meta)), **dict(answers()))
+    np.savez_compressed(options.out, meta=np.array(json.dumps(meta)), **{**kept, **dict(answers(options.method))})
     print(f"{options.out}: {options.out.stat().st_size / 1000:.0f} kB")
 
 

@@ -3,18 +3,20 @@
     python -m benchmarks.reference DATA [--device cuda] [--method paddle ...] [--tasks N]
 
 DATA holds ``features/``; the recorded runs lie beside it, in ``reference/``. They contain tasks (rows of the feature
-files) and the accuracy of the authors' code on them. Each method runs on the same tasks. The table, in Markdown, has
-one row per feature set, configuration and method: the recorded accuracy, ours, and whether the difference is within the
-recorded tolerance. The exit status is 1 when a difference is not.
+files) and the accuracy of the authors' code on them: ``SET.json`` for the methods of the PADDLE paper and
+``SET_later.json`` for later ones. Each method runs on the same tasks. The table, in Markdown, has one row per feature
+set, configuration and recorded name: the recorded accuracy, ours, and whether the difference is within the recorded
+tolerance. The exit status is 1 when a difference is not, and when a method of the table ``RECORDINGS`` is missing here.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,67 @@ import torch
 
 from benchmarks.measure import show
 from manyway import METHODS, FeatureSet, Tasks, solve
+from manyway.core.transforms import transform
 
-FEATURES = {"clinc150": "clinc150_minilm_l6.npz", "cub200": "cub200_mobilenetv2_192px.npz"}
-# Parameters of the recorded runs that differ from our defaults.
-RECORDED_PARAMS: dict[str, dict[str, Any]] = {"tim": {"max_iter": 1000}}
+
+@dataclass(frozen=True)
+class Configuration:
+    """What the name of a recorded configuration says, such as ``5shot_keff30``, and the number of classes."""
+
+    shots: int
+    k_eff: int
+    n_classes: int
+
+
+@dataclass(frozen=True)
+class Recording:
+    """How the run that was recorded under a name is repeated."""
+
+    method: str
+    params: Mapping[str, Any] = field(default_factory=dict)  # that differ from our defaults
+    per_configuration: Callable[[Configuration], Mapping[str, Any]] | None = None  # more parameters
+    features: Callable[[Tasks], Tasks] | None = None  # what the recorded run did with the features first
+
+
+def live_dimensions(tasks: Tasks) -> Tasks:
+    """Without the dimensions that are constant over the feature table."""
+    live = tasks.query_table.amax(0) > tasks.query_table.amin(0)
+    table = tasks.query_table[:, live].contiguous()
+    mean = None if tasks.base_mean is None else tasks.base_mean[live]
+    return replace(tasks, support_table=table, query_table=table, base_mean=mean)
+
+
+def cl2_times_10(tasks: Tasks) -> Tasks:
+    """``cl2``, then multiplied by 10: about the scale of the features that UNEM's parameters were learned on."""
+    tasks = transform(tasks, "cl2")
+    return replace(tasks, support_table=tasks.support_table * 10, query_table=tasks.query_table * 10)
+
+
+def true_k_eff(configuration: Configuration) -> dict[str, Any]:
+    """The number of classes among the queries, which the authors of EM-Dirichlet read from the query labels."""
+    return {"k_eff": configuration.k_eff}
+
+
+def authors_cub(configuration: Configuration) -> dict[str, Any]:
+    """The parameters that the authors of UNEM publish for CUB, for 5 or 20 shots."""
+    return {"parameters": f"authors-cub-{20 if configuration.shots == 20 else 5}shot"}
+
+
+_AUTHORS_STEP = {"m_step": "authors"}
+RECORDINGS: Mapping[str, Recording] = {
+    **{name: Recording(name) for name in ("paddle", "soft-kmeans", "paddle-pgd", "baseline", "simpleshot", "ici")},
+    **{name: Recording(name) for name in ("bd-cspn", "pt-map", "laplacianshot", "tim-adm", "alpha-tim")},
+    "tim": Recording("tim", {"max_iter": 1000}),
+    "em-dirichlet": Recording("em-dirichlet", _AUTHORS_STEP),
+    "em-dirichlet-leak": Recording("em-dirichlet", _AUTHORS_STEP, true_k_eff),
+    "hard-em-dirichlet": Recording("hard-em-dirichlet", _AUTHORS_STEP),
+    "hard-em-dirichlet-leak": Recording("hard-em-dirichlet", _AUTHORS_STEP, true_k_eff),
+    "unem-cl2x10": Recording("unem", {"scale": None}, authors_cub, features=cl2_times_10),
+    "oslo": Recording("oslo"),
+    "transclip-last": Recording("transclip", features=live_dimensions),
+    "stata": Recording("stata", features=live_dimensions),
+    "saerens": Recording("label-shift", {"calibrate": False, "temperature": 20.0, "max_iter": 100, "tol": 1e-6}),
+}
 
 
 @dataclass(frozen=True)
@@ -35,10 +94,11 @@ class Comparison:
 
     features: str
     config: str
+    name: str  # that it was recorded under
     method: str
     n_tasks: int
     recorded: float
-    ours: float
+    ours: float  # NaN where the method is missing
     tolerance: float  # in points; one label more when only some of the recorded tasks were run
     seconds: float
 
@@ -54,49 +114,94 @@ class Comparison:
 
 def compare(
     data: Path,
-    methods: Collection[str] = tuple(METHODS),
+    names: Collection[str] = tuple(RECORDINGS),
     *,
     device: str = "cpu",
     limit: int | None = None,
     configs: Collection[str] | None = None,
 ) -> Iterator[Comparison]:
-    """Run methods on recorded tasks, at most ``limit`` per configuration.
+    """Run methods on the recorded tasks of every set whose features are present, at most ``limit`` per configuration.
 
-    ``configs`` limits the configurations to some, such as ``clinc150_5shot_keff5``.
+    ``names`` are recorded names. ``configs`` limits the configurations to some, such as ``clinc150_5shot_keff5``.
     """
-    for dataset in FEATURES:
-        recorded = json.loads((data.parent / "reference" / f"{dataset}.json").read_text())
+    for dataset, path in feature_files(data).items():
+        recorded = recorded_accuracies(data, dataset)
         wanted = [config for config in recorded if configs is None or f"{dataset}_{config}" in configs]
-        if not wanted:
+        if path is None or not wanted:
             continue
-        features = FeatureSet.load(data / "features" / FEATURES[dataset]).features.to(device)
+        features = FeatureSet.load(path).features.to(device)
         for config in wanted:
-            for name in methods:
-                if name not in recorded[config]:
-                    continue
-                entry = recorded[config][name]
-                n_tasks = entry["n_tasks"] if limit is None else min(limit, entry["n_tasks"])
-                tasks = recorded_tasks(data, features, dataset, config, n_tasks)
-                begin = time.perf_counter()
-                labels = solve(name, tasks, **RECORDED_PARAMS.get(name, {})).labels
-                seconds = time.perf_counter() - begin
-                # The tolerance is meant for the mean over all recorded tasks; over fewer, one label weighs more.
-                one_label = 0.0 if n_tasks == entry["n_tasks"] else 100 / tasks.n_query
-                yield Comparison(
-                    dataset,
-                    config,
-                    name,
-                    n_tasks,
-                    float(np.mean(entry["per_task"][:n_tasks])),
-                    float((labels == tasks.query_labels).double().mean()) * 100,
-                    entry["tolerance_points"] + one_label,
-                    seconds,
-                )
+            for name in names:
+                if name in recorded[config]:
+                    yield _compare(data, features, dataset, config, name, recorded[config][name], limit)
+
+
+def _compare(
+    data: Path,
+    features: torch.Tensor,
+    dataset: str,
+    config: str,
+    name: str,
+    entry: Mapping[str, Any],
+    limit: int | None,
+) -> Comparison:
+    recording = RECORDINGS[name]
+    n_tasks = entry["n_tasks"] if limit is None else min(limit, entry["n_tasks"])
+    tasks = recorded_tasks(data, features, dataset, config, n_tasks)
+    accuracy, seconds = float("nan"), 0.0
+    if recording.method in METHODS:
+        params = dict(recording.params)
+        if recording.per_configuration is not None:
+            params |= recording.per_configuration(_configuration(config, tasks.n_classes))
+        given = tasks if recording.features is None else recording.features(tasks)
+        begin = time.perf_counter()
+        labels = solve(recording.method, given, **params).labels
+        seconds = time.perf_counter() - begin
+        accuracy = float((labels == tasks.query_labels).double().mean()) * 100
+    # The tolerance is meant for the mean over all recorded tasks; over fewer, one label weighs more.
+    one_label = 0.0 if n_tasks == entry["n_tasks"] else 100 / tasks.n_query
+    mean = float(np.mean(entry["per_task"][:n_tasks]))
+    tolerance = entry["tolerance_points"] + one_label
+    return Comparison(dataset, config, name, recording.method, n_tasks, mean, accuracy, tolerance, seconds)
+
+
+def _configuration(config: str, n_classes: int) -> Configuration:
+    found = re.fullmatch(r"(\d+)shot_keff(\d+)", config)
+    if found is None:
+        raise SystemExit(f"The name of the configuration {config} says neither shots nor K_eff.")
+    return Configuration(int(found[1]), int(found[2]), n_classes)
+
+
+def feature_files(data: Path) -> dict[str, Path | None]:
+    """The recorded sets, each with its file of features; None where there is none.
+
+    Several files can begin with the name of a set (its class names, its unknown items). The features of its items have
+    the shortest name.
+    """
+    sets = sorted({path.stem.removesuffix("_later") for path in (data.parent / "reference").glob("*.json")})
+    found = {name: [*(data / "features").glob(f"{name}.*"), *(data / "features").glob(f"{name}_*")] for name in sets}
+    return {
+        name: min(paths, key=lambda path: (len(path.name), path.name), default=None) for name, paths in found.items()
+    }
+
+
+def recorded_accuracies(data: Path, dataset: str) -> dict[str, dict[str, Any]]:
+    """Configuration to recorded name to what was recorded, from the earlier and the later runs together."""
+    merged: dict[str, dict[str, Any]] = {}
+    for path in (data.parent / "reference" / f"{dataset}{which}.json" for which in ("", "_later")):
+        for config, entries in (json.loads(path.read_text()) if path.exists() else {}).items():
+            if _task_file(data, dataset, config).exists():  # the open-set tasks are another kind of task
+                merged.setdefault(config, {}).update(entries)
+    return merged
+
+
+def _task_file(data: Path, dataset: str, config: str) -> Path:
+    return data.parent / "reference" / f"{dataset}_{config}.npz"
 
 
 def recorded_tasks(data: Path, features: torch.Tensor, dataset: str, config: str, n_tasks: int) -> Tasks:
     """The first tasks of a recorded configuration."""
-    with np.load(data.parent / "reference" / f"{dataset}_{config}.npz", allow_pickle=False) as file:
+    with np.load(_task_file(data, dataset, config), allow_pickle=False) as file:
         support, query, truth = (
             torch.from_numpy(file[name][:n_tasks].astype(np.int64)).to(features.device)
             for name in ("support_idx", "query_idx", "query_labels")
@@ -112,7 +217,7 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="folder that holds features/ and lies beside reference/")
     parser.add_argument("--device", default="cpu", help="where methods run: cpu or cuda")
     parser.add_argument(
-        "--method", nargs="*", choices=list(METHODS), default=list(METHODS), help="default: every method"
+        "--method", nargs="*", choices=list(RECORDINGS), default=list(RECORDINGS), help="recorded names; default: all"
     )
     parser.add_argument("--tasks", type=int, help="at most so many tasks per configuration; default: all recorded ones")
     options = parser.parse_args()
@@ -123,11 +228,28 @@ def main() -> None:
             if not found.within:
                 outside.append(found)
             figures = f"{found.recorded:.2f} {found.ours:.2f} {found.difference:+.2f} {found.tolerance:.1f}".split()
-            within = "yes" if found.within else "**no**"
-            yield [found.features, found.config, found.method, found.n_tasks, *figures, within, found.seconds]
+            within = "yes" if found.within else "**no**" if found.method in METHODS else "**missing**"
+            yield [found.features, found.config, found.name, found.n_tasks, *figures, within, found.seconds]
 
-    header = ["features", "tasks", "method", "n", "recorded", "ours", "difference", "tolerance", "within", "seconds"]
+    header = [
+        "features",
+        "tasks",
+        "recorded as",
+        "n",
+        "recorded",
+        "ours",
+        "difference",
+        "tolerance",
+        "within",
+        "seconds",
+    ]
     show("Accuracy on recorded tasks, in per cent", header, rows())
+    for dataset, path in feature_files(options.data).items():
+        if path is None:
+            print(f"\nNot compared: {dataset} is recorded, but there is no {options.data}/features/{dataset}*.")
+        every = {name for entries in recorded_accuracies(options.data, dataset).values() for name in entries}
+        if every - set(RECORDINGS):
+            print(f"\nRecorded for {dataset}, not compared: {', '.join(sorted(every - set(RECORDINGS)))}.")
     raise SystemExit(1 if outside else 0)
 
 

@@ -54,6 +54,7 @@ def quick(estimator):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:unem. its parameters were learned on:UserWarning")
 @parametrize_with_checks(list(map(quick, ESTIMATORS.values())), expected_failed_checks=expected_failures)
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)

@@ -63,6 +63,8 @@ class Inference:
         The classes, in the order of the columns.
     make_review_scores : callable
         Returns the review scores of the queries; see ``review_order``.
+    unknown : array of shape [q] or None
+        How likely each query is of no class; None where the method assumes that all are of one.
 
     Attributes
     ----------
@@ -91,6 +93,7 @@ class Inference:
     n_present_sd: float
     classes: Any
     make_review_scores: Callable[[], Any]
+    unknown: Any = None
 
     @cached_property
     def review_order(self) -> Any:
@@ -108,7 +111,8 @@ class Inference:
         Returns
         -------
         pandas.DataFrame
-            Columns ``label``, ``probability``, ``second_label``, ``second_probability``.
+            Columns ``label``, ``probability``, ``second_label``, ``second_probability``, and ``unknown`` where the
+            method has one.
 
         Examples
         --------
@@ -118,7 +122,8 @@ class Inference:
         [['ant', 'bee'], ['bee', 'ant']]
         """
         pandas = optional("pandas", "tables", "to_frame")
-        columns = best_two(torch.as_tensor(self.probabilities))
+        unknown = None if self.unknown is None else torch.as_tensor(self.unknown)
+        columns = best_two(torch.as_tensor(self.probabilities), unknown)
         for name in ("label", "second_label"):
             columns[name] = self.classes[columns[name]]
         return pandas.DataFrame(columns)
@@ -193,7 +198,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def __init__(self, **params: Any) -> None:
         raise TypeError("TransductiveClassifier is a base class; use one of its subclasses, such as Evidence.")
 
-    def fit(self, X: Any, y: Any) -> TransductiveClassifier:
+    def fit(self, X: Any, y: Any, class_features: Any = None) -> TransductiveClassifier:
         """Keep a copy of the labelled examples, and prepare what depends on them alone.
 
         Parameters
@@ -202,6 +207,10 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             The features of the labelled examples.
         y : array of shape [s]
             Their labels, integers or strings. K is the number of distinct labels.
+        class_features : mapping of label to array of shape [d], or array of shape [k, d], optional
+            One vector per class in the space of X, such as the text embedding of its name, for the methods that use
+            them. The keys of a mapping are the classes, and those without examples are allowed; X and y may then be
+            None. The rows of an array are those of the distinct labels in y, sorted.
 
         Returns
         -------
@@ -211,15 +220,32 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         -----
         Call ``fit`` again after ``set_params``: what was prepared belongs to the parameters at that time.
         """
-        X, y = validate_data(self, _features(X), _labels(y), dtype=[np.float64, np.float32], copy=True)
-        check_classification_targets(y)
+        if class_features is not None and not self._method.class_features:
+            raise InputError(f"{type(self).__name__} does not use class_features; fit it without them.")
+        vectors, labels = _class_features(class_features)
+        if X is None and y is None and vectors is not None and labels is not None:
+            X, y = vectors[:0], labels[:0]
+            self.n_features_in_ = vectors.shape[-1]
+        else:
+            X, y = validate_data(self, _features(X), _labels(y), dtype=[np.float64, np.float32], copy=True)
+            check_classification_targets(y)
         self._method.check(self._params())
         self.classes_, self.support_labels_ = np.unique(y, return_inverse=True)
+        if vectors is not None and labels is not None:
+            vectors = self._name_classes(vectors, labels, y)
+        elif vectors is not None and vectors.shape[:-1] != self.classes_.shape:
+            raise InputError(
+                f"class_features has shape {vectors.shape} for {len(self.classes_)} distinct labels; give one row for "
+                "each, or a mapping of labels to vectors."
+            )
         if len(self.classes_) < 2:
             raise InputError("The labelled examples are of one class only; there is nothing to choose between.")
         self.support_ = X
+        self.class_features_ = vectors
         self.base_mean_ = None if self.base_mean is None else np.array(_features(self.base_mean))
-        support = Tasks.from_support(self.support_[None], self.support_labels_[None], self.base_mean_)
+        support = Tasks.from_support(
+            self.support_[None], self.support_labels_[None], self.base_mean_, class_features=self._vectors
+        )
         self.prepared_ = None
         prepare = self._method.preparation
         if prepare is not None:
@@ -274,6 +300,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             n_present_sd=float(solution.n_present_sd[0]),
             classes=self.classes_,
             make_review_scores=lambda: hand_back(solution.review_scores),
+            unknown=hand_back(solution.unknown),
         )
 
     def predict(self, X: Any) -> Any:
@@ -306,13 +333,33 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         probabilities = self._solve(X).probabilities[0]
         return probabilities if isinstance(X, Tensor) else probabilities.cpu().numpy()
 
+    def _name_classes(self, vectors: Any, labels: Any, y: Any) -> Any:
+        """Take the classes of a mapping, all of them; its vectors in their order."""
+        self.classes_, order = np.unique(labels, return_index=True)
+        unnamed = sorted(set(y.tolist()) - set(self.classes_.tolist()))
+        if unnamed:
+            raise InputError(f"class_features has no vector for the label {unnamed[0]!r} of y; give one per class.")
+        self.support_labels_ = np.searchsorted(self.classes_, y)
+        return vectors[order]
+
+    @property
+    def _vectors(self) -> Any:
+        return None if self.class_features_ is None else self.class_features_[None]
+
     def _params(self) -> dict[str, Any]:
         return {name: value for name, value in self.get_params(deep=False).items() if name != "base_mean"}
 
     def _solve(self, X: Any, known: Mapping[int, Any] | None = None, **recorded: bool) -> Solution:
         check_is_fitted(self)
         query = validate_data(self, _features(X), reset=False, dtype=[np.float64, np.float32])
-        tasks = Tasks.from_arrays(self.support_[None], self.support_labels_[None], query[None], self.base_mean_)
+        tasks = Tasks.from_arrays(
+            self.support_[None],
+            self.support_labels_[None],
+            query[None],
+            self.base_mean_,
+            n_classes=len(self.classes_),
+            class_features=self._vectors,
+        )
         if isinstance(X, Tensor):
             tasks = tasks.to(X.device)
         prepared = None if self.prepared_ is None else _moved(self.prepared_, tasks.device)
@@ -322,6 +369,9 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         unfinished = self._method.unfinished(solution, params)
         if unfinished is not None:
             warn(unfinished, ConvergenceWarning, stacklevel=3)
+        unlike = self._method.unlike(tasks, params)
+        if unlike is not None:
+            warn(unlike, UserWarning, stacklevel=3)
         return solution
 
     def _known(self, known: Mapping[int, Any], n_query: int) -> Tensor:
@@ -393,6 +443,8 @@ support_labels_ : ndarray of shape [s]
     Their labels, as places in ``classes_``.
 base_mean_ : ndarray of shape [d] or None
     A copy of ``base_mean``.
+class_features_ : ndarray of shape [k, d] or None
+    A copy of the class features, in the order of ``classes_``.
 n_features_in_ : int
     The number of features.
 {prepared}
@@ -475,6 +527,14 @@ class LaplacianShot(TransductiveClassifier, method="laplacianshot"):
     pass
 
 
+class UNEM(TransductiveClassifier, method="unem"):
+    pass
+
+
+class OSLO(TransductiveClassifier, method="oslo"):
+    pass
+
+
 class TIM(TransductiveClassifier, method="tim"):
     pass
 
@@ -510,6 +570,18 @@ def _features(values: Any) -> Any:
     """Features as scikit-learn can check them; NumPy has no bfloat16."""
     half = isinstance(values, Tensor) and values.dtype == torch.bfloat16
     return _numpy(values.float() if half else values)
+
+
+def _class_features(values: Any) -> tuple[Any, Any]:
+    """Class features as an array [k, d], and the labels of its rows where they are a mapping."""
+    if values is None:
+        return None, None
+    if not isinstance(values, Mapping):
+        return np.array(_features(values)), None
+    rows = [np.asarray(_features(vector)) for vector in values.values()]
+    if not rows or any(row.ndim != 1 or row.shape != rows[0].shape for row in rows):
+        raise InputError("class_features must map every label to one vector, all of the same length.")
+    return np.stack(rows), _labels(list(values))
 
 
 def _labels(values: Any) -> Any:

@@ -116,7 +116,7 @@ def test_parameters_may_be_set_for_one_feature_set_and_tuned_ones_replace_them()
         (one_block("seeds = 3"), "mine.toml: experiments[1]: unknown key 'seeds'; did you mean 'seed'?"),
         (
             one_block("", '[[experiments]]\nfeatures = "b"\nmethods = "tim"\ntask.shots = [5, true]'),
-            "mine.toml: experiments[2].task.shots[2] is True; it must be a whole number of at least 1 or 'given'.",
+            "mine.toml: experiments[2].task.shots[2] is True; it must be a whole number of at least 0 or 'given'.",
         ),
         (one_block('task = { k_eff = "5" }'), "task.k_eff is '5'; it must be a whole number of at least 1 or 'half'"),
         (one_block("task = { n_query = 7.5 }"), "experiments[1].task.n_query is 7.5; it must be a whole number."),

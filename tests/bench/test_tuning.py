@@ -91,10 +91,11 @@ def test_the_shipped_grid_follows_the_protocol_for_every_method_of_table_1_but_p
     grid = load_suite("tune")
     check_grid(grid)
     (table1,) = load_suite("table1").blocks
-    (block,) = grid.blocks
-    assert set(block.methods) >= set(table1.methods) - {"paddle"}
-    assert {(point.task.n_ways, point.task.shots) for point in block.experiments()} == {(5, 5)}
-    assert all(name.endswith("-val") for name in block.features)
+    swept, learned = grid.blocks
+    assert set(swept.methods) >= set(table1.methods) - {"paddle"}
+    assert {(point.task.n_ways, point.task.shots) for point in swept.experiments()} == {(5, 5)}
+    assert [(point.method, point.task.n_ways) for point in learned.experiments()] == [("unem", None)] * 4
+    assert all(name.endswith("-val") for block in grid.blocks for name in block.features)
 
 
 @pytest.mark.parametrize(

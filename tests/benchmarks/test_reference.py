@@ -12,24 +12,23 @@ import torch
 from problems import make_features
 
 from benchmarks import golden, reference
-from manyway import METHODS, TaskSpec, sample_tasks
+from manyway import TaskSpec, sample_tasks
 
 # The slow methods run on the first tasks of one configuration here; `python -m benchmarks.reference` runs them all.
 SLOW = {"tim", "alpha-tim", "ici", "paddle-pgd", "tim-adm"}
 
 
 @pytest.fixture
-def record(tmp_path, monkeypatch) -> Path:
+def record(tmp_path) -> Path:
     """Three tasks whose classes are far apart: every accuracy is 100 %, and so it is recorded, for two methods."""
-    monkeypatch.setattr(reference, "FEATURES", {"made": "made.npz"})
     features = make_features(n_classes=6, per_class=12)
     far = features.features + 100 * torch.eye(8)[features.labels]
     (tmp_path / "data" / "features").mkdir(parents=True)
     (tmp_path / "reference").mkdir()
-    np.savez(tmp_path / "data" / "features" / "made.npz", features=far.numpy(), labels=features.labels.numpy())
+    np.savez(tmp_path / "data" / "features" / "made_net.npz", features=far.numpy(), labels=features.labels.numpy())
     tasks = sample_tasks(features, TaskSpec(shots=2, k_eff=3, n_query=10), count=3)
     np.savez(
-        tmp_path / "reference" / "made_2shot.npz",
+        tmp_path / "reference" / "made_2shot_keff3.npz",
         support_idx=tasks.support_index.view(3, 6, 2).numpy(),
         query_idx=tasks.query_index.numpy(),
         query_labels=tasks.query_labels.numpy(),
@@ -41,8 +40,15 @@ def record(tmp_path, monkeypatch) -> Path:
 
 def write(folder: Path, accuracy: float) -> None:
     entry = {"n_tasks": 3, "accuracy": accuracy, "per_task": [accuracy] * 3, "tolerance_points": 0.5}
-    record = {"2shot": {"simpleshot": entry, "laplacianshot": entry}}
+    record = {"2shot_keff3": {"simpleshot": entry, "laplacianshot": entry}}
     (folder / "reference" / "made.json").write_text(json.dumps(record))
+
+
+def write_later(folder: Path, *names: str) -> None:
+    """Record an accuracy of 100 % under later names, beside open-set tasks, which are not compared."""
+    entry = {"n_tasks": 3, "accuracy": 100.0, "per_task": [100.0] * 3, "tolerance_points": 0.5}
+    record = {"2shot_keff3": dict.fromkeys(names, entry), "openset_5shot": {"n_tasks": 20}}
+    (folder / "reference" / "made_later.json").write_text(json.dumps(record))
 
 
 def test_equal_accuracies_are_within_the_tolerance(record):
@@ -67,7 +73,55 @@ def test_fewer_tasks_are_allowed_one_label_more(record):
 
 def test_configurations_can_be_chosen(record):
     assert list(reference.compare(record, configs=["made_5shot"])) == []
-    assert len(list(reference.compare(record, configs=["made_2shot"]))) == 2
+    assert len(list(reference.compare(record, configs=["made_2shot_keff3"]))) == 2
+
+
+def test_later_recordings_are_repeated_with_their_parameters(record, monkeypatch):
+    write_later(record.parent, "leak")
+    asked = []
+    leak = reference.Recording("simpleshot", {"temperature": 2.0}, lambda at: asked.append(at) or {"scale": "l2"})
+    monkeypatch.setattr(reference, "RECORDINGS", {"leak": leak})
+    (found,) = reference.compare(record, ["leak"])
+    assert (found.name, found.method, found.within) == ("leak", "simpleshot", True)
+    assert asked == [reference.Configuration(shots=2, k_eff=3, n_classes=6)]
+
+
+def test_a_recorded_method_that_does_not_exist_is_missing(record, monkeypatch, capsys):
+    write_later(record.parent, "protonet", "other")
+    monkeypatch.setattr(reference, "RECORDINGS", {"protonet": reference.Recording("protonet")})
+    monkeypatch.setattr(sys, "argv", ["reference", str(record)])
+    with pytest.raises(SystemExit) as error:
+        reference.main()
+    assert error.value.code == 1
+    printed = capsys.readouterr().out
+    assert "| protonet | 3 | 100.00 | nan | +nan | 0.5 | **missing** |" in printed
+    assert "Recorded for made, not compared: laplacianshot, other, simpleshot." in printed
+
+
+def test_the_features_of_a_set_are_the_file_with_the_shortest_name(record):
+    for name in ("made_names_net.npz", "madeira.npz", "other_net.npz"):
+        (record / "features" / name).touch()
+    assert reference.feature_files(record) == {"made": record / "features" / "made_net.npz"}
+
+
+def test_a_set_without_features_is_named(record, monkeypatch, capsys):
+    (record / "features" / "made_net.npz").unlink()
+    assert reference.feature_files(record) == {"made": None}
+    monkeypatch.setattr(sys, "argv", ["reference", str(record)])
+    with pytest.raises(SystemExit):
+        reference.main()
+    assert "Not compared: made is recorded, but there is no" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "n_features"), [("live_dimensions", 7), ("cl2_times_10", 8)])
+def test_features_are_prepared_as_in_the_recorded_runs(record, name, n_features):
+    features = make_features(n_classes=6, per_class=12).features
+    features[:, 3] = 5.0
+    tasks = reference.recorded_tasks(record, features, "made", "2shot_keff3", 2)
+    prepared = getattr(reference, name)(tasks)
+    assert prepared.query.shape[-1] == prepared.base_mean.shape[0] == n_features
+    if name == "cl2_times_10":
+        torch.testing.assert_close(prepared.support.norm(dim=-1), torch.full((2, 12), 10.0))
 
 
 @pytest.mark.parametrize(("accuracy", "status"), [(100.0, 0), (99.0, 1)])
@@ -77,7 +131,7 @@ def test_the_command_prints_a_table_and_fails_when_one_is_outside(record, accura
     with pytest.raises(SystemExit) as error:
         reference.main()
     assert error.value.code == status
-    assert "| made | 2shot | simpleshot | 3 |" in capsys.readouterr().out
+    assert "| made | 2shot_keff3 | simpleshot | 3 |" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -90,7 +144,7 @@ def test_golden_answers_are_not_written_by_code_that_is_not_checked(
     write(record.parent, accuracy)
     path = tmp_path / "answers.npz"
     monkeypatch.setattr(sys, "argv", ["golden", str(record), "--out", str(path), *options])
-    monkeypatch.setattr(golden, "answers", lambda: iter(()))
+    monkeypatch.setattr(golden, "answers", lambda methods: iter(()))
     with pytest.raises(SystemExit, match=message):
         golden.main()
     assert not path.exists()
@@ -99,7 +153,7 @@ def test_golden_answers_are_not_written_by_code_that_is_not_checked(
 def test_golden_answers_are_written_with_what_was_checked(record, tmp_path, monkeypatch):
     path = tmp_path / "answers.npz"
     monkeypatch.setattr(sys, "argv", ["golden", str(record), "--out", str(path)])
-    monkeypatch.setattr(golden, "answers", lambda: iter([("20-way/paddle/top", np.zeros(3))]))
+    monkeypatch.setattr(golden, "answers", lambda methods: iter([("20-way/paddle/top", np.zeros(3))]))
     golden.main()
     with np.load(path) as file:
         assert file.files == ["meta", "20-way/paddle/top"]
@@ -107,9 +161,9 @@ def test_golden_answers_are_written_with_what_was_checked(record, tmp_path, monk
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", reference.RECORDINGS)
 @pytest.mark.parametrize("config", ["5shot_keff5", "5shot_keff30", "20shot_keff5"])
-@pytest.mark.parametrize("dataset", reference.FEATURES)
+@pytest.mark.parametrize("dataset", ["clinc150", "cub200"])
 def test_accuracy_is_that_of_the_original(data_folder, dataset, config, name):
     if not (data_folder.parent / "reference").is_dir():
         pytest.skip("needs the recorded accuracies beside the data folder")

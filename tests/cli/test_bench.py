@@ -21,6 +21,14 @@ task = { shots = 2, k_eff = 5, n_ways = 5, n_query = 15 }
 n_tasks = 20
 sweep.laplacianshot = { lam = [0.1, 0.7] }
 """
+LESSON = """
+[[experiments]]
+features = "toy-val"
+methods = "unem"
+task = { shots = 2, k_eff = 3, n_query = 9 }
+n_tasks = 4
+learn.unem = { layers = 2, steps = 3 }
+"""
 
 
 @pytest.fixture
@@ -209,3 +217,30 @@ def test_a_full_disk_is_one_sentence_and_what_is_there_stays_whole(run, tmp_path
         assert all(len(record["outcome"]["correct"]) == 1000 for record in stored.values())
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_tune_learns_the_parameters_of_unem_and_bench_uses_them(run, tmp_path):
+    data_folder_with_toy(tmp_path, "toy-val", seed=3)
+    (tmp_path / "learn.toml").write_text(GRID + LESSON)
+    code, out, _ = run("tune", "learn.toml", "--method", "unem")
+    assert code == 0
+    assert "toy: unem: parameters = results/unem-toy.json" in out
+    assert "laplacianshot" not in out
+    learned = json.loads((tmp_path / "results" / "unem-toy.json").read_text())
+    assert (learned["layers"], learned["training"]["shots"], learned["training"]["k_eff"]) == (2, 2, 3)
+    time = (tmp_path / "results" / "unem-toy.json").stat().st_mtime_ns
+    run("tune", "learn.toml", "--method", "unem")
+    assert (tmp_path / "results" / "unem-toy.json").stat().st_mtime_ns == time, "what is there is not learned again"
+    run("tune", "learn.toml", "--method", "unem", "--rerun")
+    assert (tmp_path / "results" / "unem-toy.json").stat().st_mtime_ns > time
+    (tmp_path / "use.toml").write_text(SMALL.replace('"paddle", "soft-kmeans", "simpleshot"', '"unem"'))
+    assert "parameters=…" in run("bench", "use.toml", "--dry-run")[1]
+    code, _, _ = run("bench", "use.toml", "--only", "shots=3", "--tasks", "5")
+    assert code == 0
+    record = json.loads(next((tmp_path / "results" / "records").glob("unem-*.json")).read_text())
+    assert record["params"]["parameters"]["lam"] == pytest.approx(learned["lam"])
+
+
+def test_tune_knows_which_methods_there_are(run, tmp_path):
+    (tmp_path / "grid.toml").write_text(GRID)
+    assert "There is no method 'unen'; did you mean 'unem'?" in run("tune", "grid.toml", "--method", "unen")[2]

@@ -20,10 +20,11 @@ def test_a_file_brings_everything_back(tmp_path):
         base_mean=[1.0, 2.0, 3.0],
         meta={"encoder": "none", "seed": 3},
         is_support=[True, False, False, False, True, True],
+        class_features=np.eye(3),
     )
     whole.save(tmp_path / "set.safetensors")
     back = FeatureSet.load(tmp_path / "set.safetensors")
-    for name in ("features", "labels", "base_mean", "is_support"):
+    for name in ("features", "labels", "base_mean", "is_support", "class_features"):
         assert torch.equal(getattr(back, name), getattr(whole, name)), name
     assert back.class_names == ("ä", "b", "c")
     assert back.meta == {"encoder": "none", "seed": 3}
@@ -43,6 +44,7 @@ def test_half_precision_on_disk_is_single_in_memory(tmp_path):
 def test_fingerprint_tells_sets_apart():
     assert make_features().fingerprint == make_features().fingerprint
     assert make_features().fingerprint != make_features(seed=1).fingerprint
+    assert make_features().fingerprint != make_features().with_class_features(torch.ones(12, 8)).fingerprint
 
 
 def test_npz_files_can_be_read(tmp_path):
@@ -50,6 +52,46 @@ def test_npz_files_can_be_read(tmp_path):
     features = FeatureSet.load(tmp_path / "set.npz")
     assert features.features.dtype == torch.float32
     assert features.class_names == ("ant", "bee")
+
+
+def test_class_features_are_matched_by_name(tmp_path):
+    features = FeatureSet([[1.0, 0.0], [2.0, 0.0]], [0, 1], class_names=["ant", "bee"])
+    np.savez(tmp_path / "names.npz", features=np.float16([[2, 2], [1, 1]]), class_names=["bee", "ant"])
+    (tmp_path / "names.csv").write_text("label,x,y\nbee,2,2\nant,1,1\n")
+    for named in (
+        features.with_class_features(tmp_path / "names.npz"),
+        features.with_class_features(tmp_path / "names.csv"),
+        features.with_class_features([[1.0, 1.0], [2.0, 2.0]]),
+    ):
+        assert named.class_features.tolist() == [[1.0, 1.0], [2.0, 2.0]]
+        assert named.class_features.dtype == named.features.dtype
+    np.savez(tmp_path / "set.npz", features=features.features, labels=[0, 1], class_features=np.eye(2))
+    assert torch.equal(FeatureSet.load(tmp_path / "set.npz").class_features, torch.eye(2))
+
+
+@pytest.mark.parametrize(
+    ("vectors", "names", "message"),
+    [
+        (np.eye(2), ["ant", "cow"], "the class 'cow', which is not among"),
+        ([[1.0, 0.0]], ["ant"], "no row for the class 'bee'"),
+        (np.eye(2), ["ant", "ant"], "'ant' twice"),
+        (np.eye(2), ["ant"], "2 rows and 1 class names"),
+        (np.eye(3), ["ant", "bee", "cow"], "the class 'cow'"),
+        ([[1.0], [2.0]], ["ant", "bee"], r"shape \(2, 1\); give one row of 2 features for each of the 2 classes"),
+        ([[1.0, 0.0], [np.nan, 0.0]], ["ant", "bee"], "NaN or infinite values in row 1"),
+        (np.eye(3), None, r"shape \(3, 3\)"),
+    ],
+)
+def test_class_features_that_do_not_fit_are_refused(vectors, names, message):
+    features = FeatureSet([[1.0, 0.0], [2.0, 0.0]], [0, 1], class_names=["ant", "bee"])
+    with pytest.raises(InputError, match=message):
+        features.with_class_features(vectors, names)
+
+
+def test_a_file_of_class_features_must_name_the_classes(tmp_path):
+    np.savez(tmp_path / "names.npz", features=np.eye(2))
+    with pytest.raises(InputError, match="which class each row is of"):
+        FeatureSet([[1.0, 0.0], [2.0, 0.0]], [0, 1]).with_class_features(tmp_path / "names.npz")
 
 
 @pytest.mark.parametrize(

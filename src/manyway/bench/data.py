@@ -18,7 +18,7 @@ def find_features(key: str, data: Path | None) -> FeatureSet:
 
     It is KEY.safetensors or KEY.npz in the data folder or in its folder features/, or the only file KEY_ENCODER there.
     For sets without validation classes, KEY-half has every other class of KEY, and KEY-half-val the other classes, to
-    tune on.
+    tune on. KEY+NAMES is KEY with class features, one vector per class, from the file of the key KEY_NAMES.
     """
     if key in _EMBEDDED:
         from manyway.data.embedded import load_glyphs
@@ -27,20 +27,33 @@ def find_features(key: str, data: Path | None) -> FeatureSet:
     if not re.fullmatch(r"\w[\w.+-]*(/\w[\w.+-]*)*", key):
         raise InputError(f"'{key}' is not the key of a feature set; to run on a file, use --features FILE.")
     folder = data_folder(data)
-    if folder is not None:
-        for candidate in _candidates(folder, key):
-            return FeatureSet.load(candidate)
+    found = _found(folder, key)
+    if found is not None:
+        return FeatureSet.load(found)
+    key, plus, names = key.partition("+")
     whole, half, rest = key.partition("-half")
     if half and rest in ("", "-val"):
-        return _half(find_features(whole, data), 1 if rest else 0)
+        return _half(find_features(whole + plus + names, data), 1 if rest else 0)
+    if plus:
+        vectors = _found(folder, f"{key}_{names}")
+        if vectors is None:
+            raise InputError(_how_to_get(f"{key}_{names}", folder))
+        return find_features(key, data).with_class_features(vectors)
     raise InputError(_how_to_get(key, folder))
+
+
+def _found(folder: Path | None, key: str) -> Path | None:
+    """The file of a key in the data folder; None where there is none."""
+    return None if folder is None else next(iter(_candidates(folder, key)), None)
 
 
 def _half(features: FeatureSet, parity: int) -> FeatureSet:
     """Every other class."""
     which = features.labels % 2 == parity
     labels = features.labels[which] // 2
-    return FeatureSet(features.features[which], labels, features.class_names[parity::2], meta=features.meta)
+    vectors = None if features.class_features is None else features.class_features[parity::2]
+    names = features.class_names[parity::2]
+    return FeatureSet(features.features[which], labels, names, meta=features.meta, class_features=vectors)
 
 
 def data_folder(data: Path | None) -> Path | None:

@@ -18,6 +18,7 @@ from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
 from manyway.data.features import FeatureSet
 from manyway.data.sampling import TaskSpec, sample_tasks
 from manyway.errors import InputError, nearest
+from manyway.methods import get_method
 
 _ALWAYS = ("shots", "k_eff")  # fields of a task that its title names, also with their defaults
 
@@ -121,7 +122,9 @@ class _Sets:
         return self[name].n_classes
 
     def problem(self, experiment: Experiment) -> str:
-        """Why no task of the experiment can be drawn; '' when one can."""
+        """Why no task of the experiment can be drawn and solved; '' when one can."""
+        if experiment.task.shots == 0 and not get_method(experiment.method).class_features:
+            return f"{experiment.method} needs labelled examples"
         place = experiment.features, experiment.task
         if place not in self._problems:
             try:
@@ -254,4 +257,6 @@ def _tuned(suite: Suite, block: Block, tuned: Tuned) -> Tuned:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "…"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -5,13 +5,14 @@
     metrics = ["calibration"]                 # what to measure besides accuracy
 
     [[experiments]]
-    features = "glyphs"                       # a key, or a list of keys
+    features = "glyphs"                       # a key, or a list of keys; KEY+names: with the class features KEY_names
     methods = ["paddle", "simpleshot"]
     task = { shots = 5, k_eff = [3, 5, "all"] }   # fields of TaskSpec; a list is an axis
     params.paddle = { max_iter = 50 }         # parameters of a method
     params_on.glyphs.paddle = { eps = 0 }     # the same, on one feature set only
     sweep.paddle = { lam = [10, 75] }         # parameters of a method, each a list to sweep
     skip_impossible = true                    # leave out tasks that a feature set is too small for
+    learn.unem = { steps = 100 }              # `manyway tune` learns the parameters of this method by gradients
 
     [[plots]]
     x = "k_eff"
@@ -93,6 +94,17 @@ class Trace(Strict):
     budget: str = "max_iter"  # the parameter that holds the number of iterations
 
 
+class Learning(Strict):
+    """How to learn the parameters of UNEM; the defaults are the authors', but for the loss and the transform."""
+
+    layers: PositiveInt = 10
+    steps: PositiveInt = 100
+    lr: PositiveFloat = 0.1
+    halve_every: PositiveInt = 50  # steps after which the learning rate is halved
+    scale: Literal["l2", "cl2", "rcl2", "tcl2", "power"] = "cl2"  # transforms that give unit vectors
+    loss: Literal["cross-entropy", "double-softmax"] = "cross-entropy"  # the second is the authors'
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One point: a method with its parameters on tasks 0..n_tasks-1 of a stream."""
@@ -105,12 +117,13 @@ class Experiment:
     seed: int
     trace: Trace | None = None
     metrics: Sequence[str] = ()  # besides accuracy
+    learn: Learning | None = None  # what `manyway tune` does before it runs
 
 
 class TaskAxes(Strict):
     """Fields of TaskSpec, each a list of values to combine."""
 
-    shots: OneOrMore[Annotated[Any, _count(1, "given")]] = (5,)
+    shots: OneOrMore[Annotated[Any, _count(0, "given")]] = (5,)
     k_eff: OneOrMore[Annotated[Any, _count(1, "half", "all")]] = (5,)
     n_query: OneOrMore[PositiveInt] = (75,)
     n_ways: OneOrMore[Annotated[Any, _count(2, "all")]] = ("all",)
@@ -140,6 +153,7 @@ class Block(Strict):
     params: Params = Field(default_factory=dict)
     params_on: dict[str, Params] = Field(default_factory=dict)  # features -> the same
     sweep: Params = Field(default_factory=dict)
+    learn: dict[Literal["unem"], Learning] = Field(default_factory=dict)
     n_tasks: PositiveInt = 10_000
     seed: Seed = 0
     metrics: Metrics = ()
@@ -163,7 +177,8 @@ class Block(Strict):
             for task in self.task.points(size):
                 for chosen in _product({k: _axis(v) for k, v in self.sweep.get(method, {}).items()}):
                     params = {name: _resolve(value, task) for name, value in {**fixed, **chosen}.items()}
-                    yield Experiment(features, method, params, task, self.n_tasks, self.seed, self.trace, self.metrics)
+                    how = self.trace, self.metrics, self.learn.get(method)  # type: ignore[call-overload]
+                    yield Experiment(features, method, params, task, self.n_tasks, self.seed, *how)
 
     @property
     def axes(self) -> set[str]:

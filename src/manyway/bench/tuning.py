@@ -1,7 +1,8 @@
 """Choosing hyper-parameters on validation classes, and the file that suites read them from.
 
-A grid is a suite whose methods have something to sweep (``suites/tune.toml``). For each of its feature sets and methods
-the point with the highest accuracy is chosen. PADDLE has no parameter to tune and is refused.
+A grid is a suite whose methods have something to sweep or to learn (``suites/tune.toml``). For each of its feature sets
+and methods the point with the highest accuracy is chosen, or the parameters are learned (``manyway.bench.learning``).
+PADDLE has no parameter to tune and is refused.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict
 
@@ -20,21 +21,32 @@ from manyway.data.files import atomic_write
 from manyway.errors import InputError
 from manyway.methods import METHODS
 
+if TYPE_CHECKING:
+    from manyway.bench.plan import Job
+
 FILE = "tuned.json"
 
 
 def check_grid(suite: Suite) -> None:
     """Refuse a grid that tunes PADDLE, or nothing."""
-    swept = {method for block in suite.blocks for method in block.sweep}
-    if "paddle" in swept:
+    tuned = {method for block in suite.blocks for method in (*block.sweep, *block.learn)}
+    if "paddle" in tuned:
         raise InputError(
             "PADDLE is never tuned: its λ is |Q| by construction. Sweep it in a suite of its own if you are curious."
         )
-    idle = [method for block in suite.blocks for method in block.methods if method not in block.sweep]
-    if idle or not swept:
+    idle = [m for block in suite.blocks for m in block.methods if m not in block.sweep and m not in block.learn]
+    if idle or not tuned:
         raise InputError(
             f"{suite.name} has nothing to sweep for {', '.join(idle) or 'any method'}; give each method a sweep."
         )
+
+
+def check_lessons(jobs: Sequence[Job]) -> None:
+    """Refuse to learn the parameters of one method twice for one feature set: on tasks of several kinds."""
+    places = [(job.experiment.method, meant_for(job.experiment.features)) for job in jobs]
+    for method, target in places:
+        if places.count((method, target)) > 1:
+            raise InputError(f"{method} can be learned on tasks of one kind only for {target}; choose one with --only.")
 
 
 def choose(records: Sequence[Record], suite: Suite) -> dict[str, dict[str, dict[str, Any]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -132,6 +132,10 @@ def tune(
     seed: Seed = None,
     only: Only = None,
     task: Task = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option("--method", help="Tune only this method; short for --only method=NAME. May be repeated."),
+    ] = None,
     device: Device = None,
     jobs: Jobs = 1,
     dask: Dask = None,
@@ -141,12 +145,16 @@ def tune(
     """Choose hyper-parameters on validation classes.
 
     As in the paper, tasks are 5-way 5-shot, and PADDLE is not tuned.
+    UNEM learns its parameters by gradients, on tasks with all classes; they are also written to RESULTS/unem-NAME.json.
     What is chosen on the feature set NAME-val or NAME_val is written to RESULTS/tuned.json.
     `manyway bench` uses it wherever a suite runs on NAME.
+    A run can be stopped at any time; the same command continues it.
 
     [bold]Examples:[/bold]
 
-    manyway tune --data DATA --only method=tim
+    manyway tune --data DATA --method tim
+
+    manyway tune --features birds_val.npz --method unem --task shots=20 --task k_eff=5
 
     manyway tune --features birds_val.npz --task n_query=40
     """
@@ -154,27 +162,61 @@ def tune(
     from manyway.bench.show.view import load_view, number
     from manyway.bench.store import Store
     from manyway.bench.suite import load_suite
-    from manyway.bench.tuning import FILE, check_grid, choose, write_tuned
+    from manyway.bench.tuning import FILE, check_grid, check_lessons, choose, write_tuned
+    from manyway.methods import get_method
 
     console, suite, store, where = open_console(), load_suite(grid), Store(results), _device(device, dask)
     check_grid(suite)
-    changes = parse_task(task or [])
-    wishes = Wishes(features=features, data=data, n_tasks=tasks, seed=seed, only=parse_only(only or []), task=changes)
+    changes, kept = parse_task(task or []), parse_only([*(only or []), *(f"method={name}" for name in method or [])])
+    for name in method or []:
+        get_method(name)
+    wishes = Wishes(features=features, data=data, n_tasks=tasks, seed=seed, only=kept, task=changes)
     todo, skipped = make_jobs(suite, wishes)
-    plan = make_plan(suite, todo, wishes, store, skipped)
-    store.write_plan(plan)
-    failures = _run(todo, store, where, jobs, dask, rerun, console)
-    chosen = choose(load_view(store, plan).records, suite)
-    write_tuned(chosen, results / FILE)
-    for name, methods in chosen.items():
-        for method, entry in methods.items():
-            words = ", ".join(f"{key} = {number(value)}" for key, value in entry["params"].items())
+    lessons = [job for job in todo if job.experiment.learn is not None]
+    check_lessons(lessons)
+    swept = [job for job in todo if job.experiment.learn is None]
+    failures: list[Failure] = []
+    chosen: dict[str, dict[str, dict[str, Any]]] = {}
+    if swept:
+        plan = make_plan(suite, swept, wishes, store, skipped)
+        store.write_plan(plan)
+        failures = _run(swept, store, where, jobs, dask, rerun, console)
+        chosen = choose(load_view(store, plan).records, suite)
+        write_tuned(chosen, results / FILE)
+    for job in lessons:
+        target, entry = _learn(job, results, where, rerun, console)
+        write_tuned({target: {job.experiment.method: entry}}, results / FILE)
+        chosen.setdefault(target, {})[job.experiment.method] = entry
+    for target, methods in chosen.items():
+        for name, entry in methods.items():
+            shown = {"parameters": entry["file"]} if "file" in entry else entry["params"]
+            words = ", ".join(f"{key} = {number(value)}" for key, value in shown.items())
             console.print(
-                f"{name}: {method}: {words}  ({100 * entry['accuracy']:.1f} ± {100 * entry['ci95']:.1f})",
+                f"{target}: {name}: {words}  ({100 * entry['accuracy']:.1f} ± {100 * entry['ci95']:.1f})",
             )
     console.print(f"chosen: {results / FILE}")
     _report_skipped(skipped, console)
     _report_failures(failures, console)
+
+
+def _learn(job: Job, results: Path, device: str | None, rerun: bool, console: Console) -> tuple[str, dict[str, Any]]:
+    """Learn the parameters of a method, with a bar that counts the tasks of all steps."""
+    from manyway.bench.learning import learn_job
+    from manyway.cli.options import progress_bar
+
+    learning = job.experiment.learn
+    assert learning is not None
+    try:
+        with progress_bar(console) as bar:
+            line = bar.add_task(job.title, total=learning.steps * job.experiment.n_tasks)
+            return learn_job(job, results, device, rerun, lambda n_tasks: bar.advance(line, n_tasks))
+    except KeyboardInterrupt:
+        _stop(console, "Finished steps")
+
+
+def _stop(console: Console, what: str) -> NoReturn:
+    console.print(f"Stopped. {what} are kept; the same command continues from there.")
+    raise typer.Exit(130) from None
 
 
 def _report_skipped(skipped: Sequence[str], console: Console) -> None:
@@ -254,8 +296,7 @@ def _run(
                 return run_side_by_side(missing, store, device, n_jobs, bar)
             return run_jobs(missing, store, device, bar)
     except KeyboardInterrupt:
-        console.print("Stopped. Finished tasks are kept; the same command continues from there.")
-        raise typer.Exit(130) from None
+        _stop(console, "Finished tasks")
 
 
 def _show(view: View, results: Path, console: Console) -> None:

@@ -42,6 +42,10 @@ class Solution:
     make_review_scores : callable, optional
         Returns the review scores [t, q]. They are computed when they are first used. None: 1 minus the probability of
         the label.
+    unknown : Tensor of shape [t, q], optional
+        The probability that a query is of none of the classes, for methods that estimate it.
+    unknown_groups : Tensor of shape [t, q], optional
+        The number of the group of unknown queries that a query belongs to; -1 for the others.
 
     Attributes
     ----------
@@ -78,6 +82,8 @@ class Solution:
     occupancy: Tensor | None = None
     make_presence: Callable[[], Tensor] | None = None
     make_review_scores: Callable[[], Tensor] | None = None
+    unknown: Tensor | None = None
+    unknown_groups: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.objective is None and self.objective_parts:
@@ -130,7 +136,8 @@ class Solution:
         Returns
         -------
         pandas.DataFrame
-            Columns ``task``, ``query``, ``label``, ``probability``, ``second_label``, ``second_probability``.
+            Columns ``task``, ``query``, ``label``, ``probability``, ``second_label``, ``second_probability``, and
+            ``unknown`` where the method has one.
 
         Examples
         --------
@@ -143,7 +150,8 @@ class Solution:
         n_tasks, n_query, _ = self.probabilities.shape
         task, query = torch.meshgrid(torch.arange(n_tasks), torch.arange(n_query), indexing="ij")
         columns = {"task": task.flatten().numpy(), "query": query.flatten().numpy()}
-        return pandas.DataFrame(columns | best_two(self.probabilities.flatten(0, 1)))
+        unknown = None if self.unknown is None else self.unknown.flatten()
+        return pandas.DataFrame(columns | best_two(self.probabilities.flatten(0, 1), unknown))
 
     def __repr__(self) -> str:
         done = f"{int(self.converged.sum())} of {len(self.converged)} tasks"
@@ -201,18 +209,22 @@ class Recorder:
         return dict(zip(self.names, torch.stack(self.rows, -1), strict=True))
 
 
-def best_two(probabilities: Tensor) -> dict[str, Any]:
-    """The columns of a table: the two most probable classes of each row of [n, k], and their probabilities."""
+def best_two(probabilities: Tensor, unknown: Tensor | None = None) -> dict[str, Any]:
+    """The columns of a table: the two most probable classes of each row of [n, k], and their probabilities.
+
+    ``unknown`` [n] is a further column, where there is one.
+    """
     rows = probabilities.detach().cpu()
     first = rows.argmax(-1, keepdim=True)  # the lowest class wins a tie, as in `labels`; topk does not promise that
     others = rows.scatter(1, first, -1.0)
     second = others.argmax(-1, keepdim=True)
-    return {
+    columns = {
         "label": first.squeeze(1).numpy(),
         "probability": rows.gather(1, first).squeeze(1).numpy(),
         "second_label": second.squeeze(1).numpy(),
         "second_probability": rows.gather(1, second).squeeze(1).numpy(),
     }
+    return columns if unknown is None else {**columns, "unknown": unknown.detach().cpu().numpy()}
 
 
 def shapes(value: Any, names: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ class Tasks:
     support_table : Tensor of shape [n, d], or [t, s, d] where ``support_index`` is None
     support_index : Tensor of shape [t, s] or None
     support_labels : Tensor of shape [t, s]
-        From 0 to k-1; every class of every task has at least one sample.
+        From 0 to k-1; every class of every task has at least one sample, except where there are class features.
     query_table : Tensor of shape [n, d], or [t, q, d] where ``query_index`` is None
     query_index : Tensor of shape [t, q] or None
     n_classes : int
@@ -41,11 +41,17 @@ class Tasks:
         The mean feature of the encoder's base classes; the transform ``cl2`` subtracts it.
     factor : Tensor of shape [t, 1, d], optional
         Multiplies every feature of a task. It is applied when the features are gathered.
+    class_table : Tensor of shape [n, d], [t, k, d] or [1, k, d], optional
+        One vector per class, in the space of the items. [n, d] holds one row per class of the FeatureSet, gathered by
+        ``class_ids``; [1, k, d] serves all tasks.
 
     Attributes
     ----------
     support, query : Tensor of shape [t, s, d] and [t, q, d]
         The features, gathered on each access.
+    class_features : Tensor of shape [t, k, d] or None
+        One vector per class, such as the text embedding of its name, in the space of the items. Feature transforms
+        treat them like support and query. Only methods with ``Method.class_features`` use them.
     classes : Tensor of shape [t, k]
         The class of the FeatureSet behind each label of the task.
     n_tasks, n_support, n_query, n_features : int
@@ -70,6 +76,7 @@ class Tasks:
     class_ids: Tensor | None = None
     base_mean: Tensor | None = None
     factor: Tensor | None = None
+    class_table: Tensor | None = None
 
     @staticmethod
     def from_arrays(
@@ -80,6 +87,7 @@ class Tasks:
         *,
         query_labels: Any = None,
         n_classes: int | None = None,
+        class_features: Any = None,
     ) -> Tasks:
         """Tasks from dense arrays (NumPy or torch). Every task has the same number of samples, queries and classes.
 
@@ -98,7 +106,10 @@ class Tasks:
         query_labels : array of shape [t, q], optional
             The true classes of the queries, for scoring.
         n_classes : int, optional
-            K. None: the largest support label plus one.
+            K. None: the number of class features, and without them the largest support label plus one.
+        class_features : array of shape [t, k, d] or [1, k, d], optional
+            One vector per class, in the space of the items; [1, k, d] serves all tasks. With them a class may have no
+            example, and the support may be empty ([t, 0, d]), for the methods that use class features.
 
         Returns
         -------
@@ -113,7 +124,7 @@ class Tasks:
         query = as_features(query, "query")
         if query.ndim > 1 and (query.shape[0] == 0 or query.shape[1] == 0):
             raise InputError("There is no query to label; give at least one task with at least one query.")
-        tasks = _checked(support, support_labels, query, base_mean, n_classes)
+        tasks = _checked(support, support_labels, query, base_mean, n_classes, class_features)
         if query_labels is None:
             return tasks
         truth = as_labels(query_labels, "query_labels").to(tasks.device)
@@ -125,14 +136,15 @@ class Tasks:
         return replace(tasks, query_labels=truth)
 
     @staticmethod
-    def from_support(support: Any, support_labels: Any, base_mean: Any = None) -> Tasks:
-        """Tasks for a preparation that depends on the support alone; the first example stands in for the queries.
+    def from_support(support: Any, support_labels: Any, base_mean: Any = None, *, class_features: Any = None) -> Tasks:
+        """Tasks for a preparation that needs no queries; the first example (or class) stands in for them.
 
         Parameters
         ----------
         support : array of shape [t, s, d]
         support_labels : array of shape [t, s]
         base_mean : array of shape [d], optional
+        class_features : array of shape [t, k, d] or [1, k, d], optional
 
         Returns
         -------
@@ -144,7 +156,7 @@ class Tasks:
         >>> Tasks.from_support([[[0.0], [4.0]]], [[0, 1]]).support.flatten().tolist()
         [0.0, 4.0]
         """
-        return _checked(support, support_labels, None, base_mean, None)
+        return _checked(support, support_labels, None, base_mean, None, class_features)
 
     @property
     def classes(self) -> Tensor:
@@ -194,11 +206,28 @@ class Tasks:
         return _gather(self.query_table, self.query_index, self.factor)
 
     @property
+    def class_features(self) -> Tensor | None:
+        """[t, k, d], gathered now; None where the classes have none."""
+        table = self.class_table
+        if table is None:
+            return None
+        if table.ndim == 2 and self.class_ids is not None:
+            return _gather(table, self.class_ids, self.factor)
+        rows = table.expand(self.n_tasks, -1, -1)
+        return rows if self.factor is None else rows * self.factor
+
+    @property
     def shared_support(self) -> bool:
         """Whether all tasks have one and the same support (an expanded index), so that its statistics serve all."""
         return (
             self.support_index is not None and self.support_index.stride(0) == 0 and self.support_labels.stride(0) == 0
         )
+
+    @property
+    def shared_classes(self) -> bool:
+        """Whether all tasks have one and the same class features."""
+        table = self.class_table
+        return table is not None and (self.class_ids is None if table.ndim == 2 else len(table) == 1)
 
     def __len__(self) -> int:
         return self.n_tasks
@@ -210,6 +239,7 @@ class Tasks:
 
     def __getitem__(self, which: slice) -> Tasks:
         """The tasks of a slice, as Tasks."""
+        table = self.class_table
 
         def part(value: Tensor | None) -> Tensor | None:
             return None if value is None else value[which]
@@ -224,6 +254,7 @@ class Tasks:
             query_labels=part(self.query_labels),
             class_ids=part(self.class_ids),
             factor=part(self.factor),
+            class_table=self.class_table if table is None or table.ndim == 2 or len(table) == 1 else table[which],
         )
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tasks:
@@ -261,11 +292,14 @@ class Tasks:
             class_ids=move(self.class_ids),
             base_mean=move(self.base_mean),
             factor=move(self.factor),
+            class_table=move(self.class_table),
         )
 
 
-def _checked(support: Any, support_labels: Any, query: Tensor | None, base_mean: Any, n_classes: int | None) -> Tasks:
-    """Dense tasks whose parts fit together; without queries, the first example stands in for them."""
+def _checked(
+    support: Any, support_labels: Any, query: Tensor | None, base_mean: Any, n_classes: int | None, class_features: Any
+) -> Tasks:
+    """Dense tasks whose parts fit together; without queries, the first example or class stands in for them."""
     support = as_features(support, "support")
     labels = as_labels(support_labels, "support_labels").to(support.device)
     if support.ndim != 3 or (query is not None and query.ndim != 3):
@@ -288,40 +322,86 @@ def _checked(support: Any, support_labels: Any, query: Tensor | None, base_mean:
         if support.shape[0] != query.shape[0]:
             raise InputError(f"There are {support.shape[0]} tasks in the support and {query.shape[0]} in the queries.")
         query = query.to(support.device)
-    n_classes = _check_classes(labels, n_classes)
+    if class_features is not None:
+        class_features = _check_class_features(class_features, support, n_classes)
+        n_classes = class_features.shape[1]
+    n_classes = _check_classes(labels, n_classes, all_have_samples=class_features is None)
     if base_mean is not None:
         base_mean = as_features(base_mean, "base_mean").to(support.device)
         if base_mean.shape != support.shape[2:]:
             raise InputError(
                 f"base_mean has shape {tuple(base_mean.shape)} but features have {support.shape[2]} dimensions."
             )
-    support, query, base_mean = moderate(support, query, base_mean)
-    query = support[:, :1] if query is None else query.to(support.dtype)
+    n_support, known = support.shape[1], support
+    if class_features is not None:  # they are known before the queries, as the support is, and get the same factor
+        known = torch.cat([support, class_features.expand(len(support), -1, -1)], 1)
+    scaled, query, base_mean = moderate(known, query, base_mean)
+    if class_features is None:
+        support = scaled
+    elif scaled is not known:
+        support, class_features = scaled[:, :n_support], scaled[:, n_support:]
+    query = scaled[:, :1] if query is None else query.to(support.dtype)
     base_mean = None if base_mean is None else base_mean.to(support.dtype)
-    return Tasks(support, None, labels, query, None, n_classes, base_mean=base_mean)
+    return Tasks(support, None, labels, query, None, n_classes, base_mean=base_mean, class_table=class_features)
 
 
-def _check_classes(labels: Tensor, n_classes: int | None) -> int:
-    """The number of classes of support labels [t, s], each of which must have a sample in every task."""
+def _check_class_features(values: Any, support: Tensor, n_classes: int | None) -> Tensor:
+    """Class features [t, k, d] or [1, k, d] that fit a support [t, s, d] and the number of classes."""
+    found = as_features(values, "class_features").to(support)
+    if found.ndim != 3 or len(found) not in (1, len(support)):
+        raise InputError(
+            f"class_features has shape {tuple(found.shape)}; it must have three axes (task, class, feature), with "
+            f"{len(support)} tasks, or one that serves all."
+        )
+    if found.shape[2] != support.shape[2]:
+        raise InputError(
+            f"class_features has {found.shape[2]} features per class and the support {support.shape[2]}; use the same "
+            "encoder for both."
+        )
+    if n_classes is not None and found.shape[1] != n_classes:
+        raise InputError(f"class_features has {found.shape[1]} rows for {n_classes} classes; give one per class.")
+    return found
+
+
+def _check_classes(labels: Tensor, n_classes: int | None, *, all_have_samples: bool) -> int:
+    """The number of classes of support labels [t, s], each of which may have to have a sample in every task."""
+    if labels.numel() == 0 and not all_have_samples and n_classes:
+        return n_classes
     if labels.numel() == 0 or int(labels.min()) < 0:
         raise InputError("support_labels must be integers from 0 to K-1, with at least one sample per class.")
     largest = int(labels.max())
     n_classes = largest + 1 if n_classes is None else n_classes
     if n_classes <= largest:
         raise InputError(f"n_classes is {n_classes} but support_labels has a label {largest}; labels go from 0 to K-1.")
+    if all_have_samples:
+        bare = class_without_sample(labels, n_classes)
+        if bare is not None:
+            task, label = bare
+            raise InputError(
+                f"Class {label} has no example in the support of task {task}; give it one or leave it out."
+            )
+    return n_classes
+
+
+def class_without_sample(labels: Tensor, n_classes: int) -> tuple[int, int] | None:
+    """The first task and class of support labels [t, s] where a class has no sample; None where all have one.
+
+    >>> class_without_sample(torch.tensor([[0, 1, 2], [0, 2, 2]]), 3)
+    (1, 1)
+    """
     known = min(n_classes, labels.shape[1] + 1)  # of more classes than samples, one of the first has no sample
     present = torch.zeros(labels.shape[0], known, dtype=torch.bool, device=labels.device)
     present.scatter_(1, labels.clamp_max(known - 1), True)
     if known < n_classes:
         present[:, -1] = False
-    if not bool(present.all()):
-        task, label = (~present).nonzero()[0].tolist()
-        raise InputError(f"Class {label} has no example in the support of task {task}; give it one or leave it out.")
-    return n_classes
+    if bool(present.all()):
+        return None
+    task, label = (~present).nonzero()[0].tolist()
+    return task, label
 
 
 def _gather(table: Tensor, index: Tensor | None, factor: Tensor | None) -> Tensor:
     if index is None:
         return table if factor is None else table * factor
-    rows = table.index_select(0, index.reshape(-1)).view(*index.shape, -1)
+    rows = table.index_select(0, index.reshape(-1)).view(*index.shape, table.shape[-1])
     return rows if factor is None else rows.mul_(factor)

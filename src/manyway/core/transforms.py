@@ -4,9 +4,16 @@
 ``range``   divide each dimension by its range over the task's queries (a range of 0 counts as 1)
 ``l2``      divide each vector by its norm
 ``cl2``     subtract the mean of the base classes (without one: of the task's support), then ``l2``
+``tcl2``    subtract the mean of the task's support and queries together, then ``l2``
 ``rcl2``    sign(z)·|z|^⅝ first in tasks whose support has nothing negative (ReLU features), then ``cl2``
 ``power``   sign(z)·√|z| (√(z + 1e-6) where nothing is negative), ``l2``, centre support and queries apart, ``l2``
 ==========  ============================================================================================
+
+Class features, where there are any, get the same transform as support and query, with the same centre: they are vectors
+in the space of the items. (``power`` centres them apart, as it does support and queries.) A task without support has
+the mean of its class features in the place of the support's mean. An offset between class features and items, which
+embeddings of names usually have, is not removed here: centring names and queries each on their own mean is worse where
+the queries come from few classes, because the mean of such a batch is mostly about those classes.
 
 Features of any finite magnitude are allowed: no square overflows or vanishes (see ``unit``).
 """
@@ -82,11 +89,17 @@ def _cl2(tasks: Tasks) -> Tasks:
     if tasks.base_mean is not None:
         mean = tasks.base_mean
         return _rowwise(tasks, lambda features: unit(features - mean))
-    support = tasks[:1].support if tasks.shared_support else tasks.support
-    centre = support.mean(1, keepdim=True)
-    if tasks.shared_support and tasks.factor is None:
+    shared = tasks.shared_support if tasks.n_support else tasks.shared_classes
+    centre = _known(tasks[:1] if shared else tasks).mean(1, keepdim=True)
+    if shared and tasks.factor is None:
         return _rowwise(tasks, lambda features: unit(features - centre[0]))
-    return _dense(tasks, unit(tasks.support - centre), unit(tasks.query - centre))
+    return _dense(tasks, lambda features: unit(features - centre))
+
+
+def _tcl2(tasks: Tasks) -> Tasks:
+    total = tasks.support.sum(1, keepdim=True) + tasks.query.sum(1, keepdim=True)
+    centre = total / (tasks.n_support + tasks.n_query)
+    return _dense(tasks, lambda features: unit(features - centre))
 
 
 def _rcl2(tasks: Tasks) -> Tasks:
@@ -96,15 +109,17 @@ def _rcl2(tasks: Tasks) -> Tasks:
     if bool(levelled.all()):  # the base mean is a mean of untransformed features, so the support's mean replaces it
         return _cl2(replace(_rowwise(tasks, level), base_mean=None))
     which = levelled.view(-1, 1, 1)
-    support, query = (torch.where(which, level(z), z) for z in (tasks.support, tasks.query))
-    centre = support.mean(1, keepdim=True)
+    tasks = _dense(tasks, lambda features: torch.where(which, level(features), features))
+    centre = _known(tasks).mean(1, keepdim=True)
     if tasks.base_mean is not None:
         centre = torch.where(which, centre, tasks.base_mean)
-    return _dense(tasks, unit(support - centre), unit(query - centre))
+    return _dense(tasks, lambda features: unit(features - centre))
 
 
 def _has_negative(tasks: Tasks) -> Tensor:
     """[t] whether the task's support has a negative feature. Factors are positive, so they can be ignored."""
+    if not tasks.n_support:
+        return _known(tasks).amin((1, 2)) < 0
     lowest = tasks.support_table.amin(-1)  # [n] or [t, s]
     if tasks.support_index is not None:
         index = tasks.support_index[:1] if tasks.shared_support else tasks.support_index
@@ -125,10 +140,13 @@ def level(features: Tensor) -> Tensor:
 
 
 def _power(tasks: Tasks) -> Tasks:
-    support, query = _root(tasks.support), _root(tasks.query)
-    support, query = unit(support), unit(query)
-    support, query = support - support.mean(1, keepdim=True), query - query.mean(1, keepdim=True)
-    return _dense(tasks, unit(support), unit(query))
+    def change(features: Tensor) -> Tensor:
+        if not features.shape[1]:
+            return features
+        rooted = unit(_root(features))
+        return unit(rooted - rooted.mean(1, keepdim=True))
+
+    return _dense(tasks, change)
 
 
 def _root(features: Tensor) -> Tensor:
@@ -142,6 +160,7 @@ TRANSFORMS: Mapping[str, Callable[[Tasks], Tasks]] = {
     "range": _range,
     "l2": _l2,
     "cl2": _cl2,
+    "tcl2": _tcl2,
     "rcl2": _rcl2,
     "power": _power,
 }
@@ -152,11 +171,30 @@ def _rowwise(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
     rows_asked = tasks.n_tasks * (tasks.n_support + tasks.n_query)
     rows_held = tasks.support_table.shape[0] if tasks.support_table.ndim == 2 else 0
     if tasks.factor is not None or (tasks.support_index is not None and rows_held > rows_asked):
-        return _dense(tasks, change(tasks.support), change(tasks.query))
+        return _dense(tasks, change)
     support_table = change(tasks.support_table)
     same = tasks.query_table is tasks.support_table
-    return replace(tasks, support_table=support_table, query_table=support_table if same else change(tasks.query_table))
+    return replace(
+        tasks,
+        support_table=support_table,
+        query_table=support_table if same else change(tasks.query_table),
+        class_table=None if tasks.class_table is None else change(tasks.class_table),
+    )
 
 
-def _dense(tasks: Tasks, support: Tensor, query: Tensor) -> Tasks:
-    return replace(tasks, support_table=support, support_index=None, query_table=query, query_index=None, factor=None)
+def _dense(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
+    """Gather support, queries and class features, and apply a map of batches [t, n, d] to each."""
+    return replace(
+        tasks,
+        support_table=change(tasks.support),
+        support_index=None,
+        query_table=change(tasks.query),
+        query_index=None,
+        class_table=None if tasks.class_features is None else change(tasks.class_features),
+        factor=None,
+    )
+
+
+def _known(tasks: Tasks) -> Tensor:
+    """[t, n, d] what is known before the queries: the support, or the class features of tasks without support."""
+    return tasks.support if tasks.n_support or tasks.class_features is None else tasks.class_features

@@ -22,7 +22,7 @@ from manyway.errors import InputError
 
 FORMAT = "manyway-features-1"
 ARRAY_SUFFIXES = (".safetensors", ".npz", ".npy")
-_NAMES = ("features", "labels", "class_names", "items", "base_mean", "is_support")
+_NAMES = ("features", "labels", "class_names", "items", "base_mean", "is_support", "class_features")
 _DEFLATE_LIMIT = 1100  # deflate cannot compress by more than 1032 times
 
 
@@ -36,6 +36,7 @@ class Arrays:
     items: np.ndarray[Any, Any] | None = None
     base_mean: Tensor | None = None
     is_support: Tensor | None = None
+    class_features: Tensor | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -96,6 +97,9 @@ def _read_npz(path: Path) -> Arrays:
         if "base_mean" in found
         else None,
         _is_support(path, _numbers(path, "is_support", found["is_support"])) if "is_support" in found else None,
+        torch.from_numpy(_numbers(path, "class_features", found["class_features"]))
+        if "class_features" in found
+        else None,
         {"source": path.name},
     )
 
@@ -149,6 +153,7 @@ def _read_safetensors(path: Path) -> Arrays:
         _class_names(path, header["class_names"]) if header.get("class_names") is not None else None,
         base_mean=_base_mean(path, found["base_mean"]) if "base_mean" in found else None,
         is_support=_is_support(path, found["is_support"].to(torch.float32).numpy()) if "is_support" in found else None,
+        class_features=found.get("class_features"),
         meta=header.get("meta") or {},
     )
 

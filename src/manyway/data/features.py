@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from manyway.core.validation import as_features, as_labels, moderate
 from manyway.data.arrays import FORMAT, plain, refuse_same_classes
 from manyway.data.columns import Options
 from manyway.data.files import atomic_write
-from manyway.data.items import read_contents
+from manyway.data.items import Contents, read_contents
 from manyway.errors import InputError
 
 _SPARSE = 100  # labels may go up to this many times the number of rows
@@ -43,6 +43,9 @@ class FeatureSet:
         Where the features came from. It is saved with them.
     is_support : array of bool of shape [n], optional
         Marks rows that are given as labelled examples, for ``TaskSpec(shots=None)``.
+    class_features : array of shape [c, d], optional
+        One vector per class in the space of the features, such as the text embedding of its name. See also
+        ``with_class_features``.
 
     Examples
     --------
@@ -56,6 +59,7 @@ class FeatureSet:
     class_names: tuple[str, ...]
     base_mean: Tensor | None
     is_support: Tensor | None
+    class_features: Tensor | None  # [c, d]
     meta: Mapping[str, Any]
 
     def __init__(
@@ -67,6 +71,7 @@ class FeatureSet:
         meta: Mapping[str, Any] | None = None,
         *,
         is_support: Any = None,
+        class_features: Any = None,
     ) -> None:
         features, labels = as_features(features, "features"), as_labels(labels, "labels")
         if features.ndim != 2:
@@ -101,12 +106,20 @@ class FeatureSet:
                 raise InputError(
                     f"is_support has {is_support.numel()} entries for {len(labels)} rows; give one for each."
                 )
+        if class_features is not None:
+            class_features = as_features(class_features, "class_features").to(features)
+            if class_features.shape != (len(names), features.shape[1]):
+                raise InputError(
+                    f"class_features has shape {tuple(class_features.shape)}; give one row of {features.shape[1]} "
+                    f"features for each of the {len(names)} classes."
+                )
         for name, value in {
             "features": features,
             "labels": labels.to(features.device),
             "class_names": names,
             "base_mean": base_mean,
             "is_support": is_support,
+            "class_features": class_features,
             "meta": dict(meta or {}),
         }.items():
             object.__setattr__(self, name, value)
@@ -122,9 +135,9 @@ class FeatureSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of what experiments depend on: features, labels, given support and base mean."""
+        """A hash of what experiments depend on: features, labels, given support, base mean and class features."""
         digest = hashlib.sha256()
-        for value in (self.features, self.labels, self.base_mean, self.is_support):
+        for value in (self.features, self.labels, self.base_mean, self.is_support, self.class_features):
             if value is not None:
                 array = np.ascontiguousarray(value.cpu().numpy())
                 digest.update(f"{array.dtype}{array.shape}".encode())
@@ -132,11 +145,16 @@ class FeatureSet:
         return digest.hexdigest()[:16]
 
     @cached_property
-    def moderate(self) -> tuple[Tensor, Tensor | None]:
-        """Features and base mean, rescaled by a power of two where their magnitude is extreme; else as they are."""
-        table = self.features.unsqueeze(0)
+    def moderate(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Features, base mean and class features, rescaled by a power of two where their magnitude is extreme."""
+        known, n = self.features, len(self.features)
+        if self.class_features is not None:
+            known = torch.cat([known, self.class_features])
+        table = known.unsqueeze(0)
         scaled, _, base_mean = moderate(table, base_mean=self.base_mean)
-        return self.features if scaled is table else scaled[0], base_mean
+        if scaled is table:
+            return self.features, self.base_mean, self.class_features
+        return scaled[0, :n], base_mean, None if self.class_features is None else scaled[0, n:]
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> FeatureSet:
         """The same set on another device, or in another precision.
@@ -153,9 +171,44 @@ class FeatureSet:
         features = self.features.to(device=device, dtype=dtype)
         if features is self.features:
             return self
-        return FeatureSet(
-            features, self.labels, self.class_names, self.base_mean, self.meta, is_support=self.is_support
-        )
+        return self._with(features=features)
+
+    def _with(self, **changes: Any) -> FeatureSet:
+        """The same set with some of its parts replaced."""
+        return FeatureSet(**{field.name: getattr(self, field.name) for field in fields(self)} | changes)
+
+    def with_class_features(self, source: Any, class_names: Sequence[str] | None = None) -> FeatureSet:
+        """The same set with one vector per class, such as the text embedding of its name.
+
+        Parameters
+        ----------
+        source : array of shape [c, d] or path-like
+            The vectors; or a file of ``features`` and ``class_names`` (or a table with a column of labels), one row
+            per class.
+        class_names : sequence of str, optional
+            The class of each row of an array. None: rows are in the order of the set's classes.
+
+        Returns
+        -------
+        FeatureSet
+
+        Examples
+        --------
+        >>> fs = FeatureSet([[0.0, 1.0], [1.0, 0.0]], [0, 1], class_names=["ant", "bee"])
+        >>> fs.with_class_features([[2.0, 0.0], [0.0, 2.0]], ["bee", "ant"]).class_features.tolist()
+        [[0.0, 2.0], [2.0, 0.0]]
+        """
+        where = "class_features"
+        if isinstance(source, str | Path):
+            where = str(source)
+            source, class_names = _read_class_features(Path(source))
+        vectors = as_features(source, where)
+        if class_names is not None:
+            vectors = vectors[_places(self.class_names, tuple(map(str, class_names)), len(vectors), where)]
+        try:
+            return self._with(class_features=vectors)
+        except InputError as error:
+            raise InputError(f"{where} cannot be used: {error}") from error
 
     def save(self, path: str | Path, *, half: bool = False) -> None:
         """Write to a safetensors file, atomically.
@@ -175,6 +228,8 @@ class FeatureSet:
             tensors["base_mean"] = self.base_mean.cpu()
         if self.is_support is not None:
             tensors["is_support"] = self.is_support.cpu()
+        if self.class_features is not None:
+            tensors["class_features"] = self.class_features.cpu()
         tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
         # One header entry: safetensors writes several in any order, and the same set should be the same bytes.
         header = {FORMAT: json.dumps({"class_names": self.class_names, "meta": dict(self.meta)}, sort_keys=True)}
@@ -210,15 +265,55 @@ class FeatureSet:
             class_names, labels = _numbered(path, labels, class_names)
         elif contents.columns is not None:  # integers in a table are names, and need not start with 0
             class_names, labels = _numbered(path, tuple(map(str, labels.tolist())), None)
-        features = (
-            contents.features if isinstance(contents.features, Tensor) else torch.from_numpy(plain(contents.features))
-        )
         try:
             return FeatureSet(
-                features, labels, class_names, contents.base_mean, contents.meta, is_support=contents.is_support
+                _tensor(contents),
+                labels,
+                class_names,
+                contents.base_mean,
+                contents.meta,
+                is_support=contents.is_support,
+                class_features=contents.class_features,
             )
         except InputError as error:
             raise InputError(f"{path} cannot be used: {error}") from error
+
+
+def _tensor(contents: Contents) -> Tensor:
+    found = contents.features
+    return found if isinstance(found, Tensor) else torch.from_numpy(plain(found))
+
+
+def _read_class_features(path: Path) -> tuple[Tensor, tuple[str, ...]]:
+    """Vectors [c, d] and the class of each, from a file with one row per class."""
+    contents = read_contents(path, Options())
+    names, labels = contents.class_names, contents.labels
+    if isinstance(labels, tuple):
+        names = labels
+    elif labels is not None:
+        if names is not None and labels.max(initial=0) >= len(names):
+            raise InputError(f"{path} has a label {labels.max()} but only {len(names)} class names.")
+        names = tuple(str(label) if names is None else names[label] for label in labels.tolist())
+    if names is None:
+        raise InputError(f"{path} does not say which class each row is of; add 'class_names' or a column of labels.")
+    refuse_same_classes(names, str(path))
+    return _tensor(contents), names
+
+
+def _places(classes: tuple[str, ...], names: tuple[str, ...], n_rows: int, where: str) -> list[int]:
+    """The row of each class, where row i is of the class ``names[i]``."""
+    refuse_same_classes(names, where)
+    if len(names) != n_rows:
+        raise InputError(f"{where} has {n_rows} rows and {len(names)} class names; give one for each row.")
+    row = {name: i for i, name in enumerate(names)}
+    known = set(classes)
+    unknown = next((name for name in names if name not in known), None)
+    missing = next((name for name in classes if name not in row), None)
+    if unknown is not None:
+        raise InputError(f"{where} has the class '{unknown}', which is not among the classes of the feature set.")
+    if missing is not None:
+        raise InputError(f"{where} has no row for the class '{missing}'; give one per class.")
+    return [row[name] for name in classes]
 
 
 def _numbered(

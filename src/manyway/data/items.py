@@ -92,6 +92,7 @@ class Contents:
     names: tuple[str, ...] | None = None
     base_mean: Tensor | None = None
     is_support: Tensor | None = None
+    class_features: Tensor | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     columns: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
@@ -207,6 +208,7 @@ def read_contents(path: str | Path, options: Options | None = None, *, with_labe
             _item_names(path, arrays.items),
             arrays.base_mean,
             arrays.is_support,
+            arrays.class_features,
             arrays.meta,
         )
     _check_shape(path, contents)

@@ -35,7 +35,8 @@ class TaskSpec:
     Parameters
     ----------
     shots : int or None, default=5
-        The number of labelled examples of each class. None: the examples that the FeatureSet marks as given.
+        The number of labelled examples of each class. None: the examples that the FeatureSet marks as given. 0 needs a
+        FeatureSet with class features, and a method that uses them.
     k_eff : int, default=5
         The number of classes that the queries come from.
     n_query : int, default=75
@@ -71,8 +72,8 @@ class TaskSpec:
                 raise InputError(f"{name} is {value!r}; it must be an integer.")
         if self.alpha is not None and not isinstance(self.alpha, Real):
             raise InputError(f"alpha is {self.alpha!r}; it must be a number.")
-        if self.shots is not None and self.shots < 1:
-            raise InputError(f"shots is {self.shots}; every class needs at least one labelled sample.")
+        if self.shots is not None and self.shots < 0:
+            raise InputError(f"shots is {self.shots}; it must be 0 (classes known by their features alone) or more.")
         if self.k_eff < 1 or self.n_query < 1:
             raise InputError(f"k_eff is {self.k_eff} and n_query {self.n_query}; both must be at least 1.")
         if self.n_ways is not None and self.n_ways < 2:
@@ -120,7 +121,7 @@ def sample_tasks(features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int
     if count < 1 or start < 0:
         raise InputError(f"start is {start} and count {count}; ask for at least one task, numbered from 0.")
     pool = _Pool.of(features, spec)
-    table, base_mean = features.moderate
+    table, base_mean, class_table = features.moderate
     n_ways = features.n_classes if spec.n_ways is None else spec.n_ways
     per_task = n_ways * (spec.shots or 1) + spec.n_query
     device = features.features.device
@@ -141,6 +142,7 @@ def sample_tasks(features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int
         support_labels = features.labels[pool.given].expand(count, -1)
     else:
         support_labels = torch.arange(n_ways, device=device).repeat_interleave(spec.shots).expand(count, -1)
+        support = support_labels if support is None else support  # no row of no class
     return Tasks(
         table,
         support,
@@ -151,6 +153,7 @@ def sample_tasks(features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int
         query_labels,
         classes,
         base_mean,
+        class_table=class_table,
     )
 
 
@@ -195,6 +198,8 @@ def _check_possible(features: FeatureSet, spec: TaskSpec, sizes: Tensor) -> None
         raise InputError(f"n_ways is {n_ways} but the feature set has {features.n_classes} classes.")
     if spec.k_eff > n_ways:
         raise InputError(f"k_eff is {spec.k_eff} but a task has only {n_ways} classes; lower k_eff.")
+    if spec.shots == 0 and features.class_features is None:
+        raise InputError("shots is 0, but this feature set has no class features; ask for at least one shot.")
     shots = spec.shots or 0
     each = spec.n_query // spec.k_eff if spec.sampling == "balanced" else 0
     smallest = int(sizes.argmin())

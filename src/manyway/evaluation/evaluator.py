@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from warnings import warn
 
 import numpy as np
 import torch
@@ -138,6 +139,11 @@ def evaluate(
     Evaluation
         ``accuracy``, ``ci95``, ``correct`` per task, ``seconds`` and the ``metrics``.
 
+    Warns
+    -----
+    UserWarning
+        If tasks differ from those that the method's parameters were learned on.
+
     Examples
     --------
     >>> from manyway import FeatureSet, TaskSpec, evaluate
@@ -157,6 +163,9 @@ def evaluate(
     features = features.to(device=device)
     size = chunk_size(method, features, spec)
     limit = _fitting(size, method, features, spec) if features.features.device.type == "cuda" else size
+    unlike = _unlike_training(method, params, features, spec)
+    if unlike is not None:
+        warn(unlike, UserWarning, stacklevel=2)
 
     def run(tasks: Tasks) -> tuple[list[Values], float]:
         nonlocal limit
@@ -222,6 +231,16 @@ def _solver(method: Any, params: Mapping[str, Any], with_probabilities: bool) ->
     if callable(method) and not isinstance(method, type):
         return method, getattr(method, "__name__", "the function")
     raise InputError(f"The method is {method!r}; give a name, a function or an estimator object with fit and predict.")
+
+
+def _unlike_training(method: Any, params: Mapping[str, Any], features: FeatureSet, spec: TaskSpec) -> str | None:
+    """A sentence where the tasks differ from those that the parameters of a method were learned on."""
+    if not isinstance(method, str):
+        return None
+    n_classes = features.n_classes if spec.n_ways is None else spec.n_ways
+    shots = (_samples(features, spec) - spec.n_query) / n_classes
+    sizes = {"n_classes": n_classes, "n_query": spec.n_query, "k_eff": spec.k_eff}
+    return get_method(method).unlike_training(params, shots=shots, **sizes)
 
 
 @dataclass(frozen=True, eq=False)

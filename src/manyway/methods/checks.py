@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # A parameter means the same in every method, so its range is written once. Integers are counts, at least 1.
 _POSITIVE = {"temperature", "precision", "concentration", "lr", "c", "step", "alphas", "anneal_from"}
+_POSITIVE |= {"lambda_s", "lambda_z"}
 _NOT_NEGATIVE = {"lam", "eps", "tol", "weights"}
 _ROW_SUMS = 1e-3  # how far a row of probabilities may be from 1
 
@@ -40,6 +41,18 @@ def check_params(method: str, params: Mapping[str, Any], annotations: Mapping[st
                 raise InputError(f"{method}: {name} is {value!r}; it must not be negative.")
             if number <= 0 and (name in _POSITIVE or (isinstance(number, Integral) and annotation is int)):
                 raise InputError(f"{method}: {name} is {value!r}; it must be positive.")
+
+
+def check_samples(method: str, tasks: Tasks) -> None:
+    """Refuse classes without a support sample, for a method that does not use class features."""
+    from manyway.core.tasks import class_without_sample
+
+    bare = class_without_sample(tasks.support_labels, tasks.n_classes)
+    if bare is not None:
+        raise InputError(
+            f"{method} does not use class features, and class {bare[1]} has no example in the support of task "
+            f"{bare[0]}; give it one, or choose a method that uses class features."
+        )
 
 
 def check_solution(method: str, tasks: Tasks, solution: Solution) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 # These feature transforms depend on the queries, so that nothing can be learned before the queries are known.
-QUERY_DEPENDENT = frozenset({"range"})
+QUERY_DEPENDENT = frozenset({"range", "tcl2"})
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from warnings import warn
 
 from manyway.errors import InputError, nearest
-from manyway.methods.checks import check_params, check_solution
+from manyway.methods.checks import check_params, check_samples, check_solution
 
 if TYPE_CHECKING:
     from manyway.core.solution import Solution
@@ -44,6 +44,10 @@ class Method:
     # The same method for one task whose queries are read in blocks: (support, labels, blocks, **options) -> a
     # ``manyway.streaming.blocks.BlockSolution``; None where the method needs all queries at once.
     in_blocks: str | Callable[..., Any] | None = None
+    class_features: bool = False  # whether it uses the class features of tasks; classes then need no support sample
+    # For methods with parameters that were learned on other tasks: (params, *, shots, n_classes, n_query, k_eff) -> a
+    # sentence where tasks of these sizes differ from those, or None. "module:function" or the function.
+    training: str | Callable[..., str | None] | None = None
     learned: tuple[str, ...] = ()  # attributes of what is prepared that estimators show, as `precision_`
 
     @cached_property
@@ -123,6 +127,8 @@ class Method:
         if known is not None and not self.takes_known:
             raise InputError(f"{self.name} cannot use known labels of queries; use evidence, or leave known out.")
         given = {name: value for name, value in (("prepared", prepared), ("known", known)) if value is not None}
+        if tasks.class_table is not None and not self.class_features:  # without class features, Tasks has checked it
+            check_samples(self.name, tasks)
         with torch.no_grad(), threads_for(tasks.n_query * tasks.n_classes):
             solution = self.solver(tasks, **params, **given)
             check_solution(self.name, tasks, solution)
@@ -138,6 +144,21 @@ class Method:
         if n_left == 0:
             return None
         return f"{self.name} did not converge in {n_left} of {n_tasks} tasks; raise {limits}."
+
+    def unlike_training(
+        self, params: Mapping[str, Any], *, shots: float, n_classes: int, n_query: int, k_eff: int | None = None
+    ) -> str | None:
+        """A sentence where tasks differ from those that learned parameters are for; None where they do not."""
+        if self.training is None:
+            return None
+        sizes = {"shots": shots, "n_classes": n_classes, "n_query": n_query, "k_eff": k_eff}
+        sentence: str | None = _imported(self.training)({**self.defaults, **params}, **sizes)
+        return sentence
+
+    def unlike(self, tasks: Tasks, params: Mapping[str, Any]) -> str | None:
+        """The same for tasks at hand, whose number of present classes is not known."""
+        shots = tasks.n_support / tasks.n_classes
+        return self.unlike_training(params, shots=shots, n_classes=tasks.n_classes, n_query=tasks.n_query)
 
 
 def _imported(home: str | Callable[..., Any]) -> Callable[..., Any]:
@@ -202,6 +223,14 @@ METHODS: Mapping[str, Method] = _table(
     Method("bd-cspn", "BD-CSPN", "bd_cspn:bd_cspn", "Liu et al., ECCV 2020", holds_support=True),
     Method("pt-map", "PT-MAP", "pt_map:pt_map", "Hu et al., ICANN 2021", holds_support=True),
     Method("laplacianshot", "LaplacianShot", "laplacianshot:laplacianshot", "Ziko et al., ICML 2020"),
+    Method(
+        "unem",
+        "UNEM",
+        "unem.solver:unem",
+        "Zhou et al., CVPR 2025",
+        training="unem.parameters:unlike_training",
+    ),
+    Method("oslo", "OSLO", "oslo:oslo", "Boudiaf et al., CVPR 2023"),
     Method("tim", "TIM", "gradient.tim:tim", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("tim-adm", "TIM-ADM", "gradient.tim_adm:tim_adm", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("alpha-tim", "α-TIM", "gradient.alpha_tim:alpha_tim", "Veilleux et al., NeurIPS 2021", holds_support=True),
@@ -248,6 +277,8 @@ def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
     -----
     RuntimeWarning
         If tasks reached an iteration limit before the method's stopping rule was met.
+    UserWarning
+        If tasks differ from those that the method's parameters were learned on.
 
     Examples
     --------
@@ -261,4 +292,7 @@ def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
     unfinished = found.unfinished(solution, params)
     if unfinished is not None:
         warn(unfinished, RuntimeWarning, stacklevel=2)
+    unlike = found.unlike(tasks, params)
+    if unlike is not None:
+        warn(unlike, UserWarning, stacklevel=2)
     return solution

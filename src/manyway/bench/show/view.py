@@ -143,6 +143,8 @@ def number(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(number, value))}]"
+    if isinstance(value, Mapping):
+        return "…"
     return str(value)
 
 

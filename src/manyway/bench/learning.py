@@ -1,0 +1,223 @@
+"""Learning the parameters of UNEM on validation classes, by gradients through its layers.
+
+A step of Adam uses all tasks. They are gone through in chunks, so that memory stays bounded, and the gradients of the
+chunks are added up in their order. After every step the state is written to a file: a run that was stopped and
+continued gives the same parameters, bit for bit, as one that was not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, softplus
+
+from manyway.bench.checking import Strict, checked, read_text
+from manyway.bench.plan import Job
+from manyway.bench.suite import Learning
+from manyway.bench.tuning import meant_for
+from manyway.core.parallel import side_by_side
+from manyway.core.tasks import Tasks
+from manyway.core.transforms import transform
+from manyway.data.features import FeatureSet
+from manyway.data.files import atomic_write
+from manyway.data.sampling import TaskSpec, sample_tasks
+from manyway.errors import InputError
+from manyway.evaluation.evaluator import Evaluation, evaluate
+from manyway.methods import get_method
+from manyway.methods.gradient.adam import adam_step
+from manyway.methods.paddle.forms import prototype_form
+from manyway.methods.unem.parameters import Parameters, read_parameters
+from manyway.methods.unem.solver import last_logits
+
+_CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**31}  # from the shapes alone, so that a run is cut the same way everywhere
+_FIRST = 1.0  # every parameter before softplus, as the authors start
+_FIRST_NORM = 10.0  # of the features: with unit vectors the first layers would put all queries into one class
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What is learned on what."""
+
+    features: FeatureSet
+    name: str  # of the features
+    task: TaskSpec
+    n_tasks: int
+    seed: int
+    learning: Learning
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """What the file of parameters says about it; all that decides what is learned."""
+        task = {**asdict(self.task), "n_classes": self.task.n_ways or self.features.n_classes}
+        del task["n_ways"]
+        return {
+            "features": self.name,
+            "fingerprint": self.features.fingerprint,
+            **task,
+            "n_tasks": self.n_tasks,
+            "seed": self.seed,
+            "version": get_method("unem").version,
+            **self.learning.model_dump(),
+        }
+
+    def validate(self, parameters: Parameters, device: str | None) -> Evaluation:
+        """Accuracy on as many other tasks of the same classes."""
+        n_tasks, given = self.n_tasks, parameters.to_json()
+        return evaluate("unem", self.features, self.task, n_tasks, self.seed, device, start=n_tasks, parameters=given)
+
+
+class _State(Strict):
+    """Parameters before softplus, and what Adam remembers of their gradients, after some steps."""
+
+    training: dict[str, Any]
+    step: int
+    values: list[float]
+    mean: list[float]
+    square: list[float]
+
+
+def learn_job(
+    job: Job, results: Path, device: str | None, rerun: bool, progress: Callable[[int], None]
+) -> tuple[str, dict[str, Any]]:
+    """Learn what a job says, unless its file is there; the feature set it is for, and the entry of what was chosen."""
+    asked = job.experiment
+    assert asked.learn is not None
+    lesson = Lesson(job.features, asked.features, asked.task, asked.n_tasks, asked.seed, asked.learn)
+    target = meant_for(asked.features)
+    path, checkpoint = results / f"unem-{target}.json", checkpoint_path(lesson, results)
+    if rerun:
+        checkpoint.unlink(missing_ok=True)
+    parameters = None if rerun else already_learned(lesson, path)
+    if parameters is None:
+        parameters = learn(lesson, checkpoint, device, progress)
+        write_parameters(parameters, path)
+    found = lesson.validate(parameters, device)
+    return target, {
+        "params": {"parameters": parameters.to_json()},
+        "accuracy": found.accuracy,
+        "ci95": found.ci95,
+        "validation": asked.features,
+        "fingerprint": job.features.fingerprint,
+        "file": str(path),
+    }
+
+
+def learn(
+    lesson: Lesson, checkpoint: Path, device: str | None = None, progress: Callable[[int], None] = lambda n_tasks: None
+) -> Parameters:
+    """Learn by the steps that the lesson says, from where the checkpoint is, if there is one.
+
+    ``progress`` is called with the number of tasks of every chunk and, at the start, of all steps already done. The
+    checkpoint is removed at the end.
+    """
+    learning, n_tasks = lesson.learning, lesson.n_tasks
+    training = lesson.training
+    features = lesson.features.to(device=device)
+    tasks = sample_tasks(features, lesson.task, lesson.seed, 0, n_tasks)
+    size = max(1, _CHUNK_BYTES["cuda" if tasks.device.type == "cuda" else "cpu"] // _task_bytes(tasks, learning))
+    chunks = [tasks[first : first + size] for first in range(0, n_tasks, size)]
+    step, values, mean, square = _resume(checkpoint, training, 1 + 2 * learning.layers)
+    progress(step * n_tasks)
+
+    def work(chunk: Tasks) -> tuple[Tensor, float]:
+        found = loss_gradient(chunk, values, learning)
+        progress(len(chunk))
+        return found
+
+    loss = float("nan")
+    while step < learning.steps:
+        parts = side_by_side(work, chunks) if tasks.device.type == "cpu" else list(map(work, chunks))
+        gradient = torch.stack([part for part, _ in parts]).sum(0) / (n_tasks * tasks.n_query)
+        loss = sum(part for _, part in parts) / (n_tasks * tasks.n_query)
+        rate = learning.lr * 0.5 ** (step // learning.halve_every)
+        step += 1
+        values, mean, square = adam_step(values, mean, square, gradient, step, rate)
+        if not bool(torch.isfinite(values).all()):
+            raise InputError(f"unem on {lesson.name}: step {step} has a loss of {loss}; lower lr.")
+        _write(checkpoint, _State(training=training, step=step, **_lists(values=values, mean=mean, square=square)))
+    feature_scale, lam, temperature = effective(values)
+    checkpoint.unlink(missing_ok=True)
+    return Parameters(float(feature_scale), tuple(lam.tolist()), tuple(temperature.tolist()), learning.scale, training)
+
+
+def loss_gradient(tasks: Tasks, values: Tensor, learning: Learning) -> tuple[Tensor, float]:
+    """The loss summed over all queries, and its gradient with respect to the parameters before softplus."""
+    assert tasks.query_labels is not None
+    problem = prototype_form(transform(tasks, learning.scale), "gram")
+    with torch.enable_grad():
+        values = values.detach().to(tasks.device).requires_grad_()
+        feature_scale, lam, temperature = effective(values)
+        logits = last_logits(problem, torch.cat([feature_scale.view(1), lam, temperature])).flatten(0, 1)
+        if learning.loss == "double-softmax":
+            logits = logits.softmax(-1)
+        loss = cross_entropy(logits, tasks.query_labels.flatten(), reduction="sum")
+        (gradient,) = torch.autograd.grad(loss, values)
+    return gradient.cpu(), float(loss.detach())
+
+
+def effective(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The feature scale, λ [l] and the temperature [l] of parameters before softplus [1 + 2 l]."""
+    positive, n_layers = softplus(values), len(values) // 2
+    return _FIRST_NORM * positive[0], positive[1 : 1 + n_layers], 1 + positive[1 + n_layers :]
+
+
+def already_learned(lesson: Lesson, path: Path) -> Parameters | None:
+    """The parameters in a file, if this lesson made it; None if there is no file, or one of another lesson."""
+    if not path.exists():
+        return None
+    found = read_parameters(path)
+    return found if found.training == json.loads(json.dumps(lesson.training)) else None
+
+
+def write_parameters(parameters: Parameters, path: Path) -> None:
+    """Write the file that ``unem`` takes as ``parameters``."""
+    _write(path, parameters.to_json())
+
+
+def checkpoint_path(lesson: Lesson, results: Path) -> Path:
+    """Where the state of an unfinished lesson lies: every lesson has a file of its own."""
+    digest = hashlib.sha256(json.dumps(lesson.training, sort_keys=True).encode()).hexdigest()[:16]
+    return results / "learning" / f"unem-{digest}.json"
+
+
+def _task_bytes(tasks: Tasks, learning: Learning) -> int:
+    """The memory of one task, roughly: what autograd keeps of every layer, and the features."""
+    per_layer = 6 * tasks.n_query * tasks.n_classes
+    features = (tasks.n_support + tasks.n_query + tasks.n_classes) * tasks.n_features
+    return (learning.layers * per_layer + tasks.n_query**2 + 2 * features) * tasks.query_table.element_size()
+
+
+def _resume(path: Path, training: Mapping[str, Any], n_values: int) -> tuple[int, Tensor, Tensor, Tensor]:
+    """The number of steps done, the parameters, and the running means of the gradient and its square."""
+    if not path.exists():
+        values = torch.full((n_values,), _FIRST, dtype=torch.float64)
+        return 0, values, torch.zeros_like(values), torch.zeros_like(values)
+    wrong = f"{path} is not the state of a training of unem; remove it or use --rerun"
+    try:
+        data = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{wrong} ({error}).") from error
+    state = checked(_State, data, wrong)
+    if state.training != json.loads(json.dumps(training)) or state.step < 1:
+        raise InputError(f"{wrong}: it belongs to another training.")
+    if {len(state.values), len(state.mean), len(state.square)} != {n_values}:
+        raise InputError(f"{wrong}: it does not have {n_values} values of each kind.")
+    values, mean, square = (torch.tensor(of, dtype=torch.float64) for of in (state.values, state.mean, state.square))
+    return state.step, values, mean, square
+
+
+def _lists(**tensors: Tensor) -> dict[str, Any]:
+    return {name: tensor.tolist() for name, tensor in tensors.items()}
+
+
+def _write(path: Path, data: _State | Mapping[str, Any]) -> None:
+    text = json.dumps(data.model_dump() if isinstance(data, _State) else data, indent=1)
+    with atomic_write(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")

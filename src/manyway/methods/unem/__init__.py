@@ -1,0 +1,1 @@
+"""UNEM: unrolled expectation–maximisation with learned parameters."""
