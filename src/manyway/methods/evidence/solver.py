@@ -33,8 +33,9 @@ from manyway.methods.evidence.posterior import (
 from manyway.methods.evidence.prior import Concentrations, Presence, remainders
 from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.schedule import Schedule
-from manyway.methods.evidence.search import Dense, fused_search, search
+from manyway.methods.evidence.search import Dense, Found, fused_search, search
 from manyway.methods.evidence.streamed import Placing, Probabilities, Streamed, UpdatedPrototypes
+from manyway.methods.evidence.unknown import Members, unknown_probability
 from manyway.methods.parameters import takes
 from manyway.methods.prepared import QUERY_DEPENDENT
 from manyway.streaming.blocks import Blocks, Spread, in_turn, scaling_of
@@ -63,6 +64,9 @@ class Parameters:
         This makes the probabilities calibrated where few classes are present. It changes few labels.
     merge_groups : bool, default=True
         Whether small groups may be fragments of larger ones. Part of ``group_posterior``.
+    open_set : bool, default=False
+        Whether queries may be of none of the classes. The solution then has ``unknown``, the probability of that, and
+        class probabilities sum to 1 − ``unknown``. It is calibrated on the support, by leaving classes out.
     max_iter : int, default=50
         Maximum number of iterations after annealing.
     tol : float, default=0.01
@@ -80,6 +84,7 @@ class Parameters:
     update_prototypes: bool = True
     group_posterior: bool = True
     merge_groups: bool = True
+    open_set: bool = False
     max_iter: int = 50
     tol: float = 1e-2
     scale: str | None = "rcl2"
@@ -180,6 +185,10 @@ def evidence(
     def updated(weights: Tensor) -> Tensor:
         return _updated_likelihood(placed, likelihood, calibration, weights)
 
+    unknown, find_groups = None, None
+    if parameters.open_set:
+        unknown, find_groups = unknown_probability(placed, calibration, parameters.constants)
+        unknown = unknown if given is None else given.unknown(unknown.unsqueeze(-1)).squeeze(-1)
     solution, weights = _find_classes(
         likelihood,
         calibration.counts,
@@ -187,7 +196,11 @@ def evidence(
         with_objective,
         updated if parameters.update_prototypes else None,
         given,
+        unknown,
     )
+    if unknown is not None and find_groups is not None:
+        groups, medoids = find_groups(unknown > solution.probabilities.amax(-1))
+        solution = replace(solution, unknown=unknown, unknown_groups=groups, unknown_medoids=medoids)
 
     def updated_prototypes() -> Tensor:
         sums, counts = class_sums(tasks)
@@ -222,7 +235,7 @@ def prepare_evidence(tasks: Tasks, **params: Any) -> Calibration | None:
     return calibrate(transform(tasks, parameters.scale), *parameters.of_calibration)
 
 
-@takes(Parameters, without=("precision", "metric", "update_prototypes", "scale"))
+@takes(Parameters, without=("precision", "metric", "update_prototypes", "open_set", "scale"))
 def evidence_from_likelihood(
     likelihood: Tensor, counts: Tensor, *, with_objective: bool = False, **params: Any
 ) -> Solution:
@@ -260,16 +273,20 @@ def _find_classes(
     with_objective: bool,
     updated_likelihood: Callable[[Tensor], Tensor] | None = None,
     known: Known | None = None,
+    unknown: Tensor | None = None,
 ) -> tuple[Solution, Tensor]:
     """The solution, and the weights [t, q, k] of the queries as samples, of which new likelihoods can be made."""
     n_tasks, n_query, n_classes = likelihood.shape
     schedule, max_iter, tol = parameters.constants, parameters.max_iter, parameters.tol
     prior = Concentrations.of(parameters.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
     clamped = likelihood if known is None else known.clamp(likelihood)
-    found = None if with_objective else fused_search(clamped, prior, schedule, max_iter=max_iter, tol=tol)
+    found: Found[Dense] | None = None
+    if not with_objective and unknown is None:
+        found = fused_search(clamped, prior, schedule, max_iter=max_iter, tol=tol)
     if found is None:
-        terms_of = Dense.terms if with_objective else None
-        found = search(Dense.of(clamped), prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
+        queries = Dense.of(clamped) if unknown is None else Members.of_unknown(clamped, unknown)
+        terms_of = type(queries).terms if with_objective else None
+        found = search(queries, prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
     u, remainder = found.queries.u, found.queries.remainder
     presence = Presence.of(u, remainder)
     slopes = prior.slopes(presence)
@@ -304,6 +321,8 @@ def _find_classes(
         probabilities, occupied = posterior.apply(probabilities), posterior.occupied(occupied)
     if known is not None:
         probabilities, occupied = known.fix(probabilities), occupied.masked_fill(known.present, 1)
+    if unknown is not None:
+        probabilities = probabilities * (1 - unknown).unsqueeze(-1)
     terms = found.terms
     solution = Solution(
         probabilities=probabilities,
