@@ -47,14 +47,6 @@ class Recording:
     features: Callable[[Tasks], Tasks] | None = None  # what the recorded run did with the features first
 
 
-def live_dimensions(tasks: Tasks) -> Tasks:
-    """Without the dimensions that are constant over the feature table."""
-    live = tasks.query_table.amax(0) > tasks.query_table.amin(0)
-    table = tasks.query_table[:, live].contiguous()
-    mean = None if tasks.base_mean is None else tasks.base_mean[live]
-    return replace(tasks, support_table=table, query_table=table, base_mean=mean)
-
-
 def cl2_times_10(tasks: Tasks) -> Tasks:
     """``cl2``, then multiplied by 10: about the scale of the features that UNEM's parameters were learned on."""
     tasks = transform(tasks, "cl2")
@@ -72,6 +64,7 @@ def authors_cub(configuration: Configuration) -> dict[str, Any]:
 
 
 _AUTHORS_STEP = {"m_step": "authors"}
+_AUTHORS_TRANSCLIP = {"restart": False, "validation_shots": 4, "graph": "authors"}
 RECORDINGS: Mapping[str, Recording] = {
     **{name: Recording(name) for name in ("paddle", "soft-kmeans", "paddle-pgd", "baseline", "simpleshot", "ici")},
     **{name: Recording(name) for name in ("bd-cspn", "pt-map", "laplacianshot", "tim-adm", "alpha-tim")},
@@ -82,8 +75,12 @@ RECORDINGS: Mapping[str, Recording] = {
     "hard-em-dirichlet-leak": Recording("hard-em-dirichlet", _AUTHORS_STEP, true_k_eff),
     "unem-cl2x10": Recording("unem", {"scale": None}, authors_cub, features=cl2_times_10),
     "oslo": Recording("oslo"),
-    "transclip-last": Recording("transclip", features=live_dimensions),
-    "stata": Recording("stata", features=live_dimensions),
+    "transclip": Recording("transclip", _AUTHORS_TRANSCLIP),
+    "transclip-last": Recording("transclip", {**_AUTHORS_TRANSCLIP, "choose": "last"}),
+    "transclip-gamma0.02": Recording("transclip", {**_AUTHORS_TRANSCLIP, "gammas": (0.02,)}),
+    "transclip-graphfixed": Recording("transclip", {**_AUTHORS_TRANSCLIP, "graph": "ordered"}),
+    "stata": Recording("stata"),
+    "stata-softbeta": Recording("stata", {"soft_counts": True}),
     "saerens": Recording("label-shift", {"calibrate": False, "temperature": 20.0, "max_iter": 100, "tol": 1e-6}),
 }
 

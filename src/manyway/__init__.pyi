@@ -1,11 +1,13 @@
 from .core.solution import Solution
 from .core.tasks import Tasks
 from .data.features import FeatureSet
-from .data.sampling import TaskSpec, sample_tasks
+from .data.sampling import sample_tasks
+from .data.spec import TaskSpec
 from .errors import InputError
 from .estimators import (
     BDCSPN,
     ICI,
+    MOON,
     OSLO,
     PADDLE,
     PTMAP,
@@ -15,12 +17,17 @@ from .estimators import (
     AlphaTIM,
     Baseline,
     BaselinePlusPlus,
+    EMDirichlet,
     Evidence,
+    HardEMDirichlet,
     Inference,
     LaplacianShot,
     PaddlePGD,
     SimpleShot,
     SoftKMeans,
+    StatA,
+    TransCLIP,
+    ZLaP,
 )
 from .evaluation.evaluator import Evaluation, evaluate
 from .methods.evidence.solver import evidence_from_likelihood
@@ -33,6 +40,7 @@ __all__ = [
     "DEFAULT_METHOD",
     "ICI",
     "METHODS",
+    "MOON",
     "OSLO",
     "PADDLE",
     "PTMAP",
@@ -42,9 +50,11 @@ __all__ = [
     "AlphaTIM",
     "Baseline",
     "BaselinePlusPlus",
+    "EMDirichlet",
     "Evaluation",
     "Evidence",
     "FeatureSet",
+    "HardEMDirichlet",
     "Inference",
     "InputError",
     "LaplacianShot",
@@ -52,8 +62,11 @@ __all__ = [
     "SimpleShot",
     "SoftKMeans",
     "Solution",
+    "StatA",
     "TaskSpec",
     "Tasks",
+    "TransCLIP",
+    "ZLaP",
     "evaluate",
     "evidence_from_likelihood",
     "plot_k_eff",

@@ -547,7 +547,31 @@ class AlphaTIM(TransductiveClassifier, method="alpha-tim"):
     pass
 
 
+class TransCLIP(TransductiveClassifier, method="transclip"):
+    pass
+
+
+class StatA(TransductiveClassifier, method="stata"):
+    pass
+
+
+class MOON(TransductiveClassifier, method="moon"):
+    pass
+
+
+class ZLaP(TransductiveClassifier, method="zlap"):
+    pass
+
+
 class Evidence(TransductiveClassifier, method="evidence"):
+    pass
+
+
+class EMDirichlet(TransductiveClassifier, method="em-dirichlet"):
+    pass
+
+
+class HardEMDirichlet(TransductiveClassifier, method="hard-em-dirichlet"):
     pass
 
 

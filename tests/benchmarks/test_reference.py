@@ -113,15 +113,10 @@ def test_a_set_without_features_is_named(record, monkeypatch, capsys):
     assert "Not compared: made is recorded, but there is no" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("name", "n_features"), [("live_dimensions", 7), ("cl2_times_10", 8)])
-def test_features_are_prepared_as_in_the_recorded_runs(record, name, n_features):
+def test_features_are_prepared_as_in_the_recorded_runs(record):
     features = make_features(n_classes=6, per_class=12).features
-    features[:, 3] = 5.0
-    tasks = reference.recorded_tasks(record, features, "made", "2shot_keff3", 2)
-    prepared = getattr(reference, name)(tasks)
-    assert prepared.query.shape[-1] == prepared.base_mean.shape[0] == n_features
-    if name == "cl2_times_10":
-        torch.testing.assert_close(prepared.support.norm(dim=-1), torch.full((2, 12), 10.0))
+    prepared = reference.cl2_times_10(reference.recorded_tasks(record, features, "made", "2shot_keff3", 2))
+    torch.testing.assert_close(prepared.support.norm(dim=-1), torch.full((2, 12), 10.0))
 
 
 @pytest.mark.parametrize(("accuracy", "status"), [(100.0, 0), (99.0, 1)])

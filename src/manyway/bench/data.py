@@ -42,6 +42,12 @@ def find_features(key: str, data: Path | None) -> FeatureSet:
     raise InputError(_how_to_get(key, folder))
 
 
+def find_strangers(key: str, data: Path | None) -> FeatureSet:
+    """The feature set of a key, for unknown queries: rows of a file without labels are of one class each."""
+    found = None if key in _EMBEDDED else _found(data_folder(data), key)
+    return find_features(key, data) if found is None else FeatureSet.load(found, unlabelled=True)
+
+
 def _found(folder: Path | None, key: str) -> Path | None:
     """The file of a key in the data folder; None where there is none."""
     return None if folder is None else next(iter(_candidates(folder, key)), None)

@@ -19,7 +19,8 @@ def estimates(jobs: Sequence[Job], store: Store, device: str | None) -> list[flo
     answers: list[float | None] = []
     for job in jobs:
         experiment, task = job.experiment, job.experiment.task
-        shape = (experiment.method, job.features.fingerprint, task.shots, task.n_query, task.n_ways)
+        sizes = task.shots, task.n_queries, task.n_ways, task.n_batches
+        shape = (experiment.method, job.features.fingerprint, *sizes)
         if shape not in tried:
             tried[shape] = _try(job, device)
         rate = tried[shape]
@@ -34,7 +35,7 @@ def _try(job: Job, device: str | None) -> float | None:
     try:
         for n_tasks in (1, _TRIAL):  # the first call also loads code
             result = evaluate(
-                experiment.method, job.features, experiment.task, n_tasks, experiment.seed, device, **experiment.params
+                experiment.method, job.features, experiment.spec, n_tasks, experiment.seed, device, **experiment.params
             )
             if result.seconds > _LONG:
                 break

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.data.features import FeatureSet
 from manyway.data.files import atomic_write
-from manyway.data.sampling import TaskSpec, sample_tasks
+from manyway.data.sampling import sample_tasks
+from manyway.data.spec import TaskSpec, task_fields, without_later_defaults
 from manyway.errors import InputError
 from manyway.evaluation.evaluator import Evaluation, evaluate
 from manyway.methods import get_method
@@ -55,8 +56,9 @@ class Lesson:
     @property
     def training(self) -> dict[str, Any]:
         """What the file of parameters says about it; all that decides what is learned."""
-        task = {**asdict(self.task), "n_classes": self.task.n_ways or self.features.n_classes}
+        task = without_later_defaults(task_fields(self.task))
         del task["n_ways"]
+        task["n_classes"] = self.task.ways(self.features.n_classes)
         return {
             "features": self.name,
             "fingerprint": self.features.fingerprint,
@@ -118,6 +120,8 @@ def learn(
     checkpoint is removed at the end.
     """
     learning, n_tasks = lesson.learning, lesson.n_tasks
+    if lesson.task.n_unknown:
+        raise InputError("unem learns from queries of known classes; leave n_unknown out.")
     training = lesson.training
     features = lesson.features.to(device=device)
     tasks = sample_tasks(features, lesson.task, lesson.seed, 0, n_tasks)

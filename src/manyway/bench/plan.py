@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from manyway.bench.checking import checked
-from manyway.bench.data import find_features
+from manyway.bench.data import find_features, find_strangers
 from manyway.bench.presentation import in_words
 from manyway.bench.records import experiment_key
 from manyway.bench.store import Plan, Store, now
 from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
 from manyway.data.features import FeatureSet
-from manyway.data.sampling import TaskSpec, sample_tasks
+from manyway.data.sampling import sample_tasks
+from manyway.data.spec import DEFAULTS, TaskSpec, task_fields, without_later_defaults
 from manyway.errors import InputError, nearest
 from manyway.methods import get_method
 
@@ -36,6 +37,7 @@ class Job:
         """What it is, in a few words."""
         experiment = self.experiment
         words = [task_title(experiment.task), *(f"{name}={_short(v)}" for name, v in experiment.params.items())]
+        words += [] if experiment.scorer is None else [f"scorer={experiment.scorer}"]
         return f"{experiment.method} on {experiment.features}: {' '.join(words)}"
 
 
@@ -45,8 +47,8 @@ def task_title(task: TaskSpec) -> str:
     >>> task_title(TaskSpec(shots=None, n_query=40))
     'shots=given k_eff=5 n_query=40'
     """
-    default, fields = asdict(TaskSpec()), asdict(task)
-    special = {name: in_words(name, v) for name, v in fields.items() if name in _ALWAYS or v != default[name]}
+    fields = task_fields(task)
+    special = {name: in_words(name, v) for name, v in fields.items() if name in _ALWAYS or v != DEFAULTS[name]}
     return " ".join(f"{name}={_short(value)}" for name, value in special.items())
 
 
@@ -81,6 +83,8 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
             if not _kept(experiment, only):
                 continue
             features = sets[experiment.features]
+            if isinstance(experiment.task.unknown_from, str):
+                experiment = replace(experiment, strangers=sets.strangers(experiment.task.unknown_from))
             if sets.override is not None and experiment.task.shots is None and features.is_support is None:
                 # The suite's own set comes with its labelled samples; the one that replaces it does not.
                 without_support = True
@@ -118,6 +122,13 @@ class _Sets:
             self._loaded[name] = find_features(name, self._data)
         return self._loaded[name]
 
+    def strangers(self, name: str) -> FeatureSet:
+        """The set that unknown queries come from."""
+        place = f"strangers {name}"
+        if place not in self._loaded:
+            self._loaded[place] = find_strangers(name, self._data)
+        return self._loaded[place]
+
     def n_classes(self, name: str) -> int:
         return self[name].n_classes
 
@@ -128,7 +139,7 @@ class _Sets:
         place = experiment.features, experiment.task
         if place not in self._problems:
             try:
-                sample_tasks(self[experiment.features], experiment.task, experiment.seed, 0, 1)
+                sample_tasks(self[experiment.features], experiment.spec, experiment.seed, 0, 1)
                 self._problems[place] = ""
             except InputError as error:
                 self._problems[place] = str(error)
@@ -150,9 +161,10 @@ def make_plan(
             "features": job.experiment.features,
             "method": job.experiment.method,
             "params": dict(job.experiment.params),
-            "task": asdict(job.experiment.task),
+            "task": without_later_defaults(task_fields(job.experiment.task)),
             "n_tasks": job.experiment.n_tasks,
             "seed": job.experiment.seed,
+            **({} if job.experiment.scorer is None else {"scorer": job.experiment.scorer}),
         }
         for job in jobs
     ]
@@ -234,7 +246,7 @@ def _check_only(suite: Suite, wishes: Wishes) -> None:
     tables: list[Mapping[str, Mapping[str, Any]]] = list((wishes.tuned or {}).values())
     tables += [of for block in suite.blocks for of in (block.params, block.sweep, *block.params_on.values())]
     params = {name for table in tables for of_method in table.values() for name in of_method}
-    known = ["method", "features", *TaskAxes.model_fields, *sorted(params)]
+    known = ["method", "features", "scorer", *TaskAxes.model_fields, *sorted(params)]
     for axis in wishes.only or {}:
         if axis not in known:
             raise InputError(f"--only {axis}=…: {suite.name} has no axis '{axis}'; {nearest(axis, known)}")
@@ -244,7 +256,8 @@ def _kept(experiment: Experiment, only: Mapping[str, Sequence[str]]) -> bool:
     axes = {
         "method": experiment.method,
         "features": experiment.features,
-        **asdict(experiment.task),
+        "scorer": experiment.scorer,
+        **task_fields(experiment.task),
         **experiment.params,
     }
     # An axis that this experiment does not have is a parameter of another method: --only says nothing about it.

@@ -12,17 +12,19 @@ from manyway.bench.checking import OneOrMore, Strict, checked
 from manyway.errors import InputError
 from manyway.evaluation.metrics import find_summary
 
-# TOML has no null, so the two fields of a task that may be None have a word for it.
-NONE = {"shots": "given", "n_ways": "all"}
+# TOML has no null, so what may be None has a word for it.
+NONE = {"shots": "given", "n_ways": "all", "unknown_classes": "all", "scorer": "own"}
 Where = dict[str, OneOrMore[Any]]
 
 
 def in_words(axis: str, value: Any) -> Any:
     """A value of an axis as a suite or a command line writes it.
 
-    >>> in_words("shots", None), in_words("shots", 5)
-    ('given', 5)
+    >>> in_words("shots", None), in_words("shots", 5), in_words("k_eff", (2, 10))
+    ('given', 5, '2-10')
     """
+    if axis == "k_eff" and isinstance(value, list | tuple):
+        return "-".join(map(str, value))
     return NONE.get(axis, value) if value is None else value
 
 

@@ -11,14 +11,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
 from manyway.bench.checking import Strict, checked, read_text
+from manyway.data.spec import DEFAULTS, task_fields, without_later_defaults
 from manyway.errors import InputError
-from manyway.evaluation.metrics import METRICS, find_summary
+from manyway.evaluation.metrics import METRICS, Count, find_summary
+from manyway.evaluation.scorers import SCORERS
 from manyway.evaluation.statistics import Interval
 from manyway.methods import METHODS, get_method
 
@@ -41,12 +43,14 @@ def experiment_key(experiment: Experiment, fingerprint: str) -> str:
         "version": get_method(experiment.method).version,
         "params": full_params(experiment),
         "features": fingerprint,
-        "task": asdict(experiment.task),
+        "task": without_later_defaults(task_fields(experiment.spec)),
         "seed": experiment.seed,
         "n_tasks": experiment.n_tasks,
         "trace": None if experiment.trace is None else experiment.trace.model_dump(),
         "metrics": sorted(experiment.metrics),
     }
+    if experiment.scorer is not None:
+        asked["scorer"] = [experiment.scorer, SCORERS[experiment.scorer].version]
     return _digest(_plain(asked))[:16]
 
 
@@ -69,8 +73,9 @@ class Record:
     key: str
     method: str
     params: Mapping[str, Any]  # all of them, defaults included
-    features: Mapping[str, Any]  # name, fingerprint, rows, classes, dimensions, meta
-    task: Mapping[str, Any]
+    # name, fingerprint, rows, classes, dimensions, meta; unknown_fingerprint of the set that unknown queries come from
+    features: Mapping[str, Any]
+    task: Mapping[str, Any]  # all fields of a TaskSpec; files leave out those that were added later, at their defaults
     seed: int
     n_tasks: int
     trace: Mapping[str, Any] | None
@@ -80,6 +85,10 @@ class Record:
     timing: Mapping[str, Any] = field(default_factory=dict)  # seconds in the solver, date
     version: int = 0  # of the method; 0: from before methods had versions
     special: Sequence[str] | None = None  # parameters that were not the method's defaults; None: not recorded
+    scorer: str | None = None  # of unknown queries; None: the method's own score
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "task", {**DEFAULTS, **self.task})
 
     @property
     def file_name(self) -> str:
@@ -118,7 +127,13 @@ class Record:
             has = ", ".join(self.metrics)
             raise InputError(f"The result {self.key} of {self.method} has no metric '{metric.name}', only {has}.")
         stored = self.outcome["correct"] if metric.name == "accuracy" else self.outcome["metrics"][metric.name]
-        return summary.of(np.asarray(stored), self.outcome["n_query"])
+        return summary.of(metric.loaded(stored), self.n_query)
+
+    @property
+    def n_query(self) -> Count:
+        """The number of known queries that accuracy counts: one number, or one per task where tasks differ."""
+        found = self.outcome.get("metrics", {}).get("n_query")
+        return int(self.outcome["n_query"]) if found is None else np.asarray(found)
 
     def axis(self, name: str) -> Any:
         """Its place on an axis: method, features, a field of the task, or a parameter; None if it has no such axis."""
@@ -126,6 +141,8 @@ class Record:
             return self.method
         if name == "features":
             return self.features["name"]
+        if name == "scorer":
+            return self.scorer
         if name in self.task:
             return self.task[name]
         value = self.params.get(name)
@@ -134,15 +151,17 @@ class Record:
         return value
 
     def has_axis(self, name: str) -> bool:
-        return name in ("method", "features") or name in self.task or name in self.params
+        return name in ("method", "features", "scorer") or name in self.task or name in self.params
 
     @property
     def stream(self) -> str:
         """Identifies the tasks: records with the same stream can be compared task by task."""
-        return json.dumps([self.features["fingerprint"], dict(self.task), self.seed], sort_keys=True)
+        sets = self.features["fingerprint"], self.features.get("unknown_fingerprint")
+        return json.dumps([*sets, dict(self.task), self.seed], sort_keys=True)
 
     def to_json(self) -> str:
-        return _sealed({"format": FORMAT, **{f.name: getattr(self, f.name) for f in fields(self)}})
+        data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "scorer" or self.scorer is not None}
+        return _sealed({"format": FORMAT, **data, "task": without_later_defaults(dict(self.task))})
 
     @staticmethod
     def from_json(text: str, where: str) -> Record:
@@ -162,11 +181,16 @@ class _Features(Strict):
 
 class _Task(Strict):
     shots: int | None
-    k_eff: int = Field(ge=1)
+    k_eff: Annotated[int, Field(ge=1)] | Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=2)]
     n_query: int = Field(ge=1)
     n_ways: int | None
     sampling: str
     alpha: float | None
+    n_unknown: int = Field(0, ge=0)
+    unknown_classes: int | None = None
+    unknown_from: str | None = None
+    n_batches: int = Field(1, ge=1)
+    gamma: float | None = None
 
 
 class _Outcome(Strict):
@@ -207,10 +231,11 @@ class _RecordFile(Strict):
     outcome: _Outcome
     provenance: _Provenance
     timing: _Timing
+    scorer: str | None = None
 
     @model_validator(mode="after")
     def _possible(self) -> _RecordFile:
-        outcome, n_query = self.outcome, self.task.n_query
+        outcome, n_query = self.outcome, self.task.n_query * self.task.n_batches
         if outcome.n_query != n_query:
             raise ValueError(f"outcome.n_query is {outcome.n_query}, but a task has {n_query} queries")
         # A trace has one count of correct answers per number of iterations.
@@ -219,18 +244,23 @@ class _RecordFile(Strict):
             not n_counts or {len(outcome.seconds), len(outcome.criterion), len(outcome.correct)} != {n_counts}
         ):
             raise ValueError("outcome: steps, seconds, criterion and correct differ in length")
-        for name, values in {"accuracy": outcome.correct, **outcome.metrics}.items():
-            _check_metric(name, values, n_counts, n_query)
+        _check_metrics({"accuracy": outcome.correct, **outcome.metrics}, n_counts, n_query)
         unknown = [name for name in self.special or [] if name not in self.params]
         if unknown:
             raise ValueError(f"special names '{unknown[0]}', which is no parameter")
         return self
 
 
-def _check_metric(name: str, values: Any, n_tasks: int, n_query: int) -> None:
-    if name not in METRICS:
-        raise ValueError(f"has an unknown metric '{name}'")
-    METRICS[name].check(values, n_tasks, n_query)
+def _check_metrics(metrics: Mapping[str, Any], n_tasks: int, n_query: int) -> None:
+    """Refuse values that so many tasks, of at most so many queries, cannot give: a ValueError that says why."""
+    sizes: Count = n_query
+    if "n_query" in metrics:  # the tasks differ
+        METRICS["n_query"].check(metrics["n_query"], n_tasks, n_query)
+        sizes = np.asarray(metrics["n_query"])
+    for name, values in metrics.items():
+        if name not in METRICS:
+            raise ValueError(f"has an unknown metric '{name}'")
+        METRICS[name].check(values, n_tasks, sizes)
 
 
 Stretch = Mapping[str, list[Any]]  # metric -> what is kept of it for some tasks in a row; "accuracy" always
@@ -307,8 +337,7 @@ class Partial:
                 if set(stretch) != wanted:
                     raise ValueError(f"the metrics are {', '.join(sorted(stretch))}, not {', '.join(sorted(wanted))}")
                 end = first + len(stretch["accuracy"])
-                for name, values in stretch.items():
-                    _check_metric(name, values, end - first, experiment.task.n_query)
+                _check_metrics(stretch, end - first, experiment.task.n_known)
         except ValueError as error:
             raise InputError(f"{where} has impossible content: {error}; remove it and run again.") from error
 

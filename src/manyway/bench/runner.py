@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from manyway.bench.store import Partial, Record, Store, StoreError, now
 from manyway.bench.suite import Experiment
 from manyway.bench.trace import follow
 from manyway.data.features import FeatureSet
+from manyway.data.spec import task_fields
 from manyway.evaluation.evaluator import Evaluation, chunk_size, evaluate
 from manyway.evaluation.metrics import METRICS
 from manyway.methods import get_method
@@ -91,12 +92,13 @@ def measure(
     return evaluate(
         experiment.method,
         features,
-        experiment.task,
+        experiment.spec,
         count,
         experiment.seed,
         start=first,
         progress=progress,
         metrics=experiment.metrics,
+        scorer=experiment.scorer,
         **experiment.params,
     )
 
@@ -152,7 +154,7 @@ def place_of(features: FeatureSet) -> Place:
 
 def accuracy_record(job: Job, partial: Partial, place: Place) -> Record:
     """The record of a job whose tasks are all done."""
-    return finished(job, partial.outcome(job.experiment.task.n_query), partial.seconds, partial.chunk, place)
+    return finished(job, partial.outcome(job.experiment.task.n_known), partial.seconds, partial.chunk, place)
 
 
 def finished(job: Job, outcome: dict[str, Any], seconds: float, chunk: int, place: Place) -> Record:
@@ -172,8 +174,9 @@ def finished(job: Job, outcome: dict[str, Any], seconds: float, chunk: int, plac
             "n_features": job.features.features.shape[1],
             "dtype": str(job.features.features.dtype).removeprefix("torch."),
             "meta": dict(job.features.meta),
+            **({} if experiment.strangers is None else {"unknown_fingerprint": experiment.strangers.fingerprint}),
         },
-        task=asdict(experiment.task),
+        task=task_fields(experiment.task),
         seed=experiment.seed,
         n_tasks=experiment.n_tasks,
         trace=None if experiment.trace is None else experiment.trace.model_dump(),
@@ -189,6 +192,7 @@ def finished(job: Job, outcome: dict[str, Any], seconds: float, chunk: int, plac
             },
         },
         timing={"seconds": round(seconds, 6), "finished": now()},
+        scorer=experiment.scorer,
     )
 
 

@@ -11,38 +11,51 @@
     params.paddle = { max_iter = 50 }         # parameters of a method
     params_on.glyphs.paddle = { eps = 0 }     # the same, on one feature set only
     sweep.paddle = { lam = [10, 75] }         # parameters of a method, each a list to sweep
+    scorers = ["own", "knn"]                  # scores for unknown queries: the method's own, or one of SCORERS
     skip_impossible = true                    # leave out tasks that a feature set is too small for
     learn.unem = { steps = 100 }              # `manyway tune` learns the parameters of this method by gradients
 
     [[plots]]
     x = "k_eff"
 
-An experiment is one point: one method with its parameters on one stream of tasks. ``k_eff`` may be "half" or "all" of
-the classes of a task. A parameter may be given per query, ``lam = { per_query = 0.5 }``, and is then multiplied by the
-task's n_query. Tuned parameters, where there are any, replace ``params``, but not what is swept.
+An experiment is one point: one method with its parameters on one sequence of tasks. ``k_eff`` may be "half" or "all" of
+the classes of a task, or a range such as "2-10". ``unknown_from`` is the key of a feature set. A parameter may be given
+per query, ``lam = { per_query = 0.5 }``, and is then multiplied by the task's number of queries. Tuned parameters,
+where there are any, replace ``params``, but not what is swept.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat, PositiveInt
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 
 from manyway.bench.checking import OneOrMore, Strict, checked, read_text
 from manyway.bench.presentation import NONE, Plot, Presentation, Table
+from manyway.data.spec import TaskSpec
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS
+from manyway.evaluation.scorers import SCORERS
 from manyway.methods import METHODS, get_method
 
 if TYPE_CHECKING:
-    from manyway.data.sampling import TaskSpec
+    from manyway.data.features import FeatureSet
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -52,13 +65,15 @@ else:
 Tuned = Mapping[str, Mapping[str, Mapping[str, Any]]]  # feature set -> method -> parameters
 
 
-def _count(least: int, *words: str) -> AfterValidator:
-    """A whole number, or one of some words."""
+def _count(least: int, *words: str, ranges: bool = False) -> AfterValidator:
+    """A whole number, one of some words, or a range such as "2-10"."""
 
     def check(value: Any) -> Any:
         if value in words or (type(value) is int and value >= least):
             return value
-        other = "".join(f" or '{word}'" for word in words)
+        if ranges and isinstance(value, str) and re.fullmatch(r"[1-9]\d{0,8}-[1-9]\d{0,8}", value):
+            return value
+        other = "".join(f" or '{word}'" for word in words) + (" or a range such as '2-10'" if ranges else "")
         raise ValueError(f"is {value!r}; it must be a whole number of at least {least}{other}")
 
     return AfterValidator(check)
@@ -73,6 +88,12 @@ def _known_method(name: str) -> str:
 def _known_metric(name: str) -> str:
     if name not in METRICS:
         raise ValueError(f"is '{name}', which is no metric; {nearest(name, METRICS)}")
+    return name
+
+
+def _known_scorer(name: str) -> str:
+    if name != NONE["scorer"] and name not in SCORERS:
+        raise ValueError(f"is '{name}', which is no scorer; {nearest(name, [NONE['scorer'], *SCORERS])}")
     return name
 
 
@@ -118,30 +139,45 @@ class Experiment:
     trace: Trace | None = None
     metrics: Sequence[str] = ()  # besides accuracy
     learn: Learning | None = None  # what `manyway tune` does before it runs
+    scorer: str | None = None  # of unknown queries; None: the method's own score
+    strangers: FeatureSet | None = None  # what `task.unknown_from` names
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The task, with the feature set of its unknown queries instead of its name."""
+        return self.task if self.strangers is None else replace(self.task, unknown_from=self.strangers)
 
 
 class TaskAxes(Strict):
     """Fields of TaskSpec, each a list of values to combine."""
 
     shots: OneOrMore[Annotated[Any, _count(0, "given")]] = (5,)
-    k_eff: OneOrMore[Annotated[Any, _count(1, "half", "all")]] = (5,)
+    k_eff: OneOrMore[Annotated[Any, _count(1, "half", "all", ranges=True)]] = (5,)
     n_query: OneOrMore[PositiveInt] = (75,)
     n_ways: OneOrMore[Annotated[Any, _count(2, "all")]] = ("all",)
     sampling: OneOrMore[Literal["uniform", "balanced", "dirichlet"]] = ("uniform",)
     alpha: OneOrMore[PositiveFloat] = ()
+    n_unknown: OneOrMore[NonNegativeInt] = ()
+    unknown_classes: OneOrMore[Annotated[Any, _count(1, "all")]] = ()
+    unknown_from: OneOrMore[str] = ()
+    n_batches: OneOrMore[PositiveInt] = ()
+    gamma: OneOrMore[NonNegativeFloat] = ()
 
     def points(self, n_classes: Callable[[], int] | None) -> Iterator[TaskSpec]:
-        """Every combination; ``n_classes`` is called where k_eff is "half" or "all"."""
-        from manyway.data.sampling import TaskSpec
-
+        """Every combination; ``n_classes`` is called where a field depends on the number of classes."""
         for point in _product({name: getattr(self, name) for name in type(self).model_fields if getattr(self, name)}):
             fields: dict[str, Any] = {name: None if value == NONE.get(name) else value for name, value in point.items()}
-            if isinstance(fields["k_eff"], str):
+            k_eff, leaves_out = fields.pop("k_eff"), fields.get("n_unknown") and "unknown_from" not in fields
+            if leaves_out and not fields["n_ways"] and n_classes is not None:
+                fields["n_ways"] = max(2, TaskSpec(**fields).ways(n_classes()))  # records say what it was
+            if k_eff in ("half", "all"):
                 if n_classes is None:
-                    raise InputError(f"k_eff = '{fields['k_eff']}' needs a feature set, whose classes are counted.")
+                    raise InputError(f"k_eff = '{k_eff}' needs a feature set, whose classes are counted.")
                 n_ways = fields["n_ways"] or n_classes()
-                fields["k_eff"] = n_ways if fields["k_eff"] == "all" else max(1, n_ways // 2)
-            yield TaskSpec(**fields)
+                k_eff = n_ways if k_eff == "all" else max(1, n_ways // 2)
+            elif isinstance(k_eff, str):
+                k_eff = tuple(map(int, k_eff.split("-")))
+            yield TaskSpec(k_eff=k_eff, **fields)
 
 
 class Block(Strict):
@@ -157,6 +193,7 @@ class Block(Strict):
     n_tasks: PositiveInt = 10_000
     seed: Seed = 0
     metrics: Metrics = ()
+    scorers: OneOrMore[Annotated[str, AfterValidator(_known_scorer)]] = (NONE["scorer"],)
     trace: Trace | None = None
     skip_impossible: bool = False
 
@@ -165,7 +202,7 @@ class Block(Strict):
     ) -> Iterator[Experiment]:
         """Every point, feature set by feature set and method by method.
 
-        ``n_classes`` returns the number of classes of a feature set. It is only called where k_eff is "half" or "all".
+        ``n_classes`` returns the number of classes of a feature set. It is only called where a task depends on it.
         """
         for features, method in itertools.product(self.features, self.methods):
             fixed = {
@@ -177,14 +214,30 @@ class Block(Strict):
             for task in self.task.points(size):
                 for chosen in _product({k: _axis(v) for k, v in self.sweep.get(method, {}).items()}):
                     params = {name: _resolve(value, task) for name, value in {**fixed, **chosen}.items()}
-                    how = self.trace, self.metrics, self.learn.get(method)  # type: ignore[call-overload]
-                    yield Experiment(features, method, params, task, self.n_tasks, self.seed, *how)
+                    for scorer in (None if name == NONE["scorer"] else name for name in self.scorers):
+                        yield Experiment(
+                            features,
+                            method,
+                            params,
+                            task,
+                            self.n_tasks,
+                            self.seed,
+                            self.trace,
+                            self._metrics(task, scorer),
+                            self.learn.get(method),  # type: ignore[call-overload]
+                            scorer,
+                        )
+
+    def _metrics(self, task: TaskSpec, scorer: str | None) -> tuple[str, ...]:
+        """The metrics of an experiment: a scorer has no probabilities, and accuracy may need the number of queries."""
+        names = [name for name in self.metrics if scorer is None or not METRICS[name].of_probability]
+        return tuple(dict.fromkeys([*names, *(["n_query"] if task.is_ragged else [])]))
 
     @property
     def axes(self) -> set[str]:
         """The names of the axes that its experiments have a place on."""
         params = [name for method in self.methods for name in get_method(method).defaults]
-        return {"method", "features", *TaskAxes.model_fields, *params}
+        return {"method", "features", "scorer", *TaskAxes.model_fields, *params}
 
 
 class _File(Presentation):
@@ -314,7 +367,7 @@ def _product(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _resolve(value: Any, task: TaskSpec) -> Any:
-    return value["per_query"] * task.n_query if _is_per_query(value) else value
+    return value["per_query"] * task.n_queries if _is_per_query(value) else value
 
 
 def _is_per_query(value: Any) -> bool:

@@ -34,7 +34,7 @@ def follow(features: FeatureSet, experiment: Experiment) -> dict[str, Any]:
         raise InputError(
             f"{method.name} has no parameter '{spec.budget}' that counts its iterations; leave it out of a trace."
         )
-    tasks = sample_tasks(features, experiment.task, experiment.seed, 0, 1)
+    tasks = sample_tasks(features, experiment.spec, experiment.seed, 0, 1)
     assert tasks.query_labels is not None
     truth = tasks.query_labels
 
@@ -83,7 +83,7 @@ def follow(features: FeatureSet, experiment: Experiment) -> dict[str, Any]:
     # Fewer iterations cannot take longer: a disturbed timing is replaced by the smallest of the later ones.
     seconds = tuple(accumulate(reversed(seconds), min))[::-1]
     return {
-        "n_query": experiment.task.n_query,
+        "n_query": experiment.task.n_known,
         "steps": order,
         "seconds": list(seconds),
         "criterion": list(criteria),

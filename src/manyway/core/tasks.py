@@ -34,7 +34,7 @@ class Tasks:
     n_classes : int
         K, the number of possible classes.
     query_labels : Tensor of shape [t, q], optional
-        The true labels, for scoring. No solver reads them.
+        The true labels, for scoring; -1 for queries of none of the classes. No solver reads them.
     class_ids : Tensor of shape [t, k], optional
         The class of the FeatureSet behind each label of the task. None: 0 to k-1.
     base_mean : Tensor of shape [d], optional
@@ -44,6 +44,12 @@ class Tasks:
     class_table : Tensor of shape [n, d], [t, k, d] or [1, k, d], optional
         One vector per class, in the space of the items. [n, d] holds one row per class of the FeatureSet, gathered by
         ``class_ids``; [1, k, d] serves all tasks.
+    unknown_labels : Tensor of shape [t, q], optional
+        For queries of none of the classes, a number per unknown class that they come from; -1 for the others. For
+        scoring; no solver reads them.
+    stream : Tensor of shape [t], optional
+        The number of the stream that the queries of a task are a batch of. The batches of a stream follow one another,
+        in the order in which they arrive. None: the tasks are independent.
 
     Attributes
     ----------
@@ -77,6 +83,8 @@ class Tasks:
     base_mean: Tensor | None = None
     factor: Tensor | None = None
     class_table: Tensor | None = None
+    unknown_labels: Tensor | None = None
+    stream: Tensor | None = None
 
     @staticmethod
     def from_arrays(
@@ -104,7 +112,7 @@ class Tasks:
         base_mean : array of shape [d], optional
             The mean feature of the encoder's base classes; the transform ``cl2`` subtracts it.
         query_labels : array of shape [t, q], optional
-            The true classes of the queries, for scoring.
+            The true classes of the queries, for scoring; -1 for queries of none of the classes.
         n_classes : int, optional
             K. None: the number of class features, and without them the largest support label plus one.
         class_features : array of shape [t, k, d] or [1, k, d], optional
@@ -255,6 +263,8 @@ class Tasks:
             class_ids=part(self.class_ids),
             factor=part(self.factor),
             class_table=self.class_table if table is None or table.ndim == 2 or len(table) == 1 else table[which],
+            unknown_labels=part(self.unknown_labels),
+            stream=part(self.stream),
         )
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tasks:
@@ -293,6 +303,8 @@ class Tasks:
             base_mean=move(self.base_mean),
             factor=move(self.factor),
             class_table=move(self.class_table),
+            unknown_labels=move(self.unknown_labels),
+            stream=move(self.stream),
         )
 
 

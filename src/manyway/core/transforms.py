@@ -26,7 +26,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from manyway.core.ops import extremes
+from manyway.core.ops import extremes, prototypes
 from manyway.core.tasks import Tasks
 from manyway.errors import InputError, nearest
 
@@ -61,6 +61,17 @@ def unit(features: Tensor) -> Tensor:
         features = features * torch.exp2(-torch.frexp(largest).exponent.to(features.dtype))
         squares = features.square().sum(-1, keepdim=True)
     return features / squares.sqrt_().clamp_min_(info.tiny)
+
+
+def class_directions(tasks: Tasks) -> Tensor:
+    """[t, k, d] one unit vector per class: its class feature, or its mean support feature where there are none.
+
+    >>> tasks = Tasks.from_arrays([[[0.0, 2.0], [3.0, 0.0]]], [[0, 1]], [[[3.0, 4.0]]])
+    >>> class_directions(tasks).tolist()
+    [[[0.0, 1.0], [1.0, 0.0]]]
+    """
+    vectors = tasks.class_features
+    return unit(prototypes(tasks) if vectors is None else vectors)
 
 
 def range_factor(low: Tensor, high: Tensor) -> Tensor:

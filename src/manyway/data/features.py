@@ -237,7 +237,13 @@ class FeatureSet:
             save_file(tensors, temporary, metadata=header)
 
     @staticmethod
-    def load(path: str | Path, *, label_column: str | None = None, ignore_columns: Sequence[str] = ()) -> FeatureSet:
+    def load(
+        path: str | Path,
+        *,
+        label_column: str | None = None,
+        ignore_columns: Sequence[str] = (),
+        unlabelled: bool = False,
+    ) -> FeatureSet:
         """Read a feature set from any file that `manyway.data.items.read_items` reads.
 
         Parameters
@@ -249,6 +255,9 @@ class FeatureSet:
             The column of labels in a table. By default it is found by its usual names.
         ignore_columns : sequence of str, optional
             Columns of a table to leave out.
+        unlabelled : bool, default=False
+            Whether a file without labels is accepted: its rows are then of one class each, such as scattered items for
+            ``TaskSpec(unknown_from=…)``.
 
         Returns
         -------
@@ -259,6 +268,8 @@ class FeatureSet:
         path = Path(path)
         contents = read_contents(path, Options(label_column, ignore_columns=tuple(ignore_columns)))
         labels, class_names = contents.labels, contents.class_names
+        if labels is None and unlabelled:
+            class_names, labels = None, np.arange(len(contents.features))
         if labels is None:
             raise InputError(f"{path} has no 'labels'; a feature set needs one label per row.")
         if isinstance(labels, tuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from warnings import warn
 
@@ -16,9 +16,11 @@ from manyway.core.parallel import side_by_side
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.data.features import FeatureSet
-from manyway.data.sampling import TaskSpec, sample_tasks
+from manyway.data.sampling import sample_groups, sample_tasks
+from manyway.data.spec import TaskSpec
 from manyway.errors import InputError, nearest
-from manyway.evaluation.metrics import METRICS, Metric, Values, find_summary
+from manyway.evaluation.metrics import METRICS, Count, Metric, Values, find_summary
+from manyway.evaluation.scorers import get_scorer
 from manyway.evaluation.statistics import Interval
 from manyway.methods import get_method
 
@@ -35,9 +37,9 @@ class Evaluation:
     Parameters
     ----------
     correct : ndarray of shape [n_tasks]
-        The number of correct answers in each task.
+        The number of correct answers in each task; unknown queries do not count.
     n_query : int
-        The number of queries per task.
+        The number of known queries per task, or per stream: the most, where tasks differ.
     seconds : float
         The time spent in the solver, summed over chunks.
     metrics : mapping of str to ndarray of shape [n_tasks, ...]
@@ -63,14 +65,19 @@ class Evaluation:
     metrics: Mapping[str, Values] = field(default_factory=dict)
 
     @property
+    def sizes(self) -> Count:
+        """The number of known queries: one number, or [n_tasks] where tasks differ."""
+        return self.metrics.get("n_query", self.n_query)
+
+    @property
     def accuracies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """[n_tasks] as fractions."""
-        return self.correct / self.n_query
+        return self.correct / self.sizes
 
     @property
     def accuracy(self) -> float:
         """Mean over tasks, as a fraction."""
-        return float(self.correct.mean() / self.n_query)
+        return self.value("accuracy").mean
 
     @property
     def ci95(self) -> float:
@@ -93,7 +100,7 @@ class Evaluation:
         values = {"accuracy": self.correct, **self.metrics}
         if metric.name not in values:
             raise InputError(f"'{metric.name}' was not measured; call evaluate with metrics=('{metric.name}',).")
-        return summary.of(values[metric.name], self.n_query)
+        return summary.of(values[metric.name], self.sizes)
 
 
 def evaluate(
@@ -105,6 +112,7 @@ def evaluate(
     device: torch.device | str | None = None,
     *,
     metrics: Iterable[str] = (),
+    scorer: str | None = None,
     start: int = 0,
     progress: Callable[[int], None] | None = None,
     **params: Any,
@@ -124,11 +132,15 @@ def evaluate(
     spec : TaskSpec
         What a task looks like.
     n_tasks, seed, start : int
-        Tasks ``start`` to ``start + n_tasks - 1`` of the stream that ``seed`` defines.
+        Tasks ``start`` to ``start + n_tasks - 1`` of the sequence that ``seed`` defines. With ``spec.n_batches``, the
+        number of streams; a value is then that of a whole stream.
     device : str or torch.device, optional
         Where to run. Default: where the features are.
     metrics : iterable of str
         What to measure besides accuracy: names in ``manyway.evaluation.metrics.METRICS``.
+    scorer : str, optional
+        A name in ``manyway.evaluation.scorers.SCORERS``: metrics of unknown queries then use its score instead of the
+        method's own.
     progress : function, optional
         Called with the number of tasks of each finished chunk.
     **params
@@ -158,9 +170,11 @@ def evaluate(
     """
     if n_tasks < 1:
         raise InputError(f"n_tasks is {n_tasks}; it must be at least 1.")
-    measured = _measured(metrics)
+    measured = _measured(metrics, spec, scorer)
     solver, name = _solver(method, params, len(measured) > 1)
     features = features.to(device=device)
+    if isinstance(spec.unknown_from, FeatureSet):
+        spec = replace(spec, unknown_from=spec.unknown_from.to(features.features.device))
     size = chunk_size(method, features, spec)
     limit = _fitting(size, method, features, spec) if features.features.device.type == "cuda" else size
     unlike = _unlike_training(method, params, features, spec)
@@ -168,17 +182,19 @@ def evaluate(
         warn(unlike, UserWarning, stacklevel=2)
 
     def run(tasks: Tasks) -> tuple[list[Values], float]:
+        """The values of some tasks, or of whole streams, whose batches are rows of the tasks."""
         nonlocal limit
-        if len(tasks) <= limit:
+        n_units = len(tasks) // spec.n_batches
+        if n_units <= limit:
             try:
                 return attempt(tasks)
             except torch.cuda.OutOfMemoryError as error:
-                if len(tasks) == 1:
+                if n_units == 1:
                     raise InputError(f"{name} needs more GPU memory than there is for a single task.") from error
             # Here and not inside `except`: the exception keeps the failed attempt's tensors alive.
             torch.cuda.empty_cache()
-            limit = (len(tasks) + 1) // 2
-        half = (len(tasks) + 1) // 2
+            limit = (n_units + 1) // 2
+        half = (n_units + 1) // 2 * spec.n_batches
         left, right = run(tasks[:half]), run(tasks[half:])
         return _joined([left[0], right[0]]), left[1] + right[1]
 
@@ -186,32 +202,56 @@ def evaluate(
         begin = clock(features)
         solution = solver(tasks, **params)
         seconds = clock(features) - begin
+        if scorer is not None:
+            solution = replace(solution, unknown=get_scorer(scorer).score(tasks))
         values = [metric.measure(solution, tasks).cpu().numpy() for metric in measured]
-        for metric, value in zip(measured, values, strict=True):
-            if not np.isfinite(value).all():
+        for place, (metric, value) in enumerate(zip(measured, values, strict=True)):
+            if not (np.isfinite(value) | (np.isnan(value) & metric.may_be_undefined)).all():
                 raise InputError(f"{name} gives values of the metric {metric.name} that are not finite.")
+            if spec.n_batches > 1:
+                values[place] = metric.in_streams(value, spec.n_batches)
         if progress is not None:
-            progress(len(tasks))
+            progress(len(tasks) // spec.n_batches)
         return values, seconds
 
+    def run_ragged(first: int) -> tuple[list[Values], float]:
+        """A chunk of tasks that differ in their number of queries: tasks with as many queries are solved together."""
+        groups = sample_groups(features, spec, seed, first, min(size, end - first))
+        found = [run(tasks) for _, tasks in groups]
+        order = torch.cat([places for places, _ in groups]).argsort().numpy()
+        return [values[order] for values in _joined([values for values, _ in found])], sum(s for _, s in found)
+
+    end, on_cpu = start + n_tasks, features.features.device.type == "cpu"
     parts: list[tuple[list[Values], float]] = []
-    drawn = size * max(1, _DRAWN_BYTES // (8 * size * _samples(features, spec)))  # whole chunks
-    for first in range(start, start + n_tasks, drawn):
-        tasks = sample_tasks(features, spec, seed, first, min(drawn, start + n_tasks - first))
-        chunks = [tasks[place : place + size] for place in range(0, len(tasks), size)]
-        parts += side_by_side(run, chunks) if features.features.device.type == "cpu" else list(map(run, chunks))
+    if spec.is_ragged:
+        firsts = range(start, end, size)
+        parts = side_by_side(run_ragged, firsts) if on_cpu else list(map(run_ragged, firsts))
+    else:
+        drawn = size * max(1, _DRAWN_BYTES // (8 * size * _samples(features, spec)))  # whole chunks
+        rows = size * spec.n_batches
+        for first in range(start, end, drawn):
+            tasks = sample_tasks(features, spec, seed, first, min(drawn, end - first))
+            chunks = [tasks[place : place + rows] for place in range(0, len(tasks), rows)]
+            parts += side_by_side(run, chunks) if on_cpu else list(map(run, chunks))
     correct, *others = _joined([values for values, _ in parts])
     named = {metric.name: values for metric, values in zip(measured[1:], others, strict=True)}
-    return Evaluation(correct, spec.n_query, sum(seconds for _, seconds in parts), named)
+    return Evaluation(correct, spec.n_known, sum(seconds for _, seconds in parts), named)
 
 
-def _measured(names: Iterable[str]) -> list[Metric]:
-    """The metrics of those names, accuracy first."""
+def _measured(names: Iterable[str], spec: TaskSpec, scorer: str | None) -> list[Metric]:
+    """The metrics of those names, accuracy first; with the number of queries, where tasks differ in it."""
     names = [names] if isinstance(names, str) else list(names)
     for name in names:
         if name not in METRICS:
             raise InputError(f"There is no metric '{name}'; {nearest(name, METRICS)}")
-    return [METRICS[name] for name in dict.fromkeys(["accuracy", *names])]
+        if spec.n_batches > 1 and METRICS[name].over_batches is None:
+            raise InputError(f"The metric {name} is not defined for a stream of batches; leave it out.")
+        if scorer is not None and METRICS[name].of_probability:
+            raise InputError(f"The metric {name} needs a probability, and the scorer {scorer} has none; leave it out.")
+    if scorer is not None:
+        get_scorer(scorer)
+    sizes = ["n_query"] if spec.is_ragged else []
+    return [METRICS[name] for name in dict.fromkeys(["accuracy", *names, *sizes])]
 
 
 def _joined(parts: Sequence[Sequence[Values]]) -> list[Values]:
@@ -237,10 +277,10 @@ def _unlike_training(method: Any, params: Mapping[str, Any], features: FeatureSe
     """A sentence where the tasks differ from those that the parameters of a method were learned on."""
     if not isinstance(method, str):
         return None
-    n_classes = features.n_classes if spec.n_ways is None else spec.n_ways
-    shots = (_samples(features, spec) - spec.n_query) / n_classes
-    sizes = {"n_classes": n_classes, "n_query": spec.n_query, "k_eff": spec.k_eff}
-    return get_method(method).unlike_training(params, shots=shots, **sizes)
+    n_classes, k_eff = spec.ways(features.n_classes), spec.k_eff if isinstance(spec.k_eff, int) else None
+    shots = (_samples(features, spec) - spec.n_queries * spec.n_batches) / n_classes
+    sizes = {"n_classes": n_classes, "n_query": spec.n_queries}
+    return get_method(method).unlike_training(params, shots=shots, k_eff=k_eff, **sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,20 +325,21 @@ def chunk_size(method: Any, features: FeatureSet, spec: TaskSpec, device: str | 
 
 
 def _task_bytes(method: Any, features: FeatureSet, spec: TaskSpec) -> int:
-    """The memory of one task in a solver, roughly: class sums, prototypes, samples, a few [n, k] arrays, one [q, q]."""
-    n_ways = features.n_classes if spec.n_ways is None else spec.n_ways
-    n_support = _samples(features, spec) - spec.n_query
+    """The memory of one task (or stream) in a solver: class sums, prototypes, samples, [n, k] arrays, one [q, q]."""
+    n_ways = spec.ways(features.n_classes)
+    n_support = _samples(features, spec) - spec.n_queries * spec.n_batches
     holds_support = get_method(method).holds_support if isinstance(method, str) else True
-    samples = spec.n_query + (n_support if holds_support else 0)
-    numbers = 2 * (n_ways + samples) * features.features.shape[1] + 4 * samples * n_ways + spec.n_query**2
-    return (numbers + 2 * n_support) * features.features.element_size()
+    samples = spec.n_queries + (n_support if holds_support else 0)
+    numbers = 2 * (n_ways + samples) * features.features.shape[1] + 4 * samples * n_ways + spec.n_queries**2
+    return (numbers + 2 * n_support) * features.features.element_size() * spec.n_batches
 
 
 def _samples(features: FeatureSet, spec: TaskSpec) -> int:
-    """Support and queries of one task."""
+    """Support and queries of one task, or of all batches of one stream."""
+    n_queries = spec.n_queries * spec.n_batches
     if spec.shots is None:
-        return spec.n_query + (0 if features.is_support is None else int(features.is_support.sum()))
-    return spec.n_query + spec.shots * (features.n_classes if spec.n_ways is None else spec.n_ways)
+        return n_queries + (0 if features.is_support is None else int(features.is_support.sum()))
+    return n_queries + spec.shots * spec.ways(features.n_classes)
 
 
 def _fitting(size: int, method: Any, features: FeatureSet, spec: TaskSpec) -> int:

@@ -4,6 +4,9 @@ A metric measures something in every task (``measure``) and summarises it over t
 interval. Stored results keep one value per task, or sums over tasks where one value per task would be too long
 (``summed``): whole numbers, so that the sums do not depend on the order in which tasks are finished.
 
+Labels are scored on the known queries: those whose class is in the task. A value that is undefined in a task, such as
+AUROC where no query is unknown, is NaN (stored as null) and left out of means.
+
 A summary is named METRIC or METRIC.PART, for example ``n_present`` or ``n_present.within``. Reading the table and
 summarising stored values loads no torch.
 """
@@ -17,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manyway.errors import InputError, nearest
+from manyway.evaluation import open_set
+from manyway.evaluation.open_set import truth_of
 from manyway.evaluation.statistics import Interval, accuracy, interval, jackknife
 
 if TYPE_CHECKING:
@@ -29,6 +34,7 @@ BINS = 15  # of the reliability diagram
 GROUPS = 20  # sums are kept for this many groups of tasks; the interval follows from how the groups differ
 MILLION = 1_000_000  # probabilities are summed as whole millionths
 Values = np.ndarray[Any, np.dtype[Any]]
+Count = int | Values  # of known queries: the same in every task, or one number per task
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Summary:
     """One number about all tasks, and how to show it."""
 
     title: str
-    of: Callable[[Values, int], Interval]  # (stored values, queries per task)
+    of: Callable[[Values, Count], Interval]  # (stored values, known queries per task)
     percent: bool = False  # shown as 100 times the value
     best: str | None = None  # "high", "low", or None where neither is better
 
@@ -52,29 +58,47 @@ class Metric:
     name: str
     measure: Callable[[Solution, Tasks], Tensor]
     summaries: Mapping[str, Summary]  # part -> summary; the part "" is the metric itself
-    impossible: Callable[[Values, int, int], str] = lambda values, n_tasks, n_query: ""  # why stored values cannot be
+    impossible: Callable[[Values, int, Count], str] = lambda values, n_tasks, n_query: ""  # why stored values cannot be
     shape: tuple[int, ...] = ()
     summed: bool = False
+    may_be_undefined: bool = False  # NaN where a task has no value
+    of_probability: bool = False  # needs the probability that a query is unknown; a score of another scale will not do
+    over_batches: str | None = "mean"  # how the values of the batches of a stream are put together, or None: not at all
 
     def stored(self, values: Values, start: int) -> list[Any]:
         """What is kept of the values of tasks start, start + 1, …: all of them, or their sums in groups of tasks."""
         if self.summed:
             values = sum_groups(values, start)
-        # Six digits are more than any interval is wide.
-        kept: list[Any] = (values if values.dtype.kind == "i" else values.astype(np.float64).round(6)).tolist()
+        if values.dtype.kind != "i":
+            values = values.astype(np.float64).round(6)  # six digits are more than any interval is wide
+            values = np.where(np.isnan(values), None, values) if self.may_be_undefined else values  # type: ignore[call-overload]
+        kept: list[Any] = values.tolist()
         return kept
+
+    def loaded(self, stored: Any) -> Values:
+        """Stored values as an array; what was undefined is NaN."""
+        return np.asarray(stored, dtype=np.float64 if self.may_be_undefined else None)
 
     def join(self, first: list[Any], second: list[Any]) -> list[Any]:
         """What is kept of two stretches of tasks, the second after the first."""
         return (np.asarray(first) + np.asarray(second)).tolist() if self.summed else [*first, *second]
 
-    def check(self, stored: Any, n_tasks: int, n_query: int) -> None:
+    def in_streams(self, values: Values, n_batches: int) -> Values:
+        """One value per stream from one per batch."""
+        values = values.reshape(-1, n_batches, *values.shape[1:])
+        together: Values = values.sum(1) if self.over_batches == "sum" else values.mean(1)
+        return together
+
+    def check(self, stored: Any, n_tasks: int, n_query: Count) -> None:
         """Refuse stored values that cannot be the outcome of so many tasks: a ValueError that says why."""
-        values = np.asarray(stored)
         shape = (GROUPS if self.summed else n_tasks, *self.shape)
+        try:
+            values = self.loaded(stored)
+        except (TypeError, ValueError):
+            values = np.asarray(None)
         if values.dtype.kind not in "if" or values.shape != shape:
             raise ValueError(f"{self.name} must be numbers of the shape {list(shape)}")
-        if not np.isfinite(values).all():
+        if not (np.isfinite(values) | (np.isnan(values) & self.may_be_undefined)).all():
             raise ValueError(f"{self.name} has a value that is not finite")
         wrong = self.impossible(values, n_tasks, n_query)
         if wrong:
@@ -121,22 +145,32 @@ def reliability(stored: Any) -> tuple[Values, Values, Values]:
     return confidence[used] / MILLION / count[used], hits[used] / count[used], count[used]
 
 
+def _n_known(solution: Solution, tasks: Tasks) -> Tensor:
+    return (truth_of(tasks) >= 0).sum(1)
+
+
 def _correct(solution: Solution, tasks: Tasks) -> Tensor:
-    return (solution.labels == _truth(tasks)).sum(1)
+    return _hits(solution, tasks).sum(1)
 
 
-def _truth(tasks: Tasks) -> Tensor:
-    assert tasks.query_labels is not None
-    return tasks.query_labels
+def _hits(solution: Solution, tasks: Tasks) -> Tensor:
+    """[t, q] whether a known query has its true label."""
+    truth = truth_of(tasks)
+    return (solution.labels == truth) & (truth >= 0)
 
 
-def _impossible_correct(values: Values, n_tasks: int, n_query: int) -> str:
-    possible = values.dtype.kind == "i" and values.min() >= 0 and values.max() <= n_query
-    return "" if possible else f"correct must be whole numbers from 0 to {n_query}, the number of queries"
+def _impossible_count(name: str) -> Callable[[Values, int, Count], str]:
+    def check(values: Values, n_tasks: int, n_query: Count) -> str:
+        possible = values.dtype.kind == "i" and values.min() >= 0 and (values <= n_query).all()
+        most = np.max(n_query)
+        return "" if possible else f"{name} must be whole numbers from 0 to {most}, the number of queries"
+
+    return check
 
 
 def _confidence(solution: Solution, tasks: Tasks) -> Tensor:
-    return _of_labels(solution).double().mean(1)
+    known = truth_of(tasks) >= 0
+    return (_of_labels(solution).double() * known).sum(1) / known.sum(1).clamp_min(1)
 
 
 def _of_labels(solution: Solution) -> Tensor:
@@ -145,27 +179,43 @@ def _of_labels(solution: Solution) -> Tensor:
 
 
 def _calibration(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t, b, 3] per bin of confidence: the queries, the sum of their confidences in millionths, the correct ones."""
+    return _in_bins(_of_labels(solution).double(), _hits(solution, tasks), truth_of(tasks) >= 0)
+
+
+def _unknown_calibration(solution: Solution, tasks: Tasks) -> Tensor:
+    unknown = truth_of(tasks) < 0
+    return _in_bins(open_set.unknown_score(solution), unknown, unknown | True)
+
+
+def _in_bins(predicted: Tensor, hits: Tensor, counted: Tensor) -> Tensor:
+    """[t, b, 3] per bin of probability: the counted queries, the sum of their probabilities in millionths, the hits."""
     import torch
 
-    labels = solution.labels
-    confidence = _of_labels(solution).double()
-    bins = (confidence * BINS).long().clamp(0, BINS - 1)
-    columns = (bins * 0 + 1, (confidence * MILLION).round().long(), (labels == _truth(tasks)).long())
+    bins = (predicted * BINS).long().clamp(0, BINS - 1)
+    columns = (counted.long(), (predicted * MILLION).round().long() * counted, (hits & counted).long())
     sums = [bins.new_zeros(len(bins), BINS).scatter_add_(1, bins, column) for column in columns]
     return torch.stack(sums, -1)
 
 
-def _impossible_calibration(values: Values, n_tasks: int, n_query: int) -> str:
+def _impossible_calibration(values: Values, n_tasks: int, n_query: Count) -> str:
+    if values.dtype.kind == "i" and values[..., 0].sum() != np.broadcast_to(n_query, n_tasks).sum():
+        return "calibration does not count every query once"
+    return _impossible_bins(values, n_tasks, n_query)
+
+
+def _impossible_bins(values: Values, n_tasks: int, n_query: Count) -> str:
     count, confidence, hits = values[..., 0], values[..., 1], values[..., 2]
-    if values.dtype.kind != "i" or values.min() < 0 or (hits > count).any() or count.sum() != n_tasks * n_query:
+    if values.dtype.kind != "i" or values.min() < 0 or (hits > count).any():
         return "calibration does not count every query once"
     return "calibration has a probability above 1" if (confidence > count * MILLION).any() else ""
 
 
 def _occurs(solution: Solution, tasks: Tasks) -> Tensor:
     """[t, k] 1 for the classes that occur among the queries, else 0."""
-    return solution.probabilities.new_zeros(solution.probabilities[:, 0].shape).scatter_(1, _truth(tasks), 1.0)
+    truth = truth_of(tasks)
+    counts = solution.probabilities.new_zeros(solution.probabilities[:, 0].shape)
+    counts.scatter_add_(1, truth.clamp_min(0), (truth >= 0).to(counts))
+    return counts.clamp_max(1)
 
 
 def _n_present(solution: Solution, tasks: Tasks) -> Tensor:
@@ -179,17 +229,29 @@ def _presence(solution: Solution, tasks: Tasks) -> Tensor:
     return (solution.presence - _occurs(solution, tasks)).square().mean(1)
 
 
-def _calibration_error(values: Values, n_query: int) -> Interval:
+def _calibration_error(values: Values, n_query: Count) -> Interval:
     groups = values if len(values) == GROUPS else sum_groups(values)
 
     def error(sums: Values) -> float:
         return float(np.abs(sums[:, 1] - MILLION * sums[:, 2]).sum() / MILLION / sums[:, 0].sum())
 
-    n_tasks = round(float(groups[..., 0].sum()) / n_query)
-    return jackknife([group for group in groups if group[:, 0].any()], error, n_tasks)
+    used = [group for group in groups if group[:, 0].any()]
+    if not used:
+        return interval([])
+    n_tasks = round(float(groups[..., 0].sum()) / n_query) if isinstance(n_query, int) else len(n_query)
+    return jackknife(used, error, n_tasks)
 
 
-def _within(values: Values, n_query: int) -> Interval:
+def _column(place: int) -> Callable[[Values, Count], Interval]:
+    return lambda values, n_query: _mean(values[:, place], n_query)
+
+
+def _mean(values: Values, n_query: Count) -> Interval:
+    """The mean over the tasks in which the value is defined."""
+    return interval(values[~np.isnan(values)])
+
+
+def _within(values: Values, n_query: Count) -> Interval:
     estimate, sd, truth = values.T
     return interval(np.abs(estimate - truth) <= 2 * sd + 0.5)
 
@@ -203,7 +265,8 @@ METRICS: Mapping[str, Metric] = _table(
         "accuracy",
         _correct,
         {"": Summary("accuracy", accuracy, percent=True, best="high")},
-        _impossible_correct,
+        _impossible_count("correct"),
+        over_batches="sum",
     ),
     Metric(
         "calibration",
@@ -212,18 +275,73 @@ METRICS: Mapping[str, Metric] = _table(
         _impossible_calibration,
         shape=(BINS, 3),
         summed=True,
+        over_batches="sum",
     ),
-    Metric("confidence", _confidence, {"": Summary("mean confidence", lambda v, q: interval(v), percent=True)}),
+    Metric("confidence", _confidence, {"": Summary("mean confidence", _mean, percent=True)}),
     Metric(
         "n_present",
         _n_present,
         {
             "": Summary("error in the number of classes", lambda v, q: interval(np.abs(v[:, 0] - v[:, 2])), best="low"),
-            "estimate": Summary("estimated number of classes", lambda v, q: interval(v[:, 0])),
-            "truth": Summary("number of classes", lambda v, q: interval(v[:, 2])),
+            "estimate": Summary("estimated number of classes", _column(0)),
+            "truth": Summary("number of classes", _column(2)),
             "within": Summary("number of classes within 2 sd", _within, percent=True, best="high"),
         },
         shape=(3,),
+        over_batches=None,
     ),
-    Metric("presence", _presence, {"": Summary("Brier score of presence", lambda v, q: interval(v), best="low")}),
+    Metric("presence", _presence, {"": Summary("Brier score of presence", _mean, best="low")}),
+    Metric(
+        "n_query",
+        _n_known,
+        {"": Summary("number of known queries", _mean)},
+        _impossible_count("n_query"),
+        over_batches="sum",
+    ),
+    Metric(
+        "auroc",
+        open_set.auroc,
+        {"": Summary("AUROC of unknown queries", _mean, percent=True, best="high")},
+        may_be_undefined=True,
+    ),
+    Metric(
+        "fpr95",
+        open_set.fpr_at_95,
+        {"": Summary("FPR at 95 % TPR of unknown queries", _mean, percent=True, best="low")},
+        may_be_undefined=True,
+    ),
+    Metric("oscr", open_set.oscr, {"": Summary("OSCR", _mean, percent=True, best="high")}, may_be_undefined=True),
+    Metric(
+        "rejected",
+        open_set.rejected,
+        {
+            "": Summary("known queries answered as unknown", _column(0), percent=True, best="low"),
+            "unknown": Summary("unknown queries answered as unknown", _column(1), percent=True, best="high"),
+        },
+        shape=(2,),
+        may_be_undefined=True,
+        of_probability=True,
+    ),
+    Metric(
+        "unknown_calibration",
+        _unknown_calibration,
+        {"": Summary("calibration error of the unknown probability", _calibration_error, percent=True, best="low")},
+        _impossible_bins,
+        shape=(BINS, 3),
+        summed=True,
+        of_probability=True,
+        over_batches="sum",
+    ),
+    Metric(
+        "unknown_groups",
+        open_set.unknown_groups,
+        {
+            "": Summary("adjusted Rand index of unknown queries", _column(0), best="high"),
+            "found": Summary("number of unknown groups", _column(1)),
+            "truth": Summary("number of unknown classes", _column(2)),
+        },
+        shape=(3,),
+        may_be_undefined=True,
+        of_probability=True,
+    ),
 )

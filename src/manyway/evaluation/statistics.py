@@ -48,7 +48,7 @@ def interval(values: Sequence[float] | np.ndarray[Any, Any]) -> Interval:
     array = np.asarray(values, dtype=np.float64)
     n = len(array)
     if n < 2:
-        return Interval(float(array.mean()), float("nan"), n, float("nan"))
+        return Interval(float(array[0]) if n else float("nan"), float("nan"), n, float("nan"))
     deviation = float(array.std(ddof=1))
     return Interval(float(array.mean()), _student(n - 1) * deviation / sqrt(n), n, deviation)
 
@@ -78,9 +78,9 @@ def _student(freedom: int) -> float:
     return float(stdtrit(freedom, 0.5 + LEVEL / 2))
 
 
-def accuracy(correct: Sequence[int] | np.ndarray[Any, Any], n_query: int) -> Interval:
-    """The fraction of correct answers, from the number of correct answers in each task."""
-    return interval(correct).over(n_query)
+def accuracy(correct: Sequence[int] | np.ndarray[Any, Any], n_query: int | np.ndarray[Any, Any]) -> Interval:
+    """The mean fraction of correct answers, from the numbers of correct answers and of queries in each task."""
+    return interval(correct).over(n_query) if isinstance(n_query, int) else interval(np.asarray(correct) / n_query)
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,14 @@ class Paired:
     losses: int
 
 
-def paired(a: Sequence[int] | np.ndarray[Any, Any], b: Sequence[int] | np.ndarray[Any, Any], n_query: int) -> Paired:
+def paired(
+    a: Sequence[int] | np.ndarray[Any, Any],
+    b: Sequence[int] | np.ndarray[Any, Any],
+    n_query: int | np.ndarray[Any, Any],
+) -> Paired:
     """Compare the numbers of correct answers task by task: what makes a task easy or hard cancels."""
     counts = np.asarray(a, dtype=np.int64) - np.asarray(b, dtype=np.int64)
-    difference = interval(counts)
+    difference = interval(counts if isinstance(n_query, int) else counts / n_query)
     if difference.n < 2:
         p = float("nan")
     elif difference.deviation == 0:
@@ -107,9 +111,8 @@ def paired(a: Sequence[int] | np.ndarray[Any, Any], b: Sequence[int] | np.ndarra
 
         t = abs(difference.mean) / (difference.deviation / sqrt(difference.n))
         p = 2 * float(stdtr(difference.n - 1, -t))
-    return Paired(
-        difference.over(n_query), p, int((counts > 0).sum()), int((counts == 0).sum()), int((counts < 0).sum())
-    )
+    fractions = difference.over(n_query) if isinstance(n_query, int) else difference
+    return Paired(fractions, p, int((counts > 0).sum()), int((counts == 0).sum()), int((counts < 0).sum()))
 
 
 def tasks_needed(deviation: float, half: float) -> int:

@@ -124,11 +124,11 @@ class Method:
         from manyway.core.parallel import threads_for
 
         self.check(params)
+        if tasks.class_table is not None and not self.class_features:  # without class features, Tasks has checked it
+            check_samples(self.name, tasks)
         if known is not None and not self.takes_known:
             raise InputError(f"{self.name} cannot use known labels of queries; use evidence, or leave known out.")
         given = {name: value for name, value in (("prepared", prepared), ("known", known)) if value is not None}
-        if tasks.class_table is not None and not self.class_features:  # without class features, Tasks has checked it
-            check_samples(self.name, tasks)
         with torch.no_grad(), threads_for(tasks.n_query * tasks.n_classes):
             solution = self.solver(tasks, **params, **given)
             check_solution(self.name, tasks, solution)
@@ -235,6 +235,17 @@ METHODS: Mapping[str, Method] = _table(
     Method("tim-adm", "TIM-ADM", "gradient.tim_adm:tim_adm", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("alpha-tim", "α-TIM", "gradient.alpha_tim:alpha_tim", "Veilleux et al., NeurIPS 2021", holds_support=True),
     Method(
+        "transclip",
+        "TransCLIP",
+        "graph.transclip:transclip",
+        "Zanella et al., NeurIPS 2024",
+        holds_support=True,
+        class_features=True,
+    ),
+    Method("stata", "StatA", "graph.stata:stata", "Zanella et al., CVPR 2025", class_features=True),
+    Method("moon", "MOON", "graph.moon:moon", "von Mises–Fisher relative of StatA", class_features=True),
+    Method("zlap", "ZLaP", "graph.zlap:zlap", "Stojnić et al., CVPR 2024", class_features=True),
+    Method(
         "evidence",
         "Evidence",
         "evidence.solver:evidence",
@@ -244,6 +255,22 @@ METHODS: Mapping[str, Method] = _table(
         prepare="evidence.solver:prepare_evidence",
         in_blocks="evidence.solver:evidence_in_blocks",
         learned=("precision",),
+    ),
+    Method(
+        "em-dirichlet",
+        "EM-Dirichlet",
+        "dirichlet.solver:em_dirichlet",
+        "Martin et al., CVPR 2024",
+        holds_support=True,
+        class_features=True,
+    ),
+    Method(
+        "hard-em-dirichlet",
+        "Hard EM-Dirichlet",
+        "dirichlet.solver:hard_em_dirichlet",
+        "Martin et al., CVPR 2024",
+        holds_support=True,
+        class_features=True,
     ),
 )
 DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor a temperature

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from manyway.bench.show.view import method_title, special_params
+from manyway.bench.presentation import in_words
+from manyway.bench.show.view import later_words, method_title, scorer_title, special_params
 from manyway.bench.store import Record, Store, read_record
 from manyway.errors import InputError, nearest
 from manyway.evaluation.statistics import Interval, Paired, accuracy, paired
@@ -44,7 +45,8 @@ def compare(a: Sequence[Record], b: Sequence[Record]) -> list[Comparison]:
         for right in b:
             if left.key == right.key or left.stream != right.stream:
                 continue
-            n, n_query = min(left.n_tasks, right.n_tasks), left.outcome["n_query"]
+            n = min(left.n_tasks, right.n_tasks)
+            n_query = left.n_query if isinstance(left.n_query, int) else left.n_query[:n]
             of_a, of_b = left.outcome["correct"][:n], right.outcome["correct"][:n]
             test = paired(of_a, of_b, n_query)
             comparisons.append(Comparison(left, right, accuracy(of_a, n_query), accuracy(of_b, n_query), test))
@@ -55,7 +57,9 @@ def compare(a: Sequence[Record], b: Sequence[Record]) -> list[Comparison]:
 
 def record_title(record: Record) -> str:
     """A result in a few words: its method, and the parameters that are not the method's defaults."""
-    return " ".join(filter(None, [method_title(record.method), special_params(record), "†" if record.old else ""]))
+    scorer = "" if record.scorer is None else f"({scorer_title(record.scorer)})"
+    words = [method_title(record.method), scorer, special_params(record), "†" if record.old else ""]
+    return " ".join(filter(None, words))
 
 
 def setting(record: Record) -> str:
@@ -64,5 +68,7 @@ def setting(record: Record) -> str:
     ways = task["n_ways"] or record.features["n_classes"]
     shots = "given support" if task["shots"] is None else f"{task['shots']}-shot"
     alpha = "" if task["alpha"] is None else f"({task['alpha']:g})"
-    words = f"{record.features['name']}, K = {ways}, {shots}, K_eff = {task['k_eff']}, |Q| = {task['n_query']}"
-    return words if task["sampling"] == "uniform" else f"{words}, {task['sampling']}{alpha}"
+    k_eff = in_words("k_eff", task["k_eff"])
+    words = [record.features["name"], f"K = {ways}", shots, f"K_eff = {k_eff}", f"|Q| = {task['n_query']}"]
+    words += [] if task["sampling"] == "uniform" else [f"{task['sampling']}{alpha}"]
+    return ", ".join([*words, *later_words(task)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import Any
 
 from manyway.bench.presentation import Plot
@@ -112,7 +113,9 @@ def _curve(plot: Plot, label: str, name: str, records: Sequence[Record]) -> Curv
     points = []
     for (x,), group in grouped(records, [plot.x]).items():
         if x is not None:
-            points.append((x, *(_best(plot.of, group) if plot.y == "best" else _value(group[0], plot.y))))
+            middle = sum(x) / len(x) if isinstance(x, tuple) else x  # of a range of K_eff
+            point = middle, *(_best(plot.of, group) if plot.y == "best" else _value(group[0], plot.y))
+            points += [] if isnan(point[1]) else [point]
     x, y, low, high = zip(*points, strict=True) if points else ((), (), (), ())
     return Curve(label, name, x, y, low, high)
 
@@ -132,7 +135,7 @@ def _best(axis: str, records: Sequence[Record]) -> tuple[float, float, float]:
     """The value of the axis with the highest accuracy, and the range of values that are not significantly worse."""
     records = [record for record in records if record.axis(axis) is not None]
     best = max(records, key=lambda record: sum(record.outcome["correct"]))
-    n_query = best.outcome["n_query"]
+    n_query = best.n_query
     as_good = [
         record.axis(axis)
         for record in records

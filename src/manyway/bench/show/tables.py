@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 
 from manyway.bench.presentation import Table
 from manyway.bench.show.view import View, axis_title, context, grouped, has_metric, undecided, values_of
@@ -80,14 +81,14 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
         mine = grouped(of_row, column_axes)
         cells = [_cell(mine[place][0], table.metric, summary, best) if place in mine else Cell() for place in columns]
         grid_rows.append((view.name(of_row[0], row_axes), cells))
-    if all(cell.mean is None for _, cells in grid_rows for cell in cells):
+    if all(cell.mean is None and not cell.text for _, cells in grid_rows for cell in cells):
         hint = f'add metrics = ["{table.metric}"] to the experiments of the suite and run it again.'
         raise InputError(f"No result of {view.plan.name} has the metric '{table.metric}'; {hint}")
     caption = context(view, records, [*row_axes, *column_axes])
     return Grid(
         title=table.title or view.shown.title,
         caption=caption if table.metric == "accuracy" else f"{summary.title}; {caption}",
-        note=_note(table.metric, summary, any(record.old for record in records)),
+        note=_note(table.metric, any(record.old for record in records)),
         corner=" · ".join(axis_title(axis) for axis in (row_axes if len(row_axes) < 4 else row_axes[:1])),
         columns=[
             tuple(view.label(axis, value) for axis, value in zip(column_axes, place, strict=True)) or (summary.title,)
@@ -97,12 +98,15 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
     )
 
 
-def _note(metric: str, summary: Summary, old: bool) -> str:
+def _note(metric: str, old: bool) -> str:
+    found, summary = find_summary(metric)
     note = f"{summary.title[0].upper()}{summary.title[1:]}{' in %' if summary.percent else ''} ± 95 % interval."
     if metric == "accuracy":
         note += " Bold: best on the same tasks; *: better than each of the others in a paired test (p < 0.05)."
     elif summary.best:
         note += " Bold: best on the same tasks."
+    if found.may_be_undefined:
+        note += " Tasks in which it is undefined are left out."
     return f"{note} {OLD_NOTE}" if old else note
 
 
@@ -132,7 +136,7 @@ def _best(records: Sequence[Record], metric: str, summary: Summary) -> dict[str,
     """Keys of the best records on each stream of tasks -> whether they beat each of the others significantly."""
     streams: dict[str, list[Record]] = {}
     for record in records:
-        if has_metric(record, metric):
+        if has_metric(record, metric) and not isnan(record.value(metric).mean):
             streams.setdefault(f"{record.stream} {record.n_tasks}", []).append(record)
     best = {}
     for group in streams.values():
@@ -140,7 +144,7 @@ def _best(records: Sequence[Record], metric: str, summary: Summary) -> dict[str,
             continue
         sign = -1 if summary.best == "high" else 1
         first, *others = sorted(group, key=lambda record: sign * record.value(metric).mean)
-        n_query, top = first.outcome["n_query"], first.value(metric).mean
+        n_query, top = first.n_query, first.value(metric).mean
         ahead = metric == "accuracy" and all(
             test.p < 0.05 and test.difference.mean > 0
             for test in (paired(first.outcome["correct"], other.outcome["correct"], n_query) for other in others)
@@ -153,6 +157,8 @@ def _cell(record: Record, metric: str, summary: Summary, best: dict[str, bool]) 
     if not has_metric(record, metric):
         return Cell()
     result, unit = record.value(metric), 100 if summary.percent else 1
+    if isnan(result.mean):
+        return Cell(text="undefined")
     return Cell(
         unit * result.mean,
         unit * result.half,

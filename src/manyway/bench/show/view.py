@@ -8,10 +8,20 @@ from typing import Any, TypeVar
 
 from manyway.bench.presentation import Plot, Presentation, Table, in_words, read_presentation
 from manyway.bench.store import Plan, Record, Store
+from manyway.data.spec import DEFAULTS
 from manyway.evaluation.metrics import find_summary
+from manyway.evaluation.scorers import SCORERS
 from manyway.methods import METHODS
 
 Shown = TypeVar("Shown", Table, Plot)
+# Fields of a task that are named only where they differ from their defaults, in words.
+LATER_FIELDS = {
+    "n_unknown": "{} unknown queries",
+    "unknown_classes": "{} unknown classes",
+    "unknown_from": "unknown queries from {}",
+    "n_batches": "{} batches",
+    "gamma": "γ = {}",
+}
 
 
 @dataclass(frozen=True)
@@ -59,16 +69,23 @@ class View:
             return self.shown.labels.get(value, str(value))
         if axis == "shots":
             return "given support" if value is None else f"{value}-shot"
-        return f"{axis_title(axis)} = {number(value)}"
+        if axis == "scorer":
+            return "own score" if value is None else scorer_title(value)
+        if axis in LATER_FIELDS:
+            usual = "batches alike" if axis == "gamma" else f"no {axis_title(axis)}"
+            return next(iter(later_words({axis: value})), usual)
+        return f"{axis_title(axis)} = {number(in_words(axis, _hashable(value)))}"
 
     def name(self, record: Record, axes: Sequence[str]) -> str:
-        """A record by its place on some axes, without those that its method does not have.
+        """A record by its place on some axes, without those that its method does not have, and its own score.
 
         Where several parameters differ between records, each is named only where it is not the method's default.
         """
         axes = [axis for axis in axes if record.has_axis(axis)]
         if sum(axis in record.params for axis in axes) > 1:
             axes = [axis for axis in axes if axis not in record.params or axis in record.special_params]
+        if len(axes) > 1 and record.scorer is None:
+            axes = [axis for axis in axes if axis != "scorer"]
         return " · ".join(self.label(axis, record.axis(axis)) for axis in axes)
 
     def _distinct(self, shown: Sequence[Shown]) -> list[Shown]:
@@ -100,6 +117,23 @@ def method_title(name: str) -> str:
     return METHODS[name].title if name in METHODS else name
 
 
+def scorer_title(name: str) -> str:
+    """What tables call a score for unknown queries."""
+    return SCORERS[name].title if name in SCORERS else name
+
+
+def later_words(task: Mapping[str, Any]) -> list[str]:
+    """What a task says about unknown queries and streams, in words; nothing where it has its default.
+
+    >>> later_words({"n_unknown": 20, "unknown_classes": 3, "n_batches": 1})
+    ['20 unknown queries', '3 unknown classes']
+    """
+    known = {name: task[name] for name in LATER_FIELDS if task.get(name, DEFAULTS[name]) != DEFAULTS[name]}
+    if known.get("gamma") == 0:
+        return [*later_words({**known, "gamma": None}), "separate classes"]
+    return [LATER_FIELDS[name].format(number(value)) for name, value in known.items()]
+
+
 def special_params(record: Record) -> str:
     """The parameters of a result that are not the method's defaults, as text."""
     return ", ".join(f"{axis_title(name)} = {number(value)}" for name, value in record.special_params.items())
@@ -124,6 +158,12 @@ def axis_title(axis: str) -> str:
         "n_ways": "K",
         "lam": "λ",
         "alpha": "α",
+        "gamma": "γ",
+        "scorer": "Score",
+        "n_unknown": "unknown queries",
+        "unknown_classes": "unknown classes",
+        "unknown_from": "unknown features",
+        "n_batches": "batches",
         "steps": "iterations",
     }
     return names.get(axis, axis)
@@ -169,7 +209,7 @@ def undecided(records: Sequence[Record], axes: Sequence[str]) -> list[str]:
     more: list[str] = []
     for record_group in grouped(records, axes).values():
         first = record_group[0]
-        for name in ["features", *first.task, *first.params]:
+        for name in ["features", "scorer", *first.task, *first.params]:
             if name not in (*axes, *more) and len(values_of(record_group, name)) > 1:
                 more.append(name)
     return more
@@ -192,10 +232,13 @@ def context(view: View, records: Sequence[Record], shown: Sequence[str]) -> str:
         if axis in shown or len(values) != 1 or (values[0] is None and axis != "shots"):
             continue
         words.append(f"{values[0]} queries" if axis == "sampling" else view.label(axis, values[0]))
+    same = {axis: records[0].axis(axis) for axis in LATER_FIELDS if len(values_of(records, axis)) == 1}
+    words += later_words({axis: value for axis, value in same.items() if axis not in shown})
     counts = {record.n_tasks for record in records}
     if len(counts) == 1:
         count = counts.pop()
-        words.append("one task" if count == 1 else f"{count:,} tasks")
+        unit = "stream" if all(record.task["n_batches"] > 1 for record in records) else "task"
+        words.append(f"one {unit}" if count == 1 else f"{count:,} {unit}s")
     return ", ".join(words)
 
 

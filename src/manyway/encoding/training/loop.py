@@ -175,7 +175,7 @@ def _run_epoch(
 
 def _validate(network: Backbone, val: ImageSet, recipe: Recipe, preprocess: Preprocess) -> float:
     """Accuracy of the nearest prototype on 5-way 1-shot tasks of the validation classes."""
-    from manyway.data.sampling import TaskSpec
+    from manyway.data.spec import TaskSpec
     from manyway.evaluation.evaluator import evaluate
 
     features = FeatureSet(encode_images(network, val.images, preprocess, fast=True), val.labels, val.class_names)

@@ -74,7 +74,7 @@ def unlike_training(
     ``params`` are those of ``unem``. ``k_eff`` is None where nobody knows it.
     """
     learned = read_parameters(params["parameters"]).training or {}
-    here = {"shots": shots, "n_classes": n_classes, "n_query": n_query, "k_eff": k_eff}
+    here: dict[str, Any] = {"shots": shots, "n_classes": n_classes, "n_query": n_query, "k_eff": k_eff}
     known = {name: value for name, value in here.items() if isinstance(value, Real) and learned.get(name) is not None}
     differ = [name for name, value in known.items() if learned[name] != value]
     if not differ:

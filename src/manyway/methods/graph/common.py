@@ -1,0 +1,94 @@
+"""What StatA, MOON, TransCLIP and ZLaP share: the graph of nearest queries, and assignments smoothed by it.
+
+The methods were made for embeddings of pictures and of class names. Their class vectors are the class features of the
+tasks, and the normalised class means of the support where there are none (``core.transforms.class_directions``). All
+vectors have length one.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from manyway.core.ops import cross_products, extremes
+from manyway.core.tasks import Tasks
+from manyway.core.transforms import transform
+
+_LEAST_VARIANCE = 1e-6  # relative to the mean over features
+_DEAD = 1e-5  # a feature whose range is this much below the largest one is constant but for rounding
+
+
+def unit_tasks(tasks: Tasks, scale: str | None) -> Tasks:
+    """Transformed tasks, all of whose vectors have length one."""
+    return transform(transform(tasks, scale), None if scale in ("l2", "cl2", "rcl2", "power") else "l2")
+
+
+def log_posterior(query: Tensor, vectors: Tensor, temperature: float) -> Tensor:
+    """[t, q, k] the logarithm of softmax_k(τ x·w_k)."""
+    return cross_products(query, vectors).mul_(temperature).log_softmax(-1)
+
+
+def nearest_queries(cosines: Tensor, n_neighbours: int, *, skip_first: bool = False) -> Tensor:
+    """[t, n, q] the cosines of each row with its nearest queries, and 0 for the others.
+
+    ``skip_first`` leaves out the nearest query of each row.
+
+    >>> nearest_queries(torch.tensor([[[0.5, 0.25, 0.75]]]), 2).tolist()
+    [[[0.5, 0.0, 0.75]]]
+    """
+    nearest = cosines.topk(min(n_neighbours + skip_first, cosines.shape[-1])).indices[..., int(skip_first) :]
+    return torch.zeros_like(cosines).scatter_(-1, nearest, cosines.gather(-1, nearest))
+
+
+def query_graph(query: Tensor, n_neighbours: int) -> Tensor:
+    """[t, q, q] the cosines of each query with its nearest other queries, and 0 for the rest.
+
+    >>> query_graph(torch.tensor([[[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]]), 1).tolist()
+    [[[0.0, 0.6000000238418579, 0.0], [0.0, 0.0, 0.800000011920929], [0.0, 0.800000011920929, 0.0]]]
+    """
+    cosines = cross_products(query, query)
+    cosines.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
+    return nearest_queries(cosines, min(n_neighbours, query.shape[1] - 1))
+
+
+def smoothed(scores: Tensor, graph: Tensor, u: Tensor, n_iter: int) -> Tensor:
+    """Repeat u = softmax_k(scores + graph u), for scores [t, q, k] and a graph [t, q, q]."""
+    for _ in range(n_iter):
+        u = torch.baddbmm(scores, graph, u).softmax(-1)
+    return u
+
+
+def chosen_classes(u: Tensor) -> tuple[Tensor, Tensor]:
+    """[t, m] classes, and how many queries have each as their most probable one.
+
+    m is the largest number of classes that the queries of a task choose. Tasks with fewer have others too, with 0.
+
+    >>> classes, counts = chosen_classes(torch.tensor([[[0.1, 0.2, 0.7], [0.2, 0.1, 0.7]]]))
+    >>> classes.tolist(), counts.tolist()
+    ([[2]], [[2.0]])
+    """
+    counts = u.new_zeros(len(u), u.shape[2]).scatter_add_(1, u.argmax(-1), torch.ones_like(u[..., 0]))
+    found = counts.topk(int((counts > 0).sum(1).max()))
+    return found.indices, found.values
+
+
+def of_classes(values: Tensor, classes: Tensor) -> Tensor:
+    """[t, m, d] the rows of values [t, k, d] that belong to the classes [t, m]."""
+    return values.gather(1, classes.unsqueeze(-1).expand(-1, -1, values.shape[2]))
+
+
+def least_variance(variances: Tensor) -> Tensor:
+    """[t, 1, 1] the value below which variances [t, n, d] are not allowed to fall.
+
+    Features that are constant in a task have no variance, and would be divided by it. With this bound they have the
+    same variance in every class, so that they change no answer.
+    """
+    d = variances.shape[-1]  # the variances of vectors of length one are at most of the order of 1/d
+    return variances.mean((1, 2), keepdim=True).clamp_min(1e-3 / d) * _LEAST_VARIANCE
+
+
+def n_live_features(query: Tensor, vectors: Tensor) -> Tensor:
+    """[t, 1, 1] the number of features that are not constant over the queries and the class vectors of a task."""
+    lows, highs = zip(extremes(query), extremes(vectors), strict=True)
+    width = torch.maximum(*highs) - torch.minimum(*lows)
+    return (width > _DEAD * width.amax(-1, keepdim=True)).sum(-1, keepdim=True).clamp_min(1).to(query.dtype)
