@@ -14,9 +14,11 @@ pytest.importorskip("triton", reason="needs Triton, which there is for Linux")
 
 from manyway import FeatureSet, TaskSpec, sample_tasks, solve
 from manyway.core import random as draws
-from manyway.core.kernels import fused, subset, sums, tensor_cores
+from manyway.core.kernels import fused, rows, subset, sums, tensor_cores
 from manyway.core.ops import class_sums
-from manyway.core.transforms import transform
+from manyway.core.transforms import transform, unit
+from manyway.methods.evidence.calibration import LeftOut
+from manyway.methods.evidence.metric import Inner
 from manyway.methods.evidence.prior import Concentrations
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense, fused_search, search
@@ -218,6 +220,47 @@ def test_evidence_by_fused_code_gives_the_same_labels(monkeypatch):
     assert torch.equal(found.labels.cpu(), plain.labels)
     torch.testing.assert_close(found.probabilities.cpu(), plain.probabilities, rtol=0, atol=5e-3)
     assert torch.equal(solve("evidence", tasks.to(DEVICE), with_objective=True).labels.cpu(), plain.labels)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-30, 1e30])
+def test_gathered_rows_are_centred_and_divided_by_their_norm(size):
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randn(20, 37, generator=generator) * size
+    index = torch.randint(0, 20, (3, 11), generator=generator)
+    centre = torch.randn(3, 1, 37, generator=generator) * size
+    centre[0, 0] = table[index[0, 0]]  # a row at the centre stays zero
+    found = there(rows.centred_units)(table, index, centre)
+    torch.testing.assert_close(found, unit(table[index] - centre), rtol=1e-6, atol=1e-7)
+    assert not found[0, 0].any()
+
+
+@pytest.mark.parametrize("weight", [None, 0.02])
+@pytest.mark.parametrize("precision", [None, 3.0])
+def test_left_out_samples_are_classified_alike(monkeypatch, weight, precision):
+    generator = torch.Generator().manual_seed(1)
+    n_tasks, n_classes, shots, n_features = 2, 5, 4, 7
+    prototypes = torch.randn(n_tasks, n_classes, n_features, generator=generator)
+    names = torch.arange(n_classes).repeat_interleave(shots).expand(n_tasks, -1)
+    samples = prototypes.repeat_interleave(shots, 1) + 0.7 * torch.randn(2, 20, n_features, generator=generator)
+    counts = torch.full((n_tasks, n_classes), float(shots))
+    counts[1, 0] = 1  # its samples are not used
+    own_counts = counts.gather(1, names)
+    values = (names, counts, torch.tensor([3.0, 4.0]), torch.tensor([1.0, 2.0]))
+
+    def classified(device):
+        labels, number, scatter, usual, own = (value.to(device) for value in (*values, own_counts))
+        left_out = LeftOut(labels, number, scatter, usual, 0.5, own, (own > 1).float())
+        inner = Inner.of(samples.to(device), prototypes.to(device))
+        given = None if precision is None else torch.full((n_tasks,), precision, device=device)
+        if weight is None:
+            return left_out.classified(inner, given)
+        full = torch.full((n_tasks,), weight, device=device)
+        return left_out.classified(inner, given, full, torch.tensor([2.0, 5.0], device=device))
+
+    plain = classified("cpu")
+    monkeypatch.setattr("manyway.methods.evidence.calibration.fused", lambda tensor: True)
+    for expected, found in zip(plain, classified(DEVICE), strict=True):
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_plain_code_runs_on_a_cpu():

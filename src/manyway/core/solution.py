@@ -36,9 +36,10 @@ class Solution:
     objective_parts : mapping of str to Tensor, optional
         The terms of the objective, each of shape [t, i].
     occupancy : Tensor of shape [t, k], optional
-        The probability that group k of queries is not empty. None: it is computed from the probabilities.
+        The probability that group k of queries is not empty if queries were independent. None: it is computed from the
+        probabilities.
     make_presence : callable, optional
-        Returns the presence [t, k] where group k is not certain to be class k. None: it equals the occupancy.
+        Returns the same probability for class k, where group k is not certain to be class k. None: they are equal.
     make_review_scores : callable, optional
         Returns the review scores [t, q]. They are computed when they are first used. None: 1 minus the probability of
         the label.
@@ -121,8 +122,19 @@ class Solution:
 
     @cached_property
     def presence(self) -> Tensor:
-        """[t, k] the probability that the class occurs among the queries."""
-        return self._occupied if self.make_presence is None else self.make_presence()
+        """[t, k] the probability that the class occurs among the queries: the middle of the two of ``between``."""
+        independent = self._occupied if self.make_presence is None else self.make_presence()
+        return (independent + self._surest) / 2
+
+    @property
+    def n_present(self) -> Tensor:
+        """[t] the expected number of classes that occur among the queries."""
+        return between(self._surest, self._occupied)[0]
+
+    @property
+    def n_present_sd(self) -> Tensor:
+        """[t] the standard deviation of that number."""
+        return between(self._surest, self._occupied)[1]
 
     @cached_property
     def review_scores(self) -> Tensor:
@@ -130,14 +142,8 @@ class Solution:
         return 1 - self.probabilities.amax(-1) if self.make_review_scores is None else self.make_review_scores()
 
     @property
-    def n_present(self) -> Tensor:
-        """[t] the expected number of classes that occur among the queries."""
-        return self._occupied.sum(-1)
-
-    @property
-    def n_present_sd(self) -> Tensor:
-        """[t] the standard deviation of that number, if the groups of queries were independent."""
-        return (self._occupied * (1 - self._occupied)).sum(-1).sqrt()
+    def _surest(self) -> Tensor:
+        return self.probabilities.amax(1).to(self._occupied)
 
     @cached_property
     def _occupied(self) -> Tensor:
@@ -222,6 +228,24 @@ class Recorder:
     def parts(self) -> dict[str, Tensor]:
         """Each term, [t, i]."""
         return dict(zip(self.names, torch.stack(self.rows, -1), strict=True))
+
+
+def between(shared: Tensor, independent: Tensor) -> tuple[Tensor, Tensor]:
+    """The number of classes that occur and its standard deviation, from two probabilities [..., k] of each class.
+
+    The errors of queries that look alike depend on each other, to an unknown degree. If they were independent, a class
+    would be absent only if each of its queries is of another class: ``independent``. If they were one and the same, a
+    class would occur with the probability of its surest query: ``shared``. The number lies between the two sums, give
+    or take the chance of each class. Two standard deviations reach from two such deviations below the lower sum to two
+    above the higher.
+
+    >>> shared, independent = torch.tensor([0.9, 0.2]), torch.tensor([0.9, 0.6])
+    >>> [round(float(value), 2) for value in between(shared, independent)]
+    [1.3, 0.64]
+    """
+    low, high = shared.sum(-1), independent.sum(-1)
+    chance = torch.stack([(one * (1 - one)).sum(-1) for one in (shared, independent)]).mean(0).sqrt()
+    return (low + high) / 2, chance + (high - low).abs() / 4
 
 
 def best_two(probabilities: Tensor, unknown: Tensor | None = None) -> dict[str, Any]:

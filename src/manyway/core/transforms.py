@@ -26,7 +26,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from manyway.core.ops import extremes, prototypes
+from manyway.core.kernels import fused
+from manyway.core.ops import class_sums, extremes, prototypes
 from manyway.core.tasks import Tasks
 from manyway.errors import InputError, nearest
 
@@ -101,9 +102,19 @@ def _cl2(tasks: Tasks) -> Tasks:
         mean = tasks.base_mean
         return _rowwise(tasks, lambda features: unit(features - mean))
     shared = tasks.shared_support if tasks.n_support else tasks.shared_classes
-    centre = _known(tasks[:1] if shared else tasks).mean(1, keepdim=True)
     if shared and tasks.factor is None:
-        return _rowwise(tasks, lambda features: unit(features - centre[0]))
+        centre = _known(tasks[:1]).mean(1)
+        return _rowwise(tasks, lambda features: unit(features - centre))
+    support_rows, query_rows = tasks.support_index, tasks.query_index
+    if support_rows is not None and query_rows is not None and tasks.class_table is None and _fused_rows(tasks):
+        from manyway.core.kernels.rows import centred_units
+
+        sums, _ = class_sums(tasks)
+        centre = sums.sum(1, keepdim=True) / tasks.n_support
+        support = centred_units(tasks.support_table, support_rows, centre)
+        query = centred_units(tasks.query_table, query_rows, centre)
+        return replace(tasks, support_table=support, support_index=None, query_table=query, query_index=None)
+    centre = _known(tasks).mean(1, keepdim=True)
     return _dense(tasks, lambda features: unit(features - centre))
 
 
@@ -111,6 +122,15 @@ def _tcl2(tasks: Tasks) -> Tasks:
     total = tasks.support.sum(1, keepdim=True) + tasks.query.sum(1, keepdim=True)
     centre = total / (tasks.n_support + tasks.n_query)
     return _dense(tasks, lambda features: unit(features - centre))
+
+
+def _fused_rows(tasks: Tasks) -> bool:
+    """Whether gathering, centring and dividing by the norm can be one pass."""
+    if tasks.factor is not None or tasks.dtype != torch.float32 or not fused(tasks.query_table):
+        return False
+    from manyway.core.kernels.rows import MAX_FEATURES
+
+    return tasks.n_features <= MAX_FEATURES
 
 
 def _rcl2(tasks: Tasks) -> Tasks:

@@ -38,8 +38,9 @@ def renamed_group() -> tuple[Tasks, int]:
 # --- what is known stays --------------------------------------------------------------------------------------------
 
 
-def test_known_queries_keep_their_class_with_probability_1():
-    tasks = make_tasks(4, n_classes=6, n_query=20)
+@pytest.mark.parametrize("shots", [1, 2])
+def test_known_queries_keep_their_class_with_probability_1(shots: int):
+    tasks = make_tasks(4, n_classes=6, n_query=20, shots=shots)
     known = some_known(tasks)
     wrong = torch.where(known >= 0, (known + 1) % 6, -1)  # whatever the features say
     found = solve("evidence", tasks, known=wrong)
@@ -85,22 +86,26 @@ def test_prototypes_take_in_known_queries_as_support_samples():
     tasks = transform(make_tasks(3, n_classes=4, n_query=9), "rcl2")
     known = Known.of(some_known(tasks), tasks)
     before = calibrate(tasks, Schedule())
-    after = known.taken_in(before, tasks.query)
+    support, query = before.place(tasks.support), before.place(tasks.query)
+    after = known.taken_in(before, query)
     for t in range(3):
         for k in range(4):
-            named = known.classes[t, :, k] > 0
-            samples = torch.cat([tasks.support[t, tasks.support_labels[t] == k], tasks.query[t, named]])
-            torch.testing.assert_close(after.prototypes[t, k], samples.mean(0))
+            samples = torch.cat([support[t, tasks.support_labels[t] == k], query[t, known.classes[t, :, k] > 0]])
+            torch.testing.assert_close(after.offsets[t, k], samples.mean(0))
             assert after.counts[t, k] == len(samples)
     assert torch.equal(after.precision, before.precision)
     assert torch.equal(after.scatter, before.scatter)
-    # Left out of its prototype again, a query has the likelihood that it would have had.
-    one = torch.full((3, 9), -1)
-    one[:, 4] = 2
-    known = Known.of(one, tasks)
-    after = known.taken_in(before, tasks.query)
-    found = known.left_out(after.log_likelihood(tasks.query), after)
-    torch.testing.assert_close(found[:, 4], before.log_likelihood(tasks.query)[:, 4])
+
+
+def test_a_known_query_that_is_left_out_has_the_likelihood_that_it_would_have_had():
+    tasks = transform(make_tasks(3, n_classes=4, n_query=9), "rcl2")
+    labels = torch.full((3, 9), -1)
+    labels[:, 4] = 2
+    known, before = Known.of(labels, tasks), calibrate(tasks, Schedule())
+    query = before.place(tasks.query)
+    after = known.taken_in(before, query)
+    found = known.left_out(after.log_likelihood(query), after)
+    torch.testing.assert_close(found[:, 4], before.log_likelihood(query)[:, 4])
 
 
 def test_naming_one_query_of_a_group_renames_the_group():

@@ -5,8 +5,10 @@ kernel                              what it fuses                               
 ==================================  ==================================================  ================================
 ``core.kernels.subset``             drawing distinct random integers, in registers      ``core.random.subset``
 ``core.kernels.sums``               gathering, summing, scaling and centring a support  ``core.ops.class_sums``
+``core.kernels.rows``               gathering, centring and dividing by the norm        ``core.transforms.unit``
 ``methods.paddle.kernel``           all iterations of PADDLE for a task, on chip        ``methods.paddle.solver``
 ``methods.evidence.kernel``         all steps of evidence's search for a task           ``methods.evidence.search``
+``methods.evidence.left_out_kernel``  the classification of left-out samples            ``methods.evidence.calibration``
 ==================================  ==================================================  ================================
 
 Kernels are written in Triton, which comes with the CUDA builds of torch. The plain versions run on a CPU, where Triton

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from manyway.core.kernels import fused, tensor_cores
 from manyway.core.ops import class_sums, column_sums
 from manyway.core.tasks import Tasks
 from manyway.methods.evidence.metric import Inner, Metric, metrics_of
@@ -127,8 +128,8 @@ def _calibrated(
     """The calibration of some tasks; every ``step``-th sample is left out in turn."""
     n_samples, n_classes = support.shape[1], counts.shape[1]
     middle, offsets, lengths = _from_middle(prototypes)
-    squares = support.square().sum((1, 2))
-    variance = _variance(support.mean(1), squares / n_samples)
+    squares = torch.linalg.vector_norm(support, dim=(1, 2)).square()
+    variance = _variance(column_sums(prototypes * counts.unsqueeze(-1)) / n_samples, squares / n_samples)
     freedom = n_samples - n_classes  # 0: one sample per class, and none can be left out
     if freedom:
         scatter = (squares - (prototypes.square().sum(-1) * counts).sum(-1)).clamp_min_(0) / freedom
@@ -170,11 +171,13 @@ def _with_metric(
     residuals = support - (plain.middle + plain.offsets).gather(1, labels.unsqueeze(-1).expand_as(support))
     freedom = support.shape[1] - plain.counts.shape[1]
     weight = support.shape[2] / (freedom * plain.scatter).clamp_min(torch.finfo(support.dtype).tiny)  # 1/(f·v)
-    metrics = metrics_of(residuals, weight)
+    with tensor_cores(residuals):
+        metrics = metrics_of(residuals, weight)
     del residuals
     best, shrinkage = answers, torch.ones_like(plain.precision)
     for gamma in schedule.shrinkages:
-        inner = metrics.inner(gamma, samples, plain.offsets)
+        with tensor_cores(samples):  # a choice among a few values needs no more digits
+            inner = metrics.inner(gamma, samples, plain.offsets)
         other = left_out.classified(inner, given, (1 - gamma) * weight, answers.spread)
         better = other.losses.sum(-1) < best.losses.sum(-1)
         best = Answers(
@@ -240,35 +243,59 @@ class LeftOut:
         Distances are scaled so that the within-class scatter is ``spread`` [t].
         """
         columns = self.labels.unsqueeze(-1)
+        tiny = torch.finfo(inner.squares.dtype).tiny
         others = (self.own_counts - 1).clamp_min(1)
         farther = self.own_counts / others  # without z, a mean of n samples is n/(n−1) times as far from z
-        distances = inner.distances()
-        own = distances.gather(-1, columns).squeeze(-1)
-        if weight is not None:
-            part = weight.unsqueeze(-1) * farther
-            rest = (1 - part * own).clamp_min(torch.finfo(own.dtype).eps)
-            distances = distances.addcmul_(inner.along_residuals(self.labels).square_(), (part / rest).unsqueeze(-1))
-            own = own / rest
-        own = own * farther.square()
+        lengths = inner.gram.diagonal(dim1=1, dim2=2)
+        products = inner.products.gather(-1, columns).squeeze(-1)
+        along = inner.squares - products  # x'A⁻¹r
+        own = (along - products + lengths.gather(1, self.labels)).clamp_min_(0)  # r'A⁻¹r
+        part = torch.zeros_like(own) if weight is None else weight.unsqueeze(-1) * farther
+        rest = (1 - part * own).clamp_min(torch.finfo(own.dtype).eps)
+        part, own = part / rest, own / rest * farther.square()
         found = (own / farther * self.usable).sum(-1) / self.usable.sum(-1).clamp_min(1)
-        if spread is not None:
-            stretch = (spread / found.clamp_min(torch.finfo(own.dtype).tiny)).unsqueeze(-1)
-            distances, own = distances.mul_(stretch.unsqueeze(-1)), own * stretch
-        own = own - self.scatter.unsqueeze(-1) / others
-        distances.sub_((self.scatter.unsqueeze(-1) / self.counts).unsqueeze(1))
-        distances.scatter_(-1, columns, own.unsqueeze(-1))
-        precision = self._fit(distances, own) if precision is None else precision
-        log_p = (distances * precision.mul(-0.5).view(-1, 1, 1)).log_softmax(-1).gather(-1, columns).squeeze(-1)
-        # Own prototypes have n−1 samples here. For queries they have n, and that much less error.
-        return Answers(-log_p * self.usable, precision * self._gain(), found, self._noise(distances, others))
+        stretch = torch.ones_like(found) if spread is None else spread / found.clamp_min(tiny)
+        own = own * stretch.unsqueeze(-1) - self.scatter.unsqueeze(-1) / others
+        lengths = lengths * stretch.unsqueeze(-1) - self.scatter.unsqueeze(-1) / self.counts
+        part = part * stretch.unsqueeze(-1)
+        if self._fused(inner):
+            from manyway.methods.evidence import left_out_kernel
 
-    def _noise(self, distances: Tensor, others: Tensor) -> Tensor:
-        """[t] the standard deviation of the excess of left-out samples over the nearest prototype, per 1 + 1/n."""
-        excess = (distances.amin(-1) - self.scatter.unsqueeze(-1)) / (1 + 1 / others)
+            start, steps = (self.usual, _NEWTON_STEPS) if precision is None else (precision, 0)
+            rows = torch.stack([inner.squares, along, part, own, self.usable])
+            precision, losses = left_out_kernel.fit(
+                inner.products, inner.gram, self.labels, rows, lengths, stretch, start, steps, 1 / self.prior_sd**2
+            )
+        else:
+            distances = (inner.squares.unsqueeze(-1) - 2 * inner.products).mul_(stretch.view(-1, 1, 1))
+            distances.add_(lengths.unsqueeze(1))
+            if weight is not None:
+                toward = (
+                    inner.gram.gather(1, columns.expand_as(distances)).sub_(inner.products).add_(along.unsqueeze(-1))
+                )
+                distances.addcmul_(toward.square_(), part.unsqueeze(-1))
+            distances.scatter_(-1, columns, own.unsqueeze(-1))
+            precision = self._fit(distances, own) if precision is None else precision
+            scores = distances * precision.mul(-0.5).view(-1, 1, 1)
+            losses = (scores.logsumexp(-1) - scores.gather(-1, columns).squeeze(-1)) * self.usable
+        # Own prototypes have n−1 samples here. For queries they have n, and that much less error.
+        return Answers(losses, precision * self._gain(), found, self._noise(own, others))
+
+    def _noise(self, own: Tensor, others: Tensor) -> Tensor:
+        """[t] the standard deviation of the excess of left-out samples over their own prototype, per 1 + 1/n."""
+        excess = (own - self.scatter.unsqueeze(-1)) / (1 + 1 / others)
         total = self.usable.sum(-1).clamp_min(1)
         mean = ((excess * self.usable).sum(-1) / total).unsqueeze(-1)
         variance = ((excess - mean).square() * self.usable).sum(-1) / total
         return variance.sqrt().clamp_min(1e-3 * self.scatter.clamp_min(torch.finfo(excess.dtype).tiny))
+
+    def _fused(self, inner: Inner) -> bool:
+        """Whether the kernel can be used."""
+        if not fused(inner.products) or inner.products.dtype != torch.float32:
+            return False
+        from manyway.methods.evidence import left_out_kernel
+
+        return inner.products.shape[-1] <= left_out_kernel.MAX_CLASSES
 
     def _fit(self, distances: Tensor, own: Tensor) -> Tensor:
         """[t] the most probable precision, by Newton steps on ln τ."""

@@ -30,18 +30,6 @@ class Inner(NamedTuple):
         """Plain inner products of samples [t, n, d] and prototypes [t, k, d]."""
         return Inner(samples.square().sum(-1), samples @ prototypes.mT, prototypes @ prototypes.mT)
 
-    def distances(self) -> Tensor:
-        """[t, n, k] squared distances of samples to prototypes."""
-        lengths = self.gram.diagonal(dim1=1, dim2=2)
-        return (self.products * -2).add_(self.squares.unsqueeze(-1)).add_(lengths.unsqueeze(1))
-
-    def along_residuals(self, labels: Tensor) -> Tensor:
-        """[t, n, k] = (x − w_k)'A⁻¹r, where r is the residual of x from the prototype of its own class."""
-        n_classes = self.gram.shape[-1]
-        own = self.squares - self.products.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-        of_own = self.gram.gather(1, labels.unsqueeze(-1).expand(-1, -1, n_classes))
-        return of_own.sub_(self.products).add_(own.unsqueeze(-1))
-
 
 class Whitening(Protocol):
     """A linear map F with F'F = A⁻¹, so that plain distances of mapped features are distances in the metric."""

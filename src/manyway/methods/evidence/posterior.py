@@ -98,7 +98,7 @@ def group_posterior(
     class k, Σ_q u_qg ℓ_qk. ``classes`` [g] are the groups, ``counts`` [t, k] the support samples per class.
 
     m queries count as m / (1 + ρ(m − 1)) independent ones. With ``merge`` a group may also be a fragment of a larger
-    one; see ``_with_fragments``. A query's own evidence is contained in its assignment already, so a group of one keeps
+    one; see ``_joining``. A query's own evidence is contained in its assignment already, so a group of one keeps
     its class. Where half of all classes or more seem to be present, groups are mixtures of neighbours, and keep their
     classes as well.
 
@@ -121,10 +121,12 @@ def group_posterior(
         found = scores.softmax(-1)
         fragment = torch.zeros_like(theirs)
         if len(which):
-            given = (value[which] for value in (likelihood, theirs, alpha, masses))
-            with_fragments, joined = _with_fragments(*given)
-            fragment[which] = joined * few[which, None]
-            found[which] = torch.lerp(found[which], with_fragments, few[which, None, None])
+            own = likelihood.gather(-1, columns.view(1, -1, 1).expand(len(likelihood), -1, 1))
+            larger, joining = _joining(*(value[which] for value in (likelihood, own, theirs, alpha, masses)))
+            joining = joining * few[which, None, None]
+            fragment[which] = joining.sum(-1)
+            apart = found[which] * (1 - fragment[which]).unsqueeze(-1)
+            found[which] = apart.scatter_add_(-1, larger.unsqueeze(1).expand_as(joining), joining)
         others = (1 - 1 / theirs.clamp_min(1)) * agreed
         if present is not None:
             others = others.masked_fill(present[:, columns], 0)
@@ -137,20 +139,20 @@ def group_posterior(
     return GroupPosterior(classes, torch.cat(rows[1:] or rows, 1), torch.cat(fragments[1:] or fragments, 1))
 
 
-def _with_fragments(totals: Tensor, masses: Tensor, alpha: Tensor, all_masses: Tensor) -> tuple[Tensor, Tensor]:
-    """[t, g, k] the class posterior of groups that may be fragments of larger groups, and [t, g] of being one.
+def _joining(totals: Tensor, own: Tensor, masses: Tensor, alpha: Tensor, all_masses: Tensor) -> tuple[Tensor, Tensor]:
+    """The classes [t, l] of the largest groups, and the probability [t, g, l] that a group is a fragment of each.
 
-    A fragment needs no class of its own: joining a larger group is as probable as the prior of the labels says.
+    A fragment needs no class of its own: joining a larger group is as probable as the prior of the labels says. Its
+    queries lie on another side of the prototype than those of the larger group, so they count as independent.
     """
     largest, which = all_masses.topk(min(_LARGEST_GROUPS, all_masses.shape[-1]))
-    larger = largest.unsqueeze(1) > masses.unsqueeze(-1)  # [t, g, l]
-    theirs = largest.unsqueeze(1) * larger  # 0: nothing to join
-    own, alpha = masses.unsqueeze(-1), alpha.to(masses).view(-1, 1, 1)
-    joining = torch.lgamma(own + theirs + alpha) - torch.lgamma(theirs + alpha)
-    founding = torch.lgamma(own + alpha) - torch.lgamma(alpha)
     columns = which.unsqueeze(1).expand(-1, masses.shape[1], -1)
-    found = totals.scatter_add(-1, columns, joining - founding).softmax(-1)
-    return found, (found.gather(-1, columns) * larger).sum(-1)
+    theirs, mine, alpha = largest.unsqueeze(1), masses.unsqueeze(-1), alpha.to(masses).view(-1, 1, 1)
+    joining = torch.lgamma(mine + theirs + alpha) - torch.lgamma(theirs + alpha)
+    founding = torch.lgamma(mine + alpha) - torch.lgamma(alpha)
+    gain = totals.gather(-1, columns) - own + joining - founding
+    gain = gain.masked_fill(theirs <= mine, -torch.inf)  # only smaller groups join
+    return which, torch.cat([torch.zeros_like(mine), gain], -1).softmax(-1)[..., 1:]
 
 
 def _independent(masses: Tensor, correlation: Tensor) -> Tensor:

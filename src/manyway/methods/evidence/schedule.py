@@ -22,6 +22,10 @@ class Schedule:
     one_shot_precision: float = 16.0
     # The usual part of the features' variance that lies within classes; used for one example per class only.
     one_shot_scatter: float = 0.7
+    # Probabilities with one example per class are raised to a power near this value, which pairs of queries decide;
+    # see `one_shot`. Second: the standard deviation of its logarithm.
+    one_shot_power: float = 0.75
+    one_shot_power_sd: float = 0.2
     # Standard deviation of the log-normal prior of the precision. A few dozen left-out samples outweigh it.
     precision_prior_sd: float = 0.5
     # The values of γ that are tried besides 1 (see `metric`), about equally spaced in ln(γ/(1 − γ)).
@@ -42,7 +46,7 @@ class Schedule:
     # --- Post-processing of groups: the queries assigned to one class ---
     # The queries of a group share the error of their prototype, so they are not independent. Their correlation is
     # shared_error + 1/(n + 1) for n examples; the first part does not shrink with more examples.
-    shared_error: float = 0.3
+    shared_error: float = 0.2
     # A small group may be a fragment of a larger one. Fragments are looked for where few groups were found: the
     # probability fades to 0 at this effective number.
     most_groups_with_fragments: float = 6.0

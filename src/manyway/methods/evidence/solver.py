@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.ops import class_sums
-from manyway.core.solution import Solution
+from manyway.core.solution import Solution, between
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.errors import InputError, nearest
@@ -23,6 +23,7 @@ from manyway.methods.evidence.calibration import (
     squared_distances,
 )
 from manyway.methods.evidence.known import Known
+from manyway.methods.evidence.one_shot import every, is_one_shot, powers, raised
 from manyway.methods.evidence.posterior import (
     GroupPosterior,
     group_posterior,
@@ -34,7 +35,14 @@ from manyway.methods.evidence.prior import Concentrations, Presence, remainders
 from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense, Found, fused_search, search
-from manyway.methods.evidence.streamed import Placing, Probabilities, Streamed, UpdatedPrototypes
+from manyway.methods.evidence.streamed import (
+    Choose,
+    FindSurest,
+    Placing,
+    Probabilities,
+    Streamed,
+    UpdatedPrototypes,
+)
 from manyway.methods.evidence.unknown import Members, unknown_probability
 from manyway.methods.parameters import takes
 from manyway.methods.prepared import QUERY_DEPENDENT
@@ -175,7 +183,7 @@ def evidence(
         calibration, placed = calibrate_and_place(tasks, *parameters.of_calibration)
     else:
         calibration, placed = prepared, prepared.place(tasks.query)
-    given = Known.of(known, tasks)
+    given, one_shot = Known.of(known, tasks), is_one_shot(calibration)
     if given is not None:
         calibration = given.taken_in(calibration, placed)
     likelihood = calibration.log_likelihood(placed)
@@ -198,9 +206,18 @@ def evidence(
         given,
         unknown,
     )
+
+    if parameters.precision is None and one_shot:
+        step = every(tasks.n_query)
+        power = powers(placed[:, ::step], solution.probabilities[:, ::step], calibration, parameters.constants)
+        probabilities = raised(solution.probabilities, power.view(-1, 1, 1))
+        solution = replace(solution, probabilities=probabilities if given is None else given.fix(probabilities))
+
     if unknown is not None and find_groups is not None:
-        groups, medoids = find_groups(unknown > solution.probabilities.amax(-1))
-        solution = replace(solution, unknown=unknown, unknown_groups=groups, unknown_medoids=medoids)
+        probabilities = solution.probabilities * (1 - unknown).unsqueeze(-1)
+        groups, medoids = find_groups(unknown > probabilities.amax(-1))
+        found = {"unknown": unknown, "unknown_groups": groups, "unknown_medoids": medoids}
+        solution = replace(solution, probabilities=probabilities, **found)
 
     def updated_prototypes() -> Tensor:
         sums, counts = class_sums(tasks)
@@ -321,8 +338,6 @@ def _find_classes(
         probabilities, occupied = posterior.apply(probabilities), posterior.occupied(occupied)
     if known is not None:
         probabilities, occupied = known.fix(probabilities), occupied.masked_fill(known.present, 1)
-    if unknown is not None:
-        probabilities = probabilities * (1 - unknown).unsqueeze(-1)
     terms = found.terms
     solution = Solution(
         probabilities=probabilities,
@@ -432,12 +447,20 @@ def evidence_in_blocks(
     if parameters.update_prototypes:
         updated = UpdatedPrototypes.of(classes, queries.masses, sums, calibration)
     step = replace(queries.last, idle=None)
+    assign = Probabilities(step, type(slopes)(*(value.to(support) for value in slopes)), updated, posterior)
+    if parameters.precision is None and is_one_shot(calibration):
+        chosen, _ = spread(Choose(assign, every(n_query)), queries.before)
+        assign = replace(
+            assign, power=powers(chosen.placed[None], chosen.probabilities[None], calibration, schedule)[0]
+        )
+    surest = spread(FindSurest(assign), queries.before)[0].values.to(occupied)
+    n_present, n_present_sd = between(surest, occupied[0])
     return StreamedSolution(
-        assign=Probabilities(step, type(slopes)(*(value.to(support) for value in slopes)), updated, posterior),
+        assign=assign,
         memory=queries.before,
-        presence=present[0],
-        n_present=float(occupied.sum()),
-        n_present_sd=float((occupied * (1 - occupied)).sum().sqrt()),
+        presence=(present[0] + surest) / 2,
+        n_present=float(n_present),
+        n_present_sd=float(n_present_sd),
         precision=float(calibration.precision[0]),
         alpha=float(slopes.alpha),
         n_iter=int(found.n_iter),

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from manyway.core.parallel import threads_for
 from manyway.methods.evidence.calibration import Calibration, squared_distances
+from manyway.methods.evidence.one_shot import raised
 from manyway.methods.evidence.posterior import GroupPosterior, leave_one_out, query_weights
 from manyway.methods.evidence.prior import Presence, Slopes, log_remainders, remainders
 from manyway.methods.evidence.search import Update
@@ -387,6 +388,7 @@ class Probabilities:
     slopes: Slopes  # [1, k] of its assignments
     updated: UpdatedPrototypes | None
     posterior: GroupPosterior | None
+    power: Tensor | None = None  # [] see ``one_shot``
 
     def __call__(self, block: Tensor, memory: Memory | None) -> Tensor:
         """[b, k] the class probabilities of a block, given what it remembered before the last update."""
@@ -400,4 +402,45 @@ class Probabilities:
         if self.updated is not None:
             scores.index_copy_(1, self.updated.classes, self.updated.log_likelihood(rows, u))
         u = self.slopes.add_to(scores[None], remainders(u)[None]).softmax(-1)
-        return (u if self.posterior is None else self.posterior.apply(u))[0]
+        u = (u if self.posterior is None else self.posterior.apply(u))[0]
+        return u if self.power is None else raised(u, self.power)
+
+
+class Chosen(NamedTuple):
+    """Some of the queries."""
+
+    placed: Tensor  # [n, d]
+    probabilities: Tensor  # [n, k]
+
+    def plus(self, other: Chosen) -> Chosen:
+        return Chosen(*(torch.cat(pair) for pair in zip(self, other, strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class Choose:
+    """The work that collects every ``step``-th query."""
+
+    assign: Probabilities
+    step: int
+
+    def __call__(self, block: Tensor, memory: Memory | None) -> tuple[Chosen, None]:
+        return Chosen(self.assign.step.rows(block)[:: self.step], self.assign(block, memory)[:: self.step]), None
+
+
+class Surest(NamedTuple):
+    """The highest probability of each class."""
+
+    values: Tensor  # [k]
+
+    def plus(self, other: Surest) -> Surest:
+        return Surest(torch.maximum(self.values, other.values))
+
+
+@dataclass(frozen=True, eq=False)
+class FindSurest:
+    """The work that finds the surest query of each class."""
+
+    assign: Probabilities
+
+    def __call__(self, block: Tensor, memory: Memory | None) -> tuple[Surest, None]:
+        return Surest(self.assign(block, memory).amax(0)), None

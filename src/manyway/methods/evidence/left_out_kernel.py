@@ -1,0 +1,144 @@
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc,type-arg"
+"""The classification of left-out samples as a GPU kernel: see ``calibration.LeftOut.classified``. One program per task.
+
+The distances of a task stay in the cache while the Newton steps read them.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+MAX_CLASSES = 2048  # the distances of one sample must fit into registers
+_TILE = 4096  # distances per tile
+
+
+def fit(
+    products: Tensor,
+    gram: Tensor,
+    labels: Tensor,
+    rows: Tensor,
+    classes: Tensor,
+    stretch: Tensor,
+    start: Tensor,
+    steps: int,
+    prior_weight: float,
+) -> tuple[Tensor, Tensor]:
+    """The precision [t] and the cross-entropy [t, n] of each sample.
+
+    ``products`` [t, n, k] and ``gram`` [t, k, k] are inner products in the metric; ``products`` are overwritten by
+    distances. ``rows`` [5, t, n] holds, per sample: its squared length; its inner product with its residual; the factor
+    of the correction for leaving it out; its distance to its own prototype; and whether it is used. ``classes`` [t, k]:
+    the squared length of each prototype, stretched, less its bias. ``start`` [t] is the precision to begin with.
+    """
+    n_tasks, n_samples, n_classes = products.shape
+    precision = torch.empty_like(start)
+    losses = torch.empty(n_tasks, n_samples, dtype=products.dtype, device=products.device)
+    width = max(16, triton.next_power_of_2(n_classes))
+    _fit[(n_tasks,)](
+        products,
+        gram.contiguous(),
+        labels.contiguous(),
+        rows.contiguous(),
+        classes.contiguous(),
+        stretch.contiguous(),
+        start.contiguous(),
+        precision,
+        losses,
+        n_tasks,
+        n_samples,
+        n_classes,
+        steps,
+        float(prior_weight),
+        WIDTH=width,
+        ROWS=max(1, _TILE // width),
+        num_warps=8,
+    )
+    return precision, losses
+
+
+@triton.jit(do_not_specialize=["steps"])
+def _fit(
+    products_ptr,
+    gram_ptr,
+    labels_ptr,
+    rows_ptr,
+    classes_ptr,
+    stretch_ptr,
+    start_ptr,
+    precision_ptr,
+    losses_ptr,
+    n_tasks,
+    n_samples,
+    n_classes,
+    steps,
+    prior_weight,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    t = tl.program_id(0).to(tl.int64)
+    k = tl.arange(0, WIDTH)
+    k_inside = k < n_classes
+    stretch = tl.load(stretch_ptr + t)
+    lengths = tl.load(classes_ptr + t * n_classes + k, k_inside, other=0.0)
+    apart = n_tasks.to(tl.int64) * n_samples  # between two fields of the rows
+    for first in range(0, n_samples, ROWS):
+        i = first + tl.arange(0, ROWS)
+        i_inside = i < n_samples
+        inside = i_inside[:, None] & k_inside[None, :]
+        place = t * n_samples + i
+        label = tl.load(labels_ptr + place, i_inside, other=0)
+        square = tl.load(rows_ptr + place, i_inside, other=0.0)
+        along = tl.load(rows_ptr + apart + place, i_inside, other=0.0)
+        part = tl.load(rows_ptr + 2 * apart + place, i_inside, other=0.0)
+        own = tl.load(rows_ptr + 3 * apart + place, i_inside, other=0.0)
+        product = tl.load(products_ptr + place[:, None] * n_classes + k[None, :], inside, other=0.0)
+        of_own = tl.load(gram_ptr + (t * n_classes + label[:, None]) * n_classes + k[None, :], inside, other=0.0)
+        toward = along[:, None] + of_own - product
+        distance = stretch * (square[:, None] - 2 * product) + lengths[None, :] + part[:, None] * toward * toward
+        distance = tl.where(k[None, :] == label[:, None], own[:, None], distance)
+        tl.store(products_ptr + place[:, None] * n_classes + k[None, :], distance, inside)
+    tl.debug_barrier()
+
+    centre = tl.log(tl.load(start_ptr + t))
+    log_precision = centre
+    for _ in range(steps):
+        precision = tl.exp(log_precision)
+        slopes = tl.zeros((ROWS,), tl.float32)
+        curvatures = tl.zeros((ROWS,), tl.float32)
+        for first in range(0, n_samples, ROWS):
+            i = first + tl.arange(0, ROWS)
+            i_inside = i < n_samples
+            inside = i_inside[:, None] & k_inside[None, :]
+            place = t * n_samples + i
+            own = tl.load(rows_ptr + 3 * apart + place, i_inside, other=0.0)
+            usable = tl.load(rows_ptr + 4 * apart + place, i_inside, other=0.0)
+            distance = tl.load(products_ptr + place[:, None] * n_classes + k[None, :], inside, other=0.0)
+            score = tl.where(k_inside[None, :], -0.5 * precision * distance, -float("inf"))
+            weight = tl.exp(score - tl.max(score, axis=1)[:, None])
+            total = tl.sum(weight, axis=1)
+            mean = tl.sum(weight * distance, axis=1) / total
+            spread = tl.sum(weight * distance * distance, axis=1) / total - mean * mean
+            slopes += 0.5 * precision * (own - mean) * usable
+            curvatures += 0.25 * precision * precision * tl.maximum(spread, 0.0) * usable
+        slope = tl.sum(slopes, axis=0)
+        curvature = tl.sum(curvatures, axis=0) + tl.maximum(slope, 0.0)
+        step = (slope + (log_precision - centre) * prior_weight) / (curvature + prior_weight)
+        log_precision -= tl.minimum(tl.maximum(step, -1.0), 1.0)
+
+    precision = tl.exp(log_precision)
+    tl.store(precision_ptr + t, precision)
+    for first in range(0, n_samples, ROWS):
+        i = first + tl.arange(0, ROWS)
+        i_inside = i < n_samples
+        inside = i_inside[:, None] & k_inside[None, :]
+        place = t * n_samples + i
+        own = tl.load(rows_ptr + 3 * apart + place, i_inside, other=0.0)
+        usable = tl.load(rows_ptr + 4 * apart + place, i_inside, other=0.0)
+        distance = tl.load(products_ptr + place[:, None] * n_classes + k[None, :], inside, other=0.0)
+        score = tl.where(k_inside[None, :], -0.5 * precision * distance, -float("inf"))
+        largest = tl.max(score, axis=1)
+        log_total = tl.log(tl.sum(tl.exp(score - largest[:, None]), axis=1)) + largest
+        tl.store(losses_ptr + place, (log_total + 0.5 * precision * own) * usable, i_inside)

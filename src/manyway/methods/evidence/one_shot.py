@@ -1,0 +1,60 @@
+"""How sure to be with one example per class, where no support sample can be left out: pairs of queries decide.
+
+Two queries of one group serve as a class with one example: the first is classified, with the second in the place of
+the group's prototype. The cross-entropy of these answers says to which power the probabilities are to be raised. Groups
+are not always classes, so a prior holds the power near its usual value, and pairs count less where few queries have a
+partner. Labels do not change.
+"""
+
+from __future__ import annotations
+
+from math import ceil, log
+
+import torch
+from torch import Tensor
+
+from manyway.methods.evidence.calibration import Calibration, distances_between
+from manyway.methods.evidence.schedule import Schedule
+
+_MOST_QUERIES = 512  # evenly spaced: enough to fit one number
+_LOG_POWERS = (-1.5, 0.75, 46)  # the values that are tried: lowest, highest, number
+
+
+def is_one_shot(calibration: Calibration) -> bool:
+    """Whether no class of any task has two samples."""
+    return bool((calibration.counts <= 1).all())
+
+
+def every(n_query: int) -> int:
+    """The distance between the queries that are used."""
+    return ceil(n_query / _MOST_QUERIES)
+
+
+def powers(placed: Tensor, probabilities: Tensor, calibration: Calibration, schedule: Schedule) -> Tensor:
+    """[t] the power of each task, from placed queries [t, q, d] and their probabilities [t, q, k]."""
+    likelihood = calibration.log_likelihood(placed)
+    # Two samples are S farther apart than a sample and the mean of its class, and all distances are less that bias.
+    between = distances_between(placed) - calibration.scatter.view(-1, 1, 1)
+    pairs = between.mul_(-0.5 * calibration.precision.view(-1, 1, 1))
+    confidence, group = probabilities.max(-1)
+    weights = confidence.unsqueeze(1) * confidence.unsqueeze(2) * (group.unsqueeze(1) == group.unsqueeze(2))
+    weights.diagonal(dim1=1, dim2=2).zero_()
+    partners = weights.sum(-1)
+    weights = weights * (partners.clamp_max(1) / partners.clamp_min(torch.finfo(weights.dtype).tiny)).unsqueeze(-1)
+    found = partners.clamp_max(1).mean(-1)  # how many queries have a partner
+    own = torch.zeros_like(probabilities, dtype=torch.bool).scatter_(-1, group.unsqueeze(-1), True)
+    log_powers = torch.linspace(*_LOG_POWERS, dtype=placed.dtype, device=placed.device)
+    losses = []
+    for log_power in log_powers:
+        power = log_power.exp()
+        others = (likelihood * power).masked_fill_(own, -torch.inf).logsumexp(-1, keepdim=True)
+        entropy = (torch.nn.functional.softplus(others - pairs * power) * weights).sum((1, 2))
+        prior = (log_power - log(schedule.one_shot_power)) / schedule.one_shot_power_sd
+        losses.append(entropy * found + 0.5 * prior.square())
+    return log_powers[torch.stack(losses).argmin(0)].exp()
+
+
+def raised(probabilities: Tensor, power: Tensor) -> Tensor:
+    """[…, k] probabilities to the power, so that each row sums to one again."""
+    tiny = torch.finfo(probabilities.dtype).tiny
+    return probabilities.clamp_min(tiny).log_().mul_(power).softmax(-1)
