@@ -44,6 +44,14 @@ def label(
     min_confidence: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Leave the label empty when its probability is lower.")
     ] = 0.0,
+    open_set: Annotated[
+        bool,
+        typer.Option(
+            "--open-set/--closed",
+            help="Whether items may be of no class. They are then labelled `unknown`, and the table says which of them "
+            "belong together.",
+        ),
+    ] = False,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda or cuda:N. Default: cuda where it is available.")
     ] = None,
@@ -95,6 +103,10 @@ def label(
     Tables with a column `species` for the label and `file` for the name of the item:
 
         manyway label herbarium.csv sheets.csv --label-column species --item-column file -o labels.parquet
+
+    Photos of which some may be of no class in the catalogue:
+
+        manyway label catalogue.npz photos.npz --open-set
 
     Pictures, with an encoder that was trained by `manyway train`:
 
@@ -163,6 +175,7 @@ def label(
             method=method,
             top=top,
             min_confidence=min_confidence,
+            open_set=open_set,
             device=where,
             dask=dask,
             progress=lambda step: status.update(f"labelling {len(items)} items with {method}, {step} …"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, get_type_hints
 
 import torch
@@ -38,12 +39,15 @@ from manyway.methods.evidence.search import Dense, Found, fused_search, search
 from manyway.methods.evidence.streamed import (
     Choose,
     FindSurest,
+    JudgeQueries,
+    NearestGroups,
     Placing,
     Probabilities,
     Streamed,
+    TakeSample,
     UpdatedPrototypes,
 )
-from manyway.methods.evidence.unknown import Members, unknown_probability
+from manyway.methods.evidence.unknown import MOST_JUDGED, Members, groups_of, judge, unknown_probability
 from manyway.methods.parameters import takes
 from manyway.methods.prepared import QUERY_DEPENDENT
 from manyway.streaming.blocks import Blocks, Spread, in_turn, scaling_of
@@ -380,6 +384,8 @@ class StreamedSolution:
     n_iter: int
     converged: bool
     active: tuple[int, ...]  # how many classes each update had, those of the annealing included
+    find_groups: NearestGroups | None = None  # (block) -> [b] the group of no class nearest to each query
+    unknown_medoids: Tensor | None = None  # [g] the query in the middle of each of these groups
 
 
 @takes(Parameters)
@@ -425,6 +431,11 @@ def evidence_in_blocks(
     prior = Concentrations.of(parameters.concentration, n_query, n_classes, torch.float64, support.device)
     placing = Placing.of(scaling, calibration)
     queries = Streamed(placing, calibration, n_query, spread, progress)
+    n_apart = ceil(n_query / MOST_JUDGED)
+    if parameters.open_set:
+        sample, _ = spread(TakeSample(queries.last, n_apart), None)
+        judged = judge(sample.placed[None], calibration, schedule)
+        _, queries.start = spread(JudgeQueries(queries.last, judged), None)
     found = search(queries, prior, schedule, max_iter=parameters.max_iter, tol=parameters.tol)
 
     presence = queries.presence
@@ -453,6 +464,14 @@ def evidence_in_blocks(
         assign = replace(
             assign, power=powers(chosen.placed[None], chosen.probabilities[None], calibration, schedule)[0]
         )
+    find_groups, medoids = None, None
+    if parameters.open_set:
+        assign = replace(assign, open_set=True)
+        chosen, _ = spread(Choose(assign, n_apart), queries.before)
+        groups, medoids = groups_of(judged.similarity, judged.unknown > chosen.probabilities[None].amax(-1))
+        inside = (groups[0] >= 0).nonzero().squeeze(1)
+        find_groups = NearestGroups(step, judged[inside], groups[0, inside])
+        medoids = sample.rows(n_apart)[medoids[0].cpu()]
     surest = spread(FindSurest(assign), queries.before)[0].values.to(occupied)
     n_present, n_present_sd = between(surest, occupied[0])
     return StreamedSolution(
@@ -466,4 +485,6 @@ def evidence_in_blocks(
         n_iter=int(found.n_iter),
         converged=bool(found.converged),
         active=tuple(queries.active),
+        find_groups=find_groups,
+        unknown_medoids=medoids,
     )

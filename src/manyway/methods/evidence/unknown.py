@@ -27,7 +27,8 @@ from manyway.methods.evidence.search import Dense
 
 MOST_JUDGED = 2048  # queries whose groups are found from all pairs; further queries are judged as their groups are
 _PROPORTIONS = 40  # grid of the proportion of unknown queries
-_ALIKE = 0.5  # queries of no class with at least this similarity to a medoid form its group
+_LEAST_COUNTED = 1e-3  # so that classes have a count where all queries are unknown
+_ALIKE = 0.1  # groups of queries of no class with at least this mean similarity are one
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +40,11 @@ class Judged:
     precision: Tensor  # [t] τ
     similarity: Tensor  # [t, a, a] how much each other query belongs to the group of a query
     unknown: Tensor  # [t, a] the probability of no class
+
+    def __getitem__(self, which: Tensor) -> Judged:
+        """Some of the queries [n], without their similarities."""
+        none = self.similarity[:, :0, :0]
+        return Judged(self.means[:, which], self.bias[:, which], self.precision, none, self.unknown[:, which])
 
     def weights(self, placed: Tensor) -> Tensor:
         """[t, q, a] the probability that another query is of the group around each query, if all are as frequent."""
@@ -59,7 +65,7 @@ def judge(placed: Tensor, calibration: Calibration, schedule: Schedule) -> Judge
     excess, nearest = distances.min(-1)
     counts = calibration.counts.expand(len(placed), -1).gather(1, nearest)
     log_odds = _log_odds(excess, sizes, counts, calibration, schedule)
-    unknown = _with_proportion(log_odds, 1 / sizes, schedule)
+    unknown = _with_proportion(log_odds, sizes**-schedule.group_counts, schedule)
     return Judged(means, bias, calibration.precision, similarity, unknown)
 
 
@@ -88,39 +94,54 @@ def membership(unknown: Tensor) -> Tensor:
 
     A query that is more probably of a class than not counts fully: a wrong doubt would cost more than an intruder.
     """
-    return (2 - 2 * unknown).clamp_max(1)
+    return (2 - 2 * unknown).clamp(_LEAST_COUNTED, 1)
 
 
 def groups_of(similarity: Tensor, rejected: Tensor) -> tuple[Tensor, Tensor]:
     """Groups [t, q] of the rejected queries, -1 for the others, largest first, and the medoid of each [t, g], -1 where
     a task has fewer.
 
-    The query with the largest total similarity to those that have no group yet is the medoid of the next group.
+    The two groups with the highest mean similarity are joined, again and again, while it is high enough. The medoid of
+    a group has the highest total similarity to it.
     """
-    left = rejected.clone()
-    groups = torch.full(rejected.shape, -1, device=rejected.device)
-    medoids: list[Tensor] = []
-    while bool(left.any()):
-        among = similarity * (left.unsqueeze(1) & left.unsqueeze(2))
-        total = among.sum(-1).masked_fill(~left, -1)
-        medoid = total.argmax(-1, keepdim=True)  # [t, 1]
-        some = left.any(-1, keepdim=True)
-        near = among.gather(1, medoid.unsqueeze(-1).expand(-1, -1, among.shape[-1])).squeeze(1) >= _ALIKE
-        near = (near & left).scatter(1, medoid, some)
-        groups[near] = len(medoids)
-        medoids.append(medoid.masked_fill(~some, -1))
-        left &= ~near
-    if not medoids:
-        return groups, groups[:, :0]
-    return _largest_first(groups, torch.cat(medoids, 1))
+    most = int(rejected.sum(-1).max())
+    which = rejected.to(torch.uint8).argsort(dim=-1, descending=True, stable=True)[:, :most]  # [t, r]
+    inside = rejected.gather(1, which)
+    rows = similarity.gather(1, which.unsqueeze(-1).expand(-1, -1, similarity.shape[-1]))
+    among = rows.gather(2, which.unsqueeze(1).expand(-1, most, -1)) * (inside.unsqueeze(1) & inside.unsqueeze(2))
+    member = _joined(among) * inside.unsqueeze(-1)  # [t, r, r] whether a query is in a group
+    order = member.sum(1).argsort(dim=-1, descending=True, stable=True)
+    member = member.gather(2, order.unsqueeze(1).expand_as(member))
+    n_groups = int((member.sum(1) > 0).sum(-1).max()) if most else 0
+    member = member[..., :n_groups]
+    found = torch.full(rejected.shape, -1, device=rejected.device)
+    if n_groups == 0:
+        return found, found[:, :0]
+    found = found.scatter(1, which, member.argmax(-1).masked_fill(~inside, -1))
+    total = (among @ member).masked_fill(member == 0, -1)
+    medoids = which.gather(1, total.argmax(1))
+    return found, medoids.masked_fill(member.sum(1) == 0, -1)
 
 
-def _largest_first(groups: Tensor, medoids: Tensor) -> tuple[Tensor, Tensor]:
-    sizes = torch.stack([(groups == g).sum(-1) for g in range(medoids.shape[1])], 1)
-    order = sizes.sort(dim=-1, descending=True, stable=True).indices
-    place = order.argsort(-1)
-    renamed = place.gather(1, groups.clamp_min(0))
-    return torch.where(groups < 0, groups, renamed), medoids.gather(1, order)
+def _joined(similarity: Tensor) -> Tensor:
+    """[t, r, g] 1 where query r is in group g, else 0, from similarities [t, r, r]: clusters by average linkage."""
+    n_tasks, size, _ = similarity.shape
+    member = torch.eye(size, dtype=similarity.dtype, device=similarity.device).repeat(n_tasks, 1, 1)
+    total = similarity.clone()  # [t, g, g] between the queries of two groups
+    upper = torch.ones(size, size, dtype=torch.bool, device=similarity.device).triu(1)
+    tasks = torch.arange(n_tasks, device=similarity.device)
+    for _ in range(size - 1):
+        sizes = member.sum(1)
+        mean = total / (sizes.unsqueeze(1) * sizes.unsqueeze(2)).clamp_min(1)
+        best, pair = mean.masked_fill(~upper, -1).flatten(1).max(-1)
+        joins = best >= _ALIKE
+        if not bool(joins.any()):
+            break
+        t, first, second = tasks[joins], pair[joins] // size, pair[joins] % size
+        for values in (member, total, total.mT):
+            values[t, :, first] += values[t, :, second]
+            values[t, :, second] = 0
+    return member
 
 
 def _similarity(placed: Tensor, calibration: Calibration) -> Tensor:
@@ -154,18 +175,18 @@ def _overlap(assignments: Tensor) -> Tensor:
 def _log_odds(excess: Tensor, sizes: Tensor, counts: Tensor, calibration: Calibration, schedule: Schedule) -> Tensor:
     """[t, q] ln p(excess | no class) − ln p(excess | a class), for groups of these sizes near classes of n samples.
 
-    Both are normal. An excess below the point at which their ratio is smallest counts as that point.
+    Both are normal, but a few queries of a class look as if they were of none. An excess below the point at which the
+    ratio is smallest counts as that point.
     """
     noise = calibration.noise.unsqueeze(-1)
     # The queries of a group share an error: see ``schedule.shared_error``.
     variance = (noise * (schedule.shared_error + (1 - schedule.shared_error) / sizes + 1 / counts)).square()
-    mean = schedule.impurity * variance.sqrt() * (1 - 1 / sizes)
-    apart, spread = _left_out_classes(calibration, schedule)
-    apart, wider = torch.maximum(apart.unsqueeze(-1), mean), variance + torch.maximum(spread.unsqueeze(-1), 1e-3 * variance)
-    lowest = (wider * mean - variance * apart) / (wider - variance)
-    excess = torch.maximum(excess, lowest)
-    far, near = (excess - apart).square() / wider + wider.log(), (excess - mean).square() / variance + variance.log()
-    return 0.5 * (near - far)
+    apart, spread = (value.unsqueeze(-1) for value in _left_out_classes(calibration, schedule))
+    wider = variance + torch.maximum(spread, 1e-3 * variance)
+    excess = torch.maximum(excess, -variance * apart / (wider - variance))
+    near, far = excess.square() / variance + variance.log(), (excess - apart).square() / wider + wider.log()
+    odds = torch.as_tensor(log(1 - schedule.odd_members)) + 0.5 * (far - near)
+    return -torch.logaddexp(odds, torch.full_like(odds, log(schedule.odd_members)))
 
 
 def _left_out_classes(calibration: Calibration, schedule: Schedule) -> tuple[Tensor, Tensor]:
