@@ -24,6 +24,7 @@ from manyway.methods.evidence.calibration import (
     squared_distances,
 )
 from manyway.methods.evidence.known import Known
+from manyway.methods.evidence.names import with_names
 from manyway.methods.evidence.one_shot import every, is_one_shot, powers, raised
 from manyway.methods.evidence.posterior import (
     GroupPosterior,
@@ -182,12 +183,20 @@ def evidence(
     [[0, 0, 0, 2]]
     """
     parameters = Parameters(**params)
-    tasks = transform(tasks, parameters.scale)
-    if prepared is None:
-        calibration, placed = calibrate_and_place(tasks, *parameters.of_calibration)
+    if tasks.class_table is not None:
+        named = with_names(tasks, parameters.scale)
+        tasks = named.tasks
+        calibration, placed = calibrate_and_place(named.with_vectors, *parameters.of_calibration)
+        placed, vectors = placed.split([tasks.n_query, tasks.n_classes], 1)
+        one_shot, calibration = is_one_shot(calibration), named.taken_in(calibration, vectors)
     else:
-        calibration, placed = prepared, prepared.place(tasks.query)
-    given, one_shot = Known.of(known, tasks), is_one_shot(calibration)
+        tasks = transform(tasks, parameters.scale)
+        if prepared is None:
+            calibration, placed = calibrate_and_place(tasks, *parameters.of_calibration)
+        else:
+            calibration, placed = prepared, prepared.place(tasks.query)
+        one_shot = is_one_shot(calibration)
+    given = Known.of(known, tasks)
     if given is not None:
         calibration = given.taken_in(calibration, placed)
     likelihood = calibration.log_likelihood(placed)
@@ -248,10 +257,10 @@ def prepare_evidence(tasks: Tasks, **params: Any) -> Calibration | None:
     Returns
     -------
     Calibration or None
-        None if the scale depends on the queries, so that nothing can be prepared.
+        None if the scale depends on the queries, or classes have names, so that nothing can be prepared.
     """
     parameters = Parameters(**params)
-    if parameters.scale in QUERY_DEPENDENT:
+    if parameters.scale in QUERY_DEPENDENT or tasks.class_table is not None:
         return None
     return calibrate(transform(tasks, parameters.scale), *parameters.of_calibration)
 
