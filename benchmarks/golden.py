@@ -9,7 +9,8 @@ methods are checked and written; those of the others stay as they are in the fil
 
 For every query the file holds the five most probable classes and their probabilities. Golden answers notice any change
 of a method's answers on these tasks. They cannot say which answer is right: that is what the recorded runs are for.
-Evidence and Baseline++ have no recorded original; their golden answers are those of the code that wrote the file.
+Evidence, Baseline++, MOON and ZLaP have no recorded original; their golden answers are those of the code that wrote
+the file.
 """
 
 from __future__ import annotations

@@ -360,7 +360,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     @property
     def _vectors(self) -> Any:
-        return None if self.class_features_ is None else self.class_features_[None]
+        vectors = getattr(self, "class_features_", None)  # estimators pickled by earlier versions have none
+        return None if vectors is None else vectors[None]
 
     def _params(self) -> dict[str, Any]:
         return {name: value for name, value in self.get_params(deep=False).items() if name not in _OWN_PARAMETERS}
@@ -612,6 +613,10 @@ class EMDirichlet(TransductiveClassifier, method="em-dirichlet"):
 
 
 class HardEMDirichlet(TransductiveClassifier, method="hard-em-dirichlet"):
+    pass
+
+
+class LabelShift(TransductiveClassifier, method="label-shift"):
     pass
 
 

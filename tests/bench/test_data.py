@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from manyway.bench.data import find_features
+from manyway.bench.plan import Wishes, make_jobs
+from manyway.bench.suite import parse_suite
 from manyway.errors import InputError
 
 
@@ -30,3 +32,15 @@ def test_a_key_with_names_has_class_features(folder):
 def test_missing_names_are_one_sentence(folder):
     with pytest.raises(InputError, match="no features 'pets_words'"):
         find_features("pets+words", folder)
+
+
+def test_without_shots_only_methods_that_use_class_features_run(folder):
+    suite = parse_suite(
+        'title = "names"\n[[experiments]]\nfeatures = "pets+names"\nmethods = ["stata", "simpleshot"]\n'
+        "task = { shots = 0, k_eff = 2, n_query = 2 }\nskip_impossible = true",
+        "mine",
+        "mine.toml",
+    )
+    jobs, skipped = make_jobs(suite, Wishes(data=folder, n_tasks=2))
+    assert [job.experiment.method for job in jobs] == ["stata"]
+    assert skipped == ["shots=0 k_eff=2 n_query=2 on pets+names: simpleshot needs labelled examples"]

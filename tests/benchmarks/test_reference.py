@@ -16,6 +16,7 @@ from manyway import TaskSpec, sample_tasks
 
 # The slow methods run on the first tasks of one configuration here; `python -m benchmarks.reference` runs them all.
 SLOW = {"tim", "alpha-tim", "ici", "paddle-pgd", "tim-adm"}
+SLOW |= {"transclip", "transclip-last", "transclip-gamma0.02", "transclip-graphfixed", "stata-softbeta"}
 
 
 @pytest.fixture
@@ -153,6 +154,22 @@ def test_golden_answers_are_written_with_what_was_checked(record, tmp_path, monk
     with np.load(path) as file:
         assert file.files == ["meta", "20-way/paddle/top"]
         assert [line.split()[0] for line in json.loads(str(file["meta"]))["checked"]] == ["simpleshot", "laplacianshot"]
+
+
+def test_golden_answers_of_some_methods_join_those_of_the_others(record, tmp_path, monkeypatch):
+    path = tmp_path / "answers.npz"
+    before = {"checked": ["paddle on 1 tasks", "simpleshot on 1 tasks"]}
+    np.savez(path, meta=np.array(json.dumps(before)), **{"20-way/paddle/top": np.ones(2), "20-way/simpleshot/top": 1})
+    words = ["golden", str(record), "--out", str(path), "--method", "simpleshot"]
+    monkeypatch.setattr(sys, "argv", words)
+    monkeypatch.setattr(golden, "answers", lambda methods: iter([(f"20-way/{name}/top", 0) for name in methods]))
+    golden.main()
+    with np.load(path) as file:
+        assert file["20-way/paddle/top"].tolist() == [1, 1]
+        assert file["20-way/simpleshot/top"] == 0
+        checked = json.loads(str(file["meta"]))["checked"]
+    assert checked[0] == "paddle on 1 tasks"
+    assert [line.split(" of ")[0] for line in checked[1:]] == ["simpleshot on 3 tasks"]
 
 
 @pytest.mark.slow

@@ -65,3 +65,11 @@ def test_every_transform_stays_finite(name, factor):
 def test_methods_give_the_labels_of_ordinary_features(method, factor):
     tasks = make_tasks(4, n_query=20, dtype=torch.float32)
     assert torch.equal(solve(method, scaled(tasks, factor)).labels, solve(method, tasks).labels)
+
+
+def test_tcl2_centres_support_and_queries_on_their_common_mean():
+    tasks = make_tasks(2, shots=None)
+    found = transform(tasks, "tcl2")
+    samples = torch.cat([tasks.support, tasks.query], 1)
+    expected = torch.nn.functional.normalize(samples - samples.mean(1, keepdim=True), dim=-1)
+    torch.testing.assert_close(torch.cat([found.support, found.query], 1), expected)

@@ -184,7 +184,7 @@ class Solution:
         if self.prototypes is not None:
             state["make_prototypes"] = Computed(self.prototypes)
         if self.make_presence is not None:
-            state["make_presence"] = Computed(self.presence)
+            state["make_presence"] = Computed(self.make_presence())
         if self.make_review_scores is not None:
             state["make_review_scores"] = Computed(self.review_scores)
         return state

@@ -94,34 +94,33 @@ def _range(tasks: Tasks) -> Tasks:
 
 
 def _l2(tasks: Tasks) -> Tasks:
-    return _rowwise(tasks, unit)
+    return rowwise(tasks, unit)
 
 
 def _cl2(tasks: Tasks) -> Tasks:
     if tasks.base_mean is not None:
         mean = tasks.base_mean
-        return _rowwise(tasks, lambda features: unit(features - mean))
+        return rowwise(tasks, lambda features: unit(features - mean))
     shared = tasks.shared_support if tasks.n_support else tasks.shared_classes
     if shared and tasks.factor is None:
-        centre = _known(tasks[:1]).mean(1)
-        return _rowwise(tasks, lambda features: unit(features - centre))
+        middle = _known(tasks[:1]).mean(1)
+        return rowwise(tasks, lambda features: unit(features - middle))
     support_rows, query_rows = tasks.support_index, tasks.query_index
-    if support_rows is not None and query_rows is not None and tasks.class_table is None and _fused_rows(tasks):
+    if tasks.n_support and support_rows is not None and query_rows is not None and _fused_rows(tasks):
         from manyway.core.kernels.rows import centred_units
 
         sums, _ = class_sums(tasks)
         centre = sums.sum(1, keepdim=True) / tasks.n_support
-        support = centred_units(tasks.support_table, support_rows, centre)
-        query = centred_units(tasks.query_table, query_rows, centre)
-        return replace(tasks, support_table=support, support_index=None, query_table=query, query_index=None)
-    centre = _known(tasks).mean(1, keepdim=True)
-    return _dense(tasks, lambda features: unit(features - centre))
-
-
-def _tcl2(tasks: Tasks) -> Tasks:
-    total = tasks.support.sum(1, keepdim=True) + tasks.query.sum(1, keepdim=True)
-    centre = total / (tasks.n_support + tasks.n_query)
-    return _dense(tasks, lambda features: unit(features - centre))
+        return replace(
+            tasks,
+            support_table=centred_units(tasks.support_table, support_rows, centre),
+            support_index=None,
+            query_table=centred_units(tasks.query_table, query_rows, centre),
+            query_index=None,
+            class_table=None if tasks.class_features is None else unit(tasks.class_features - centre),
+        )
+    tasks = _gathered(tasks)
+    return _centred(tasks, _known(tasks).mean(1, keepdim=True))
 
 
 def _fused_rows(tasks: Tasks) -> bool:
@@ -133,18 +132,28 @@ def _fused_rows(tasks: Tasks) -> bool:
     return tasks.n_features <= MAX_FEATURES
 
 
+def _tcl2(tasks: Tasks) -> Tasks:
+    tasks = _gathered(tasks)
+    total = tasks.support.sum(1, keepdim=True) + tasks.query.sum(1, keepdim=True)
+    return _centred(tasks, total / (tasks.n_support + tasks.n_query))
+
+
+def _centred(tasks: Tasks, centre: Tensor) -> Tasks:
+    return dense(tasks, lambda features: unit(features - centre))
+
+
 def _rcl2(tasks: Tasks) -> Tasks:
     levelled = ~_has_negative(tasks)
     if not bool(levelled.any()):
         return _cl2(tasks)
     if bool(levelled.all()):  # the base mean is a mean of untransformed features, so the support's mean replaces it
-        return _cl2(replace(_rowwise(tasks, level), base_mean=None))
+        return _cl2(replace(rowwise(tasks, level), base_mean=None))
     which = levelled.view(-1, 1, 1)
-    tasks = _dense(tasks, lambda features: torch.where(which, level(features), features))
+    tasks = dense(tasks, lambda features: torch.where(which, level(features), features))
     centre = _known(tasks).mean(1, keepdim=True)
     if tasks.base_mean is not None:
         centre = torch.where(which, centre, tasks.base_mean)
-    return _dense(tasks, lambda features: unit(features - centre))
+    return _centred(tasks, centre)
 
 
 def _has_negative(tasks: Tasks) -> Tensor:
@@ -177,7 +186,7 @@ def _power(tasks: Tasks) -> Tasks:
         rooted = unit(_root(features))
         return unit(rooted - rooted.mean(1, keepdim=True))
 
-    return _dense(tasks, change)
+    return dense(tasks, change)
 
 
 def _root(features: Tensor) -> Tensor:
@@ -197,31 +206,41 @@ TRANSFORMS: Mapping[str, Callable[[Tasks], Tasks]] = {
 }
 
 
-def _rowwise(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
+def rowwise(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
     """Apply a map of single rows to the table or to the gathered batch, whichever has fewer rows."""
+    if tasks.factor is not None:
+        return dense(tasks, change)
     rows_asked = tasks.n_tasks * (tasks.n_support + tasks.n_query)
     rows_held = tasks.support_table.shape[0] if tasks.support_table.ndim == 2 else 0
-    if tasks.factor is not None or (tasks.support_index is not None and rows_held > rows_asked):
-        return _dense(tasks, change)
+    classes = None if tasks.class_table is None else change(tasks.class_table)
+    if tasks.support_index is not None and rows_held > rows_asked:
+        return replace(dense(replace(tasks, class_table=None), change), class_table=classes)
     support_table = change(tasks.support_table)
     same = tasks.query_table is tasks.support_table
+    query_table = support_table if same else change(tasks.query_table)
+    return replace(tasks, support_table=support_table, query_table=query_table, class_table=classes)
+
+
+def dense(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
+    """Gather support, queries and class features, and apply a map of batches [t, n, d] to each."""
+    tasks = _gathered(tasks)
     return replace(
         tasks,
-        support_table=support_table,
-        query_table=support_table if same else change(tasks.query_table),
+        support_table=change(tasks.support_table),
+        query_table=change(tasks.query_table),
         class_table=None if tasks.class_table is None else change(tasks.class_table),
     )
 
 
-def _dense(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
-    """Gather support, queries and class features, and apply a map of batches [t, n, d] to each."""
+def _gathered(tasks: Tasks) -> Tasks:
+    """The same tasks as dense arrays, without a factor."""
     return replace(
         tasks,
-        support_table=change(tasks.support),
+        support_table=tasks.support,
         support_index=None,
-        query_table=change(tasks.query),
+        query_table=tasks.query,
         query_index=None,
-        class_table=None if tasks.class_features is None else change(tasks.class_features),
+        class_table=tasks.class_features,
         factor=None,
     )
 

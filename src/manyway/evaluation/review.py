@@ -19,7 +19,8 @@ from manyway.core.parallel import side_by_side
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.data.features import FeatureSet
-from manyway.data.sampling import TaskSpec, sample_tasks
+from manyway.data.sampling import sample_tasks
+from manyway.data.spec import TaskSpec
 from manyway.errors import InputError, nearest
 from manyway.evaluation.statistics import Interval, interval
 from manyway.methods import get_method, solve

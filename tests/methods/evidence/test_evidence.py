@@ -16,7 +16,7 @@ from torch import Tensor
 import manyway
 from manyway import Evidence, FeatureSet, InputError, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.evidence.calibration import calibrate
+from manyway.methods.evidence.calibration import calibrate, calibrate_and_place
 from manyway.methods.evidence.prior import Concentrations, Presence, alpha_grid, remainders
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.solver import (
@@ -64,7 +64,8 @@ def test_the_objective_is_below_the_exact_evidence(anneal_from, sharpness):
     tasks = make_tasks(6, n_classes=3, n_query=5, shots=3, spread=0.7)
     solution = solve("evidence", tasks, concentration=0.4, anneal_from=anneal_from, with_objective=True)
     scaled = transform(tasks, "rcl2")
-    likelihood = sharpness * calibrate(scaled, Schedule()).log_likelihood(scaled.query)
+    calibration, placed = calibrate_and_place(scaled, Schedule())
+    likelihood = sharpness * calibration.log_likelihood(placed)
     every_labelling = torch.tensor(list(product(range(3), repeat=5)))
     joint = likelihood[:, torch.arange(5), every_labelling].sum(-1) + exact_prior(every_labelling, 0.4, 3)
     gap = joint.logsumexp(-1) - solution.objective[:, -1]
@@ -117,7 +118,8 @@ def test_queries_in_many_classes_are_searched_with_sharper_likelihoods_and_answe
 def test_a_batch_of_one_query_is_labelled_by_its_calibrated_likelihood_alone():
     tasks = make_tasks(10, n_classes=6, n_query=1, shots=4, spread=0.6)
     scaled = transform(tasks, "rcl2")
-    expected = calibrate(scaled, Schedule()).log_likelihood(scaled.query).softmax(-1)
+    calibration, placed = calibrate_and_place(scaled, Schedule())
+    expected = calibration.log_likelihood(placed).softmax(-1)
     torch.testing.assert_close(solve("evidence", tasks).probabilities, expected, atol=1e-9, rtol=0)
 
 
@@ -205,9 +207,12 @@ def test_a_shared_support_is_calibrated_once_with_the_same_answers(monkeypatch):
 
 def test_large_supports_are_calibrated_in_blocks_with_the_same_answers(monkeypatch):
     tasks = make_tasks(5, n_classes=6, shots=4)
-    expected = calibrate(tasks, Schedule()).precision
-    monkeypatch.setattr("manyway.methods.evidence.calibration._BLOCK_NUMBERS", 1)
-    torch.testing.assert_close(calibrate(tasks, Schedule()).precision, expected)
+    whole, placed = calibrate(tasks, Schedule()), calibrate_and_place(tasks, Schedule())[1]
+    monkeypatch.setattr("manyway.methods.evidence.calibration._BLOCK_NUMBERS", {"cpu": 1})
+    parts = calibrate(tasks, Schedule())
+    torch.testing.assert_close(parts.precision, whole.precision)
+    torch.testing.assert_close(parts.place(tasks.query), placed)
+    torch.testing.assert_close(calibrate_and_place(tasks, Schedule())[1], placed)
 
 
 # --- what it is for ----------------------------------------------------------------------------------------------

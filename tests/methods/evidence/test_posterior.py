@@ -8,7 +8,7 @@ from torch import Tensor
 
 from manyway import FeatureSet, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.evidence.calibration import calibrate, squared_distances
+from manyway.methods.evidence.calibration import calibrate_and_place, squared_distances
 from manyway.methods.evidence.posterior import group_posterior, leave_one_out, query_weights, updated_distances
 from manyway.methods.evidence.prior import Presence, effective_number
 from manyway.methods.evidence.schedule import Schedule
@@ -109,7 +109,7 @@ def test_the_larger_a_group_the_less_each_of_its_queries_counts():
         keep = 1 / mass  # the part of the posterior in which the group keeps its class
         own = (posterior(totals, masses, merge=False)[0][0, 0, 0] - keep) / (1 - keep)
         log_odds.append(float(own.logit()))
-    assert log_odds[0] < log_odds[1] < log_odds[2] < 1 / (0.3 + 1 / 6)  # the limit for a large group
+    assert log_odds[0] < log_odds[1] < log_odds[2] < 1 / (0.2 + 1 / 6)  # the limit for a large group
     assert log_odds[2] / 40 < log_odds[1] / 10 < log_odds[0] / 2 < 1
 
 
@@ -151,8 +151,8 @@ def test_fragments_do_not_count_as_classes():
 def test_evidence_needs_only_log_likelihoods():
     tasks = make_tasks(5, n_classes=8, n_query=20, shots=4, spread=1.0)
     scaled = transform(tasks, "rcl2")
-    calibration = calibrate(scaled, Schedule())
-    likelihood = calibration.log_likelihood(scaled.query)
+    calibration, placed = calibrate_and_place(scaled, Schedule())
+    likelihood = calibration.log_likelihood(placed)
     shift = normal(5, 20, 1) * 10  # a constant per query changes nothing
     found = evidence_from_likelihood(likelihood + shift, calibration.counts)
     expected = solve("evidence", tasks, update_prototypes=False)

@@ -150,7 +150,8 @@ def test_an_iteration_reads_the_queries_once():
         yield from tasks.query[0].split(64)
 
     large = evidence_in_blocks(tasks.support[0], tasks.support_labels[0], blocks)
-    assert len(readings) == 1 + len(large.active) + 1  # their extent, the iterations, the means of the groups
+    # Their extent, the iterations, the means of the groups, and the surest query of each class.
+    assert len(readings) == 1 + len(large.active) + 2
 
 
 def test_memory_is_that_of_a_block_and_of_what_it_remembers_whatever_the_number_of_queries(monkeypatch):

@@ -10,7 +10,8 @@ import pytest
 import torch
 from problems import make_features, make_tasks
 
-from manyway import InputError, StatA, Tasks, TaskSpec, sample_tasks, solve
+from benchmarks.reference import RECORDINGS, recorded_tasks
+from manyway import FeatureSet, InputError, StatA, Tasks, TaskSpec, sample_tasks, solve
 from manyway.estimators import ESTIMATORS
 
 METHODS = ("stata", "moon", "transclip", "zlap")
@@ -283,6 +284,26 @@ def test_estimators_of_other_methods_refuse_class_features():
         ESTIMATORS["simpleshot"]().fit([[0.0], [1.0]], [0, 1], class_features=[[0.0], [1.0]])
 
 
+def test_transclip_needs_a_gamma():
+    with pytest.raises(InputError, match="gammas is empty"):
+        solve("transclip", make_tasks(), gammas=())
+
+
 def test_labels_must_not_spread_without_end():
     with pytest.raises(InputError, match=r"alpha is 1\.0; it must be at least 0 and below 1"):
         solve("zlap", make_tasks(), alpha=1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, run in RECORDINGS.items() if run.method in METHODS])
+def test_labels_are_those_of_the_authors_code(data_folder, name):
+    """On the first two recorded tasks; ``python -m benchmarks.reference`` compares accuracies on all of them."""
+    recorded = data_folder.parent / "reference" / "clinc150_5shot_keff5_later.npz"
+    if not recorded.is_file():
+        pytest.skip("needs the recorded labels beside the data folder")
+    features = FeatureSet.load(data_folder / "features" / "clinc150_minilm_l6.npz").features
+    tasks = recorded_tasks(data_folder, features, "clinc150", "5shot_keff5", 2)
+    with np.load(recorded, allow_pickle=False) as file:
+        expected = torch.from_numpy(file[name][:2].astype(np.int64))
+    run = RECORDINGS[name]
+    assert torch.equal(solve(run.method, tasks, **run.params).labels, expected)

@@ -1,8 +1,9 @@
 """Labels that are known for some of the queries, because a person has confirmed or corrected them.
 
-A known query is a sample of its class: the prototype takes it in, with the weight of a support sample. Precision and
-scatter stay as they were calibrated on the support, because the queries that a person looks at are not a fair sample.
-In the search its assignment is fixed. What a group of queries is called follows from its known members as well.
+A known query is a sample of its class, and the prototype takes it in. It counts half of a support sample, because a
+person is asked about doubtful queries, which lie at the edge of their class. For the same reason precision and scatter
+stay as they were calibrated on the support. In the search the assignment of a known query is fixed. What a group of
+queries is called follows from its known members as well.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from manyway.methods.evidence.prior import log_remainders
 # The log-likelihood of the classes that a known query does not have. It is finite, so that 0 times it is 0, and it can
 # be multiplied by any sharpness in float32.
 _EXCLUDED = -1e30
+_WEIGHT = 0.5  # of a known query in its prototype
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +62,15 @@ class Known:
         """[t, k] whether a query is known to be of the class."""
         return self.classes.amax(1) > 0
 
+    @property
+    def weights(self) -> Tensor:
+        """[t, q, k] the weights of the known queries in the prototypes."""
+        return _WEIGHT * self.classes
+
     def taken_in(self, calibration: Calibration, placed: Tensor) -> Calibration:
         """The calibration with the known queries as further samples of their prototypes. All else stays."""
-        counts = calibration.counts + self.classes.sum(1)
-        sums = self.classes.mT @ placed
+        weights = self.weights
+        counts, sums = calibration.counts + weights.sum(1), weights.mT @ placed
         offsets = (calibration.offsets * calibration.counts.unsqueeze(-1) + sums) / counts.unsqueeze(-1)
         squares = offsets.square().sum(-1) - calibration.scatter.unsqueeze(-1) / counts
         return replace(calibration, offsets=offsets, squares=squares, counts=counts)
@@ -72,7 +79,7 @@ class Known:
         """[t, q, k] the log-likelihoods where each known query is left out of the prototype that has taken it in."""
         scatter, factor = calibration.scatter.view(-1, 1, 1), -0.5 * calibration.precision.view(-1, 1, 1)
         counts = calibration.counts.unsqueeze(1)
-        without = leave_one_out(likelihood / factor + scatter / counts, self.classes, counts, scatter).mul_(factor)
+        without = leave_one_out(likelihood / factor + scatter / counts, self.weights, counts, scatter).mul_(factor)
         return torch.where(self.classes > 0, without, likelihood)
 
     def clamp(self, likelihood: Tensor) -> Tensor:

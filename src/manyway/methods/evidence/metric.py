@@ -163,14 +163,14 @@ class GramWhitening:
 _PANEL = 128  # columns of a factor that are solved at once on a GPU
 
 
-def solve_lower(root: Tensor, right: Tensor) -> Tensor:
+def solve_lower(root: Tensor, right: Tensor, panels: bool | None = None) -> Tensor:
     """L⁻¹B for lower triangular L [t, n, n] and B [t, n, m]; one L [1, n, n] serves all tasks.
 
     On a GPU the batched solver takes three times as long as matrix products. Inverses of the blocks on the diagonal
-    therefore turn the solution into products.
+    therefore turn the solution into products (``panels``; None: where there is a GPU).
     """
     size = root.shape[-1]
-    if not root.is_cuda or size <= _PANEL:
+    if not (root.is_cuda if panels is None else panels) or size <= _PANEL:
         whole: Tensor = torch.linalg.solve_triangular(root, right, upper=False)
         return whole
     solved = torch.empty(len(right), *right.shape[1:], dtype=right.dtype, device=right.device)

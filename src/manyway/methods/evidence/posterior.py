@@ -123,7 +123,10 @@ def group_posterior(
         if len(which):
             own = likelihood.gather(-1, columns.view(1, -1, 1).expand(len(likelihood), -1, 1))
             larger, joining = _joining(*(value[which] for value in (likelihood, own, theirs, alpha, masses)))
-            joining = joining * few[which, None, None]
+            fading = few[which, None]
+            if names is not None:  # a group with a known query is not a fragment that lacks a name
+                fading = fading * names[which, part].amax(-1).neg().exp()
+            joining = joining * fading.unsqueeze(-1)
             fragment[which] = joining.sum(-1)
             apart = found[which] * (1 - fragment[which]).unsqueeze(-1)
             found[which] = apart.scatter_add_(-1, larger.unsqueeze(1).expand_as(joining), joining)

@@ -85,6 +85,13 @@ def search(
     return _iterate(queries, presence, prior, max_iter, tol, terms_of)
 
 
+def resume(
+    queries: Q, presence: Presence, prior: Concentrations, schedule: Schedule, *, max_iter: int, tol: float
+) -> Found[Q]:
+    """Iterate from assignments that an earlier search has found, with other likelihoods."""
+    return _iterate(queries.sharpened(schedule.sharpness(presence.masses)), presence, prior, max_iter, tol, None)
+
+
 def _iterate(
     queries: Q,
     presence: Presence,

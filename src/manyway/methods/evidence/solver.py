@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from math import ceil
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import torch
 from torch import Tensor
@@ -13,7 +14,6 @@ from torch import Tensor
 from manyway.core.ops import class_sums
 from manyway.core.solution import Solution, between
 from manyway.core.tasks import Tasks
-from manyway.core.transforms import transform
 from manyway.errors import InputError, nearest
 from manyway.methods.checks import check_params
 from manyway.methods.evidence.calibration import (
@@ -33,10 +33,10 @@ from manyway.methods.evidence.posterior import (
     query_weights,
     updated_distances,
 )
-from manyway.methods.evidence.prior import Concentrations, Presence, remainders
+from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
 from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.schedule import Schedule
-from manyway.methods.evidence.search import Dense, Found, fused_search, search
+from manyway.methods.evidence.search import Dense, Found, fused_search, resume, search
 from manyway.methods.evidence.streamed import (
     Choose,
     FindSurest,
@@ -51,6 +51,7 @@ from manyway.methods.evidence.streamed import (
 from manyway.methods.evidence.unknown import MOST_JUDGED, Members, groups_of, judge, unknown_probability
 from manyway.methods.parameters import takes
 from manyway.methods.prepared import QUERY_DEPENDENT
+from manyway.methods.scaling import transform
 from manyway.streaming.blocks import Blocks, Spread, in_turn, scaling_of
 
 
@@ -85,7 +86,7 @@ class Parameters:
     tol : float, default=0.01
         A task has converged when no assignment changes by as much in an iteration.
     scale : {"rcl2", "cl2", "l2", "range", "power"} or None, default="rcl2"
-        The transform of the features; see ``manyway.core.transforms``.
+        The transform of the features; see ``manyway.methods.scaling``.
     schedule : mapping of str to float or None, default=None
         Other values for constants of the method, by name; see ``manyway.methods.evidence.schedule``. For research.
     """
@@ -203,8 +204,10 @@ def evidence(
     if given is not None:
         likelihood = given.left_out(likelihood, calibration)
 
+    between = cache(lambda: distances_between(placed))
+
     def updated(weights: Tensor) -> Tensor:
-        return _updated_likelihood(placed, likelihood, calibration, weights)
+        return _updated_likelihood(placed, likelihood, calibration, weights, between)
 
     unknown, find_groups = None, None
     if parameters.open_set:
@@ -235,7 +238,7 @@ def evidence(
     def updated_prototypes() -> Tensor:
         sums, counts = class_sums(tasks)
         taken = weights * float(parameters.update_prototypes)
-        taken = taken if given is None else taken + given.classes
+        taken = taken if given is None else taken + given.weights
         return (sums + taken.mT @ tasks.query) / (counts + taken.sum(1)).unsqueeze(-1)
 
     return replace(
@@ -314,18 +317,25 @@ def _find_classes(
     if not with_objective and unknown is None:
         found = fused_search(clamped, prior, schedule, max_iter=max_iter, tol=tol)
     if found is None:
-        queries = Dense.of(clamped) if unknown is None else Members.of_unknown(clamped, unknown)
-        terms_of = type(queries).terms if with_objective else None
-        found = search(queries, prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
-    u, remainder = found.queries.u, found.queries.remainder
-    presence = Presence.of(u, remainder)
-    slopes = prior.slopes(presence)
-    weights = u * query_weights(presence.masses).unsqueeze(1)
+        started = Dense.of(clamped) if unknown is None else Members.of_unknown(clamped, unknown)
+        terms_of = type(started).terms if with_objective else None
+        found = search(started, prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
+    after = After.of(found.queries, prior, likelihood, updated_likelihood, known)
+    n_iter, converged = found.n_iter, found.converged
+    if known is not None and updated_likelihood is not None:
+        # Known queries tell which groups are right, so that the search can go on with updated prototypes.
+        clamped = known.clamp(after.scores)
+        queries = replace(found.queries, likelihood=clamped, u=after.u, remainder=after.remainder)
+        again = resume(queries, after.presence, prior, schedule, max_iter=max_iter, tol=tol)
+        some = known.rows.any(1)  # [t, 1] tasks without a known query keep what was found
+        u = torch.where(some.unsqueeze(-1), again.queries.u, after.u)
+        after = After.of(Dense(likelihood, u, remainders(u)), prior, likelihood, updated_likelihood, known)
+        some = some.squeeze(-1)
+        n_iter, converged = n_iter + again.n_iter * some, torch.where(some, again.converged, converged)
+    u, remainder, presence, slopes, weights, scores = after
     members = u
     if known is not None:
-        weights = known.unknown(weights)  # the prototypes have taken in the known queries already
         members = torch.where(known.rows, slopes.add_to(likelihood, remainder).softmax(-1), u)
-    scores = likelihood if updated_likelihood is None else updated_likelihood(weights)
     probabilities = slopes.add_to(scores, remainder).softmax(-1)
 
     def groups() -> GroupPosterior:
@@ -354,8 +364,8 @@ def _find_classes(
     terms = found.terms
     solution = Solution(
         probabilities=probabilities,
-        n_iter=found.n_iter,
-        converged=found.converged,
+        n_iter=n_iter,
+        converged=converged,
         objective_parts=None if terms is None else dict(zip(("fit", "entropy", "prior"), terms, strict=True)),
         occupancy=occupied,
         # Computed again on request, because the posterior [t, k, k] is larger than u, and few callers need it.
@@ -364,8 +374,39 @@ def _find_classes(
     return solution, weights
 
 
-def _updated_likelihood(placed: Tensor, likelihood: Tensor, calibration: Calibration, weights: Tensor) -> Tensor:
-    """[t, q, k] log-likelihoods for prototypes that have taken in the other queries with these weights."""
+class After(NamedTuple):
+    """What follows from the assignments that a search has found."""
+
+    u: Tensor  # [t, q, k]
+    remainder: Tensor  # [t, q, k] 1 − u
+    presence: Presence
+    slopes: Slopes
+    weights: Tensor  # [t, q, k] of the queries as samples
+    scores: Tensor  # [t, q, k] log-likelihoods for prototypes with these samples
+
+    @staticmethod
+    def of(
+        queries: Dense,
+        prior: Concentrations,
+        likelihood: Tensor,
+        updated_likelihood: Callable[[Tensor], Tensor] | None,
+        known: Known | None,
+    ) -> After:
+        presence = Presence.of(queries.u, queries.remainder)
+        weights = queries.u * query_weights(presence.masses).unsqueeze(1)
+        if known is not None:
+            weights = known.unknown(weights)  # the prototypes have taken in the known queries already
+        scores = likelihood if updated_likelihood is None else updated_likelihood(weights)
+        return After(queries.u, queries.remainder, presence, prior.slopes(presence), weights, scores)
+
+
+def _updated_likelihood(
+    placed: Tensor, likelihood: Tensor, calibration: Calibration, weights: Tensor, between: Callable[[], Tensor]
+) -> Tensor:
+    """[t, q, k] log-likelihoods for prototypes that have taken in the other queries with these weights.
+
+    ``between`` returns the squared distances [t, q, q] of the queries.
+    """
     scatter, counts = calibration.scatter.view(-1, 1, 1), calibration.counts
     precision = calibration.precision.view(-1, 1, 1)
     if placed.shape[1] > 2 * placed.shape[2]:  # all pairs of queries would be more work, and far more memory
@@ -374,7 +415,7 @@ def _updated_likelihood(placed: Tensor, likelihood: Tensor, calibration: Calibra
         distances = squared_distances(placed, updated)
     else:
         distances = likelihood * (-2 / precision) + scatter / counts.unsqueeze(1)
-        distances = updated_distances(distances, distances_between(placed), weights, counts)
+        distances = updated_distances(distances, between(), weights, counts)
     masses = (counts + weights.sum(-2)).unsqueeze(-2)
     return leave_one_out(distances, weights, masses, scatter).mul_(-0.5 * precision)
 

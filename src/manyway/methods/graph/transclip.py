@@ -13,6 +13,7 @@ from manyway.core.ops import class_sums, column_sums, cross_products, one_hot
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import class_directions, unit
+from manyway.errors import InputError
 from manyway.methods.graph.common import (
     least_variance,
     log_posterior,
@@ -117,6 +118,8 @@ def transclip(
     >>> transclip(tasks).labels.tolist()
     [[0, 1]]
     """
+    if not gammas:
+        raise InputError("transclip: gammas is empty; give at least one value.")
     tasks = unit_tasks(tasks, scale)
     query, vectors = tasks.query, class_directions(tasks)
     guess = log_posterior(query, vectors, temperature)
@@ -129,8 +132,11 @@ def transclip(
     begin = guess.exp(), moments.start(vectors), 1 / n_live_features(query, vectors)
     state = begin
     nearest = cosines.argmax(-1)
-    judges = targets if validation_shots is None else targets * (targets.cumsum(1) <= validation_shots)
-    best = torch.full((tasks.n_tasks,), -1.0, dtype=tasks.dtype, device=tasks.device)
+    labels = tasks.support_labels
+    judges = torch.ones_like(labels, dtype=torch.bool)
+    if validation_shots is not None:  # the place of each sample among those of its class
+        judges = targets.cumsum(1).gather(2, labels.unsqueeze(-1)).squeeze(-1) <= validation_shots
+    best = torch.full((tasks.n_tasks,), -1, device=tasks.device)
     answer, answer_means = begin[:2]
     for gamma in gammas if tasks.n_support else gammas[:1]:
         u, means, variance = begin if restart else state
@@ -141,8 +147,7 @@ def transclip(
                 break
             means, variance = moments.update(u, gamma * _LABELLED, vectors)
         state = u, means, variance
-        right = one_hot(u.argmax(-1).gather(1, nearest), tasks.n_classes, tasks.dtype)
-        n_right = (right * judges).sum((1, 2))
+        n_right = ((u.argmax(-1).gather(1, nearest) == labels) & judges).sum(1)
         better = (n_right > best).view(-1, 1, 1) | (choose == "last")
         best = torch.maximum(best, n_right)
         answer, answer_means = torch.where(better, u, answer), torch.where(better, means, answer_means)

@@ -1,0 +1,134 @@
+"""The metric of evidence: leaving a sample out is exact, both forms agree, and noisy directions count less."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from problems import make_tasks
+
+from manyway import Tasks, solve
+from manyway.core.transforms import transform
+from manyway.methods.evidence.calibration import LeftOut, calibrate
+from manyway.methods.evidence.metric import Gram, Inner, Scatter, metrics_of, solve_lower
+from manyway.methods.evidence.schedule import Schedule
+
+N_CLASSES, SHOTS = 4, 5
+
+
+def stretched_task(n_features, *, n_query=40, noise=3.0, seed=0):
+    """Classes differ in the first half of the features; in one of the others samples of a class differ much."""
+    generator = torch.Generator().manual_seed(seed)
+    means = torch.randn(1, N_CLASSES, n_features, generator=generator, dtype=torch.float64)
+    means[..., n_features // 2 :] = 0
+
+    def samples(labels):
+        spread = 0.5 * torch.randn(1, labels.shape[1], n_features, generator=generator, dtype=torch.float64)
+        spread[..., -1] *= 2 * noise
+        return means.gather(1, labels.unsqueeze(-1).expand(-1, -1, n_features)) + spread
+
+    labels = torch.arange(N_CLASSES).repeat_interleave(SHOTS)[None]
+    queries = torch.arange(n_query)[None] % N_CLASSES
+    tasks = Tasks.from_arrays(samples(labels), labels, samples(queries))
+    return tasks, queries
+
+
+def residuals_of(tasks):
+    means = torch.stack([tasks.support[0, tasks.support_labels[0] == k].mean(0) for k in range(tasks.n_classes)])
+    return means, tasks.support[0] - means[tasks.support_labels[0]]
+
+
+@pytest.mark.parametrize("n_features", [6, 40])  # fewer and more features than samples
+@pytest.mark.parametrize("gamma", [0.95, 0.3])
+def test_left_out_samples_are_missing_from_their_prototype_and_from_the_metric(n_features, gamma):
+    tasks, _ = stretched_task(n_features)
+    means, residuals = residuals_of(tasks)
+    labels, n_samples = tasks.support_labels[0], tasks.n_support
+    freedom = n_samples - N_CLASSES
+    scatter = float(residuals.square().sum()) / freedom
+    weight = n_features / (freedom * scatter)
+    middle = means.mean(0)
+    metrics = metrics_of(residuals[None], torch.tensor([weight], dtype=torch.float64))
+    inner = metrics.inner(gamma, (tasks.support - middle), (means - middle)[None])
+    plain = calibrate(tasks, Schedule(), metric=False)
+    left_out = LeftOut.of(tasks.support_labels, plain, torch.ones(1, dtype=torch.float64), Schedule())
+    taken_out = torch.tensor([(1 - gamma) * weight], dtype=torch.float64)
+    found = left_out.classified(inner, torch.ones(1, dtype=torch.float64), taken_out)
+    for i in range(n_samples):
+        others = torch.arange(n_samples) != i
+        without = torch.stack([tasks.support[0, others & (labels == k)].mean(0) for k in range(N_CLASSES)])
+        rest = tasks.support[0, others] - without[labels[others]]
+        metric = (1 - gamma) * weight * rest.T @ rest + gamma * torch.eye(n_features, dtype=torch.float64)
+        offsets = tasks.support[0, i] - without
+        distances = (offsets @ torch.linalg.inv(metric) * offsets).sum(-1)
+        distances = distances - scatter / (torch.bincount(labels[others], minlength=N_CLASSES))
+        expected = -(-0.5 * distances).log_softmax(-1)[labels[i]]
+        torch.testing.assert_close(found.losses[0, i], expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("n_features", [6, 40])
+def test_both_forms_give_the_metric(n_features):
+    tasks, _ = stretched_task(n_features)
+    means, residuals = residuals_of(tasks)
+    weight = torch.tensor([0.3], dtype=torch.float64)
+    gamma = torch.tensor([0.4], dtype=torch.float64)
+    identity = torch.eye(n_features, dtype=torch.float64)
+    metric = 0.6 * 0.3 * residuals.T @ residuals + 0.4 * identity
+    found = []
+    for form in (Scatter, Gram):
+        metrics = form.of(residuals[None], weight)
+        rows = metrics.whitening(gamma)(identity[None])[0]
+        torch.testing.assert_close(rows @ rows.T, torch.linalg.inv(metric))
+        found.append(metrics.inner(0.4, tasks.support, means[None]))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+    assert isinstance(metrics_of(residuals[None], weight), Gram if n_features > tasks.n_support else Scatter)
+
+
+def test_without_shrinkage_distances_are_plain():
+    tasks, _ = stretched_task(6)
+    means, residuals = residuals_of(tasks)
+    whitening = Scatter.of(residuals[None], torch.ones(1)).whitening(torch.ones(1, dtype=torch.float64))
+    torch.testing.assert_close(whitening(tasks.support), tasks.support)
+    plain = Inner.of(tasks.support, means[None])
+    torch.testing.assert_close(plain.products, tasks.support @ means[None].mT)
+
+
+def test_directions_in_which_samples_of_a_class_differ_count_less():
+    right = {True: 0, False: 0}
+    for seed in range(5):
+        tasks, labels = stretched_task(8, seed=seed)
+        for metric in right:
+            right[metric] += int((solve("evidence", tasks, scale=None, metric=metric).labels == labels).sum())
+        assert calibrate(tasks, Schedule()).shrinkage < 1
+    assert right[True] > right[False]
+
+
+def test_the_within_class_scatter_of_placed_features_is_that_of_the_features():
+    tasks, _ = stretched_task(8)
+    calibration = calibrate(tasks, Schedule())
+    assert calibration.scatter == calibrate(tasks, Schedule(), metric=False).scatter
+    placed = calibration.place(tasks.support)
+    means = torch.stack([placed[0, tasks.support_labels[0] == k].mean(0) for k in range(N_CLASSES)])
+    torch.testing.assert_close(means[None], calibration.offsets)
+
+
+def test_a_metric_whose_gain_is_noise_is_not_used():
+    tasks = make_tasks(20, n_classes=6, n_query=5, shots=4, spread=0.5)  # all directions are alike
+    scaled = transform(tasks, "rcl2")
+    cautious, eager = (calibrate(scaled, Schedule(metric_gain=gain)).shrinkage for gain in (1.0, 0.0))
+    assert (cautious == 1).sum() > (eager == 1).sum()
+    assert (cautious[cautious < 1] == eager[cautious < 1]).all()
+
+
+def test_one_example_per_class_gives_no_metric():
+    tasks = make_tasks(2, n_classes=6, n_query=5, shots=1)
+    assert calibrate(tasks, Schedule()).metric is None
+
+
+def test_a_triangular_system_is_solved_in_panels(monkeypatch):
+    monkeypatch.setattr("manyway.methods.evidence.metric._PANEL", 3)
+    generator = torch.Generator().manual_seed(0)
+    root = torch.randn(2, 8, 8, generator=generator, dtype=torch.float64).tril() + 4 * torch.eye(8)
+    right = torch.randn(2, 8, 5, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(root @ solve_lower(root, right, panels=True), right)
+    torch.testing.assert_close(solve_lower(root[:1], right, panels=True)[0], solve_lower(root, right)[0])

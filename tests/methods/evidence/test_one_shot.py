@@ -1,0 +1,48 @@
+"""One example per class: pairs of queries say how sure to be, and labels stay."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from problems import make_tasks
+
+from manyway import solve
+from manyway.core.transforms import transform
+from manyway.methods.evidence.calibration import calibrate_and_place
+from manyway.methods.evidence.one_shot import powers, raised
+from manyway.methods.evidence.schedule import Schedule
+
+
+def one_shot_powers(spread, schedule=Schedule()):  # noqa: B008 - immutable
+    tasks = transform(make_tasks(8, n_classes=10, n_query=40, shots=1, spread=spread), "rcl2")
+    calibration, placed = calibrate_and_place(tasks, schedule)
+    truth = torch.nn.functional.one_hot(tasks.query_labels, 10).to(placed) * 0.9 + 0.01
+    return powers(placed, truth, calibration, schedule)
+
+
+def test_clear_classes_are_answered_more_surely_than_blurred_ones():
+    assert (one_shot_powers(4.0) > one_shot_powers(0.5)).all()
+
+
+def test_without_pairs_the_usual_power_is_taken():
+    tasks = transform(make_tasks(3, n_classes=10, n_query=1, shots=1), "rcl2")
+    calibration, placed = calibrate_and_place(tasks, Schedule())
+    uniform = torch.full((3, 1, 10), 0.1, dtype=placed.dtype)
+    found = powers(placed, uniform, calibration, Schedule())
+    torch.testing.assert_close(found, torch.full_like(found, Schedule.one_shot_power), rtol=0.03, atol=0)
+
+
+def test_labels_do_not_change():
+    tasks = make_tasks(5, n_classes=8, n_query=30, shots=1, spread=1.0)
+    found = solve("evidence", tasks)
+    unchanged = solve("evidence", tasks, schedule={"one_shot_power": 1.0, "one_shot_power_sd": 1e-6})
+    assert torch.equal(found.labels, unchanged.labels)
+    assert (found.probabilities.amax(-1) <= unchanged.probabilities.amax(-1) + 1e-9).float().mean() > 0.5
+
+
+@pytest.mark.parametrize("power", [0.5, 2.0])
+def test_raised_probabilities_sum_to_one(power):
+    given = torch.tensor([[0.9, 0.1, 0.0]])
+    found = raised(given, torch.tensor(power))
+    torch.testing.assert_close(found.sum(-1), torch.ones(1))
+    torch.testing.assert_close(found[0, 0] / found[0, 1], torch.tensor(9.0**power))
