@@ -26,6 +26,8 @@ from manyway.evaluation.scorers import SCORERS
 
 SETS = ("clinc150", "cifar100", "cub200", "cub-rn18", "glyphs")
 WHOLE = ("cub-rn18", "glyphs")  # sets with validation classes of their own
+SCORES = ("nearest", "oslo", "evidence", "ARI", "groups", "found")
+HEADER = ("set", "unknown", *SCORES, "wrongly", "error", "closed", "open")
 
 
 def key_of(name: str, val: bool) -> str:
@@ -62,14 +64,21 @@ def _measured(tasks: Tasks) -> list[str]:
     wrongly, found = rejected(opened, tasks).unbind(1)
     bins = METRICS["unknown_calibration"]
     error = bins.summaries[""].of(bins.measure(opened, tasks).cpu().numpy(), tasks.n_query).mean
-    scores: list[str] = ["", "", "", "", ""]
+    scores = [""] * len(SCORES)
     if not bool(known.all()):
         distance = SCORERS["nearest-distance"].score(tasks)
         oslo = solve("oslo", tasks).unknown
         areas = (auroc(replace(opened, unknown=score), tasks) for score in (distance, oslo, opened.unknown))
         index, groups, _ = unknown_groups(opened, tasks).unbind(1)
         scores = [*map(percent, areas), percent(index), f"{float(groups.mean()):.1f}"]
-    return [*scores, percent(found), percent(wrongly), f"{100 * error:.1f}", accuracy(closed), accuracy(opened)]
+    return [
+        *scores,
+        percent(found) if scores[0] else "",
+        percent(wrongly),
+        f"{100 * error:.1f}",
+        accuracy(closed),
+        accuracy(opened),
+    ]
 
 
 def with_names(data: Path, n_tasks: int) -> Iterator[list[str]]:
@@ -104,21 +113,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=40)
     parser.add_argument("--val", action="store_true")
     given = parser.parse_args()
-    header = [
-        "set",
-        "unknown",
-        "nearest",
-        "oslo",
-        "evidence",
-        "ARI",
-        "groups",
-        "found",
-        "wrongly",
-        "error",
-        "closed",
-        "open",
-    ]
-    show("Unknown queries", header, open_set(given.data, given.tasks, given.val))
+    show("Unknown queries", HEADER, open_set(given.data, given.tasks, given.val))
     show("Intents by name", ["shots", "K_eff", "examples", "names", "both"], with_names(given.data, given.tasks))
 
 

@@ -322,7 +322,7 @@ def _write(
         for values, indices in result.answers.best:
             for chosen, probabilities in zip(indices.tolist(), values.tolist(), strict=True):
                 best = list(zip((classes[k] for k in chosen), probabilities, strict=True))
-                no_class, group = next(unknown, None), next(groups, None)
+                no_class, group = next(unknown, None), next(groups, -1)
                 if no_class is not None and no_class > probabilities[0]:
                     grouped[group] += 1
                     of_none += no_class
@@ -330,11 +330,11 @@ def _write(
                 else:
                     given[chosen[0]] += 1
                     confidence[chosen[0]] += probabilities[0]
-                    group = None
+                    group = -1
                 if best[0][1] < min_confidence:
                     below += 1
                     best[0] = ("", best[0][1])
-                yield Row(query.name(row), best, no_class, group)
+                yield Row(query.name(row), best, no_class, None if group < 0 else group)
                 row += 1
 
     open_set, top = bool(result.answers.unknown), result.answers.best[0][0].shape[1]

@@ -111,7 +111,7 @@ def write_table(
 
     def cells() -> Iterator[list[Any]]:
         for row in rows:
-            filled = [row.item, *(cell for name, p in row.best for cell in (name, round(p, 4)))]
+            filled: list[Any] = [row.item, *(cell for name, p in row.best for cell in (name, round(p, 4)))]
             if open_set:
                 filled += [None if row.unknown is None else round(row.unknown, 4), row.group]
             yield [*filled, ""] if skipped else filled

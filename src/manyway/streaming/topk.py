@@ -31,7 +31,9 @@ class Answers(NamedTuple):
         return Answers(*kept, ((1 - probabilities.sum(1)).clamp_(0, 1).cpu(),), (groups.cpu(),))
 
     def plus(self, other: Answers) -> Answers:
-        return Answers(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        return Answers(
+            self.best + other.best, self.total + other.total, self.unknown + other.unknown, self.groups + other.groups
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,8 +2,9 @@
 
 Vectors of names and items lie apart, even if one encoder made both. So each kind is centred on its own: names on their
 mean over the classes that have examples, items on the mean of the examples. Without any example, items are centred on
-the mean of the queries. A name then counts as a number of examples of its class, shortened as much as it points past
-the examples on average. That number is learned from the classes that have both.
+the mean of the queries, and once more when it is known which classes probably occur. A name then counts as a number of
+examples of its class, shortened as much as it points past the examples on average. That number is learned from the
+classes that have both.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from manyway.methods.evidence.calibration import Calibration
 _LEAST_WORTH, _MOST_WORTH = 0.1, 8.0  # examples: beyond these the estimate is mostly its own error
 # The errors of names lie between similar classes more often than those of examples, so that they count this much less.
 _DISCOUNT = 0.5
+# Which classes occur is known from a first solution, with errors that confirm themselves. So it is believed in part.
+_BELIEVED = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +51,12 @@ class Named:
         return replace(calibration, offsets=offsets, squares=squares, counts=counts)
 
 
-def with_names(tasks: Tasks, scale: str | None) -> Named:
-    """Transform tasks with class features as ``scale`` says, and learn how many examples a name is worth."""
+def with_names(tasks: Tasks, scale: str | None, proportions: Tensor | None = None) -> Named:
+    """Transform tasks with class features as ``scale`` says, and learn how many examples a name is worth.
+
+    ``proportions`` [t, k] of the classes among the queries, as far as they are known, serve where there is no example:
+    the mean of the queries differs from that of the names because only some classes occur.
+    """
     if scale not in (None, "l2", "cl2", "rcl2"):
         raise InputError(f"evidence: scale is '{scale}'; with class features choose rcl2, cl2, l2 or None.")
     vectors = tasks.class_features
@@ -64,7 +71,11 @@ def with_names(tasks: Tasks, scale: str | None) -> Named:
         query = tasks.query
         levelled = (query >= 0).flatten(1).all(-1).view(-1, 1, 1) & (scale == "rcl2")
         query = torch.where(levelled, level(query), query)
-        query = _centred(query, query.mean(1, keepdim=True), scale)
+        middle = query.mean(1, keepdim=True)
+        if proportions is not None:
+            occurring = proportions.unsqueeze(1) @ vectors
+            middle = middle - _BELIEVED * (occurring - vectors.mean(1, keepdim=True))
+        query = _centred(query, middle, scale)
         items = replace(items, query_table=query, query_index=None, factor=None)
     counts = torch.zeros(vectors.shape[:2], dtype=vectors.dtype, device=vectors.device)
     counts.scatter_add_(1, tasks.support_labels, torch.ones_like(tasks.support_labels, dtype=vectors.dtype))

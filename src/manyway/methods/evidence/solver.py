@@ -186,9 +186,13 @@ def evidence(
     parameters = Parameters(**params)
     if tasks.class_table is not None:
         named = with_names(tasks, parameters.scale)
+        if tasks.n_support == 0:
+            calibration, placed = calibrate_and_place(named.tasks, *parameters.of_calibration)
+            first, _ = _find_classes(calibration.log_likelihood(placed), calibration.counts, parameters, False)
+            named = with_names(tasks, parameters.scale, first.proportions)
         tasks = named.tasks
         calibration, placed = calibrate_and_place(named.with_vectors, *parameters.of_calibration)
-        placed, vectors = placed.split([tasks.n_query, tasks.n_classes], 1)
+        placed, vectors = placed[:, : tasks.n_query], placed[:, tasks.n_query :]
         one_shot, calibration = is_one_shot(calibration), named.taken_in(calibration, vectors)
     else:
         tasks = transform(tasks, parameters.scale)
@@ -232,8 +236,8 @@ def evidence(
     if unknown is not None and find_groups is not None:
         probabilities = solution.probabilities * (1 - unknown).unsqueeze(-1)
         groups, medoids = find_groups(unknown > probabilities.amax(-1))
-        found = {"unknown": unknown, "unknown_groups": groups, "unknown_medoids": medoids}
-        solution = replace(solution, probabilities=probabilities, **found)
+        solution = replace(solution, probabilities=probabilities, unknown=unknown)
+        solution = replace(solution, unknown_groups=groups, unknown_medoids=medoids)
 
     def updated_prototypes() -> Tensor:
         sums, counts = class_sums(tasks)

@@ -194,7 +194,9 @@ def _left_out_classes(calibration: Calibration, schedule: Schedule) -> tuple[Ten
     offsets, squares = calibration.offsets, calibration.squares
     n_classes = squares.shape[1]
     nearest = []
-    for part in torch.arange(n_classes, device=squares.device).split(max(1, (1 << 24) // n_classes)):
+    size = max(1, (1 << 24) // n_classes)
+    for first in range(0, n_classes, size):
+        part = torch.arange(first, min(first + size, n_classes), device=squares.device)
         distances = squares[:, part].unsqueeze(-1) + squares.unsqueeze(1) - 2 * (offsets[:, part] @ offsets.mT)
         own = part.view(1, -1, 1).expand(len(squares), -1, 1)
         nearest.append(distances.scatter_(-1, own, float("inf")).amin(-1))
