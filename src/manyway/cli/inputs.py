@@ -28,6 +28,14 @@ Encoder = Annotated[
         "`manyway train`, timm:NAME, open_clip:NAME or sentence-transformers:NAME-or-folder."
     ),
 ]
+OpenSet = Annotated[
+    bool,
+    typer.Option(
+        "--open-set/--closed",
+        help="Whether items may be of no class. They are then labelled `unknown`, and the table says which of them "
+        "belong together.",
+    ),
+]
 SkipBadItems = Annotated[
     bool, typer.Option("--skip-bad", help="With --encoder: leave broken pictures out and list them in the table.")
 ]

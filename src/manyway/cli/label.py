@@ -16,6 +16,7 @@ from manyway.cli.inputs import (
     ItemColumn,
     LabelColumn,
     Labels,
+    OpenSet,
     SkipBadItems,
 )
 
@@ -47,6 +48,7 @@ def label(
     min_confidence: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Leave the label empty when its probability is lower.")
     ] = 0.0,
+    open_set: OpenSet = False,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda or cuda:N. Default: cuda where it is available.")
     ] = None,
@@ -86,6 +88,10 @@ def label(
 
         manyway label herbarium.csv sheets.csv --label-column species --item-column file -o labels.parquet
 
+    Photos of which some may be of no class in the catalogue:
+
+        manyway label catalogue.npz photos.npz --open-set
+
     Pictures, with an encoder that was trained by `manyway train`:
 
         manyway label catalogue/ photos/ --encoder runs/birds/best.safetensors
@@ -120,6 +126,7 @@ def label(
             method=method,
             top=top,
             min_confidence=min_confidence,
+            open_set=open_set,
             device=where,
             dask=dask,
             progress=lambda step: status.update(f"labelling {len(items)} items with {method}, {step} …"),
@@ -127,7 +134,7 @@ def label(
         )
     print_summary(summary, min_confidence)
     if review:
-        run_review(review_data(source, examples, items), DEFAULT_FOLDER)
+        run_review(review_data(source, examples, items, open_set=open_set), DEFAULT_FOLDER)
 
 
 def methods() -> None:

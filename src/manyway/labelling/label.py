@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,7 @@ from manyway.core.validation import moderate, row_sizes
 from manyway.data.files import check_output
 from manyway.data.items import Items, match_columns
 from manyway.errors import InputError
-from manyway.labelling.table import Row, write_table
+from manyway.labelling.table import UNKNOWN, Row, write_table
 from manyway.methods import DEFAULT_METHOD, METHODS, get_method
 from manyway.streaming.blocks import Blocks, Spread, in_turn
 from manyway.streaming.dask import on_dask
@@ -54,6 +56,22 @@ class ClassSummary:
 
 
 @dataclass(frozen=True)
+class UnknownGroup:
+    """Items of no class that belong together.
+
+    Parameters
+    ----------
+    items : int
+        The number of items.
+    medoid : str
+        The name of the item in the middle of the group.
+    """
+
+    items: int
+    medoid: str
+
+
+@dataclass(frozen=True)
 class Summary:
     """The result for the whole batch.
 
@@ -70,6 +88,10 @@ class Summary:
     n_present, n_present_sd : float or None
         The estimated number of classes that occur in the batch, with its standard deviation; None if the method does
         not estimate it.
+    n_unknown : int or None
+        The number of items whose label is that they are of no class; None where all items were taken to be of one.
+    unknown_groups : tuple of UnknownGroup
+        The groups of these items, largest first.
     skipped : int
         The number of items that could not be read.
     output : Path or None
@@ -83,6 +105,8 @@ class Summary:
     below: int
     n_present: float | None = None
     n_present_sd: float | None = None
+    n_unknown: int | None = None
+    unknown_groups: tuple[UnknownGroup, ...] = ()
     skipped: int = 0
     output: Path | None = None
 
@@ -93,6 +117,7 @@ class _Result:
     presence: Tensor | None = None  # [k]
     n_present: float | None = None
     n_present_sd: float | None = None
+    medoids: Tensor | None = None  # [g] of the groups of items of no class
 
 
 def label_items(
@@ -103,6 +128,7 @@ def label_items(
     method: str = DEFAULT_METHOD,
     top: int = 2,
     min_confidence: float = 0.0,
+    open_set: bool = False,
     device: str | torch.device | None = None,
     dask: str | None = None,
     progress: Callable[[str], None] | None = None,
@@ -127,6 +153,9 @@ def label_items(
         How many classes to write per item, most probable first.
     min_confidence : float, default=0.0
         The label is left empty where its probability is lower.
+    open_set : bool, default=False
+        Whether items may be of no class. Those are labelled ``unknown``, and the table has the columns ``unknown``, the
+        probability of no class, and ``group``, the number of the group that such an item belongs to.
     device : str or torch.device, optional
         Where to compute; None means CUDA where it is available, else the CPU (with ``dask``: the CPU).
     dask : str, optional
@@ -156,10 +185,11 @@ def label_items(
     examples = support.rows(0, len(support)).to(device)
     best = min(top, len(classes))
     solver = get_method(method)
+    params = _open_set(method, classes) if open_set else {}
     largest = len(classes) * max(len(query), len(classes))
     if dask is None and 4 * largest <= (_AT_MOST_BYTES if solver.in_blocks is None else _IN_MEMORY_BYTES):
         rows = query.rows(0, len(query)).to(device)
-        result = _at_once(examples, labels, rows, method, best, support.base_mean)
+        result = _at_once(examples, labels, rows, method, best, support.base_mean, params)
     elif solver.in_blocks is None and solver.transductive:
         where = "on a cluster" if dask is not None else "at once"
         raise InputError(
@@ -180,8 +210,17 @@ def label_items(
                 yield cast(Tensor, block)[0]
 
         with nullcontext(in_turn(read, device)) if dask is None else on_dask(dask, read) as spread:
-            result = _in_blocks(moderated[0], labels, read, spread, method, best, base_mean, progress)
+            result = _in_blocks(moderated[0], labels, read, spread, method, best, base_mean, progress, params)
     return _write(Path(output), query, classes, result, method, min_confidence, inputs)
+
+
+def _open_set(method: str, classes: list[str]) -> dict[str, bool]:
+    """The parameters of the method with which items may be of no class."""
+    if "open_set" not in get_method(method).parameters:
+        raise InputError(f"{method} cannot tell that an item is of no class; use --method evidence, or --closed.")
+    if UNKNOWN in classes:
+        raise InputError(f"A class is called '{UNKNOWN}', the label of items of no class; rename it, or use --closed.")
+    return {"open_set": True}
 
 
 def check_items(support: Items, query: Items) -> tuple[list[str], list[int]]:
@@ -205,13 +244,23 @@ def check_items(support: Items, query: Items) -> tuple[list[str], list[int]]:
 
 
 def _at_once(
-    examples: Tensor, labels: Tensor, query: Tensor, method: str, top: int, base_mean: Tensor | None
+    examples: Tensor,
+    labels: Tensor,
+    query: Tensor,
+    method: str,
+    top: int,
+    base_mean: Tensor | None,
+    params: Mapping[str, bool],
 ) -> _Result:
-    solution = get_method(method)(Tasks.from_arrays(examples[None], labels[None], query[None], base_mean))
-    answers = Answers.of(solution.probabilities[0], top)
+    solution = get_method(method)(Tasks.from_arrays(examples[None], labels[None], query[None], base_mean), **params)
+    groups, medoids = (
+        None if value is None else value[0] for value in (solution.unknown_groups, solution.unknown_medoids)
+    )
+    answers = Answers.of(solution.probabilities[0], top, groups)
     if solution.occupancy is None:
         return _Result(answers)
-    return _Result(answers, solution.presence[0].cpu(), float(solution.n_present[0]), float(solution.n_present_sd[0]))
+    present = float(solution.n_present[0]), float(solution.n_present_sd[0])
+    return _Result(answers, solution.presence[0].cpu(), *present, medoids)
 
 
 def _in_blocks(
@@ -223,6 +272,7 @@ def _in_blocks(
     top: int,
     base_mean: Tensor | None,
     progress: Callable[[str], None] | None,
+    params: Mapping[str, bool],
 ) -> _Result:
     solver = get_method(method)
 
@@ -231,10 +281,11 @@ def _in_blocks(
             progress(f"pass {iteration}")
 
     if solver.streamed is not None:
-        found = solver.streamed(examples, labels, blocks, base_mean=base_mean, progress=tell, spread=spread)
-        answers, _ = spread(Answer(found.assign, top), found.memory)
+        found = solver.streamed(examples, labels, blocks, base_mean=base_mean, progress=tell, spread=spread, **params)
+        find_groups, medoids = (getattr(found, name, None) for name in ("find_groups", "unknown_medoids"))
+        answers, _ = spread(Answer(found.assign, top, find_groups), found.memory)
         presence = None if found.presence is None else found.presence.cpu()
-        return _Result(answers, presence, found.n_present, found.n_present_sd)
+        return _Result(answers, presence, found.n_present, found.n_present_sd, medoids)
     # Each query is answered on its own. What depends on the examples alone is learned once, not for every block.
     support = Tasks.from_support(examples[None], labels[None], base_mean)
     prepared = None if solver.preparation is None else solver.preparation(support, **solver.parameters)
@@ -261,22 +312,33 @@ def _write(
             "extremely large or small. Nothing was written."
         )
     given, confidence = [0] * len(classes), [0.0] * len(classes)
-    below = 0
+    below, of_none = 0, 0.0
+    grouped: Counter[int] = Counter()
 
     def rows() -> Iterator[Row]:
-        nonlocal below
+        nonlocal below, of_none
         row = 0
+        unknown, groups = (itertools.chain.from_iterable(map(Tensor.tolist, each)) for each in result.answers[2:])
         for values, indices in result.answers.best:
             for chosen, probabilities in zip(indices.tolist(), values.tolist(), strict=True):
-                given[chosen[0]] += 1
-                confidence[chosen[0]] += probabilities[0]
-                certain = probabilities[0] >= min_confidence
-                below += not certain
-                names = [classes[chosen[0]] if certain else "", *(classes[k] for k in chosen[1:])]
-                yield Row(query.name(row), list(zip(names, probabilities, strict=True)))
+                best = list(zip((classes[k] for k in chosen), probabilities, strict=True))
+                no_class, group = next(unknown, None), next(groups, -1)
+                if no_class is not None and no_class > probabilities[0]:
+                    grouped[group] += 1
+                    of_none += no_class
+                    best = [(UNKNOWN, no_class), *best[:-1]]
+                else:
+                    given[chosen[0]] += 1
+                    confidence[chosen[0]] += probabilities[0]
+                    group = -1
+                if best[0][1] < min_confidence:
+                    below += 1
+                    best[0] = ("", best[0][1])
+                yield Row(query.name(row), best, no_class, None if group < 0 else group)
                 row += 1
 
-    write_table(output, rows(), result.answers.best[0][0].shape[1], query.skipped, inputs)
+    open_set, top = bool(result.answers.unknown), result.answers.best[0][0].shape[1]
+    write_table(output, rows(), top, query.skipped, inputs, open_set=open_set)
     presence = [None] * len(classes) if result.presence is None else result.presence.tolist()
     present = [
         ClassSummary(
@@ -294,10 +356,18 @@ def _write(
         len(query),
         len(classes),
         tuple(present),
-        sum(confidence) / len(query),
+        (sum(confidence) + of_none) / len(query),
         below,
         result.n_present,
         result.n_present_sd,
+        sum(grouped.values()) if open_set else None,
+        _groups(grouped, result.medoids, query),
         len(query.skipped),
         output,
     )
+
+
+def _groups(grouped: Counter[int], medoids: Tensor | None, query: Items) -> tuple[UnknownGroup, ...]:
+    """The groups that items were given to, largest first."""
+    rows = [] if medoids is None else medoids.tolist()
+    return tuple(UnknownGroup(n, query.name(rows[group])) for group, n in grouped.most_common() if group >= 0)
