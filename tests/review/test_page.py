@@ -486,7 +486,7 @@ def test_screenshots(open_page):
         if review.page.locator("section:has(.item.current) .changed").count() > 1:
             break
         review.press("]")
-    photograph(review.page, folder / "review.png")
+    photograph(review.page, folder / "review-page.png")
     review.press("/", *"capital zh")
     photograph(review.page, folder / "review-search.png")
     for name, width, height, scheme in (("phone", 390, 780, "light"), ("dark", 1280, 800, "dark")):

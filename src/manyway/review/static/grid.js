@@ -238,7 +238,7 @@ export class Grid {
     const known = model.best[row].length > 0;
     p.textContent = open ? (known ? `${percent(model.probability(row))} %` : "–") : "";
     element.dataset.doubt = open && known ? (model.probability(row) < 0.5 ? "high" : model.probability(row) < 0.9 ? "some" : "low") : "";
-    const second = model.suggestions(row)[1];
+    const second = model.suggestions(row)[model.unknownGroup[row] >= 0 ? 0 : 1];
     const rival = model.kind !== "pictures" && second && second.probability >= 0.02 ? `or ${model.classes[second.number]}` : "";
     says.textContent = changed ? `was ${model.classes[model.was[row]]}` : open ? rival : number === NO_CLASS ? "no class" : "reviewed";
     const state = open ? (known ? `suggested ${number === NO_CLASS ? "no known class" : model.classes[number]}, ${percent(model.probability(row))} per cent` : "no suggestion")
