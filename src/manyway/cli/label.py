@@ -21,7 +21,22 @@ def label(
             metavar="EXAMPLES", help="Labelled examples: a feature file, or pictures or texts (with --encoder)."
         ),
     ],
-    query: Annotated[Path, typer.Argument(metavar="ITEMS", help="Items to label, of the same kind.")],
+    query: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="ITEMS",
+            show_default=False,
+            help="Items to label, of the same kind. With --class-names alone: leave EXAMPLES out.",
+        ),
+    ] = None,
+    class_names: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="One vector per class, such as the text embedding of its name: a feature file with labels or, with "
+            "--encoder, a file of texts. Classes then need no examples.",
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -108,6 +123,10 @@ def label(
 
         manyway label catalogue.npz photos.npz --open-set
 
+    Texts of classes that have a name and no example:
+
+        manyway label tickets.txt --class-names intents.txt --encoder sentence-transformers:all-MiniLM-L6-v2
+
     Pictures, with an encoder that was trained by `manyway train`:
 
         manyway label catalogue/ photos/ --encoder runs/birds/best.safetensors
@@ -127,9 +146,13 @@ def label(
     from manyway.methods import get_method
 
     get_method(method)
+    given = None if query is None else support  # the examples
+    query = support if query is None else query
+    if given is None and class_names is None:
+        raise InputError("There are examples or items, not both; give EXAMPLES and ITEMS, or --class-names and ITEMS.")
     if encoder is None:
-        _need_features(support, query)
-    inputs = (support, query, labels)
+        _need_features(*filter(None, (given, query, class_names)))
+    inputs = (given, query, labels, class_names)
     table = check_table(output, inputs, overwrite=overwrite)
     where = resolve_device("cpu" if device is None and dask is not None else device)
     shown = console(stderr=True)
@@ -140,7 +163,8 @@ def label(
             "ignore_columns": tuple(ignore_column or ()),
             "feature_columns": tuple(feature_column or ()),
         }
-        examples = read_items(support, **options)  # type: ignore[arg-type]
+        named = None if class_names is None else read_items(class_names, **options)  # type: ignore[arg-type]
+        examples = _no_examples(named) if given is None else read_items(given, **options)  # type: ignore[arg-type]
         items = read_items(query, like=examples, **options)  # type: ignore[arg-type]
         _need_columns(examples, items, None if labels is not None else label_column, item_column)
         _need_columns(examples, items, None, *options["ignore_columns"] or (), *options["feature_columns"] or ())
@@ -148,10 +172,12 @@ def label(
         from manyway.encoding.encoders import open_encoder
         from manyway.encoding.extraction import encode_items
 
-        with shown.status(f"encoding {support} and {query} …"):
+        with shown.status(f"encoding {query} …"):
             opened = open_encoder(encoder, device=where, say=lambda sentence: say(sentence, stderr=True))
-            examples, items = (encode_items(path, opened, skip_bad=skip_bad) for path in (support, query))
-        for path, read in ((support, examples), (query, items)):
+            named = None if class_names is None else encode_items(class_names, opened)
+            items = encode_items(query, opened, skip_bad=skip_bad)
+            examples = _no_examples(named) if given is None else encode_items(given, opened, skip_bad=skip_bad)
+        for path, read in ((given, examples), (query, items)):
             for name, reason in read.skipped:
                 say(f"skipped {name} of {path}: {reason}", stderr=True)
     for note in (*examples.notes, *items.notes):
@@ -176,6 +202,7 @@ def label(
             top=top,
             min_confidence=min_confidence,
             open_set=open_set,
+            class_names=named,
             device=where,
             dask=dask,
             progress=lambda step: status.update(f"labelling {len(items)} items with {method}, {step} …"),
@@ -197,6 +224,14 @@ def methods() -> None:
         name = f"{method.name} (default)" if method.name == DEFAULT_METHOD else method.name
         table.add_row(name, method.summary, method.reference)
     console().print(table)
+
+
+def _no_examples(named: Items | None) -> Items:
+    """Examples of no class, in the space of the class names."""
+    from dataclasses import replace
+
+    assert named is not None
+    return replace(named, features=named.features[:0], labels=(), names=None, skipped=(), notes=())
 
 
 def _need_features(*paths: Path) -> None:
