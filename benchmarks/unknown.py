@@ -70,10 +70,9 @@ def _measured(tasks: Tasks) -> list[str]:
         oslo = solve("oslo", tasks).unknown
         areas = (auroc(replace(opened, unknown=score), tasks) for score in (distance, oslo, opened.unknown))
         index, groups, _ = unknown_groups(opened, tasks).unbind(1)
-        scores = [*map(percent, areas), percent(index), f"{float(groups.mean()):.1f}"]
+        scores = [*map(percent, areas), percent(index), f"{float(groups.mean()):.1f}", percent(found)]
     return [
         *scores,
-        percent(found) if scores[0] else "",
         percent(wrongly),
         f"{100 * error:.1f}",
         accuracy(closed),

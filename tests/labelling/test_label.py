@@ -411,3 +411,54 @@ def test_open_set_needs_a_method_that_can_and_a_free_name(strangers, tmp_path, m
     code, _, err = run(monkeypatch, capsys, "label", *files, "--open-set")
     assert code == 2
     assert "A class is called 'unknown'" in " ".join(err.split())
+
+
+# --- classes by name ---------------------------------------------------------------------------------------------
+
+
+def write_names(folder, problem, width=24):
+    x, y = problem["x"].reshape(8, 5, -1), problem["y"].reshape(8, 5)[:, 0]
+    np.savez(folder / "names.npz", features=x.mean(1)[:, :width] + 2, labels=y)
+    return folder / "names.npz"
+
+
+def test_classes_without_examples_are_labelled_by_their_names(problem, tmp_path, monkeypatch, capsys):
+    support, query = write(tmp_path, problem, "npz")
+    names = write_names(tmp_path, problem)
+    some = problem["y"] != "bird 2"
+    np.savez(support, features=problem["x"][some], labels=problem["y"][some])
+    for files in ((support, query), (query,)):
+        code, _, err = run(monkeypatch, capsys, "label", *files, "--class-names", names, "-o", tmp_path / "out.csv")
+        assert code == 0, err
+        with (tmp_path / "out.csv").open() as file:
+            labels = [row["label"] for row in csv.DictReader(file)]
+        assert np.mean(np.array(labels) == problem["truth"]) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("width", "The class names have 20 features and the items 24"),
+        ("missing", "The class 'bird 0' of the examples is not among the class names"),
+        ("twice", "The class names have 'bird 1' twice"),
+        ("method", "paddle does not use class names"),
+    ],
+)
+def test_class_names_that_do_not_fit_are_refused(change, message, problem, tmp_path, monkeypatch, capsys):
+    support, query = write(tmp_path, problem, "npz")
+    names = write_names(tmp_path, problem, 20 if change == "width" else 24)
+    stored = dict(np.load(names))
+    if change in ("missing", "twice"):
+        first = "other" if change == "missing" else "bird 1"
+        np.savez(names, features=stored["features"], labels=np.array([first, *stored["labels"][1:]]))
+    more = ["--method", "paddle"] if change == "method" else []
+    code, _, err = run(monkeypatch, capsys, "label", support, query, "--class-names", names, *more)
+    assert code == 2
+    assert message in " ".join(err.split())
+
+
+def test_items_without_examples_and_names_are_refused(problem, tmp_path, monkeypatch, capsys):
+    _, query = write(tmp_path, problem, "npz")
+    code, _, err = run(monkeypatch, capsys, "label", query)
+    assert code == 2
+    assert "give EXAMPLES and ITEMS, or --class-names and ITEMS" in " ".join(err.split())

@@ -129,6 +129,7 @@ def label_items(
     top: int = 2,
     min_confidence: float = 0.0,
     open_set: bool = False,
+    class_names: Items | None = None,
     device: str | torch.device | None = None,
     dask: str | None = None,
     progress: Callable[[str], None] | None = None,
@@ -156,6 +157,9 @@ def label_items(
     open_set : bool, default=False
         Whether items may be of no class. Those are labelled ``unknown``, and the table has the columns ``unknown``, the
         probability of no class, and ``group``, the number of the group that such an item belongs to.
+    class_names : Items, optional
+        One vector per class, such as the text embedding of its name, from the encoder of the items. Its labels are the
+        classes; without labels, its item names are. Classes then need no examples.
     device : str or torch.device, optional
         Where to compute; None means CUDA where it is available, else the CPU (with ``dask``: the CPU).
     dask : str, optional
@@ -180,16 +184,22 @@ def label_items(
         raise InputError(f"top is {top} and min_confidence {min_confidence}; they must be at least 1, and from 0 to 1.")
     device = resolve_device("cpu" if device is None and dask is not None else device)
     query = match_columns(support, query)
-    classes, numbers = check_items(support, query)
-    labels = torch.tensor(numbers, device=device)
+    classes, numbers = check_items(support, query, class_names)
+    labels = torch.tensor(numbers, dtype=torch.int64, device=device)
     examples = support.rows(0, len(support)).to(device)
     best = min(top, len(classes))
     solver = get_method(method)
     params = _open_set(method, classes) if open_set else {}
+    vectors = None if class_names is None else _vectors(class_names, classes, method).to(device)
     largest = len(classes) * max(len(query), len(classes))
     if dask is None and 4 * largest <= (_AT_MOST_BYTES if solver.in_blocks is None else _IN_MEMORY_BYTES):
         rows = query.rows(0, len(query)).to(device)
-        result = _at_once(examples, labels, rows, method, best, support.base_mean, params)
+        result = _at_once(examples, labels, rows, method, best, support.base_mean, vectors, params)
+    elif vectors is not None:
+        raise InputError(
+            f"{len(query)} items and {len(classes)} classes are too many to label at once, and class names cannot be "
+            "used in blocks or on a cluster; cut the items into smaller batches."
+        )
     elif solver.in_blocks is None and solver.transductive:
         where = "on a cluster" if dask is not None else "at once"
         raise InputError(
@@ -223,9 +233,33 @@ def _open_set(method: str, classes: list[str]) -> dict[str, bool]:
     return {"open_set": True}
 
 
-def check_items(support: Items, query: Items) -> tuple[list[str], list[int]]:
+def _vectors(class_names: Items, classes: list[str], method: str) -> Tensor:
+    """[k, d] the vectors of the classes, in their order."""
+    if not get_method(method).class_features:
+        raise InputError(f"{method} does not use class names; use --method evidence, or leave --class-names out.")
+    place = {name: row for row, name in enumerate(_named(class_names))}
+    return class_names.rows(0, len(class_names))[[place[name] for name in classes]]
+
+
+def _named(class_names: Items) -> list[str]:
+    """The class of each vector."""
+    names = class_names.labels if class_names.labels is not None else class_names.names
+    if names is None:
+        raise InputError("The vectors of class names do not say their classes; add a column or an array of labels.")
+    twice = next((name for name, n in Counter(names).items() if n > 1), None)
+    if twice is not None:
+        raise InputError(f"The class names have '{twice}' twice; give each class one vector.")
+    return list(names)
+
+
+def check_items(support: Items, query: Items, class_names: Items | None = None) -> tuple[list[str], list[int]]:
     """The classes, sorted, and the number of each example's class; refuse what cannot be labelled."""
-    if len(support) == 0:
+    if class_names is not None and class_names.n_features != query.n_features:
+        raise InputError(
+            f"The class names have {class_names.n_features} features and the items {query.n_features}; "
+            "use the same encoder for both."
+        )
+    if len(support) == 0 and class_names is None:
         raise InputError("There is no labelled example; the file of examples has no rows.")
     if support.labels is None:
         raise InputError("The labelled examples have no labels; put them in the file or name a file with --labels.")
@@ -236,7 +270,12 @@ def check_items(support: Items, query: Items) -> tuple[list[str], list[int]]:
             f"The labelled examples have {support.n_features} features and the items {query.n_features}; "
             "use the same encoder for both."
         )
-    classes = sorted(set(support.labels))
+    classes = sorted(set(support.labels if class_names is None else _named(class_names)))
+    nameless = sorted(set(support.labels) - set(classes))
+    if nameless:
+        raise InputError(f"The class '{nameless[0]}' of the examples is not among the class names; add it there.")
+    if len(classes) < 2 and class_names is not None:
+        raise InputError("There are fewer than two class names; there is nothing to choose between.")
     if len(classes) < 2:
         raise InputError(f"All labelled examples are of class '{classes[0]}'; there is nothing to choose between.")
     number = {name: k for k, name in enumerate(classes)}
@@ -250,9 +289,12 @@ def _at_once(
     method: str,
     top: int,
     base_mean: Tensor | None,
+    vectors: Tensor | None,
     params: Mapping[str, bool],
 ) -> _Result:
-    solution = get_method(method)(Tasks.from_arrays(examples[None], labels[None], query[None], base_mean), **params)
+    named = None if vectors is None else vectors[None]
+    tasks = Tasks.from_arrays(examples[None], labels[None], query[None], base_mean, class_features=named)
+    solution = get_method(method)(tasks, **params)
     groups, medoids = (
         None if value is None else value[0] for value in (solution.unknown_groups, solution.unknown_medoids)
     )
