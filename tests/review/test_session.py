@@ -252,3 +252,20 @@ def test_items_that_are_probably_of_no_class_form_groups(tmp_path):
     assert session.chosen(5) == (session.classes.index("ginkgo"), 1.0)
     assert session.groups[7] == 1
     session.close()
+
+
+def test_items_of_no_class_are_suggested_as_groups_and_named(tmp_path):
+    """Of 24 items, eight are of two trees without examples."""
+    data = make_review()
+    centres = torch.tensor([[9.0, -9, 9, -9, 9], [-9, 9, 9, 9, -9]]).repeat_interleave(4, 0)
+    strangers = centres + 0.3 * torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
+    items = Items(torch.cat([data.items.rows(0, 16), strangers]), None, [f"photo {row}" for row in range(24)])
+    review = ReviewData(data.examples, items, open_set=True)
+    session = Session(review, Journal(tmp_path / JOURNAL, review.items_hash))
+    groups = session.groups[16:]
+    assert len(set(groups[:4])) == len(set(groups[4:])) == 1
+    assert min(groups) >= 0
+    assert session.chosen(16)[0] == NO_CLASS
+    do(session, "label", range(16, 18), ["ginkgo"] * 2)
+    assert [session.classes[session.chosen(row)[0]] for row in range(16, 20)] == ["ginkgo"] * 4
+    session.close()

@@ -28,6 +28,14 @@ Encoder = Annotated[
         "`manyway train`, timm:NAME, open_clip:NAME or sentence-transformers:NAME-or-folder."
     ),
 ]
+OpenSet = Annotated[
+    bool,
+    typer.Option(
+        "--open-set/--closed",
+        help="Whether items may be of no class. They are then labelled `unknown`, and the table says which of them "
+        "belong together.",
+    ),
+]
 SkipBadItems = Annotated[
     bool, typer.Option("--skip-bad", help="With --encoder: leave broken pictures out and list them in the table.")
 ]
@@ -52,7 +60,7 @@ _ENCODED = {".zip", ".txt", ".jpg", ".jpeg", ".png", ".gif", ".tif", ".tiff", ".
 class Inputs:
     """The files of a command and the options for reading them; see the options above."""
 
-    support: Path
+    support: Path | None  # None: classes are known by name only
     query: Path
     labels: Path | None = None
     encoder: str | None = None
@@ -61,17 +69,18 @@ class Inputs:
     item_column: str | None = None
     ignore_columns: Sequence[str] = ()
     feature_columns: Sequence[str] = ()
+    class_names: Path | None = None
 
     @property
     def paths(self) -> tuple[Path | None, ...]:
         """What is read, and must not be written over."""
-        return self.support, self.query, self.labels
+        return self.support, self.query, self.labels, self.class_names
 
     def check(self) -> None:
         """Refuse pictures and texts where no encoder was named."""
         from manyway.data.items import SUFFIXES
 
-        for path in (self.support, self.query) if self.encoder is None else ():
+        for path in filter(None, (self.support, self.query, self.class_names) if self.encoder is None else ()):
             suffix = path.suffix.lower()
             if (path.is_dir() and suffix != ".parquet") or (path.is_file() and suffix in _ENCODED):
                 raise InputError(
@@ -79,14 +88,14 @@ class Inputs:
                     "into features, for example --encoder timm:resnet50 or sentence-transformers:all-MiniLM-L6-v2."
                 )
 
-    def read(self, device: torch.device) -> tuple[Items, Items]:
-        """Read or encode examples and items, and print what the reader guessed."""
+    def read(self, device: torch.device) -> tuple[Items, Items, Items | None]:
+        """Read or encode examples, items and class names, and print what the reader guessed."""
         from dataclasses import replace
 
         from manyway.data.columns import remarks_on_classes
         from manyway.data.items import read_labels
 
-        examples, items = self._features() if self.encoder is None else self._encode(self.encoder, device)
+        examples, items, named = self._features() if self.encoder is None else self._encode(self.encoder, device)
         for note in (*examples.notes, *items.notes):
             say(f"note: {note}", stderr=True)
         if self.labels is not None:
@@ -102,33 +111,46 @@ class Inputs:
             examples = replace(examples, labels=names)
         if items.all_alike():
             say(f"note: all items in {self.query} have the same features; check the encoder or the file", stderr=True)
-        return examples, items
+        return examples, items, named
 
-    def _features(self) -> tuple[Items, Items]:
+    def _features(self) -> tuple[Items, Items, Items | None]:
         from manyway.data.items import read_items
 
         ignore, keep = tuple(self.ignore_columns), tuple(self.feature_columns)
         options = {"label_column": self.label_column, "item_column": self.item_column}
         columns = {"ignore_columns": ignore, "feature_columns": keep}
-        examples = read_items(self.support, **options, **columns)  # type: ignore[arg-type]
+        read = [None if path is None else read_items(path, **options, **columns)  # type: ignore[arg-type]
+                for path in (self.class_names, self.support)]  # fmt: skip
+        named, examples = read[0], _no_examples(read[0]) if read[1] is None else read[1]
         items = read_items(self.query, like=examples, **options, **columns)  # type: ignore[arg-type]
         _need_columns(examples, items, None if self.labels is not None else self.label_column, self.item_column)
         _need_columns(examples, items, None, *ignore, *keep)
-        return examples, items
+        return examples, items, named
 
-    def _encode(self, encoder: str, device: torch.device) -> tuple[Items, Items]:
+    def _encode(self, encoder: str, device: torch.device) -> tuple[Items, Items, Items | None]:
         from manyway.encoding.encoders import open_encoder
         from manyway.encoding.extraction import encode_items
 
-        with console(stderr=True).status(f"encoding {self.support} and {self.query} …"):
+        with console(stderr=True).status(f"encoding {self.query} …"):
             opened = open_encoder(encoder, device=device, say=lambda sentence: say(sentence, stderr=True))
-            examples, items = (
-                encode_items(path, opened, skip_bad=self.skip_bad) for path in (self.support, self.query)
-            )
+            named = None if self.class_names is None else encode_items(self.class_names, opened)
+            items = encode_items(self.query, opened, skip_bad=self.skip_bad)
+            if self.support is None:
+                examples = _no_examples(named)
+            else:
+                examples = encode_items(self.support, opened, skip_bad=self.skip_bad)
         for path, read in ((self.support, examples), (self.query, items)):
             for name, reason in read.skipped:
                 say(f"skipped {name} of {path}: {reason}", stderr=True)
-        return examples, items
+        return examples, items, named
+
+
+def _no_examples(named: Items | None) -> Items:
+    """Examples of no class, in the space of the class names."""
+    from dataclasses import replace
+
+    assert named is not None
+    return replace(named, features=named.features[:0], labels=(), names=None, skipped=(), notes=())
 
 
 def _need_columns(examples: Items, items: Items, label_column: str | None, *others: str | None) -> None:

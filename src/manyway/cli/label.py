@@ -16,8 +16,10 @@ from manyway.cli.inputs import (
     ItemColumn,
     LabelColumn,
     Labels,
+    OpenSet,
     SkipBadItems,
 )
+from manyway.errors import InputError
 
 
 def label(
@@ -27,7 +29,22 @@ def label(
             metavar="EXAMPLES", help="Labelled examples: a feature file, or pictures or texts (with --encoder)."
         ),
     ],
-    query: Annotated[Path, typer.Argument(metavar="ITEMS", help="Items to label, of the same kind.")],
+    query: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="ITEMS",
+            show_default=False,
+            help="Items to label, of the same kind. With --class-names alone: leave EXAMPLES out.",
+        ),
+    ] = None,
+    class_names: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="One vector per class, such as the text embedding of its name: a feature file with labels or, with "
+            "--encoder, a file of texts. Classes then need no examples.",
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -47,6 +64,7 @@ def label(
     min_confidence: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Leave the label empty when its probability is lower.")
     ] = 0.0,
+    open_set: OpenSet = False,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda or cuda:N. Default: cuda where it is available.")
     ] = None,
@@ -86,6 +104,14 @@ def label(
 
         manyway label herbarium.csv sheets.csv --label-column species --item-column file -o labels.parquet
 
+    Photos of which some may be of no class in the catalogue:
+
+        manyway label catalogue.npz photos.npz --open-set
+
+    Texts of classes that have a name and no example:
+
+        manyway label tickets.txt --class-names intents.txt --encoder sentence-transformers:all-MiniLM-L6-v2
+
     Pictures, with an encoder that was trained by `manyway train`:
 
         manyway label catalogue/ photos/ --encoder runs/birds/best.safetensors
@@ -103,15 +129,18 @@ def label(
 
     get_method(method)
     if review:
-        check_review(method, dask)
-    source = Inputs(
-        support, query, labels, encoder, skip_bad, label_column, item_column, ignore_column or (), feature_column or ()
-    )
+        check_review(method, dask, class_names)
+    given = None if query is None else support  # the examples
+    query = support if query is None else query
+    if given is None and class_names is None:
+        raise InputError("There are examples or items, not both; give EXAMPLES and ITEMS, or --class-names and ITEMS.")
+    columns = (label_column, item_column, ignore_column or (), feature_column or ())
+    source = Inputs(given, query, labels, encoder, skip_bad, *columns, class_names)
     source.check()
     table = check_table(output, source.paths, overwrite=overwrite)
     where = resolve_device("cpu" if device is None and dask is not None else device)
     shown = console(stderr=True)
-    examples, items = source.read(where)
+    examples, items, named = source.read(where)
     with shown.status(f"labelling {len(items)} items with {method} …") as status:
         summary = label_items(
             examples,
@@ -120,6 +149,8 @@ def label(
             method=method,
             top=top,
             min_confidence=min_confidence,
+            open_set=open_set,
+            class_names=named,
             device=where,
             dask=dask,
             progress=lambda step: status.update(f"labelling {len(items)} items with {method}, {step} …"),
@@ -127,7 +158,7 @@ def label(
         )
     print_summary(summary, min_confidence)
     if review:
-        run_review(review_data(source, examples, items), DEFAULT_FOLDER)
+        run_review(review_data(source, examples, items, open_set=open_set), DEFAULT_FOLDER)
 
 
 def methods() -> None:

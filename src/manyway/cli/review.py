@@ -19,6 +19,7 @@ from manyway.cli.inputs import (
     ItemColumn,
     LabelColumn,
     Labels,
+    OpenSet,
     SkipBadItems,
 )
 from manyway.cli.options import Device
@@ -84,6 +85,7 @@ def review(
     labels: Labels = None,
     encoder: Encoder = None,
     pictures: Pictures = None,
+    open_set: OpenSet = False,
     port: Port = 8765,
     no_browser: NoBrowser = False,
     device: Device = None,
@@ -138,19 +140,24 @@ def review(
     source.check()
     from manyway.core.device import resolve_device
 
-    data = review_data(source, *source.read(resolve_device(device)), pictures)
+    known, pile, _ = source.read(resolve_device(device))
+    data = review_data(source, known, pile, pictures, open_set=open_set)
     run_review(data, output or DEFAULT_FOLDER, port=port, browser=not no_browser)
 
 
-def check_review(method: str = "evidence", dask: str | None = None) -> None:
+def check_review(method: str = "evidence", dask: str | None = None, class_names: Path | None = None) -> None:
     """Refuse a review that could not be started, before any work is done."""
     for library in ("starlette", "uvicorn", "PIL"):
         optional(library, "review", "manyway review")
     if method != "evidence" or dask is not None:
         raise InputError("A review labels the items with evidence, in memory; leave out --method and --dask.")
+    if class_names is not None:
+        raise InputError("A review shows examples of each class; leave out --class-names.")
 
 
-def review_data(source: Inputs, examples: Items, items: Items, pictures: Path | None = None) -> ReviewData:
+def review_data(
+    source: Inputs, examples: Items, items: Items, pictures: Path | None = None, *, open_set: bool = False
+) -> ReviewData:
     """What to review, and where its pictures are."""
     import os
 
@@ -164,8 +171,8 @@ def review_data(source: Inputs, examples: Items, items: Items, pictures: Path | 
         origins = {} if pictures is None else dict.fromkeys(("examples", "items"), os.path.abspath(pictures))
     else:
         kind = TEXTS if encodes_texts(source.encoder) else PICTURES
-        origins = {"examples": os.path.abspath(source.support), "items": os.path.abspath(source.query)}
-    return ReviewData(examples, items, kind, source.query.name, origins)
+        origins = {"examples": os.path.abspath(source.support or source.query), "items": os.path.abspath(source.query)}
+    return ReviewData(examples, items, kind, source.query.name, origins, open_set)
 
 
 def run_review(

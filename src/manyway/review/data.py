@@ -37,6 +37,8 @@ class ReviewData:
         The heading of the page.
     origins : mapping of str to str, optional
         Where the pictures of ``examples`` and ``items`` come from, in words that the opener of pictures understands.
+    open_set : bool, default=False
+        Whether items may be of no class.
     """
 
     examples: Items
@@ -44,6 +46,7 @@ class ReviewData:
     kind: str = NAMES
     title: str = "review"
     origins: Mapping[str, str] | None = None
+    open_set: bool = False
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -73,6 +76,7 @@ class ReviewData:
             "kind": self.kind,
             "title": self.title,
             "origins": dict(self.origins or {}),
+            "open_set": self.open_set,
             "examples": _about(self.examples),
             "items": _about(self.items),
         }
@@ -101,7 +105,8 @@ class ReviewData:
                 raise InputError(f"{path} has the format {about['format']}, which this version of manyway cannot read.")
             base_mean = tensors.get("base_mean")
             examples, items = (_items(tensors[name], about[name], base_mean) for name in ("examples", "items"))
-            return cls(examples, items, str(about["kind"]), str(about["title"]), about["origins"])
+            named = {"kind": str(about["kind"]), "title": str(about["title"]), "origins": about["origins"]}
+            return cls(examples, items, **named, open_set=bool(about.get("open_set")))
         except InputError:
             raise
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:

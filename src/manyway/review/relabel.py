@@ -59,6 +59,8 @@ class Relabel:
         The labelled examples.
     items : Items
         The items to label.
+    open_set : bool, default=False
+        Whether items may be of no class.
 
     Raises
     ------
@@ -66,7 +68,7 @@ class Relabel:
         If they do not fit together, or are too many to be labelled in memory again and again.
     """
 
-    def __init__(self, examples: Items, items: Items) -> None:
+    def __init__(self, examples: Items, items: Items, *, open_set: bool = False) -> None:
         items = match_columns(examples, items)
         self.classes, _ = check_items(examples, items)
         if 4 * len(items) * len(self.classes) > _AT_MOST_BYTES:
@@ -74,7 +76,7 @@ class Relabel:
                 f"{len(items)} items and {len(self.classes)} classes are too many to be reviewed together; cut the "
                 "items into smaller batches."
             )
-        self.examples, self.items = examples, items
+        self.examples, self.items, self.open_set = examples, items, open_set
         self._support = examples.rows(0, len(examples)).numpy()
         self._query = items.rows(0, len(items)).numpy()
         self._labels = examples.labels or ()
@@ -115,7 +117,13 @@ class Relabel:
             result = self._fitted(firsts).infer(self._query[pile], known=given, with_objective=False)
         found, columns = torch.from_numpy(result.probabilities).float().topk(m)
         best[pile], probabilities[pile] = columns, found
-        return Suggestions(classes, best, probabilities, order=tuple(pile[at] for at in result.review_order.tolist()))
+        unknown = unknown_groups = None
+        if result.unknown is not None and result.unknown_groups is not None:
+            unknown, unknown_groups = torch.zeros(len(best)), torch.full((len(best),), -1)
+            unknown[pile] = torch.from_numpy(result.unknown).float()
+            unknown_groups[pile] = torch.from_numpy(result.unknown_groups).long()
+        order = tuple(pile[at] for at in result.review_order.tolist())
+        return Suggestions(classes, best, probabilities, unknown, unknown_groups, order)
 
     def _fitted(self, firsts: Mapping[str, int]) -> Any:
         """The estimator, fitted to the examples and to the first items of new classes; fitted again if these change."""
@@ -123,7 +131,9 @@ class Relabel:
         if self._kept is None or self._kept[0] != key:
             X = np.concatenate([self._support, self._query[list(firsts.values())]])
             y = np.array([*self._labels, *firsts])
-            self._kept = key, Evidence(base_mean=self.examples.base_mean).fit(X, y)
+            # A class may have any printable name, so the answer "of no class" has another.
+            options = {"base_mean": self.examples.base_mean, "open_set": self.open_set, "unknown_label": "\0"}
+            self._kept = key, Evidence(**options).fit(X, y)
         return self._kept[1]
 
     def nearest(self, row: int, count: int) -> list[int]:

@@ -39,7 +39,7 @@ class Session:
     def __init__(self, data: ReviewData, journal: Journal, relabel: Relabel | None = None) -> None:
         self.data, self.journal = data, journal
         self.id = secrets.token_hex(6)  # in the addresses of pictures: a browser keeps those of this start only
-        self.relabel = relabel or Relabel(data.examples, data.items)
+        self.relabel = relabel or Relabel(data.examples, data.items, open_set=data.open_set)
         self.classes = list(self.relabel.classes)
         self._number = {_plain(name): k for k, name in enumerate(self.classes)}
         self.n_catalogue = len(self.classes)
