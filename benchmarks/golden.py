@@ -142,7 +142,7 @@ def main() -> None:
         if not found.within:
             raise SystemExit("This is outside the tolerance, so nothing is written.")
         checked.append(line)
-    if not checked:
+    if names and not checked:
         raise SystemExit("There is no recorded run to check, so nothing is written.")
     kept: dict[str, np.ndarray[Any, Any]] = {}
     if set(options.method) != set(METHODS):

@@ -3,14 +3,16 @@
     python -m benchmarks.gpu [PART ...]
 
 Parts: ``agreement`` (how far the answers differ), ``compare`` (milliseconds for 10,000 tasks), ``stopping`` (with a
-tolerance), ``scaling`` (how time grows with each size) and ``table1`` (the methods of the paper's table; it runs only
-when it is named). Features are on the GPU, and times include drawing the tasks. The tables are Markdown.
+tolerance), ``scaling`` (how time grows with each size), ``default`` (evidence with and without its metric, beside
+SimpleShot and PADDLE) and ``table1`` (the methods of the paper's table; it runs only when it is named). Features are on
+the GPU, and times include drawing the tasks. The tables are Markdown.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 
 import torch
 
@@ -18,6 +20,7 @@ from benchmarks.dense import paddle_dense
 from benchmarks.features import make_features
 from benchmarks.measure import chosen_parts, growth, plain, seconds, show
 from manyway import FeatureSet, Tasks, TaskSpec, evaluate, sample_tasks, solve
+from manyway.core.kernels import tensor_cores
 from manyway.core.ops import class_sums
 from manyway.core.transforms import transform
 from manyway.methods.paddle.forms import GramForm, prototype_form
@@ -192,10 +195,33 @@ def table1() -> Iterator[list[object]]:
     yield ["all methods", "", "", "", "", all_of_it]
 
 
+def default() -> Iterator[list[object]]:
+    """Seconds of the whole default method for 10,000 tasks, and the floor of its metric."""
+    features = make_features(160, 60, 512).to("cuda")
+    runs = (("evidence", {}), ("evidence", {"metric": False}), ("simpleshot", {}), ("paddle", {}))
+    for name, params in runs:
+        row: list[object] = [name + ("" if not params else ", plain distances")]
+        for shots in (5, 20):
+            spec = TaskSpec(shots=shots, k_eff=5, n_query=75)
+
+            def whole(spec: TaskSpec = spec, name: str = name, params: dict[str, bool] = params) -> object:
+                return evaluate(name, features, spec, n_tasks=N_TASKS, **params)
+
+            row.append(f"{seconds(whole, repeats=3):.3f}")
+        yield row
+    for exact in (True, False):
+        row = ["within-class scatter alone, " + ("float32" if exact else "TF32")]
+        for shots in (5, 20):
+            block = torch.randn(500, 160 * shots, 512, device="cuda")
+            with nullcontext() if exact else tensor_cores(block):
+                row.append(f"{seconds(lambda block=block: block.mT @ block) * N_TASKS / 500:.3f}")
+        yield row
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("agreement", "compare", "stopping", "scaling", "table1")
-    chosen = chosen_parts(parser, parts, parts[:4])
+    parts = ("agreement", "compare", "stopping", "scaling", "default", "table1")
+    chosen = chosen_parts(parser, parts, parts[:5])
     bandwidth, rate = rates()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; |Q| = 75, 100 iterations, float32")
     print(f"copy {bandwidth / 1e12:.2f} TB/s, float32 product {rate / 1e12:.1f} TFLOP/s")
@@ -213,6 +239,9 @@ def main() -> None:
     if "scaling" in chosen:
         title = "Scaling: 4,000 tasks, K = 160, |Q| = 75, d = 512, 5 shots unless varied"
         show(title, ["grows", "sizes", "ms", "exponent"], growth(SCALING_BASE, SCALING, scaled))
+    if "default" in chosen:
+        title = "Seconds for 10,000 tasks, K = 160, d = 512, drawing and calibration included"
+        show(title, ["method", "5 shots", "20 shots"], default())
     if "table1" in chosen:
         header = ["method", "timed on", "5 shots", "10 shots", "20 shots", "together"]
         show("Seconds for 10,000 tasks, K = 160, d = 512", header, table1())

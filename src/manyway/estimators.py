@@ -576,6 +576,10 @@ class HardEMDirichlet(TransductiveClassifier, method="hard-em-dirichlet"):
     pass
 
 
+class LabelShift(TransductiveClassifier, method="label-shift"):
+    pass
+
+
 ESTIMATORS: Mapping[str, type[TransductiveClassifier]] = {
     estimator.method: estimator for estimator in TransductiveClassifier.__subclasses__()
 }

@@ -109,6 +109,8 @@ def test_one_feature_set_has_one_lesson(tmp_path):
     check_lessons(jobs_of(f"{suite}task = {{ n_query = 12, shots = 2 }}", tmp_path))
     with pytest.raises(InputError, match="unem can be learned on tasks of one kind only for toy"):
         check_lessons(jobs_of(f"{suite}task = {{ n_query = 12, shots = [2, 3] }}", tmp_path))
+    with pytest.raises(InputError, match="unem is learned on tasks with examples and one k_eff"):
+        check_lessons(jobs_of(f"{suite}task = {{ n_query = 12, shots = 2, n_unknown = 3 }}", tmp_path))
 
 
 def test_other_methods_have_nothing_to_learn():

@@ -15,7 +15,8 @@ from benchmarks import golden, reference
 from manyway import TaskSpec, sample_tasks
 
 # The slow methods run on the first tasks of one configuration here; `python -m benchmarks.reference` runs them all.
-SLOW = {"tim", "alpha-tim", "ici", "paddle-pgd", "tim-adm"}
+SLOW = {"tim", "alpha-tim", "ici", "paddle-pgd", "tim-adm", "em-dirichlet", "hard-em-dirichlet"}
+SLOW |= {"em-dirichlet-leak", "hard-em-dirichlet-leak"}
 SLOW |= {"transclip", "transclip-last", "transclip-gamma0.02", "transclip-graphfixed", "stata-softbeta"}
 
 

@@ -234,18 +234,18 @@ def test_gathered_rows_are_centred_and_divided_by_their_norm(size):
     assert not found[0, 0].any()
 
 
-@pytest.mark.parametrize("weight", [None, 0.02])
-@pytest.mark.parametrize("precision", [None, 3.0])
-def test_left_out_samples_are_classified_alike(monkeypatch, weight, precision):
+@pytest.mark.parametrize(("n_tasks", "weight", "precision"), [(2, None, None), (2, 0.02, 3.0), (1, 0.02, None)])
+def test_left_out_samples_are_classified_alike(monkeypatch, n_tasks, weight, precision):
     generator = torch.Generator().manual_seed(1)
-    n_tasks, n_classes, shots, n_features = 2, 5, 4, 7
+    n_classes, shots, n_features = 5, 4, 7
     prototypes = torch.randn(n_tasks, n_classes, n_features, generator=generator)
     names = torch.arange(n_classes).repeat_interleave(shots).expand(n_tasks, -1)
-    samples = prototypes.repeat_interleave(shots, 1) + 0.7 * torch.randn(2, 20, n_features, generator=generator)
+    noise = torch.randn(n_tasks, 20, n_features, generator=generator)
+    samples = prototypes.repeat_interleave(shots, 1) + 0.7 * noise
     counts = torch.full((n_tasks, n_classes), float(shots))
-    counts[1, 0] = 1  # its samples are not used
+    counts[-1, 0] = 1  # its samples are not used
     own_counts = counts.gather(1, names)
-    values = (names, counts, torch.tensor([3.0, 4.0]), torch.tensor([1.0, 2.0]))
+    values = (names, counts, torch.tensor([3.0, 4.0])[:n_tasks], torch.tensor([1.0, 2.0])[:n_tasks])
 
     def classified(device):
         labels, number, scatter, usual, own = (value.to(device) for value in (*values, own_counts))
@@ -255,7 +255,7 @@ def test_left_out_samples_are_classified_alike(monkeypatch, weight, precision):
         if weight is None:
             return left_out.classified(inner, given)
         full = torch.full((n_tasks,), weight, device=device)
-        return left_out.classified(inner, given, full, torch.tensor([2.0, 5.0], device=device))
+        return left_out.classified(inner, given, full, torch.tensor([2.0, 5.0], device=device)[:n_tasks])
 
     plain = classified("cpu")
     monkeypatch.setattr("manyway.methods.evidence.calibration.fused", lambda tensor: True)

@@ -42,7 +42,14 @@ def check_grid(suite: Suite) -> None:
 
 
 def check_lessons(jobs: Sequence[Job]) -> None:
-    """Refuse to learn the parameters of one method twice for one feature set: on tasks of several kinds."""
+    """Refuse tasks that nothing can be learned on, and tasks of several kinds for one method and feature set."""
+    for job in jobs:
+        task = job.experiment.task
+        if task.shots == 0 or task.n_unknown or task.n_batches > 1 or not isinstance(task.k_eff, int):
+            raise InputError(
+                f"{job.experiment.method} is learned on tasks with examples and one k_eff, without unknown queries and "
+                "streams; change the task."
+            )
     places = [(job.experiment.method, meant_for(job.experiment.features)) for job in jobs]
     for method, target in places:
         if places.count((method, target)) > 1:

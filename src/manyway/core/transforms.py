@@ -94,17 +94,17 @@ def _range(tasks: Tasks) -> Tasks:
 
 
 def _l2(tasks: Tasks) -> Tasks:
-    return _rowwise(tasks, unit)
+    return rowwise(tasks, unit)
 
 
 def _cl2(tasks: Tasks) -> Tasks:
     if tasks.base_mean is not None:
         mean = tasks.base_mean
-        return _rowwise(tasks, lambda features: unit(features - mean))
+        return rowwise(tasks, lambda features: unit(features - mean))
     shared = tasks.shared_support if tasks.n_support else tasks.shared_classes
     if shared and tasks.factor is None:
         middle = _known(tasks[:1]).mean(1)
-        return _rowwise(tasks, lambda features: unit(features - middle))
+        return rowwise(tasks, lambda features: unit(features - middle))
     support_rows, query_rows = tasks.support_index, tasks.query_index
     if tasks.n_support and support_rows is not None and query_rows is not None and _fused_rows(tasks):
         from manyway.core.kernels.rows import centred_units
@@ -139,7 +139,7 @@ def _tcl2(tasks: Tasks) -> Tasks:
 
 
 def _centred(tasks: Tasks, centre: Tensor) -> Tasks:
-    return _dense(tasks, lambda features: unit(features - centre))
+    return dense(tasks, lambda features: unit(features - centre))
 
 
 def _rcl2(tasks: Tasks) -> Tasks:
@@ -147,9 +147,9 @@ def _rcl2(tasks: Tasks) -> Tasks:
     if not bool(levelled.any()):
         return _cl2(tasks)
     if bool(levelled.all()):  # the base mean is a mean of untransformed features, so the support's mean replaces it
-        return _cl2(replace(_rowwise(tasks, level), base_mean=None))
+        return _cl2(replace(rowwise(tasks, level), base_mean=None))
     which = levelled.view(-1, 1, 1)
-    tasks = _dense(tasks, lambda features: torch.where(which, level(features), features))
+    tasks = dense(tasks, lambda features: torch.where(which, level(features), features))
     centre = _known(tasks).mean(1, keepdim=True)
     if tasks.base_mean is not None:
         centre = torch.where(which, centre, tasks.base_mean)
@@ -186,7 +186,7 @@ def _power(tasks: Tasks) -> Tasks:
         rooted = unit(_root(features))
         return unit(rooted - rooted.mean(1, keepdim=True))
 
-    return _dense(tasks, change)
+    return dense(tasks, change)
 
 
 def _root(features: Tensor) -> Tensor:
@@ -206,22 +206,22 @@ TRANSFORMS: Mapping[str, Callable[[Tasks], Tasks]] = {
 }
 
 
-def _rowwise(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
+def rowwise(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
     """Apply a map of single rows to the table or to the gathered batch, whichever has fewer rows."""
     if tasks.factor is not None:
-        return _dense(tasks, change)
+        return dense(tasks, change)
     rows_asked = tasks.n_tasks * (tasks.n_support + tasks.n_query)
     rows_held = tasks.support_table.shape[0] if tasks.support_table.ndim == 2 else 0
     classes = None if tasks.class_table is None else change(tasks.class_table)
     if tasks.support_index is not None and rows_held > rows_asked:
-        return replace(_dense(replace(tasks, class_table=None), change), class_table=classes)
+        return replace(dense(replace(tasks, class_table=None), change), class_table=classes)
     support_table = change(tasks.support_table)
     same = tasks.query_table is tasks.support_table
     query_table = support_table if same else change(tasks.query_table)
     return replace(tasks, support_table=support_table, query_table=query_table, class_table=classes)
 
 
-def _dense(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
+def dense(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
     """Gather support, queries and class features, and apply a map of batches [t, n, d] to each."""
     tasks = _gathered(tasks)
     return replace(

@@ -10,7 +10,8 @@ from torch import Tensor
 from manyway.core.ops import dot_scores, one_hot, prototypes
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.core.transforms import transform, unit
+from manyway.core.transforms import unit
+from manyway.methods.scaling import transform
 
 
 def bd_cspn(

@@ -8,7 +8,8 @@ from torch import Tensor
 from manyway.core.ops import class_sums, cross_products
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.core.transforms import transform, unit
+from manyway.core.transforms import unit
+from manyway.methods.scaling import transform
 
 
 def oslo(

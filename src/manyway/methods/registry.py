@@ -272,6 +272,14 @@ METHODS: Mapping[str, Method] = _table(
         holds_support=True,
         class_features=True,
     ),
+    Method(
+        "label-shift",
+        "Label shift",
+        "label_shift:label_shift",
+        "Saerens et al., 2002",
+        holds_support=True,
+        class_features=True,
+    ),
 )
 DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor a temperature
 

@@ -274,6 +274,15 @@ class LeftOut:
         # Own prototypes have n−1 samples here. For queries they have n, and that much less error.
         return Answers(losses, precision * self._gain(), found)
 
+    def without_themselves(self, distances: Tensor) -> Tensor:
+        """[t, n, k] unbiased squared distances of samples to prototypes without them, from plain ones [t, n, k]."""
+        columns = self.labels.unsqueeze(-1)
+        others = (self.own_counts - 1).clamp_min(1)
+        own = distances.gather(-1, columns).squeeze(-1) * (self.own_counts / others).square()
+        own = own - self.scatter.unsqueeze(-1) / others
+        distances = distances - (self.scatter.unsqueeze(-1) / self.counts).unsqueeze(1)
+        return distances.scatter_(-1, columns, own.unsqueeze(-1))
+
     def _fused(self, inner: Inner) -> bool:
         """Whether the kernel can be used."""
         if not fused(inner.products) or inner.products.dtype != torch.float32:

@@ -83,7 +83,7 @@ def _fit(
     k_inside = k < n_classes
     stretch = tl.load(stretch_ptr + t)
     lengths = tl.load(classes_ptr + t * n_classes + k, k_inside, other=0.0)
-    apart = n_tasks.to(tl.int64) * n_samples  # between two fields of the rows
+    apart = (t * 0 + n_tasks) * n_samples  # between two fields of the rows; a wide integer, also for one task
     for first in range(0, n_samples, ROWS):
         i = first + tl.arange(0, ROWS)
         i_inside = i < n_samples

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple, get_type_hints
 
 import torch
@@ -12,7 +13,6 @@ from torch import Tensor
 from manyway.core.ops import class_sums
 from manyway.core.solution import Solution, between
 from manyway.core.tasks import Tasks
-from manyway.core.transforms import transform
 from manyway.errors import InputError, nearest
 from manyway.methods.checks import check_params
 from manyway.methods.evidence.calibration import (
@@ -45,6 +45,7 @@ from manyway.methods.evidence.streamed import (
 )
 from manyway.methods.parameters import takes
 from manyway.methods.prepared import QUERY_DEPENDENT
+from manyway.methods.scaling import transform
 from manyway.streaming.blocks import Blocks, Spread, in_turn, scaling_of
 
 
@@ -76,7 +77,7 @@ class Parameters:
     tol : float, default=0.01
         A task has converged when no assignment changes by as much in an iteration.
     scale : {"rcl2", "cl2", "l2", "range", "power"} or None, default="rcl2"
-        The transform of the features; see ``manyway.core.transforms``.
+        The transform of the features; see ``manyway.methods.scaling``.
     schedule : mapping of str to float or None, default=None
         Other values for constants of the method, by name; see ``manyway.methods.evidence.schedule``. For research.
     """
@@ -185,8 +186,10 @@ def evidence(
     if given is not None:
         likelihood = given.left_out(likelihood, calibration)
 
+    between = cache(lambda: distances_between(placed))
+
     def updated(weights: Tensor) -> Tensor:
-        return _updated_likelihood(placed, likelihood, calibration, weights)
+        return _updated_likelihood(placed, likelihood, calibration, weights, between)
 
     solution, weights = _find_classes(
         likelihood,
@@ -363,8 +366,13 @@ class After(NamedTuple):
         return After(queries.u, queries.remainder, presence, prior.slopes(presence), weights, scores)
 
 
-def _updated_likelihood(placed: Tensor, likelihood: Tensor, calibration: Calibration, weights: Tensor) -> Tensor:
-    """[t, q, k] log-likelihoods for prototypes that have taken in the other queries with these weights."""
+def _updated_likelihood(
+    placed: Tensor, likelihood: Tensor, calibration: Calibration, weights: Tensor, between: Callable[[], Tensor]
+) -> Tensor:
+    """[t, q, k] log-likelihoods for prototypes that have taken in the other queries with these weights.
+
+    ``between`` returns the squared distances [t, q, q] of the queries.
+    """
     scatter, counts = calibration.scatter.view(-1, 1, 1), calibration.counts
     precision = calibration.precision.view(-1, 1, 1)
     if placed.shape[1] > 2 * placed.shape[2]:  # all pairs of queries would be more work, and far more memory
@@ -373,7 +381,7 @@ def _updated_likelihood(placed: Tensor, likelihood: Tensor, calibration: Calibra
         distances = squared_distances(placed, updated)
     else:
         distances = likelihood * (-2 / precision) + scatter / counts.unsqueeze(1)
-        distances = updated_distances(distances, distances_between(placed), weights, counts)
+        distances = updated_distances(distances, between(), weights, counts)
     masses = (counts + weights.sum(-2)).unsqueeze(-2)
     return leave_one_out(distances, weights, masses, scatter).mul_(-0.5 * precision)
 

@@ -1,0 +1,186 @@
+"""Label shift: calibrated posteriors, corrected for the class proportions of the queries (Saerens et al., 2002)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from manyway.core.ops import column_sums, dot_scores, one_hot
+from manyway.core.solution import Solution
+from manyway.core.tasks import Tasks
+from manyway.core.transforms import class_directions
+from manyway.methods.evidence.calibration import LeftOut, squared_distances
+from manyway.methods.evidence.calibration import calibrate as calibrate_distances
+from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.scaling import transform
+
+_NEWTON_STEPS = 8
+_SCALE_SD = 0.5  # standard deviation of the prior of 1/T around 1, as that of evidence's precision
+_BIAS_SD = 1.0  # and of each b around 0
+_SMALLEST_SCALE = 0.1  # of 1/T
+
+
+def label_shift(
+    tasks: Tasks,
+    *,
+    calibrate: bool = True,
+    temperature: float = 20.0,
+    max_iter: int = 1000,
+    tol: float = 1e-6,
+    scale: str | None = "cl2",
+) -> Solution:
+    """Correct calibrated posteriors for the class proportions of the queries, by EM (label shift).
+
+    The posteriors p_qk are those of a classifier for equally frequent classes. If only the proportions of the classes
+    differ among the queries, the maximum-likelihood proportions π follow from EM: from π_k = 1/K, repeat
+
+        u_qk = p_qk π_k / Σ_j p_qj π_j
+        π_k  = mean_q u_qk.
+
+    With ``calibrate``, p = softmax_k(ℓ_qk / T + b_k) is bias-corrected temperature scaling of the log-likelihoods of
+    ``evidence`` without its metric, ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k): w_k is the mean of the n_k support samples, S
+    the within-class scatter and τ the precision. T and b minimise the cross-entropy of the support samples, each of
+    which is left out of its own class mean, with normal priors: 1/T is 1 ± 0.5 and b_k is 0 ± 1. Where no class has two
+    samples, T = 1 and b = 0. With class features, w_k is the normalised class feature, ℓ_qk = −½ τ ‖z_q − w_k‖² with τ
+    = ``temperature``, and no sample need be left out. Each class has the same weight in the cross-entropy.
+
+    Parameters
+    ----------
+    tasks : Tasks
+        The tasks to solve.
+    calibrate : bool, default=True
+        Whether to calibrate posteriors. If not, they are softmax_k(−½ τ ‖z_q − w_k‖²) with τ = ``temperature`` and w_k
+        the normalised mean of the support samples or class feature.
+    temperature : float, default=20.0
+        τ, which multiplies squared distances where it is not calibrated on left-out samples.
+    max_iter : int, default=1000
+        The largest number of iterations.
+    tol : float, default=1e-06
+        A task stops when the proportion of no class changes by more.
+    scale : str or None, default="cl2"
+        Feature transform; None uses the features as they are.
+
+    Returns
+    -------
+    Solution
+        Probabilities are u with the last π. ``converged`` says whether ``tol`` was met.
+
+    Notes
+    -----
+    ``calibrate=False, max_iter=100`` is the recorded run of a public implementation, abstention. Accuracy in % on the
+    first 10 recorded tasks, in the order 5 shots with K_eff = 5, 5 shots with 30, 20 shots with 5:
+
+    ====================  ==================  ==================
+    posteriors            CLINC150            CUB-200
+    ====================  ==================  ==================
+    not calibrated        93.5, 90.0, 97.6    60.7, 46.0, 82.8
+    T only                95.1, 90.0, 96.9    69.2, 46.0, 80.9
+    T and b               95.9, 91.6, 98.0    72.1, 50.4, 81.2
+    ====================  ==================  ==================
+
+    Differs from public code: it calibrates with separate labelled samples and without priors, which needs many samples
+    per class.
+
+    Reference: Saerens, Latinne, Decaestecker, "Adjusting the outputs of a classifier to new a priori probabilities",
+    Neural Computation, 2002. Alexandari, Kundaje, Shrikumar, "Maximum likelihood with bias-corrected calibration is
+    hard-to-beat at label shift adaptation", ICML 2020.
+
+    Examples
+    --------
+    >>> tasks = Tasks.from_arrays([[[0.0, 1.0], [1.0, 0.0]]], [[0, 1]], [[[0.1, 1.0], [1.0, 0.2]]])
+    >>> label_shift(tasks).labels.tolist()
+    [[0, 1]]
+    """
+    tasks = transform(tasks, scale)
+    if calibrate and tasks.class_table is None:
+        centres, logits = _calibrated_on_left_out(tasks)
+    else:
+        centres = class_directions(tasks)
+        logits = dot_scores(tasks.query, centres) * temperature
+        if calibrate and tasks.n_support:
+            known = dot_scores(tasks.support, centres) * temperature
+            weights = _balanced(tasks.support_labels, torch.ones_like(known[..., 0]), tasks.n_classes)
+            logits = _scaled(logits, _fit(known, tasks.support_labels, weights))
+    posteriors = (logits - logits.amax(-1, keepdim=True)).exp_()
+    proportions, n_iter, converged = _proportions(posteriors, max_iter, tol)
+    joint = posteriors * proportions.unsqueeze(1)
+    return Solution(joint / joint.sum(-1, keepdim=True), n_iter, converged, make_prototypes=lambda: centres)
+
+
+def _calibrated_on_left_out(tasks: Tasks) -> tuple[Tensor, Tensor]:
+    """Class means [t, k, d], and logits [t, q, k] that were calibrated on the support."""
+    schedule = Schedule()
+    found = calibrate_distances(tasks, schedule, metric=False)
+    logits = found.log_likelihood(found.place(tasks.query))
+    if bool((found.counts > 1).any()):
+        known = tasks[: len(found.counts)]  # one task where all have the same support
+        left_out = LeftOut.of(known.support_labels, found, found.precision, schedule)
+        distances = left_out.without_themselves(squared_distances(found.place(known.support), found.offsets))
+        likelihood = distances.mul_(found.precision.mul(-0.5).view(-1, 1, 1))
+        weights = _balanced(known.support_labels, left_out.usable, tasks.n_classes)
+        logits = _scaled(logits, _fit(likelihood, known.support_labels, weights))
+    return (found.middle + found.offsets).expand(tasks.n_tasks, -1, -1), logits
+
+
+def _balanced(labels: Tensor, usable: Tensor, n_classes: int) -> Tensor:
+    """[t, s] weights of the usable samples with the same sum for each class, and the sum of all as their number."""
+    counts = torch.zeros(len(labels), n_classes, dtype=usable.dtype, device=labels.device)
+    counts = counts.scatter_add_(1, labels, usable)
+    typical = usable.sum(-1, keepdim=True) / (counts > 0).sum(-1, keepdim=True).clamp_min(1)
+    return usable * typical / counts.gather(1, labels).clamp_min(1)
+
+
+def _scaled(logits: Tensor, found: Tensor) -> Tensor:
+    """[t, n, k] = logits / T + b, for b and 1/T [t, k + 1]."""
+    return logits * found[:, None, -1:] + found[:, None, :-1]
+
+
+def _fit(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+    """b and 1/T [t, k + 1] that minimise the weighted cross-entropy of samples plus the priors, by Newton steps.
+
+    The problem is convex. The Hessian is that of b, diag(Σ p) − Σ p pᵀ, bordered by one row for 1/T.
+    """
+    n_tasks, _, n_classes = logits.shape
+    logits = logits - logits.amax(-1, keepdim=True)
+    targets, weights = one_hot(labels, n_classes, logits.dtype), weights.unsqueeze(-1)
+    start = torch.nn.functional.pad(logits.new_zeros(n_tasks, n_classes), (0, 1), value=1.0)
+    precisions = logits.new_tensor([_BIAS_SD**-2] * n_classes + [_SCALE_SD**-2])
+    found = start
+    for _ in range(_NEWTON_STEPS):
+        p = _scaled(logits, found).softmax(-1)
+        errors, weighted = (p - targets) * weights, p * weights
+        offsets = logits - (p * logits).sum(-1, keepdim=True)
+        slope = torch.cat([column_sums(errors), _total(errors, logits)], 1) + (found - start) * precisions
+        hessian = torch.diag_embed(precisions.expand(n_tasks, -1))
+        hessian[:, :-1, :-1] += torch.diag_embed(column_sums(weighted)) - weighted.mT @ p
+        hessian[:, :-1, -1] = hessian[:, -1, :-1] = column_sums(weighted * offsets)
+        hessian[:, -1, -1:] += _total(weighted * offsets, offsets)
+        found = found - torch.linalg.solve(hessian, slope).clamp_(-1, 1)
+        found[:, -1].clamp_(min=_SMALLEST_SCALE)
+    return found
+
+
+def _total(a: Tensor, b: Tensor) -> Tensor:
+    """[t, 1] = Σ_sk a b."""
+    return (a * b).sum((1, 2)).unsqueeze(-1)
+
+
+def _proportions(posteriors: Tensor, max_iter: int, tol: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The proportions [t, k], the number of iterations [t] and whether the tolerance was met [t].
+
+    ``posteriors`` [t, q, k] need not be normalised.
+    """
+    n_tasks, n_query, n_classes = posteriors.shape
+    pi = posteriors.new_full((n_tasks, n_classes), 1 / n_classes)
+    n_iter = torch.zeros(n_tasks, dtype=torch.int64, device=pi.device)
+    converged = torch.zeros(n_tasks, dtype=torch.bool, device=pi.device)
+    for _ in range(max_iter):
+        mixture = posteriors @ pi.unsqueeze(-1)  # [t, q, 1]
+        new = pi * (mixture.reciprocal().mT @ posteriors).squeeze(1) / n_query
+        change = (new - pi).abs().amax(-1)
+        pi = torch.where(converged.unsqueeze(-1), pi, new)
+        n_iter += ~converged
+        converged = converged | (change <= tol)
+        if bool(converged.all()):
+            break
+    return pi, n_iter, converged
