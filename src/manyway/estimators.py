@@ -65,6 +65,10 @@ class Inference:
         Returns the review scores of the queries; see ``review_order``.
     unknown : array of shape [q] or None
         How likely each query is of no class; None where the method assumes that all are of one.
+    unknown_groups : array of shape [q] or None
+        The number of the group of unknown queries that a query belongs to, the largest first; -1 for the others.
+    unknown_medoids : array of shape [g] or None
+        The query in the middle of each of these groups.
 
     Attributes
     ----------
@@ -94,6 +98,8 @@ class Inference:
     classes: Any
     make_review_scores: Callable[[], Any]
     unknown: Any = None
+    unknown_groups: Any = None
+    unknown_medoids: Any = None
 
     @cached_property
     def review_order(self) -> Any:
@@ -111,8 +117,9 @@ class Inference:
         Returns
         -------
         pandas.DataFrame
-            Columns ``label``, ``probability``, ``second_label``, ``second_probability``, and ``unknown`` where the
-            method has one.
+            Columns ``label``, ``probability``, ``second_label``, ``second_probability``, and ``unknown`` and ``group``
+            where the method has them. Where the answer is that a query is of no class, ``probability`` is that of the
+            most probable class.
 
         Examples
         --------
@@ -126,6 +133,8 @@ class Inference:
         columns = best_two(torch.as_tensor(self.probabilities), unknown)
         for name in ("label", "second_label"):
             columns[name] = self.classes[columns[name]]
+        if self.unknown_groups is not None:
+            columns |= {"label": _numpy(self.labels), "group": _numpy(self.unknown_groups)}
         return pandas.DataFrame(columns)
 
     def classes_frame(self) -> Any:
@@ -145,6 +154,8 @@ class Inference:
         """
         pandas = optional("pandas", "tables", "classes_frame")
         chosen = best_two(torch.as_tensor(self.probabilities))["label"]
+        if self.unknown_groups is not None:
+            chosen = chosen[_numpy(self.unknown_groups) < 0]
         table = pandas.DataFrame(
             {
                 "class": self.classes,
@@ -240,6 +251,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             )
         if len(self.classes_) < 2:
             raise InputError("The labelled examples are of one class only; there is nothing to choose between.")
+        if self._params().get("open_set"):
+            _ = self._with_unknown  # refuses a class of that name now, not after the work
         self.support_ = X
         self.class_features_ = vectors
         self.base_mean_ = None if self.base_mean is None else np.array(_features(self.base_mean))
@@ -301,6 +314,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             classes=self.classes_,
             make_review_scores=lambda: hand_back(solution.review_scores),
             unknown=hand_back(solution.unknown),
+            unknown_groups=hand_back(solution.unknown_groups),
+            unknown_medoids=hand_back(solution.unknown_medoids),
         )
 
     def predict(self, X: Any) -> Any:
@@ -328,7 +343,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Returns
         -------
         array of shape [q, k]
-            Columns are in the order of ``classes_``.
+            Columns are in the order of ``classes_``. With ``open_set``, rows sum to less than 1: the rest
+            is the probability of no class.
         """
         probabilities = self._solve(X).probabilities[0]
         return probabilities if isinstance(X, Tensor) else probabilities.cpu().numpy()
@@ -348,7 +364,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return None if vectors is None else vectors[None]
 
     def _params(self) -> dict[str, Any]:
-        return {name: value for name, value in self.get_params(deep=False).items() if name != "base_mean"}
+        return {name: value for name, value in self.get_params(deep=False).items() if name not in _OWN_PARAMETERS}
 
     def _solve(self, X: Any, known: Mapping[int, Any] | None = None, **recorded: bool) -> Solution:
         check_is_fitted(self)
@@ -393,11 +409,29 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             found[int(row)] = places[name]
         return found
 
+    @property
+    def _with_unknown(self) -> Any:
+        """[k + 1] the classes, and last what stands for no class."""
+        given = self.unknown_label
+        if given is None:
+            given = -1 if np.issubdtype(self.classes_.dtype, np.number) else "unknown"
+        if given in self.classes_.tolist():
+            raise InputError(f"A class is called {given!r}; choose another unknown_label for queries of no class.")
+        alike = np.asarray(given).dtype.kind in ("U" if self.classes_.dtype.kind == "U" else "iuf")
+        classes = self.classes_ if alike else self.classes_.astype(object)
+        return np.append(classes, np.array([given], dtype=None if alike else object))
+
     def _names(self, solution: Solution, X: Any) -> Any:
         names = self.classes_[solution.labels[0].cpu().numpy()]
+        if solution.unknown_groups is not None:
+            names = self._with_unknown[solution.labels[0].cpu().numpy()]
         if isinstance(X, Tensor) and np.issubdtype(names.dtype, np.number):
             return torch.as_tensor(names, device=X.device)
         return names
+
+
+_UNKNOWN_LABEL = (inspect.Parameter("unknown_label", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any"),)
+_OWN_PARAMETERS = ("base_mean", "unknown_label")  # those that solvers do not have
 
 
 def _constructor(cls: type, method: Method) -> Any:
@@ -409,6 +443,7 @@ def _constructor(cls: type, method: Method) -> Any:
             inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
             inspect.Parameter("base_mean", keyword, default=None, annotation="ArrayLike | None"),
             *(solver[name] for name in method.parameters),
+            *(_UNKNOWN_LABEL if "open_set" in method.parameters else ()),
         ]
     )
 
@@ -456,6 +491,9 @@ n_features_in_ : int
 >>> clf.predict([[0, 1, 0, 4, 5, 5], [5, 5, 4, 1, 0, 0], [1, 0, 0, 5, 4, 5]]).tolist()
 ['ant', 'bee', 'ant']
 """
+_DESCRIBED_UNKNOWN = """unknown_label : object, optional
+    What ``predict`` answers for a query of no class, with ``open_set``. By default -1 where labels are numbers and
+    ``"unknown"`` where they are strings."""
 _PREPARED = """prepared_ : object or None
     What the method has prepared from the labelled examples.
 """
@@ -471,6 +509,8 @@ def _documentation(cls: type, method: Method) -> str:
         described.get(name, f"{name} : {annotations[name].annotation}, default={default!r}")
         for name, default in method.parameters.items()
     ]
+    if "open_set" in method.parameters:
+        parameters.append(_DESCRIBED_UNKNOWN)
     rest = "".join(
         f"{title}\n{'-' * len(title)}\n{text}\n\n"
         for title, text in sections.items()

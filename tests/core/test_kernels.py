@@ -222,6 +222,18 @@ def test_evidence_by_fused_code_gives_the_same_labels(monkeypatch):
     assert torch.equal(solve("evidence", tasks.to(DEVICE), with_objective=True).labels.cpu(), plain.labels)
 
 
+def test_evidence_by_fused_code_keeps_known_labels(monkeypatch):
+    tasks = make_tasks_of(2, n_classes=6, n_query=24, n_features=8, shots=3, spread=1.0, dtype=torch.float32)
+    known = torch.full((2, 24), -1)
+    known[:, :10] = 4  # so many of one class that the product of their 1 − u is 0 in float32
+    known[1, 10] = 5
+    plain = solve("evidence", tasks, known=known)
+    monkeypatch.setattr("manyway.methods.evidence.search.fused", lambda tensor: True)
+    found = solve("evidence", tasks.to(DEVICE), known=known)
+    torch.testing.assert_close(found.probabilities.cpu(), plain.probabilities, rtol=0, atol=5e-3)
+    assert torch.equal(found.labels.cpu()[known >= 0], known[known >= 0])
+
+
 @pytest.mark.parametrize("size", [1.0, 1e-30, 1e30])
 def test_gathered_rows_are_centred_and_divided_by_their_norm(size):
     generator = torch.Generator().manual_seed(0)

@@ -10,6 +10,7 @@ import torch
 
 from manyway.data import embedded
 from manyway.data.embedded import load_glyphs
+from manyway.encoding.glyphs import draw
 from manyway.encoding.glyphs.letters import FACES, Letter, candidate_letters, script_of
 from manyway.encoding.glyphs.lookalikes import choose_letters, look_alike
 from manyway.encoding.glyphs.render import draw_masters, draw_samples
@@ -62,6 +63,13 @@ def test_a_sample_depends_on_seed_letter_and_index_alone():
     assert torch.equal(alone, images[10:12])
     other, _ = draw_samples(three, masters, range(6), seed=4)
     assert not torch.equal(other, images)
+
+
+def test_a_letter_of_the_embedded_features_is_drawn_by_its_name():
+    name = load_glyphs().class_names[3]
+    letter = next(each for each in candidate_letters() if each.name == name)
+    images, _ = draw_samples([letter], draw_masters([letter]), range(40), seed=0)
+    assert torch.equal(draw(name, range(5, 7)), images[5:7, 0])
 
 
 @pytest.mark.parametrize(("split", "n_classes", "scripts"), [

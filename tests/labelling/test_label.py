@@ -355,3 +355,110 @@ def test_blocks_and_memory_agree_to_tolerance_in_float64():
             tol=None,
         )
         torch.testing.assert_close(large.assign(query), expected, atol=1e-9, rtol=0)
+
+
+# --- items of no class -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def strangers():
+    """Files of a problem with eight known classes: 40 items of two of them, and 20 of a ninth."""
+    features = make_features(n_classes=9, per_class=30, n_features=24, seed=3)
+    order = features.labels.argsort(stable=True).view(9, 30)
+    rows = torch.cat([order[2, 5:25], order[5, 5:25], order[8, :20]])
+    return features.features[order[:8, :5].flatten()].numpy(), features.features[rows].numpy()
+
+
+def write_strangers(folder, strangers):
+    x, query = strangers
+    np.savez(folder / "examples.npz", features=x, labels=np.array([f"bird {k}" for k in range(8)]).repeat(5))
+    np.savez(folder / "items.npz", features=query)
+    return folder / "examples.npz", folder / "items.npz"
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_items_of_no_class_are_labelled_unknown_and_grouped(in_blocks, strangers, tmp_path, monkeypatch, capsys):
+    if in_blocks:
+        monkeypatch.setattr("manyway.labelling.label._IN_MEMORY_BYTES", 0)
+        monkeypatch.setattr("manyway.labelling.label._BLOCK_BYTES", 4 * 32 * 25)
+    files = write_strangers(tmp_path, strangers)
+    code, out, _ = run(monkeypatch, capsys, "label", *files, "--open-set", "-o", tmp_path / "out.csv")
+    assert code == 0
+    assert "20 items are probably of no class, in 1 group: 20 items like" in " ".join(out.split())
+    with (tmp_path / "out.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows] == ["bird 2"] * 20 + ["bird 5"] * 20 + ["unknown"] * 20
+    assert [row["group"] for row in rows] == [""] * 40 + ["0"] * 20
+    assert all(float(row["unknown"]) > 0.5 for row in rows[40:])
+    assert all(float(row["probability"]) == float(row["unknown"]) for row in rows[40:])
+
+
+def test_without_open_set_the_table_is_as_before(strangers, tmp_path, monkeypatch, capsys):
+    files = write_strangers(tmp_path, strangers)
+    code, out, _ = run(monkeypatch, capsys, "label", *files, "-o", tmp_path / "out.csv")
+    assert code == 0
+    assert "no class" not in out
+    assert (tmp_path / "out.csv").read_text().startswith("item,label,probability,label_2,probability_2\n")
+
+
+def test_open_set_needs_a_method_that_can_and_a_free_name(strangers, tmp_path, monkeypatch, capsys):
+    files = write_strangers(tmp_path, strangers)
+    code, _, err = run(monkeypatch, capsys, "label", *files, "--open-set", "--method", "paddle")
+    assert code == 2
+    assert "paddle cannot tell that an item is of no class" in " ".join(err.split())
+    x, _ = strangers
+    np.savez(files[0], features=x, labels=np.array(["unknown", *(f"bird {k}" for k in range(1, 8))]).repeat(5))
+    code, _, err = run(monkeypatch, capsys, "label", *files, "--open-set")
+    assert code == 2
+    assert "A class is called 'unknown'" in " ".join(err.split())
+
+
+# --- classes by name ---------------------------------------------------------------------------------------------
+
+
+def write_names(folder, problem, width=24):
+    x, y = problem["x"].reshape(8, 5, -1), problem["y"].reshape(8, 5)[:, 0]
+    np.savez(folder / "names.npz", features=x.mean(1)[:, :width] + 2, labels=y)
+    return folder / "names.npz"
+
+
+def test_classes_without_examples_are_labelled_by_their_names(problem, tmp_path, monkeypatch, capsys):
+    support, query = write(tmp_path, problem, "npz")
+    names = write_names(tmp_path, problem)
+    some = problem["y"] != "bird 2"
+    np.savez(support, features=problem["x"][some], labels=problem["y"][some])
+    for files in ((support, query), (query,)):
+        code, _, err = run(monkeypatch, capsys, "label", *files, "--class-names", names, "-o", tmp_path / "out.csv")
+        assert code == 0, err
+        with (tmp_path / "out.csv").open() as file:
+            labels = [row["label"] for row in csv.DictReader(file)]
+        assert np.mean(np.array(labels) == problem["truth"]) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("width", "The class names have 20 features and the items 24"),
+        ("missing", "The class 'bird 0' of the examples is not among the class names"),
+        ("twice", "The class names have 'bird 1' twice"),
+        ("method", "paddle does not use class names"),
+    ],
+)
+def test_class_names_that_do_not_fit_are_refused(change, message, problem, tmp_path, monkeypatch, capsys):
+    support, query = write(tmp_path, problem, "npz")
+    names = write_names(tmp_path, problem, 20 if change == "width" else 24)
+    stored = dict(np.load(names))
+    if change in ("missing", "twice"):
+        first = "other" if change == "missing" else "bird 1"
+        np.savez(names, features=stored["features"], labels=np.array([first, *stored["labels"][1:]]))
+    more = ["--method", "paddle"] if change == "method" else []
+    code, _, err = run(monkeypatch, capsys, "label", support, query, "--class-names", names, *more)
+    assert code == 2
+    assert message in " ".join(err.split())
+
+
+def test_items_without_examples_and_names_are_refused(problem, tmp_path, monkeypatch, capsys):
+    _, query = write(tmp_path, problem, "npz")
+    code, _, err = run(monkeypatch, capsys, "label", query)
+    assert code == 2
+    assert "give EXAMPLES and ITEMS, or --class-names and ITEMS" in " ".join(err.split())

@@ -37,7 +37,7 @@ def test_no_number_may_be_something_else(method, wrong):
         for name, value in method.parameters.items()
         if isinstance(value, int | float | tuple) and not isinstance(value, bool)
     }
-    assert numbers
+    assert numbers or method.name == "unem"  # its numbers are in a file, which is checked when it is read
     for name in numbers:
         with pytest.raises(InputError, match=f"{name} is .*; it must be"):
             method(tasks, **{name: wrong})

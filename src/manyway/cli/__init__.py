@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from manyway.cli import bench, datasets, extract, label, show, train
+from manyway.cli import bench, datasets, extract, label, review, show, train
 from manyway.cli.console import say, spell_streams
 from manyway.errors import InputError
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 for command in (
     label.label,
+    review.review,
     label.methods,
     datasets.datasets,
     train.train,

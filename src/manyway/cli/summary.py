@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from manyway.labelling.label import Summary
 
 _SHOWN = 15
+_GROUPS = 5
 
 
 def print_summary(summary: Summary, min_confidence: float) -> None:
@@ -33,12 +34,25 @@ def print_summary(summary: Summary, min_confidence: float) -> None:
     console().print(table)
     if len(summary.present) > _SHOWN:
         say(f"… and {len(summary.present) - _SHOWN} more classes.")
+    if summary.n_unknown is not None:
+        say(_unknown(summary))
     say(f"Labels have probability {summary.mean_confidence:.2f} on average.")
     if min_confidence:
         say(f"{summary.below} items are below {min_confidence} and were left without a label.")
     if summary.skipped:
         say(f"{_items(summary.skipped)} could not be read: see the column 'note' at the end of the table.")
     say(f"Written to {summary.output}.")
+
+
+def _unknown(summary: Summary) -> str:
+    """A sentence about the items of no class."""
+    if not summary.n_unknown:
+        return "No item seems to be of no class."
+    groups = summary.unknown_groups
+    line = f"{_items(summary.n_unknown)} {'is' if summary.n_unknown == 1 else 'are'} probably of no class, in "
+    line += f"{len(groups)} group" + ("" if len(groups) == 1 else "s")
+    largest = "; ".join(f"{_items(group.items)} like {group.medoid}" for group in groups[:_GROUPS])
+    return f"{line}: {largest}{'; …' if len(groups) > _GROUPS else ''}."
 
 
 def _items(count: int) -> str:

@@ -22,7 +22,7 @@ class Solution:
     Parameters
     ----------
     probabilities : Tensor of shape [t, q, k]
-        The class probabilities of each query; each row sums to 1.
+        The class probabilities of each query. Each row sums to 1; with ``unknown_groups``, to 1 − ``unknown``.
     n_iter : Tensor of shape [t]
         The number of iterations.
     converged : Tensor of shape [t]
@@ -46,12 +46,18 @@ class Solution:
     unknown : Tensor of shape [t, q], optional
         The probability that a query is of none of the classes, for methods that estimate it.
     unknown_groups : Tensor of shape [t, q], optional
-        The number of the group of unknown queries that a query belongs to; -1 for the others.
+        The number of the group of unknown queries that a query belongs to, the largest group first; -1 for queries that
+        are labelled with a class. For methods that can answer that a query is of no class.
+    unknown_medoids : Tensor of shape [t, g], optional
+        The query in the middle of each of these groups; -1 where a task has fewer.
 
     Attributes
     ----------
     labels : Tensor of shape [t, q]
-        The most probable class of each query.
+        The most probable class of each query; -1 where ``unknown_groups`` is given and no class is as probable as
+        ``unknown``.
+    n_unknown_groups : Tensor of shape [t] or None
+        The number of groups of unknown queries.
     proportions : Tensor of shape [t, k]
         The estimated proportion of each class among the queries.
     prototypes : Tensor of shape [t, k, d] or None
@@ -85,6 +91,7 @@ class Solution:
     make_review_scores: Callable[[], Tensor] | None = None
     unknown: Tensor | None = None
     unknown_groups: Tensor | None = None
+    unknown_medoids: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.objective is None and self.objective_parts:
@@ -97,8 +104,16 @@ class Solution:
 
     @property
     def labels(self) -> Tensor:
-        """[t, q] the most probable class of each query; the lowest class wins a tie."""
-        return self.probabilities.argmax(-1)
+        """[t, q] the most probable class of each query, -1 for no class; the lowest class wins a tie."""
+        labels = self.probabilities.argmax(-1)
+        if self.unknown is None or self.unknown_groups is None:
+            return labels
+        return labels.masked_fill(self.unknown > self.probabilities.amax(-1), -1)
+
+    @property
+    def n_unknown_groups(self) -> Tensor | None:
+        """[t] the number of groups of unknown queries; None where the method has none."""
+        return None if self.unknown_medoids is None else (self.unknown_medoids >= 0).sum(-1)
 
     @property
     def proportions(self) -> Tensor:

@@ -71,6 +71,15 @@ def open_encoder(
     )
 
 
+def encodes_texts(name: str) -> bool:
+    """Whether the encoder of this name reads texts; the others read pictures.
+
+    >>> encodes_texts("sentence-transformers:all-MiniLM-L6-v2"), encodes_texts("timm:resnet50")
+    (True, False)
+    """
+    return name.partition(":")[0] == "sentence-transformers"
+
+
 def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = None) -> ImageEncoder:
     """The encoder of our own checkpoint, or of a public few-shot one, which gets the preprocessing of the paper."""
     checkpoint = read_checkpoint(path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,7 @@ from manyway.core.validation import moderate, row_sizes
 from manyway.data.files import check_output
 from manyway.data.items import Items, match_columns
 from manyway.errors import InputError
-from manyway.labelling.table import Row, write_table
+from manyway.labelling.table import UNKNOWN, Row, write_table
 from manyway.methods import DEFAULT_METHOD, METHODS, get_method
 from manyway.streaming.blocks import Blocks, Spread, in_turn
 from manyway.streaming.dask import on_dask
@@ -54,6 +56,22 @@ class ClassSummary:
 
 
 @dataclass(frozen=True)
+class UnknownGroup:
+    """Items of no class that belong together.
+
+    Parameters
+    ----------
+    items : int
+        The number of items.
+    medoid : str
+        The name of the item in the middle of the group.
+    """
+
+    items: int
+    medoid: str
+
+
+@dataclass(frozen=True)
 class Summary:
     """The result for the whole batch.
 
@@ -70,6 +88,10 @@ class Summary:
     n_present, n_present_sd : float or None
         The estimated number of classes that occur in the batch, with its standard deviation; None if the method does
         not estimate it.
+    n_unknown : int or None
+        The number of items whose label is that they are of no class; None where all items were taken to be of one.
+    unknown_groups : tuple of UnknownGroup
+        The groups of these items, largest first.
     skipped : int
         The number of items that could not be read.
     output : Path or None
@@ -83,6 +105,8 @@ class Summary:
     below: int
     n_present: float | None = None
     n_present_sd: float | None = None
+    n_unknown: int | None = None
+    unknown_groups: tuple[UnknownGroup, ...] = ()
     skipped: int = 0
     output: Path | None = None
 
@@ -93,6 +117,7 @@ class _Result:
     presence: Tensor | None = None  # [k]
     n_present: float | None = None
     n_present_sd: float | None = None
+    medoids: Tensor | None = None  # [g] of the groups of items of no class
 
 
 def label_items(
@@ -103,6 +128,8 @@ def label_items(
     method: str = DEFAULT_METHOD,
     top: int = 2,
     min_confidence: float = 0.0,
+    open_set: bool = False,
+    class_names: Items | None = None,
     device: str | torch.device | None = None,
     dask: str | None = None,
     progress: Callable[[str], None] | None = None,
@@ -127,6 +154,12 @@ def label_items(
         How many classes to write per item, most probable first.
     min_confidence : float, default=0.0
         The label is left empty where its probability is lower.
+    open_set : bool, default=False
+        Whether items may be of no class. Those are labelled ``unknown``, and the table has the columns ``unknown``, the
+        probability of no class, and ``group``, the number of the group that such an item belongs to.
+    class_names : Items, optional
+        One vector per class, such as the text embedding of its name, from the encoder of the items. Its labels are the
+        classes; without labels, its item names are. Classes then need no examples.
     device : str or torch.device, optional
         Where to compute; None means CUDA where it is available, else the CPU (with ``dask``: the CPU).
     dask : str, optional
@@ -151,15 +184,22 @@ def label_items(
         raise InputError(f"top is {top} and min_confidence {min_confidence}; they must be at least 1, and from 0 to 1.")
     device = resolve_device("cpu" if device is None and dask is not None else device)
     query = match_columns(support, query)
-    classes, numbers = _check(support, query)
-    labels = torch.tensor(numbers, device=device)
+    classes, numbers = check_items(support, query, class_names)
+    labels = torch.tensor(numbers, dtype=torch.int64, device=device)
     examples = support.rows(0, len(support)).to(device)
     best = min(top, len(classes))
     solver = get_method(method)
+    params = _open_set(method, classes) if open_set else {}
+    vectors = None if class_names is None else _vectors(class_names, classes, method).to(device)
     largest = len(classes) * max(len(query), len(classes))
     if dask is None and 4 * largest <= (_AT_MOST_BYTES if solver.in_blocks is None else _IN_MEMORY_BYTES):
         rows = query.rows(0, len(query)).to(device)
-        result = _at_once(examples, labels, rows, method, best, support.base_mean)
+        result = _at_once(examples, labels, rows, method, best, support.base_mean, vectors, params)
+    elif vectors is not None:
+        raise InputError(
+            f"{len(query)} items and {len(classes)} classes are too many to label at once, and class names cannot be "
+            "used in blocks or on a cluster; cut the items into smaller batches."
+        )
     elif solver.in_blocks is None and solver.transductive:
         where = "on a cluster" if dask is not None else "at once"
         raise InputError(
@@ -180,13 +220,46 @@ def label_items(
                 yield cast(Tensor, block)[0]
 
         with nullcontext(in_turn(read, device)) if dask is None else on_dask(dask, read) as spread:
-            result = _in_blocks(moderated[0], labels, read, spread, method, best, base_mean, progress)
+            result = _in_blocks(moderated[0], labels, read, spread, method, best, base_mean, progress, params)
     return _write(Path(output), query, classes, result, method, min_confidence, inputs)
 
 
-def _check(support: Items, query: Items) -> tuple[list[str], list[int]]:
+def _open_set(method: str, classes: list[str]) -> dict[str, bool]:
+    """The parameters of the method with which items may be of no class."""
+    if "open_set" not in get_method(method).parameters:
+        raise InputError(f"{method} cannot tell that an item is of no class; use --method evidence, or --closed.")
+    if UNKNOWN in classes:
+        raise InputError(f"A class is called '{UNKNOWN}', the label of items of no class; rename it, or use --closed.")
+    return {"open_set": True}
+
+
+def _vectors(class_names: Items, classes: list[str], method: str) -> Tensor:
+    """[k, d] the vectors of the classes, in their order."""
+    if not get_method(method).class_features:
+        raise InputError(f"{method} does not use class names; use --method evidence, or leave --class-names out.")
+    place = {name: row for row, name in enumerate(_named(class_names))}
+    return class_names.rows(0, len(class_names))[[place[name] for name in classes]]
+
+
+def _named(class_names: Items) -> list[str]:
+    """The class of each vector."""
+    names = class_names.labels if class_names.labels is not None else class_names.names
+    if names is None:
+        raise InputError("The vectors of class names do not say their classes; add a column or an array of labels.")
+    twice = next((name for name, n in Counter(names).items() if n > 1), None)
+    if twice is not None:
+        raise InputError(f"The class names have '{twice}' twice; give each class one vector.")
+    return list(names)
+
+
+def check_items(support: Items, query: Items, class_names: Items | None = None) -> tuple[list[str], list[int]]:
     """The classes, sorted, and the number of each example's class; refuse what cannot be labelled."""
-    if len(support) == 0:
+    if class_names is not None and class_names.n_features != query.n_features:
+        raise InputError(
+            f"The class names have {class_names.n_features} features and the items {query.n_features}; "
+            "use the same encoder for both."
+        )
+    if len(support) == 0 and class_names is None:
         raise InputError("There is no labelled example; the file of examples has no rows.")
     if support.labels is None:
         raise InputError("The labelled examples have no labels; put them in the file or name a file with --labels.")
@@ -197,7 +270,12 @@ def _check(support: Items, query: Items) -> tuple[list[str], list[int]]:
             f"The labelled examples have {support.n_features} features and the items {query.n_features}; "
             "use the same encoder for both."
         )
-    classes = sorted(set(support.labels))
+    classes = sorted(set(support.labels if class_names is None else _named(class_names)))
+    nameless = sorted(set(support.labels) - set(classes))
+    if nameless:
+        raise InputError(f"The class '{nameless[0]}' of the examples is not among the class names; add it there.")
+    if len(classes) < 2 and class_names is not None:
+        raise InputError("There are fewer than two class names; there is nothing to choose between.")
     if len(classes) < 2:
         raise InputError(f"All labelled examples are of class '{classes[0]}'; there is nothing to choose between.")
     number = {name: k for k, name in enumerate(classes)}
@@ -205,13 +283,26 @@ def _check(support: Items, query: Items) -> tuple[list[str], list[int]]:
 
 
 def _at_once(
-    examples: Tensor, labels: Tensor, query: Tensor, method: str, top: int, base_mean: Tensor | None
+    examples: Tensor,
+    labels: Tensor,
+    query: Tensor,
+    method: str,
+    top: int,
+    base_mean: Tensor | None,
+    vectors: Tensor | None,
+    params: Mapping[str, bool],
 ) -> _Result:
-    solution = get_method(method)(Tasks.from_arrays(examples[None], labels[None], query[None], base_mean))
-    answers = Answers.of(solution.probabilities[0], top)
+    named = None if vectors is None else vectors[None]
+    tasks = Tasks.from_arrays(examples[None], labels[None], query[None], base_mean, class_features=named)
+    solution = get_method(method)(tasks, **params)
+    groups, medoids = (
+        None if value is None else value[0] for value in (solution.unknown_groups, solution.unknown_medoids)
+    )
+    answers = Answers.of(solution.probabilities[0], top, groups)
     if solution.occupancy is None:
         return _Result(answers)
-    return _Result(answers, solution.presence[0].cpu(), float(solution.n_present[0]), float(solution.n_present_sd[0]))
+    present = float(solution.n_present[0]), float(solution.n_present_sd[0])
+    return _Result(answers, solution.presence[0].cpu(), *present, medoids)
 
 
 def _in_blocks(
@@ -223,6 +314,7 @@ def _in_blocks(
     top: int,
     base_mean: Tensor | None,
     progress: Callable[[str], None] | None,
+    params: Mapping[str, bool],
 ) -> _Result:
     solver = get_method(method)
 
@@ -231,10 +323,11 @@ def _in_blocks(
             progress(f"pass {iteration}")
 
     if solver.streamed is not None:
-        found = solver.streamed(examples, labels, blocks, base_mean=base_mean, progress=tell, spread=spread)
-        answers, _ = spread(Answer(found.assign, top), found.memory)
+        found = solver.streamed(examples, labels, blocks, base_mean=base_mean, progress=tell, spread=spread, **params)
+        find_groups, medoids = (getattr(found, name, None) for name in ("find_groups", "unknown_medoids"))
+        answers, _ = spread(Answer(found.assign, top, find_groups), found.memory)
         presence = None if found.presence is None else found.presence.cpu()
-        return _Result(answers, presence, found.n_present, found.n_present_sd)
+        return _Result(answers, presence, found.n_present, found.n_present_sd, medoids)
     # Each query is answered on its own. What depends on the examples alone is learned once, not for every block.
     support = Tasks.from_support(examples[None], labels[None], base_mean)
     prepared = None if solver.preparation is None else solver.preparation(support, **solver.parameters)
@@ -261,22 +354,33 @@ def _write(
             "extremely large or small. Nothing was written."
         )
     given, confidence = [0] * len(classes), [0.0] * len(classes)
-    below = 0
+    below, of_none = 0, 0.0
+    grouped: Counter[int] = Counter()
 
     def rows() -> Iterator[Row]:
-        nonlocal below
+        nonlocal below, of_none
         row = 0
+        unknown, groups = (itertools.chain.from_iterable(map(Tensor.tolist, each)) for each in result.answers[2:])
         for values, indices in result.answers.best:
             for chosen, probabilities in zip(indices.tolist(), values.tolist(), strict=True):
-                given[chosen[0]] += 1
-                confidence[chosen[0]] += probabilities[0]
-                certain = probabilities[0] >= min_confidence
-                below += not certain
-                names = [classes[chosen[0]] if certain else "", *(classes[k] for k in chosen[1:])]
-                yield Row(query.name(row), list(zip(names, probabilities, strict=True)))
+                best = list(zip((classes[k] for k in chosen), probabilities, strict=True))
+                no_class, group = next(unknown, None), next(groups, -1)
+                if no_class is not None and no_class > probabilities[0]:
+                    grouped[group] += 1
+                    of_none += no_class
+                    best = [(UNKNOWN, no_class), *best[:-1]]
+                else:
+                    given[chosen[0]] += 1
+                    confidence[chosen[0]] += probabilities[0]
+                    group = -1
+                if best[0][1] < min_confidence:
+                    below += 1
+                    best[0] = ("", best[0][1])
+                yield Row(query.name(row), best, no_class, None if group < 0 else group)
                 row += 1
 
-    write_table(output, rows(), result.answers.best[0][0].shape[1], query.skipped, inputs)
+    open_set, top = bool(result.answers.unknown), result.answers.best[0][0].shape[1]
+    write_table(output, rows(), top, query.skipped, inputs, open_set=open_set)
     presence = [None] * len(classes) if result.presence is None else result.presence.tolist()
     present = [
         ClassSummary(
@@ -294,10 +398,18 @@ def _write(
         len(query),
         len(classes),
         tuple(present),
-        sum(confidence) / len(query),
+        (sum(confidence) + of_none) / len(query),
         below,
         result.n_present,
         result.n_present_sd,
+        sum(grouped.values()) if open_set else None,
+        _groups(grouped, result.medoids, query),
         len(query.skipped),
         output,
     )
+
+
+def _groups(grouped: Counter[int], medoids: Tensor | None, query: Items) -> tuple[UnknownGroup, ...]:
+    """The groups that items were given to, largest first."""
+    rows = [] if medoids is None else medoids.tolist()
+    return tuple(UnknownGroup(n, query.name(rows[group])) for group, n in grouped.most_common() if group >= 0)

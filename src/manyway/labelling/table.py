@@ -14,7 +14,8 @@ from manyway.errors import InputError
 
 DEFAULT_OUTPUT = Path("labels.csv")
 _FIRST_COLUMNS = ("item", "label", "probability")
-_WRITTEN = (".csv", ".tsv", ".parquet", ".jsonl")
+UNKNOWN = "unknown"  # the label of items of no class
+WRITTEN = (".csv", ".tsv", ".parquet", ".jsonl")
 _OTHERS = (".json", ".xlsx", ".xls", ".ods", ".gz", ".bz2", ".xz", ".zst", ".zip", ".html", ".feather", ".h5", ".pkl")
 
 
@@ -23,6 +24,8 @@ class Row(NamedTuple):
 
     item: str
     best: Sequence[tuple[str, float]]  # class and probability; the first class is empty where it is too uncertain
+    unknown: float | None = None  # the probability of no class
+    group: int | None = None  # of items of no class, where the label says that it is one
 
 
 def check_table(path: AnyPath | None, inputs: Iterable[AnyPath | None] = (), *, overwrite: bool = False) -> Path:
@@ -54,8 +57,8 @@ def check_table(path: AnyPath | None, inputs: Iterable[AnyPath | None] = (), *, 
                 f"The output {chosen} lies in the input folder {folder}, where it would be read as an item."
             )
     suffix = chosen.suffix.lower()
-    if suffix in _OTHERS or (suffix in SUFFIXES and suffix not in _WRITTEN):
-        raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(_WRITTEN)}.")
+    if suffix in _OTHERS or (suffix in SUFFIXES and suffix not in WRITTEN):
+        raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(WRITTEN)}.")
     if path is None and not overwrite and target.exists() and not is_table(target):
         raise InputError(
             f"{chosen} exists and is not a table that manyway wrote; name another output with -o, or replace it with "
@@ -77,6 +80,8 @@ def write_table(
     top: int,
     skipped: Sequence[tuple[str, str]] = (),
     inputs: Iterable[AnyPath | None] = (),
+    *,
+    open_set: bool = False,
 ) -> None:
     """Write the table of labels.
 
@@ -93,23 +98,37 @@ def write_table(
         there only if there are any.
     inputs : iterable of path-like or None
         Files and folders that must not be written over.
+    open_set : bool, default=False
+        Whether to write the columns ``unknown`` and ``group``.
     """
     header = list(_FIRST_COLUMNS)
     for rank in range(2, top + 1):
         header += [f"label_{rank}", f"probability_{rank}"]
+    if open_set:
+        header += ["unknown", "group"]
     if skipped:
         header.append("note")
 
     def cells() -> Iterator[list[Any]]:
         for row in rows:
-            filled = [row.item, *(cell for name, p in row.best for cell in (name, round(p, 4)))]
+            filled: list[Any] = [row.item, *(cell for name, p in row.best for cell in (name, round(p, 4)))]
+            if open_set:
+                filled += [None if row.unknown is None else round(row.unknown, 4), row.group]
             yield [*filled, ""] if skipped else filled
         for name, reason in skipped:
-            yield [name, "", *[None if n % 2 == 0 else "" for n in range(2 * top - 1)], f"skipped: {reason}"]
+            empty = [None if n % 2 == 0 else "" for n in range(2 * top - 1)]
+            yield [name, "", *empty, *([None, None] if open_set else []), f"skipped: {reason}"]
 
+    write_rows(path, header, cells(), inputs)
+
+
+def write_rows(
+    path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]], inputs: Iterable[AnyPath | None] = ()
+) -> None:
+    """Write a table as csv, tsv, parquet or jsonl, by its ending; it appears complete or not at all."""
     writer = {".parquet": _write_parquet, ".jsonl": _write_jsonl}.get(path.suffix.lower(), _write_csv)
     with atomic_write(path, inputs) as temporary:
-        writer(temporary, header, cells())
+        writer(temporary, header, rows)
 
 
 def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -57,7 +57,10 @@ def check_samples(method: str, tasks: Tasks) -> None:
 
 def check_solution(method: str, tasks: Tasks, solution: Solution) -> None:
     """Refuse a solution whose probabilities are not finite or do not sum to 1."""
-    bad = ~((solution.probabilities.sum(-1) - 1).abs() <= _ROW_SUMS)  # written so that NaN is bad
+    total = solution.probabilities.sum(-1)
+    if solution.unknown is not None and solution.unknown_groups is not None:
+        total = total + solution.unknown
+    bad = ~((total - 1).abs() <= _ROW_SUMS)  # written so that NaN is bad
     if not bool(bad.any()):
         return
     task = int(bad.any(1).nonzero()[0])

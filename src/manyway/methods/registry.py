@@ -254,6 +254,7 @@ METHODS: Mapping[str, Method] = _table(
         version=2,
         prepare="evidence.solver:prepare_evidence",
         in_blocks="evidence.solver:evidence_in_blocks",
+        class_features=True,
         learned=("precision",),
     ),
     Method(

@@ -95,7 +95,7 @@ def folder_source(folder: Path) -> ImageSource:
 def zip_source(path: Path) -> ImageSource:
     """The same inside a zip archive, read in place: nothing is unpacked to the disk."""
     names, read = open_zip(path)
-    prefix = _common_folder(names)
+    prefix = common_folder(names)
     inside = {name.removeprefix(prefix): name for name in names}
     folders = sorted({name.split("/")[0] for name in inside if "/" in name})
     return _labelled_by_folder(list(inside), folders, lambda name: read(inside[name]), str(path))
@@ -111,7 +111,7 @@ def list_files(folder: Path) -> list[str]:
     return sorted(name for name in names if not any(part.startswith(".") for part in name.split("/")))
 
 
-def _common_folder(names: Sequence[str]) -> str:
+def common_folder(names: Sequence[str]) -> str:
     """The folders around the class folders (``images/`` in ``images/CLASS/1.jpg``), with the final slash."""
     if not names:
         return ""

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 from manyway.errors import InputError, nearest
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from manyway.encoding.datasets.images import ImageSet
     from manyway.encoding.glyphs.letters import Letter
     from manyway.encoding.glyphs.render import Masters
 
 BASE_SAMPLES = 16  # drawings per base letter; few are enough because there are many letters
 SAMPLES = 40  # drawings per validation or test letter
+_NEEDS = "Drawing letters needs {}: pip install 'manyway[images]'."
 
 
 def image_set(split: str, per_class: int, *, seed: int = 0) -> ImageSet:
@@ -36,16 +39,37 @@ def image_set(split: str, per_class: int, *, seed: int = 0) -> ImageSet:
     return ImageSet(images, labels, tuple(letter.name for letter in classes[split]))
 
 
+def draw(name: str, indices: range, *, seed: int = 0) -> Tensor:
+    """Draw samples ``indices`` of one letter: images [n, 28, 28] uint8, the same as in ``image_set``.
+
+    ``name`` is that of a class, such as ``Ж CYRILLIC CAPITAL LETTER ZHE``. Only this letter is drawn, which is fast.
+    """
+    from manyway.encoding.glyphs.render import draw_masters, draw_samples
+
+    letter = _candidates()[name]
+    return draw_samples([letter], draw_masters([letter]), indices, seed=seed)[0].squeeze(1)
+
+
+@lru_cache(maxsize=1)
+def _candidates() -> dict[str, Letter]:
+    """The letters that the fonts have, by name."""
+    try:
+        from manyway.encoding.glyphs.letters import candidate_letters
+
+        return {letter.name: letter for letter in candidate_letters()}
+    except ModuleNotFoundError as error:
+        raise InputError(_NEEDS.format(error.name)) from error
+
+
 @lru_cache(maxsize=1)
 def _alphabet() -> tuple[dict[str, tuple[Letter, ...]], Masters]:
     """The letters of each split and their undistorted drawings; computed once, as it takes seconds."""
     try:
-        from manyway.encoding.glyphs.letters import candidate_letters
         from manyway.encoding.glyphs.lookalikes import choose_letters
         from manyway.encoding.glyphs.render import draw_masters
 
-        letters = candidate_letters()
+        letters = tuple(_candidates().values())
         masters = draw_masters(letters)
     except ModuleNotFoundError as error:
-        raise InputError(f"Drawing letters needs {error.name}: pip install 'manyway[images]'.") from error
+        raise InputError(_NEEDS.format(error.name)) from error
     return choose_letters(letters, masters), masters

@@ -46,6 +46,7 @@ class Calibration:
     scatter: Tensor  # [t] S, the pooled within-class scatter
     precision: Tensor  # [t] τ
     shrinkage: Tensor  # [t] γ of the metric
+    noise: Tensor  # [t] standard deviation of ‖z − w‖² − S − S/n for members of the nearest class, divided by 1 + 1/n
 
     def place(self, features: Tensor) -> Tensor:
         """[t, n, d] the coordinates of features [t, n, d] in which distances are computed."""
@@ -53,10 +54,13 @@ class Calibration:
         rows = rows - self.middle
         return (rows if self.metric is None else self.metric(rows)).view(features.shape)
 
+    def squared_distances(self, placed: Tensor) -> Tensor:
+        """[t, q, k] ‖z_q − w_k‖² − S/n_k for placed features."""
+        return _squared_distances(placed, self.offsets, self.squares)
+
     def log_likelihood(self, placed: Tensor) -> Tensor:
         """[t, q, k] = −½ τ (‖z_q − w_k‖² − S/n_k) for placed features."""
-        distances = _squared_distances(placed, self.offsets, self.squares)
-        return distances.mul_(self.precision.mul(-0.5).view(-1, 1, 1))
+        return self.squared_distances(placed).mul_(self.precision.mul(-0.5).view(-1, 1, 1))
 
     def linear(self) -> tuple[Tensor, Tensor]:
         """Weights a [t, d, k] and biases b [t, k]: the log-likelihood of placed features is z·a_k + b_k plus a number
@@ -142,13 +146,14 @@ def _calibrated(
         scatter,
         usual if given is None else given,
         torch.ones_like(usual),
+        schedule.one_shot_noise * scatter,
     )
     if not freedom or not (metric or given is None):
         return plain
     samples = support[:, ::step] - middle
     left_out = LeftOut.of(labels[:, ::step], plain, usual, schedule)
     answers = left_out.classified(Inner.of(samples, offsets), given)
-    plain = replace(plain, precision=answers.precision)
+    plain = replace(plain, precision=answers.precision, noise=answers.noise)
     return _with_metric(plain, support, labels, samples, left_out, answers, given, schedule) if metric else plain
 
 
@@ -194,6 +199,7 @@ def _with_metric(
         squares=offsets.square().sum(-1) - plain.scatter.unsqueeze(-1) / plain.counts,
         precision=best.precision.where(kept, plain.precision),
         shrinkage=shrinkage,
+        noise=best.noise.where(kept, plain.noise),
     )
 
 
@@ -207,6 +213,7 @@ class Answers(NamedTuple):
     losses: Tensor  # [t, n] the cross-entropy of each; 0 where a sample cannot be left out
     precision: Tensor  # [t] the best τ
     spread: Tensor  # [t] the within-class scatter
+    noise: Tensor  # [t] as in ``Calibration``
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +279,15 @@ class LeftOut:
             scores = distances * precision.mul(-0.5).view(-1, 1, 1)
             losses = (scores.logsumexp(-1) - scores.gather(-1, columns).squeeze(-1)) * self.usable
         # Own prototypes have n−1 samples here. For queries they have n, and that much less error.
-        return Answers(losses, precision * self._gain(), found)
+        return Answers(losses, precision * self._gain(), found, self._noise(own, others))
+
+    def _noise(self, own: Tensor, others: Tensor) -> Tensor:
+        """[t] the standard deviation of the excess of left-out samples over their own prototype, per 1 + 1/n."""
+        excess = (own - self.scatter.unsqueeze(-1)) / (1 + 1 / others)
+        total = self.usable.sum(-1).clamp_min(1)
+        mean = ((excess * self.usable).sum(-1) / total).unsqueeze(-1)
+        variance = ((excess - mean).square() * self.usable).sum(-1) / total
+        return variance.sqrt().clamp_min(1e-3 * self.scatter.clamp_min(torch.finfo(excess.dtype).tiny))
 
     def without_themselves(self, distances: Tensor) -> Tensor:
         """[t, n, k] unbiased squared distances of samples to prototypes without them, from plain ones [t, n, k]."""

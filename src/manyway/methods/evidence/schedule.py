@@ -51,6 +51,21 @@ class Schedule:
     # probability fades to 0 at this effective number.
     most_groups_with_fragments: float = 6.0
 
+    # --- Queries of no class ---
+    # The excess of a group over its nearest prototype (see `unknown`) has this standard deviation, in units of the
+    # scatter, where no class has two examples to learn it from.
+    one_shot_noise: float = 0.2
+    # The probability that a query of a class looks as if it were of none. It limits what a single group can say.
+    odd_members: float = 0.08
+    # The probability that no query is unknown; otherwise the proportion p has the density b(1 − p)^(b − 1).
+    none_unknown: float = 0.5
+    unknown_rarity: float = 2.0
+    # A query in a group of m counts m to the minus this in the estimate of the proportion: groups are judged together.
+    group_counts: float = 0.6
+    # The usual spread of the excess of classes that are left out, relative to its mean, and how many classes it counts.
+    usual_spread: float = 0.6
+    usual_spread_weight: float = 4.0
+
     @property
     def annealing(self) -> list[float]:
         """The sharpness of each update of the annealing; empty without annealing."""

@@ -144,9 +144,9 @@ class Dense:
 
     def update(self, slopes: Slopes, sharpness: float, ahead: Sequence[float] = (), tol: float | None = None) -> Update:
         scores = self.likelihood if sharpness == 1 else self.likelihood * sharpness
-        before, u = self.u, slopes.add_to(scores, self.remainder).softmax(-1)
-        presence = self._take(u)
-        return Update(presence, None if tol is None else (u - before).abs_().amax((1, 2)))
+        before = self.u
+        presence = self._take(slopes.add_to(scores, self.remainder).softmax(-1))
+        return Update(presence, None if tol is None else (self.u - before).abs_().amax((1, 2)))
 
     def select(self, which: Tensor) -> Dense:
         return Dense(self.likelihood[which], self.u[which], self.remainder[which])

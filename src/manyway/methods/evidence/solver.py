@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from math import ceil
 from typing import Any, NamedTuple, get_type_hints
 
 import torch
@@ -23,6 +24,7 @@ from manyway.methods.evidence.calibration import (
     squared_distances,
 )
 from manyway.methods.evidence.known import Known
+from manyway.methods.evidence.names import with_names
 from manyway.methods.evidence.one_shot import every, is_one_shot, powers, raised
 from manyway.methods.evidence.posterior import (
     GroupPosterior,
@@ -34,15 +36,19 @@ from manyway.methods.evidence.posterior import (
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
 from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.schedule import Schedule
-from manyway.methods.evidence.search import Dense, fused_search, resume, search
+from manyway.methods.evidence.search import Dense, Found, fused_search, resume, search
 from manyway.methods.evidence.streamed import (
     Choose,
     FindSurest,
+    JudgeQueries,
+    NearestGroups,
     Placing,
     Probabilities,
     Streamed,
+    TakeSample,
     UpdatedPrototypes,
 )
+from manyway.methods.evidence.unknown import MOST_JUDGED, Members, groups_of, judge, unknown_probability
 from manyway.methods.parameters import takes
 from manyway.methods.prepared import QUERY_DEPENDENT
 from manyway.methods.scaling import transform
@@ -72,6 +78,9 @@ class Parameters:
         This makes the probabilities calibrated where few classes are present. It changes few labels.
     merge_groups : bool, default=True
         Whether small groups may be fragments of larger ones. Part of ``group_posterior``.
+    open_set : bool, default=False
+        Whether queries may be of none of the classes. The solution then has ``unknown``, the probability of that, and
+        class probabilities sum to 1 − ``unknown``. It is calibrated on the support, by leaving classes out.
     max_iter : int, default=50
         Maximum number of iterations after annealing.
     tol : float, default=0.01
@@ -89,6 +98,7 @@ class Parameters:
     update_prototypes: bool = True
     group_posterior: bool = True
     merge_groups: bool = True
+    open_set: bool = False
     max_iter: int = 50
     tol: float = 1e-2
     scale: str | None = "rcl2"
@@ -174,12 +184,24 @@ def evidence(
     [[0, 0, 0, 2]]
     """
     parameters = Parameters(**params)
-    tasks = transform(tasks, parameters.scale)
-    if prepared is None:
-        calibration, placed = calibrate_and_place(tasks, *parameters.of_calibration)
+    if tasks.class_table is not None:
+        named = with_names(tasks, parameters.scale)
+        if tasks.n_support == 0:
+            calibration, placed = calibrate_and_place(named.tasks, *parameters.of_calibration)
+            first, _ = _find_classes(calibration.log_likelihood(placed), calibration.counts, parameters, False)
+            named = with_names(tasks, parameters.scale, first.proportions)
+        tasks = named.tasks
+        calibration, placed = calibrate_and_place(named.with_vectors, *parameters.of_calibration)
+        placed, vectors = placed[:, : tasks.n_query], placed[:, tasks.n_query :]
+        one_shot, calibration = is_one_shot(calibration), named.taken_in(calibration, vectors)
     else:
-        calibration, placed = prepared, prepared.place(tasks.query)
-    given, one_shot = Known.of(known, tasks), is_one_shot(calibration)
+        tasks = transform(tasks, parameters.scale)
+        if prepared is None:
+            calibration, placed = calibrate_and_place(tasks, *parameters.of_calibration)
+        else:
+            calibration, placed = prepared, prepared.place(tasks.query)
+        one_shot = is_one_shot(calibration)
+    given = Known.of(known, tasks)
     if given is not None:
         calibration = given.taken_in(calibration, placed)
     likelihood = calibration.log_likelihood(placed)
@@ -191,6 +213,10 @@ def evidence(
     def updated(weights: Tensor) -> Tensor:
         return _updated_likelihood(placed, likelihood, calibration, weights, between)
 
+    unknown, find_groups = None, None
+    if parameters.open_set:
+        unknown, find_groups = unknown_probability(placed, calibration, parameters.constants)
+        unknown = unknown if given is None else given.unknown(unknown.unsqueeze(-1)).squeeze(-1)
     solution, weights = _find_classes(
         likelihood,
         calibration.counts,
@@ -198,6 +224,7 @@ def evidence(
         with_objective,
         updated if parameters.update_prototypes else None,
         given,
+        unknown,
     )
 
     if parameters.precision is None and one_shot:
@@ -205,6 +232,12 @@ def evidence(
         power = powers(placed[:, ::step], solution.probabilities[:, ::step], calibration, parameters.constants)
         probabilities = raised(solution.probabilities, power.view(-1, 1, 1))
         solution = replace(solution, probabilities=probabilities if given is None else given.fix(probabilities))
+
+    if unknown is not None and find_groups is not None:
+        probabilities = solution.probabilities * (1 - unknown).unsqueeze(-1)
+        groups, medoids = find_groups(unknown > probabilities.amax(-1))
+        solution = replace(solution, probabilities=probabilities, unknown=unknown)
+        solution = replace(solution, unknown_groups=groups, unknown_medoids=medoids)
 
     def updated_prototypes() -> Tensor:
         sums, counts = class_sums(tasks)
@@ -231,15 +264,15 @@ def prepare_evidence(tasks: Tasks, **params: Any) -> Calibration | None:
     Returns
     -------
     Calibration or None
-        None if the scale depends on the queries, so that nothing can be prepared.
+        None if the scale depends on the queries, or classes have names, so that nothing can be prepared.
     """
     parameters = Parameters(**params)
-    if parameters.scale in QUERY_DEPENDENT:
+    if parameters.scale in QUERY_DEPENDENT or tasks.class_table is not None:
         return None
     return calibrate(transform(tasks, parameters.scale), *parameters.of_calibration)
 
 
-@takes(Parameters, without=("precision", "metric", "update_prototypes", "scale"))
+@takes(Parameters, without=("precision", "metric", "update_prototypes", "open_set", "scale"))
 def evidence_from_likelihood(
     likelihood: Tensor, counts: Tensor, *, with_objective: bool = False, **params: Any
 ) -> Solution:
@@ -277,21 +310,26 @@ def _find_classes(
     with_objective: bool,
     updated_likelihood: Callable[[Tensor], Tensor] | None = None,
     known: Known | None = None,
+    unknown: Tensor | None = None,
 ) -> tuple[Solution, Tensor]:
     """The solution, and the weights [t, q, k] of the queries as samples, of which new likelihoods can be made."""
     n_tasks, n_query, n_classes = likelihood.shape
     schedule, max_iter, tol = parameters.constants, parameters.max_iter, parameters.tol
     prior = Concentrations.of(parameters.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
     clamped = likelihood if known is None else known.clamp(likelihood)
-    found = None if with_objective else fused_search(clamped, prior, schedule, max_iter=max_iter, tol=tol)
+    found: Found[Dense] | None = None
+    if not with_objective and unknown is None:
+        found = fused_search(clamped, prior, schedule, max_iter=max_iter, tol=tol)
     if found is None:
-        terms_of = Dense.terms if with_objective else None
-        found = search(Dense.of(clamped), prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
+        started = Dense.of(clamped) if unknown is None else Members.of_unknown(clamped, unknown)
+        terms_of = type(started).terms if with_objective else None
+        found = search(started, prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
     after = After.of(found.queries, prior, likelihood, updated_likelihood, known)
     n_iter, converged = found.n_iter, found.converged
     if known is not None and updated_likelihood is not None:
         # Known queries tell which groups are right, so that the search can go on with updated prototypes.
-        queries = Dense(known.clamp(after.scores), after.u, after.remainder)
+        clamped = known.clamp(after.scores)
+        queries = replace(found.queries, likelihood=clamped, u=after.u, remainder=after.remainder)
         again = resume(queries, after.presence, prior, schedule, max_iter=max_iter, tol=tol)
         some = known.rows.any(1)  # [t, 1] tasks without a known query keep what was found
         u = torch.where(some.unsqueeze(-1), again.queries.u, after.u)
@@ -400,6 +438,8 @@ class StreamedSolution:
     n_iter: int
     converged: bool
     active: tuple[int, ...]  # how many classes each update had, those of the annealing included
+    find_groups: NearestGroups | None = None  # (block) -> [b] the group of no class nearest to each query
+    unknown_medoids: Tensor | None = None  # [g] the query in the middle of each of these groups
 
 
 @takes(Parameters)
@@ -445,6 +485,11 @@ def evidence_in_blocks(
     prior = Concentrations.of(parameters.concentration, n_query, n_classes, torch.float64, support.device)
     placing = Placing.of(scaling, calibration)
     queries = Streamed(placing, calibration, n_query, spread, progress)
+    n_apart = ceil(n_query / MOST_JUDGED)
+    if parameters.open_set:
+        sample, _ = spread(TakeSample(queries.last, n_apart), None)
+        judged = judge(sample.placed[None], calibration, schedule)
+        _, queries.start = spread(JudgeQueries(queries.last, judged), None)
     found = search(queries, prior, schedule, max_iter=parameters.max_iter, tol=parameters.tol)
 
     presence = queries.presence
@@ -473,6 +518,14 @@ def evidence_in_blocks(
         assign = replace(
             assign, power=powers(chosen.placed[None], chosen.probabilities[None], calibration, schedule)[0]
         )
+    find_groups, medoids = None, None
+    if parameters.open_set:
+        assign = replace(assign, open_set=True)
+        chosen, _ = spread(Choose(assign, n_apart), queries.before)
+        groups, medoids = groups_of(judged.similarity, judged.unknown > chosen.probabilities[None].amax(-1))
+        inside = (groups[0] >= 0).nonzero().squeeze(1)
+        find_groups = NearestGroups(step, judged[inside], groups[0, inside])
+        medoids = sample.rows(n_apart)[medoids[0].cpu()]
     surest = spread(FindSurest(assign), queries.before)[0].values.to(occupied)
     n_present, n_present_sd = between(surest, occupied[0])
     return StreamedSolution(
@@ -486,4 +539,6 @@ def evidence_in_blocks(
         n_iter=int(found.n_iter),
         converged=bool(found.converged),
         active=tuple(queries.active),
+        find_groups=find_groups,
+        unknown_medoids=medoids,
     )

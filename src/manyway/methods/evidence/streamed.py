@@ -27,6 +27,7 @@ from manyway.methods.evidence.one_shot import raised
 from manyway.methods.evidence.posterior import GroupPosterior, leave_one_out, query_weights
 from manyway.methods.evidence.prior import Presence, Slopes, log_remainders, remainders
 from manyway.methods.evidence.search import Update
+from manyway.methods.evidence.unknown import Judged, membership
 from manyway.streaming.blocks import Scaling, Spread
 
 _MOST_REMEMBERED = 1 << 24  # assignments, over all queries
@@ -65,6 +66,7 @@ class Memory(NamedTuple):
     places: Tensor  # [n] row·K + class of the remembered assignments
     values: Tensor  # [n] their u
     idle: Tensor | None  # [b, r] logarithm of the idle classes' total weight, for each of ``Idle.sharpness``
+    unknown: Tensor | None = None  # [b] the probability of no class; None: all queries are of a class
 
 
 class Sums(NamedTuple):
@@ -151,7 +153,7 @@ class Assign:
             kept = self.idle.classes[memory.places % len(self.idle.classes)]
             places = torch.cat([_places_of(places, self.active, len(self.idle.classes)), memory.places[kept]])
             values = torch.cat([values, memory.values[kept]])
-        return sums, Memory(places, values, weight)
+        return sums, Memory(places, values, weight, None if memory is None else memory.unknown)
 
     def assign(self, rows: Tensor, memory: Memory | None) -> Tensor:
         """[b, k] the new assignments of placed rows."""
@@ -168,6 +170,14 @@ class Assign:
 
     def _assign(self, scores: Tensor, memory: Memory | None) -> tuple[Tensor, Tensor]:
         """Assignments [b, k] from scores, which are overwritten, and the idle classes' total assignment [b]."""
+        u, idle = self._assign_members(scores, memory)
+        if memory is None or memory.unknown is None:
+            return u, idle
+        counted = membership(memory.unknown)
+        return u.mul_(counted.unsqueeze(1)), idle * counted
+
+    def _assign_members(self, scores: Tensor, memory: Memory | None) -> tuple[Tensor, Tensor]:
+        """The same for queries that are all of a class."""
         if memory is not None:
             places, values = self._among_active(memory)
             scores.view(-1).index_add_(0, places, self._entry_cost_beyond(places, values))
@@ -244,6 +254,7 @@ class Streamed:
         self.sharpness = 1.0
         self.memory: list[Any] = []  # of each block, after the last update
         self.before: list[Any] = []  # the same before the last update
+        self.start: list[Any] | None = None  # what blocks remember before the first update
         self.active: list[int] = []  # how many classes each update had
         self.masses = self.log_absent = self.drift = zeros.double()
         self.idle: Idle | None = None
@@ -254,7 +265,7 @@ class Streamed:
         return Presence.of_products(self.masses[None], self.log_absent[None].exp())
 
     def begin(self, sharpness: float) -> Presence:
-        self._take(replace(self.all_classes, sharpness=sharpness), None)
+        self._take(replace(self.all_classes, sharpness=sharpness), self.start)
         self.before = self.memory
         return self.presence
 
@@ -389,6 +400,7 @@ class Probabilities:
     updated: UpdatedPrototypes | None
     posterior: GroupPosterior | None
     power: Tensor | None = None  # [] see ``one_shot``
+    open_set: bool = False  # whether the probabilities of a row sum to 1 minus that of no class
 
     def __call__(self, block: Tensor, memory: Memory | None) -> Tensor:
         """[b, k] the class probabilities of a block, given what it remembered before the last update."""
@@ -403,7 +415,10 @@ class Probabilities:
             scores.index_copy_(1, self.updated.classes, self.updated.log_likelihood(rows, u))
         u = self.slopes.add_to(scores[None], remainders(u)[None]).softmax(-1)
         u = (u if self.posterior is None else self.posterior.apply(u))[0]
-        return u if self.power is None else raised(u, self.power)
+        u = u if self.power is None else raised(u, self.power)
+        if not self.open_set or memory is None or memory.unknown is None:
+            return u
+        return u.mul_((1 - memory.unknown).unsqueeze(1))
 
 
 class Chosen(NamedTuple):
@@ -425,6 +440,62 @@ class Choose:
 
     def __call__(self, block: Tensor, memory: Memory | None) -> tuple[Chosen, None]:
         return Chosen(self.assign.step.rows(block)[:: self.step], self.assign(block, memory)[:: self.step]), None
+
+
+class Sample(NamedTuple):
+    """Every so many queries of each block."""
+
+    placed: Tensor  # [n, d]
+    sizes: Tensor  # [blocks] how many queries each block has
+
+    def plus(self, other: Sample) -> Sample:
+        return Sample(*(torch.cat(pair) for pair in zip(self, other, strict=True)))
+
+    def rows(self, step: int) -> Tensor:
+        """[n] which queries of all these are."""
+        ends = self.sizes.cumsum(0).tolist()
+        parts = zip([0, *ends], ends, strict=False)
+        return torch.cat([torch.arange(first, end, step) for first, end in parts])
+
+
+@dataclass(frozen=True, eq=False)
+class TakeSample:
+    """The work that collects every ``step``-th query before the search."""
+
+    assign: Assign
+    step: int
+
+    def __call__(self, block: Tensor, memory: Any) -> tuple[Sample, None]:
+        rows = self.assign.rows(block)
+        return Sample(rows[:: self.step], torch.tensor([len(rows)])), None
+
+
+@dataclass(frozen=True, eq=False)
+class JudgeQueries:
+    """The work that remembers how probable it is that queries are of no class, and sums it."""
+
+    assign: Assign
+    judged: Judged
+
+    def __call__(self, block: Tensor, memory: Any) -> tuple[GroupSums, Memory]:
+        rows = self.assign.rows(block)
+        unknown = (self.judged.weights(rows[None])[0] @ self.judged.unknown[0].unsqueeze(-1)).squeeze(-1)
+        nothing = torch.zeros(0, dtype=torch.int64, device=rows.device)
+        return GroupSums(unknown.sum(dtype=torch.float64)), Memory(nothing, rows[:0, 0], None, unknown)
+
+
+@dataclass(frozen=True, eq=False)
+class NearestGroups:
+    """From a block of queries to the group [b] of queries of no class that each would belong to."""
+
+    assign: Assign
+    judged: Judged  # of the queries in the groups only
+    groups: Tensor  # [a]
+
+    def __call__(self, block: Tensor) -> Tensor:
+        if not len(self.groups):
+            return torch.full((len(block),), -1, device=block.device)
+        return self.groups[self.judged.weights(self.assign.rows(block)[None])[0].argmax(-1)]
 
 
 class Surest(NamedTuple):

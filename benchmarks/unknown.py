@@ -1,0 +1,120 @@
+"""Unknown queries and class names in evidence: what is found, and what it costs where nothing is unknown.
+
+    python -m benchmarks.unknown DATA [--tasks 40] [--val]
+
+Two thirds of the classes are in a task, with 5 examples each. 55 queries are of 5 of them, and 20 of 3 further classes;
+where none is unknown, 75 queries are of 5 classes. Sets without validation classes are split: --val takes the half on
+which the constants were chosen, and the default is the other half. The last table has intents with their names.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.measure import show
+from manyway import FeatureSet, Tasks, TaskSpec, sample_tasks, solve
+from manyway.bench.data import find_features
+from manyway.evaluation.metrics import METRICS
+from manyway.evaluation.open_set import auroc, rejected, unknown_groups
+from manyway.evaluation.scorers import SCORERS
+
+SETS = ("clinc150", "cifar100", "cub200", "cub-rn18", "glyphs")
+WHOLE = ("cub-rn18", "glyphs")  # sets with validation classes of their own
+SCORES = ("nearest", "oslo", "evidence", "ARI", "groups", "found")
+HEADER = ("set", "unknown", *SCORES, "wrongly", "error", "closed", "open")
+
+
+def key_of(name: str, val: bool) -> str:
+    """The key of the half, or split, that is measured."""
+    return name + ("" if name in WHOLE else "-half") + ("-val" if val else "")
+
+
+def percent(values: torch.Tensor) -> str:
+    return f"{100 * float(values.double().nanmean()):.1f}"
+
+
+def open_set(data: Path, n_tasks: int, val: bool) -> Iterator[list[str]]:
+    """One row per feature set and number of unknown queries."""
+    for name in SETS:
+        features = find_features(key_of(name, val), data)
+        n_ways = 2 * features.n_classes // 3
+        for n_unknown in (20, 0):
+            more = {"n_unknown": n_unknown, "unknown_classes": 3} if n_unknown else {}
+            spec = TaskSpec(shots=5, k_eff=5, n_query=75 - n_unknown, n_ways=n_ways, **more)
+            tasks = sample_tasks(features, spec, seed=1, count=n_tasks)
+            yield [name, str(n_unknown), *_measured(tasks)]
+
+
+def _measured(tasks: Tasks) -> list[str]:
+    closed, opened = (solve("evidence", tasks, open_set=value) for value in (False, True))
+    truth = tasks.query_labels
+    assert truth is not None
+    assert opened.unknown is not None
+    known = truth >= 0
+
+    def accuracy(solution) -> str:  # type: ignore[no-untyped-def]
+        return percent((solution.probabilities.argmax(-1) == truth)[known])
+
+    wrongly, found = rejected(opened, tasks).unbind(1)
+    bins = METRICS["unknown_calibration"]
+    error = bins.summaries[""].of(bins.measure(opened, tasks).cpu().numpy(), tasks.n_query).mean
+    scores = [""] * len(SCORES)
+    if not bool(known.all()):
+        distance = SCORERS["nearest-distance"].score(tasks)
+        oslo = solve("oslo", tasks).unknown
+        areas = (auroc(replace(opened, unknown=score), tasks) for score in (distance, oslo, opened.unknown))
+        index, groups, _ = unknown_groups(opened, tasks).unbind(1)
+        scores = [*map(percent, areas), percent(index), f"{float(groups.mean()):.1f}", percent(found)]
+    return [
+        *scores,
+        percent(wrongly),
+        f"{100 * error:.1f}",
+        accuracy(closed),
+        accuracy(opened),
+    ]
+
+
+def with_names(data: Path, n_tasks: int) -> Iterator[list[str]]:
+    """One row per number of examples and K_eff: intents with examples, with names, and with both."""
+    features = find_features("clinc150", data)
+    stored = np.load(data / "features" / "clinc150_names_minilm_l6.npz")
+    place = {name: k for k, name in enumerate(stored["class_names"].tolist())}
+    vectors = torch.as_tensor(stored["features"][[place[name] for name in features.class_names]]).float()
+    for shots in (0, 1, 2, 5, 10):
+        for k_eff in (5, 10):
+            yield [str(shots), str(k_eff), *_named(features, vectors, shots, k_eff, n_tasks)]
+
+
+def _named(features: FeatureSet, vectors: torch.Tensor, shots: int, k_eff: int, n_tasks: int) -> list[str]:
+    drawn = sample_tasks(features, TaskSpec(shots=shots or 1, k_eff=k_eff, n_query=75), seed=1, count=n_tasks)
+    support, labels, truth = drawn.support, drawn.support_labels, drawn.query_labels
+    assert truth is not None
+
+    def accuracy(n_support: int, names: torch.Tensor | None) -> str:
+        if n_support == 0 and names is None:
+            return "–"
+        tasks = Tasks.from_arrays(support[:, :n_support], labels[:, :n_support], drawn.query, class_features=names)
+        return percent(solve("evidence", tasks).labels == truth)
+
+    n_support = support.shape[1] if shots else 0
+    return [accuracy(n_support, None), accuracy(0, vectors[None]), accuracy(n_support, vectors[None])]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--tasks", type=int, default=40)
+    parser.add_argument("--val", action="store_true")
+    given = parser.parse_args()
+    show("Unknown queries", HEADER, open_set(given.data, given.tasks, given.val))
+    show("Intents by name", ["shots", "K_eff", "examples", "names", "both"], with_names(given.data, given.tasks))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,304 @@
+"""``manyway review``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from manyway.cli.console import console, say
+from manyway.cli.inputs import (
+    Encoder,
+    FeatureColumn,
+    IgnoreColumn,
+    Inputs,
+    ItemColumn,
+    LabelColumn,
+    Labels,
+    OpenSet,
+    SkipBadItems,
+)
+from manyway.cli.options import Device
+from manyway.errors import InputError, optional
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from manyway.data.items import Items
+    from manyway.encoding.datasets.originals import Originals
+    from manyway.review.data import ReviewData
+    from manyway.review.session import Session
+
+DEFAULT_FOLDER = Path("review")
+_drawing = Lock()  # several pictures of a letter are asked for at once, and drawn once
+_SHOTS = 3  # examples per letter of the demonstration
+_GLYPHS = "embedded letters"  # where the pictures of the demonstration come from
+Pictures = Annotated[
+    Path | None,
+    typer.Option(
+        "--pictures",
+        metavar="FOLDER",
+        help="The folder of the pictures that the item names of a feature file refer to. Default: with --encoder, the "
+        "pictures that were encoded; otherwise names are shown.",
+    ),
+]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="The port on this computer; a port in use takes the next.")]
+NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address and open no browser.")]
+
+
+def review(
+    examples: Annotated[
+        Path | None, typer.Argument(metavar="EXAMPLES", help="Labelled examples, or the folder of a saved review.")
+    ] = None,
+    items: Annotated[Path | None, typer.Argument(metavar="ITEMS", help="Items to review, of the same kind.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Where the review is saved: answers, features and exports. Default: review. If it holds a review of "
+            "the same items, that review goes on.",
+        ),
+    ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Review drawings of letters that come with the package.")
+    ] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the labels of a saved review to a .csv, .tsv, .parquet or .jsonl file and stop."
+        ),
+    ] = None,
+    export_examples: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Write the examples of a saved review and its reviewed items, to a table or to a folder with one "
+            "folder of pictures per class, and stop. `manyway label` reads them as examples.",
+        ),
+    ] = None,
+    labels: Labels = None,
+    encoder: Encoder = None,
+    pictures: Pictures = None,
+    open_set: OpenSet = False,
+    port: Port = 8765,
+    no_browser: NoBrowser = False,
+    device: Device = None,
+    skip_bad: SkipBadItems = False,
+    label_column: LabelColumn = None,
+    item_column: ItemColumn = None,
+    ignore_column: IgnoreColumn = None,
+    feature_column: FeatureColumn = None,
+) -> None:
+    """Look at the labels of a batch on a local web page, and correct them.
+
+    The page shows the items grouped by suggested class, the least certain group first. Every answer is saved at once
+    and labels the other items again. EXAMPLES and ITEMS are read as by `manyway label`.
+
+    [bold]Examples:[/bold]
+
+    Try it with drawings of letters:
+
+        manyway review --demo
+
+    Pictures, with an encoder that was trained by `manyway train`:
+
+        manyway review catalogue/ photos/ --encoder runs/birds/best.safetensors -o birds
+
+    Go on with a saved review, and write its labels:
+
+        manyway review birds
+        manyway review birds --export labels.csv
+    """
+    import tempfile
+
+    check_review()
+    exports = export is not None or export_examples is not None
+    if demo:
+        if examples is not None:
+            raise InputError("--demo brings its own examples and items; name none.")
+        with tempfile.TemporaryDirectory(prefix="manyway-demo-") as made:
+            run_review(demo_data(), output or Path(made) / "review", port=port, browser=not no_browser)
+        return
+    if examples is None:
+        raise InputError("Name EXAMPLES and ITEMS, or the folder of a saved review, or try --demo.")
+    if items is None:
+        if output is not None:
+            raise InputError("-o names the folder of a new review; one that goes on stays where it is.")
+        run_review(None, examples, port=port, browser=not no_browser, labels=export, examples=export_examples)
+        return
+    if exports:
+        raise InputError("Exports are made of a saved review: manyway review FOLDER --export FILE.")
+    source = Inputs(
+        examples, items, labels, encoder, skip_bad, label_column, item_column, ignore_column or (), feature_column or ()
+    )
+    source.check()
+    from manyway.core.device import resolve_device
+
+    known, pile, _ = source.read(resolve_device(device))
+    data = review_data(source, known, pile, pictures, open_set=open_set)
+    run_review(data, output or DEFAULT_FOLDER, port=port, browser=not no_browser)
+
+
+def check_review(method: str = "evidence", dask: str | None = None, class_names: Path | None = None) -> None:
+    """Refuse a review that could not be started, before any work is done."""
+    for library in ("starlette", "uvicorn", "PIL"):
+        optional(library, "review", "manyway review")
+    if method != "evidence" or dask is not None:
+        raise InputError("A review labels the items with evidence, in memory; leave out --method and --dask.")
+    if class_names is not None:
+        raise InputError("A review shows examples of each class; leave out --class-names.")
+
+
+def review_data(
+    source: Inputs, examples: Items, items: Items, pictures: Path | None = None, *, open_set: bool = False
+) -> ReviewData:
+    """What to review, and where its pictures are."""
+    import os
+
+    from manyway.encoding.encoders import encodes_texts
+    from manyway.review.data import NAMES, PICTURES, TEXTS, ReviewData
+
+    if pictures is not None and not pictures.is_dir():
+        raise InputError(f"--pictures names {pictures}, which is not a folder.")
+    if source.encoder is None:
+        kind = NAMES if pictures is None else PICTURES
+        origins = {} if pictures is None else dict.fromkeys(("examples", "items"), os.path.abspath(pictures))
+    else:
+        kind = TEXTS if encodes_texts(source.encoder) else PICTURES
+        origins = {"examples": os.path.abspath(source.support or source.query), "items": os.path.abspath(source.query)}
+    return ReviewData(examples, items, kind, source.query.name, origins, open_set)
+
+
+def run_review(
+    data: ReviewData | None,
+    folder: Path,
+    *,
+    port: int = 8765,
+    browser: bool = True,
+    labels: Path | None = None,
+    examples: Path | None = None,
+) -> None:
+    """Start or go on with a review: write exports where they are asked for, otherwise serve the page."""
+    import webbrowser
+    from contextlib import suppress
+
+    from manyway.review.serve import open_review, serve
+
+    with console(stderr=True).status("labelling the items …"):
+        session = open_review(folder, data)
+    read, find = picture_access(session.data)
+    if labels is not None or examples is not None:
+        _export(session, labels, examples, find if read is not None else None)
+        return
+
+    def ready(address: str) -> None:
+        say(f"Review of {len(session.data.names)} items: {address}")
+        say(f"Answers are saved in {folder}. Stop with Ctrl-C; go on later with: manyway review {folder}")
+        if browser:
+            webbrowser.open(address)
+
+    with suppress(KeyboardInterrupt):
+        serve(session, folder, thumbnail=read, find=None if read is None else find, port=port, ready=ready)
+    progress = session.progress()
+    say(f"{progress['reviewed']} of {progress['items']} items are reviewed.")
+
+
+def _export(
+    session: Session, labels: Path | None, examples: Path | None, find: Callable[..., Path | bytes | None] | None
+) -> None:
+    from manyway.review.export import export_examples, export_labels
+
+    try:
+        if labels is not None:
+            say(f"{export_labels(session, labels)} labels are in {labels}.")
+        if examples is not None:
+            say(f"{export_examples(session, examples, find)} examples are in {examples}.")
+    finally:
+        session.close()
+
+
+def picture_access(
+    data: ReviewData,
+) -> tuple[Callable[[str, int, int], bytes] | None, Callable[[str, int], Path | bytes | None]]:
+    """Functions that make the thumbnail of an example or item and find its original; the first is None for texts."""
+    from manyway.encoding.datasets.originals import thumbnail
+    from manyway.review.data import PICTURES
+
+    origins = data.origins or {}
+    opened = {which: _open_pictures(origin) for which, origin in origins.items()}
+
+    def name_of(which: str, row: int) -> str:
+        return data.names[row] if which == "items" else data.examples.name(row)
+
+    def make(which: str, row: int, size: int) -> bytes:
+        return thumbnail(opened[which].read(name_of(which, row)), size)
+
+    def find(which: str, row: int) -> Path | bytes | None:
+        name = name_of(which, row)
+        try:
+            return opened[which].path(name) or opened[which].read(name)
+        except (OSError, InputError):
+            return None
+
+    return make if data.kind == PICTURES else None, find
+
+
+def _open_pictures(origin: str) -> Originals:
+    from manyway.encoding.datasets.originals import Originals, open_originals
+
+    if origin == _GLYPHS:
+        return Originals(_letter)
+    return open_originals(origin)
+
+
+def _letter(name: str) -> bytes:
+    """A drawing of an embedded letter, dark on light, as a file; its name holds its row among the features."""
+    from manyway.encoding.datasets.drawings import grey_file
+    from manyway.encoding.glyphs import SAMPLES
+
+    letter, index = divmod(int(Path(name).stem), SAMPLES)
+    with _drawing:
+        drawn = _drawings(letter, _SHOTS if index < _SHOTS else SAMPLES)  # most letters are examples only
+        return grey_file(255 - drawn[index].numpy())
+
+
+@cache
+def _drawings(letter: int, count: int) -> Tensor:
+    """[count, 28, 28] the first drawings of an embedded letter."""
+    from manyway.data.embedded import load_glyphs
+    from manyway.encoding.glyphs import draw
+
+    return draw(load_glyphs().class_names[letter], range(count))
+
+
+def demo_data() -> ReviewData:
+    """Three drawings of each of 215 letters as examples, and drawings of some letters as items."""
+    import numpy as np
+
+    from manyway.data.embedded import load_glyphs
+    from manyway.data.items import Items
+    from manyway.encoding.glyphs import SAMPLES
+    from manyway.review.data import PICTURES, ReviewData
+
+    letters = load_glyphs()
+    features = letters.features
+    generator = np.random.default_rng(3)
+    present = generator.choice(letters.n_classes, 14, replace=False)
+    counts = generator.integers(4, SAMPLES - _SHOTS, len(present))
+    known = [k * SAMPLES + i for k in range(letters.n_classes) for i in range(_SHOTS)]
+    pile = [k * SAMPLES + _SHOTS + i for k, count in zip(present, counts, strict=True) for i in range(count)]
+    pile = generator.permutation(pile).tolist()
+    examples = Items(
+        features[known],
+        tuple(letters.class_names[row // SAMPLES] for row in known),
+        [f"{row:04d}.png" for row in known],
+        letters.base_mean,
+    )
+    items = Items(features[pile], None, [f"{row:04d}.png" for row in pile], letters.base_mean)
+    return ReviewData(examples, items, PICTURES, "Letters", dict.fromkeys(("examples", "items"), _GLYPHS))

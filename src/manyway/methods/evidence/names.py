@@ -1,0 +1,135 @@
+"""Classes that are known by a vector each, such as the text embedding of their name, beside or instead of examples.
+
+Vectors of names and items lie apart, even if one encoder made both. So each kind is centred on its own: names on their
+mean over the classes that have examples, items on the mean of the examples. Without any example, items are centred on
+the mean of the queries, and once more when it is known which classes probably occur. A name then counts as a number of
+examples of its class, shortened as much as it points past the examples on average. That number is learned from the
+classes that have both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from manyway.core.ops import class_sums
+from manyway.core.tasks import Tasks
+from manyway.core.transforms import level, transform, unit
+from manyway.errors import InputError
+from manyway.methods.evidence.calibration import Calibration
+
+_LEAST_WORTH, _MOST_WORTH = 0.1, 8.0  # examples: beyond these the estimate is mostly its own error
+# The errors of names lie between similar classes more often than those of examples, so that they count this much less.
+_DISCOUNT = 0.5
+# Which classes occur is known from a first solution, with errors that confirm themselves. So it is believed in part.
+_BELIEVED = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class Named:
+    """Tasks whose classes have names."""
+
+    tasks: Tasks  # transformed; where a class lacks examples, all names are further examples
+    vectors: Tensor  # [t, k, d] the names, among the transformed items
+    worth: Tensor  # [t] how many examples a name counts
+    included: bool  # whether the names are among the examples
+
+    @property
+    def with_vectors(self) -> Tasks:
+        """The tasks with the names as last queries."""
+        return replace(self.tasks, query_table=torch.cat([self.tasks.query, self.vectors], 1), query_index=None)
+
+    def taken_in(self, calibration: Calibration, placed: Tensor) -> Calibration:
+        """The calibration with prototypes that have taken in the names, placed as [t, k, d]."""
+        more = self.worth.view(-1, 1) - float(self.included)
+        counts = calibration.counts + more
+        offsets = calibration.offsets * calibration.counts.unsqueeze(-1) + placed * more.unsqueeze(-1)
+        offsets = offsets / counts.unsqueeze(-1)
+        squares = offsets.square().sum(-1) - calibration.scatter.unsqueeze(-1) / counts
+        return replace(calibration, offsets=offsets, squares=squares, counts=counts)
+
+
+def with_names(tasks: Tasks, scale: str | None, proportions: Tensor | None = None) -> Named:
+    """Transform tasks with class features as ``scale`` says, and learn how many examples a name is worth.
+
+    ``proportions`` [t, k] of the classes among the queries, as far as they are known, serve where there is no example:
+    the mean of the queries differs from that of the names because only some classes occur.
+    """
+    if scale not in (None, "l2", "cl2", "rcl2"):
+        raise InputError(f"evidence: scale is '{scale}'; with class features choose rcl2, cl2, l2 or None.")
+    vectors = tasks.class_features
+    assert vectors is not None
+    items = replace(tasks, class_table=None)
+    vectors = vectors.expand(tasks.n_tasks, -1, -1)
+    if tasks.n_support:
+        known = tasks.support
+        levelled = (known >= 0).flatten(1).all(-1).view(-1, 1, 1) & (scale == "rcl2")
+        items = transform(items, scale)
+    else:
+        query = tasks.query
+        levelled = (query >= 0).flatten(1).all(-1).view(-1, 1, 1) & (scale == "rcl2")
+        query = torch.where(levelled, level(query), query)
+        middle = query.mean(1, keepdim=True)
+        if proportions is not None:
+            occurring = proportions.unsqueeze(1) @ vectors
+            middle = middle - _BELIEVED * (occurring - vectors.mean(1, keepdim=True))
+        query = _centred(query, middle, scale)
+        items = replace(items, query_table=query, query_index=None, factor=None)
+    counts = torch.zeros(vectors.shape[:2], dtype=vectors.dtype, device=vectors.device)
+    counts.scatter_add_(1, tasks.support_labels, torch.ones_like(tasks.support_labels, dtype=vectors.dtype))
+    weights = counts if tasks.n_support else counts + 1
+    vectors = torch.where(levelled, level(vectors), vectors)
+    middle = (weights.unsqueeze(-1) * vectors).sum(1, keepdim=True) / weights.sum(-1).view(-1, 1, 1)
+    vectors = _centred(vectors, middle, scale)
+    worth = torch.ones(len(vectors), dtype=vectors.dtype, device=vectors.device)
+    if tasks.n_support:
+        sums = _sums(items)
+        along = (sums * vectors).sum((1, 2)) / (counts * vectors.square().sum(-1)).sum(-1)
+        vectors = vectors * along.clamp(0, 1).view(-1, 1, 1)
+        worth = _worth(items, sums, counts, vectors)
+    included = bool((counts == 0).any())
+    if not included:
+        return Named(items, vectors, worth, included)
+    names = torch.arange(tasks.n_classes, device=vectors.device).expand(tasks.n_tasks, -1)
+    examples, labels = vectors, names
+    if tasks.n_support:
+        examples, labels = torch.cat([items.support, vectors], 1), torch.cat([tasks.support_labels, names], 1)
+    items = replace(
+        items,
+        support_table=examples,
+        support_index=None,
+        support_labels=labels,
+        query_table=items.query,
+        query_index=None,
+        factor=None,
+    )
+    return Named(items, vectors, worth, included)
+
+
+def _centred(rows: Tensor, middle: Tensor, scale: str | None) -> Tensor:
+    """Rows relative to their middle, as ``scale`` measures them. Names and items have middles in any scale."""
+    rows = rows - middle
+    return rows if scale is None else unit(rows)
+
+
+def _sums(tasks: Tasks) -> Tensor:
+    """[t, k, d] of the examples of each class; 0 where there is none."""
+    return class_sums(tasks)[0].expand(tasks.n_tasks, -1, -1)
+
+
+def _worth(items: Tasks, sums: Tensor, counts: Tensor, vectors: Tensor) -> Tensor:
+    """[t] how many examples a name is worth: half of S/E, where E is the mean squared error of a name as a prototype.
+
+    The mean of n examples has the error S/n. 1 where no class has two examples, so that S is not known.
+    """
+    some = counts > 0
+    means = sums / counts.clamp_min(1).unsqueeze(-1)
+    freedom = items.n_support - some.sum(-1)
+    total = items.support.square().sum((1, 2)) - (counts * means.square().sum(-1)).sum(-1)
+    scatter = total.clamp_min(0) / freedom.clamp_min(1)
+    apart = (means - vectors).square().sum(-1) - scatter.unsqueeze(-1) / counts.clamp_min(1)
+    error = (apart * some).sum(-1) / some.sum(-1)
+    worth = (_DISCOUNT * scatter / error.clamp_min(torch.finfo(error.dtype).tiny)).clamp(_LEAST_WORTH, _MOST_WORTH)
+    return torch.where((freedom > 0) & (scatter > 0), worth, torch.ones_like(worth))

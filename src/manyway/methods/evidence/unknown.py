@@ -1,0 +1,252 @@
+"""Queries of no class: how probable that is for each query, and which of them belong together.
+
+Like queries of a class, queries of no class come in groups. A group says more than its queries one by one: the mean of
+m queries is as near to the prototype of its class as the errors of two means allow, S/m + S/n on average. What exceeds
+that is the *excess* of a group over the nearest prototype. The scale of both cases is known from the support: the
+excess of a member is that of support samples which were left out of their prototype, and the excess of a group of no
+class is that of a prototype over the nearest other one, as if its class were left out.
+
+The proportion of such queries in the batch is unknown. It is integrated out, with a prior that is 0 with probability
+one half. So a batch without unknown queries stays without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import ceil, log
+
+import torch
+from torch import Tensor
+
+from manyway.errors import InputError
+from manyway.methods.evidence.calibration import Calibration, distances_between, squared_distances
+from manyway.methods.evidence.prior import Presence, remainders
+from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.search import Dense
+
+MOST_JUDGED = 2048  # queries whose groups are found from all pairs; further queries are judged as their groups are
+_PROPORTIONS = 40  # grid of the proportion of unknown queries
+_LEAST_COUNTED = 1e-3  # so that classes have a count where all queries are unknown
+_ALIKE = 0.1  # groups of queries of no class with at least this mean similarity are one
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Queries, their groups, and how probable it is that these are of no class."""
+
+    means: Tensor  # [t, a, d] the mean of the group around each query
+    bias: Tensor  # [t, a] by how much squared distances to it are too long
+    precision: Tensor  # [t] τ
+    similarity: Tensor  # [t, a, a] how much each other query belongs to the group of a query
+    unknown: Tensor  # [t, a] the probability of no class
+
+    def __getitem__(self, which: Tensor) -> Judged:
+        """Some of the queries [n], without their similarities."""
+        none = self.similarity[:, :0, :0]
+        return Judged(self.means[:, which], self.bias[:, which], self.precision, none, self.unknown[:, which])
+
+    def weights(self, placed: Tensor) -> Tensor:
+        """[t, q, a] the probability that another query is of the group around each query, if all are as frequent."""
+        distances = squared_distances(placed, self.means) - self.bias.unsqueeze(1)
+        return distances.mul_(-0.5 * self.precision.view(-1, 1, 1)).softmax(-1)
+
+
+def judge(placed: Tensor, calibration: Calibration, schedule: Schedule) -> Judged:
+    """How probable it is that queries [t, q, d], placed as the calibration does, are of no class."""
+    if calibration.counts.shape[1] < 2:
+        raise InputError("open_set needs two classes or more: it learns from the classes what none of them looks like.")
+    similarity = _similarity(placed, calibration)
+    masses = similarity.sum(-1, keepdim=True)
+    means = similarity @ placed / masses
+    sizes = (masses.square() / similarity.square().sum(-1, keepdim=True)).squeeze(-1)  # how many equal weights count so
+    bias = calibration.scatter.unsqueeze(-1) / sizes
+    distances = calibration.squared_distances(means) - bias.unsqueeze(-1)
+    excess, nearest = distances.min(-1)
+    counts = calibration.counts.expand(len(placed), -1).gather(1, nearest)
+    log_odds = _log_odds(excess, sizes, counts, calibration, schedule)
+    unknown = _with_proportion(log_odds, sizes**-schedule.group_counts, schedule)
+    return Judged(means, bias, calibration.precision, similarity, unknown)
+
+
+def unknown_probability(placed: Tensor, calibration: Calibration, schedule: Schedule) -> tuple[Tensor, Finder]:
+    """[t, q] the probability that a query is of no class, and what finds the groups of those that are."""
+    step = ceil(placed.shape[1] / MOST_JUDGED)
+    judged = judge(placed[:, ::step], calibration, schedule)
+    if step == 1:
+        return judged.unknown, lambda rejected: groups_of(judged.similarity, rejected)
+    weights = judged.weights(placed)
+
+    def find(rejected: Tensor) -> tuple[Tensor, Tensor]:
+        found, medoids = groups_of(judged.similarity, rejected[:, ::step])
+        nearest = weights.masked_fill((found < 0).unsqueeze(1), -1).argmax(-1)
+        found = found.gather(1, nearest).masked_fill(~rejected, -1)
+        return found, torch.where(medoids < 0, medoids, medoids * step)
+
+    return (weights @ judged.unknown.unsqueeze(-1)).squeeze(-1), find
+
+
+Finder = Callable[[Tensor], tuple[Tensor, Tensor]]  # which queries [t, q] are unknown -> their groups and the medoids
+
+
+def membership(unknown: Tensor) -> Tensor:
+    """[t, q] how much a query counts in the search for the classes that are present.
+
+    A query that is more probably of a class than not counts fully: a wrong doubt would cost more than an intruder.
+    """
+    return (2 - 2 * unknown).clamp(_LEAST_COUNTED, 1)
+
+
+def groups_of(similarity: Tensor, rejected: Tensor) -> tuple[Tensor, Tensor]:
+    """Groups [t, q] of the rejected queries, -1 for the others, largest first, and the medoid of each [t, g], -1 where
+    a task has fewer.
+
+    The two groups with the highest mean similarity are joined, again and again, while it is high enough. The medoid of
+    a group has the highest total similarity to it.
+    """
+    most = int(rejected.sum(-1).max())
+    which = rejected.to(torch.uint8).argsort(dim=-1, descending=True, stable=True)[:, :most]  # [t, r]
+    inside = rejected.gather(1, which)
+    rows = similarity.gather(1, which.unsqueeze(-1).expand(-1, -1, similarity.shape[-1]))
+    among = rows.gather(2, which.unsqueeze(1).expand(-1, most, -1)) * (inside.unsqueeze(1) & inside.unsqueeze(2))
+    member = _joined(among) * inside.unsqueeze(-1)  # [t, r, r] whether a query is in a group
+    order = member.sum(1).argsort(dim=-1, descending=True, stable=True)
+    member = member.gather(2, order.unsqueeze(1).expand_as(member))
+    n_groups = int((member.sum(1) > 0).sum(-1).max()) if most else 0
+    member = member[..., :n_groups]
+    found = torch.full(rejected.shape, -1, device=rejected.device)
+    if n_groups == 0:
+        return found, found[:, :0]
+    found = found.scatter(1, which, member.argmax(-1).masked_fill(~inside, -1))
+    total = (among @ member).masked_fill(member == 0, -1)
+    medoids = which.gather(1, total.argmax(1))
+    return found, medoids.masked_fill(member.sum(1) == 0, -1)
+
+
+def _joined(similarity: Tensor) -> Tensor:
+    """[t, r, g] 1 where query r is in group g, else 0, from similarities [t, r, r]: clusters by average linkage."""
+    n_tasks, size, _ = similarity.shape
+    member = torch.eye(size, dtype=similarity.dtype, device=similarity.device).repeat(n_tasks, 1, 1)
+    total = similarity.clone()  # [t, g, g] between the queries of two groups
+    upper = torch.ones(size, size, dtype=torch.bool, device=similarity.device).triu(1)
+    tasks = torch.arange(n_tasks, device=similarity.device)
+    for _ in range(size - 1):
+        sizes = member.sum(1)
+        mean = total / (sizes.unsqueeze(1) * sizes.unsqueeze(2)).clamp_min(1)
+        best, pair = mean.masked_fill(~upper, -1).flatten(1).max(-1)
+        joins = best >= _ALIKE
+        if not bool(joins.any()):
+            break
+        t, first, second = tasks[joins], pair[joins] // size, pair[joins] % size
+        for values in (member, total, total.mT):
+            values[t, :, first] += values[t, :, second]
+            values[t, :, second] = 0
+    return member
+
+
+def _similarity(placed: Tensor, calibration: Calibration) -> Tensor:
+    """[t, q, q] from 0 to 1: how much two queries belong together.
+
+    Each query is assigned to all queries as if they were classes of one sample, and then to the means of the groups
+    that this makes, always without itself. Two queries are as similar as their assignments.
+    """
+    scatter, precision = calibration.scatter.view(-1, 1, 1), calibration.precision.view(-1, 1, 1)
+    distances = distances_between(placed)
+    own = torch.eye(distances.shape[-1], dtype=torch.bool, device=placed.device)
+    alone = 2 * scatter  # of two samples of a class
+    distances = torch.where(own, alone, distances)
+    similarity = _overlap(distances.mul_(-0.5 * precision).softmax(-1))
+    masses = similarity.sum(-1).unsqueeze(1)
+    distances = squared_distances(placed, similarity @ placed / masses.mT)
+    others = (masses - similarity).clamp_min(0.5)  # of group j, without query q
+    squares = similarity.square()
+    bias = (squares.sum(-1).unsqueeze(1) - squares) / others.square()
+    distances = distances * (masses / others).square() - scatter * bias
+    distances = torch.where(own & (masses - similarity < 0.5), alone, distances)
+    return _overlap(distances.mul_(-0.5 * precision).softmax(-1))
+
+
+def _overlap(assignments: Tensor) -> Tensor:
+    """[t, q, q] the cosines of the rows of [t, q, n]."""
+    rows = assignments / assignments.square().sum(-1, keepdim=True).sqrt()
+    return (rows @ rows.mT).clamp_(0, 1)
+
+
+def _log_odds(excess: Tensor, sizes: Tensor, counts: Tensor, calibration: Calibration, schedule: Schedule) -> Tensor:
+    """[t, q] ln p(excess | no class) − ln p(excess | a class), for groups of these sizes near classes of n samples.
+
+    Both are normal, but a few queries of a class look as if they were of none. An excess below the point at which the
+    ratio is smallest counts as that point.
+    """
+    noise = calibration.noise.unsqueeze(-1)
+    # The queries of a group share an error: see ``schedule.shared_error``.
+    variance = (noise * (schedule.shared_error + (1 - schedule.shared_error) / sizes + 1 / counts)).square()
+    apart, spread = (value.unsqueeze(-1) for value in _left_out_classes(calibration, schedule))
+    wider = variance + torch.maximum(spread, 1e-3 * variance)
+    excess = torch.maximum(excess, -variance * apart / (wider - variance))
+    near, far = excess.square() / variance + variance.log(), (excess - apart).square() / wider + wider.log()
+    odds = torch.as_tensor(log(1 - schedule.odd_members)) + 0.5 * (far - near)
+    return -torch.logaddexp(odds, torch.full_like(odds, log(schedule.odd_members)))
+
+
+def _left_out_classes(calibration: Calibration, schedule: Schedule) -> tuple[Tensor, Tensor]:
+    """[t] the mean and the variance of the excess of a class that is left out over the nearest other class."""
+    offsets, squares = calibration.offsets, calibration.squares
+    n_classes = squares.shape[1]
+    nearest = []
+    size = max(1, (1 << 24) // n_classes)
+    for first in range(0, n_classes, size):
+        part = torch.arange(first, min(first + size, n_classes), device=squares.device)
+        distances = squares[:, part].unsqueeze(-1) + squares.unsqueeze(1) - 2 * (offsets[:, part] @ offsets.mT)
+        own = part.view(1, -1, 1).expand(len(squares), -1, 1)
+        nearest.append(distances.scatter_(-1, own, float("inf")).amin(-1))
+    excess = torch.cat(nearest, 1)
+    mean = excess.mean(-1).clamp_min(0)
+    # A few classes more, with the usual spread, so that two classes have one too.
+    usual, weight = (schedule.usual_spread * mean).square(), schedule.usual_spread_weight
+    total = (excess - mean.unsqueeze(-1)).square().sum(-1) + weight * usual
+    noise = (calibration.noise * 2 * (1 / calibration.counts).mean(-1)).square()
+    return mean, (total / (n_classes - 1 + weight) - noise).clamp_min(0)
+
+
+def _with_proportion(log_odds: Tensor, weights: Tensor, schedule: Schedule) -> Tensor:
+    """[t, q] the probability of no class, with the proportion of such queries integrated out.
+
+    A query counts with its weight, because the queries of a group are judged together.
+    """
+    grid = (torch.arange(_PROPORTIONS, dtype=log_odds.dtype, device=log_odds.device) + 0.5) / _PROPORTIONS
+    prior = ((schedule.unknown_rarity - 1) * torch.log1p(-grid)).log_softmax(0) + log(1 - schedule.none_unknown)
+    # With the proportion 0 every query is known: the probability of the data is 1 in these units.
+    odds = log_odds.unsqueeze(-1)
+    data = (weights.unsqueeze(-1) * torch.logaddexp(torch.log1p(-grid), odds + grid.log())).sum(1) + prior
+    chance = torch.cat([torch.full_like(data[:, :1], log(schedule.none_unknown)), data], -1).softmax(-1)[:, 1:]
+    return ((odds + torch.logit(grid)).sigmoid() * chance.unsqueeze(1)).sum(-1)
+
+
+@dataclass(eq=False)
+class Members(Dense):
+    """Queries that count in the search as much as they are members of classes."""
+
+    counted: Tensor  # [t, q, 1]
+
+    @staticmethod
+    def of_unknown(likelihood: Tensor, unknown: Tensor) -> Members:
+        """Queries that ``begin`` has yet to assign."""
+        return Members(likelihood, likelihood, likelihood, membership(unknown).unsqueeze(-1))
+
+    def select(self, which: Tensor) -> Members:
+        return Members(self.likelihood[which], self.u[which], self.remainder[which], self.counted[which])
+
+    def sharpened(self, sharpness: Tensor) -> Members:
+        return replace(self, likelihood=self.likelihood * sharpness.view(-1, 1, 1))
+
+    def terms(self) -> Tensor:
+        """[2, t] fit and entropy, of what counts."""
+        share = self.u / self.counted.clamp_min(torch.finfo(self.u.dtype).tiny)
+        entropy = -(self.counted * torch.xlogy(share, share)).sum((1, 2))
+        return torch.stack([(self.u * self.likelihood).sum((1, 2)), entropy])
+
+    def _take(self, u: Tensor) -> Presence:
+        self.u = u * self.counted
+        self.remainder = remainders(self.u)
+        return Presence.of(self.u, self.remainder)

@@ -1,0 +1,132 @@
+"""What is reviewed: examples, items and where their pictures are; saved in the folder of the review."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from manyway.data.files import atomic_write
+from manyway.data.items import Items
+from manyway.errors import InputError
+
+PICTURES, TEXTS, NAMES = KINDS = ("pictures", "texts", "names")
+FILE, JOURNAL = "review.safetensors", "journal.sqlite"
+_FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class ReviewData:
+    """Labelled examples and items to review.
+
+    Parameters
+    ----------
+    examples, items : Items
+        As for ``manyway label``. Items that could not be read (``items.skipped``) are reviewed too: they have no
+        features, so nothing is suggested for them.
+    kind : {"pictures", "texts", "names"}
+        What the page shows: pictures, texts (the names of the items are the texts), or the names alone.
+    title : str
+        The heading of the page.
+    origins : mapping of str to str, optional
+        Where the pictures of ``examples`` and ``items`` come from, in words that the opener of pictures understands.
+    open_set : bool, default=False
+        Whether items may be of no class.
+    """
+
+    examples: Items
+    items: Items
+    kind: str = NAMES
+    title: str = "review"
+    origins: Mapping[str, str] | None = None
+    open_set: bool = False
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of all items, those that could not be read last."""
+        read = (self.items.name(row) for row in range(len(self.items)))
+        return (*read, *(name for name, _ in self.items.skipped))
+
+    @cached_property
+    def items_hash(self) -> str:
+        """Identifies the items: the SHA-256 of their names and features."""
+        digest = hashlib.sha256(json.dumps(self.names).encode())
+        step = 4096
+        for start in range(0, len(self.items), step):
+            digest.update(self.items.rows(start, start + step).numpy().tobytes())
+        return digest.hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """Write everything into the folder of a review, so that it needs neither the files nor the encoder again."""
+        tensors = {
+            "examples": self.examples.rows(0, len(self.examples)).contiguous(),
+            "items": self.items.rows(0, len(self.items)).contiguous(),
+        }
+        if self.examples.base_mean is not None:
+            tensors["base_mean"] = self.examples.base_mean.contiguous()
+        about = {
+            "format": _FORMAT,
+            "kind": self.kind,
+            "title": self.title,
+            "origins": dict(self.origins or {}),
+            "open_set": self.open_set,
+            "examples": _about(self.examples),
+            "items": _about(self.items),
+        }
+        with atomic_write(folder / FILE) as temporary:
+            save_file(tensors, temporary, metadata={"review": json.dumps(about)})
+
+    @classmethod
+    def load(cls, folder: Path) -> ReviewData:
+        """Read a saved review.
+
+        Raises
+        ------
+        InputError
+            If the folder holds none, or one that is damaged.
+        """
+        path = folder / FILE
+        if not path.is_file():
+            raise InputError(
+                f"{folder} holds no saved review; start one with: manyway review EXAMPLES ITEMS -o {folder}"
+            )
+        try:
+            with safe_open(path, framework="pt") as file:
+                about = json.loads(file.metadata()["review"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if about["format"] != _FORMAT:
+                raise InputError(f"{path} has the format {about['format']}, which this version of manyway cannot read.")
+            base_mean = tensors.get("base_mean")
+            examples, items = (_items(tensors[name], about[name], base_mean) for name in ("examples", "items"))
+            named = {"kind": str(about["kind"]), "title": str(about["title"]), "origins": about["origins"]}
+            return cls(examples, items, **named, open_set=bool(about.get("open_set")))
+        except InputError:
+            raise
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path} is damaged ({error}); start the review again in another folder.") from error
+
+
+def _about(items: Items) -> dict[str, Any]:
+    return {
+        "names": None if items.names is None else list(items.names),
+        "labels": items.labels,
+        "columns": items.columns,
+        "skipped": items.skipped,
+    }
+
+
+def _items(features: Any, about: Mapping[str, Any], base_mean: Any) -> Items:
+    labels, names, columns = (
+        None if about[key] is None else tuple(about[key]) for key in ("labels", "names", "columns")
+    )
+    if any(known is not None and len(known) != len(features) for known in (labels, names)):
+        raise ValueError("names or labels do not fit the features")
+    skipped = tuple((str(name), str(reason)) for name, reason in about["skipped"])
+    return Items(features, labels, names, base_mean, columns, skipped)

@@ -1,0 +1,190 @@
+"""The result of a review as files: a table of labels, and the examples with the reviewed items added to them."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from manyway.data.files import AnyPath, check_output
+from manyway.data.items import Items
+from manyway.errors import InputError
+from manyway.labelling.table import WRITTEN, write_rows
+from manyway.review.data import TEXTS
+from manyway.review.session import NO_CLASS, OPEN, Session
+
+Find = Callable[[str, int], Path | bytes | None]  # ("examples" or "items", row) -> the file or content of a picture
+_MADE_BY = ".made-by-manyway"
+_LONGEST = 200  # bytes of a file name
+_HEADER = ("item", "label", "probability", "reviewed", "label_2", "probability_2")
+
+
+def export_labels(session: Session, path: AnyPath) -> int:
+    """Write one row per item: its label and whether a person has seen it.
+
+    Parameters
+    ----------
+    session : Session
+    path : path-like
+        A .csv, .tsv, .parquet or .jsonl file. ``reviewed`` is ``yes``, ``no``, or ``unknown`` for an item that a person
+        has marked as of no known class; its label is empty then.
+
+    Returns
+    -------
+    int
+        The number of rows.
+    """
+    path = _table(path)
+    with session.lock:
+        rows = [_label_row(session, row) for row in range(len(session.answers))]
+    write_rows(path, _HEADER, rows)
+    return len(rows)
+
+
+def _label_row(session: Session, row: int) -> list[Any]:
+    number, probability = session.chosen(row)
+    answer = session.answers[row]
+    reviewed = {OPEN: "no", NO_CLASS: "unknown"}.get(answer, "yes")
+    pairs = zip(session.best[row], session.probabilities[row], strict=True)
+    name, second = next(((session.classes[k], p) for k, p in pairs if k != number), ("", 0.0))
+    label = "" if number == NO_CLASS else session.classes[number]
+    return [session.data.names[row], label, round(probability, 4), reviewed, name, round(second, 4)]
+
+
+def export_examples(session: Session, path: AnyPath, find: Find | None = None) -> int:
+    """Write the labelled examples together with the reviewed items, for ``manyway label`` to read as examples.
+
+    Parameters
+    ----------
+    session : Session
+    path : path-like
+        A table (.csv, .tsv, .parquet or .jsonl): texts with labels where texts are reviewed, otherwise features with
+        labels. Any other path is a folder of pictures with one folder per class; its files are links to the originals
+        where these are files, and copies otherwise.
+    find : callable, optional
+        Finds the picture of an example or item; needed for a folder.
+
+    Returns
+    -------
+    int
+        The number of examples that were written.
+
+    Raises
+    ------
+    InputError
+        If something else is in the way, or pictures are missing.
+    """
+    data, n_read = session.data, len(session.data.items)
+    with session.lock:
+        reviewed = [(row, session.classes[k]) for row, k in enumerate(session.answers) if k >= 0]
+    if Path(path).suffix.lower() not in WRITTEN:
+        if find is None:
+            raise InputError(f"{path} names a folder; only pictures are written to folders: give a .csv or .parquet.")
+        labels = enumerate(data.examples.labels or ())
+        pictures = [(label, data.examples.name(row), "examples", row) for row, label in labels]
+        pictures += [(label, data.names[row], "items", row) for row, label in reviewed]
+        _write_folders(Path(path), pictures, find)
+        return len(pictures)
+    path = _table(path)
+    with_features = [(row, label) for row, label in reviewed if row < n_read]
+    exact = str if path.suffix.lower() in (".csv", ".tsv") else float
+    if data.kind == TEXTS:
+        header: list[str] = ["text", "label"]
+    else:
+        columns = data.examples.columns or tuple(f"f{d}" for d in range(data.examples.n_features))
+        header = ["item", "label", *columns]
+
+    def rows() -> Iterator[list[Any]]:
+        labelled = list(enumerate(data.examples.labels or ()))
+        for items, found in ((data.examples, labelled), (session.relabel.items, with_features)):
+            for row, label in found:
+                yield [items.name(row), label, *([] if data.kind == TEXTS else _features(items, row, exact))]
+
+    write_rows(path, header, rows())
+    return len(data.examples) + len(with_features)
+
+
+def _features(items: Items, row: int, exact: Callable[[Any], Any]) -> list[Any]:
+    # The shortest decimal that gives the same number again, where the table is text.
+    return [exact(value) for value in items.rows(row, row + 1).numpy()[0]]
+
+
+def _table(path: AnyPath) -> Path:
+    path = Path(path)
+    if path.suffix.lower() not in WRITTEN:
+        raise InputError(f"{path} cannot be written; tables end with {', '.join(WRITTEN)}.")
+    check_output(path)
+    return path
+
+
+def _write_folders(target: Path, pictures: Sequence[tuple[str, str, str, int]], find: Find) -> None:
+    """One folder per class. ``target`` is a link that is turned to the new folder in one step when it is complete."""
+    old = target.resolve() if target.is_symlink() else None
+    if (old is None and target.exists()) or (old is not None and old.exists() and not (old / _MADE_BY).is_file()):
+        raise InputError(f"{target} exists and was not made by an export; choose another name.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = target.parent / f".{target.name[:40]}-{secrets.token_hex(4)}"
+    link = made.with_name(made.name + "-link")
+    try:
+        top, folders = _Folder(made), dict[str, _Folder]()
+        (made / _MADE_BY).touch()
+        for label, name, which, row in pictures:
+            if label not in folders:
+                folders[label] = _Folder(top.unused(label))
+            found = find(which, row)
+            if found is None:
+                raise InputError(f"The picture {name} is missing; restore it, or mark it as unknown, and export again.")
+            place = folders[label].unused(name)
+            if isinstance(found, Path):
+                _link(found, place)
+            else:
+                place.write_bytes(found)
+        link.symlink_to(made.name, target_is_directory=True)
+        os.replace(link, target)
+    except OSError as error:
+        raise InputError(f"Cannot write {target}: {error.strerror or error}. Nothing was changed.") from error
+    finally:
+        link.unlink(missing_ok=True)
+        if not target.is_symlink() or target.resolve() != made.resolve():
+            shutil.rmtree(made, ignore_errors=True)
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _link(original: Path, place: Path) -> None:
+    try:
+        place.symlink_to(original.resolve())
+    except (OSError, NotImplementedError):  # file systems without links
+        shutil.copyfile(original, place)
+
+
+def _file_name(name: str) -> str:
+    """A name that every file system takes: no separators, no control characters, not hidden.
+
+    >>> _file_name("../birds/barn swallow.jpg"), _file_name("a/b"), _file_name("...")
+    ('birds_barn swallow.jpg', 'a_b', '_')
+    """
+    plain = re.sub(r'[/\\:*?"<>|]+', "_", "".join(c for c in name if unicodedata.category(c) != "Cc"))
+    plain = plain.lstrip("._ ").rstrip(". ") or "_"
+    return plain if len(os.fsencode(plain)) <= _LONGEST else plain[: _LONGEST // 8] + plain[-(_LONGEST // 8) :]
+
+
+class _Folder:
+    """A folder in which every name is used once, also where upper and lower case are the same."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir()
+        self.path, self._taken = path, set[str]()
+
+    def unused(self, name: str) -> Path:
+        name = _file_name(name)
+        stem, ending = os.path.splitext(name)
+        names = (name if n == 1 else f"{stem} ({n}){ending}" for n in range(1, len(self._taken) + 2))
+        chosen = next(each for each in names if each.casefold() not in self._taken)
+        self._taken.add(chosen.casefold())
+        return self.path / chosen

@@ -1,0 +1,209 @@
+"""The server of a review: one page, its data and its pictures, for one person on this computer."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from threading import Semaphore
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from manyway.errors import InputError, optional
+from manyway.review.data import PICTURES
+from manyway.review.export import Find, export_examples, export_labels
+from manyway.review.guard import Guard
+from manyway.review.journal import Action
+from manyway.review.session import Session
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+SIZES = (160, 320, 1280)  # pixels of pictures; requests for others are refused
+EXPORTS = {
+    "labels.csv": "Labels, one row per item (csv)",
+    "labels.parquet": "Labels, one row per item (parquet)",
+    "examples.csv": "Examples and reviewed items (csv)",
+    "examples.parquet": "Examples and reviewed items (parquet)",
+    "examples": "Examples and reviewed items, one folder of pictures per class",
+}
+_STATIC = Path(str(resources.files("manyway.review"))) / "static"
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_WAIT = 20.0  # seconds that a page waits for news before it asks again
+_LONGEST_REQUEST = 8 * 2**20  # bytes; an action may name every item
+_KEPT = 8192  # thumbnails in memory
+
+Thumbnail = Callable[[str, int, int], bytes]  # ("examples" or "items", row, size) -> a JPEG file
+
+
+def make_app(
+    session: Session,
+    guard: Guard,
+    folder: Path,
+    thumbnail: Thumbnail | None = None,
+    find: Find | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Starlette:
+    """The web application of a review.
+
+    Parameters
+    ----------
+    session : Session
+    guard : Guard
+        Lets requests in or refuses them.
+    folder : Path
+        Where exports are written.
+    thumbnail : callable, optional
+        Makes the picture of an example or item; OSError or InputError where it is missing.
+    find : callable, optional
+        Finds the original of a picture, for exports.
+    stopping : callable, optional
+        Whether the server is about to stop: waiting pages are answered then.
+
+    Returns
+    -------
+    starlette.applications.Starlette
+    """
+    optional("starlette", "review", "manyway review")
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import RedirectResponse, Response
+    from starlette.routing import Route
+
+    pages = Environment(loader=PackageLoader("manyway.review"), autoescape=True, undefined=StrictUndefined)
+    static = {path.name: path.read_bytes() for path in _STATIC.iterdir() if path.suffix in _TYPES}
+    at_work = Semaphore(4)  # pictures that are decoded at once
+
+    @lru_cache(maxsize=_KEPT)
+    def kept(which: str, row: int, size: int) -> bytes:
+        assert thumbnail is not None
+        with at_work:
+            return thumbnail(which, row, size)
+
+    def drawn(which: str, row: int, size: int) -> bytes:
+        return (kept if size < SIZES[-1] else kept.__wrapped__)(which, row, size)  # large ones are seldom asked for
+
+    def answer(value: Any, status: int = 200) -> Response:
+        # Names of files that are not UTF-8 hold lone surrogates, which only escapes can carry.
+        return Response(json.dumps(value), status, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+    def page(name: str, status: int = 200, **values: Any) -> Response:
+        text = pages.get_template(name).render(**values)
+        return Response(text, status, media_type="text/html", headers={"Cache-Control": "no-store"})
+
+    async def show(request: Request) -> Response:
+        token = request.query_params.get("token")
+        if token is not None and guard.right_token(token):
+            response: Response = RedirectResponse("/", status_code=303)
+            guard.give_cookie(response)
+            return response
+        if not guard.has_cookie(request):
+            return page("closed.html", 403)
+        return page("review.html", title=session.data.title)
+
+    async def asset(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in static:
+            return answer({"error": "There is no such file."}, 404)
+        kind = _TYPES[Path(name).suffix]
+        return Response(static[name], media_type=kind, headers={"Cache-Control": "no-cache"})
+
+    async def overview(request: Request) -> Response:
+        exports = {name: about for name, about in EXPORTS.items() if "." in name or find is not None}
+        return answer({**await run_in_threadpool(session.overview), "exports": exports, "folder": str(folder)})
+
+    async def changes(request: Request) -> Response:
+        try:
+            since = int(request.query_params["since"])
+        except (KeyError, ValueError):
+            return answer({"error": "since must be a number."}, 400)
+        deadline = time.monotonic() + _WAIT
+        while session.version <= since and time.monotonic() < deadline and not stopping():
+            await _pause(0.03)
+        return answer(await run_in_threadpool(session.changes, since))
+
+    async def act(request: Request) -> Response:
+        sent = await _body(request)
+        try:
+            rows, labels = sent.get("rows", []), sent.get("labels", [])
+            if not all(isinstance(row, int) for row in rows) or not all(isinstance(name, str) for name in labels):
+                raise InputError("rows must be numbers and labels must be names.")
+            action = Action(str(sent.get("kind")), tuple(rows), tuple(labels), str(sent.get("key", "")))
+        except (TypeError, AttributeError):
+            raise InputError("rows and labels must be lists.") from None
+        said = await run_in_threadpool(session.act, action)
+        return answer({"said": said, "version": session.version})
+
+    async def near(request: Request) -> Response:
+        row = request.path_params["row"]
+        if row >= len(session.data.names):
+            return answer({"error": "There is no such item."}, 404)
+        return answer(await run_in_threadpool(session.near, row))
+
+    async def export(request: Request) -> Response:
+        name = (await _body(request)).get("name")
+        if not isinstance(name, str) or name not in EXPORTS:
+            raise InputError("There is no such export.")
+        write = export_labels if name.startswith("labels") else export_examples
+        more = (find,) if write is export_examples else ()
+        count = await run_in_threadpool(write, session, folder / name, *more)
+        return answer({"said": f"{count} rows are in {folder / name}."})
+
+    async def picture(request: Request) -> Response:
+        which, row, size = (request.path_params[name] for name in ("which", "row", "size"))
+        n = {"items": len(session.data.names), "examples": len(session.data.examples)}.get(which, 0)
+        if thumbnail is None or session.data.kind != PICTURES or row >= n or size not in SIZES:
+            return answer({"error": "There is no such picture."}, 404)
+        try:
+            data = await run_in_threadpool(drawn, which, row, size)
+        except (OSError, InputError):
+            # The item exists and has no picture that can be shown: the page says so. It is no error of the request.
+            return Response(status_code=204, headers={"Cache-Control": "no-store"})
+        # Its address is new at every start of the server, so the browser need not ask for it again.
+        return Response(data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=86400, immutable"})
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        return answer({"error": str(error)}, 400)
+
+    routes = [
+        Route("/", show),
+        Route("/static/{name}", asset),
+        Route("/api/review", overview),
+        Route("/api/changes", changes),
+        Route("/api/near/{row:int}", near),
+        Route("/api/actions", act, methods=["POST"]),
+        Route("/api/export", export, methods=["POST"]),
+        Route("/pictures/{review}/{which}/{row:int}/{size:int}", picture),
+    ]
+    app = Starlette(routes=routes, exception_handlers={InputError: refuse})
+    app.add_middleware(guard.middleware())
+    return app
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """The JSON object that a request carries."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > _LONGEST_REQUEST:
+            raise InputError("The request is too long.")
+        parts.append(part)
+    try:
+        value = json.loads(b"".join(parts))
+    except (ValueError, RecursionError):
+        raise InputError("The request is not JSON.") from None
+    if not isinstance(value, dict):
+        raise InputError("The request must be a JSON object.")
+    return value
+
+
+def _pause(seconds: float) -> Awaitable[None]:
+    import asyncio
+
+    return asyncio.sleep(seconds)

@@ -1,0 +1,306 @@
+"""A running review: items, suggestions, answers, and the actions that change them."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import unicodedata
+from collections.abc import Mapping, Sequence
+from textwrap import shorten
+from typing import Any
+
+import torch
+
+from manyway.errors import InputError
+from manyway.review.data import ReviewData
+from manyway.review.journal import CLEAR, KINDS, LABEL, REDO, UNDO, UNKNOWN, Action, Journal
+from manyway.review.relabel import Relabel, Suggestions
+
+OPEN, NO_CLASS = -2, -1  # answers that are not the number of a class
+ENOUGH = 0.99  # the proportion of right labels at which the page says that one may stop
+_LONGEST_NAME = 200
+
+
+class Session:
+    """A review in progress.
+
+    Every action is in the journal before it is acknowledged. After each one the items are labelled again in a thread.
+    ``version`` grows with every change, so that a page can ask what has changed since it last looked.
+
+    Parameters
+    ----------
+    data : ReviewData
+    journal : Journal
+        Its actions are repeated at the start.
+    relabel : callable, optional
+        Makes suggestions from the answers so far; by default a `Relabel` of the data.
+    """
+
+    def __init__(self, data: ReviewData, journal: Journal, relabel: Relabel | None = None) -> None:
+        self.data, self.journal = data, journal
+        self.id = secrets.token_hex(6)  # in the addresses of pictures: a browser keeps those of this start only
+        self.relabel = relabel or Relabel(data.examples, data.items, open_set=data.open_set)
+        self.classes = list(self.relabel.classes)
+        self._number = {_plain(name): k for k, name in enumerate(self.classes)}
+        self.n_catalogue = len(self.classes)
+        n = len(data.names)
+        self.answers = [OPEN] * n
+        self.best: list[list[int]] = [[] for _ in range(n)]  # numbers of classes, most probable first
+        self.probabilities: list[list[float]] = [[] for _ in range(n)]
+        self.unknown = [0.0] * n  # the probability of no class
+        self.groups = [-1] * n  # of items that are suggested to be of no class
+        self.was = [-1] * n  # the class that was suggested before the last change
+        self.order: tuple[int, ...] = ()
+        self.version, self._changed = 1, [1] * n  # the version at which an item last changed
+        self.problem = ""
+        self._done: list[tuple[Action, dict[int, int]]] = []  # with the answers before it
+        self._undone: list[Action] = []
+        self._keys: dict[str, str] = {}  # what was said about an action
+        self.lock = threading.RLock()  # whoever reads several attributes that belong together holds it
+        self._wake, self._closed, self.settled = threading.Event(), False, threading.Event()
+        for action in journal:
+            self._keys[action.key] = self._perform(action)
+        self._relabel()
+        self.was = [-1] * n  # nobody has seen what was suggested before
+        self.settled.set()
+        self._worker = threading.Thread(target=self._work, daemon=True, name="relabel")
+        self._worker.start()
+
+    def act(self, action: Action) -> str:
+        """Save and perform an action.
+
+        Parameters
+        ----------
+        action : Action
+
+        Returns
+        -------
+        str
+            What was done, in one sentence.
+
+        Raises
+        ------
+        InputError
+            If the action makes no sense or could not be saved. Nothing has changed then.
+        """
+        with self.lock:
+            if action.key in self._keys:
+                return self._keys[action.key]
+            action = self._checked(action)
+            stack = {UNDO: self._done, REDO: self._undone}.get(action.kind)
+            if stack == []:
+                return f"There is nothing to {action.kind}."
+            self.journal.append(action)
+            said = self._keys[action.key] = self._perform(action)
+            self.settled.clear()
+            self._wake.set()
+            return said
+
+    def close(self) -> None:
+        """Stop the thread and close the journal."""
+        self._closed = True
+        self._wake.set()
+        self._worker.join()
+        self.journal.close()
+
+    @property
+    def known(self) -> dict[int, str | None]:
+        """The answers for items with features: a class, or None for no known class."""
+        found = enumerate(self.answers[: len(self.data.items)])
+        return {row: None if k == NO_CLASS else self.classes[k] for row, k in found if k != OPEN}
+
+    def chosen(self, row: int) -> tuple[int, float]:
+        """The class of an item that holds now, by answer or suggestion, and its probability."""
+        if self.answers[row] != OPEN:
+            return self.answers[row], 1.0
+        if self.groups[row] >= 0 or not self.best[row]:
+            return NO_CLASS, self.unknown[row]
+        return self.best[row][0], self.probabilities[row][0]
+
+    def progress(self) -> dict[str, float]:
+        """How far the review is: items reviewed, errors expected among the others, expected proportion right."""
+        with self.lock:
+            n = len(self.answers)
+            undecided = [row for row in range(n) if self.answers[row] == OPEN]
+            errors = sum(1.0 - self.chosen(row)[1] for row in undecided)
+            return {
+                "items": n,
+                "reviewed": n - len(undecided),
+                "errors": round(errors, 2),
+                "right": round(1.0 - errors / n, 4),
+                "enough": ENOUGH,
+            }
+
+    def overview(self) -> dict[str, Any]:
+        """Everything that a page needs at the start; numbers instead of paths."""
+        examples = self.data.examples
+        members: list[list[int]] = [[] for _ in range(self.n_catalogue)]
+        for row, label in enumerate(examples.labels or ()):
+            members[self._number[_plain(label)]].append(row)
+        with self.lock:
+            return {
+                "id": self.id,
+                "title": self.data.title,
+                "kind": self.data.kind,
+                "names": self.data.names,
+                "unread": dict(enumerate((reason for _, reason in self.data.items.skipped), len(self.data.items))),
+                "catalogue": [{"name": name, "examples": found[:6], "count": len(found)}
+                              for name, found in zip(self.classes, members, strict=False)],
+                "example_names": {row: examples.name(row) for found in members for row in found[:6]},
+                **self.changes(0),
+            }  # fmt: skip
+
+    def changes(self, since: int) -> dict[str, Any]:
+        """What has changed after a version."""
+        with self.lock:
+            rows = [row for row, version in enumerate(self._changed) if version > since]
+            return {
+                "version": self.version,
+                "busy": not self.settled.is_set(),
+                "problem": self.problem,
+                "new_classes": self.classes[self.n_catalogue :],
+                "rows": [self._row(row) for row in rows],
+                "order": self.order[:200],
+                "progress": self.progress(),
+                "can_undo": bool(self._done),
+                "can_redo": bool(self._undone),
+            }
+
+    def _row(self, row: int) -> list[Any]:
+        flat = [v for k, p in zip(self.best[row], self.probabilities[row], strict=True) for v in (k, round(1000 * p))]
+        return [row, self.answers[row], self.was[row], self.groups[row], flat, round(1000 * self.unknown[row])]
+
+    def near(self, row: int, count: int = 6) -> list[dict[str, Any]]:
+        """The examples that are nearest to an item."""
+        if row >= len(self.data.items):
+            return []
+        examples = self.data.examples
+        found = self.relabel.nearest(row, count)
+        return [{"row": at, "name": examples.name(at), "label": (examples.labels or ())[at]} for at in found]
+
+    def _checked(self, action: Action) -> Action:
+        if action.kind not in KINDS or not 0 < len(action.key) <= 100:
+            raise InputError(f"There is no action '{action.kind[:50]}' with the key '{action.key[:50]}'.")
+        if action.kind in (UNDO, REDO):
+            return Action(action.kind, key=action.key)
+        if not action.rows or not all(0 <= row < len(self.answers) for row in action.rows):
+            raise InputError(f"An action names items from 0 to {len(self.answers) - 1}, and at least one.")
+        if len(set(action.rows)) != len(action.rows):
+            raise InputError("An action names an item twice.")
+        if action.kind != LABEL:
+            return Action(action.kind, action.rows, key=action.key)
+        if len(action.labels) != len(action.rows):
+            raise InputError(f"There are {len(action.labels)} labels for {len(action.rows)} items.")
+        return Action(LABEL, action.rows, tuple(map(self._class_name, action.labels)), action.key)
+
+    def _class_name(self, name: str) -> str:
+        """The name of a known class, or a name that a new class may have."""
+        tidy = unicodedata.normalize("NFC", " ".join(name.split()))
+        known = self._number.get(_plain(tidy))
+        if known is not None:
+            return self.classes[known]
+        if not tidy or len(tidy) > _LONGEST_NAME or any(unicodedata.category(c) in ("Cc", "Cs") for c in tidy):
+            raise InputError(f"A new class needs a name of 1 to {_LONGEST_NAME} printable characters.")
+        return tidy
+
+    def _perform(self, action: Action) -> str:
+        if action.kind == UNDO:
+            undone, before = self._done.pop()
+            self._set(before)
+            self._undone.append(undone)
+            return f"Taken back: {self._said(undone)}."
+        if action.kind == REDO:
+            action = self._undone.pop()
+        else:
+            self._undone.clear()
+        answers: Mapping[int, int]
+        if action.kind == LABEL:
+            answers = {row: self._class_number(name) for row, name in zip(action.rows, action.labels, strict=True)}
+        else:
+            answers = dict.fromkeys(action.rows, NO_CLASS if action.kind == UNKNOWN else OPEN)
+        self._done.append((action, {row: self.answers[row] for row in answers}))
+        self._set(answers)
+        return f"{self._said(action)}."
+
+    def _class_number(self, name: str) -> int:
+        plain = _plain(name)
+        if plain not in self._number:
+            self._number[plain] = len(self.classes)
+            self.classes.append(name)
+        return self._number[plain]
+
+    def _set(self, answers: Mapping[int, int]) -> None:
+        self.version += 1
+        for row, answer in answers.items():
+            self.answers[row] = answer
+            self._changed[row] = self.version
+
+    def _said(self, action: Action) -> str:
+        count = len(action.rows)
+        items = shorten(self.data.names[action.rows[0]], 60, placeholder=" …") if count == 1 else f"{count} items"
+        if action.kind == LABEL:
+            names = set(action.labels)
+            return f"{items}: {names.pop() if len(names) == 1 else f'{len(names)} classes'}"
+        return f"{items}: " + {UNKNOWN: "of no known class", CLEAR: "open again"}[action.kind]
+
+    def _work(self) -> None:
+        while True:
+            self._wake.wait()
+            if self._closed:
+                return
+            self._wake.clear()
+            self._relabel()
+            with self.lock:
+                if not self._wake.is_set():
+                    self.settled.set()
+                    self.version += 1  # the page learns that nothing more is to come
+
+    def _relabel(self) -> None:
+        """Label again with the answers as they are now; a failure is shown and the review goes on."""
+        with self.lock:
+            known = self.known
+        try:
+            found = self.relabel(known)
+        except Exception as error:  # whatever the solver raises must not end the review
+            with self.lock:
+                self.problem, self.version = f"The items could not be labelled again: {error}", self.version + 1
+            return
+        with self.lock:
+            self._take(found)
+
+    def _take(self, found: Suggestions) -> None:
+        self.problem = ""
+        self.version += 1
+        numbers = [self._number[_plain(name)] for name in found.classes]
+        best, probabilities = found.best.tolist(), found.probabilities.tolist()
+        groups = _unknown_groups(found)
+        unknown = [0.0] * len(best) if found.unknown is None else found.unknown.tolist()
+        self.order = found.order
+        for row in range(len(self.data.items)):
+            if self.answers[row] != OPEN:  # its last suggestions stay, for the case that it is opened again
+                if self.was[row] >= 0:
+                    self.was[row], self._changed[row] = -1, self.version
+                continue
+            before = self.chosen(row)[0] if self.best[row] else None
+            old = self._row(row)
+            self.best[row] = [numbers[k] for k in best[row]]
+            self.probabilities[row] = probabilities[row]
+            self.unknown[row], self.groups[row] = unknown[row], groups[row]
+            now = self.chosen(row)[0]
+            self.was[row] = before if before is not None and before != now and before >= 0 else -1
+            if self._row(row) != old:
+                self._changed[row] = self.version
+
+
+def _unknown_groups(found: Suggestions) -> Sequence[int]:
+    """The group of each item that is more probably of no class than of any one class; -1 for the others."""
+    if found.unknown is None:
+        return [-1] * len(found.best)
+    groups = torch.zeros_like(found.best[:, 0]) if found.unknown_groups is None else found.unknown_groups.clamp_min(0)
+    likely = found.unknown > found.probabilities[:, 0]
+    return list(torch.where(likely, groups, -1).tolist())
+
+
+def _plain(name: str) -> str:
+    """Names that differ only in case or Unicode form are one class."""
+    return unicodedata.normalize("NFC", name).casefold()

@@ -1,0 +1,69 @@
+// Talking to the server: news arrive by a request that waits, actions leave one after the other.
+
+async function ask(path, body) {
+  const options = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const response = await fetch(path, { ...options, credentials: "same-origin" });
+  const answer = await response.json();
+  if (!response.ok) throw Object.assign(new Error(answer.error), { refused: true, status: response.status });
+  return answer;
+}
+
+export const load = () => ask("/api/review");
+export const near = (row) => ask(`/api/near/${row}`);
+export const write = (name) => ask("/api/export", { name });
+const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+const CLOSED = "This page has lost its key. Open the address that manyway review has printed.";
+const LOST = "The server does not answer. What you see is saved; start it again with the command manyway review.";
+
+/** Ask for news for ever; `take` gets them, `problem` gets a sentence or "". */
+export async function follow(version, take, problem) {
+  let since = version;
+  for (;;) {
+    try {
+      const changes = await ask(`/api/changes?since=${since}`);
+      problem("");
+      since = changes.version;
+      take(changes);
+    } catch (error) {
+      problem(error.status === 403 ? CLOSED : LOST);
+      await pause(1000);
+    }
+  }
+}
+
+/** Sends actions in order. One that got no answer is sent again with the same key, so that it is done once. */
+export class Actions {
+  #last = Promise.resolve();
+  #waiting = 0;
+
+  /** `said` gets what was done, `problem` a sentence, `saving` whether anything is not saved yet. */
+  constructor(said, problem, saving) {
+    Object.assign(this, { said, problem, saving });
+  }
+
+  send(action) {
+    const keyed = { ...action, key: crypto.randomUUID() };
+    this.#waiting += 1;
+    this.saving(true);
+    this.#last = this.#last.then(() => this.#deliver(keyed)).finally(() => {
+      this.#waiting -= 1;
+      this.saving(this.#waiting > 0);
+    });
+  }
+
+  async #deliver(action) {
+    for (;;) {
+      try {
+        this.said((await ask("/api/actions", action)).said);
+        return;
+      } catch (error) {
+        if (error.refused && error.status !== 403) {
+          this.said(error.message, true);
+          return;
+        }
+        this.problem(`Not saved yet. ${error.status === 403 ? CLOSED : LOST}`);
+        await pause(1000);
+      }
+    }
+  }
+}

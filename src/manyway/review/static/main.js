@@ -1,0 +1,225 @@
+// The page of a review: load, draw, listen.
+
+import { Actions, follow, load } from "./api.js";
+import { ClassSearch, enlarge, openAbove, openExports } from "./dialogs.js";
+import { count, find, percent } from "./dom.js";
+import { Grid } from "./grid.js";
+import { Model, NO_CLASS } from "./model.js";
+import { Panel } from "./panel.js";
+
+const overview = await load();
+const model = new Model(overview);
+const problems = { server: "", labels: "" };
+let spoken = 0;
+
+function say(sentence, bad = false) {
+  const status = find("status");
+  status.textContent = sentence;
+  status.classList.toggle("bad", bad);
+  status.classList.add("on");
+  clearTimeout(spoken);
+  spoken = setTimeout(() => status.classList.remove("on"), 6000);
+}
+
+function complain(kind, sentence) {
+  problems[kind] = sentence;
+  const shown = Object.values(problems).filter(Boolean).join(" ");
+  const place = find("problem");
+  if (place.textContent !== shown) place.textContent = shown;
+  place.hidden = !shown;
+}
+
+const search = new ClassSearch(model);
+const actions = new Actions(say, (sentence) => complain("server", sentence), (saving) => document.body.classList.toggle("saving", saving));
+window.addEventListener("beforeunload", (event) => {
+  if (document.body.classList.contains("saving")) event.preventDefault();
+});
+const grid = new Grid(model, find("scroll"), find("groups"), { onCurrent: draw, onName: nameGroup, onAbove: above });
+const panel = new Panel(model, find("panel"), {
+  confirm, unknown, clear, take, enlarge: enlargeCurrent,
+  name: () => nameItems(true), search: () => nameItems(false),
+});
+
+function draw() {
+  panel.draw(grid.current, grid.chosen());
+}
+
+function drawProgress() {
+  const { items, reviewed, errors, right, enough } = model.progress;
+  const parts = [`${reviewed.toLocaleString("en")} of ${items.toLocaleString("en")} reviewed`];
+  if (reviewed < items) {
+    parts.push(`${errors < 10 ? errors.toFixed(1) : Math.round(errors).toLocaleString("en")} errors expected`);
+    parts.push(right >= enough ? `stop here: ${Math.round(100 * enough)} % right is expected` : `${percent(right)} % right expected`);
+  } else parts.push("all done");
+  find("counts").textContent = parts.join(" · ");
+  find("counts").classList.toggle("enough", right >= enough);
+  const meter = find("meter");
+  meter.setAttribute("aria-valuenow", Math.round((100 * reviewed) / items));
+  meter.setAttribute("aria-valuetext", parts.join(", "));
+  meter.children[0].style.transform = `scaleX(${right})`;
+  meter.children[1].style.transform = `scaleX(${reviewed / items})`;
+  find("undo").disabled = !model.canUndo;
+  document.body.classList.toggle("busy", model.busy);
+  document.body.dataset.version = model.version;
+}
+
+function redraw() {
+  const hadFocus = find("groups").contains(document.activeElement) || document.activeElement === document.body;
+  grid.layout();
+  if (grid.current < 0 && grid.flat.length && hadFocus) grid.go(grid.flat[0], { focus: document.activeElement !== document.body });
+  else if (hadFocus && grid.current >= 0 && document.activeElement === document.body) grid.cells.get(grid.current)?.element.focus({ preventScroll: true });
+  find("nothing").hidden = grid.flat.length > 0;
+  drawProgress();
+  draw();
+}
+
+/** The current item has moved to another group: stay here while something is open here, otherwise follow it. */
+function stay(group, index) {
+  const left = model.groups.includes(group) ? group.items : [];
+  const next = left.slice(index).find((row) => model.isOpen(row)) ?? left.find((row) => model.isOpen(row)) ?? grid.current;
+  grid.go(next, { focus: !document.querySelector("dialog[open]") });
+}
+
+// --- what the keys and buttons do
+
+function give(rows, labels) {
+  const next = grid.nextOpen(rows);
+  if (next >= 0) grid.go(next);
+  actions.send({ kind: "label", rows, labels });
+}
+
+function confirm() {
+  const chosen = grid.chosen();
+  const rows = chosen.filter((row) => model.number(row) !== NO_CLASS);
+  if (!rows.length && chosen.length && chosen.every((row) => model.unknownGroup[row] >= 0)) {
+    unknown();
+    return;
+  }
+  if (!rows.length) {
+    say("There is no suggestion to confirm; search a class with / or make one with n.");
+    return;
+  }
+  give(rows, rows.map((row) => model.classes[model.number(row)]));
+}
+
+function take(at) {
+  const rows = grid.chosen();
+  const suggestion = grid.current >= 0 ? model.suggestions(grid.current)[at] : undefined;
+  if (suggestion) give(rows, rows.map(() => model.classes[suggestion.number]));
+}
+
+function unknown() {
+  const rows = grid.chosen();
+  if (!rows.length) return;
+  const next = grid.nextOpen(rows);
+  if (next >= 0) grid.go(next);
+  actions.send({ kind: "unknown", rows });
+}
+
+function clear() {
+  const rows = grid.chosen().filter((row) => !model.isOpen(row));
+  if (rows.length) actions.send({ kind: "clear", rows });
+}
+
+function nameItems(fresh) {
+  const rows = grid.chosen();
+  if (!rows.length) return;
+  const first = model.suggestions(grid.current).map(({ number }) => number);
+  search.open(fresh ? "New class" : "Class", `For ${rows.length === 1 ? model.names[rows[0]].slice(0, 80) : count(rows.length, "item")}`, fresh, first,
+    (name) => give(rows, rows.map(() => name)));
+}
+
+function nameGroup(group) {
+  const rows = [...group.items];
+  search.open("Name this group", `For ${count(rows.length, "item")}`, true, [], (name) => give(rows, rows.map(() => name)));
+}
+
+function above(group) {
+  openAbove(model, group, (rows) => give(rows, rows.map(() => model.classes[group.number])));
+}
+
+function aboveHere() {
+  const group = model.place[grid.current];
+  if (group && group.number !== NO_CLASS) above(group);
+}
+
+function enlargeCurrent() {
+  if (grid.current >= 0) enlarge(model, grid.current);
+}
+
+function zoom(step) {
+  const zoomed = Math.max(0, Math.min(4, grid.zoom + step));
+  if (zoomed === grid.zoom) return;
+  grid.zoom = zoomed;
+  grid.layout();
+  if (grid.current >= 0) grid.go(grid.current, { add: true });
+}
+
+function next() {
+  const row = model.order.find((candidate) => grid.at.has(candidate) && candidate !== grid.current && model.isOpen(candidate));
+  if (row === undefined) say("Every item is reviewed.");
+  else grid.go(row);
+}
+
+function sort() {
+  model.sort();
+  grid.layout();
+  if (grid.flat.length) grid.go(grid.flat[0]);
+  say("Sorted: the least certain group first.");
+}
+
+const KEYS = {
+  Enter: confirm, x: unknown, u: () => actions.send({ kind: "undo" }), U: () => actions.send({ kind: "redo" }),
+  n: () => nameItems(true), "/": () => nameItems(false), a: aboveHere, j: next, s: sort, z: enlargeCurrent,
+  Backspace: clear, Delete: clear, "+": () => zoom(1), "=": () => zoom(1), "-": () => zoom(-1), "−": () => zoom(-1),
+  e: () => openExports(overview), "?": () => find("help-sheet").showModal(),
+  Escape: () => grid.current >= 0 && grid.select([grid.current]),
+  " ": () => grid.current >= 0 && grid.toggle(grid.current),
+};
+const MOVES = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown", "[", "]"]);
+
+document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !document.querySelector("dialog[open]")) {
+    (event.shiftKey ? KEYS.U : KEYS.u)();
+    event.preventDefault();
+    return;
+  }
+  // A dialog that a key has just closed has dealt with that key.
+  if (event.defaultPrevented || document.querySelector("dialog[open]") || event.ctrlKey || event.metaKey || event.altKey) return;
+  const { target } = event;
+  const isField = target.matches("input, select, textarea");
+  if ((target.matches("button, a") && ["Enter", " "].includes(event.key)) || (isField && (MOVES.has(event.key) || event.key === " "))) return;
+  if (MOVES.has(event.key)) grid.move(event.key, event.shiftKey);
+  else if (/^[1-9]$/u.test(event.key)) take(Number(event.key) - 1);
+  else if (KEYS[event.key]) KEYS[event.key]();
+  else return;
+  event.preventDefault();
+});
+
+find("undo").addEventListener("click", KEYS.u);
+find("next").addEventListener("click", next);
+find("export").addEventListener("click", KEYS.e);
+find("help").addEventListener("click", KEYS["?"]);
+find("larger").addEventListener("click", KEYS["+"]);
+find("smaller").addEventListener("click", KEYS["-"]);
+find("groups").addEventListener("dblclick", (event) => event.target.closest(".item") && enlargeCurrent());
+for (const choice of document.querySelectorAll("input[name=filter]")) {
+  choice.addEventListener("change", () => {
+    model.filter = choice.value;
+    redraw();
+  });
+}
+
+redraw();
+if (grid.flat.length) grid.go(grid.flat[0]);
+document.body.classList.add("ready");
+
+await follow(model.version, (changes) => {
+  const home = model.place[grid.current];
+  const index = home ? home.items.indexOf(grid.current) : -1;
+  const others = model.apply(changes);
+  complain("labels", model.problem);
+  redraw();
+  if (home && model.place[grid.current] !== home) stay(home, index);
+  if (others.length) say(`${find("status").textContent.replace(/ \d+ other items? changed\.$/u, "")} ${count(others.length, "other item")} changed.`.trim());
+}, (sentence) => complain("server", sentence));

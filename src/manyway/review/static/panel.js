@@ -1,0 +1,109 @@
+// The panel beside the grid: the current item, its suggestions, the actions, and the nearest examples.
+
+import { near } from "./api.js";
+import { count, make, percent, picture } from "./dom.js";
+import { NO_CLASS } from "./model.js";
+
+export class Panel {
+  constructor(model, element, actions) {
+    Object.assign(this, { model, element, actions });
+    this.shown = "";
+    this.timer = 0;
+    this.neighbours = new Map();
+  }
+
+  draw(row, chosen) {
+    const { model } = this;
+    if (row < 0) {
+      this.shown = "";
+      this.element.replaceChildren(make("p", { class: "hint" }, "Select an item to see its suggestions. Press ? for the keys."));
+      return;
+    }
+    const key = [row, model.stamp[row], chosen.length, model.classes.length].join();
+    if (key === this.shown) return;
+    this.shown = key;
+    const open = model.isOpen(row);
+    const number = model.number(row);
+    const holds = number === NO_CLASS ? "No known class" : model.classes[number];
+    const many = chosen.length > 1;
+    const nearest = make("div", { class: "near", "aria-live": "off" });
+    this.element.replaceChildren(
+      this.#face(row),
+      make("div", { class: "who" },
+        make("p", { class: "name", title: model.names[row] }, model.kind === "texts" ? "" : model.names[row]),
+        make("p", { class: "class-name" }, holds),
+        make("p", { class: `state${open ? "" : " reviewed"}` }, this.#state(row, open)),
+        many ? make("p", { class: "many" }, `${count(chosen.length, "item")} selected`) : null),
+      make("div", { class: "does" },
+        this.#button("Confirm", "Enter", this.actions.confirm, "main"),
+        this.#button("No class", "x", this.actions.unknown),
+        this.#button("New class", "n", this.actions.name),
+        this.#button("Search", "/", this.actions.search),
+        open ? null : this.#button("Reopen", "⌫", this.actions.clear)),
+      this.#suggestions(row),
+      nearest,
+    );
+    clearTimeout(this.timer);
+    if (this.neighbours.has(row)) this.#near(nearest, this.neighbours.get(row));
+    else this.timer = setTimeout(() => this.#ask(row, nearest), 120); // not for every item that the arrows pass
+  }
+
+  #state(row, open) {
+    const { model } = this;
+    if (!open) return "reviewed";
+    if (model.unread[row] !== undefined) return `could not be read: ${model.unread[row]}`;
+    const p = `${percent(model.probability(row))} % sure`;
+    return model.was[row] >= 0 ? `${p} · was ${model.classes[model.was[row]]}` : p;
+  }
+
+  #face(row) {
+    const { model } = this;
+    if (model.kind === "pictures") {
+      const face = make("div", { class: "portrait" }, picture(model.picture("items", row, 320), { alt: model.names[row], loading: "eager" }));
+      face.addEventListener("click", this.actions.enlarge);
+      return face;
+    }
+    return make("div", { class: `portrait ${model.kind}`, tabindex: "0", role: "group", "aria-label": "Current item" }, model.kind === "texts" ? model.names[row] : "");
+  }
+
+  #button(text, key, action, kind = "quiet") {
+    return make("button", { type: "button", class: kind, onclick: action }, text, make("kbd", { "aria-hidden": "true" }, key));
+  }
+
+  #suggestions(row) {
+    const { model } = this;
+    const list = make("ol", { class: "suggestions", "aria-label": "Suggestions" });
+    model.suggestions(row).forEach(({ number, probability }, at) => {
+      const [example] = model.kind === "pictures" ? model.examples(number, 1) : [];
+      const bar = make("i", { class: "bar", "aria-hidden": "true" });
+      bar.style.transform = `scaleX(${probability})`;
+      const button = make("button", { type: "button", onclick: () => this.actions.take(at), "aria-keyshortcuts": String(at + 1) },
+        make("kbd", { "aria-hidden": "true" }, String(at + 1)),
+        example ? make("span", { class: "example" }, picture(model.picture(example.which, example.row, 160))) : null,
+        make("span", { class: "label" }, model.classes[number]),
+        make("span", { class: "p" }, percent(probability)), bar);
+      if (model.answer[row] === number) button.setAttribute("aria-current", "true");
+      list.append(make("li", {}, button));
+    });
+    return list;
+  }
+
+  async #ask(row, place) {
+    try {
+      const found = await near(row);
+      this.neighbours.set(row, found);
+      this.#near(place, found);
+    } catch {
+      // The grid says that the server is lost.
+    }
+  }
+
+  #near(place, found) {
+    if (!found.length) return;
+    const { model } = this;
+    const shown = found.map(({ row, name, label }) => model.kind === "pictures"
+      ? make("li", { title: `${name}: ${label}` }, make("span", { class: "example" }, picture(model.picture("examples", row, 160), { alt: `${label}, ${name}` })))
+      : make("li", {}, make("b", {}, label), make("span", {}, name)));
+    place.replaceChildren(make("h3", {}, "Nearest examples"), make("ul", { class: model.kind }, ...shown));
+  }
+}

@@ -1,0 +1,171 @@
+"""``manyway review``: what it refuses, what it exports, and that it serves a page until it is stopped."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+from review_problems import make_review, truth, with_pictures
+
+from manyway.cli import review
+from manyway.encoding.backbones import build
+from manyway.encoding.backbones.checkpoint import save_checkpoint
+from manyway.encoding.datasets.preprocess import Preprocess
+from manyway.errors import InputError
+from manyway.review.journal import Action
+from manyway.review.serve import open_review
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Examples and items as files."""
+    data = make_review()
+    np.savez(tmp_path / "examples.npz", features=data.examples.features, labels=np.array(data.examples.labels))
+    np.savez(tmp_path / "items.npz", features=data.items.features, items=np.array(data.names))
+    return tmp_path
+
+
+def saved(folder, data=None):
+    session = open_review(folder, data or make_review())
+    session.act(Action("label", (0, 1), (truth(0), truth(1)), "a"))
+    session.close()
+
+
+def test_the_page_is_served_until_the_command_is_stopped_and_nothing_is_lost(files):
+    words = ["review", "examples.npz", "items.npz", "-o", "trees", "--no-browser", "--port", "8801"]
+    code = f"import sys; sys.argv[1:] = {words}; from manyway.cli import main; main()"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=files) as server:
+        address = re.search(r"http://127\.0\.0\.1:\d+/\?token=\S+", server.stdout.readline())[0]
+        origin = address.partition("/?")[0]
+        with httpx.Client(base_url=origin, headers={"Origin": origin}, timeout=30) as client:
+            for _ in range(50):
+                try:
+                    client.get(address, headers={"Origin": origin})
+                    break
+                except httpx.ConnectError:
+                    time.sleep(0.1)
+            action = {"kind": "label", "rows": [1], "labels": ["fir"], "key": "k"}
+            assert client.post("/api/actions", json=action).json()["said"] == "photo-1.png: fir."
+        server.send_signal(signal.SIGINT)
+        rest = server.stdout.read()
+        assert server.wait(20) == 0
+    assert "1 of 40 items are reviewed." in rest
+    session = open_review(files / "trees")
+    assert session.classes[session.answers[1]] == "fir"
+    session.close()
+
+
+def test_labels_and_examples_of_a_saved_review_are_exported(run_in_folder, tmp_path):
+    saved(tmp_path / "trees", with_pictures(tmp_path / "pictures"))
+    code, out, _ = run_in_folder("review", "trees", "--export", "l.csv", "--export-examples", "more")
+    assert code == 0
+    assert "40 labels are in l.csv." in out
+    assert "26 examples are in more." in out
+    assert (tmp_path / "more" / "fir" / "photo-1.png").is_symlink()
+
+
+def test_the_demonstration_draws_its_pictures():
+    data = review.demo_data()
+    make, find = review.picture_access(data)
+    assert len(data.examples) == 3 * 215
+    assert make("items", 0, 160)[:2] == b"\xff\xd8"  # JPEG
+    assert find("examples", 4).startswith(b"P5 28 28")
+
+
+def test_label_opens_a_review_of_the_same_items(files, run_in_folder, monkeypatch):
+    seen = []
+    monkeypatch.setattr(review, "run_review", lambda data, folder: seen.append((data, folder)))
+    assert run_in_folder("label", "examples.npz", "items.npz", "--review")[0] == 0
+    ((data, folder),) = seen
+    assert data.items_hash == make_review().items_hash
+    assert folder == review.DEFAULT_FOLDER
+    assert (files / "labels.csv").exists()
+
+
+def test_pictures_of_a_feature_file_are_those_of_the_named_folder(files, tmp_path, run_in_folder, monkeypatch):
+    with_pictures(tmp_path / "pictures")
+    seen = []
+    monkeypatch.setattr(review, "run_review", lambda data, folder, **options: seen.append(data))
+    assert run_in_folder("review", "examples.npz", "items.npz", "--pictures", "pictures")[0] == 0
+    make, find = review.picture_access(seen[0])
+    assert make("items", 0, 160)[:2] == b"\xff\xd8"
+    assert find("items", 3) is None  # its file is missing
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "archive"])
+def test_encoded_pictures_are_shown_and_a_broken_one_is_reviewed_too(tmp_path, run_in_folder, monkeypatch, packed):
+    meta = {"backbone": "resnet-small", "preprocess": Preprocess(resize=16, crop=12).to_meta()}
+    save_checkpoint(tmp_path / "net.safetensors", build("resnet-small", 4, 3).state_dict(), meta)
+    for place in ("examples/ant", "examples/bee", "items"):
+        (tmp_path / place).mkdir(parents=True)
+        for n in range(3):
+            Image.new("RGB", (40, 20), (80 * n, 10, 200)).save(tmp_path / place / f"{n}.png")
+    (tmp_path / "items" / "1.png").write_bytes(b"no picture")
+    items = "items"
+    if packed:
+        shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "items")
+        items = "packed.zip"
+    seen = []
+    monkeypatch.setattr(review, "run_review", lambda data, folder, **options: seen.append(data))
+    words = ("review", "examples", items, "--encoder", "net.safetensors", "--skip-bad")
+    assert run_in_folder(*words)[0] == 0
+    (data,) = seen
+    make, find = review.picture_access(data)
+    assert data.kind == "pictures"
+    assert [name.rpartition("/")[2] for name in data.names] == ["0.png", "2.png", "1.png"]
+    assert Image.open(io.BytesIO(make("items", 1, 160))).getpixel((5, 5))[0] > 140  # the third picture
+    assert Image.open(io.BytesIO(make("examples", 3, 160))).size == (40, 20)
+    with pytest.raises(InputError):
+        make("items", 2, 160)
+    assert find("items", 0) == ((tmp_path / "items" / "0.png").read_bytes() if packed else tmp_path / "items" / "0.png")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "Name EXAMPLES and ITEMS"),
+        (["nothing"], "nothing holds no saved review; start one with: manyway review EXAMPLES ITEMS -o nothing"),
+        (["trees", "-o", "other"], "stays where it is"),
+        (["examples.npz", "items.npz", "--export", "x.csv"], "Exports are made of a saved review"),
+        (["examples.npz", "items.npz", "-o", "trees"], "trees holds a review of other items; go on with it by"),
+        (["examples.npz", "items.npz", "-o", "."], "holds no review; name another folder"),
+        (["examples.npz", "items.npz", "--pictures", "no"], "--pictures names no, which is not a folder"),
+        (["examples.npz", "missing.npz"], "There is no file missing.npz"),
+        (["pictures", "pictures"], "add --encoder"),
+        (["pictures", "pictures", "--encoder", "timm:resnet50"], "pip install 'manyway[encoders]'"),
+        (["--demo", "trees"], "--demo brings its own"),
+        (["trees", "--export", "labels.xlsx"], "tables end with"),
+        (["trees", "--export-examples", "folder"], "only pictures are written to folders"),
+    ],
+)
+def test_what_cannot_be_reviewed_gets_a_sentence(files, run_in_folder, words, message):
+    (files / "pictures").mkdir()
+    if "trees" in words:
+        saved(files / "trees", make_review(n_items=30))
+    code, _, err = run_in_folder("review", *words)
+    assert code == 2
+    assert message in err
+
+
+@pytest.mark.parametrize("words", [["review", "--demo"], ["label", "examples.npz", "items.npz", "--review"]])
+def test_a_missing_library_says_how_to_install_it(files, run_in_folder, monkeypatch, words):
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    code, _, err = run_in_folder(*words)
+    assert code == 2
+    assert "manyway review needs starlette; install it with: pip install 'manyway[review]'." in err
+    assert not (files / "labels.csv").exists()
+
+
+def test_a_review_with_another_method_is_refused_before_any_work(files, run_in_folder):
+    code, _, err = run_in_folder("label", "examples.npz", "items.npz", "--review", "--method", "paddle")
+    assert (code, "leave out --method" in err) == (2, True)
+    assert not (files / "labels.csv").exists()

@@ -1,0 +1,107 @@
+"""Classes that are known by a vector each, beside or instead of examples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from manyway import Evidence, Tasks, solve
+from manyway.errors import InputError
+from manyway.methods.evidence.names import with_names
+
+
+def problem(shots, *, n_tasks=2, n_classes=12, noise=0.5, seed=0):
+    """Tasks of which three classes occur among 24 queries. Names are the centres of the classes, with an error, and lie
+    apart from the items. Support, labels, queries, names, truth."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    centres = 1.5 * normal(n_tasks, n_classes, 16)
+    labels = torch.arange(n_classes).repeat_interleave(shots).expand(n_tasks, -1)
+    truth = torch.tensor([1, 4, 7]).repeat_interleave(8).expand(n_tasks, -1)
+    support, query = (
+        centres.gather(1, which.unsqueeze(-1).expand(-1, -1, 16)) + normal(n_tasks, which.shape[1], 16)
+        for which in (labels, truth)
+    )
+    return support, labels, query, centres + noise * normal(*centres.shape) + 5 * normal(16), truth
+
+
+def accuracy(support, labels, query, names, truth):
+    tasks = Tasks.from_arrays(support, labels, query, class_features=names)
+    return float((solve("evidence", tasks).labels == truth).double().mean())
+
+
+def test_names_alone_suffice():
+    support, labels, query, names, truth = problem(0)
+    assert accuracy(support, labels, query, names, truth) > 0.9
+
+
+def test_names_and_examples_together_are_better_than_either():
+    support, labels, query, names, truth = problem(1, n_tasks=8, noise=1.0)
+    both = accuracy(support, labels, query, names, truth)
+    assert both > accuracy(support[:, :0], labels[:, :0], query, names, truth)
+    assert both > accuracy(support, labels, query, None, truth)
+
+
+def test_classes_without_examples_are_found_by_their_names():
+    support, labels, query, names, truth = problem(4)
+    without = labels[0] != 4
+    assert accuracy(support[:, without], labels[:, without], query, names, truth) > 0.9
+
+
+@pytest.mark.parametrize(("noise", "low", "high"), [(0.3, 1.0, 8.0), (2.0, 0.05, 0.5)])
+def test_a_name_is_worth_as_many_examples_as_its_error_says(noise, low, high):
+    support, labels, query, names, _ = problem(5, n_classes=30, noise=noise)
+    named = with_names(Tasks.from_arrays(support, labels, query, class_features=names), "cl2")
+    assert ((named.worth >= low) & (named.worth <= high)).all()
+
+
+def test_without_two_examples_of_a_class_a_name_is_worth_one():
+    support, labels, query, names, _ = problem(1)
+    named = with_names(Tasks.from_arrays(support, labels, query, class_features=names), "cl2")
+    assert named.worth.tolist() == [1, 1]
+
+
+def test_an_offset_of_all_names_changes_nothing():
+    support, labels, query, names, _ = problem(2)
+    first, second = (
+        solve("evidence", Tasks.from_arrays(support, labels, query, class_features=vectors)).probabilities
+        for vectors in (names, names + 3)
+    )
+    torch.testing.assert_close(first, second)
+
+
+def test_queries_can_be_unknown_where_classes_have_names():
+    support, labels, query, names, truth = problem(4, noise=0.2)
+    known = torch.tensor([k for k in range(12) if k != 7])
+    renamed = torch.full((12,), -1)
+    renamed[known] = torch.arange(11)
+    which = labels[0] != 7
+    tasks = Tasks.from_arrays(support[:, which], renamed[labels[:, which]], query, class_features=names[:, known])
+    solution = solve("evidence", tasks, open_set=True)
+    assert ((solution.labels == -1) == (truth == 7)).double().mean() > 0.9
+
+
+def test_the_estimator_takes_names_without_examples():
+    _, _, query, names, truth = problem(0, n_tasks=1)
+    vectors = {f"class {k}": vector for k, vector in enumerate(names[0].numpy())}
+    labels = Evidence().fit(None, None, class_features=vectors).predict(query[0].numpy())
+    assert np.mean(labels == np.array([f"class {k}" for k in truth[0].tolist()])) > 0.9
+
+
+def test_names_of_another_width_or_scale_are_refused():
+    support, labels, query, names, _ = problem(2)
+    with pytest.raises(InputError, match="class_features has 5 features per class and the support 16"):
+        Tasks.from_arrays(support, labels, query, class_features=names[..., :5])
+    with pytest.raises(InputError, match="scale is 'range'; with class features choose"):
+        solve("evidence", Tasks.from_arrays(support, labels, query, class_features=names), scale="range")
+
+
+def test_a_label_without_a_name_is_refused():
+    support, labels, _, names, _ = problem(2, n_tasks=1)
+    vectors = dict(enumerate(names[0, :11].numpy()))
+    with pytest.raises(InputError, match="class_features has no vector for the label 11"):
+        Evidence().fit(support[0].numpy(), labels[0].numpy(), class_features=vectors)

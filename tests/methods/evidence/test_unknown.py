@@ -1,0 +1,229 @@
+"""Queries of no class: their probability, their groups, and what they do to the other queries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from manyway import Evidence, Tasks, solve
+from manyway.errors import InputError
+from manyway.methods.evidence.calibration import calibrate
+from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.solver import evidence, evidence_in_blocks
+from manyway.methods.evidence.unknown import _log_odds, _with_proportion, groups_of
+
+
+def problem(n_tasks=3, *, n_unknown=(6, 5), n_known=(8, 7, 6), shots=4, seed=0, dtype=torch.float64):
+    """Tasks with ten classes, of which some are among the queries, and further classes that are not. With the truth:
+    the class of each query, 10 and more for the further classes."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(n_tasks, 10 + len(n_unknown), 16, generator=generator, dtype=dtype) * 2
+    support = centres[:, :10].repeat_interleave(shots, 1)
+    numbers = [*enumerate(n_known), *enumerate(n_unknown, start=10)]
+    truth = torch.cat([torch.full((n,), k) for k, n in numbers])
+    query = centres[:, truth]
+
+    def noisy(rows):
+        return rows + torch.randn(rows.shape, generator=generator, dtype=dtype)
+
+    labels = torch.arange(10).repeat_interleave(shots).expand(n_tasks, -1)
+    return Tasks.from_arrays(noisy(support), labels, noisy(query)), truth
+
+
+def test_queries_of_no_class_are_found_and_grouped():
+    tasks, truth = problem()
+    solution = solve("evidence", tasks, open_set=True)
+    assert solution.unknown[:, truth >= 10].min() > 0.7
+    assert solution.unknown[:, truth < 10].max() < 0.3
+    assert (solution.labels == truth.masked_fill(truth >= 10, -1)).all()
+    groups = solution.unknown_groups
+    assert (groups[:, truth < 10] == -1).all()
+    assert (groups[:, truth == 10] == 0).all()  # the larger one first
+    assert (groups[:, truth == 11] == 1).all()
+    assert solution.n_unknown_groups.tolist() == [2, 2, 2]
+    assert (truth[solution.unknown_medoids] == torch.tensor([10, 11])).all()
+
+
+def test_class_probabilities_leave_the_probability_of_no_class():
+    tasks, _ = problem()
+    solution = solve("evidence", tasks, open_set=True)
+    torch.testing.assert_close(
+        solution.probabilities.sum(-1) + solution.unknown, torch.ones(3, 32, dtype=torch.float64)
+    )
+
+
+def test_unknown_queries_do_not_make_classes_present():
+    tasks, _ = problem(n_unknown=(12, 12), n_known=(8, 7))
+    closed, opened = (solve("evidence", tasks, open_set=open_set) for open_set in (False, True))
+    assert (closed.n_present > 3.5).all()
+    assert (opened.n_present < 3).all()
+
+
+def test_where_no_query_is_unknown_none_is_said_to_be_and_labels_stay():
+    tasks, _ = problem(n_unknown=(), n_known=(8, 7, 6, 5))
+    closed, opened = (solve("evidence", tasks, open_set=open_set) for open_set in (False, True))
+    assert opened.unknown.max() < 0.1
+    assert (opened.labels == closed.labels).all()
+    assert opened.n_unknown_groups.tolist() == [0, 0, 0]
+    assert opened.unknown_medoids.shape == (3, 0)
+
+
+def test_all_queries_can_be_unknown():
+    tasks, _ = problem(n_known=(), n_unknown=(9, 8, 7))
+    solution = solve("evidence", tasks, open_set=True)
+    assert (solution.labels == -1).all()
+    assert solution.n_unknown_groups.tolist() == [3, 3, 3]
+    assert solution.n_present.max() < 1
+
+
+@pytest.mark.parametrize("n_query", [1, 2])
+def test_single_queries_and_one_example_per_class_are_answered(n_query):
+    tasks, _ = problem(n_known=(n_query,), n_unknown=(), shots=1)
+    solution = solve("evidence", tasks, open_set=True)
+    assert torch.isfinite(solution.unknown).all()
+    assert (solution.labels == 0).all()
+
+
+def test_two_classes_suffice_and_one_class_is_refused():
+    support = torch.tensor([[[0.0, 0.1], [0.1, 0.0], [9.0, 1.0], [9.1, 0.9]]])
+    tasks = Tasks.from_arrays(support, [[0, 0, 1, 1]], support[:, [0, 2]])
+    assert solve("evidence", tasks, open_set=True, scale=None).labels.tolist() == [[0, 1]]
+    with pytest.raises(InputError, match="open_set needs two classes or more"):
+        solve("evidence", Tasks.from_arrays(support, [[0, 0, 0, 0]], support), open_set=True, scale=None)
+
+
+def test_a_batch_equals_its_tasks_one_by_one_in_both_precisions():
+    tasks, _ = problem()
+    together = solve("evidence", tasks, open_set=True)
+    for t in range(3):
+        alone = solve("evidence", tasks[t : t + 1], open_set=True)
+        torch.testing.assert_close(together.unknown[t], alone.unknown[0])
+        assert (together.unknown_groups[t] == alone.unknown_groups[0]).all()
+    single = solve("evidence", tasks.to(dtype=torch.float32), open_set=True)
+    torch.testing.assert_close(single.unknown.double(), together.unknown, atol=1e-3, rtol=0)
+
+
+def test_the_order_of_queries_and_the_names_of_classes_do_not_matter():
+    tasks, _ = problem(1)
+    solution = solve("evidence", tasks, open_set=True)
+    order, names = torch.randperm(32), torch.randperm(10)
+    support = replace(tasks, support_labels=names[tasks.support_labels], query_table=tasks.query_table[:, order])
+    other = solve("evidence", support, open_set=True)
+    torch.testing.assert_close(other.unknown, solution.unknown[:, order])
+    torch.testing.assert_close(other.probabilities[..., names], solution.probabilities[:, order])
+    assert (other.unknown_groups == solution.unknown_groups[:, order]).all()
+
+
+def test_known_labels_are_never_unknown():
+    tasks, truth = problem(1)
+    known = torch.full((1, 32), -1)
+    known[0, truth == 10] = 3
+    solution = evidence(tasks, known=known, open_set=True)
+    assert (solution.labels[0, truth == 10] == 3).all()
+    assert (solution.unknown[0, truth == 10] == 0).all()
+
+
+def test_the_objective_is_recorded():
+    tasks, _ = problem()
+    solution = solve("evidence", tasks, open_set=True, with_objective=True)
+    assert torch.isfinite(solution.objective).all()
+    plain = solve("evidence", tasks, open_set=True)
+    torch.testing.assert_close(plain.probabilities, solution.probabilities)
+
+
+# --- the parts -----------------------------------------------------------------------------------------------------
+
+
+def test_the_probability_rises_with_the_excess_and_with_the_proportion():
+    tasks, _ = problem(1)
+    calibration = calibrate(tasks, Schedule())
+    excess = torch.linspace(-20, 200, 50, dtype=torch.float64)[None]
+    counts, sizes = torch.full_like(excess, 4), torch.full_like(excess, 6)
+    odds = _log_odds(excess, sizes, counts, calibration, Schedule())
+    assert (odds.diff() >= -1e-12).all()
+
+    def unknown(n):
+        odds = torch.tensor([[2.0] * n + [-3.0] * (10 - n)])
+        return _with_proportion(odds, torch.ones(1, 10), Schedule())
+
+    few, many = unknown(1), unknown(8)
+    assert few[0, 0] < many[0, 0]
+    assert few[0, -1] < many[0, -1]
+
+
+def test_without_evidence_the_probability_is_that_of_the_prior():
+    schedule = Schedule()
+    unknown = _with_proportion(torch.zeros(1, 4, dtype=torch.float64), torch.ones(1, 4, dtype=torch.float64), schedule)
+    expected = (1 - schedule.none_unknown) / (schedule.unknown_rarity + 1)
+    torch.testing.assert_close(unknown, torch.full_like(unknown, expected), atol=2e-3, rtol=0)
+
+
+def test_groups_are_those_of_the_most_central_queries():
+    similarity = torch.eye(5)
+    for i, j in ((0, 1), (1, 2), (3, 4)):
+        similarity[i, j] = similarity[j, i] = 0.8
+    groups, medoids = groups_of(similarity[None], torch.tensor([[True, True, True, True, False]]))
+    assert groups.tolist() == [[0, 0, 0, 1, -1]]
+    assert medoids.tolist() == [[1, 3]]
+
+
+# --- in blocks -----------------------------------------------------------------------------------------------------
+
+
+def test_blocks_give_the_answers_of_the_whole():
+    tasks, truth = problem(1)
+    whole = solve("evidence", tasks, open_set=True)
+    rows = tasks.query[0]
+    blocks = (rows[:20], rows[20:])
+    found = evidence_in_blocks(tasks.support[0], tasks.support_labels[0], lambda: iter(blocks), open_set=True)
+    probabilities = torch.cat([found.assign(block, memory) for block, memory in zip(blocks, found.memory, strict=True)])
+    torch.testing.assert_close(1 - probabilities.sum(-1), whole.unknown[0], atol=0.02, rtol=0)
+    torch.testing.assert_close(probabilities, whole.probabilities[0], atol=0.02, rtol=0)
+    groups = torch.cat([found.find_groups(block) for block in blocks])
+    assert (groups[truth >= 10] == whole.unknown_groups[0, truth >= 10]).all()
+    assert found.unknown_medoids.tolist() == whole.unknown_medoids[0].tolist()
+
+
+def test_further_queries_are_judged_as_their_groups_are(monkeypatch):
+    tasks, truth = problem(1)
+    monkeypatch.setattr("manyway.methods.evidence.unknown.MOST_JUDGED", 16)
+    solution = solve("evidence", tasks, open_set=True)
+    assert (solution.labels == truth.masked_fill(truth >= 10, -1)).all()
+    assert (solution.unknown_groups[0, truth >= 10] == truth[truth >= 10] - 10).all()
+
+
+# --- the estimator -------------------------------------------------------------------------------------------------
+
+
+def arrays():
+    tasks, truth = problem(1)
+    return tasks.support[0].numpy(), tasks.support_labels[0].numpy(), tasks.query[0].numpy(), truth.numpy()
+
+
+def test_predict_answers_minus_one_unknown_or_what_was_asked_for():
+    x, y, query, truth = arrays()
+    names = np.array([f"class {k}" for k in range(10)])
+    assert (Evidence(open_set=True).fit(x, y).predict(query) == np.where(truth < 10, truth, -1)).all()
+    expected = [names[k] if k < 10 else "unknown" for k in truth]
+    assert Evidence(open_set=True).fit(x, names[y]).predict(query).tolist() == expected
+    answers = Evidence(open_set=True, unknown_label="none").fit(x, y).predict(query).tolist()
+    assert answers == [k if k < 10 else "none" for k in truth.tolist()]
+
+
+def test_a_class_cannot_have_the_name_of_no_class():
+    x, y, _, _ = arrays()
+    with pytest.raises(InputError, match="A class is called 3; choose another unknown_label"):
+        Evidence(open_set=True, unknown_label=3).fit(x, y)
+
+
+def test_infer_and_its_tables_have_the_groups():
+    x, y, query, truth = arrays()
+    result = Evidence(open_set=True).fit(x, y).infer(query)
+    assert result.unknown_medoids.shape == (2,)
+    table = result.to_frame()
+    assert (table["label"] == np.where(truth < 10, truth, -1)).all()
+    assert (table["group"] == np.where(truth < 10, -1, truth - 10)).all()
+    assert result.classes_frame()["items"].sum() == (truth < 10).sum()

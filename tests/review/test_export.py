@@ -1,0 +1,142 @@
+"""Exports: complete or not at all, and read back by ``manyway label`` as a larger set of examples."""
+
+from __future__ import annotations
+
+import csv
+import sys
+
+import numpy as np
+import pytest
+from review_problems import CLASSES, make_review, truth, with_pictures
+
+from manyway.cli import main
+from manyway.cli.review import picture_access
+from manyway.data.items import read_items
+from manyway.encoding.datasets.sources import open_source
+from manyway.encoding.datasets.texts import open_texts
+from manyway.errors import InputError
+from manyway.review.data import TEXTS
+from manyway.review.export import export_examples, export_labels
+from manyway.review.journal import Action
+
+
+@pytest.fixture
+def reviewed(session):
+    """Items 0 to 9 have their class, 10 has a new one, 11 none."""
+    rows = tuple(range(10))
+    session.act(Action("label", (*rows, 10), (*map(truth, rows), "a/b: new"), "a"))
+    session.act(Action("unknown", (11,), key="b"))
+    assert session.settled.wait(20)
+    return session
+
+
+def rows_of(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_labels_say_what_a_person_has_seen(reviewed, tmp_path):
+    assert export_labels(reviewed, tmp_path / "labels.csv") == 40
+    rows = rows_of(tmp_path / "labels.csv")
+    assert list(rows[0]) == ["item", "label", "probability", "reviewed", "label_2", "probability_2"]
+    assert [row["label"] for row in rows[:12]] == [*map(truth, range(10)), "a/b: new", ""]
+    assert [row["reviewed"] for row in rows] == ["yes"] * 11 + ["unknown"] + ["no"] * 28
+    assert {row["probability"] for row in rows[:12]} == {"1.0000"}
+    assert all(row["label"] in (*CLASSES, "a/b: new") and row["label_2"] != row["label"] for row in rows[12:])
+
+
+def test_labels_are_the_same_in_parquet(reviewed, tmp_path):
+    import pyarrow.parquet
+
+    export_labels(reviewed, tmp_path / "labels.csv")
+    export_labels(reviewed, tmp_path / "labels.parquet")
+    table = pyarrow.parquet.read_table(tmp_path / "labels.parquet").to_pydict()
+    assert table["label"] == [row["label"] for row in rows_of(tmp_path / "labels.csv")]
+
+
+@pytest.mark.parametrize("name", ["examples.csv", "examples.parquet"])
+def test_features_come_back_exactly_and_label_reads_them(reviewed, tmp_path, monkeypatch, name):
+    data = reviewed.data
+    assert export_examples(reviewed, tmp_path / name) == 24 + 11
+    read = read_items(tmp_path / name)
+    assert read.labels == (*data.examples.labels, *map(truth, range(10)), "a/b: new")
+    assert np.array_equal(read.rows(0, 24), data.examples.rows(0, 24))
+    assert np.array_equal(read.rows(24, 35), data.items.rows(0, 11))
+    np.savez(tmp_path / "items.npz", features=data.items.features)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["manyway", "label", name, "items.npz"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 0
+    assert len(rows_of(tmp_path / "labels.csv")) == 40
+
+
+def test_texts_come_back_as_texts_with_labels(open_session, tmp_path):
+    session = open_session(make_review(TEXTS))
+    session.act(Action("label", (2,), ('with, "comma"',), "a"))
+    export_examples(session, tmp_path / "examples.csv")
+    texts = open_texts(tmp_path / "examples.csv")
+    assert texts.texts[-1] == "photo-2.png"
+    assert texts.class_names[int(texts.labels[-1])] == 'with, "comma"'
+
+
+@pytest.fixture
+def of_pictures(open_session, tmp_path):
+    session = open_session(with_pictures(tmp_path / "pictures"))
+    session.act(Action("label", (0, 1, 2), ("oak", "../evil", "Oak "), "a"))
+    return session, picture_access(session.data)[1]
+
+
+def test_pictures_are_links_in_one_folder_per_class(of_pictures, tmp_path):
+    session, find = of_pictures
+    assert export_examples(session, tmp_path / "made" / "examples", find) == 27
+    source = open_source(tmp_path / "made" / "examples")
+    assert len(source) == 27
+    assert set(source.class_names) == {*CLASSES, "evil"}
+    assert {"oak/photo-0.png", "oak/photo-2.png", "evil/photo-1.png"} <= set(source.names)
+    link = tmp_path / "made" / "examples" / "oak" / "photo-0.png"
+    assert link.is_symlink()
+    assert link.resolve() == (tmp_path / "pictures" / "photo-0.png").resolve()
+
+
+def test_a_second_export_of_pictures_replaces_the_first_in_one_step(of_pictures, tmp_path):
+    session, find = of_pictures
+    export_examples(session, tmp_path / "made" / "examples", find)
+    session.act(Action("label", (4,), ("oak",), "b"))
+    export_examples(session, tmp_path / "made" / "examples", find)
+    assert len(open_source(tmp_path / "made" / "examples")) == 28
+    assert len(list((tmp_path / "made").iterdir())) == 2  # the link and the folder that it leads to
+
+
+def test_an_export_of_pictures_that_fails_changes_nothing(of_pictures, tmp_path):
+    session, find = of_pictures
+    export_examples(session, tmp_path / "made" / "examples", find)
+    session.act(Action("label", (3,), ("oak",), "b"))  # its picture is missing
+    with pytest.raises(InputError, match=r"photo-3\.png is missing"):
+        export_examples(session, tmp_path / "made" / "examples", find)
+    assert len(open_source(tmp_path / "made" / "examples")) == 27
+    assert len(list((tmp_path / "made").iterdir())) == 2
+
+
+def test_a_folder_of_the_user_is_not_replaced(of_pictures, tmp_path):
+    session, find = of_pictures
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to("mine")
+    for name in ("mine", "link", "pictures"):
+        with pytest.raises(InputError, match="was not made by an export"):
+            export_examples(session, tmp_path / name, find)
+
+
+def test_pictures_of_an_archive_are_copied(open_session, tmp_path):
+    session = open_session(with_pictures(tmp_path / "pictures"))
+    content = (tmp_path / "pictures" / "photo-0.png").read_bytes()
+    export_examples(session, tmp_path / "examples", lambda which, row: content)
+    assert (tmp_path / "examples" / "oak" / "oak-21.png").read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["labels", "labels.xlsx"])
+def test_an_unknown_ending_gets_a_sentence(reviewed, tmp_path, name):
+    with pytest.raises(InputError, match="tables end with"):
+        export_labels(reviewed, tmp_path / name)
+    with pytest.raises(InputError, match="only pictures are written to folders"):
+        export_examples(reviewed, tmp_path / name)

@@ -1,0 +1,511 @@
+"""The page of a review in a real browser, by keyboard, mouse and screen reader."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser import open_browser
+from review_problems import HOSTILE, make_review, truth, with_pictures
+
+from manyway.cli.review import demo_data, picture_access
+from manyway.data.embedded import load_glyphs
+from manyway.data.items import Items
+from manyway.encoding.glyphs import SAMPLES
+from manyway.review.data import TEXTS, ReviewData
+from manyway.review.guard import Guard
+from manyway.review.journal import Action
+from manyway.review.relabel import Relabel
+from manyway.review.serve import open_review, take_port
+from manyway.review.server import make_app
+from manyway.review.session import NO_CLASS, OPEN
+
+uvicorn = pytest.importorskip("uvicorn", reason="needs the extra 'review'")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with open_browser() as browser:
+        yield browser
+
+
+def until(page, condition, seconds=20.0):
+    """Wait for a condition in JavaScript. Playwright's own way needs eval, which the policy of the page forbids."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, condition
+        time.sleep(0.01)
+
+
+@contextmanager
+def serving(session, folder):
+    """The address of a server in a thread."""
+    make, find = picture_access(session.data)
+    with take_port(8820) as taken:
+        guard = Guard(taken.getsockname()[1])
+        app = make_app(session, guard, folder, make, find if make else None, stopping=lambda: server.should_exit)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]})
+        thread.start()
+        try:
+            yield guard.address
+        finally:
+            server.should_exit = True
+            thread.join()
+            session.close()
+
+
+class Review:
+    """A served review, and a browser that looks at it."""
+
+    def __init__(self, context, session, address, complaints):
+        self.context, self.session, self.address, self.complaints = context, session, address, complaints
+        self.page = self.window()
+
+    def window(self):
+        page = self.context.new_page()
+        page.on("console", lambda message: self.complaints.append(message.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: (self.complaints.append(dialog.message), dialog.dismiss()))
+        page.set_default_timeout(10_000)
+        page.goto(self.address)
+        page.wait_for_selector("body.ready")
+        return page
+
+    def press(self, *keys):
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def settle(self):
+        """Wait until everything is saved, labelled and shown."""
+        self.until("!document.body.classList.contains('saving')")
+        assert self.session.settled.wait(30)
+        self.until(f"Number(document.body.dataset.version) >= {self.session.version}")
+
+    def current(self, page=None):
+        return int((page or self.page).locator(".item.current").get_attribute("data-row"))
+
+    def answer(self, row):
+        number = self.session.answers[row]
+        return {OPEN: "open", NO_CLASS: "none"}.get(number) or self.session.classes[number]
+
+    def titles(self):
+        return self.page.locator("section h2").all_inner_texts()
+
+    def group_of(self, row):
+        return self.page.locator(f"section:has(#item-{row}) h2").inner_text()
+
+    def until(self, condition):
+        until(self.page, condition)
+
+
+@pytest.fixture
+def open_page(chromium, tmp_path):
+    """Serve data and open the page. At the end the browser must have complained about nothing."""
+    complaints: list[str] = []
+    closing = []
+
+    def start(data=None, *, width=1280, height=1400, scheme="light", touch=False):
+        session = open_review(tmp_path / "review", data or make_review())
+        server = serving(session, tmp_path / "review")
+        address = server.__enter__()
+        context = chromium.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=touch, reduced_motion="reduce"
+        )
+        closing.append((context, server))
+        return Review(context, session, address, complaints)
+
+    yield start
+    for context, server in closing:
+        context.close()
+        server.__exit__(None, None, None)
+    assert complaints == []
+
+
+def test_groups_come_by_doubt_and_the_items_of_a_group_too(open_page):
+    review = open_page()
+    session = review.session
+    groups: dict[str, list[int]] = {}
+    for cell in review.page.locator(".item").all():
+        row = int(cell.get_attribute("data-row"))
+        groups.setdefault(session.classes[session.chosen(row)[0]], []).append(row)
+    assert review.titles() == list(groups)
+    assert sum(map(len, groups.values())) == 40
+    doubts = [np.mean([1 - session.chosen(row)[1] for row in rows]) for rows in groups.values()]
+    assert doubts == sorted(doubts, reverse=True)
+    for rows in groups.values():
+        assert rows == sorted(rows, key=lambda row: (round(session.chosen(row)[1], 3), row))
+    assert review.page.title() == "Trees · review"
+    assert "?token" not in review.page.url
+    assert review.page.locator("section").first.locator(".example").count() == 3
+    assert "0 of 40 reviewed" in review.page.locator("#counts").inner_text()
+
+
+def test_hands_stay_on_the_keyboard(open_page):
+    review = open_page()
+    first = review.current()
+    suggested = review.session.classes[review.session.best[first][0]]
+    review.press("Enter")
+    second = review.current()
+    assert second != first
+    review.settle()
+    assert review.answer(first) == suggested
+
+    wanted = [review.session.classes[k] for k in review.session.best[review.current()]]
+    here = review.current()
+    review.press("3")
+    review.settle()
+    assert review.answer(here) == wanted[2]
+
+    here = review.current()
+    review.press("/", *"haz", "Enter")
+    review.settle()
+    assert review.answer(here) == "hazel"
+
+    here = review.current()
+    review.press("n", *"Scots pine", "Enter")
+    review.settle()
+    assert review.answer(here) == "Scots pine"
+    assert "Scots pine" in review.titles()
+
+    here = review.current()
+    review.press("x")
+    review.settle()
+    assert review.answer(here) == "none"
+    assert review.titles()[-1] == "No known class"
+
+    for _ in range(5):
+        review.press("u")
+    review.until("document.getElementById('undo').disabled")
+    assert review.session.answers == [OPEN] * 40
+    review.press("U")
+    review.settle()
+    assert review.answer(first) == suggested
+    review.page.locator(f"#item-{first}").click()
+    review.press("Backspace")
+    review.settle()
+    assert review.answer(first) == "open"
+
+
+def test_arrows_move_through_groups_and_select_with_shift(open_page):
+    review = open_page()
+    order = [int(cell.get_attribute("data-row")) for cell in review.page.locator(".item").all()]
+    review.press("ArrowRight", "ArrowRight", "ArrowLeft")
+    assert review.current() == order[1]
+    assert review.page.evaluate("document.activeElement.id") == f"item-{order[1]}"
+    review.press("End")
+    assert review.current() == order[-1]
+    review.press("Home", "]")
+    assert review.group_of(review.current()) == review.titles()[1]
+    review.press("[", "ArrowDown", "ArrowUp")
+    assert review.current() == order[0]
+    review.press("Shift+ArrowRight", "Shift+ArrowRight")
+    assert "3 items selected" in review.page.locator("#panel").inner_text()
+    review.press("2")
+    review.settle()
+    assert len({review.answer(row) for row in order[:3]} - {"open"}) == 1
+    assert len(list(review.session.journal)) == 1
+
+
+def test_one_correction_changes_other_items_and_shows_which(open_page):
+    review = open_page()
+    review.page.locator("#item-1").click()
+    assert review.group_of(1) == "cedar"
+    firs = [row for row in range(2, 40) if truth(row) == "fir" and review.group_of(row) == "cedar"]
+    review.press("/", *"fir", "Enter")
+    review.until("document.querySelectorAll('.item.changed').length >= 5")
+    review.settle()
+    assert {review.group_of(row) for row in (1, *firs)} == {"fir"}
+    shown = {int(cell.get_attribute("data-row")) for cell in review.page.locator(".item.changed").all()}
+    assert set(firs) <= shown == {row for row in range(40) if review.session.was[row] >= 0}
+    assert "was cedar" in review.page.locator(f"#item-{firs[0]}").inner_text()
+    assert f"{len(shown)} other items changed" in review.page.locator("#status").inner_text()
+    review.page.get_by_role("radio", name="Changed").check()
+    review.until(f"document.querySelectorAll('.item').length === {len(shown)}")
+
+
+def test_a_reload_and_a_second_window_show_the_same(open_page):
+    review = open_page()
+    review.press("Enter", "Enter", "x")
+    review.settle()
+    other = review.window()
+    state = "() => [...document.querySelectorAll('.item')].map(cell => cell.getAttribute('aria-label')).sort()"
+    assert other.evaluate(state) == review.page.evaluate(state)
+    other.locator(".item:not(.reviewed)").last.click()
+    other.keyboard.press("Enter")
+    review.until("document.getElementById('counts').textContent.startsWith('4 of 40')")
+    review.settle()
+    until(other, f"Number(document.body.dataset.version) >= {review.session.version}")
+    assert other.evaluate(state) == review.page.evaluate(state)
+    review.page.reload()
+    review.page.wait_for_selector("body.ready")
+    assert other.evaluate(state) == review.page.evaluate(state)
+
+
+def test_all_above_a_probability_are_confirmed_at_once(open_page):
+    review = open_page()
+    review.press("a")
+    dialog = review.page.locator("#above")
+    group = review.titles()[0]
+    rows = [row for row in range(40) if review.group_of(row) == group]
+    review.page.locator("#above-value").fill("0.5")
+    above = [row for row in rows if round(review.session.chosen(row)[1], 3) >= 0.5]
+    assert f"{len(above)} open item" in dialog.inner_text()
+    review.press("Enter")
+    review.settle()
+    assert [row for row in range(40) if review.session.answers[row] != OPEN] == above
+    assert {review.answer(row) for row in above} == {group}
+
+
+def test_the_mouse_selects_ranges_single_items_and_boxes(open_page, tmp_path):
+    review = open_page(with_pictures(tmp_path / "pictures"))
+    cells = review.page.locator(".item")
+    cells.nth(0).click()
+    cells.nth(3).click(modifiers=["Shift"])
+    selected = review.page.locator(".item[aria-selected=true]")
+    assert selected.count() == 4
+    cells.nth(1).click(modifiers=["Control"])
+    assert selected.count() == 3
+    first, last = cells.nth(0).bounding_box(), cells.nth(2).bounding_box()
+    review.page.mouse.move(first["x"] - 4, first["y"] - 4)
+    review.page.mouse.down()
+    review.page.mouse.move(last["x"] + 20, last["y"] + 20, steps=4)
+    review.page.mouse.up()
+    assert selected.count() == 3
+    review.press("x")
+    review.settle()
+    assert review.session.answers.count(NO_CLASS) == 3
+    cells.nth(0).dblclick()
+    review.until("document.getElementById('large').open")
+
+
+def test_a_missing_picture_shows_as_missing_and_can_be_labelled(open_page, tmp_path):
+    review = open_page(with_pictures(tmp_path / "pictures"))
+    face = review.page.locator("#item-3 .face")
+    face.scroll_into_view_if_needed()
+    review.until("document.querySelector('#item-3 .face').classList.contains('missing')")
+    assert review.page.locator("#item-0 .face").get_attribute("class") == "face"
+    review.page.locator("#item-3").click()
+    review.press("/", *"oak", "Enter")
+    review.settle()
+    assert review.answer(3) == "oak"
+
+
+def test_a_group_of_unknown_items_is_named_at_once(open_page):
+    review = open_page()
+    review.press("Shift+ArrowRight", "x")
+    review.settle()
+    review.page.get_by_role("button", name="Name this group").click()
+    review.press(*"Ginkgo", "Enter")
+    review.settle()
+    assert [review.answer(row) for row in range(40)].count("Ginkgo") == 2
+    assert "Ginkgo" in review.titles()
+    assert "No known class" not in review.titles()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_a_killed_review_goes_on_where_it_was(chromium, tmp_path):
+    data = make_review()
+    np.savez(tmp_path / "examples.npz", features=data.examples.features, labels=np.array(data.examples.labels))
+    np.savez(tmp_path / "items.npz", features=data.items.features, items=np.array(data.names))
+    words = ["review", "examples.npz", "items.npz", "-o", "review", "--no-browser", "--port", "8860"]
+    code = f"import sys; sys.argv[1:] = {words}; from manyway.cli import main; main()"
+    context = chromium.new_context()
+    page = context.new_page()
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as server:
+        address = re.search(r"http://\S+", server.stdout.readline())[0]
+        page.goto(address, wait_until="commit")
+        page.wait_for_selector("body.ready")
+        for _ in range(5):
+            page.keyboard.press("Enter")
+        until(page, "document.getElementById('counts').textContent.startsWith('5 of 40')")
+        os.kill(server.pid, signal.SIGKILL)
+    page.keyboard.press("x")
+    page.wait_for_selector("#problem:has-text('Not saved yet')")
+    context.close()
+    session = open_review(tmp_path / "review")
+    with serving(session, tmp_path / "review") as address:
+        context = chromium.new_context()
+        page = context.new_page()
+        page.goto(address)
+        page.wait_for_selector("body.ready")
+        assert page.locator("#counts").inner_text().startswith("5 of 40 reviewed")
+        assert page.locator(".item.reviewed").count() == 5
+        page.keyboard.press("u")
+        until(page, "document.getElementById('counts').textContent.startsWith('4 of 40')")
+        context.close()
+
+
+def test_an_action_that_got_no_answer_is_sent_again_and_done_once(open_page):
+    review = open_page()
+    lost = []
+
+    def lose_the_answer(route):
+        route.fetch()  # the server does it, but the page does not hear of it
+        lost.append(route)
+        route.abort()
+
+    review.page.route("**/api/actions", lose_the_answer, times=1)
+    review.press("Enter")
+    review.settle()
+    assert len(lost) == 1
+    assert len(list(review.session.journal)) == 1
+    review.complaints[:] = [text for text in review.complaints if "ERR_FAILED" not in text]
+
+
+def test_names_and_texts_with_markup_are_text(open_page):
+    data = make_review()
+    texts = [f"{HOSTILE} {n}" for n in range(40)]
+    labels = tuple(HOSTILE if label == "fir" else label for label in data.examples.labels)
+    examples = Items(data.examples.features, labels, [HOSTILE] * 24)
+    review = open_page(ReviewData(examples, Items(data.items.features, None, texts), TEXTS, HOSTILE))
+    page = review.page
+    assert page.locator("h1").inner_text() == HOSTILE
+    row = review.current()
+    assert page.locator(f"#item-{row} .face").inner_text() == texts[row]
+    page.wait_for_selector(".near li")
+    review.press("/", *"alert", "Enter")
+    review.settle()
+    assert review.answer(row) == HOSTILE
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 1
+
+
+def test_twenty_thousand_items_are_a_few_elements(open_page, monkeypatch):
+    n = 20_000
+    data = make_review()
+    few = Relabel(data.examples, data.items)({})
+
+    def repeat(self, known):
+        """The suggestions of 40 items over and over: the page is tested here, not the solver."""
+        return replace(few, best=few.best.repeat(n // 40, 1), probabilities=few.probabilities.repeat(n // 40, 1))
+
+    monkeypatch.setattr(Relabel, "__call__", repeat)
+    features = data.items.features[np.arange(n) % 40]
+    review = open_page(ReviewData(data.examples, Items(features, None, [f"item {row}" for row in range(n)])))
+    page = review.page
+    assert page.locator(".item").count() < 400
+    height = page.evaluate("document.getElementById('groups').clientHeight")
+    assert height > 50_000
+    for part in (0.3, 0.8, 0.1):
+        page.evaluate(f"document.getElementById('scroll').scrollTop = {int(part * height)}")
+        until(
+            page,
+            """() => {
+            const box = document.getElementById('scroll').getBoundingClientRect();
+            const at = document.elementFromPoint(box.left + box.width * 0.6, box.top + box.height * 0.5);
+            const near = document.elementFromPoint(box.left + box.width * 0.6, box.top + box.height * 0.5 + 40);
+            return at?.closest('.item') || near?.closest('.item');
+        }""",
+        )
+        assert page.locator(".item").count() < 600
+    review.press("End")
+    assert page.locator(".item.current").is_visible()
+    assert page.evaluate("document.activeElement.classList.contains('item')")
+    review.press("Home", "Enter")
+    review.settle()
+    assert review.session.progress()["reviewed"] == 1
+
+
+def test_a_phone_shows_everything_without_scrolling_sideways(open_page, tmp_path):
+    review = open_page(with_pictures(tmp_path / "pictures"), width=390, height=780, touch=True)
+    page = review.page
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert page.locator("section .example").first.is_visible()
+    page.locator(".item").nth(1).tap()
+    row = review.current()
+    page.locator(".suggestions button").nth(1).tap()
+    review.settle()
+    assert review.answer(row) == review.session.classes[review.session.best[row][1]]
+    assert page.locator("#panel .main").is_visible()
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_the_page_is_accessible(open_page, tmp_path, scheme, width):
+    review = open_page(with_pictures(tmp_path / "pictures"), width=width, scheme=scheme)
+    page = review.page
+    review.press("Enter", "x")
+    review.settle()
+    found = list(problems(page))
+    review.press("?")
+    found += problems(page)
+    if scheme == "light":
+        review.press("Escape", "/", "o")
+        found += problems(page)
+        review.press("Escape", "e")
+        found += problems(page)
+    assert found == []
+    label = page.locator(".item.reviewed").first.get_attribute("aria-label")
+    assert re.match(r"photo-\d+\.png: reviewed, ", label)
+    assert page.locator("#status").get_attribute("aria-live") == "polite"
+
+
+def problems(page):
+    """What axe finds wrong with a page, in words."""
+    for violation in axe.Axe().run(page).response["violations"]:
+        yield f"{violation['id']}: {[node['html'][:120] for node in violation['nodes'][:3]]}"
+
+
+def test_enough_is_said_when_99_per_cent_are_expected_to_be_right(open_page):
+    review = open_page()
+    assert "stop here" not in review.page.locator("#counts").inner_text()
+    doubtful = sorted(range(40), key=lambda row: review.session.chosen(row)[1])[:36]
+    review.session.act(Action("label", tuple(doubtful), tuple(map(truth, doubtful)), "most"))
+    review.settle()
+    assert review.session.progress()["right"] >= 0.99
+    assert "stop here: 99 % right is expected" in review.page.locator("#counts").inner_text()
+
+
+@pytest.mark.skipif("MANYWAY_SCREENSHOTS" not in os.environ, reason="draws the pictures of docs/review.md")
+def test_screenshots(open_page):
+    folder = Path(os.environ["MANYWAY_SCREENSHOTS"]).absolute()
+    review = open_page(demo_data(), width=1280, height=800)
+    letters = load_glyphs().class_names
+    review.press("Enter", "Enter")
+    while sum(was >= 0 for was in review.session.was) < 6:  # until an answer has changed several items
+        review.settle()
+        row = review.session.order[0]
+        letter = letters[int(Path(review.session.data.names[row]).stem) // SAMPLES]
+        review.session.act(Action("label", (row,), (letter,), str(row)))
+        assert review.session.settled.wait(60)
+    review.settle()
+    review.page.reload()
+    review.page.wait_for_selector("body.ready")
+    for _ in range(40):
+        if review.page.locator("section:has(.item.current) .changed").count() > 1:
+            break
+        review.press("]")
+    photograph(review.page, folder / "review-page.png")
+    review.press("/", *"capital zh")
+    photograph(review.page, folder / "review-search.png")
+    for name, width, height, scheme in (("phone", 390, 780, "light"), ("dark", 1280, 800, "dark")):
+        context = review.context.browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,
+            storage_state=review.context.storage_state(),
+        )
+        page = context.new_page()
+        page.goto(review.page.url)
+        page.wait_for_selector("body.ready")
+        photograph(page, folder / f"review-{name}.png")
+        context.close()
+
+
+def photograph(page, path):
+    loaded = """() => [...document.images].every((image) => {
+        const box = image.getBoundingClientRect();
+        return image.complete || !box.width || box.top > innerHeight || box.bottom < 0 || box.left > innerWidth;
+    })"""
+    until(page, loaded, seconds=120)
+    page.screenshot(path=path)

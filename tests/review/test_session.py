@@ -1,0 +1,271 @@
+"""A review without its page: what actions do to items and suggestions."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+from review_problems import CLASSES, make_review, truth
+
+from manyway.data.items import Items
+from manyway.errors import InputError
+from manyway.review.data import JOURNAL, ReviewData
+from manyway.review.journal import Action, Journal
+from manyway.review.relabel import Relabel
+from manyway.review.serve import open_review
+from manyway.review.session import NO_CLASS, OPEN, Session
+
+
+def do(session, kind, rows=(), labels=(), key=None):
+    said = session.act(Action(kind, tuple(rows), tuple(labels), key or f"{kind} {session.version}"))
+    assert session.settled.wait(20)
+    return said
+
+
+def suggested(session):
+    return [session.classes[session.chosen(row)[0]] for row in range(len(session.answers))]
+
+
+def test_suggestions_are_ordered_by_probability(session):
+    assert suggested(session)[1] == "cedar"
+    for row in range(40):
+        assert session.probabilities[row] == sorted(session.probabilities[row], reverse=True)
+        assert len(session.best[row]) == len(CLASSES)
+    doubts = [session.probabilities[row][0] for row in session.order]
+    assert sorted(session.order) == list(range(40))
+    assert doubts[0] < 0.99
+
+
+def test_one_correction_repairs_other_items_and_marks_them(session):
+    before = suggested(session)
+    assert do(session, "label", [1], ["fir"]) == "photo-1.png: fir."
+    after = suggested(session)
+    changed = [row for row in range(40) if after[row] != before[row] and row != 1]
+    assert len(changed) >= 5
+    assert all(after[row] == truth(row) for row in changed)
+    assert [row for row in range(40) if session.was[row] >= 0] == changed
+    assert {before[row] for row in changed} == {session.classes[session.was[row]] for row in changed}
+
+
+def test_undo_and_redo_have_no_limit(session):
+    first = (session.answers[:], suggested(session))
+    for row in range(6):
+        do(session, "label", [row], [truth(row)])
+    last = (session.answers[:], suggested(session))
+    for _ in range(6):
+        assert do(session, "undo").startswith("Taken back: photo-")
+    assert (session.answers, suggested(session)) == first
+    assert do(session, "undo") == "There is nothing to undo."
+    for _ in range(6):
+        do(session, "redo")
+    assert (session.answers, suggested(session)) == last
+
+
+def test_an_action_is_done_once_however_often_it_is_sent(session):
+    for _ in range(3):
+        do(session, "label", [0], ["oak"], key="same")
+    assert len(list(session.journal)) == 1
+
+
+def test_a_new_class_takes_part_in_the_next_labelling(session):
+    firs = [row for row in range(40) if truth(row) == "fir"]
+    do(session, "label", firs[:4], ["Douglas fir"] * 4)
+    assert session.classes[-1] == "Douglas fir"
+    number = len(CLASSES)
+    assert any(number in session.best[row] for row in range(40) if session.answers[row] == OPEN)
+    do(session, "label", [firs[4]], ["  douglas   FIR "])
+    assert session.answers[firs[4]] == number
+    do(session, "label", [firs[5]], ["OAK"])
+    assert session.classes[session.answers[firs[5]]] == "oak"
+
+
+def test_items_of_no_class_can_be_opened_again(session):
+    do(session, "unknown", [4, 5])
+    assert session.answers[4:6] == [NO_CLASS, NO_CLASS]
+    assert session.chosen(4) == (NO_CLASS, 1.0)
+    do(session, "clear", [4])
+    assert session.answers[4:6] == [OPEN, NO_CLASS]
+
+
+def test_progress_counts_reviewed_items_and_expected_errors(session):
+    start = session.progress()
+    doubt = sum(1 - session.probabilities[row][0] for row in range(40))
+    assert (start["items"], start["reviewed"]) == (40, 0)
+    assert start["errors"] == pytest.approx(doubt, abs=0.01)
+    assert start["right"] == pytest.approx(1 - doubt / 40, abs=0.001)
+    do(session, "label", range(40), map(truth, range(40)))
+    assert session.progress() == {"items": 40, "reviewed": 40, "errors": 0.0, "right": 1.0, "enough": 0.99}
+
+
+def test_changes_are_those_after_a_version(session):
+    before = session.version
+    do(session, "label", [7], [truth(7)])
+    changes = session.changes(before)
+    assert 7 in [row[0] for row in changes["rows"]]
+    assert session.changes(changes["version"])["rows"] == []
+    assert len(session.changes(0)["rows"]) == 40
+    json.dumps(session.overview())
+
+
+def test_a_review_goes_on_where_it_stopped(open_session):
+    session = open_session()
+    do(session, "label", [1, 2], ["fir", "a new tree"])
+    do(session, "unknown", [3])
+    do(session, "undo")
+    answers, labels, classes = session.answers, suggested(session), session.classes
+    session.close()
+    again = open_session()
+    assert (again.answers, suggested(again), again.classes) == (answers, labels, classes)
+    assert do(again, "undo") == "Taken back: 2 items: 2 classes."
+
+
+def test_actions_of_several_threads_are_all_kept(session):
+    def work(first):
+        for row in range(first, 40, 4):
+            session.act(Action("label", (row,), (truth(row),), f"row {row}"))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert session.settled.wait(20)
+    assert [session.classes[answer] for answer in session.answers] == [truth(row) for row in range(40)]
+    assert len(list(session.journal)) == 40
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (Action("label", (40,), ("oak",), "k"), "from 0 to 39"),
+        (Action("label", (-1,), ("oak",), "k"), "from 0 to 39"),
+        (Action("label", (), (), "k"), "at least one"),
+        (Action("label", (1, 1), ("oak", "elm"), "k"), "twice"),
+        (Action("label", (1, 2), ("oak",), "k"), "1 labels for 2 items"),
+        (Action("label", (1,), (" \n",), "k"), "1 to 200 printable"),
+        (Action("label", (1,), ("a\x00b",), "k"), "1 to 200 printable"),
+        (Action("label", (1,), ("x" * 201,), "k"), "1 to 200 printable"),
+        (Action("drop", (1,), (), "k"), "There is no action 'drop'"),
+        (Action("label", (1,), ("oak",), ""), "There is no action"),
+    ],
+)
+def test_an_action_without_sense_changes_nothing(session, action, message):
+    version = session.version
+    with pytest.raises(InputError, match=message):
+        session.act(action)
+    assert session.version == version
+    assert list(session.journal) == []
+
+
+def test_what_could_not_be_saved_is_not_done(session, monkeypatch):
+    def full(action):
+        raise InputError("The action was not saved: disk is full.")
+
+    monkeypatch.setattr(session.journal, "append", full)
+    with pytest.raises(InputError, match="not saved"):
+        session.act(Action("label", (1,), ("oak",), "k"))
+    assert session.answers[1] == OPEN
+
+
+def test_a_failure_of_the_solver_is_shown_and_the_review_goes_on(session, monkeypatch):
+    def fail(known):
+        raise RuntimeError("no convergence")
+
+    monkeypatch.setattr(session, "relabel", fail)
+    do(session, "label", [1], ["fir"])
+    assert "no convergence" in session.changes(0)["problem"]
+    assert session.classes[session.answers[1]] == "fir"
+
+
+def test_items_that_could_not_be_read_are_reviewed_without_suggestions(open_session):
+    data = make_review()
+    items = Items(data.items.features, None, data.items.names, skipped=(("broken.png", "it is damaged"),))
+    session = open_session(ReviewData(data.examples, items))
+    assert session.overview()["unread"] == {40: "it is damaged"}
+    assert session.best[40] == []
+    assert session.progress()["errors"] >= 1
+    assert session.near(40) == []
+    do(session, "label", [40], ["oak"])
+    assert session.classes[session.answers[40]] == "oak"
+
+
+def test_nearest_examples_are_those_in_the_same_direction(session):
+    near = session.near(2)
+    assert len(near) == 6
+    assert near[0]["label"] == truth(2)
+    assert near[0]["name"].startswith(near[0]["label"])
+
+
+def test_a_saved_review_needs_no_other_file_and_refuses_other_items(tmp_path):
+    folder = tmp_path / "trees"
+    session = open_review(folder, make_review())
+    do(session, "label", [1], ["fir"])
+    session.close()
+    again = open_review(folder)
+    assert again.classes[again.answers[1]] == "fir"
+    assert again.data.title == "Trees"
+    again.close()
+    open_review(folder, make_review()).close()
+    with pytest.raises(InputError, match="holds a review of other items"):
+        open_review(folder, make_review(n_items=39))
+
+
+def test_a_folder_without_a_review_is_not_used(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file.txt").write_text("mine")
+    with pytest.raises(InputError, match="holds no review; name another folder"):
+        open_review(tmp_path / "mine", make_review())
+    with pytest.raises(InputError, match="holds no saved review"):
+        open_review(tmp_path / "nothing")
+
+
+def test_a_damaged_review_is_refused_with_a_sentence(tmp_path):
+    open_review(tmp_path / "trees", make_review()).close()
+    path = tmp_path / "trees" / "review.safetensors"
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(InputError, match="is damaged"):
+        open_review(tmp_path / "trees")
+
+
+def test_items_that_are_probably_of_no_class_form_groups(tmp_path):
+    data = make_review()
+
+    class WithUnknown(Relabel):
+        """What a method gives that knows items of no class: items 5 and 6, and 7, are two groups."""
+
+        def __call__(self, known):
+            found = super().__call__(known)
+            unknown, groups = torch.zeros(40), torch.full((40,), -1)
+            unknown[5:8], groups[5:7], groups[7] = 0.75, 0, 1
+            return replace(found, probabilities=found.probabilities * (1 - unknown[:, None]), unknown=unknown,
+                           unknown_groups=groups)  # fmt: skip
+
+    session = Session(data, Journal(tmp_path / JOURNAL, data.items_hash), WithUnknown(data.examples, data.items))
+    assert [session.groups[row] for row in range(4, 9)] == [-1, 0, 0, 1, -1]
+    assert session.chosen(5) == (NO_CLASS, 0.75)
+    rows = {row[0]: row for row in session.changes(0)["rows"]}
+    assert rows[7][3:] == [1, rows[7][4], 750]
+    do(session, "label", [5, 6], ["ginkgo", "ginkgo"])
+    assert session.chosen(5) == (session.classes.index("ginkgo"), 1.0)
+    assert session.groups[7] == 1
+    session.close()
+
+
+def test_items_of_no_class_are_suggested_as_groups_and_named(tmp_path):
+    """Of 24 items, eight are of two trees without examples."""
+    data = make_review()
+    centres = torch.tensor([[9.0, -9, 9, -9, 9], [-9, 9, 9, 9, -9]]).repeat_interleave(4, 0)
+    strangers = centres + 0.3 * torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
+    items = Items(torch.cat([data.items.rows(0, 16), strangers]), None, [f"photo {row}" for row in range(24)])
+    review = ReviewData(data.examples, items, open_set=True)
+    session = Session(review, Journal(tmp_path / JOURNAL, review.items_hash))
+    groups = session.groups[16:]
+    assert len(set(groups[:4])) == len(set(groups[4:])) == 1
+    assert min(groups) >= 0
+    assert session.chosen(16)[0] == NO_CLASS
+    do(session, "label", range(16, 18), ["ginkgo"] * 2)
+    assert [session.classes[session.chosen(row)[0]] for row in range(16, 20)] == ["ginkgo"] * 4
+    session.close()
