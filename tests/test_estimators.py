@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from manyway import METHODS, PADDLE, Baseline, Evidence, InputError, LaplacianShot, SimpleShot, Solution, Tasks
-from manyway.estimators import ESTIMATORS, TransductiveClassifier
+from manyway.estimators import ESTIMATORS, OWN_PARAMETERS, TransductiveClassifier
 from manyway.methods.parameters import doc_entries, doc_sections
 from manyway.methods.registry import Method
 
@@ -222,7 +222,7 @@ def test_a_constructor_takes_keywords_only_and_has_the_solvers_signature():
         assert {parameter.kind for parameter in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
         solver = inspect.signature(METHODS[name].solver).parameters
         shared = [each for each in solver if each in parameters]
-        assert [each for each in parameters if each != "base_mean"] == shared
+        assert [each for each in parameters if each not in OWN_PARAMETERS] == shared
         assert set(solver) - set(shared) <= {"tasks", "with_objective", "prepared", "known"}
         for each in shared:
             assert (parameters[each].default, parameters[each].annotation) == (
@@ -369,7 +369,7 @@ def test_an_estimator_gives_the_answer_of_its_solver(problem, estimator, scale):
     x, y, query, _ = problem
     clf = quick(estimator)
     clf = clf if scale == "default" else clf.set_params(scale=scale)
-    params = {name: value for name, value in clf.get_params().items() if name != "base_mean"}
+    params = {name: value for name, value in clf.get_params().items() if name not in OWN_PARAMETERS}
     labels = np.unique(y, return_inverse=True)[1]
     expected = METHODS[estimator.method](Tasks.from_arrays(x[None], labels[None], query[None]), **params)
     with warnings.catch_warnings():

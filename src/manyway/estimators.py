@@ -364,7 +364,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return None if vectors is None else vectors[None]
 
     def _params(self) -> dict[str, Any]:
-        return {name: value for name, value in self.get_params(deep=False).items() if name not in _OWN_PARAMETERS}
+        return {name: value for name, value in self.get_params(deep=False).items() if name not in OWN_PARAMETERS}
 
     def _solve(self, X: Any, known: Mapping[int, Any] | None = None, **recorded: bool) -> Solution:
         check_is_fitted(self)
@@ -431,7 +431,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
 
 _UNKNOWN_LABEL = (inspect.Parameter("unknown_label", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any"),)
-_OWN_PARAMETERS = ("base_mean", "unknown_label")  # those that solvers do not have
+OWN_PARAMETERS = ("base_mean", "unknown_label")  # those that solvers do not have
 
 
 def _constructor(cls: type, method: Method) -> Any:

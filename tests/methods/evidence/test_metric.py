@@ -48,7 +48,7 @@ def test_left_out_samples_are_missing_from_their_prototype_and_from_the_metric(n
     weight = n_features / (freedom * scatter)
     middle = means.mean(0)
     metrics = metrics_of(residuals[None], torch.tensor([weight], dtype=torch.float64))
-    inner = metrics.inner(gamma, (tasks.support - middle), (means - middle)[None])
+    inner = metrics.inner(tasks.support - middle, (means - middle)[None])(gamma)
     plain = calibrate(tasks, Schedule(), metric=False)
     left_out = LeftOut.of(tasks.support_labels, plain, torch.ones(1, dtype=torch.float64), Schedule())
     taken_out = torch.tensor([(1 - gamma) * weight], dtype=torch.float64)
@@ -78,7 +78,7 @@ def test_both_forms_give_the_metric(n_features):
         metrics = form.of(residuals[None], weight)
         rows = metrics.whitening(gamma)(identity[None])[0]
         torch.testing.assert_close(rows @ rows.T, torch.linalg.inv(metric))
-        found.append(metrics.inner(0.4, tasks.support, means[None]))
+        found.append(metrics.inner(tasks.support, means[None])(0.4))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other)
     assert isinstance(metrics_of(residuals[None], weight), Gram if n_features > tasks.n_support else Scatter)

@@ -173,12 +173,13 @@ def _with_metric(
     weight = support.shape[2] / (freedom * plain.scatter).clamp_min(torch.finfo(support.dtype).tiny)  # 1/(f·v)
     with tensor_cores(residuals):
         metrics = metrics_of(residuals, weight)
+        inner = metrics.inner(samples, plain.offsets)
     del residuals
     best, shrinkage = answers, torch.ones_like(plain.precision)
     for gamma in schedule.shrinkages:
         with tensor_cores(samples):  # a choice among a few values needs no more digits
-            inner = metrics.inner(gamma, samples, plain.offsets)
-        other = left_out.classified(inner, given, (1 - gamma) * weight, answers.spread)
+            found = inner(gamma)
+        other = left_out.classified(found, given, (1 - gamma) * weight, answers.spread)
         better = other.losses.sum(-1) < best.losses.sum(-1)
         best = Answers(
             *(torch.where(_like(better, mine), theirs, mine) for mine, theirs in zip(best, other, strict=True))

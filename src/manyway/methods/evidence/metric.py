@@ -10,7 +10,7 @@ the same distances; they differ in cost and memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -76,11 +76,15 @@ class Scatter:
         """From residuals [t, s, d] of samples from their class means, and the weight 1/(f·v) [t]."""
         return Scatter((residuals.mT @ residuals).mul_(weight.view(-1, 1, 1)))
 
-    def inner(self, gamma: float, samples: Tensor, prototypes: Tensor) -> Inner:
-        """The inner products of samples [t, n, d] and prototypes [t, k, d] for one γ < 1."""
-        both = self.whitening(self.covariance.new_tensor(gamma))(torch.cat([samples, prototypes], 1))
-        x, w = both[:, : samples.shape[1]], both[:, samples.shape[1] :]
-        return Inner.of(x, w)
+    def inner(self, samples: Tensor, prototypes: Tensor) -> Callable[[float], Inner]:
+        """The inner products of samples [t, n, d] and prototypes [t, k, d], for any γ < 1."""
+        both, n_samples = torch.cat([samples, prototypes], 1), samples.shape[1]
+
+        def inner(gamma: float) -> Inner:
+            white = self.whitening(both.new_tensor(gamma))(both)
+            return Inner.of(white[:, :n_samples], white[:, n_samples:])
+
+        return inner
 
     def whitening(self, gamma: Tensor) -> RootWhitening:
         """For γ [t] or []."""
@@ -117,16 +121,20 @@ class Gram:
         rows = residuals * weight.sqrt().view(-1, 1, 1)
         return Gram(rows, rows @ rows.mT)
 
-    def inner(self, gamma: float, samples: Tensor, prototypes: Tensor) -> Inner:
-        """The inner products of samples [t, n, d] and prototypes [t, k, d] for one γ < 1."""
+    def inner(self, samples: Tensor, prototypes: Tensor) -> Callable[[float], Inner]:
+        """The inner products of samples [t, n, d] and prototypes [t, k, d], for any γ < 1."""
         n_samples = samples.shape[1]
-        both = torch.cat([samples, prototypes], 1)
-        kappa = self.products.new_tensor((1 - gamma) / gamma)
-        inside = solve_lower(self._root(kappa), self.rows @ both.mT).mul_(kappa.sqrt())
-        x, w = inside[..., :n_samples], inside[..., n_samples:]
-        squares = (samples.square().sum(-1) - x.square().sum(1)) / gamma
-        products = (samples @ prototypes.mT - x.mT @ w) / gamma
-        return Inner(squares, products, (prototypes @ prototypes.mT - w.mT @ w) / gamma)
+        crossed = self.rows @ torch.cat([samples, prototypes], 1).mT
+        plain = Inner.of(samples, prototypes)
+
+        def inner(gamma: float) -> Inner:
+            kappa = self.products.new_tensor((1 - gamma) / gamma)
+            inside = solve_lower(self._root(kappa), crossed).mul_(kappa.sqrt())
+            x, w = inside[..., :n_samples], inside[..., n_samples:]
+            squares = (plain.squares - x.square().sum(1)) / gamma
+            return Inner(squares, (plain.products - x.mT @ w) / gamma, (plain.gram - w.mT @ w) / gamma)
+
+        return inner
 
     def whitening(self, gamma: Tensor) -> GramWhitening:
         """For γ [t]."""
