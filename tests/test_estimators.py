@@ -49,6 +49,8 @@ def quick(estimator):
     """An instance with few iterations: the checks are about behaviour, and there are many. PADDLE is quick as it is."""
     if estimator.method == "ici":  # a small C and few components need few steps in a round
         return estimator(max_iter=1, c=0.1, n_components=2)
+    if estimator.method == "pt-map":
+        return estimator(max_iter=3, sinkhorn_iter=50)
     slow = "max_iter" in estimator().get_params() and estimator.method != "paddle"
     return estimator(max_iter=3) if slow else estimator()
 
