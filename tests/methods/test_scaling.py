@@ -44,3 +44,11 @@ def test_tasks_with_one_support_get_the_features_of_separate_tasks():
     found, expected = transform(shared, "white"), transform(separate, "white")
     torch.testing.assert_close(found.query, expected.query)
     torch.testing.assert_close(found.support, expected.support)
+
+
+def test_white_features_need_examples():
+    tasks = make_tasks(1, n_classes=4, n_features=5)
+    no_labels = tasks.support_labels[:, :0]
+    named = Tasks.from_arrays(tasks.support[:, :0], no_labels, tasks.query, class_features=tasks.support[:, :4])
+    with pytest.raises(InputError, match="learned from examples"):
+        solve("stata", named, scale="white")

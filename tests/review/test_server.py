@@ -122,7 +122,7 @@ def test_exports_are_written_to_the_folder(client, served, name):
     assert (served[2] / name).stat().st_size > 0
 
 
-@pytest.mark.parametrize("name", ["../labels.csv", "/tmp/labels.csv", "labels.exe", None, ["labels.csv"]])
+@pytest.mark.parametrize("name", ["../labels.csv", "/labels.csv", "labels.exe", None, ["labels.csv"]])
 def test_an_export_has_one_of_the_known_names(client, name):
     assert post(client, "/api/export", {"name": name}).status_code == 400
 

@@ -117,12 +117,20 @@ class Inputs:
         from manyway.data.items import read_items
 
         ignore, keep = tuple(self.ignore_columns), tuple(self.feature_columns)
-        options = {"label_column": self.label_column, "item_column": self.item_column}
-        columns = {"ignore_columns": ignore, "feature_columns": keep}
-        read = [None if path is None else read_items(path, **options, **columns)  # type: ignore[arg-type]
-                for path in (self.class_names, self.support)]  # fmt: skip
-        named, examples = read[0], _no_examples(read[0]) if read[1] is None else read[1]
-        items = read_items(self.query, like=examples, **options, **columns)  # type: ignore[arg-type]
+
+        def read(path: Path, like: Items | None = None) -> Items:
+            return read_items(
+                path,
+                like=like,
+                label_column=self.label_column,
+                item_column=self.item_column,
+                ignore_columns=ignore,
+                feature_columns=keep,
+            )
+
+        named = None if self.class_names is None else read(self.class_names)
+        examples = _no_examples(named) if self.support is None else read(self.support)
+        items = read(self.query, like=examples)
         _need_columns(examples, items, None if self.labels is not None else self.label_column, self.item_column)
         _need_columns(examples, items, None, *ignore, *keep)
         return examples, items, named

@@ -31,6 +31,10 @@ def white(tasks: Tasks) -> Tasks:
 
     Minus half a squared distance of the new features is a calibrated log-likelihood.
     """
+    if not tasks.n_support:
+        raise InputError(
+            "scale='white' is learned from examples, and there are none; choose another scale, such as 'cl2'."
+        )
     tasks = plain_transform(tasks, "rcl2")
     calibration = calibrate(tasks, Schedule())
     root = calibration.precision.sqrt().view(-1, 1, 1)

@@ -217,6 +217,17 @@ class Answers(NamedTuple):
     noise: Tensor  # [t] as in ``Calibration``
 
 
+class Terms(NamedTuple):
+    """What the distances of left-out samples consist of, besides inner products."""
+
+    along: Tensor  # [t, n] the inner product of a sample and its residual
+    part: Tensor | None  # [t, n] the factor of the correction for a metric without the sample
+    own: Tensor  # [t, n] the distance to the own prototype
+    lengths: Tensor  # [t, k] the squared lengths of the prototypes, less their bias
+    stretch: Tensor  # [t] what squared distances are multiplied by
+    spread: Tensor  # [t] the within-class scatter before that
+
+
 @dataclass(frozen=True, eq=False)
 class LeftOut:
     """Support samples that are left out in turn."""
@@ -243,61 +254,74 @@ class LeftOut:
         ``weight`` [t]: the metric contains weight·rr'n/(n−1) for a sample with residual r, which is taken out.
         Distances are scaled so that the within-class scatter is ``spread`` [t].
         """
-        columns = self.labels.unsqueeze(-1)
-        tiny = torch.finfo(inner.squares.dtype).tiny
-        others = (self.own_counts - 1).clamp_min(1)
-        farther = self.own_counts / others  # without z, a mean of n samples is n/(n−1) times as far from z
-        lengths = inner.gram.diagonal(dim1=1, dim2=2)
-        products = inner.products.gather(-1, columns).squeeze(-1)
-        along = inner.squares - products  # x'A⁻¹r
-        own = (along - products + lengths.gather(1, self.labels)).clamp_min_(0)  # r'A⁻¹r
-        part = torch.zeros_like(own) if weight is None else weight.unsqueeze(-1) * farther
-        rest = (1 - part * own).clamp_min(torch.finfo(own.dtype).eps)
-        part, own = part / rest, own / rest * farther.square()
-        found = (own / farther * self.usable).sum(-1) / self.usable.sum(-1).clamp_min(1)
-        stretch = torch.ones_like(found) if spread is None else spread / found.clamp_min(tiny)
-        own = own * stretch.unsqueeze(-1) - self.scatter.unsqueeze(-1) / others
-        lengths = lengths * stretch.unsqueeze(-1) - self.scatter.unsqueeze(-1) / self.counts
-        part = part * stretch.unsqueeze(-1)
+        terms = self._terms(inner, weight, spread)
         if self._fused(inner):
             from manyway.methods.evidence import left_out_kernel
 
             start, steps = (self.usual, _NEWTON_STEPS) if precision is None else (precision, 0)
-            rows = torch.stack([inner.squares, along, part, own, self.usable])
+            part = torch.zeros_like(terms.own) if terms.part is None else terms.part
+            rows = torch.stack([inner.squares, terms.along, part, terms.own, self.usable])
+            vectors = (rows, terms.lengths, terms.stretch, start)
             precision, losses = left_out_kernel.fit(
-                inner.products, inner.gram, self.labels, rows, lengths, stretch, start, steps, 1 / self.prior_sd**2
+                inner.products, inner.gram, self.labels, *vectors, steps, 1 / self.prior_sd**2
             )
         else:
-            distances = (inner.squares.unsqueeze(-1) - 2 * inner.products).mul_(stretch.view(-1, 1, 1))
-            distances.add_(lengths.unsqueeze(1))
-            if weight is not None:
-                toward = (
-                    inner.gram.gather(1, columns.expand_as(distances)).sub_(inner.products).add_(along.unsqueeze(-1))
-                )
-                distances.addcmul_(toward.square_(), part.unsqueeze(-1))
-            distances.scatter_(-1, columns, own.unsqueeze(-1))
-            precision = self._fit(distances, own) if precision is None else precision
+            distances = self._distances(inner, terms)
+            precision = self._fit(distances, terms.own) if precision is None else precision
             scores = distances * precision.mul(-0.5).view(-1, 1, 1)
-            losses = (scores.logsumexp(-1) - scores.gather(-1, columns).squeeze(-1)) * self.usable
+            own = scores.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
+            losses = (scores.logsumexp(-1) - own) * self.usable
         # Own prototypes have n−1 samples here. For queries they have n, and that much less error.
-        return Answers(losses, precision * self._gain(), found, self._noise(own, others))
+        return Answers(losses, precision * self._gain(), terms.spread, self._noise(terms.own))
 
-    def _noise(self, own: Tensor, others: Tensor) -> Tensor:
+    def distances(self, inner: Inner) -> Tensor:
+        """[t, n, k] unbiased squared distances of samples to prototypes without them, from plain inner products."""
+        return self._distances(inner, self._terms(inner))
+
+    def _terms(self, inner: Inner, weight: Tensor | None = None, spread: Tensor | None = None) -> Terms:
+        """See ``classified``."""
+        others = self._others
+        farther = self.own_counts / others  # without z, a mean of n samples is n/(n−1) times as far from z
+        lengths = inner.gram.diagonal(dim1=1, dim2=2)
+        products = inner.products.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
+        along = inner.squares - products  # x'A⁻¹r
+        own = (along - products + lengths.gather(1, self.labels)).clamp_min_(0)  # r'A⁻¹r
+        part = None
+        if weight is not None:
+            part = weight.unsqueeze(-1) * farther
+            rest = (1 - part * own).clamp_min(torch.finfo(own.dtype).eps)
+            part, own = part / rest, own / rest
+        own = own * farther.square()
+        found = (own / farther * self.usable).sum(-1) / self.usable.sum(-1).clamp_min(1)
+        tiny = torch.finfo(own.dtype).tiny
+        stretch = torch.ones_like(found) if spread is None else spread / found.clamp_min(tiny)
+        column = stretch.unsqueeze(-1)
+        own = own * column - self.scatter.unsqueeze(-1) / others
+        lengths = lengths * column - self.scatter.unsqueeze(-1) / self.counts
+        return Terms(along, None if part is None else part * column, own, lengths, stretch, found)
+
+    def _distances(self, inner: Inner, terms: Terms) -> Tensor:
+        """[t, n, k]"""
+        columns = self.labels.unsqueeze(-1)
+        distances = (inner.squares.unsqueeze(-1) - 2 * inner.products).mul_(terms.stretch.view(-1, 1, 1))
+        distances.add_(terms.lengths.unsqueeze(1))
+        if terms.part is not None:
+            toward = inner.gram.gather(1, columns.expand_as(distances)).sub_(inner.products)
+            distances.addcmul_(toward.add_(terms.along.unsqueeze(-1)).square_(), terms.part.unsqueeze(-1))
+        return distances.scatter_(-1, columns, terms.own.unsqueeze(-1))
+
+    @property
+    def _others(self) -> Tensor:
+        """[t, n] the number of other samples of the class."""
+        return (self.own_counts - 1).clamp_min(1)
+
+    def _noise(self, own: Tensor) -> Tensor:
         """[t] the standard deviation of the excess of left-out samples over their own prototype, per 1 + 1/n."""
-        excess = (own - self.scatter.unsqueeze(-1)) / (1 + 1 / others)
+        excess = (own - self.scatter.unsqueeze(-1)) / (1 + 1 / self._others)
         total = self.usable.sum(-1).clamp_min(1)
         mean = ((excess * self.usable).sum(-1) / total).unsqueeze(-1)
         variance = ((excess - mean).square() * self.usable).sum(-1) / total
         return variance.sqrt().clamp_min(1e-3 * self.scatter.clamp_min(torch.finfo(excess.dtype).tiny))
-
-    def without_themselves(self, distances: Tensor) -> Tensor:
-        """[t, n, k] unbiased squared distances of samples to prototypes without them, from plain ones [t, n, k]."""
-        columns = self.labels.unsqueeze(-1)
-        others = (self.own_counts - 1).clamp_min(1)
-        own = distances.gather(-1, columns).squeeze(-1) * (self.own_counts / others).square()
-        own = own - self.scatter.unsqueeze(-1) / others
-        distances = distances - (self.scatter.unsqueeze(-1) / self.counts).unsqueeze(1)
-        return distances.scatter_(-1, columns, own.unsqueeze(-1))
 
     def _fused(self, inner: Inner) -> bool:
         """Whether the kernel can be used."""

@@ -439,7 +439,7 @@ class Choose:
     step: int
 
     def __call__(self, block: Tensor, memory: Memory | None) -> tuple[Chosen, None]:
-        return Chosen(self.assign.step.rows(block)[:: self.step], self.assign(block, memory)[:: self.step]), None
+        return Chosen(self.assign.step.rows(block[:: self.step]), self.assign(block, memory)[:: self.step]), None
 
 
 class Sample(NamedTuple):
@@ -466,8 +466,7 @@ class TakeSample:
     step: int
 
     def __call__(self, block: Tensor, memory: Any) -> tuple[Sample, None]:
-        rows = self.assign.rows(block)
-        return Sample(rows[:: self.step], torch.tensor([len(rows)])), None
+        return Sample(self.assign.rows(block[:: self.step]), torch.tensor([len(block)])), None
 
 
 @dataclass(frozen=True, eq=False)

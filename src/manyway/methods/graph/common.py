@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.ops import cross_products, extremes
+from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.methods.scaling import transform
 
@@ -49,6 +50,28 @@ def query_graph(query: Tensor, n_neighbours: int) -> Tensor:
     cosines = cross_products(query, query)
     cosines.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
     return nearest_queries(cosines, min(n_neighbours, query.shape[1] - 1))
+
+
+def symmetric_graph(query: Tensor, n_neighbours: int, lam: float) -> Tensor:
+    """[t, q, q] the same in both directions, weighted so that λ is independent of the number of neighbours."""
+    graph = query_graph(query, n_neighbours)
+    return (graph + graph.mT) * (lam / (2 * n_neighbours))
+
+
+def with_classes(scores: Tensor, prior: Tensor, density: Tensor, classes: Tensor) -> Tensor:
+    """[t, q, k] scores in which those of some classes [t, m] are prior + density [t, q, m]."""
+    columns = classes.unsqueeze(1).expand_as(density)
+    return scores.scatter(2, columns, prior.gather(2, columns) + density)
+
+
+def unstopped(u: Tensor, max_iter: int, anchors: Tensor, classes: Tensor, means: Tensor) -> Solution:
+    """The answer after a fixed number of updates. Classes [t, m] have new means [t, m, d], the others their anchors."""
+    return Solution(
+        u,
+        n_iter=torch.full((len(u),), max_iter, device=u.device),
+        converged=torch.zeros(len(u), dtype=torch.bool, device=u.device),
+        make_prototypes=lambda: anchors.scatter(1, classes.unsqueeze(-1).expand_as(means), means),
+    )
 
 
 def smoothed(scores: Tensor, graph: Tensor, u: Tensor, n_iter: int) -> Tensor:

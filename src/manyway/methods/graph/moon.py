@@ -16,9 +16,11 @@ from manyway.methods.graph.common import (
     log_posterior,
     n_live_features,
     of_classes,
-    query_graph,
     smoothed,
+    symmetric_graph,
     unit_tasks,
+    unstopped,
+    with_classes,
 )
 
 _LENGTHS = (1e-3, 0.999)  # bounds of the mean resultant length
@@ -93,8 +95,7 @@ def moon(
     tasks = unit_tasks(tasks, scale)
     query, anchors = tasks.query, class_directions(tasks)
     prior = log_posterior(query, anchors, temperature)
-    graph = query_graph(query, n_neighbours)
-    graph = (graph + graph.mT) * (lam / (2 * n_neighbours))
+    graph = symmetric_graph(query, n_neighbours, lam)
     u = prior.exp()
     d = n_live_features(query, anchors)
     trust = u.mean(1).mul_(u.amax(1)).sqrt_()  # c, [t, k]
@@ -120,14 +121,8 @@ def moon(
         lengths = means.norm(dim=-1).unsqueeze(1)  # [t, 1, m]
         means = unit(means)
         density = _score(cross_products(query, means), lengths, d, max_concentration)
-        columns = classes.unsqueeze(1).expand_as(density)
-        scores = at_anchors.scatter(2, columns, prior.gather(2, columns) + density / tempering)
-    return Solution(
-        u,
-        n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
-        converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
-        make_prototypes=lambda: anchors.scatter(1, classes.unsqueeze(-1).expand_as(means), means),
-    )
+        scores = with_classes(at_anchors, prior, density / tempering, classes)
+    return unstopped(u, max_iter, anchors, classes, means)
 
 
 def _score(cosines: Tensor, length: Tensor, d: Tensor, largest: float = math.inf) -> Tensor:

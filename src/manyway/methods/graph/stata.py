@@ -14,9 +14,11 @@ from manyway.methods.graph.common import (
     least_variance,
     log_posterior,
     of_classes,
-    query_graph,
     smoothed,
+    symmetric_graph,
     unit_tasks,
+    unstopped,
+    with_classes,
 )
 
 
@@ -97,8 +99,7 @@ def stata(
     tasks = unit_tasks(tasks, scale)
     query, anchors = tasks.query, class_directions(tasks)
     prior = log_posterior(query, anchors, temperature)
-    graph = query_graph(query, n_neighbours)
-    graph = (graph + graph.mT) * (lam / (2 * n_neighbours))
+    graph = symmetric_graph(query, n_neighbours, lam)
     u = prior.exp()
     # Differences x − μ do not depend on the origin. Around the queries' mean, their squares lose the fewest digits.
     centre = query.mean(1, keepdim=True)
@@ -123,14 +124,8 @@ def stata(
         spread = _weighted_squares(part, both, means - centre) / sizes
         variances = torch.maximum(beta * spread + (1 - beta) * (first + (held - means).square()), least)
         likelihood = _log_likelihood(both, means - centre, variances)
-        columns = classes.unsqueeze(1).expand_as(likelihood)
-        scores = at_anchors.scatter(2, columns, prior.gather(2, columns) + likelihood / tempering)
-    return Solution(
-        u,
-        n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
-        converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
-        make_prototypes=lambda: anchors.scatter(1, classes.unsqueeze(-1).expand_as(means), means),
-    )
+        scores = with_classes(at_anchors, prior, likelihood / tempering, classes)
+    return unstopped(u, max_iter, anchors, classes, means)
 
 
 def _log_likelihood(both: Tensor, means: Tensor, variances: Tensor) -> Tensor:
