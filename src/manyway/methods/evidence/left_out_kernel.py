@@ -23,15 +23,17 @@ def fit(
     classes: Tensor,
     stretch: Tensor,
     start: Tensor,
+    centre: Tensor,
     steps: int,
     prior_weight: float,
 ) -> tuple[Tensor, Tensor]:
     """The precision [t] and the cross-entropy [t, n] of each sample.
 
-    ``products`` [t, n, k] and ``gram`` [t, k, k] are inner products in the metric; ``products`` are overwritten by
-    distances. ``rows`` [5, t, n] holds, per sample: its squared length; its inner product with its residual; the factor
-    of the correction for leaving it out; its distance to its own prototype; and whether it is used. ``classes`` [t, k]:
-    the squared length of each prototype, stretched, less its bias. ``start`` [t] is the precision to begin with.
+    ``products`` [t, n, k] of residuals and prototypes and ``gram`` [t, k, k] of prototypes are inner products in the
+    metric; ``products`` are overwritten by distances. ``rows`` [5, t, n] holds, per sample: its squared length; its
+    inner product with its residual; the factor of the correction for leaving it out; its distance to its own prototype;
+    and whether it is used. ``classes`` [t, k]: the squared length of each prototype, stretched, less its bias.
+    ``start`` [t] is the precision to begin with, and ``centre`` [t] that of the prior.
     """
     n_tasks, n_samples, n_classes = products.shape
     precision = torch.empty_like(start)
@@ -45,6 +47,7 @@ def fit(
         classes.contiguous(),
         stretch.contiguous(),
         start.contiguous(),
+        centre.contiguous(),
         precision,
         losses,
         n_tasks,
@@ -68,6 +71,7 @@ def _fit(
     classes_ptr,
     stretch_ptr,
     start_ptr,
+    centre_ptr,
     precision_ptr,
     losses_ptr,
     n_tasks,
@@ -96,14 +100,15 @@ def _fit(
         own = tl.load(rows_ptr + 3 * apart + place, i_inside, other=0.0)
         product = tl.load(products_ptr + place[:, None] * n_classes + k[None, :], inside, other=0.0)
         of_own = tl.load(gram_ptr + (t * n_classes + label[:, None]) * n_classes + k[None, :], inside, other=0.0)
-        toward = along[:, None] + of_own - product
-        distance = stretch * (square[:, None] - 2 * product) + lengths[None, :] + part[:, None] * toward * toward
+        toward = along[:, None] - product
+        distance = stretch * (square[:, None] - 2 * (product + of_own)) + lengths[None, :]
+        distance += part[:, None] * toward * toward
         distance = tl.where(k[None, :] == label[:, None], own[:, None], distance)
         tl.store(products_ptr + place[:, None] * n_classes + k[None, :], distance, inside)
     tl.debug_barrier()
 
-    centre = tl.log(tl.load(start_ptr + t))
-    log_precision = centre
+    centre = tl.log(tl.load(centre_ptr + t))
+    log_precision = tl.log(tl.load(start_ptr + t))
     for _ in range(steps):
         precision = tl.exp(log_precision)
         slopes = tl.zeros((ROWS,), tl.float32)
