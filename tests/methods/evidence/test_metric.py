@@ -46,7 +46,9 @@ def contrasts_of(tasks):
 def inner_products(metrics, tasks, gamma):
     means, residuals = residuals_of(tasks)
     samples = torch.arange(tasks.n_support)
-    inner = metrics.inner(samples, tasks.support_labels, residuals[None], (means - means.mean(0))[None])
+    prototypes = (means - means.mean(0))[None]
+    crossed = metrics.crossed(prototypes)
+    inner = metrics.inner(samples, tasks.support_labels, residuals[None], prototypes, crossed)
     return inner(metrics.root(gamma), gamma)
 
 
@@ -146,6 +148,26 @@ def test_a_metric_whose_gain_is_noise_is_not_used():
     cautious, eager = (calibrate(scaled, Schedule(metric_gain=gain)).shrinkage for gain in (1.0, 0.0))
     assert (cautious == 1).sum() > (eager == 1).sum()
     assert (cautious[cautious < 1] == eager[cautious < 1]).all()
+
+
+def test_shrinkages_are_tried_in_either_order(monkeypatch):
+    tasks = [stretched_task(8, noise=noise, seed=seed)[0] for noise in (1.0, 3.0) for seed in range(4)]
+    found = []
+    for many in (0, 10**9):
+        monkeypatch.setattr("manyway.methods.evidence.calibration._MANY_CONTRASTS", many)
+        found.append(torch.cat([calibrate(task, Schedule()).shrinkage for task in tasks]))
+    torch.testing.assert_close(*found)
+    assert found[0].unique().numel() > 1
+
+
+def test_some_of_many_examples_choose_the_metric(monkeypatch):
+    tasks, _ = stretched_task(8)
+    all_of_them = calibrate(tasks, Schedule())
+    monkeypatch.setattr("manyway.methods.evidence.calibration._MOST_FOR_METRIC", 10)
+    some = calibrate(tasks, Schedule())
+    assert some.shrinkage == all_of_them.shrinkage
+    torch.testing.assert_close(some.precision, all_of_them.precision, rtol=0.3, atol=0)
+    assert some.precision != all_of_them.precision
 
 
 def test_one_example_per_class_gives_no_metric():

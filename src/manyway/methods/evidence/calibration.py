@@ -110,7 +110,7 @@ def _blocks(
     prototypes = sums / counts.unsqueeze(-1)
     step = ceil(tasks.n_support / _MOST_SAMPLES)
     smaller = min(tasks.n_support, tasks.n_features)
-    per_task = 2 * tasks.n_support * tasks.n_features + 6 * (tasks.n_support // step) * tasks.n_classes + 3 * smaller**2
+    per_task = 2 * tasks.n_support * tasks.n_features + 6 * (tasks.n_support // step) * tasks.n_classes + 5 * smaller**2
     size = max(1, _BLOCK_NUMBERS[tasks.device.type] // per_task)
     for first in range(0, len(prototypes), size):
         block = slice(first, first + size)
@@ -160,9 +160,9 @@ def _calibrated(
     some = inner.some(ceil(residuals.shape[1] / _MOST_FOR_METRIC))  # classifying may overwrite the others
     answers = left_out.classified(inner, given)
     plain = replace(plain, precision=answers.precision, noise=answers.noise)
-    return (
-        _with_metric(plain, support, labels, samples, residuals, some, left_out, given, schedule) if metric else plain
-    )
+    if not metric:
+        return plain
+    return _with_metric(plain, support, labels, samples, residuals, some, left_out, given, schedule)
 
 
 def _with_metric(
@@ -189,7 +189,8 @@ def _with_metric(
     weight = n_features / (freedom * plain.scatter).clamp_min(torch.finfo(support.dtype).tiny)  # 1/(f·v)
     with tensor_cores(support):
         metrics = metrics_of(contrasts, weight)
-        products = metrics.inner(samples[::every], left_out.labels, residuals[:, ::every], plain.offsets)
+    crossed = metrics.crossed(plain.offsets)
+    products = metrics.inner(samples[::every], left_out.labels, residuals[:, ::every], plain.offsets, crossed)
     del contrasts
     upwards = freedom >= _MANY_CONTRASTS * n_features
     best, before, shrinkage = answers, answers, torch.ones_like(plain.precision)
@@ -219,7 +220,7 @@ def _with_metric(
     stretch = (answers.spread / best.spread).where(kept, 1.0).sqrt()
     assert root is not None
     metric = Metric(metrics.whitening(root, shrinkage), stretch)
-    offsets = metric(plain.offsets)
+    offsets = metric(plain.offsets, crossed)
     return replace(
         plain,
         metric=metric,

@@ -115,14 +115,9 @@ def _fit(
         curvatures = tl.zeros((ROWS,), tl.float32)
         for first in range(0, n_samples, ROWS):
             i = first + tl.arange(0, ROWS)
-            i_inside = i < n_samples
-            inside = i_inside[:, None] & k_inside[None, :]
-            place = t * n_samples + i
-            own = tl.load(rows_ptr + 3 * apart + place, i_inside, other=0.0)
-            usable = tl.load(rows_ptr + 4 * apart + place, i_inside, other=0.0)
-            distance = tl.load(products_ptr + place[:, None] * n_classes + k[None, :], inside, other=0.0)
-            score = tl.where(k_inside[None, :], -0.5 * precision * distance, -float("inf"))
-            weight = tl.exp(score - tl.max(score, axis=1)[:, None])
+            own, usable, distance, largest, weight = _answers(
+                products_ptr, rows_ptr, i, t, k, n_tasks, n_samples, n_classes, precision
+            )
             total = tl.sum(weight, axis=1)
             mean = tl.sum(weight * distance, axis=1) / total
             spread = tl.sum(weight * distance * distance, axis=1) / total - mean * mean
@@ -137,13 +132,25 @@ def _fit(
     tl.store(precision_ptr + t, precision)
     for first in range(0, n_samples, ROWS):
         i = first + tl.arange(0, ROWS)
-        i_inside = i < n_samples
-        inside = i_inside[:, None] & k_inside[None, :]
-        place = t * n_samples + i
-        own = tl.load(rows_ptr + 3 * apart + place, i_inside, other=0.0)
-        usable = tl.load(rows_ptr + 4 * apart + place, i_inside, other=0.0)
-        distance = tl.load(products_ptr + place[:, None] * n_classes + k[None, :], inside, other=0.0)
-        score = tl.where(k_inside[None, :], -0.5 * precision * distance, -float("inf"))
-        largest = tl.max(score, axis=1)
-        log_total = tl.log(tl.sum(tl.exp(score - largest[:, None]), axis=1)) + largest
-        tl.store(losses_ptr + place, (log_total + 0.5 * precision * own) * usable, i_inside)
+        own, usable, distance, largest, weight = _answers(
+            products_ptr, rows_ptr, i, t, k, n_tasks, n_samples, n_classes, precision
+        )
+        loss = tl.log(tl.sum(weight, axis=1)) + largest + 0.5 * precision * own
+        tl.store(losses_ptr + t * n_samples + i, loss * usable, i < n_samples)
+
+
+@triton.jit
+def _answers(products_ptr, rows_ptr, i, t, k, n_tasks, n_samples, n_classes, precision):
+    """Of samples i: the distance to the own prototype, whether it is used, all distances, the largest score, and the
+    likelihoods relative to it.
+    """
+    inside = i < n_samples
+    place = t * n_samples + i
+    apart = (t * 0 + n_tasks) * n_samples
+    own = tl.load(rows_ptr + 3 * apart + place, inside, other=0.0)
+    usable = tl.load(rows_ptr + 4 * apart + place, inside, other=0.0)
+    here = inside[:, None] & (k < n_classes)[None, :]
+    distance = tl.load(products_ptr + place[:, None] * n_classes + k[None, :], here, other=0.0)
+    score = tl.where((k < n_classes)[None, :], -0.5 * precision * distance, -float("inf"))
+    largest = tl.max(score, axis=1)
+    return own, usable, distance, largest, tl.exp(score - largest[:, None])

@@ -78,8 +78,8 @@ def rows_of(table: Tensor, index: Tensor) -> Tensor:
 class Whitening(Protocol):
     """A linear map F with F'F = A⁻¹, so that plain distances of mapped features are distances in the metric."""
 
-    def __call__(self, features: Tensor) -> Tensor:
-        """[t, n, d] mapped features."""
+    def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
+        """[t, n, d] mapped features. ``crossed``: what ``Gram.crossed`` gives for them, if it is known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +89,9 @@ class Metric:
     whitening: Whitening
     stretch: Tensor  # [t] what mapped features are multiplied by
 
-    def __call__(self, features: Tensor) -> Tensor:
+    def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
         """[t, n, d]"""
-        return self.whitening(features).mul_(self.stretch.view(-1, 1, 1))
+        return self.whitening(features, crossed).mul_(self.stretch.view(-1, 1, 1))
 
     @staticmethod
     def joined(metrics: Sequence[Metric]) -> Metric:
@@ -124,13 +124,17 @@ class Scatter:
         """[t, d, d] L for a γ < 1, where A = LL'."""
         return _root(self.covariance, 1 - gamma, gamma)
 
+    def crossed(self, features: Tensor) -> Tensor:
+        """Features [t, n, d] as they are: nothing is to be computed before γ is known."""
+        return features
+
     def inner(
-        self, samples: Tensor, labels: Tensor, residuals: Tensor, prototypes: Tensor
+        self, samples: Tensor, labels: Tensor, residuals: Tensor, prototypes: Tensor, crossed: Tensor
     ) -> Callable[[Tensor, float], Inner]:
         """The inner products for any factor and its γ.
 
         ``samples`` [n] are some samples of the support, with labels [t, n] and residuals [t, n, d]. Prototypes are
-        [t, k, d].
+        [t, k, d], and ``crossed`` what the method of this name gives for them.
         """
         both, n_samples = torch.cat([residuals, prototypes], 1), len(samples)
 
@@ -152,7 +156,7 @@ class RootWhitening:
 
     root: Tensor  # [t, d, d] L
 
-    def __call__(self, features: Tensor) -> Tensor:
+    def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
         return solve_lower(self.root, features.mT).mT
 
 
@@ -181,12 +185,16 @@ class Gram:
         """[t, f, f] L for a γ < 1."""
         return _root(self.products, (1 - gamma) / gamma, 1)
 
+    def crossed(self, features: Tensor) -> Tensor:
+        """[t, n, f] the products of features [t, n, d] with the rows Y."""
+        return features @ self.rows.mT
+
     def inner(
-        self, samples: Tensor, labels: Tensor, residuals: Tensor, prototypes: Tensor
+        self, samples: Tensor, labels: Tensor, residuals: Tensor, prototypes: Tensor, crossed: Tensor
     ) -> Callable[[Tensor, float], Inner]:
         """See ``Scatter.inner``."""
         coefficients = self.contrasts.coefficients(samples, labels)
-        both, n_samples = torch.cat([coefficients, prototypes @ self.rows.mT], 1), len(samples)
+        both, n_samples = torch.cat([coefficients, crossed], 1), len(samples)
         squares, gram = coefficients.square().sum(-1), prototypes @ prototypes.mT
 
         def inner(root: Tensor, gamma: float) -> Inner:
@@ -219,12 +227,13 @@ class GramWhitening:
     kappa: Tensor  # [t, 1, 1]
     gamma: Tensor  # [t, 1, 1]
 
-    def __call__(self, features: Tensor) -> Tensor:
-        inside = solve_lower(self.root, self.rows @ features.mT)
+    def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
+        crossed = features @ self.rows.mT if crossed is None else crossed
         upper = self.root.mT.clone()
         upper.diagonal(dim1=1, dim2=2).add_(1)
-        inside = torch.linalg.solve_triangular(upper, inside, upper=True)
-        return (features - inside.mul_(self.kappa).mT @ self.rows).div_(self.gamma.sqrt())
+        inside = torch.linalg.solve_triangular(upper, solve_lower(self.root, crossed.mT), upper=True)
+        mapped: Tensor = (features - inside.mul_(self.kappa).mT @ self.rows).div_(self.gamma.sqrt())
+        return mapped
 
 
 _PANEL = 128  # columns that are handled at once
