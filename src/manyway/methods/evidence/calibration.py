@@ -212,9 +212,9 @@ def _with_metric(
         root = factor if root is None else torch.where(_like(better, root), factor, root)
         if not improving.any():
             break
-    # The plain metric stays where the gain is within its standard error.
+    # The plain metric stays where the gain is within its standard error, that of all left-out samples.
     gains = answers.losses - best.losses
-    noise = gains.var(-1).mul(gains.shape[-1]).sqrt()
+    noise = gains.var(-1).mul(gains.shape[-1] / every).sqrt()
     kept = gains.sum(-1) > schedule.metric_gain * noise
     shrinkage = shrinkage.where(kept, 1.0)
     stretch = (answers.spread / best.spread).where(kept, 1.0).sqrt()
