@@ -99,7 +99,7 @@ def problem():
 def small(problem):
     """The same with 24 features and 25 queries, for tests of every estimator."""
     x, y, query, truth = problem
-    return x[:, :24], y, query[::3, :24], truth[::3]
+    return x[:, :24].copy(), y, query[::3, :24].copy(), truth[::3]
 
 
 def test_string_labels_in_and_out(problem):
