@@ -36,6 +36,7 @@ ROOMS: dict[str, set[str]] = {
     "cli": {
         "errors",
         "core",
+        "core.kernels",
         "data",
         "methods",
         "evaluation",

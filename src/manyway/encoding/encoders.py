@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,16 @@ def encodes_texts(name: str) -> bool:
     (True, False)
     """
     return name.partition(":")[0] == "sentence-transformers"
+
+
+def installed_encoders() -> dict[str, str]:
+    """Every kind of encoder with what is needed to use it on this machine."""
+    online = "installed; weights are downloaded at first use"
+    states = {"checkpoint": f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"}
+    for family in _FAMILIES:
+        found = find_spec(family.replace("-", "_")) is not None
+        states[f"{family}:NAME"] = online if found else "missing: pip install 'manyway[encoders]'"
+    return states
 
 
 def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = None) -> ImageEncoder:
