@@ -54,16 +54,14 @@ def test_extras_say_what_is_missing_and_how_to_install_it(run_in_folder, metadat
         "torch>=2",
         "pytest>=8; extra == 'plot'",
         "no-such-package; extra == 'images'",
-        "manyway[plot,images]; extra == 'all'",
         "other-missing; extra == 'dev'",
-        extras=("plot", "images", "all", "dev"),
+        extras=("plot", "images", "dev"),
     )
     code, out, _ = run_in_folder("doctor")
     lines = [" ".join(line.replace("│", " ").split()) for line in out.splitlines()]
     assert code == 0
     assert f"manyway[plot] pytest {metadata.version('pytest')}" in lines
     assert "manyway[images] without no-such-package: pip install 'manyway[images]'" in lines
-    assert "manyway[all] without no-such-package: pip install 'manyway[all]'" in lines
     assert "self-test passed: 75 of 75 labels by evidence on cpu are correct" in lines
     assert "other-missing" not in out
 

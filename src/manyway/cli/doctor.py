@@ -13,7 +13,7 @@ import typer
 from manyway.cli.options import Data
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from packaging.requirements import Requirement
 
@@ -100,20 +100,9 @@ def _packages() -> tuple[dict[str, Any], dict[str, Any]]:
     required = {each.name: _found(each) for each in listed if _applies(each)}
     optional = {}
     for extra in extras:
-        found = {each.name: _found(each) for each in _of_extra(listed, extra) if each.name not in required}
+        found = {each.name: _found(each) for each in listed if _applies(each, extra) and each.name not in required}
         optional[extra] = {"good": all(each["good"] for each in found.values()), "packages": found}
     return required, optional
-
-
-def _of_extra(listed: Sequence[Requirement], extra: str) -> list[Requirement]:
-    """The requirements of an extra; where one is ``manyway[other]``, those of the other."""
-    needed: list[Requirement] = []
-    for each in listed:
-        if _applies(each) or not _applies(each, extra):
-            continue
-        inner = each.extras if each.name == "manyway" else ()
-        needed += [other for name in sorted(inner) for other in _of_extra(listed, name)] if inner else [each]
-    return needed
 
 
 def _applies(each: Requirement, extra: str = "") -> bool:
