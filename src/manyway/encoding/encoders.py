@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -81,16 +80,6 @@ def encodes_texts(name: str) -> bool:
     return name.partition(":")[0] == "sentence-transformers"
 
 
-def installed_encoders() -> dict[str, str]:
-    """Every kind of encoder with what is needed to use it on this machine."""
-    online = "installed; weights are downloaded at first use"
-    states = {"checkpoint": f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"}
-    for family in _FAMILIES:
-        found = find_spec(family.replace("-", "_")) is not None
-        states[f"{family}:NAME"] = online if found else "missing: pip install 'manyway[encoders]'"
-    return states
-
-
 def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = None) -> ImageEncoder:
     """The encoder of our own checkpoint, or of a public few-shot one, which gets the preprocessing of the paper."""
     checkpoint = read_checkpoint(path)
@@ -119,6 +108,18 @@ def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = 
     return ImageEncoder(
         f"{backbone} ({path.name})", hashed, preprocess, encode, None if base_mean is None else base_mean.float()
     )
+
+
+def installed_encoders() -> dict[str, str]:
+    """Every kind of encoder with what is needed to use it on this machine."""
+    from importlib.util import find_spec
+
+    online = "installed; weights are downloaded at first use"
+    states = {"checkpoint": f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"}
+    for family in _FAMILIES:
+        found = find_spec(family.replace("-", "_")) is not None
+        states[f"{family}:NAME"] = online if found else "missing: pip install 'manyway[encoders]'"
+    return states
 
 
 def _timm(model: str, device: torch.device, say: Say) -> ImageEncoder:
