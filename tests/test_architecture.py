@@ -37,6 +37,7 @@ ROOMS: dict[str, set[str]] = {
     "cli": {
         "errors",
         "core",
+        "core.kernels",
         "data",
         "methods",
         "evaluation",
