@@ -31,7 +31,7 @@ from manyway.encoding.datasets.texts import TextSource, open_texts
 from manyway.encoding.encoders import ImageEncoder, TextEncoder
 from manyway.errors import InputError
 
-_DECODING = 2  # changes when the same file gives other pixels than before
+_DECODING = 3  # changes when the same file gives other pixels than before
 _OURS = re.compile(r"\.?job|\.job-.*|\.?\d{9}.*\.safetensors")  # names in a folder of partial results
 Source = ImageSource | TextSource
 Encoder = ImageEncoder | TextEncoder

@@ -270,7 +270,7 @@ def decode_rows(
             data = source.read(i)
             if not wanted(i, data):
                 return None
-            picture, note = read_picture(data, preprocess.channels)
+            picture, note = read_picture(data, preprocess.channels, preprocess.resize)
         except OSError as error:
             skipped[source.names[i]] = f"it cannot be read ({error.strerror or error})"
             return None
