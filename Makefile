@@ -41,8 +41,8 @@ bench: $(DEV_READY)  ## measure the speed on this machine, compared with a dense
 	$(BIN)/python -m benchmarks.cpu
 
 docs: $(DOCS_READY)  ## execute the examples and build the documentation into site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
-	$(BIN)/python -m docs.hooks.check site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	$(BIN)/python docs/hooks/check.py site
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis site
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache site

@@ -4,17 +4,18 @@
 - A link to a script of the gallery leads to its page, a link to CONTRIBUTING.md or CHANGELOG.md to a copy of it.
 - Diagrams in the language of mermaid become drawings, so that no script is loaded from elsewhere.
 
-Anything that fails stops the build.
+Anything that fails stops the build. Results of scripts and tutorials are kept in .cache/docs; they are run again when
+their source or the package has changed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import posixpath
 import re
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from mkdocs.structure.files import File, Files
 
 HOOKS = Path(__file__).parent
 ROOT = HOOKS.parents[1]
+CACHE = ROOT / ".cache" / "docs"  # what scripts and tutorials printed and drew
 sys.path.insert(0, str(HOOKS))
 
 from commands import command_reference  # noqa: E402
@@ -84,15 +86,22 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
 
 
 def _execute(source: str) -> dict[str, Any]:
-    """Run a script or a tutorial in a process and a folder of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(HOOKS / "execute.py"), str(ROOT / "docs" / source), folder]
+    """Run a script or a tutorial in a process of its own, unless it was run before with the same code."""
+    folder = CACHE / f"{Path(source).stem}-{_fingerprint(source)}"
+    if not (folder / "page.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, str(HOOKS / "execute.py"), str(ROOT / "docs" / source), str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
         if done.returncode != 0:
             raise PluginError(f"docs/{source} failed:\n{done.stdout}{done.stderr}")
-        found = json.loads((Path(folder) / "page.json").read_text(encoding="utf-8"))
-        figures = {name: (Path(folder) / name).read_bytes() for name in found["figures"]}
-    return {**found, "figures": figures}
+    found = json.loads((folder / "page.json").read_text(encoding="utf-8"))
+    return {**found, "figures": {name: (folder / name).read_bytes() for name in found["figures"]}}
+
+
+def _fingerprint(source: str) -> str:
+    """A hash of what the output of a page depends on: its source, the code that runs it, and the package."""
+    files = [ROOT / "docs" / source, HOOKS / "execute.py", *sorted((ROOT / "src").rglob("*.py"))]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
 def _card(found: re.Match[str]) -> str:
