@@ -16,6 +16,7 @@ from manyway.cli.inputs import (
     ItemColumn,
     LabelColumn,
     Labels,
+    NoCache,
     OpenSet,
     SkipBadItems,
 )
@@ -26,7 +27,7 @@ def label(
     support: Annotated[
         Path,
         typer.Argument(
-            metavar="EXAMPLES", help="Labelled examples: a feature file, or pictures or texts (with --encoder)."
+            metavar="EXAMPLES", help="Labelled examples: a feature file, or a folder of pictures, or texts."
         ),
     ],
     query: Annotated[
@@ -41,8 +42,8 @@ def label(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="One vector per class, such as the text embedding of its name: a feature file with labels or, with "
-            "--encoder, a file of texts. Classes then need no examples.",
+            help="One vector per class, such as the text embedding of its name: a feature file with labels or, where "
+            "ITEMS are texts, a file of texts. Classes then need no examples.",
         ),
     ] = None,
     output: Annotated[
@@ -74,6 +75,7 @@ def label(
     ] = None,
     encoder: Encoder = None,
     skip_bad: SkipBadItems = False,
+    no_cache: NoCache = False,
     label_column: LabelColumn = None,
     item_column: ItemColumn = None,
     ignore_column: IgnoreColumn = None,
@@ -91,8 +93,11 @@ def label(
 
     EXAMPLES holds features and labels, ITEMS holds features from the same encoder. Both are files of arrays
     (safetensors, npz, npy) or tables (csv, tsv, parquet, jsonl). Arrays are named `features` and `labels`. In a table
-    every column is a feature except the label and the item name; features are matched by column name. With --encoder,
-    EXAMPLES and ITEMS are pictures or texts, and the names of folders are the classes.
+    every column is a feature except the label and the item name; features are matched by column name.
+
+    EXAMPLES and ITEMS may also be pictures (folders, or zip archives of them; the names of folders are the classes) or
+    texts (tables with a column `text`, or .txt files with one text per line). They are turned into features by
+    --encoder. Features are kept, so that the next run encodes only new pictures or texts.
 
     [bold]Examples:[/bold]
 
@@ -108,17 +113,19 @@ def label(
 
         manyway label catalogue.npz photos.npz --open-set
 
-    Texts of classes that have a name and no example:
+    Pictures, with the default encoder, and with one that was trained by `manyway train`:
 
-        manyway label tickets.txt --class-names intents.txt --encoder sentence-transformers:all-MiniLM-L6-v2
-
-    Pictures, with an encoder that was trained by `manyway train`:
-
+        manyway label catalogue/ photos/
         manyway label catalogue/ photos/ --encoder runs/birds/best.safetensors
 
-    Texts, with a public encoder:
+    Texts, with the default encoder, and with one that is downloaded:
 
-        manyway label intents.csv tickets.txt --encoder sentence-transformers:all-MiniLM-L6-v2
+        manyway label intents.csv tickets.txt
+        manyway label intents.csv tickets.txt --encoder sentence-transformers:all-mpnet-base-v2
+
+    Texts of classes that have a name and no example:
+
+        manyway label tickets.txt --class-names intents.txt
     """
     from manyway.cli.review import DEFAULT_FOLDER, check_review, review_data, run_review
     from manyway.cli.summary import print_summary
@@ -135,8 +142,7 @@ def label(
     if given is None and class_names is None:
         raise InputError("There are examples or items, not both; give EXAMPLES and ITEMS, or --class-names and ITEMS.")
     columns = (label_column, item_column, ignore_column or (), feature_column or ())
-    source = Inputs(given, query, labels, encoder, skip_bad, *columns, class_names)
-    source.check()
+    source = Inputs(given, query, labels, encoder, skip_bad, *columns, class_names, not no_cache).with_encoder()
     table = check_table(output, source.paths, overwrite=overwrite)
     where = resolve_device("cpu" if device is None and dask is not None else device)
     shown = console(stderr=True)
