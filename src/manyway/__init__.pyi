@@ -34,6 +34,7 @@ from .evaluation.evaluator import Evaluation, evaluate
 from .methods.evidence.solver import evidence_from_likelihood
 from .methods.registry import DEFAULT_METHOD, METHODS, solve
 from .plots import plot_k_eff, plot_presence, plot_reliability
+from .score_estimator import EvidenceFromScores
 
 __version__: str
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "EMDirichlet",
     "Evaluation",
     "Evidence",
+    "EvidenceFromScores",
     "FeatureSet",
     "HardEMDirichlet",
     "Inference",
