@@ -29,7 +29,9 @@ def draw(source: str) -> str:
             place[name] = (left + j * (WIDE + GAP_X) + WIDE / 2, i * (HIGH + GAP_Y) + HIGH / 2)
     height = len(rows) * (HIGH + GAP_Y) - GAP_Y
     parts = [_arrow([place[name] for name in path]) for path in paths] + [_box(name, *place[name]) for name in depth]
-    marker = '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+    marker = (
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+    )
     marker += '<path d="M0 0L8 4L0 8z"/></marker></defs>'
     label = "Diagram: " + ", ".join(f"{a} to {b}" for a, b in edges)
     box = f'viewBox="-2 -2 {width + 4:.0f} {height + 4:.0f}" style="max-width: {width + 4:.0f}px"'

@@ -58,13 +58,16 @@ def captured(work: Any) -> str:
             os.dup2(stream.fileno(), 1)
             os.dup2(stream.fileno(), 2)
             work()
-            sys.stdout.flush()
         finally:
+            sys.stdout.flush()
             for number, descriptor in zip((1, 2), saved, strict=True):
                 os.dup2(descriptor, number)
                 os.close(descriptor)
-        stream.seek(0)
-        return stream.read().decode("utf-8", errors="replace")
+            stream.seek(0)
+            printed = stream.read().decode("utf-8", errors="replace")
+            if sys.exc_info()[0] is not None:
+                print(printed)  # what a command said before it failed
+        return printed
 
 
 class Runner:
@@ -103,8 +106,8 @@ class Runner:
 
 
 def cut(printed: str) -> str:
-    """Output without trailing blanks, of at most LONGEST lines."""
-    lines = [line.rstrip() for line in printed.rstrip().splitlines()]
+    """Output without progress bars and trailing blanks, of at most LONGEST lines."""
+    lines = [line.rstrip() for line in printed.rstrip().splitlines() if "━" not in line]
     if len(lines) > LONGEST:
         lines = [*lines[: LONGEST - 1], f"… {len(lines) - LONGEST + 1} more lines"]
     return "".join(f"{line}\n" for line in lines)
@@ -141,7 +144,7 @@ def main(path: Path, folder: Path) -> None:
     mpl.rcParams.update(STYLE)
     warnings.simplefilter("error", SyntaxWarning)
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # the command manyway
-    os.environ.update(COLUMNS="100", NO_COLOR="1", PYTHONIOENCODING="utf-8")
+    os.environ.update(COLUMNS="100", NO_COLOR="1", PYTHONIOENCODING="utf-8", MANYWAY_CACHE=".cache")
     source = path.read_text(encoding="utf-8")
     runner = Runner(path.stem, folder.resolve())
     with tempfile.TemporaryDirectory() as work:

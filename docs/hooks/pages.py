@@ -81,7 +81,9 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
     for mark in ("|---", "|:--", "```"):
         if mark in text:
             place = text.index(mark)
-            raise PluginError(f"{page.file.src_uri}: '{mark}' was not understood: {text[max(0, place - 80) : place + 80]}")
+            raise PluginError(
+                f"{page.file.src_uri}: '{mark}' was not understood: {text[max(0, place - 80) : place + 80]}"
+            )
     return html
 
 
