@@ -23,9 +23,10 @@ _LENGTH = ("DURATION",)
 _COMMON = ("Common name", "common_name")
 _SCIENTIFIC = ("Scientific name", "scientific_name", "Species Code")
 _FILE = ("File", "Begin Path", "Begin File", "IN FILE", "filepath")
+_FOLDER = ("FOLDER",)
 _CONFIDENCE = ("Confidence",)
 _NO_CALL = "nocall"  # the row of a recording without a detection
-_RANKS = ("genus", "family", "order", "class")
+_RANKS = ("genus", "family", "order", "taxonomic class")
 
 
 def read_score_json(path: Path) -> Scores:
@@ -117,7 +118,8 @@ def read_birdnet(path: Path, names: Sequence[str], rows: Rows) -> Scores:
     """Read a table of BirdNET. An item is a segment of a recording: its file, start and end in seconds."""
     start, confidence = (column(path, names, *wanted) for wanted in (_START, _CONFIDENCE))
     end = find_any(names, *_END)
-    common, scientific, file = (find_any(names, *wanted) for wanted in (_COMMON, _SCIENTIFIC, _FILE))
+    common, scientific = (find_any(names, *wanted) for wanted in (_COMMON, _SCIENTIFIC))
+    of_file = [at for at in (find_any(names, *wanted) for wanted in (_FOLDER, _FILE)) if at is not None]
     pairs: list[Pair] = []
     full: dict[str, str] = {}
     skipped: list[tuple[str, str]] = []
@@ -125,7 +127,8 @@ def read_birdnet(path: Path, names: Sequence[str], rows: Rows) -> Scores:
         first = as_number(path, place, names[start], cells[start])
         at = end if end is not None else column(path, names, *_LENGTH)
         last = as_number(path, place, names[at], cells[at]) + (0 if end is not None else first)
-        item = f"{path.name if file is None else str(cells[file]).strip()} {first:g}-{last:g}"
+        recording = "/".join(str(cells[at] or "").strip() for at in of_file) or path.name
+        item = f"{recording} {first:g}-{last:g}"
         called = [str(cells[at] or "").strip() for at in (common, scientific) if at is not None]
         if _NO_CALL in called:
             skipped.append((item, "no detection"))

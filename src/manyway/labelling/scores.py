@@ -178,7 +178,7 @@ def _at_levels(probabilities: Tensor, classes: Sequence[str], levels: Levels, at
         places = [place[of_class[name]] if name in of_class else -1 for name in classes]
         groups.append(torch.tensor(places, device=probabilities.device))
         names.append(distinct)
-    titles = (CLASS_LEVEL if CLASS_LEVEL not in levels else "label", *levels)
+    titles = (CLASS_LEVEL, *levels)
     found = answer_at_least(probabilities, groups, at_least)
     return [
         LevelAnswer("" if level < 0 else names[level][group], probability, "" if level < 0 else titles[level])

@@ -92,13 +92,13 @@ def find_kind(scores: Tensor, place: Place = _row) -> str:
         if float(values.amax()) > 1:
             row = int(values.amax(-1).argmax())
             raise InputError(
-                f"The scores of {place(row)} go up to {float(values[row].amax()):.6g} and none is negative, so they "
-                "could be percentages or logits; divide percentages by 100, or say --score-kind logit."
+                f"The scores of {place(row)} go up to {float(values[row].amax()):.6g} and none is negative: they could "
+                "be percentages or logits; divide percentages by 100, or say --score-kind logit (in Python: kind)."
             )
         if float(total[row]) > 1 + _SLACK:
             raise InputError(
                 f"The scores of {place(row)} sum to {float(total[row]):.4g}, more than a probability; if every class "
-                "has a yes-or-no score of its own, say --score-kind sigmoid."
+                "has a yes-or-no score of its own, say --score-kind sigmoid (in Python: kind)."
             )
         return "probability"
     if bool((values <= 0).all()):
@@ -247,9 +247,9 @@ def evidence_from_posteriors(
 
     Examples
     --------
-    >>> found = evidence_from_posteriors(log_posteriors(torch.tensor([[0.6, 0.4], [0.9, 0.1], [0.45, 0.55]])))
-    >>> found.solution.labels.tolist()
-    [[0, 0, 0]]
+    >>> scores = torch.tensor([[0.8, 0.1, 0.1], [0.9, 0.0, 0.1], [0.7, 0.2, 0.1], [0.4, 0.5, 0.1]])
+    >>> evidence_from_posteriors(log_posteriors(scores)).solution.labels.tolist()
+    [[0, 0, 0, 0]]
     """
     if known is not None and not bool((known >= 0).any()):
         known = None
