@@ -7,7 +7,8 @@ labelled examples how far distances can be trusted; most other methods have a te
 # %%
 # ## 100 batches
 #
-# `solve` runs a method on many tasks at once. The tasks have 215 possible letters, of which five occur among 75 items.
+# `solve` runs a method on many tasks at once. The tasks have 215 possible letters, of which five occur among 75
+# items.
 import matplotlib.pyplot as plt
 
 from manyway import TaskSpec, plot_reliability, sample_tasks, solve
@@ -27,7 +28,7 @@ for name, solution in methods.items():
 # Points on the diagonal are calibrated. Above it, a method is more often right than it says; below it, less often.
 figure, axes = plt.subplots(1, 3, figsize=(8.4, 3.0), sharey=True)
 for ax, (name, solution) in zip(axes, methods.items(), strict=True):
-    plot_reliability(solution, tasks.query_labels, ax=ax).set_title(name)
+    plot_reliability(solution, tasks.query_labels, n_bins=5, ax=ax).set_title(name)
 for ax in axes[1:]:
     ax.get_legend().remove()
     ax.set_ylabel("")
@@ -35,8 +36,7 @@ for ax in axes[1:]:
 # %%
 # ## How many classes occur?
 #
-# `n_present` is the expected number of classes that occur, with a standard deviation. Here the true
-# number is five.
+# `n_present` is the expected number of classes that occur, with a standard deviation. Here the true number is five.
 evidence = methods["evidence"]
 inside = ((evidence.n_present - 5).abs() <= 2 * evidence.n_present_sd + 0.5).sum()
 print(
@@ -45,5 +45,5 @@ print(
 print(f"the true number is within two standard deviations and half a class in {inside} of 100 batches")
 
 # %%
-# [Calibration](../results/calibration.md) and [number of classes](../results/number-of-classes.md) have measurements on
-# other data, and the cases in which the probabilities are too high or too low.
+# [Calibration](../results/calibration.md) and [number of classes](../results/number-of-classes.md) have measurements
+# on other data, and the cases in which the probabilities are too high or too low.

@@ -1,13 +1,13 @@
 """Known labels: what a few answers of a person are worth
 
-A person looks at some items and confirms or corrects their labels. Every answer improves the labels of the other items.
-`review_order` says which item to look at next.
+A person looks at some items and confirms or corrects their labels. Every answer improves the labels of the other
+items. `review_order` says which item to look at next.
 """
 
 # %%
 # ## A difficult batch
 #
-# Two labelled drawings per letter are few. Some labels of this batch of 120 drawings are wrong.
+# Two labelled drawings per letter are few, and 25 letters occur. Many labels of this batch of 150 drawings are wrong.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -15,7 +15,7 @@ from manyway import Evidence, TaskSpec, sample_tasks
 from manyway.data.embedded import load_glyphs
 
 letters = load_glyphs()
-task = sample_tasks(letters, TaskSpec(shots=2, k_eff=12, n_query=120), seed=1, count=1)
+task = sample_tasks(letters, TaskSpec(shots=2, k_eff=25, n_query=150), seed=1, count=1)
 X_support, y_support = task.support[0].numpy(), task.support_labels[0].numpy()
 X_query, y_query = task.query[0].numpy(), task.query_labels[0].numpy()
 
@@ -25,10 +25,10 @@ print(f"{(clf.predict(X_query) != y_query).sum()} of {len(y_query)} labels are w
 # %%
 # ## Answers in the recommended order
 #
-# `known` is a mapping of rows to labels. Known items keep their label, and the others are labelled again. Here the true
-# labels play the person. After each answer, `review_order` has the remaining rows, those first whose answer is expected
-# to repair most labels.
-n_answers = 15
+# `known` is a mapping of rows to labels. Known items keep their label, and the others are labelled again. Here the
+# true labels play the person. After each answer, `review_order` has the remaining rows, those first whose answer is
+# expected to repair most labels.
+n_answers = 12
 
 
 def errors_after_answers(next_row):
@@ -47,8 +47,8 @@ print("errors after each answer:", *recommended)
 # %%
 # ## Answers in other orders
 #
-# For comparison: the least certain item first, and items at random. Without labelling again, every answer could repair
-# one label at most.
+# For comparison: the least certain item first, and items at random. Without labelling again, every answer could
+# repair one label at most.
 
 
 def least_certain(result, known):
@@ -59,7 +59,7 @@ def least_certain(result, known):
 
 generator = np.random.default_rng(0)
 uncertain = errors_after_answers(least_certain)
-at_random = errors_after_answers(lambda _, known: int(generator.choice([i for i in range(120) if i not in known])))
+at_random = errors_after_answers(lambda _, known: int(generator.choice([i for i in range(150) if i not in known])))
 
 figure, ax = plt.subplots(figsize=(7, 3.2))
 for name, errors in {"review_order": recommended, "least certain first": uncertain, "at random": at_random}.items():
@@ -69,6 +69,5 @@ ax.set(xlabel="answers of a person", ylabel="wrong labels", ylim=(0, None))
 ax.legend(frameon=False)
 
 # %%
-# This is one batch. [How many labels must a person check?](../results/review.md) measures many.
-# On the command line, `manyway review` shows items in this order on a local web page: see
-# [review labels in the browser](../review.md).
+# This is one batch. [How many labels must a person check?](../results/review.md) measures many. On the command line,
+# `manyway review` shows items in this order on a local web page: see [review labels in the browser](../review.md).

