@@ -374,7 +374,7 @@ def test_texts_come_from_csv_jsonl_txt_and_folders(tmp_path):
         ("a.csv", "text,label\nhi,Greet\nho,greet\n", "differ only in case"),
         ("a.jsonl", "{broken\n", "Line 1 .* is not JSON"),
         ("a.jsonl", '{"label": "x"}\n', "has the columns label; it needs one of text"),
-        ("a.jsonl", '{"text": "a"}\n{"label": "x"}\n', "Line 2 .* has no text in the column 'text'"),
+        ("a.jsonl", '{"text": "a"}\n{"label": "x"}\n', "Line 2 .* needs a text in the column 'text'"),
         ("a.txt", "\n", "holds no texts"),
         ("a.doc", "x", "no text file known here"),
     ],

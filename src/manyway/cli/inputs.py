@@ -116,6 +116,8 @@ class Inputs:
         kinds = [kind_of(path, self._columns) for path in given]
         kind = kinds[0]
         for path, other in zip(given, kinds, strict=True):
+            if other != kind and not path.exists():
+                raise InputError(f"There is no file or folder {path}.")
             if other != kind:
                 raise InputError(
                     f"{given[0]} holds {kind} and {path} holds {other}; examples, items and class names must be of one "
@@ -175,7 +177,7 @@ class Inputs:
         named = None if self.class_names is None else read(self.class_names)
         examples = _no_examples(named) if self.support is None else read(self.support)
         items = read(self.query, like=examples)
-        self._check_columns(examples, items)
+        self._check_columns(examples.header, items.header)
         return examples, items, named
 
     def _encode(self, encoder: str, device: torch.device) -> tuple[Items, Items, Items | None]:
@@ -193,6 +195,12 @@ class Inputs:
         sources = {
             what: open_for(opened, path, options=self._columns) for what, path in paths.items() if path is not None
         }
+        self._check_columns(sources["names" if self.support is None else "examples"].header, sources["items"].header)
+        if "examples" in sources and self.labels is None and not sources["examples"].is_labelled:
+            raise InputError(
+                f"The labelled examples in {self.support} have no labels; put the pictures of each class into a folder "
+                "of its own, give texts a column `label`, or name a file with --labels."
+            )
         bar = progress_bar(console(stderr=True))
         with bar, cache_for(opened, speak) if self.cached else nullcontext() as cache:
             task = bar.add_task(f"encoding {self.query}", total=sum(map(len, sources.values())))
@@ -211,12 +219,20 @@ class Inputs:
         for path, part in ((self.support, examples), (self.query, items)):
             for name, reason in part.skipped:
                 say(f"skipped {name} of {path}: {reason}", stderr=True)
-        self._check_columns(examples, items)
         return examples, items, named
 
-    def _check_columns(self, examples: Items, items: Items) -> None:
-        label_column = None if self.labels is not None else self.label_column
-        _need_columns(examples, items, label_column, self.item_column, *self.ignore_columns, *self.feature_columns)
+    def _check_columns(self, examples: Sequence[str], items: Sequence[str]) -> None:
+        """Refuse a column that was asked for and that no table has: it is a slip of the pen."""
+        from manyway.data.columns import find_column
+        from manyway.errors import nearest
+
+        name = None if self.labels is not None else self.label_column
+        if name is not None and examples and find_column(examples, name) is None:
+            raise InputError(f"The labelled examples have no column '{name}'; {nearest(name, examples)}")
+        headers = [header for header in (examples, items) if header]
+        for name in filter(None, (self.item_column, *self.ignore_columns, *self.feature_columns)):
+            if headers and all(find_column(header, name) is None for header in headers):
+                raise InputError(f"There is no column '{name}'; {nearest(name, headers[-1])}")
 
 
 def _no_examples(named: Items | None) -> Items:
@@ -225,18 +241,3 @@ def _no_examples(named: Items | None) -> Items:
 
     assert named is not None
     return replace(named, features=named.features[:0], labels=(), names=None, skipped=(), notes=())
-
-
-def _need_columns(examples: Items, items: Items, label_column: str | None, *others: str | None) -> None:
-    """Refuse a column that was asked for and that no table has: it is a slip of the pen."""
-    from manyway.data.columns import find_column
-    from manyway.errors import nearest
-
-    headers = [read.header for read in (examples, items) if read.header]
-    if label_column is not None and examples.header and find_column(examples.header, label_column) is None:
-        raise InputError(
-            f"The labelled examples have no column '{label_column}'; {nearest(label_column, examples.header)}"
-        )
-    for name in filter(None, others):
-        if headers and all(find_column(header, name) is None for header in headers):
-            raise InputError(f"There is no column '{name}'; {nearest(name, headers[-1])}")

@@ -26,12 +26,12 @@ from manyway.data.features import FeatureSet
 from manyway.data.files import atomic_write, check_output
 from manyway.data.items import Items
 from manyway.encoding.cache import FeatureCache
-from manyway.encoding.datasets.sources import UNLABELLED, ImageSource, Remarks, decode_rows, open_source
+from manyway.encoding.datasets.sources import ImageSource, Remarks, decode_rows, open_source
 from manyway.encoding.datasets.texts import TextSource, open_texts
 from manyway.encoding.encoders import ImageEncoder, TextEncoder
 from manyway.errors import InputError
 
-_DECODING = 2  # changes when the same file gives other pixels than before
+_DECODING = 3  # changes when the same file gives other pixels than before
 _OURS = re.compile(r"\.?job|\.job-.*|\.?\d{9}.*\.safetensors")  # names in a folder of partial results
 Source = ImageSource | TextSource
 Encoder = ImageEncoder | TextEncoder
@@ -208,19 +208,17 @@ def encode_items(
         source = open_for(encoder, source)
     # Small chunks, so that the progress is seen.
     encoded = encode(source, encoder, skip_bad=skip_bad, chunk=128, cache=cache, progress=progress)
-    labelled = source.class_names != (UNLABELLED,)
     labels = source.labels.tolist()
     # In a table of labels the name of a text is the text itself unless its file names it, and that of a picture is its
     # path.
     names = (source.items or source.texts) if isinstance(source, TextSource) else source.names
     return Items(
         encoded.features,
-        tuple(source.class_names[labels[row]] for row in encoded.rows) if labelled else None,
+        tuple(source.class_names[labels[row]] for row in encoded.rows) if source.is_labelled else None,
         [names[row] for row in encoded.rows],
         encoder.base_mean,
         skipped=encoded.skipped,
         notes=tuple(remarks((), encoded.notes)),
-        header=source.header if isinstance(source, TextSource) else (),
     )
 
 

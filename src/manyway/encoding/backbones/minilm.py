@@ -59,7 +59,7 @@ class MiniLM:
 
     def _layer(self, layer: str, hidden: Tensor, mask: Tensor) -> Tensor:
         query, key, value = (
-            self._linear(f"{layer}.attention.self.{name}", hidden).unflatten(2, (_HEADS, -1)).transpose(1, 2)
+            self._linear(f"{layer}.attention.self.{name}", hidden).view(*mask.shape, _HEADS, -1).transpose(1, 2)
             for name in ("query", "key", "value")
         )
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None])

@@ -44,6 +44,8 @@ class ImageSource:
         Its name in messages and metadata.
     is_support : Tensor or None
         [n] bool, marks pictures that are given as labelled examples (iNat).
+    header : tuple of str
+        Always empty: the columns of a list of pictures have fixed names.
     """
 
     names: tuple[str, ...]
@@ -52,9 +54,15 @@ class ImageSource:
     read: Callable[[int], bytes]
     title: str
     is_support: Tensor | None = None
+    header: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether classes were given."""
+        return self.class_names != (UNLABELLED,)
 
 
 def open_source(path: str | Path, root: str | Path | None = None) -> ImageSource:
@@ -262,7 +270,7 @@ def decode_rows(
             data = source.read(i)
             if not wanted(i, data):
                 return None
-            picture, note = read_picture(data, preprocess.channels)
+            picture, note = read_picture(data, preprocess.channels, preprocess.resize)
         except OSError as error:
             skipped[source.names[i]] = f"it cannot be read ({error.strerror or error})"
             return None

@@ -40,6 +40,11 @@ class TextSource:
     def __len__(self) -> int:
         return len(self.texts)
 
+    @property
+    def is_labelled(self) -> bool:
+        """Whether classes were given."""
+        return self.class_names != (UNLABELLED,)
+
 
 def open_texts(path: str | Path, options: Options | None = None) -> TextSource:
     """Read texts and, where there are any, their labels.
@@ -82,7 +87,7 @@ def _source(path: Path, rows: Sequence[_Row], header: Sequence[str] = (), text_c
     places, _, given, items = (list(values) for values in zip(*rows, strict=True))
     for place, text, _, _ in rows:
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"{place.capitalize()} of {path} has no text in the column '{text_column}'.")
+            raise InputError(f"{place.capitalize()} of {path} needs a text in the column '{text_column}'.")
     if all(label is _ABSENT for label in given):
         labels = [UNLABELLED] * len(rows)
     else:
