@@ -414,7 +414,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             tasks = tasks.to(X.device)
         prepared = None if self.prepared_ is None else _moved(self.prepared_, tasks.device)
         params = self._params()
-        given = None if known is None or not len(known) else self._known(known, len(query))[None]
+        given = None if known is None or not len(known) else known_places(known, self.classes_, len(query))[None]
         solution = self._method(tasks, prepared=prepared, known=given, **params, **recorded)
         unfinished = self._method.unfinished(solution, params)
         if unfinished is not None:
@@ -423,24 +423,6 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if unlike is not None:
             warn(unlike, UserWarning, stacklevel=3)
         return solution
-
-    def _known(self, known: Mapping[int, Any], n_query: int) -> Tensor:
-        """[q] the places of known labels in ``classes_``, -1 where none is known."""
-        if not isinstance(known, Mapping):
-            raise InputError(f"known is of the type {type(known).__name__}; give a mapping {{row: label}}.")
-        places = {name: place for place, name in enumerate(self.classes_.tolist())}
-        found = torch.full((n_query,), -1)
-        for row, label in known.items():
-            if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= row < n_query:
-                raise InputError(f"known has a label for row {row!r}; rows are integers from 0 to {n_query - 1}.")
-            name = label.item() if isinstance(label, np.generic | Tensor) else label
-            if not isinstance(name, Hashable) or name not in places:
-                raise InputError(
-                    f"known has the label {name!r} for row {row}, which is not among the classes; correct it, or give "
-                    "fit the first example of a new class."
-                )
-            found[int(row)] = places[name]
-        return found
 
     @property
     def _with_unknown(self) -> Any:
@@ -656,6 +638,25 @@ class LabelShift(TransductiveClassifier, method="label-shift"):
 ESTIMATORS: Mapping[str, type[TransductiveClassifier]] = {
     estimator.method: estimator for estimator in TransductiveClassifier.__subclasses__()
 }
+
+
+def known_places(known: Mapping[int, Any], classes: Any, n_query: int) -> Tensor:
+    """[q] the places of known labels in ``classes``, -1 where none is known."""
+    if not isinstance(known, Mapping):
+        raise InputError(f"known is of the type {type(known).__name__}; give a mapping {{row: label}}.")
+    places = {name: place for place, name in enumerate(classes.tolist())}
+    found = torch.full((n_query,), -1)
+    for row, label in known.items():
+        if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= row < n_query:
+            raise InputError(f"known has a label for row {row!r}; rows are integers from 0 to {n_query - 1}.")
+        name = label.item() if isinstance(label, np.generic | Tensor) else label
+        if not isinstance(name, Hashable) or name not in places:
+            raise InputError(
+                f"known has the label {name!r} for row {row}, which is not among the classes; correct it, or give "
+                "fit the first example of a new class."
+            )
+        found[int(row)] = places[name]
+    return found
 
 
 def _numpy(values: Any) -> Any:
