@@ -157,7 +157,8 @@ class Record:
     def stream(self) -> str:
         """Identifies the tasks: records with the same stream can be compared task by task."""
         sets = self.features["fingerprint"], self.features.get("unknown_fingerprint")
-        return json.dumps([*sets, dict(self.task), self.seed], sort_keys=True)
+        drawn = {name: value for name, value in self.task.items() if name not in ("n_answers", "reviewer")}
+        return json.dumps([*sets, drawn, self.seed], sort_keys=True)
 
     def to_json(self) -> str:
         data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "scorer" or self.scorer is not None}
@@ -191,6 +192,8 @@ class _Task(Strict):
     unknown_from: str | None = None
     n_batches: int = Field(1, ge=1)
     gamma: float | None = None
+    n_answers: int = Field(0, ge=0)
+    reviewer: str | None = None
 
 
 class _Outcome(Strict):

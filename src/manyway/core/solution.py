@@ -116,6 +116,13 @@ class Solution:
         return None if self.unknown_medoids is None else (self.unknown_medoids >= 0).sum(-1)
 
     @property
+    def outcomes(self) -> Tensor:
+        """[t, q, k] the probabilities; with ``unknown`` as a last column where the method has it."""
+        if self.unknown is None:
+            return self.probabilities
+        return torch.cat([self.probabilities, self.unknown.unsqueeze(-1)], -1)
+
+    @property
     def proportions(self) -> Tensor:
         """[t, k] the estimated proportion of each class among the queries."""
         return self.probabilities.mean(1)
@@ -139,7 +146,7 @@ class Solution:
     @cached_property
     def review_scores(self) -> Tensor:
         """[t, q] how much a person's answer to each query is expected to improve the labels; -1 where it is known."""
-        return 1 - self.probabilities.amax(-1) if self.make_review_scores is None else self.make_review_scores()
+        return 1 - self.outcomes.amax(-1) if self.make_review_scores is None else self.make_review_scores()
 
     @property
     def _surest(self) -> Tensor:

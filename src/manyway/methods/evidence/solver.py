@@ -248,7 +248,7 @@ def evidence(
     return replace(
         solution,
         make_prototypes=updated_prototypes,
-        make_review_scores=lambda: review_scores(placed, solution.probabilities, calibration, given),
+        make_review_scores=lambda: review_scores(placed, solution.outcomes, calibration, given),
     )
 
 
