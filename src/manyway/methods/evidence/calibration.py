@@ -157,7 +157,8 @@ def _calibrated(
     samples = torch.arange(0, n_samples, step, device=support.device)
     residuals = support[:, ::step] - rows_of(prototypes, left_out.labels)
     inner = Inner.of(residuals, offsets)
-    some = inner.some(ceil(residuals.shape[1] / _MOST_FOR_METRIC))  # classifying may overwrite the others
+    every = ceil(residuals.shape[1] / _MOST_FOR_METRIC)
+    some = inner.some(every) if metric else inner  # a copy, because classifying may overwrite the others
     answers = left_out.classified(inner, given)
     plain = replace(plain, precision=answers.precision, noise=answers.noise)
     if not metric:
