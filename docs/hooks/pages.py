@@ -14,6 +14,7 @@ import hashlib
 import json
 import posixpath
 import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -91,7 +92,9 @@ def _execute(source: str) -> dict[str, Any]:
     """Run a script or a tutorial in a process of its own, unless it was run before with the same code."""
     folder = CACHE / f"{Path(source).stem}-{_fingerprint(source)}"
     if not (folder / "page.json").exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        for older in CACHE.glob(f"{Path(source).stem}-{'?' * 16}"):
+            shutil.rmtree(older)
+        folder.mkdir(parents=True)
         command = [sys.executable, str(HOOKS / "execute.py"), str(ROOT / "docs" / source), str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
         if done.returncode != 0:
