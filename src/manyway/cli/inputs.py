@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 Labels = Annotated[
     Path | None,
     typer.Option(
-        help="Labels of the examples if EXAMPLES has none: one per line, the column of a csv, or .npy. With --scores: a "
-        "table with the columns item and label."
+        help="Labels of the examples if EXAMPLES has none: one per line, the column of a csv, or .npy. With --scores: "
+        "a table with the columns item and label."
     ),
 ]
 Encoder = Annotated[
