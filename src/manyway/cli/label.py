@@ -20,16 +20,19 @@ from manyway.cli.inputs import (
     OpenSet,
     SkipBadItems,
 )
+from manyway.cli.scores import AtLeast, ClassPrior, ScoreFile, ScoreInputs, ScoreKind, Taxonomy, describe
 from manyway.errors import InputError
 
 
 def label(
     support: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
-            metavar="EXAMPLES", help="Labelled examples: a feature file, or a folder of pictures, or texts."
+            metavar="EXAMPLES",
+            show_default=False,
+            help="Labelled examples: a feature file, or a folder of pictures, or texts.",
         ),
-    ],
+    ] = None,
     query: Annotated[
         Path | None,
         typer.Argument(
@@ -86,6 +89,11 @@ def label(
             "--review", help="Afterwards look at the labels on a local web page; saved in the folder `review`."
         ),
     ] = False,
+    scores: ScoreFile = None,
+    score_kind: ScoreKind = "auto",
+    class_prior: ClassPrior = None,
+    taxonomy: Taxonomy = None,
+    at_least: AtLeast = None,
 ) -> None:
     """Label a batch of items from a few labelled examples of many classes.
 
@@ -126,6 +134,14 @@ def label(
     Texts of classes that have a name and no example:
 
         manyway label tickets.txt --class-names intents.txt
+
+    The predictions of SpeciesNet for one camera, with a genus or family where the species is uncertain:
+
+        manyway label --scores predictions.json --at-least 0.9
+
+    The scores of your own classifier, with a taxonomy, calibrated on the items that labels.csv names:
+
+        manyway label --scores scores.csv --labels labels.csv --taxonomy taxonomy.csv --at-least 0.9 -o answers.csv
     """
     from manyway.cli.review import DEFAULT_FOLDER, check_review, review_data, run_review
     from manyway.cli.summary import print_summary
@@ -134,15 +150,45 @@ def label(
     from manyway.labelling.table import check_table
     from manyway.methods import get_method
 
+    columns = (label_column, item_column, tuple(ignore_column or ()))
+    if scores is not None:
+        given = ScoreInputs(scores, support, labels, score_kind, class_prior, taxonomy, at_least, *columns)
+        given.refuse(
+            items=query,
+            class_names=class_names,
+            method=method != "evidence",
+            open_set=open_set,
+            dask=dask,
+            encoder=encoder,
+            skip_bad=skip_bad,
+            feature_column=feature_column,
+            review=review,
+        )
+        found = given.label(
+            check_table(output, given.paths, overwrite=overwrite),
+            top=top,
+            min_confidence=min_confidence,
+            device=device,
+        )
+        print_summary(found.labels, min_confidence, describe(found, at_least))
+        return
+    for option, value in (("--class-prior", class_prior), ("--taxonomy", taxonomy), ("--at-least", at_least)):
+        if value is not None:
+            raise InputError(f"{option} is for the scores of a classifier; name their file with --scores.")
+    if support is None:
+        raise InputError(
+            "There is nothing to label; give EXAMPLES and ITEMS, or the scores of a classifier (--scores)."
+        )
     get_method(method)
     if review:
         check_review(method, dask, class_names)
-    given = None if query is None else support  # the examples
+    examples_at = None if query is None else support
     query = support if query is None else query
-    if given is None and class_names is None:
+    if examples_at is None and class_names is None:
         raise InputError("There are examples or items, not both; give EXAMPLES and ITEMS, or --class-names and ITEMS.")
-    columns = (label_column, item_column, ignore_column or (), feature_column or ())
-    source = Inputs(given, query, labels, encoder, skip_bad, *columns, class_names, not no_cache).with_encoder()
+    source = Inputs(
+        examples_at, query, labels, encoder, skip_bad, *columns, feature_column or (), class_names, not no_cache
+    ).with_encoder()
     table = check_table(output, source.paths, overwrite=overwrite)
     where = resolve_device("cpu" if device is None and dask is not None else device)
     shown = console(stderr=True)
