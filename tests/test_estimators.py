@@ -254,7 +254,7 @@ def test_a_constructor_takes_keywords_only_and_has_the_solvers_signature():
         solver = inspect.signature(METHODS[name].solver).parameters
         shared = [each for each in solver if each in parameters]
         assert [each for each in parameters if each not in OWN_PARAMETERS] == shared
-        assert set(solver) - set(shared) <= {"tasks", "with_objective", "prepared", "known"}
+        assert set(solver) - set(shared) <= {"tasks", "with_objective", "carry", "prepared", "known"}
         for each in shared:
             assert (parameters[each].default, parameters[each].annotation) == (
                 solver[each].default,

@@ -35,6 +35,7 @@ from .interchange import from_fiftyone, from_frame, label_frame, to_fiftyone, to
 from .methods.evidence.solver import evidence_from_likelihood
 from .methods.registry import DEFAULT_METHOD, METHODS, solve
 from .plots import plot_k_eff, plot_presence, plot_reliability
+from .score_estimator import EvidenceFromScores
 
 __version__: str
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "EMDirichlet",
     "Evaluation",
     "Evidence",
+    "EvidenceFromScores",
     "FeatureSet",
     "HardEMDirichlet",
     "Inference",

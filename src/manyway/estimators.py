@@ -28,6 +28,7 @@ from manyway.core.tasks import Tasks
 from manyway.core.validation import describe_rows
 from manyway.errors import InputError, optional
 from manyway.methods import Method, get_method
+from manyway.methods.evidence.stream import Memory, next_batch
 from manyway.methods.parameters import doc_entries, doc_sections
 
 
@@ -296,10 +297,15 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         -------
         Inference
         """
+        tasks = self._tasks(X)
+        given = self._known(known, tasks.n_query)
+        return self._inference(X, with_objective, lambda **recorded: self._answer(tasks, given, **recorded))
+
+    def _inference(self, X: Any, with_objective: bool | None, solve: Callable[..., Solution]) -> Inference:
+        """What a solver finds for X, in the user's labels and array type."""
         if with_objective is None:
             with_objective = not (isinstance(X, Tensor) and X.is_cuda)
-        recorded = {"with_objective": with_objective} if "with_objective" in self._method.defaults else {}
-        solution = self._solve(X, known, **recorded)
+        solution = solve(**({"with_objective": with_objective} if "with_objective" in self._method.defaults else {}))
 
         def hand_back(value: Tensor | None) -> Any:
             if value is None:
@@ -336,7 +342,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         -------
         array of shape [q]
         """
-        return self._names(self._solve(X), X)
+        return self._names(self._answer(self._tasks(X)), X)
 
     def predict_proba(self, X: Any) -> Any:
         """Class probabilities, all rows of X taken together.
@@ -352,7 +358,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             Columns are in the order of ``classes_``. With ``open_set``, rows sum to less than 1: the rest
             is the probability of no class.
         """
-        probabilities = self._solve(X).probabilities[0]
+        probabilities = self._answer(self._tasks(X)).probabilities[0]
         return probabilities if isinstance(X, Tensor) else probabilities.cpu().numpy()
 
     def _name_classes(self, vectors: Any, labels: Any, y: Any) -> Any:
@@ -399,7 +405,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _params(self) -> dict[str, Any]:
         return {name: value for name, value in self.get_params(deep=False).items() if name not in OWN_PARAMETERS}
 
-    def _solve(self, X: Any, known: Mapping[int, Any] | None = None, **recorded: bool) -> Solution:
+    def _tasks(self, X: Any) -> Tasks:
+        """One task, with the rows of X as queries."""
         check_is_fitted(self)
         query = validate_data(self, _features(X), reset=False, dtype=[np.float64, np.float32])
         tasks = Tasks.from_arrays(
@@ -410,12 +417,12 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             n_classes=len(self.classes_),
             class_features=self._vectors,
         )
-        if isinstance(X, Tensor):
-            tasks = tasks.to(X.device)
+        return tasks.to(X.device) if isinstance(X, Tensor) else tasks
+
+    def _answer(self, tasks: Tasks, known: Tensor | None = None, **recorded: bool) -> Solution:
         prepared = None if self.prepared_ is None else _moved(self.prepared_, tasks.device)
         params = self._params()
-        given = None if known is None or not len(known) else self._known(known, len(query))[None]
-        solution = self._method(tasks, prepared=prepared, known=given, **params, **recorded)
+        solution = self._method(tasks, prepared=prepared, known=known, **params, **recorded)
         unfinished = self._method.unfinished(solution, params)
         if unfinished is not None:
             warn(unfinished, ConvergenceWarning, stacklevel=3)
@@ -424,23 +431,9 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             warn(unlike, UserWarning, stacklevel=3)
         return solution
 
-    def _known(self, known: Mapping[int, Any], n_query: int) -> Tensor:
-        """[q] the places of known labels in ``classes_``, -1 where none is known."""
-        if not isinstance(known, Mapping):
-            raise InputError(f"known is of the type {type(known).__name__}; give a mapping {{row: label}}.")
-        places = {name: place for place, name in enumerate(self.classes_.tolist())}
-        found = torch.full((n_query,), -1)
-        for row, label in known.items():
-            if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= row < n_query:
-                raise InputError(f"known has a label for row {row!r}; rows are integers from 0 to {n_query - 1}.")
-            name = label.item() if isinstance(label, np.generic | Tensor) else label
-            if not isinstance(name, Hashable) or name not in places:
-                raise InputError(
-                    f"known has the label {name!r} for row {row}, which is not among the classes; correct it, or give "
-                    "fit the first example of a new class."
-                )
-            found[int(row)] = places[name]
-        return found
+    def _known(self, known: Mapping[int, Any] | None, n_query: int) -> Tensor | None:
+        """[1, q] the places of known labels in ``classes_``, -1 where none is known; None where there is no label."""
+        return None if known is None or not len(known) else known_places(known, self.classes_, n_query)[None]
 
     @property
     def _with_unknown(self) -> Any:
@@ -638,7 +631,62 @@ class ZLaP(TransductiveClassifier, method="zlap"):
 
 
 class Evidence(TransductiveClassifier, method="evidence"):
-    pass
+    def fit(self, X: Any, y: Any, class_features: Any = None) -> Evidence:
+        """As the other estimators; what ``partial_infer`` has remembered is forgotten."""
+        self.memory_: Memory | None = None
+        super().fit(X, y, class_features)
+        return self
+
+    def partial_infer(
+        self, X: Any, *, known: Mapping[int, Any] | None = None, with_objective: bool | None = None
+    ) -> Inference:
+        """Label the next batch of a stream, with what earlier batches taught, and remember it.
+
+        Batches arrive one after another, and each call labels one. Where the evidence says that the batch continues
+        earlier ones (the same classes in similar proportions), it is labelled jointly with their items; where it says
+        that classes have changed, the answer is that of ``infer``. Answers to earlier batches do not change. ``fit``
+        starts a new stream. The last 1,024 items at most are remembered.
+
+        Parameters
+        ----------
+        X : array of shape [q, d]
+            The features of the new batch.
+        known : mapping of int to label, optional
+            Labels that are known for some rows of X, as in ``infer``. They are remembered.
+        with_objective : bool, optional
+            As in ``infer``. Where the batch is labelled jointly with earlier ones, the objective is that of all.
+
+        Returns
+        -------
+        Inference
+            For the rows of X.
+
+        Notes
+        -----
+        See ``manyway.methods.evidence.stream``. It cannot be used with ``open_set``.
+
+        Examples
+        --------
+        >>> from manyway import Evidence
+        >>> clf = Evidence().fit([[0, 0, 1, 5, 5, 4], [5, 4, 5, 0, 1, 0]], ["ant", "bee"])
+        >>> clf.partial_infer([[0, 1, 0, 4, 5, 5], [1, 0, 0, 5, 4, 5]]).labels.tolist()
+        ['ant', 'ant']
+        >>> clf.partial_infer([[0, 0, 0, 4, 5, 4]]).labels.tolist()
+        ['ant']
+        """
+        tasks = self._tasks(X)
+        given = self._known(known, tasks.n_query)
+        memory = getattr(self, "memory_", None)  # estimators pickled by earlier versions have none
+        memory = Memory.empty(tasks) if memory is None else memory.to(tasks.device)
+
+        def solve(**recorded: bool) -> Solution:
+            def answer(_: Tensor, batches: Tasks, given: Tensor | None) -> Solution:
+                return self._answer(batches, given, **recorded)
+
+            solution, self.memory_ = next_batch(tasks, memory, answer, self._params()["concentration"], given)
+            return solution
+
+        return self._inference(X, with_objective, solve)
 
 
 class EMDirichlet(TransductiveClassifier, method="em-dirichlet"):
@@ -656,6 +704,25 @@ class LabelShift(TransductiveClassifier, method="label-shift"):
 ESTIMATORS: Mapping[str, type[TransductiveClassifier]] = {
     estimator.method: estimator for estimator in TransductiveClassifier.__subclasses__()
 }
+
+
+def known_places(known: Mapping[int, Any], classes: Any, n_query: int) -> Tensor:
+    """[q] the places of known labels in ``classes``, -1 where none is known."""
+    if not isinstance(known, Mapping):
+        raise InputError(f"known is of the type {type(known).__name__}; give a mapping {{row: label}}.")
+    places = {name: place for place, name in enumerate(classes.tolist())}
+    found = torch.full((n_query,), -1)
+    for row, label in known.items():
+        if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= row < n_query:
+            raise InputError(f"known has a label for row {row!r}; rows are integers from 0 to {n_query - 1}.")
+        name = label.item() if isinstance(label, np.generic | Tensor) else label
+        if not isinstance(name, Hashable) or name not in places:
+            raise InputError(
+                f"known has the label {name!r} for row {row}, which is not among the classes; correct it, or give "
+                "fit the first example of a new class."
+            )
+        found[int(row)] = places[name]
+    return found
 
 
 def _numpy(values: Any) -> Any:
