@@ -129,14 +129,29 @@ class Inference:
         >>> result.to_frame()[["label", "second_label"]].values.tolist()
         [['ant', 'bee'], ['bee', 'ant']]
         """
-        pandas = optional("pandas", "tables", "to_frame")
+        return optional("pandas", "tables", "to_frame").DataFrame(self.columns())
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of `to_frame` as NumPy arrays, by their names.
+
+        Returns
+        -------
+        dict of str to ndarray
+
+        Examples
+        --------
+        >>> from manyway import SimpleShot
+        >>> result = SimpleShot().fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"]).infer([[0.1, 1.0], [1.0, 0.2]])
+        >>> list(result.columns())
+        ['label', 'probability', 'second_label', 'second_probability']
+        """
         unknown = None if self.unknown is None else torch.as_tensor(self.unknown)
         columns = best_two(torch.as_tensor(self.probabilities), unknown)
         for name in ("label", "second_label"):
             columns[name] = self.classes[columns[name]]
         if self.unknown_groups is not None:
             columns |= {"label": _numpy(self.labels), "group": _numpy(self.unknown_groups)}
-        return pandas.DataFrame(columns)
+        return columns
 
     def classes_frame(self) -> Any:
         """A pandas table with one row per class, the most probably present first.
@@ -257,16 +272,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.support_ = X
         self.class_features_ = vectors
         self.base_mean_ = None if self.base_mean is None else np.array(_features(self.base_mean))
-        support = Tasks.from_support(
-            self.support_[None], self.support_labels_[None], self.base_mean_, class_features=self._vectors
-        )
-        self.prepared_ = None
-        prepare = self._method.preparation
-        if prepare is not None:
-            # A preparation that iterates has its own objective. It runs once, so it is always recorded.
-            recorded = {"with_objective": True} if "with_objective" in inspect.signature(prepare).parameters else {}
-            with torch.no_grad():
-                self.prepared_ = prepare(support, **self._params(), **recorded)
+        self.prepared_ = self._prepare()
         for name in self._method.learned if self.prepared_ is not None else ():
             value = _numpy(getattr(self.prepared_, name))
             setattr(self, f"{name}_", value.item() if np.size(value) == 1 else value)
@@ -369,6 +375,33 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         vectors = getattr(self, "class_features_", None)  # estimators pickled by earlier versions have none
         return None if vectors is None else vectors[None]
 
+    def _prepare(self) -> Any:
+        """What the method prepares from the labelled examples alone; None where it prepares nothing."""
+        support = Tasks.from_support(
+            self.support_[None], self.support_labels_[None], self.base_mean_, class_features=self._vectors
+        )
+        prepare = self._method.preparation
+        if prepare is None:
+            return None
+        # A preparation that iterates has its own objective. It runs once, so it is always recorded.
+        recorded = {"with_objective": True} if "with_objective" in inspect.signature(prepare).parameters else {}
+        with torch.no_grad():
+            return prepare(support, **self._params(), **recorded)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is saved: parameters, numbers and arrays. What was prepared is left out and computed again on loading.
+
+        Files then need no trust in further types, as pickled tensors would, and do not depend on how a version of the
+        method keeps what it has prepared.
+        """
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "prepared_"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "support_" in state and "prepared_" not in state:  # earlier versions saved it
+            self.prepared_ = self._prepare()
+
     def _params(self) -> dict[str, Any]:
         return {name: value for name, value in self.get_params(deep=False).items() if name not in OWN_PARAMETERS}
 
@@ -400,23 +433,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _known(self, known: Mapping[int, Any] | None, n_query: int) -> Tensor | None:
         """[1, q] the places of known labels in ``classes_``, -1 where none is known; None where there is no label."""
-        if known is None or not len(known):
-            return None
-        if not isinstance(known, Mapping):
-            raise InputError(f"known is of the type {type(known).__name__}; give a mapping {{row: label}}.")
-        places = {name: place for place, name in enumerate(self.classes_.tolist())}
-        found = torch.full((n_query,), -1)
-        for row, label in known.items():
-            if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= row < n_query:
-                raise InputError(f"known has a label for row {row!r}; rows are integers from 0 to {n_query - 1}.")
-            name = label.item() if isinstance(label, np.generic | Tensor) else label
-            if not isinstance(name, Hashable) or name not in places:
-                raise InputError(
-                    f"known has the label {name!r} for row {row}, which is not among the classes; correct it, or give "
-                    "fit the first example of a new class."
-                )
-            found[int(row)] = places[name]
-        return found[None]
+        return None if known is None or not len(known) else known_places(known, self.classes_, n_query)[None]
 
     @property
     def _with_unknown(self) -> Any:
@@ -689,6 +706,25 @@ ESTIMATORS: Mapping[str, type[TransductiveClassifier]] = {
 }
 
 
+def known_places(known: Mapping[int, Any], classes: Any, n_query: int) -> Tensor:
+    """[q] the places of known labels in ``classes``, -1 where none is known."""
+    if not isinstance(known, Mapping):
+        raise InputError(f"known is of the type {type(known).__name__}; give a mapping {{row: label}}.")
+    places = {name: place for place, name in enumerate(classes.tolist())}
+    found = torch.full((n_query,), -1)
+    for row, label in known.items():
+        if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= row < n_query:
+            raise InputError(f"known has a label for row {row!r}; rows are integers from 0 to {n_query - 1}.")
+        name = label.item() if isinstance(label, np.generic | Tensor) else label
+        if not isinstance(name, Hashable) or name not in places:
+            raise InputError(
+                f"known has the label {name!r} for row {row}, which is not among the classes; correct it, or give "
+                "fit the first example of a new class."
+            )
+        found[int(row)] = places[name]
+    return found
+
+
 def _numpy(values: Any) -> Any:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
 
@@ -700,9 +736,18 @@ def _moved(prepared: Any, device: torch.device) -> Any:
 
 
 def _features(values: Any) -> Any:
-    """Features as scikit-learn can check them; NumPy has no bfloat16."""
+    """Features as scikit-learn can check them: NumPy has no bfloat16, and a column of lists is an array of objects."""
     half = isinstance(values, Tensor) and values.dtype == torch.bfloat16
-    return _numpy(values.float() if half else values)
+    values = _numpy(values.float() if half else values)
+    if not hasattr(values, "to_list"):
+        return values
+    rows = values.to_numpy()  # of a column of pandas or polars
+    if rows.dtype.kind != "O" or not any(isinstance(row, list | tuple | np.ndarray) for row in rows[:1]):
+        return rows
+    odd = [n for n, row in enumerate(rows) if np.shape(row) != np.shape(rows[0])]
+    if odd:
+        raise InputError(f"X has lists of another length in {describe_rows(odd)}; every row needs the same features.")
+    return np.stack([np.asarray(row) for row in rows])
 
 
 def _class_features(values: Any) -> tuple[Any, Any]:
