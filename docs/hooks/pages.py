@@ -34,6 +34,7 @@ from diagrams import draw  # noqa: E402
 
 COPIES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
 FIRST_IN_SEARCH = ("evidence.md", "labelling.md", "which-method.md", "tutorials/label-a-pile.md")
+HIDDEN = {"index.md": ["navigation", "toc"], "gallery/README.md": ["toc"]}  # what pages do not show at their sides
 AT_ONCE = 2  # scripts that run at the same time
 _executed: dict[str, dict[str, Any]] = {}  # by source file: the title, the summary, the text and the figures of a page
 
@@ -64,6 +65,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Fill in what was executed, the gallery, the command line and the diagrams, and adjust links."""
     uri = page.file.src_uri
+    page.meta["hide"] = HIDDEN.get(uri, [])
     if uri in FIRST_IN_SEARCH:
         page.meta["search"] = {"boost": 2}
     if uri.startswith("tutorials/") and uri in _executed:
@@ -115,7 +117,8 @@ def _card(found: re.Match[str]) -> str:
     picture = next(iter(page["figures"]), None)
     image = f'<img src="{picture}" alt="" loading="lazy">' if picture else ""
     target = found[1].replace(".py", ".html")
-    return f'<a class="card" href="{target}">{image}<b>{page["title"]}</b><span>{page["summary"]}</span></a>\n'
+    summary = re.sub(r"`([^`]*)`", r"<code>\1</code>", page["summary"])
+    return f'<a class="card" href="{target}">{image}<b>{page["title"]}</b><span>{summary}</span></a>\n'
 
 
 def _link(found: re.Match[str], folder: str) -> str:
