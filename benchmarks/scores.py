@@ -1,7 +1,7 @@
 """Evidence from the scores of a classifier, beside the classifier itself and label shift by EM.
 
-    python -m benchmarks.scores DATA [--batches 60]
-    python -m benchmarks.scores DATA --choose
+    python -m benchmarks.scores DATA [--batches 80]
+    python -m benchmarks.scores DATA --choose --batches 30
 
 A logistic regression over all classes is trained on 15 items per class of CUB-200, CLINC150 and CIFAR-100. Batches of
 75 other items are drawn from 2, 5, 10, 20 or all classes. Everything sees the same scores. "Calibrated" means
@@ -30,7 +30,7 @@ from benchmarks.measure import show
 from manyway import FeatureSet, Solution, Tasks, evidence_from_likelihood
 from manyway.bench.data import find_features
 from manyway.evaluation.metrics import METRICS
-from manyway.evaluation.statistics import paired
+from manyway.evaluation.statistics import accuracy, paired
 from manyway.methods.evidence.solver import Parameters
 from manyway.methods.label_shift import class_proportions
 from manyway.methods.scores import Tempering, fit_posteriors, held_out, temperatures
@@ -131,42 +131,37 @@ def answers(scored: Scored, posteriors: Tensor) -> dict[str, Solution]:
     }
 
 
-def measure(data: Path, count: int) -> Iterator[list[object]]:
-    """One row per set and K_eff: accuracy and calibration error of each, and paired differences."""
+def labelled_tasks(truth: Tensor, n_classes: int) -> Tasks:
+    """Tasks of which metrics need the true labels only."""
+    labels = torch.arange(n_classes).expand(len(truth), -1)
+    return Tasks.from_arrays(labels.unsqueeze(-1).float(), labels, torch.zeros(*truth.shape, 1), query_labels=truth)
+
+
+def cell(correct: np.ndarray, solution: Solution, tasks: Tasks) -> str:
+    """Accuracy and calibration error, both in % with their interval."""
+    metric = METRICS["calibration"]
+    error = metric.summaries[""].of(metric.measure(solution, tasks).numpy(), N_QUERY)
+    found = accuracy(correct, N_QUERY)
+    return f"{100 * found.mean:.1f} ± {100 * found.half:.1f} · {100 * error.mean:.1f} ± {100 * error.half:.1f}"
+
+
+def measure(data: Path, count: int) -> Iterator[tuple[list[object], list[object]]]:
+    """Per set and K_eff a row of accuracies and calibration errors, and a row of paired differences."""
     for title, name in SETS.items():
         scored = train(find_features(name, data))
         for k_eff in K_EFF:
             posteriors, truth = scored.batches(k_eff, half=1, count=count, seed=1)
             found = answers(scored, posteriors)
-            tasks = Tasks.from_arrays(
-                torch.zeros(count, 1, 1),
-                torch.zeros(count, 1, dtype=torch.int64),
-                truth.unsqueeze(-1).float(),
-                n_classes=len(scored.pools),
-                query_labels=truth,
-            )
+            tasks = labelled_tasks(truth, len(scored.pools))
             correct = {each: METRICS["accuracy"].measure(solution, tasks).numpy() for each, solution in found.items()}
-            cells = []
-            for each, solution in found.items():
-                errors = (
-                    METRICS["calibration"]
-                    .summaries[""]
-                    .of(METRICS["calibration"].measure(solution, tasks).numpy(), N_QUERY)
-                )
-                cells.append(
-                    f"{100 * correct[each].mean() / N_QUERY:.1f} · {100 * errors.mean:.1f} ± {100 * errors.half:.1f}"
-                )
+            cells = [cell(correct[each], solution, tasks) for each, solution in found.items()]
             gains = [
                 paired(correct[f"{before}evidence"], correct[f"{before}{other}"], N_QUERY).difference
                 for before in ("", "calibrated ")
                 for other in ("classifier", "EM")
             ]
-            yield [
-                title,
-                k_eff or "all",
-                *cells,
-                *(f"{100 * gain.mean:+.1f} ± {100 * gain.half:.1f}" for gain in gains),
-            ]
+            first: list[object] = [title, k_eff or "all"]
+            yield [*first, *cells], [*first, *(f"{100 * gain.mean:+.1f} ± {100 * gain.half:.1f}" for gain in gains)]
 
 
 def choose(data: Path, count: int) -> Iterator[list[object]]:
@@ -197,7 +192,7 @@ def choose(data: Path, count: int) -> Iterator[list[object]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--batches", type=int, default=60)
+    parser.add_argument("--batches", type=int, default=80)
     parser.add_argument("--choose", action="store_true")
     arguments = parser.parse_args()
     if arguments.choose:
@@ -205,9 +200,12 @@ def main() -> None:
         show("Constants", header, choose(arguments.data, arguments.batches))
         return
     names = ["classifier", "EM", "evidence"]
+    rows, differences = zip(*measure(arguments.data, arguments.batches), strict=True)
     header = ["set", "K_eff", *names, *(f"calibrated {name}" for name in names)]
-    header += ["evidence − classifier", "evidence − EM", "calibrated: evidence − classifier", "evidence − EM"]
-    show("Accuracy in % · calibration error in %", header, measure(arguments.data, arguments.batches))
+    show("Accuracy in % · calibration error in %", header, rows)
+    header = ["set", "K_eff", "evidence − classifier", "evidence − EM"]
+    header += ["calibrated: evidence − classifier", "calibrated: evidence − EM"]
+    show("Paired differences in accuracy, in points", header, differences)
 
 
 if __name__ == "__main__":

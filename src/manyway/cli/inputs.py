@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 Labels = Annotated[
     Path | None,
-    typer.Option(help="Labels of the examples if EXAMPLES has none: one per line, the column of a csv, or .npy."),
+    typer.Option(
+        help="Labels of the examples if EXAMPLES has none: one per line, the column of a csv, or .npy. With --scores: "
+        "a table with the columns item and label."
+    ),
 ]
 Encoder = Annotated[
     str | None,

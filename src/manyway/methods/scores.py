@@ -21,7 +21,7 @@ frequent the first term is 0 at any temperature: such items say nothing about it
 Items of one class share the errors of the classifier, so m of them count as m / (1 + ρ(m − 1)) independent ones, with
 the ``shared_error`` ρ of evidence; w is the fraction of all items that this leaves. Shared errors also look like
 further classes, which makes the temperature too low where few classes have many items. The log-likelihoods are
-therefore multiplied by 1 − (1 − w)/2. Up to 512 items are used for the temperature, evenly spaced.
+therefore multiplied by 1 − 0.4 (1 − w). Up to 512 items are used for the temperature, evenly spaced.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ _EXCLUDED = -50.0  # the log-likelihood of the classes that a known item does no
 class Tempering(NamedTuple):
     """The constants of the temperature that a batch says. `python -m benchmarks.scores DATA --choose` chose them."""
 
-    usual: float = 1.1  # the median of the prior of T
-    sd: float = 0.3  # the standard deviation of ln T
-    shared: float = 0.5  # log-likelihoods are multiplied by 1 minus this where all items of a class share their errors
+    usual: float = 1.25  # the median of the prior of T
+    sd: float = 0.6  # the standard deviation of ln T
+    shared: float = 0.4  # log-likelihoods are multiplied by 1 minus this where all items of a class share their errors
 
     def choose(self, grid: Tensor, score: Tensor, part: Tensor, labelled: Tensor | float = 0.0) -> Tensor:
         """[t] the temperature, given for each of the grid [g] the log-likelihood of the items [g, t] and so on."""
