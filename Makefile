@@ -6,7 +6,7 @@ RUN_READY := $(VENV)/.run-ready
 DEV_READY := $(VENV)/.dev-ready
 DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: run test lint bench docs clean help
+.PHONY: run test lint docs package lock bench clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -36,6 +36,14 @@ lint: $(DEV_READY)  ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+package: $(DEV_READY)  ## build the sdist and the wheel, install the wheel in a clean environment and try it there
+	$(BIN)/python -m pytest -n 0 -v --durations=0 tests/package/installed.py
+
+lock: $(DEV_READY)  ## write requirements-lock.txt from pyproject.toml and constraints.txt
+	$(BIN)/uv pip compile --quiet --no-config --default-index https://pypi.org/simple --universal --python-version 3.10 \
+		--all-extras --generate-hashes --constraint constraints.txt --custom-compile-command 'make lock' \
+		--output-file requirements-lock.txt pyproject.toml
 
 bench: $(DEV_READY)  ## measure the speed on this machine, compared with a dense reference
 	$(BIN)/python -m benchmarks.cpu

@@ -31,6 +31,7 @@ from .estimators import (
     ZLaP,
 )
 from .evaluation.evaluator import Evaluation, evaluate
+from .interchange import from_fiftyone, from_frame, label_frame, to_fiftyone, to_frame
 from .methods.evidence.solver import evidence_from_likelihood
 from .methods.registry import DEFAULT_METHOD, METHODS, solve
 from .plots import plot_k_eff, plot_presence, plot_reliability
@@ -73,9 +74,14 @@ __all__ = [
     "ZLaP",
     "evaluate",
     "evidence_from_likelihood",
+    "from_fiftyone",
+    "from_frame",
+    "label_frame",
     "plot_k_eff",
     "plot_presence",
     "plot_reliability",
     "sample_tasks",
     "solve",
+    "to_fiftyone",
+    "to_frame",
 ]

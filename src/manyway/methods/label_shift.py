@@ -11,7 +11,6 @@ from manyway.core.tasks import Tasks
 from manyway.core.transforms import class_directions
 from manyway.methods.evidence.calibration import LeftOut
 from manyway.methods.evidence.calibration import calibrate as calibrate_distances
-from manyway.methods.evidence.metric import Inner
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.scaling import transform
 from manyway.methods.temperature_scaling import balanced_weights, fit_scaling, rescale
@@ -112,7 +111,7 @@ def _calibrated_on_left_out(tasks: Tasks) -> tuple[Tensor, Tensor]:
     if bool((found.counts > 1).any()):
         known = tasks[: len(found.counts)]  # one task where all have the same support
         left_out = LeftOut.of(known.support_labels, found, found.precision, schedule)
-        distances = left_out.distances(Inner.of(found.place(known.support), found.offsets))
+        distances = left_out.distances(found.place(known.support), found.offsets)
         likelihood = distances.mul_(found.precision.mul(-0.5).view(-1, 1, 1))
         weights = balanced_weights(known.support_labels, left_out.usable, tasks.n_classes)
         logits = rescale(logits, fit_scaling(likelihood, known.support_labels, weights))

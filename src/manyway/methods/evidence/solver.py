@@ -37,6 +37,7 @@ from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, rem
 from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense, Found, fused_search, resume, search
+from manyway.methods.evidence.stream import batches_per_stream, in_streams, rows_of
 from manyway.methods.evidence.streamed import (
     Choose,
     FindSurest,
@@ -133,6 +134,7 @@ def evidence(
     prepared: Calibration | None = None,
     known: Tensor | None = None,
     with_objective: bool = False,
+    carry: bool = False,
     **params: Any,
 ) -> Solution:
     """Calibrate distances on the support, then find which classes are present by the evidence of all queries.
@@ -163,6 +165,9 @@ def evidence(
     with_objective : bool, default=False
         Whether to record the bound after each iteration, and its terms ``fit``, ``entropy`` and ``prior``. Updates of
         the annealing are not iterations.
+    carry : bool, default=False
+        Whether the batches of a stream (``Tasks.stream``) are labelled one after another, each with what earlier ones
+        taught; see ``manyway.methods.evidence.stream``. Tasks without a stream are labelled alone.
 
     Returns
     -------
@@ -184,6 +189,14 @@ def evidence(
     [[0, 0, 0, 2]]
     """
     parameters = Parameters(**params)
+    if carry and tasks.stream is not None:
+        streams = tasks[:: batches_per_stream(tasks)]
+        ready = prepare_evidence(streams, **params) if prepared is None else prepared
+
+        def solve(which: Tensor, batches: Tasks, given: Tensor | None) -> Solution:
+            return evidence(batches, prepared=rows_of(ready, which), known=given, **params)
+
+        return in_streams(tasks, solve, parameters.concentration, known)
     if tasks.class_table is not None:
         named = with_names(tasks, parameters.scale)
         if tasks.n_support == 0:
