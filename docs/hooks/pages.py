@@ -55,8 +55,7 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, source.removesuffix(".py") + ".md", content=content))
     for name, place in COPIES.items():
         if name != "README.md":
-            text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
-            files.append(File.generated(config, place, content=text))
+            files.append(File.generated(config, place, content=_copied((ROOT / name).read_text(encoding="utf-8"))))
     icon = ROOT / "src/manyway/review/static/icon.svg"
     files.append(File.generated(config, "assets/icon.svg", abs_src_path=str(icon)))
     return files
@@ -109,6 +108,19 @@ def _fingerprint(source: str) -> str:
     """A hash of what the output of a page depends on: its source, the code that runs it, and the package."""
     files = [ROOT / "docs" / source, HOOKS / "execute.py", *sorted((ROOT / "src").rglob("*.py"))]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+def _copied(text: str) -> str:
+    """A page from the root of the repository, with links to pages of the site only."""
+
+    def link(found: re.Match[str]) -> str:
+        words, target = found.groups()
+        if target.startswith("docs/"):
+            return f"[{words}]({target.removeprefix('docs/')})"
+        on_site = target.startswith(("https:", "#")) or target.partition("#")[0] in COPIES
+        return found[0] if on_site else words
+
+    return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", link, text)
 
 
 def _card(found: re.Match[str]) -> str:
