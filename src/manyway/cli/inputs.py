@@ -29,11 +29,11 @@ Encoder = Annotated[
     ),
 ]
 OpenSet = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         "--open-set/--closed",
         help="Whether items may be of no class. They are then labelled `unknown`, and the table says which of them "
-        "belong together.",
+        "belong together. `manyway label` does so by default, if the method can and some class has two examples.",
     ),
 ]
 SkipBadItems = Annotated[

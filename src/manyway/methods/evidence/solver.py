@@ -337,7 +337,7 @@ def _find_classes(
     if not with_objective and unknown is None:
         found = _searched(clamped, prior, parameters)
     else:
-        started = Dense.of(clamped) if unknown is None else Members.of_unknown(clamped, unknown)
+        started = Dense.of(clamped) if unknown is None else Members.of_unknown(clamped, unknown, schedule)
         terms_of = type(started).terms if with_objective else None
         found = search(started, prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
     after = After.of(found.queries, prior, likelihood, updated_likelihood, known)
@@ -508,7 +508,7 @@ def evidence_in_blocks(
         sample, _ = spread(TakeSample(queries.last, n_apart), None)
         assigned = _assigned(calibration.log_likelihood(sample.placed[None]), parameters)
         judged = judge(sample.placed[None], assigned, calibration, schedule)
-        _, queries.start = spread(JudgeQueries(queries.last, judged), None)
+        _, queries.start = spread(JudgeQueries(queries.last, judged, schedule), None)
     found = search(queries, prior, schedule, max_iter=parameters.max_iter, tol=parameters.tol)
 
     presence = queries.presence

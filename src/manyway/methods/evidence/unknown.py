@@ -114,9 +114,15 @@ def unknown_probability(
 Finder = Callable[[Tensor], tuple[Tensor, Tensor]]  # which queries [t, q] are unknown -> their groups and the medoids
 
 
-def membership(unknown: Tensor) -> Tensor:
-    """[t, q] how much a query counts in the search for the classes that are present."""
-    return (1 - unknown).clamp_min(_LEAST_COUNTED)
+def membership(unknown: Tensor, least: Tensor, schedule: Schedule) -> Tensor:
+    """[t, q] how much a query counts in the search for the classes that are present.
+
+    It is the probability to be of a class, relative to that of the query for which it is highest; ``least`` [t, 1] is
+    the lowest of the probabilities ``unknown``. So queries count fully where there is no evidence about any of them. No
+    query counts more than its evidence supports: the highest probability is at least that before any query was seen.
+    """
+    before = (1 - schedule.none_unknown) / (schedule.unknown_rarity + 1)
+    return ((1 - unknown) / (1 - least.clamp_max(before))).clamp(_LEAST_COUNTED, 1)
 
 
 def groups_of(similarity: Tensor, rejected: Tensor) -> tuple[Tensor, Tensor]:
@@ -282,9 +288,10 @@ class Members(Dense):
     counted: Tensor  # [t, q, 1]
 
     @staticmethod
-    def of_unknown(likelihood: Tensor, unknown: Tensor) -> Members:
+    def of_unknown(likelihood: Tensor, unknown: Tensor, schedule: Schedule) -> Members:
         """Queries that ``begin`` has yet to assign."""
-        return Members(likelihood, likelihood, likelihood, membership(unknown).unsqueeze(-1))
+        counted = membership(unknown, unknown.amin(1, keepdim=True), schedule)
+        return Members(likelihood, likelihood, likelihood, counted.unsqueeze(-1))
 
     def select(self, which: Tensor) -> Members:
         return Members(self.likelihood[which], self.u[which], self.remainder[which], self.counted[which])
