@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_READY := $(VENV)/.run-ready
 DEV_READY := $(VENV)/.dev-ready
+DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: run test lint bench clean help
+.PHONY: run test lint docs package lock bench clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -21,6 +22,10 @@ $(DEV_READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(RUN_READY)
 
+$(DOCS_READY): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@ $(RUN_READY)
+
 run: $(RUN_READY)  ## compare the methods on the embedded features: a table and a plot
 	$(BIN)/manyway bench quickstart
 
@@ -32,8 +37,20 @@ lint: $(DEV_READY)  ## check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+package: $(DEV_READY)  ## build the sdist and the wheel, install the wheel in a clean environment and try it there
+	$(BIN)/python -m pytest -n 0 -v --durations=0 tests/package/installed.py
+
+lock: $(DEV_READY)  ## write requirements-lock.txt from pyproject.toml and constraints.txt
+	$(BIN)/uv pip compile --quiet --no-config --default-index https://pypi.org/simple --universal --python-version 3.10 \
+		--all-extras --generate-hashes --constraint constraints.txt --custom-compile-command 'make lock' \
+		--output-file requirements-lock.txt pyproject.toml
+
 bench: $(DEV_READY)  ## measure the speed on this machine, compared with a dense reference
 	$(BIN)/python -m benchmarks.cpu
 
+docs: $(DOCS_READY)  ## execute the examples and build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	$(BIN)/python docs/hooks/check.py site
+
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache site

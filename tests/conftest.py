@@ -27,3 +27,11 @@ def cluster() -> Iterator[str]:
     distributed = pytest.importorskip("distributed", reason="needs Dask")
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as made:
         yield made.scheduler_address
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Features are kept in a folder of the tests, not in that of the user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANYWAY_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

@@ -23,6 +23,8 @@ ROOMS: dict[str, set[str]] = {
     "methods": {"errors", "core", "core.kernels", "streaming"},
     "evaluation": {"errors", "core", "data", "methods"},
     "estimators": {"errors", "core", "methods"},
+    "interchange": {"errors", "data", "estimators"},
+    "score_estimator": {"errors", "methods", "estimators"},
     "plots": {"errors"},
     "labelling": {"errors", "core", "data", "streaming", "methods"},
     "review": {"errors", "data", "estimators", "labelling"},
@@ -36,6 +38,7 @@ ROOMS: dict[str, set[str]] = {
     "cli": {
         "errors",
         "core",
+        "core.kernels",
         "data",
         "methods",
         "evaluation",

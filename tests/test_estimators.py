@@ -20,7 +20,19 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from manyway import METHODS, PADDLE, PTMAP, Baseline, Evidence, InputError, LaplacianShot, SimpleShot, Solution, Tasks
+from manyway import (
+    ICI,
+    METHODS,
+    PADDLE,
+    PTMAP,
+    Baseline,
+    Evidence,
+    InputError,
+    LaplacianShot,
+    SimpleShot,
+    Solution,
+    Tasks,
+)
 from manyway.estimators import ESTIMATORS, OWN_PARAMETERS, TransductiveClassifier
 from manyway.methods.parameters import doc_entries, doc_sections
 from manyway.methods.registry import Method
@@ -54,14 +66,21 @@ def quick(estimator):
 
 
 def quickest(estimator):
-    """The same for scikit-learn's checks, whose data PT-MAP would balance in many steps."""
-    return PTMAP(max_iter=3, sinkhorn_iter=50) if estimator.method == "pt-map" else quick(estimator)
+    """The same for scikit-learn's checks, whose data take PT-MAP many steps to balance and ICI a long path."""
+    if estimator.method == "pt-map":
+        return PTMAP(max_iter=3, sinkhorn_iter=50)
+    if estimator.method == "ici":  # all queries join in one round; tests/methods/test_contract.py follows the path
+        return ICI(max_iter=1, c=0.1, n_components=2, step=1000)
+    return quick(estimator)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:unem. its parameters were learned on:UserWarning")
 @parametrize_with_checks(list(map(quickest, ESTIMATORS.values())), expected_failed_checks=expected_failures)
-def test_scikit_learns_own_checks(estimator, check):
+def test_scikit_learns_own_checks(estimator, check, request):
+    expected = request.node.get_closest_marker("xfail")
+    if expected:  # not run: pytest would spend most of this file's time on the traceback of each expected failure
+        pytest.xfail(expected.kwargs["reason"])
     check(estimator)
 
 
@@ -74,6 +93,13 @@ def problem():
     support = order[:, :5].ravel()
     query = order[[1, 4, 7], 5:].ravel()
     return x[support], y[support], x[query], y[query]
+
+
+@pytest.fixture(scope="module")
+def small(problem):
+    """The same with 24 features and 25 queries, for tests of every estimator."""
+    x, y, query, truth = problem
+    return x[:, :24].copy(), y, query[::3, :24].copy(), truth[::3]
 
 
 def test_string_labels_in_and_out(problem):
@@ -176,9 +202,9 @@ def test_predict_changes_nothing_on_the_estimator(problem, estimator):
 
 @pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=list(ESTIMATORS))
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_fit_copies(problem, estimator, kind):
-    x, y, query, _ = problem
-    mean = np.linspace(-1, 1, 300).astype(np.float32)
+def test_fit_copies(small, estimator, kind):
+    x, y, query, _ = small
+    mean = np.linspace(-1, 1, 24).astype(np.float32)
     numbers = np.unique(y, return_inverse=True)[1]
     clf = quick(estimator).set_params(base_mean=mean)
     x, numbers = x.copy(), numbers.copy()
@@ -228,7 +254,7 @@ def test_a_constructor_takes_keywords_only_and_has_the_solvers_signature():
         solver = inspect.signature(METHODS[name].solver).parameters
         shared = [each for each in solver if each in parameters]
         assert [each for each in parameters if each not in OWN_PARAMETERS] == shared
-        assert set(solver) - set(shared) <= {"tasks", "with_objective", "prepared", "known"}
+        assert set(solver) - set(shared) <= {"tasks", "with_objective", "carry", "prepared", "known"}
         for each in shared:
             assert (parameters[each].default, parameters[each].annotation) == (
                 solver[each].default,
@@ -370,8 +396,8 @@ class NearestMean(
 
 @pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=list(ESTIMATORS))
 @pytest.mark.parametrize("scale", ["default", None, "l2", "power", "range"])
-def test_an_estimator_gives_the_answer_of_its_solver(problem, estimator, scale):
-    x, y, query, _ = problem
+def test_an_estimator_gives_the_answer_of_its_solver(small, estimator, scale):
+    x, y, query, _ = small
     clf = quick(estimator)
     clf = clf if scale == "default" else clf.set_params(scale=scale)
     params = {name: value for name, value in clf.get_params().items() if name not in OWN_PARAMETERS}

@@ -31,9 +31,11 @@ from .estimators import (
     ZLaP,
 )
 from .evaluation.evaluator import Evaluation, evaluate
+from .interchange import from_fiftyone, from_frame, label_frame, to_fiftyone, to_frame
 from .methods.evidence.solver import evidence_from_likelihood
 from .methods.registry import DEFAULT_METHOD, METHODS, solve
 from .plots import plot_k_eff, plot_presence, plot_reliability
+from .score_estimator import EvidenceFromScores
 
 __version__: str
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "EMDirichlet",
     "Evaluation",
     "Evidence",
+    "EvidenceFromScores",
     "FeatureSet",
     "HardEMDirichlet",
     "Inference",
@@ -71,9 +74,14 @@ __all__ = [
     "ZLaP",
     "evaluate",
     "evidence_from_likelihood",
+    "from_fiftyone",
+    "from_frame",
+    "label_frame",
     "plot_k_eff",
     "plot_presence",
     "plot_reliability",
     "sample_tasks",
     "solve",
+    "to_fiftyone",
+    "to_frame",
 ]

@@ -28,6 +28,7 @@ from manyway.core.tasks import Tasks
 from manyway.core.validation import describe_rows
 from manyway.errors import InputError, optional
 from manyway.methods import Method, get_method
+from manyway.methods.evidence.stream import Memory, next_batch
 from manyway.methods.parameters import doc_entries, doc_sections
 
 
@@ -128,14 +129,29 @@ class Inference:
         >>> result.to_frame()[["label", "second_label"]].values.tolist()
         [['ant', 'bee'], ['bee', 'ant']]
         """
-        pandas = optional("pandas", "tables", "to_frame")
+        return optional("pandas", "tables", "to_frame").DataFrame(self.columns())
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of `to_frame` as NumPy arrays, by their names.
+
+        Returns
+        -------
+        dict of str to ndarray
+
+        Examples
+        --------
+        >>> from manyway import SimpleShot
+        >>> result = SimpleShot().fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"]).infer([[0.1, 1.0], [1.0, 0.2]])
+        >>> list(result.columns())
+        ['label', 'probability', 'second_label', 'second_probability']
+        """
         unknown = None if self.unknown is None else torch.as_tensor(self.unknown)
         columns = best_two(torch.as_tensor(self.probabilities), unknown)
         for name in ("label", "second_label"):
             columns[name] = self.classes[columns[name]]
         if self.unknown_groups is not None:
             columns |= {"label": _numpy(self.labels), "group": _numpy(self.unknown_groups)}
-        return pandas.DataFrame(columns)
+        return columns
 
     def classes_frame(self) -> Any:
         """A pandas table with one row per class, the most probably present first.
@@ -256,16 +272,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.support_ = X
         self.class_features_ = vectors
         self.base_mean_ = None if self.base_mean is None else np.array(_features(self.base_mean))
-        support = Tasks.from_support(
-            self.support_[None], self.support_labels_[None], self.base_mean_, class_features=self._vectors
-        )
-        self.prepared_ = None
-        prepare = self._method.preparation
-        if prepare is not None:
-            # A preparation that iterates has its own objective. It runs once, so it is always recorded.
-            recorded = {"with_objective": True} if "with_objective" in inspect.signature(prepare).parameters else {}
-            with torch.no_grad():
-                self.prepared_ = prepare(support, **self._params(), **recorded)
+        self.prepared_ = self._prepare()
         for name in self._method.learned if self.prepared_ is not None else ():
             value = _numpy(getattr(self.prepared_, name))
             setattr(self, f"{name}_", value.item() if np.size(value) == 1 else value)
@@ -290,10 +297,15 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         -------
         Inference
         """
+        tasks = self._tasks(X)
+        given = self._known(known, tasks.n_query)
+        return self._inference(X, with_objective, lambda **recorded: self._answer(tasks, given, **recorded))
+
+    def _inference(self, X: Any, with_objective: bool | None, solve: Callable[..., Solution]) -> Inference:
+        """What a solver finds for X, in the user's labels and array type."""
         if with_objective is None:
             with_objective = not (isinstance(X, Tensor) and X.is_cuda)
-        recorded = {"with_objective": with_objective} if "with_objective" in self._method.defaults else {}
-        solution = self._solve(X, known, **recorded)
+        solution = solve(**({"with_objective": with_objective} if "with_objective" in self._method.defaults else {}))
 
         def hand_back(value: Tensor | None) -> Any:
             if value is None:
@@ -330,7 +342,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         -------
         array of shape [q]
         """
-        return self._names(self._solve(X), X)
+        return self._names(self._answer(self._tasks(X)), X)
 
     def predict_proba(self, X: Any) -> Any:
         """Class probabilities, all rows of X taken together.
@@ -346,7 +358,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             Columns are in the order of ``classes_``. With ``open_set``, rows sum to less than 1: the rest
             is the probability of no class.
         """
-        probabilities = self._solve(X).probabilities[0]
+        probabilities = self._answer(self._tasks(X)).probabilities[0]
         return probabilities if isinstance(X, Tensor) else probabilities.cpu().numpy()
 
     def _name_classes(self, vectors: Any, labels: Any, y: Any) -> Any:
@@ -363,10 +375,38 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         vectors = getattr(self, "class_features_", None)  # estimators pickled by earlier versions have none
         return None if vectors is None else vectors[None]
 
+    def _prepare(self) -> Any:
+        """What the method prepares from the labelled examples alone; None where it prepares nothing."""
+        support = Tasks.from_support(
+            self.support_[None], self.support_labels_[None], self.base_mean_, class_features=self._vectors
+        )
+        prepare = self._method.preparation
+        if prepare is None:
+            return None
+        # A preparation that iterates has its own objective. It runs once, so it is always recorded.
+        recorded = {"with_objective": True} if "with_objective" in inspect.signature(prepare).parameters else {}
+        with torch.no_grad():
+            return prepare(support, **self._params(), **recorded)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is saved: parameters, numbers and arrays. What was prepared is left out and computed again on loading.
+
+        Files then need no trust in further types, as pickled tensors would, and do not depend on how a version of the
+        method keeps what it has prepared.
+        """
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "prepared_"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "support_" in state and "prepared_" not in state:  # earlier versions saved it
+            self.prepared_ = self._prepare()
+
     def _params(self) -> dict[str, Any]:
         return {name: value for name, value in self.get_params(deep=False).items() if name not in OWN_PARAMETERS}
 
-    def _solve(self, X: Any, known: Mapping[int, Any] | None = None, **recorded: bool) -> Solution:
+    def _tasks(self, X: Any) -> Tasks:
+        """One task, with the rows of X as queries."""
         check_is_fitted(self)
         query = validate_data(self, _features(X), reset=False, dtype=[np.float64, np.float32])
         tasks = Tasks.from_arrays(
@@ -377,12 +417,12 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             n_classes=len(self.classes_),
             class_features=self._vectors,
         )
-        if isinstance(X, Tensor):
-            tasks = tasks.to(X.device)
+        return tasks.to(X.device) if isinstance(X, Tensor) else tasks
+
+    def _answer(self, tasks: Tasks, known: Tensor | None = None, **recorded: bool) -> Solution:
         prepared = None if self.prepared_ is None else _moved(self.prepared_, tasks.device)
         params = self._params()
-        given = None if known is None or not len(known) else self._known(known, len(query))[None]
-        solution = self._method(tasks, prepared=prepared, known=given, **params, **recorded)
+        solution = self._method(tasks, prepared=prepared, known=known, **params, **recorded)
         unfinished = self._method.unfinished(solution, params)
         if unfinished is not None:
             warn(unfinished, ConvergenceWarning, stacklevel=3)
@@ -391,23 +431,9 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             warn(unlike, UserWarning, stacklevel=3)
         return solution
 
-    def _known(self, known: Mapping[int, Any], n_query: int) -> Tensor:
-        """[q] the places of known labels in ``classes_``, -1 where none is known."""
-        if not isinstance(known, Mapping):
-            raise InputError(f"known is of the type {type(known).__name__}; give a mapping {{row: label}}.")
-        places = {name: place for place, name in enumerate(self.classes_.tolist())}
-        found = torch.full((n_query,), -1)
-        for row, label in known.items():
-            if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= row < n_query:
-                raise InputError(f"known has a label for row {row!r}; rows are integers from 0 to {n_query - 1}.")
-            name = label.item() if isinstance(label, np.generic | Tensor) else label
-            if not isinstance(name, Hashable) or name not in places:
-                raise InputError(
-                    f"known has the label {name!r} for row {row}, which is not among the classes; correct it, or give "
-                    "fit the first example of a new class."
-                )
-            found[int(row)] = places[name]
-        return found
+    def _known(self, known: Mapping[int, Any] | None, n_query: int) -> Tensor | None:
+        """[1, q] the places of known labels in ``classes_``, -1 where none is known; None where there is no label."""
+        return None if known is None or not len(known) else known_places(known, self.classes_, n_query)[None]
 
     @property
     def _with_unknown(self) -> Any:
@@ -605,7 +631,62 @@ class ZLaP(TransductiveClassifier, method="zlap"):
 
 
 class Evidence(TransductiveClassifier, method="evidence"):
-    pass
+    def fit(self, X: Any, y: Any, class_features: Any = None) -> Evidence:
+        """As the other estimators; what ``partial_infer`` has remembered is forgotten."""
+        self.memory_: Memory | None = None
+        super().fit(X, y, class_features)
+        return self
+
+    def partial_infer(
+        self, X: Any, *, known: Mapping[int, Any] | None = None, with_objective: bool | None = None
+    ) -> Inference:
+        """Label the next batch of a stream, with what earlier batches taught, and remember it.
+
+        Batches arrive one after another, and each call labels one. Where the evidence says that the batch continues
+        earlier ones (the same classes in similar proportions), it is labelled jointly with their items; where it says
+        that classes have changed, the answer is that of ``infer``. Answers to earlier batches do not change. ``fit``
+        starts a new stream. The last 1,024 items at most are remembered.
+
+        Parameters
+        ----------
+        X : array of shape [q, d]
+            The features of the new batch.
+        known : mapping of int to label, optional
+            Labels that are known for some rows of X, as in ``infer``. They are remembered.
+        with_objective : bool, optional
+            As in ``infer``. Where the batch is labelled jointly with earlier ones, the objective is that of all.
+
+        Returns
+        -------
+        Inference
+            For the rows of X.
+
+        Notes
+        -----
+        See ``manyway.methods.evidence.stream``. It cannot be used with ``open_set``.
+
+        Examples
+        --------
+        >>> from manyway import Evidence
+        >>> clf = Evidence().fit([[0, 0, 1, 5, 5, 4], [5, 4, 5, 0, 1, 0]], ["ant", "bee"])
+        >>> clf.partial_infer([[0, 1, 0, 4, 5, 5], [1, 0, 0, 5, 4, 5]]).labels.tolist()
+        ['ant', 'ant']
+        >>> clf.partial_infer([[0, 0, 0, 4, 5, 4]]).labels.tolist()
+        ['ant']
+        """
+        tasks = self._tasks(X)
+        given = self._known(known, tasks.n_query)
+        memory = getattr(self, "memory_", None)  # estimators pickled by earlier versions have none
+        memory = Memory.empty(tasks) if memory is None else memory.to(tasks.device)
+
+        def solve(**recorded: bool) -> Solution:
+            def answer(_: Tensor, batches: Tasks, given: Tensor | None) -> Solution:
+                return self._answer(batches, given, **recorded)
+
+            solution, self.memory_ = next_batch(tasks, memory, answer, self._params()["concentration"], given)
+            return solution
+
+        return self._inference(X, with_objective, solve)
 
 
 class EMDirichlet(TransductiveClassifier, method="em-dirichlet"):
@@ -625,6 +706,25 @@ ESTIMATORS: Mapping[str, type[TransductiveClassifier]] = {
 }
 
 
+def known_places(known: Mapping[int, Any], classes: Any, n_query: int) -> Tensor:
+    """[q] the places of known labels in ``classes``, -1 where none is known."""
+    if not isinstance(known, Mapping):
+        raise InputError(f"known is of the type {type(known).__name__}; give a mapping {{row: label}}.")
+    places = {name: place for place, name in enumerate(classes.tolist())}
+    found = torch.full((n_query,), -1)
+    for row, label in known.items():
+        if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= row < n_query:
+            raise InputError(f"known has a label for row {row!r}; rows are integers from 0 to {n_query - 1}.")
+        name = label.item() if isinstance(label, np.generic | Tensor) else label
+        if not isinstance(name, Hashable) or name not in places:
+            raise InputError(
+                f"known has the label {name!r} for row {row}, which is not among the classes; correct it, or give "
+                "fit the first example of a new class."
+            )
+        found[int(row)] = places[name]
+    return found
+
+
 def _numpy(values: Any) -> Any:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
 
@@ -636,9 +736,18 @@ def _moved(prepared: Any, device: torch.device) -> Any:
 
 
 def _features(values: Any) -> Any:
-    """Features as scikit-learn can check them; NumPy has no bfloat16."""
+    """Features as scikit-learn can check them: NumPy has no bfloat16, and a column of lists is an array of objects."""
     half = isinstance(values, Tensor) and values.dtype == torch.bfloat16
-    return _numpy(values.float() if half else values)
+    values = _numpy(values.float() if half else values)
+    if not hasattr(values, "to_list"):
+        return values
+    rows = values.to_numpy()  # of a column of pandas or polars
+    if rows.dtype.kind != "O" or not any(isinstance(row, list | tuple | np.ndarray) for row in rows[:1]):
+        return rows
+    odd = [n for n, row in enumerate(rows) if np.shape(row) != np.shape(rows[0])]
+    if odd:
+        raise InputError(f"X has lists of another length in {describe_rows(odd)}; every row needs the same features.")
+    return np.stack([np.asarray(row) for row in rows])
 
 
 def _class_features(values: Any) -> tuple[Any, Any]:

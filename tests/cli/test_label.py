@@ -132,7 +132,7 @@ def test_probabilities_that_are_not_numbers_never_reach_a_table(tmp_path, monkey
     from manyway.streaming.topk import Answers
 
     probabilities = torch.full((20, 6), float("nan"))
-    monkeypatch.setattr(module, "_at_once", lambda *_: module._Result(Answers.of(probabilities, 2)))
+    monkeypatch.setattr(module, "_at_once", lambda *_: module.Result(Answers.of(probabilities, 2)))
     with pytest.raises(InputError, match="no probabilities"):
         label_items(Items(X, tuple(Y.tolist()), None), Items(QUERY, None, None), tmp_path / "out.csv")
     assert not list(tmp_path.iterdir())

@@ -140,7 +140,7 @@ def test_encoded_pictures_are_shown_and_a_broken_one_is_reviewed_too(tmp_path, r
         (["examples.npz", "items.npz", "-o", "."], "holds no review; name another folder"),
         (["examples.npz", "items.npz", "--pictures", "no"], "--pictures names no, which is not a folder"),
         (["examples.npz", "missing.npz"], "There is no file missing.npz"),
-        (["pictures", "pictures"], "add --encoder"),
+        (["pictures", "pictures"], "pictures is empty; it needs pictures"),
         (["pictures", "pictures", "--encoder", "timm:resnet50"], "pip install 'manyway[encoders]'"),
         (["--demo", "trees"], "--demo brings its own"),
         (["trees", "--export", "labels.xlsx"], "tables end with"),

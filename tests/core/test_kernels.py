@@ -246,14 +246,17 @@ def test_gathered_rows_are_centred_and_divided_by_their_norm(size):
     assert not found[0, 0].any()
 
 
-@pytest.mark.parametrize(("n_tasks", "weight", "precision"), [(2, None, None), (2, 0.02, 3.0), (1, 0.02, None)])
-def test_left_out_samples_are_classified_alike(monkeypatch, n_tasks, weight, precision):
+@pytest.mark.parametrize(
+    ("n_tasks", "weight", "precision", "near"),
+    [(2, None, None, None), (2, 0.02, 3.0, None), (1, 0.02, None, None), (2, 0.02, None, 1.5)],
+)
+def test_left_out_samples_are_classified_alike(monkeypatch, n_tasks, weight, precision, near):
     generator = torch.Generator().manual_seed(1)
     n_classes, shots, n_features = 5, 4, 7
     prototypes = torch.randn(n_tasks, n_classes, n_features, generator=generator)
     names = torch.arange(n_classes).repeat_interleave(shots).expand(n_tasks, -1)
     noise = torch.randn(n_tasks, 20, n_features, generator=generator)
-    samples = prototypes.repeat_interleave(shots, 1) + 0.7 * noise
+    residuals = 0.7 * noise
     counts = torch.full((n_tasks, n_classes), float(shots))
     counts[-1, 0] = 1  # its samples are not used
     own_counts = counts.gather(1, names)
@@ -262,12 +265,14 @@ def test_left_out_samples_are_classified_alike(monkeypatch, n_tasks, weight, pre
     def classified(device):
         labels, number, scatter, usual, own = (value.to(device) for value in (*values, own_counts))
         left_out = LeftOut(labels, number, scatter, usual, 0.5, own, (own > 1).float())
-        inner = Inner.of(samples.to(device), prototypes.to(device))
-        given = None if precision is None else torch.full((n_tasks,), precision, device=device)
+        inner = Inner.of(residuals.to(device), prototypes.to(device))
+        given, start = (
+            None if value is None else torch.full((n_tasks,), value, device=device) for value in (precision, near)
+        )
         if weight is None:
             return left_out.classified(inner, given)
         full = torch.full((n_tasks,), weight, device=device)
-        return left_out.classified(inner, given, full, torch.tensor([2.0, 5.0], device=device)[:n_tasks])
+        return left_out.classified(inner, given, full, torch.tensor([2.0, 5.0], device=device)[:n_tasks], start)
 
     plain = classified("cpu")
     monkeypatch.setattr("manyway.methods.evidence.calibration.fused", lambda tensor: True)

@@ -189,6 +189,21 @@ def test_turned_16_bit_pictures_are_turned_back():
     assert (grey(encoded(stored, "PNG", exif=exif)) == GREY).all()
 
 
+@pytest.mark.parametrize(("side", "read"), [(40, (240, 320)), (50, (120, 160)), (30, (60, 80))])
+def test_a_large_photograph_is_decoded_at_a_size_that_suffices(side, read):
+    picture = Image.fromarray(COLOUR).resize((320, 240), Image.Resampling.BICUBIC)
+    orientation = Image.Exif()
+    orientation[0x0112] = 6  # turned by a quarter
+    data = encoded(picture, "JPEG", quality=95, exif=orientation)
+    if side == 40:
+        data = encoded(picture.rotate(-90, expand=True), "PNG")  # the other formats have no smaller version inside
+    small = read_picture(data, 3, side)[0]
+    assert small.size == read
+    sizes = ((side, side), Image.Resampling.BICUBIC)
+    difference = np.asarray(small.resize(*sizes)).astype(int) - np.asarray(read_picture(data, 3)[0].resize(*sizes))
+    assert np.abs(difference).max() <= 4
+
+
 @pytest.mark.parametrize("suffix", ["GIF", "PNG", "WEBP", "TIFF"])
 def test_of_animations_the_first_frame_is_used_and_a_note_says_so(suffix):
     first, second = Image.fromarray(COLOUR).quantize(256).convert("RGB"), Image.fromarray(255 - COLOUR)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 import torch
@@ -177,20 +178,25 @@ def test_the_papers_schedule():
     assert rates[66:] == pytest.approx([0.001] * 24)
 
 
-SHARED_RECIPES = {"plain": RECIPE, "mixed": replace(RECIPE, epochs=2, mixup=0.4)}
+SHARED_RECIPES = {"plain": replace(RECIPE, epochs=2), "mixed": replace(RECIPE, epochs=2, mixup=0.4)}
+SECOND_PROCESS = "import sys; from test_training import train_in_two; train_in_two(1, sys.argv[1])"
 
-TWO_PROCESSES = """
-import sys, torch
-torch.set_num_threads(1)
-from test_training import SHARED_RECIPES, run
-rank, folder = int(sys.argv[1]), sys.argv[2]
-torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-for name, recipe in SHARED_RECIPES.items():
-    trained = run(recipe=recipe)
-    torch.save({"state": trained.network.state_dict(), "loss": [r.loss for r in trained.history],
-                "mean": trained.base_mean}, f"{folder}/{name}-{rank}.pt")
-torch.distributed.destroy_process_group()
-"""
+
+def train_in_two(rank, folder):
+    """Train each shared recipe as one of two processes and write what it gave into the folder."""
+    torch.set_num_threads(1)
+    place, patience = f"file://{folder}/rendezvous", timedelta(minutes=4)
+    torch.distributed.init_process_group("gloo", init_method=place, rank=rank, world_size=2, timeout=patience)
+    try:
+        for name, recipe in SHARED_RECIPES.items():
+            trained = run(recipe=recipe)
+            told = {"state": trained.network.state_dict(), "mean": trained.base_mean}
+            told["loss"] = [result.loss for result in trained.history]
+            torch.save(told, f"{folder}/{name}-{rank}.pt")
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 HERE = os.path.dirname(__file__)
 FOLDERS = os.pathsep.join([HERE, os.path.dirname(HERE), os.path.dirname(os.path.dirname(manyway.__file__))])
 
@@ -198,12 +204,10 @@ FOLDERS = os.pathsep.join([HERE, os.path.dirname(HERE), os.path.dirname(os.path.
 @pytest.mark.slow
 def test_two_processes_equal_one_with_the_same_global_batch(tmp_path):
     environment = {**os.environ, "PYTHONPATH": FOLDERS, "OMP_NUM_THREADS": "1"}
-    workers = [
-        subprocess.Popen([sys.executable, "-c", TWO_PROCESSES, str(rank), str(tmp_path)], env=environment)
-        for rank in range(2)
-    ]
+    other = subprocess.Popen([sys.executable, "-c", SECOND_PROCESS, str(tmp_path)], env=environment)
     alone = {name: run(recipe=recipe) for name, recipe in SHARED_RECIPES.items()}
-    assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
+    train_in_two(0, tmp_path)
+    assert other.wait(timeout=300) == 0
     for name, expected in alone.items():
         for rank in range(2):
             told = torch.load(tmp_path / f"{name}-{rank}.pt", weights_only=True)

@@ -2,51 +2,58 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from manyway import InputError, TaskSpec, sample_tasks, solve
+from manyway import InputError, TaskSpec, evaluate, sample_tasks, solve
 from manyway.data.embedded import load_glyphs
-from manyway.evaluation.review import WAYS, Reviewed, review
+from manyway.evaluation.review import REVIEWERS, review
 
-SPEC = TaskSpec(shots=1, k_eff=4, n_query=16, n_ways=40)
+SHAPE = {"shots": 1, "k_eff": 4, "n_query": 16, "n_ways": 40}
 
 
-def test_every_way_begins_with_the_labels_of_evidence_and_ends_with_the_true_ones():
-    features = load_glyphs("val")
-    tasks = sample_tasks(features, SPEC, seed=3, count=2)
+def correct(reviewer, n_answers, n_tasks=2, seed=3, **changes):
+    spec = TaskSpec(**{**SHAPE, **changes}, n_answers=n_answers, reviewer=reviewer)
+    return evaluate("evidence", load_glyphs("val"), spec, n_tasks, seed).correct
+
+
+def test_every_reviewer_begins_with_the_labels_of_evidence_and_ends_with_the_true_ones():
+    small = {"n_ways": 40, "n_query": 6}
+    tasks = sample_tasks(load_glyphs("val"), TaskSpec(**{**SHAPE, **small}), seed=3, count=2)
     start = (solve("evidence", tasks).labels == tasks.query_labels).sum(1)
-    for way in WAYS:
-        correct = review(way, features, SPEC, n_tasks=2, n_actions=16, seed=3).correct
-        assert correct.shape == (2, 17)
-        assert correct[:, 0].tolist() == start.tolist()
-        assert (correct[:, -1] == 16).all()
+    assert (start < 6).any()
+    for reviewer in REVIEWERS:
+        assert correct(reviewer, 0, **small).tolist() == start.tolist()
+        assert (correct(reviewer, 6, **small) == 6).all()
 
 
-def test_without_labelling_again_an_action_corrects_at_most_one_label():
-    correct = review("fixed", load_glyphs("val"), SPEC, n_tasks=3, n_actions=6).correct
-    assert set(np.diff(correct, axis=1).flatten().tolist()) <= {0, 1}
+def test_without_labelling_again_an_answer_corrects_at_most_one_label():
+    first, second = correct("fixed", 5), correct("fixed", 6)
+    assert set((second - first).tolist()) <= {0, 1}
 
 
 def test_known_labels_improve_more_labels_than_their_own():
-    features = load_glyphs("val")
-    known, fixed = (review(way, features, SPEC, n_tasks=30, n_actions=3) for way in ("known", "fixed"))
-    assert known.gain(fixed, 3).low > 0
+    gain = correct("known", 3, n_tasks=30) - correct("fixed", 3, n_tasks=30)
+    assert gain.mean() > 2 * gain.std() / 30**0.5
 
 
-def test_the_answer_counts_accuracy_gain_and_actions():
-    one = Reviewed(np.array([[5, 7, 9], [5, 9, 9]]), 10)
-    other = Reviewed(np.array([[5, 6, 7], [5, 8, 8]]), 10)
-    assert one.accuracy(1).mean == pytest.approx(0.8)
-    assert one.gain(other, 2).mean == pytest.approx(0.15)
-    assert one.actions_to(0.9) == 2
-    assert one.actions_to(0.5) == 0
-    assert one.actions_to(0.95) is None
+def test_methods_that_take_no_known_labels_can_have_them_as_examples():
+    spec = TaskSpec(**SHAPE, n_answers=3, reviewer="appended")
+    assert evaluate("simpleshot", load_glyphs("val"), spec, 2).accuracy > 3 / 16
+    with pytest.raises(InputError, match="simpleshot cannot use known labels of queries"):
+        evaluate("simpleshot", load_glyphs("val"), TaskSpec(**SHAPE, n_answers=3, reviewer="known"), 2)
 
 
 def test_bad_input_is_refused_with_a_sentence():
-    features = load_glyphs("val")
-    with pytest.raises(InputError, match="There is no way of reviewing 'knwon'; did you mean 'known'"):
-        review("knwon", features, SPEC)
-    with pytest.raises(InputError, match="n_actions is 17; it must be from 0 to 16, the number of queries"):
-        review("known", features, SPEC, n_actions=17)
+    with pytest.raises(InputError, match="reviewer is 'knwon'; choose fixed, appended, appended-near, known or None"):
+        TaskSpec(reviewer="knwon")
+    with pytest.raises(InputError, match="n_answers is 17; it must be from 0 to 16, the number of queries"):
+        TaskSpec(**SHAPE, n_answers=17, reviewer="known")
+    with pytest.raises(InputError, match="n_answers needs a reviewer"):
+        TaskSpec(n_answers=5)
+    with pytest.raises(InputError, match="without unknown queries and streams"):
+        TaskSpec(n_batches=3, reviewer="known")
+    with pytest.raises(InputError, match="needs a method by its name"):
+        evaluate(solve, load_glyphs("val"), TaskSpec(reviewer="known"), 1)
+    tasks = sample_tasks(load_glyphs("val"), TaskSpec(**SHAPE), seed=3, count=1)
+    with pytest.raises(InputError, match="n_answers is 17"):
+        review("evidence", tasks, 17)

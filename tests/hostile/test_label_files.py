@@ -691,9 +691,13 @@ many(
             ("cannot be read as parquet",),
             lambda f: [f.examples(), f.write("p.parquet", text(*items()))],
         ),
-        "texts without an encoder": (
-            ("'text'", "--encoder"),
-            lambda f: [f.write("c.csv", "text,label\nhello,a\nbye,b\n"), f.write("p.csv", "text\nhi\n")],
+        "texts and numbers": (
+            ("'text'", "'width'", "--feature-column", "--ignore-column"),
+            lambda f: [f.write("c.csv", "text,width,label\nhello,1.5,a\nbye,2,b\n"), f.write("p.csv", "text\nhi\n")],
+        ),
+        "texts and features": (
+            ("c.csv holds features", "p.csv holds texts", "manyway extract"),
+            lambda f: [f.examples(), f.write("p.csv", "text\nhi\n")],
         ),
         "no features at all": (("has no feature column",), lambda f: [f.write("c.csv", "label\na\nb\n"), f.pile()]),
         "row numbers": (
@@ -1452,17 +1456,20 @@ many(
             ("is a device",),
             lambda f: [f.npz_examples(), (f / "p.csv").symlink_to("/dev/zero") or f / "p.csv"],
         ),
-        "folders without an encoder": (
-            ("--encoder",),
+        "empty folders": (
+            ("c is empty", "needs pictures"),
             lambda f: [(f / "c").mkdir() or f / "c", (f / "p").mkdir() or f / "p"],
         ),
-        "picture without an encoder": (("--encoder",), lambda f: [f.npz_examples(), f.write("p.jpg", b"\xff\xd8")]),
-        "texts in a txt without an encoder": (
-            ("--encoder",),
+        "a single picture": (
+            ("p.jpg is a single picture",),
+            lambda f: [f.npz_examples(), f.write("p.jpg", b"\xff\xd8")],
+        ),
+        "features and a txt": (
+            ("c.npz holds features", "p.txt holds texts"),
             lambda f: [f.npz_examples(), f.write("p.txt", "hello\n")],
         ),
         "folder with a file ending": (
-            ("--encoder",),
+            ("p.npz.d is empty",),
             lambda f: [f.npz_examples(), (f / "p.npz.d").mkdir() or f / "p.npz.d"],
         ),
         "circle of links": (

@@ -11,7 +11,8 @@ from problems import make_tasks
 
 from benchmarks.reference import feature_files, recorded_tasks
 from manyway import METHODS, FeatureSet, Tasks, solve
-from manyway.methods.label_shift import _balanced, _fit, _proportions
+from manyway.methods.label_shift import class_proportions
+from manyway.methods.temperature_scaling import balanced_weights, fit_scaling
 
 
 def posteriors(n_query: int = 60, n_classes: int = 5) -> np.ndarray:
@@ -22,7 +23,7 @@ def posteriors(n_query: int = 60, n_classes: int = 5) -> np.ndarray:
 
 def test_proportions_maximise_the_likelihood():
     p = posteriors()
-    found, _, converged = _proportions(torch.from_numpy(p)[None], 100_000, 1e-12)
+    found, _, converged = class_proportions(torch.from_numpy(p)[None], 100_000, 1e-12)
     assert converged.all()
     # At the maximum, the mean of p/(p·π) is 1 for every class that is present, and at most 1 for the others.
     ratios = (p / (p @ found[0].numpy())[:, None]).mean(0)
@@ -34,14 +35,14 @@ def test_proportions_are_those_of_quapy():
     aggregative = pytest.importorskip("quapy.method.aggregative", reason="needs QuaPy")
     p = posteriors()
     expected, _ = aggregative.EMQ.EM(np.full(5, 0.2), p, epsilon=1e-9)
-    found, _, _ = _proportions(torch.from_numpy(p)[None], 10_000, 1e-10)
+    found, _, _ = class_proportions(torch.from_numpy(p)[None], 10_000, 1e-10)
     np.testing.assert_allclose(found[0].numpy(), expected, atol=1e-6)
 
 
 def test_each_task_stops_on_its_own():
     easy = torch.eye(5, dtype=torch.float64)[torch.arange(60) % 3]
     both = torch.stack([torch.from_numpy(posteriors()), easy])
-    _, n_iter, converged = _proportions(both, 50, 1e-9)
+    _, n_iter, converged = class_proportions(both, 50, 1e-9)
     assert (n_iter.tolist(), converged.tolist()) == ([50, 2], [False, True])
 
 
@@ -51,7 +52,7 @@ def test_the_calibration_minimises_the_penalised_cross_entropy():
     tilted = logits + torch.tensor([1.0, 0.0, 0.0, -1.0])
     labels = torch.multinomial(tilted.softmax(-1).flatten(0, 1), 1, generator=generator).view(2, 40)
     weights = torch.rand(2, 40, generator=generator, dtype=torch.float64)
-    found = _fit(logits, labels, weights).requires_grad_()
+    found = fit_scaling(logits, labels, weights).requires_grad_()
     bias, scale = found[:, :-1], found[:, -1]
     with torch.enable_grad():
         scaled = (logits * scale.view(-1, 1, 1) + bias.unsqueeze(1)).log_softmax(-1)
@@ -64,7 +65,7 @@ def test_the_calibration_minimises_the_penalised_cross_entropy():
 
 def test_every_class_has_the_same_weight_in_the_calibration():
     labels = torch.tensor([[0, 0, 0, 1, 1, 2]])
-    weights = _balanced(labels, torch.tensor([[1.0, 1.0, 1.0, 1.0, 1.0, 0.0]]), 3)
+    weights = balanced_weights(labels, torch.tensor([[1.0, 1.0, 1.0, 1.0, 1.0, 0.0]]), 3)
     torch.testing.assert_close(weights, torch.tensor([[2.5 / 3] * 3 + [1.25] * 2 + [0.0]]))
 
 

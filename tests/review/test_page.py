@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,10 +34,25 @@ uvicorn = pytest.importorskip("uvicorn", reason="needs the extra 'review'")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
 
 
+WINDOW = {"width": 1280, "height": 1400}
+
+
 @pytest.fixture(scope="module")
-def chromium():
+def window():
+    """A page that the tests share, because a new one takes longer than most tests, and its complaints."""
     with open_browser() as browser:
-        yield browser
+        context = browser.new_context(viewport=WINDOW, reduced_motion="reduce")
+        complaints: list[str] = []
+        yield listening(context.new_page(), complaints), complaints
+
+
+def listening(page, complaints):
+    """The page, whose errors, messages and dialogs are kept in a list."""
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("dialog", lambda dialog: (complaints.append(f"{dialog.type} {dialog.message}"), dialog.accept()))
+    page.set_default_timeout(10_000)
+    return page
 
 
 def until(page, condition, seconds=20.0):
@@ -69,18 +84,17 @@ def serving(session, folder):
 class Review:
     """A served review, and a browser that looks at it."""
 
-    def __init__(self, context, session, address, complaints):
-        self.context, self.session, self.address, self.complaints = context, session, address, complaints
-        self.page = self.window()
+    def __init__(self, page, session, address, complaints):
+        self.page, self.session, self.address, self.complaints = page, session, address, complaints
+        self.show(page)
 
-    def window(self):
-        page = self.context.new_page()
-        page.on("console", lambda message: self.complaints.append(message.text))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("dialog", lambda dialog: (self.complaints.append(dialog.message), dialog.dismiss()))
-        page.set_default_timeout(10_000)
+    def show(self, page):
         page.goto(self.address)
         page.wait_for_selector("body.ready")
+
+    def second_window(self):
+        page = listening(self.page.context.new_page(), self.complaints)
+        self.show(page)
         return page
 
     def press(self, *keys):
@@ -111,26 +125,38 @@ class Review:
 
 
 @pytest.fixture
-def open_page(chromium, tmp_path):
+def open_page(window, tmp_path):
     """Serve data and open the page. At the end the browser must have complained about nothing."""
-    complaints: list[str] = []
-    closing = []
+    shared, complaints = window
+    closing = ExitStack()
+    complaints.clear()
 
-    def start(data=None, *, width=1280, height=1400, scheme="light", touch=False):
+    def start(data=None, *, scheme="light", touch=False, **size):
         session = open_review(tmp_path / "review", data or make_review())
-        server = serving(session, tmp_path / "review")
-        address = server.__enter__()
-        context = chromium.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=touch, reduced_motion="reduce"
-        )
-        closing.append((context, server))
-        return Review(context, session, address, complaints)
+        address = closing.enter_context(serving(session, tmp_path / "review"))
+        page, viewport = shared, {**WINDOW, **size}
+        if touch:
+            context = shared.context.browser.new_context(viewport=viewport, has_touch=True, reduced_motion="reduce")
+            page = listening(context.new_page(), complaints)
+            closing.callback(context.close)
+        else:
+            page.set_viewport_size(viewport)
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            closing.callback(leave, page)
+        return Review(page, session, address, complaints)
 
-    yield start
-    for context, server in closing:
-        context.close()
-        server.__exit__(None, None, None)
+    with closing:
+        yield start
     assert complaints == []
+
+
+def leave(page):
+    """Leave nothing of a review in the window: no other page, no connection to the server, no cookie."""
+    for other in page.context.pages:
+        if other is not page:
+            other.close()
+    page.goto("about:blank")
+    page.context.clear_cookies()
 
 
 def test_groups_come_by_doubt_and_the_items_of_a_group_too(open_page):
@@ -239,7 +265,7 @@ def test_a_reload_and_a_second_window_show_the_same(open_page):
     review = open_page()
     review.press("Enter", "Enter", "x")
     review.settle()
-    other = review.window()
+    other = review.second_window()
     state = "() => [...document.querySelectorAll('.item')].map(cell => cell.getAttribute('aria-label')).sort()"
     assert other.evaluate(state) == review.page.evaluate(state)
     other.locator(".item:not(.reviewed)").last.click()
@@ -315,14 +341,14 @@ def test_a_group_of_unknown_items_is_named_at_once(open_page):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_a_killed_review_goes_on_where_it_was(chromium, tmp_path):
+def test_a_killed_review_goes_on_where_it_was(window, tmp_path):
+    context = window[0].context
+    page = context.new_page()
     data = make_review()
     np.savez(tmp_path / "examples.npz", features=data.examples.features, labels=np.array(data.examples.labels))
     np.savez(tmp_path / "items.npz", features=data.items.features, items=np.array(data.names))
     words = ["review", "examples.npz", "items.npz", "-o", "review", "--no-browser", "--port", "8860"]
     code = f"import sys; sys.argv[1:] = {words}; from manyway.cli import main; main()"
-    context = chromium.new_context()
-    page = context.new_page()
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as server:
         address = re.search(r"http://\S+", server.stdout.readline())[0]
         page.goto(address, wait_until="commit")
@@ -333,10 +359,9 @@ def test_a_killed_review_goes_on_where_it_was(chromium, tmp_path):
         os.kill(server.pid, signal.SIGKILL)
     page.keyboard.press("x")
     page.wait_for_selector("#problem:has-text('Not saved yet')")
-    context.close()
+    page.close()
     session = open_review(tmp_path / "review")
     with serving(session, tmp_path / "review") as address:
-        context = chromium.new_context()
         page = context.new_page()
         page.goto(address)
         page.wait_for_selector("body.ready")
@@ -344,7 +369,7 @@ def test_a_killed_review_goes_on_where_it_was(chromium, tmp_path):
         assert page.locator(".item.reviewed").count() == 5
         page.keyboard.press("u")
         until(page, "document.getElementById('counts').textContent.startsWith('4 of 40')")
-        context.close()
+        page.close()
 
 
 def test_an_action_that_got_no_answer_is_sent_again_and_done_once(open_page):
@@ -433,7 +458,7 @@ def test_a_phone_shows_everything_without_scrolling_sideways(open_page, tmp_path
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_the_page_is_accessible(open_page, tmp_path, scheme, width):
-    review = open_page(with_pictures(tmp_path / "pictures"), width=width, scheme=scheme)
+    review = open_page(with_pictures(tmp_path / "pictures", n_items=12), width=width, scheme=scheme)
     page = review.page
     review.press("Enter", "x")
     review.settle()
@@ -490,10 +515,10 @@ def test_screenshots(open_page):
     review.press("/", *"capital zh")
     photograph(review.page, folder / "review-search.png")
     for name, width, height, scheme in (("phone", 390, 780, "light"), ("dark", 1280, 800, "dark")):
-        context = review.context.browser.new_context(
+        context = review.page.context.browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme=scheme,
-            storage_state=review.context.storage_state(),
+            storage_state=review.page.context.storage_state(),
         )
         page = context.new_page()
         page.goto(review.page.url)

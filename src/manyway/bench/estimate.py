@@ -19,7 +19,7 @@ def estimates(jobs: Sequence[Job], store: Store, device: str | None) -> list[flo
     answers: list[float | None] = []
     for job in jobs:
         experiment, task = job.experiment, job.experiment.task
-        sizes = task.shots, task.n_queries, task.n_ways, task.n_batches
+        sizes = task.shots, task.n_queries, task.n_ways, task.n_batches, task.n_answers, task.reviewer
         shape = (experiment.method, job.features.fingerprint, *sizes)
         if shape not in tried:
             tried[shape] = _try(job, device)

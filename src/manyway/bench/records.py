@@ -35,13 +35,14 @@ def experiment_key(experiment: Experiment, fingerprint: str) -> str:
     """Sixteen hexadecimal digits that identify the experiment on exactly these features.
 
     The version of the method enters, and all parameters with their values, defaults included: a changed method or
-    default is another experiment. The name of the feature set does not enter.
+    default is another experiment. The name of the feature set does not enter, and ``carry`` only where it is on: keys
+    must not change when a parameter is added.
     """
     asked = {
         "format": FORMAT,
         "method": experiment.method,
         "version": get_method(experiment.method).version,
-        "params": full_params(experiment),
+        "params": {name: v for name, v in full_params(experiment).items() if (name, v) != ("carry", False)},
         "features": fingerprint,
         "task": without_later_defaults(task_fields(experiment.spec)),
         "seed": experiment.seed,
@@ -157,7 +158,8 @@ class Record:
     def stream(self) -> str:
         """Identifies the tasks: records with the same stream can be compared task by task."""
         sets = self.features["fingerprint"], self.features.get("unknown_fingerprint")
-        return json.dumps([*sets, dict(self.task), self.seed], sort_keys=True)
+        drawn = {name: value for name, value in self.task.items() if name not in ("n_answers", "reviewer")}
+        return json.dumps([*sets, drawn, self.seed], sort_keys=True)
 
     def to_json(self) -> str:
         data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "scorer" or self.scorer is not None}
@@ -191,6 +193,8 @@ class _Task(Strict):
     unknown_from: str | None = None
     n_batches: int = Field(1, ge=1)
     gamma: float | None = None
+    n_answers: int = Field(0, ge=0)
+    reviewer: str | None = None
 
 
 class _Outcome(Strict):

@@ -48,7 +48,7 @@ from pydantic import (
 
 from manyway.bench.checking import OneOrMore, Strict, checked, read_text
 from manyway.bench.presentation import NONE, Plot, Presentation, Table
-from manyway.data.spec import TaskSpec
+from manyway.data.spec import Reviewer, TaskSpec
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS
 from manyway.evaluation.scorers import SCORERS
@@ -162,6 +162,8 @@ class TaskAxes(Strict):
     unknown_from: OneOrMore[str] = ()
     n_batches: OneOrMore[PositiveInt] = ()
     gamma: OneOrMore[NonNegativeFloat] = ()
+    n_answers: OneOrMore[NonNegativeInt] = ()
+    reviewer: OneOrMore[Reviewer] = ()
 
     def points(self, n_classes: Callable[[], int] | None) -> Iterator[TaskSpec]:
         """Every combination; ``n_classes`` is called where a field depends on the number of classes."""

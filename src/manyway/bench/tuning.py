@@ -45,10 +45,10 @@ def check_lessons(jobs: Sequence[Job]) -> None:
     """Refuse tasks that nothing can be learned on, and tasks of several kinds for one method and feature set."""
     for job in jobs:
         task = job.experiment.task
-        if task.shots == 0 or task.n_unknown or task.n_batches > 1 or not isinstance(task.k_eff, int):
+        if task.shots == 0 or task.n_unknown or task.n_batches > 1 or task.reviewer or not isinstance(task.k_eff, int):
             raise InputError(
-                f"{job.experiment.method} is learned on tasks with examples and one k_eff, without unknown queries and "
-                "streams; change the task."
+                f"{job.experiment.method} is learned on tasks with examples and one k_eff, without unknown queries, "
+                "streams and reviewers; change the task."
             )
     places = [(job.experiment.method, meant_for(job.experiment.features)) for job in jobs]
     for method, target in places:

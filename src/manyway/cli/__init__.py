@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
-from manyway.cli import bench, datasets, extract, label, review, show, train
+import manyway
+from manyway.cli import bench, datasets, doctor, extract, label, review, show, train
 from manyway.cli.console import say, spell_streams
 from manyway.errors import InputError
 
 app = typer.Typer(
     name="manyway",
-    help="Label batches of items when there are many possible classes and few of them occur.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -33,8 +34,24 @@ for command in (
     show.report,
     show.compare,
     bench.tune,
+    doctor.doctor,
 ):
     app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"manyway {manyway.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Label batches of items when there are many possible classes and few of them occur."""
 
 
 def main() -> None:

@@ -26,8 +26,8 @@ def extract(
         str,
         typer.Option(
             "--encoder",
-            help="A checkpoint of `manyway train`, timm:NAME, open_clip:NAME/TAG, or sentence-transformers:NAME (or "
-            "the folder of a model).",
+            help="efficientnet-lite2 (pictures), minilm or use-multilingual (texts), a checkpoint of `manyway train`, "
+            "timm:NAME, open_clip:NAME/TAG, or sentence-transformers:NAME (or the folder of a model).",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", help="The feature file to write (.safetensors).")],

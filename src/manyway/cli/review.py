@@ -19,6 +19,7 @@ from manyway.cli.inputs import (
     ItemColumn,
     LabelColumn,
     Labels,
+    NoCache,
     OpenSet,
     SkipBadItems,
 )
@@ -42,8 +43,8 @@ Pictures = Annotated[
     typer.Option(
         "--pictures",
         metavar="FOLDER",
-        help="The folder of the pictures that the item names of a feature file refer to. Default: with --encoder, the "
-        "pictures that were encoded; otherwise names are shown.",
+        help="The folder of the pictures that the item names of a feature file refer to. Default: the pictures that "
+        "were encoded; without any, names are shown.",
     ),
 ]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="The port on this computer; a port in use takes the next.")]
@@ -90,6 +91,7 @@ def review(
     no_browser: NoBrowser = False,
     device: Device = None,
     skip_bad: SkipBadItems = False,
+    no_cache: NoCache = False,
     label_column: LabelColumn = None,
     item_column: ItemColumn = None,
     ignore_column: IgnoreColumn = None,
@@ -106,9 +108,9 @@ def review(
 
         manyway review --demo
 
-    Pictures, with an encoder that was trained by `manyway train`:
+    Pictures, with the default encoder:
 
-        manyway review catalogue/ photos/ --encoder runs/birds/best.safetensors -o birds
+        manyway review catalogue/ photos/ -o birds
 
     Go on with a saved review, and write its labels:
 
@@ -135,9 +137,17 @@ def review(
     if exports:
         raise InputError("Exports are made of a saved review: manyway review FOLDER --export FILE.")
     source = Inputs(
-        examples, items, labels, encoder, skip_bad, label_column, item_column, ignore_column or (), feature_column or ()
-    )
-    source.check()
+        examples,
+        items,
+        labels,
+        encoder,
+        skip_bad,
+        label_column,
+        item_column,
+        ignore_column or (),
+        feature_column or (),
+        cached=not no_cache,
+    ).with_encoder()
     from manyway.core.device import resolve_device
 
     known, pile, _ = source.read(resolve_device(device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -15,8 +16,8 @@ _SHOWN = 15
 _GROUPS = 5
 
 
-def print_summary(summary: Summary, min_confidence: float) -> None:
-    """Print which classes are present, in which proportions, and how certain the labels are."""
+def print_summary(summary: Summary, min_confidence: float, more: Sequence[str] = ()) -> None:
+    """Print which classes are present, in which proportions, how certain the labels are, and ``more`` sentences."""
     table = Table(box=None)
     table.add_column("class")
     estimated = summary.n_present is not None
@@ -39,6 +40,8 @@ def print_summary(summary: Summary, min_confidence: float) -> None:
     say(f"Labels have probability {summary.mean_confidence:.2f} on average.")
     if min_confidence:
         say(f"{summary.below} items are below {min_confidence} and were left without a label.")
+    for line in more:
+        say(line)
     if summary.skipped:
         say(f"{_items(summary.skipped)} could not be read: see the column 'note' at the end of the table.")
     say(f"Written to {summary.output}.")

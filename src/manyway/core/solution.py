@@ -116,6 +116,13 @@ class Solution:
         return None if self.unknown_medoids is None else (self.unknown_medoids >= 0).sum(-1)
 
     @property
+    def outcomes(self) -> Tensor:
+        """[t, q, k] the probabilities; with ``unknown`` as a last column where the method has it."""
+        if self.unknown is None:
+            return self.probabilities
+        return torch.cat([self.probabilities, self.unknown.unsqueeze(-1)], -1)
+
+    @property
     def proportions(self) -> Tensor:
         """[t, k] the estimated proportion of each class among the queries."""
         return self.probabilities.mean(1)
@@ -123,30 +130,35 @@ class Solution:
     @cached_property
     def presence(self) -> Tensor:
         """[t, k] the probability that the class occurs among the queries: the middle of the two of ``between``."""
-        independent = self._occupied if self.make_presence is None else self.make_presence()
-        return (independent + self._surest) / 2
+        return (self.independent_presence + self._surest) / 2
+
+    @property
+    def independent_presence(self) -> Tensor:
+        """[t, k] the probability that the class occurs if the errors of the queries were independent."""
+        return self.occupied if self.make_presence is None else self.make_presence()
 
     @property
     def n_present(self) -> Tensor:
         """[t] the expected number of classes that occur among the queries."""
-        return between(self._surest, self._occupied)[0]
+        return between(self._surest, self.occupied)[0]
 
     @property
     def n_present_sd(self) -> Tensor:
         """[t] the standard deviation of that number."""
-        return between(self._surest, self._occupied)[1]
+        return between(self._surest, self.occupied)[1]
 
     @cached_property
     def review_scores(self) -> Tensor:
         """[t, q] how much a person's answer to each query is expected to improve the labels; -1 where it is known."""
-        return 1 - self.probabilities.amax(-1) if self.make_review_scores is None else self.make_review_scores()
+        return 1 - self.outcomes.amax(-1) if self.make_review_scores is None else self.make_review_scores()
 
     @property
     def _surest(self) -> Tensor:
-        return self.probabilities.amax(1).to(self._occupied)
+        return self.probabilities.amax(1).to(self.occupied)
 
     @cached_property
-    def _occupied(self) -> Tensor:
+    def occupied(self) -> Tensor:
+        """[t, k] ``occupancy``, computed from the probabilities where it is not given."""
         if self.occupancy is not None:
             return self.occupancy
         return -torch.expm1(torch.log1p(-self.probabilities.clamp_max(1 - 1e-6)).sum(1))

@@ -245,8 +245,8 @@ class Tasks:
         sizes = ", ".join(f"{name}={getattr(self, name)}" for name in names)
         return f"Tasks({sizes}, dtype={str(self.dtype).removeprefix('torch.')}, device={self.device})"
 
-    def __getitem__(self, which: slice) -> Tasks:
-        """The tasks of a slice, as Tasks."""
+    def __getitem__(self, which: slice | Tensor) -> Tasks:
+        """The tasks of a slice, or those with these numbers [n], as Tasks."""
         table = self.class_table
 
         def part(value: Tensor | None) -> Tensor | None:

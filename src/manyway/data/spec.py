@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from math import isfinite
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from manyway.errors import InputError
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from manyway.data.features import FeatureSet
 
 Sampling = Literal["uniform", "balanced", "dirichlet"]
+Reviewer = Literal["fixed", "appended", "appended-near", "known"]
 _MAY_BE_NONE = ("shots", "n_ways", "unknown_classes")
 # Records from before these fields existed lack them; their values there are the defaults.
 _FIRST_FIELDS = ("shots", "k_eff", "n_query", "n_ways", "sampling", "alpha")
@@ -54,6 +55,13 @@ class TaskSpec:
         How classes spread over the batches of a stream: the proportions of a class over the batches are drawn from a
         Dirichlet distribution with this parameter. The smaller it is, the fewer batches a class occurs in. 0: one class
         after another. None: the batches are alike.
+    n_answers : int, default=0
+        The number of queries whose true labels a simulated person gives, one after the other. They count as correct.
+    reviewer : {"fixed", "appended", "appended-near", "known"} or None, default=None
+        How the person works; needed with ``n_answers``. ``fixed``: nothing is labelled again, and the most doubtful
+        query is next. ``appended``: queries with a known label become further labelled examples. ``appended-near``: the
+        same, and the query whose near queries are most in doubt is next. ``known``: the method takes the known labels
+        as such, and says which query is next.
 
     Examples
     --------
@@ -74,11 +82,13 @@ class TaskSpec:
     unknown_from: FeatureSet | str | None = None
     n_batches: int = 1
     gamma: float | None = None
+    n_answers: int = 0
+    reviewer: Reviewer | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.k_eff, list):
             object.__setattr__(self, "k_eff", tuple(self.k_eff))
-        for name in ("shots", "n_query", "n_ways", "n_unknown", "unknown_classes", "n_batches"):
+        for name in ("shots", "n_query", "n_ways", "n_unknown", "unknown_classes", "n_batches", "n_answers"):
             value = getattr(self, name)
             if not _is_integer(value) and not (value is None and name in _MAY_BE_NONE):
                 raise InputError(f"{name} is {value!r}; it must be an integer.")
@@ -108,6 +118,7 @@ class TaskSpec:
             raise InputError(f"n_query = {self.n_query} cannot be shared equally by k_eff = {self.k_eff} classes.")
         self._check_unknown()
         self._check_batches()
+        self._check_review()
 
     def _check_unknown(self) -> None:
         if self.n_unknown < 0:
@@ -126,6 +137,18 @@ class TaskSpec:
             raise InputError("A range of k_eff and a stream (n_batches) go with sampling='uniform' only.")
         if self.n_batches > 1 and (self.is_ragged or self.n_unknown):
             raise InputError("A stream (n_batches) goes with one k_eff and without unknown queries.")
+
+    def _check_review(self) -> None:
+        if self.reviewer is not None and self.reviewer not in get_args(Reviewer):
+            raise InputError(f"reviewer is '{self.reviewer}'; choose {', '.join(get_args(Reviewer))} or None.")
+        if not 0 <= self.n_answers <= self.n_query:
+            raise InputError(
+                f"n_answers is {self.n_answers}; it must be from 0 to {self.n_query}, the number of queries."
+            )
+        if self.n_answers and self.reviewer is None:
+            raise InputError("n_answers needs a reviewer, such as reviewer='known'.")
+        if self.reviewer is not None and (self.n_unknown or self.n_batches > 1 or self.is_ragged):
+            raise InputError("A reviewer goes with one k_eff, without unknown queries and streams.")
 
     @property
     def least_k_eff(self) -> int:

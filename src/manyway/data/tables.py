@@ -304,38 +304,43 @@ def open_parquet(path: Path) -> tuple[Any, tuple[str, ...]]:
 
 
 def _read_parquet(path: Path, options: Options) -> Columns:
-    import pyarrow
-
     table, index = open_parquet(path)
     names = list(table.column_names)
     if not table.num_rows:
         raise InputError(f"{path} has no data row.")
     roles = assign_roles(path, names, options if options.like is None else _without_lists(options, names), index)
     labels, items = (_arrow_values(path, table, at) for at in (roles.label, roles.item))
-    if _is_list(table, roles):
-        name = names[roles.features[0]]
-        features, feature_names = _list_column(path, name, table.column(roles.features[0]))
-        return Columns(features, feature_names, labels, items, tuple(names), roles.notes)
-    for at in roles.features:
-        kind, column = table.schema.field(at).type, table.column(at)
-        kinds = pyarrow.types
+    features, feature_names = arrow_features(path, table.select(list(roles.features)))
+    return Columns(features, feature_names, labels, items, tuple(names), roles.notes)
+
+
+def arrow_features(where: Path | str, table: Any, hint: str = _HINT) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
+    """The features [n, d] in an Arrow table, float32, and their names: one column of lists, or columns of numbers.
+
+    Messages call the table ``where``; ``hint`` says what to do about a column that holds no numbers.
+    """
+    import pyarrow
+    import pyarrow.types as kinds
+
+    names = table.column_names
+    if len(names) == 1 and is_list(table.schema.field(0).type):
+        return _list_column(where, names[0], table.column(0))
+    for name, kind, column in zip(names, table.schema.types, table.columns, strict=True):
         if not (kinds.is_floating(kind) or kinds.is_integer(kind) or kinds.is_boolean(kind) or kinds.is_decimal(kind)):
-            raise InputError(f"Column '{names[at]}' of {path} is not all numbers (it holds {kind}); {_HINT}")
+            raise InputError(f"Column '{name}' of {where} is not all numbers (it holds {kind}); {hint}")
         if column.null_count:
             row = column.is_null().to_pylist().index(True)
-            raise InputError(f"Column '{names[at]}' of {path} is empty in row {row}; fill the cell or remove the row.")
+            raise InputError(f"Column '{name}' of {where} is empty in row {row}; fill the cell or remove the row.")
     try:
-        features = _stack(table, roles.features)
+        features = _stack(table, range(len(names)))
     except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"The numbers in {path} cannot be read ({one_line(error)}).") from error
+        raise InputError(f"The numbers in {where} cannot be read ({one_line(error)}).") from error
     if not np.isfinite(features).all():
         row, at = np.argwhere(~np.isfinite(features))[0].tolist()
         raise InputError(
-            f"{path} has NaN or infinite features in row {row}, column '{names[roles.features[at]]}'; remove or repair "
-            "them."
+            f"{where} has NaN or infinite features in row {row}, column '{names[at]}'; remove or repair them."
         )
-    feature_names = tuple(names[at] for at in roles.features)
-    return Columns(features, feature_names, labels, items, tuple(names), roles.notes)
+    return features, tuple(names)
 
 
 def _arrow_values(path: Path, table: Any, at: int | None) -> list[Any] | None:
@@ -349,13 +354,11 @@ def _arrow_values(path: Path, table: Any, at: int | None) -> list[Any] | None:
     return values
 
 
-def _is_list(table: Any, roles: Roles) -> bool:
-    """Whether the features are one column of lists, as vector databases and notebooks store embeddings."""
+def is_list(kind: Any) -> bool:
+    """Whether an Arrow type is one of lists, as vector databases and notebooks store embeddings."""
     import pyarrow.types as kinds
 
-    kind = table.schema.field(roles.features[0]).type
-    lists = kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
-    return len(roles.features) == 1 and bool(lists)
+    return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
 
 
 def _without_lists(options: Options, names: Sequence[str]) -> Options:
@@ -367,7 +370,7 @@ def _without_lists(options: Options, names: Sequence[str]) -> Options:
     return Options(options.label_column, options.item_column, options.ignore_columns, options.feature_columns, (base,))
 
 
-def _list_column(path: Path, name: str, column: Any) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
+def _list_column(path: Path | str, name: str, column: Any) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
     """A column of lists as features: at once where all lists are alike, else row by row to say which is not."""
     import pyarrow.compute
     import pyarrow.types as kinds
@@ -383,7 +386,7 @@ def _list_column(path: Path, name: str, column: Any) -> tuple[np.ndarray[Any, An
 
 
 def _list_features(
-    path: Path, name: str, lists: Sequence[Any], word: str, numbers: Sequence[int]
+    path: Path | str, name: str, lists: Sequence[Any], word: str, numbers: Sequence[int]
 ) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
     width = len(lists[0]) if isinstance(lists[0], list) else 0
     for number, values in zip(numbers, lists, strict=True):
@@ -397,13 +400,13 @@ def _list_features(
     return features, tuple(f"{name}[{i}]" for i in range(width))
 
 
-def _refuse_infinite(path: Path, features: np.ndarray[Any, Any], word: str, numbers: Sequence[int]) -> None:
+def _refuse_infinite(path: Path | str, features: np.ndarray[Any, Any], word: str, numbers: Sequence[int]) -> None:
     bad = np.flatnonzero(~np.isfinite(features).all(1))
     if len(bad):
         raise InputError(f"{path} has NaN or infinite features in {word} {numbers[bad[0]]}; remove or repair them.")
 
 
-def _as_float32(path: Path, rows: Sequence[Any]) -> np.ndarray[Any, Any]:
+def _as_float32(path: Path | str, rows: Sequence[Any]) -> np.ndarray[Any, Any]:
     try:
         with np.errstate(over="ignore"):
             return np.asarray(rows, dtype=np.float64).astype(np.float32)

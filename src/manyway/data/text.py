@@ -157,27 +157,38 @@ def check_width(path: Path, line: int, cells: Sequence[str], names: Sequence[str
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the object on every line of a .jsonl file that is not blank, with its line number (from 1)."""
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
-            raise InputError(f"Line {number} of {path} has two values named '{twice}'; remove one.")
-        return found
-
     with open_text(path) as file:
         for number, line in enumerate(_lines(file), start=1):
             if not line.strip():
                 continue
-            try:
-                record = json.loads(line, object_pairs_hook=unique)
-            except InputError:
-                raise
-            except (ValueError, RecursionError) as error:
-                why = getattr(error, "msg", None) or one_line(error)
-                raise InputError(f"Line {number} of {path} is not JSON ({why}).") from error
+            record = _parse_json(line, f"Line {number} of {path}")
             if not isinstance(record, dict):
                 raise InputError(f'Line {number} of {path} is not a JSON object, such as {{"label": "ant"}}.')
             yield number, record
+
+
+def read_json(path: Path) -> Any:
+    """The value in a .json file."""
+    with open_text(path) as file:
+        return _parse_json(file.read(), str(path))
+
+
+def _parse_json(text: str, place: str) -> Any:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
+            raise InputError(f"{place} has two values named '{twice}'; remove one.")
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        why = getattr(error, "msg", None) or one_line(error)
+        line = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) and "\n" in text.strip() else ""
+        raise InputError(f"{place} is not JSON ({why}{line}).") from error
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:

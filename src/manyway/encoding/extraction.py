@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,17 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from manyway.data.columns import Options
 from manyway.data.features import FeatureSet
 from manyway.data.files import atomic_write, check_output
 from manyway.data.items import Items
-from manyway.encoding.datasets.sources import UNLABELLED, ImageSource, Remarks, decode_rows, open_source
+from manyway.encoding.cache import FeatureCache
+from manyway.encoding.datasets.sources import ImageSource, Remarks, decode_rows, open_source
 from manyway.encoding.datasets.texts import TextSource, open_texts
 from manyway.encoding.encoders import ImageEncoder, TextEncoder
 from manyway.errors import InputError
 
-_DECODING = 2  # changes when the same file gives other pixels than before
+_DECODING = 3  # changes when the same file gives other pixels than before
 _OURS = re.compile(r"\.?job|\.job-.*|\.?\d{9}.*\.safetensors")  # names in a folder of partial results
 Source = ImageSource | TextSource
 Encoder = ImageEncoder | TextEncoder
@@ -68,9 +70,20 @@ def remarks(skipped: Remarks, notes: Remarks) -> Iterator[str]:
         yield f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {note}"
 
 
-def open_for(encoder: Encoder, path: str | Path, root: str | Path | None = None) -> Source:
-    """Open what an encoder can read at a path: texts for a text encoder, pictures for an image encoder."""
-    return open_texts(path) if isinstance(encoder, TextEncoder) else open_source(path, root)
+def open_for(
+    encoder: Encoder, path: str | Path, root: str | Path | None = None, options: Options | None = None
+) -> Source:
+    """Open what an encoder can read at a path: texts for a text encoder, pictures for an image encoder.
+
+    ``root`` is the folder of the pictures of a CSV file; ``options`` name the columns of a table of texts.
+    """
+    return open_texts(path, options) if isinstance(encoder, TextEncoder) else open_source(path, root)
+
+
+def cache_for(encoder: Encoder, say: Callable[[str], None] = lambda sentence: None) -> FeatureCache:
+    """The features that an encoder has computed before, see `FeatureCache`."""
+    kind = "pictures" if isinstance(encoder, ImageEncoder) else "texts"
+    return FeatureCache([_DECODING, kind, encoder.name, encoder.weights, _preprocess_of(encoder)], say=say)
 
 
 def encode(
@@ -80,13 +93,15 @@ def encode(
     skip_bad: bool = False,
     chunk: int = 1024,
     partial: Path | None = None,
+    cache: FeatureCache | None = None,
     progress: Callable[[int], None] = lambda n: None,
 ) -> Encoded:
     """Encode all items of a source with an encoder of the same kind.
 
     ``skip_bad`` leaves out pictures that cannot be used; otherwise the first one is an error. ``partial`` is a folder
     for finished chunks of ``chunk`` items: a later call with the same source and encoder continues from them.
-    ``progress`` is called with the number of items done since the last call.
+    Features in ``cache`` are not computed again, and new ones are added to it. ``progress`` is called with the number
+    of items done since the last call.
     """
     _same_kind(source, encoder)
     if partial is not None:
@@ -97,7 +112,7 @@ def encode(
         path = None if partial is None else partial / f"{start:09d}.safetensors"
         done = None if path is None else _read_chunk(path)
         if done is None:
-            done = _encode_chunk(source, encoder, rows, skip_bad)
+            done = _encode_chunk(source, encoder, rows, skip_bad, cache)
             if path is not None:
                 _write_chunk(path, done)
         chunks.append(done)
@@ -177,26 +192,29 @@ def as_feature_set(source: Source, encoder: Encoder, encoded: Encoded, base_mean
 
 
 def encode_items(
-    path: str | Path,
+    source: str | Path | Source,
     encoder: Encoder,
     *,
     skip_bad: bool = False,
+    cache: FeatureCache | None = None,
     progress: Callable[[int], None] = lambda n: None,
 ) -> Items:
     """Encode a folder of pictures or a file of texts for ``manyway label``.
 
-    The items have names, labels if there are any, ``skipped`` (name and reason of the items left out) and ``notes``
-    (sentences about items that were read in an unusual way).
+    ``source`` is a path or what `open_for` returns. The items have names, labels if there are any, ``skipped`` (name
+    and reason of the items left out) and ``notes`` (sentences about items that were read in an unusual way).
     """
-    source = open_for(encoder, path)
-    encoded = encode(source, encoder, skip_bad=skip_bad, progress=progress)
-    labelled = source.class_names != (UNLABELLED,)
+    if isinstance(source, str | Path):
+        source = open_for(encoder, source)
+    # Small chunks, so that the progress is seen.
+    encoded = encode(source, encoder, skip_bad=skip_bad, chunk=128, cache=cache, progress=progress)
     labels = source.labels.tolist()
-    # In a table of labels the name of a text is the text itself, and that of a picture is its path.
-    names = source.texts if isinstance(source, TextSource) else source.names
+    # In a table of labels the name of a text is the text itself unless its file names it, and that of a picture is its
+    # path.
+    names = (source.items or source.texts) if isinstance(source, TextSource) else source.names
     return Items(
         encoded.features,
-        tuple(source.class_names[labels[row]] for row in encoded.rows) if labelled else None,
+        tuple(source.class_names[labels[row]] for row in encoded.rows) if source.is_labelled else None,
         [names[row] for row in encoded.rows],
         encoder.base_mean,
         skipped=encoded.skipped,
@@ -227,42 +245,53 @@ def _same_kind(source: Source, encoder: Encoder) -> None:
         raise InputError(f"{source.title} holds {what}, which {encoder.name} cannot read.")
 
 
-def _encode_chunk(source: Source, encoder: Encoder, rows: Sequence[int], skip_bad: bool) -> _Chunk:
-    digest = hashlib.sha256()
-    if isinstance(source, TextSource) and isinstance(encoder, TextEncoder):
-        texts = [source.texts[row] for row in rows]
-        digest.update(_bytes("\0".join(texts)))
-        return _Chunk(_finite(encoder.encode(texts), encoder), torch.tensor(rows), (), (), digest.hexdigest())
-    assert isinstance(source, ImageSource)
-    assert isinstance(encoder, ImageEncoder)
-    digests: dict[int, str] = {}
-    read = source.read
+def _encode_chunk(
+    source: Source, encoder: Encoder, rows: Sequence[int], skip_bad: bool, cache: FeatureCache | None
+) -> _Chunk:
+    digests: dict[int, str] = {}  # of the content, by row
+    features: dict[int, Tensor] = {}  # [d] by row
+    notes: dict[int, str] = {}
+    new: list[tuple[int, Any]] = []  # rows that are not in the cache, with what to encode
+    skipped: Remarks = ()
 
-    def read_and_hash(row: int) -> bytes:
-        data = read(row)
+    def unknown(row: int, data: bytes) -> bool:
         digests[row] = hashlib.sha256(data).hexdigest()
-        return data
+        found = None if cache is None else cache.get(digests[row])
+        if found is not None:
+            features[row], notes[row] = found
+        return found is None
 
-    decoded = decode_rows(replace(source, read=read_and_hash), rows, encoder.preprocess, skip_bad=skip_bad)
-    kept = [(row, picture) for row, picture in zip(rows, decoded.pictures, strict=True) if picture is not None]
-    for row, _ in kept:
-        digest.update(_bytes(f"{source.names[row]}\0{digests[row]}\n"))
-    batches = torch.split(torch.stack([picture for _, picture in kept]), 256) if kept else ()
-    features = [_finite(encoder.encode(batch), encoder) for batch in batches]
+    if isinstance(source, TextSource):
+        new = [(row, source.texts[row]) for row in rows if unknown(row, _bytes(source.texts[row]))]
+    else:
+        assert isinstance(encoder, ImageEncoder)
+        decoded = decode_rows(source, rows, encoder.preprocess, skip_bad=skip_bad, wanted=unknown)
+        new = [(row, picture) for row, picture in zip(rows, decoded.pictures, strict=True) if picture is not None]
+        skipped, remarked = decoded.skipped, dict(decoded.notes)
+        notes |= {row: remarked.get(source.names[row], "") for row, _ in new}
+    for start in range(0, len(new), 256):
+        batch = new[start : start + 256]
+        made = _encode_batch(encoder, [item for _, item in batch])
+        for (row, _), values in zip(batch, made, strict=True):
+            features[row] = values
+            if cache is not None:
+                cache.add(digests[row], values.clone(), notes.get(row, ""))
+    kept = sorted(features)
+    if isinstance(source, TextSource):
+        content = "\0".join(source.texts[row] for row in kept)
+    else:
+        content = "".join(f"{source.names[row]}\0{digests[row]}\n" for row in kept)
     return _Chunk(
-        torch.cat(features) if features else torch.empty(0, 0),
-        torch.tensor([row for row, _ in kept]),
-        decoded.skipped,
-        decoded.notes,
-        digest.hexdigest(),
+        torch.stack([features[row] for row in kept]) if kept else torch.empty(0, 0),
+        torch.tensor(kept),
+        skipped,
+        tuple((source.names[row], notes[row]) for row in kept if notes.get(row)),
+        hashlib.sha256(_bytes(content)).hexdigest(),
     )
 
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")  # file names may hold bytes that are not UTF-8
-
-
-def _finite(features: Tensor, encoder: Encoder) -> Tensor:
+def _encode_batch(encoder: Encoder, items: Sequence[Any]) -> Tensor:
+    features = encoder.encode(torch.stack(list(items))) if isinstance(encoder, ImageEncoder) else encoder.encode(items)
     if not bool(torch.isfinite(features).all()):
         raise InputError(
             f"{encoder.name} gave features that are not finite; its weights or the input's scale are wrong."
@@ -270,14 +299,21 @@ def _finite(features: Tensor, encoder: Encoder) -> Tensor:
     return features
 
 
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")  # file names may hold bytes that are not UTF-8
+
+
 def _fingerprint(source: Source, encoder: Encoder, chunk: int, skip_bad: bool) -> str:
     """Identifies a job: finished chunks are used only by a job with the same fingerprint."""
     listing = hashlib.sha256(_bytes("\0".join(source.names)))
     if isinstance(source, TextSource):
         listing.update(_bytes("\0".join(source.texts)))
-    preprocess = encoder.preprocess.to_meta() if isinstance(encoder, ImageEncoder) else None
-    parts = [_DECODING, source.title, listing.hexdigest(), encoder.weights, preprocess, chunk, skip_bad]
+    parts = [_DECODING, source.title, listing.hexdigest(), encoder.weights, _preprocess_of(encoder), chunk, skip_bad]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _preprocess_of(encoder: Encoder) -> dict[str, Any] | None:
+    return encoder.preprocess.to_meta() if isinstance(encoder, ImageEncoder) else None
 
 
 def _start_or_resume(partial: Path, fingerprint: str) -> None:

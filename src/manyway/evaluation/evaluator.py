@@ -20,6 +20,7 @@ from manyway.data.sampling import sample_groups, sample_tasks
 from manyway.data.spec import TaskSpec
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS, Count, Metric, Values, find_summary
+from manyway.evaluation.review import review
 from manyway.evaluation.scorers import get_scorer
 from manyway.evaluation.statistics import Interval
 from manyway.methods import get_method
@@ -170,6 +171,8 @@ def evaluate(
     """
     if n_tasks < 1:
         raise InputError(f"n_tasks is {n_tasks}; it must be at least 1.")
+    if spec.reviewer is not None and not isinstance(method, str):
+        raise InputError("A reviewer needs a method by its name, such as 'evidence'.")
     measured = _measured(metrics, spec, scorer)
     solver, name = _solver(method, params, len(measured) > 1)
     features = features.to(device=device)
@@ -180,6 +183,10 @@ def evaluate(
     unlike = _unlike_training(method, params, features, spec)
     if unlike is not None:
         warn(unlike, UserWarning, stacklevel=2)
+
+    def reviewed(tasks: Tasks) -> Solution:
+        assert spec.reviewer is not None
+        return review(name, tasks, spec.n_answers, spec.reviewer, params=params)
 
     def run(tasks: Tasks) -> tuple[list[Values], float]:
         """The values of some tasks, or of whole streams, whose batches are rows of the tasks."""
@@ -200,7 +207,7 @@ def evaluate(
 
     def attempt(tasks: Tasks) -> tuple[list[Values], float]:
         begin = clock(features)
-        solution = solver(tasks, **params)
+        solution = solver(tasks, **params) if spec.reviewer is None else reviewed(tasks)
         seconds = clock(features) - begin
         if scorer is not None:
             solution = replace(solution, unknown=get_scorer(scorer).score(tasks))

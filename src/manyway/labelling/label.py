@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from manyway.core.validation import moderate, row_sizes
 from manyway.data.files import check_output
 from manyway.data.items import Items, match_columns
 from manyway.errors import InputError
-from manyway.labelling.table import UNKNOWN, Row, write_table
+from manyway.labelling.table import UNKNOWN, LevelAnswer, Row, write_table
 from manyway.methods import DEFAULT_METHOD, METHODS, get_method
 from manyway.streaming.blocks import Blocks, Spread, in_turn
 from manyway.streaming.dask import on_dask
@@ -96,6 +96,8 @@ class Summary:
         The number of items that could not be read.
     output : Path or None
         The table that was written.
+    levels : mapping of str to int
+        The number of items that were answered at each level of a taxonomy; those without an answer have the level ''.
     """
 
     n_items: int
@@ -109,10 +111,13 @@ class Summary:
     unknown_groups: tuple[UnknownGroup, ...] = ()
     skipped: int = 0
     output: Path | None = None
+    levels: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
-class _Result:
+class Result:
+    """What a method has found, before it is written."""
+
     answers: Answers
     presence: Tensor | None = None  # [k]
     n_present: float | None = None
@@ -225,7 +230,7 @@ def label_items(
 
         with nullcontext(in_turn(read, device)) if dask is None else on_dask(dask, read) as spread:
             result = _in_blocks(moderated[0], labels, read, spread, method, best, base_mean, progress, params)
-    return _write(Path(output), query, classes, result, method, min_confidence, inputs)
+    return write_answers(Path(output), query, classes, result, method, min_confidence, inputs)
 
 
 def _open_set(method: str, classes: list[str]) -> dict[str, bool]:
@@ -295,7 +300,7 @@ def _at_once(
     base_mean: Tensor | None,
     vectors: Tensor | None,
     params: Mapping[str, bool],
-) -> _Result:
+) -> Result:
     named = None if vectors is None else vectors[None]
     tasks = Tasks.from_arrays(examples[None], labels[None], query[None], base_mean, class_features=named)
     solution = get_method(method)(tasks, **params)
@@ -304,9 +309,9 @@ def _at_once(
     )
     answers = Answers.of(solution.probabilities[0], top, groups)
     if solution.occupancy is None:
-        return _Result(answers)
+        return Result(answers)
     present = float(solution.n_present[0]), float(solution.n_present_sd[0])
-    return _Result(answers, solution.presence[0].cpu(), *present, medoids)
+    return Result(answers, solution.presence[0].cpu(), *present, medoids)
 
 
 def _in_blocks(
@@ -319,7 +324,7 @@ def _in_blocks(
     base_mean: Tensor | None,
     progress: Callable[[str], None] | None,
     params: Mapping[str, bool],
-) -> _Result:
+) -> Result:
     solver = get_method(method)
 
     def tell(iteration: int) -> None:
@@ -331,7 +336,7 @@ def _in_blocks(
         find_groups, medoids = (getattr(found, name, None) for name in ("find_groups", "unknown_medoids"))
         answers, _ = spread(Answer(found.assign, top, find_groups), found.memory)
         presence = None if found.presence is None else found.presence.cpu()
-        return _Result(answers, presence, found.n_present, found.n_present_sd, medoids)
+        return Result(answers, presence, found.n_present, found.n_present_sd, medoids)
     # Each query is answered on its own. What depends on the examples alone is learned once, not for every block.
     support = Tasks.from_support(examples[None], labels[None], base_mean)
     prepared = None if solver.preparation is None else solver.preparation(support, **solver.parameters)
@@ -340,18 +345,34 @@ def _in_blocks(
         tasks = Tasks.from_arrays(examples[None], labels[None], block[None], base_mean)
         return solver(tasks, prepared=prepared).probabilities[0]
 
-    return _Result(spread(Answer(assign, top), None)[0])
+    return Result(spread(Answer(assign, top), None)[0])
 
 
-def _write(
+class Named(Protocol):
+    """Items with their names, and those that could not be read."""
+
+    @property
+    def skipped(self) -> tuple[tuple[str, str], ...]: ...
+
+    def __len__(self) -> int: ...
+
+    def name(self, row: int) -> str: ...
+
+
+def write_answers(
     output: Path,
-    query: Items,
-    classes: list[str],
-    result: _Result,
+    query: Named,
+    classes: Sequence[str],
+    result: Result,
     method: str,
     min_confidence: float,
     inputs: Iterable[str | Path | None],
+    at_levels: Sequence[LevelAnswer] | None = None,
 ) -> Summary:
+    """Write the table, and return what it says in total.
+
+    ``at_levels`` has the answer of each item at some level of a taxonomy.
+    """
     if not all(bool(torch.isfinite(values).all()) for values, _ in result.answers.best):
         raise InputError(
             f"{method} found no probabilities for these features; look for constant columns and for values that are "
@@ -380,11 +401,12 @@ def _write(
                 if best[0][1] < min_confidence:
                     below += 1
                     best[0] = ("", best[0][1])
-                yield Row(query.name(row), best, no_class, None if group < 0 else group)
+                answer = None if at_levels is None else at_levels[row]
+                yield Row(query.name(row), best, no_class, None if group < 0 else group, answer)
                 row += 1
 
     open_set, top = bool(result.answers.unknown), result.answers.best[0][0].shape[1]
-    write_table(output, rows(), top, query.skipped, inputs, open_set=open_set)
+    write_table(output, rows(), top, query.skipped, inputs, open_set=open_set, at_levels=at_levels is not None)
     presence = [None] * len(classes) if result.presence is None else result.presence.tolist()
     present = [
         ClassSummary(
@@ -410,10 +432,11 @@ def _write(
         _groups(grouped, result.medoids, query),
         len(query.skipped),
         output,
+        Counter(answer.level for answer in at_levels or ()),
     )
 
 
-def _groups(grouped: Counter[int], medoids: Tensor | None, query: Items) -> tuple[UnknownGroup, ...]:
+def _groups(grouped: Counter[int], medoids: Tensor | None, query: Named) -> tuple[UnknownGroup, ...]:
     """The groups that items were given to, largest first."""
     rows = [] if medoids is None else medoids.tolist()
     return tuple(UnknownGroup(n, query.name(rows[group])) for group, n in grouped.most_common() if group >= 0)

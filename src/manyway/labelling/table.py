@@ -19,6 +19,14 @@ WRITTEN = (".csv", ".tsv", ".parquet", ".jsonl")
 _OTHERS = (".json", ".xlsx", ".xls", ".ods", ".gz", ".bz2", ".xz", ".zst", ".zip", ".html", ".feather", ".h5", ".pkl")
 
 
+class LevelAnswer(NamedTuple):
+    """An answer at some level of a taxonomy; name and level are empty where none is probable enough."""
+
+    name: str
+    probability: float
+    level: str
+
+
 class Row(NamedTuple):
     """One item with its classes, most probable first."""
 
@@ -26,6 +34,7 @@ class Row(NamedTuple):
     best: Sequence[tuple[str, float]]  # class and probability; the first class is empty where it is too uncertain
     unknown: float | None = None  # the probability of no class
     group: int | None = None  # of items of no class, where the label says that it is one
+    answer: LevelAnswer | None = None
 
 
 def check_table(path: AnyPath | None, inputs: Iterable[AnyPath | None] = (), *, overwrite: bool = False) -> Path:
@@ -82,6 +91,7 @@ def write_table(
     inputs: Iterable[AnyPath | None] = (),
     *,
     open_set: bool = False,
+    at_levels: bool = False,
 ) -> None:
     """Write the table of labels.
 
@@ -100,12 +110,16 @@ def write_table(
         Files and folders that must not be written over.
     open_set : bool, default=False
         Whether to write the columns ``unknown`` and ``group``.
+    at_levels : bool, default=False
+        Whether to write the columns ``answer``, ``answer_probability`` and ``level``.
     """
     header = list(_FIRST_COLUMNS)
     for rank in range(2, top + 1):
         header += [f"label_{rank}", f"probability_{rank}"]
     if open_set:
         header += ["unknown", "group"]
+    if at_levels:
+        header += ["answer", "answer_probability", "level"]
     if skipped:
         header.append("note")
 
@@ -114,10 +128,14 @@ def write_table(
             filled: list[Any] = [row.item, *(cell for name, p in row.best for cell in (name, round(p, 4)))]
             if open_set:
                 filled += [None if row.unknown is None else round(row.unknown, 4), row.group]
+            if row.answer is not None:
+                filled += [row.answer.name, round(row.answer.probability, 4), row.answer.level]
             yield [*filled, ""] if skipped else filled
         for name, reason in skipped:
-            empty = [None if n % 2 == 0 else "" for n in range(2 * top - 1)]
-            yield [name, "", *empty, *([None, None] if open_set else []), f"skipped: {reason}"]
+            empty: list[Any] = [None if n % 2 == 0 else "" for n in range(2 * top - 1)]
+            empty += [None, None] if open_set else []
+            empty += ["", None, ""] if at_levels else []
+            yield [name, "", *empty, f"skipped: {reason}"]
 
     write_rows(path, header, cells(), inputs)
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from manyway.core.ops import column_sums, dot_scores, one_hot
+from manyway.core.ops import dot_scores
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import class_directions
 from manyway.methods.evidence.calibration import LeftOut
 from manyway.methods.evidence.calibration import calibrate as calibrate_distances
-from manyway.methods.evidence.metric import Inner
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.scaling import transform
-
-_NEWTON_STEPS = 8
-_SCALE_SD = 0.5  # standard deviation of the prior of 1/T around 1, as that of evidence's precision
-_BIAS_SD = 1.0  # and of each b around 0
-_SMALLEST_SCALE = 0.1  # of 1/T
+from manyway.methods.temperature_scaling import balanced_weights, fit_scaling, rescale
 
 
 def label_shift(
@@ -100,10 +95,10 @@ def label_shift(
         logits = dot_scores(tasks.query, centres) * temperature
         if calibrate and tasks.n_support:
             known = dot_scores(tasks.support, centres) * temperature
-            weights = _balanced(tasks.support_labels, torch.ones_like(known[..., 0]), tasks.n_classes)
-            logits = _scaled(logits, _fit(known, tasks.support_labels, weights))
+            weights = balanced_weights(tasks.support_labels, torch.ones_like(known[..., 0]), tasks.n_classes)
+            logits = rescale(logits, fit_scaling(known, tasks.support_labels, weights))
     posteriors = (logits - logits.amax(-1, keepdim=True)).exp_()
-    proportions, n_iter, converged = _proportions(posteriors, max_iter, tol)
+    proportions, n_iter, converged = class_proportions(posteriors, max_iter, tol)
     joint = posteriors * proportions.unsqueeze(1)
     return Solution(joint / joint.sum(-1, keepdim=True), n_iter, converged, make_prototypes=lambda: centres)
 
@@ -116,60 +111,17 @@ def _calibrated_on_left_out(tasks: Tasks) -> tuple[Tensor, Tensor]:
     if bool((found.counts > 1).any()):
         known = tasks[: len(found.counts)]  # one task where all have the same support
         left_out = LeftOut.of(known.support_labels, found, found.precision, schedule)
-        distances = left_out.distances(Inner.of(found.place(known.support), found.offsets))
+        distances = left_out.distances(found.place(known.support), found.offsets)
         likelihood = distances.mul_(found.precision.mul(-0.5).view(-1, 1, 1))
-        weights = _balanced(known.support_labels, left_out.usable, tasks.n_classes)
-        logits = _scaled(logits, _fit(likelihood, known.support_labels, weights))
+        weights = balanced_weights(known.support_labels, left_out.usable, tasks.n_classes)
+        logits = rescale(logits, fit_scaling(likelihood, known.support_labels, weights))
     return (found.middle + found.offsets).expand(tasks.n_tasks, -1, -1), logits
 
 
-def _balanced(labels: Tensor, usable: Tensor, n_classes: int) -> Tensor:
-    """[t, s] weights of the usable samples with the same sum for each class, and the sum of all as their number."""
-    counts = torch.zeros(len(labels), n_classes, dtype=usable.dtype, device=labels.device)
-    counts = counts.scatter_add_(1, labels, usable)
-    typical = usable.sum(-1, keepdim=True) / (counts > 0).sum(-1, keepdim=True).clamp_min(1)
-    return usable * typical / counts.gather(1, labels).clamp_min(1)
+def class_proportions(posteriors: Tensor, max_iter: int, tol: float) -> tuple[Tensor, Tensor, Tensor]:
+    """EM for the proportions: these [t, k], the number of iterations [t] and whether the tolerance was met [t].
 
-
-def _scaled(logits: Tensor, found: Tensor) -> Tensor:
-    """[t, n, k] = logits / T + b, for b and 1/T [t, k + 1]."""
-    return logits * found[:, None, -1:] + found[:, None, :-1]
-
-
-def _fit(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-    """b and 1/T [t, k + 1] that minimise the weighted cross-entropy of samples plus the priors, by Newton steps.
-
-    The problem is convex. The Hessian is that of b, diag(Σ p) − Σ p pᵀ, bordered by one row for 1/T.
-    """
-    n_tasks, _, n_classes = logits.shape
-    logits = logits - logits.amax(-1, keepdim=True)
-    targets, weights = one_hot(labels, n_classes, logits.dtype), weights.unsqueeze(-1)
-    start = torch.nn.functional.pad(logits.new_zeros(n_tasks, n_classes), (0, 1), value=1.0)
-    precisions = logits.new_tensor([_BIAS_SD**-2] * n_classes + [_SCALE_SD**-2])
-    found = start
-    for _ in range(_NEWTON_STEPS):
-        p = _scaled(logits, found).softmax(-1)
-        errors, weighted = (p - targets) * weights, p * weights
-        offsets = logits - (p * logits).sum(-1, keepdim=True)
-        slope = torch.cat([column_sums(errors), _total(errors, logits)], 1) + (found - start) * precisions
-        hessian = torch.diag_embed(precisions.expand(n_tasks, -1))
-        hessian[:, :-1, :-1] += torch.diag_embed(column_sums(weighted)) - weighted.mT @ p
-        hessian[:, :-1, -1] = hessian[:, -1, :-1] = column_sums(weighted * offsets)
-        hessian[:, -1, -1:] += _total(weighted * offsets, offsets)
-        found = found - torch.linalg.solve(hessian, slope).clamp_(-1, 1)
-        found[:, -1].clamp_(min=_SMALLEST_SCALE)
-    return found
-
-
-def _total(a: Tensor, b: Tensor) -> Tensor:
-    """[t, 1] = Σ_sk a b."""
-    return (a * b).sum((1, 2)).unsqueeze(-1)
-
-
-def _proportions(posteriors: Tensor, max_iter: int, tol: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The proportions [t, k], the number of iterations [t] and whether the tolerance was met [t].
-
-    ``posteriors`` [t, q, k] need not be normalised.
+    ``posteriors`` [t, q, k] of equally frequent classes need not be normalised.
     """
     n_tasks, n_query, n_classes = posteriors.shape
     pi = posteriors.new_full((n_tasks, n_classes), 1 / n_classes)

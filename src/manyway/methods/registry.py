@@ -90,8 +90,8 @@ class Method:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The defaults of the parameters that change answers: all but ``with_objective``."""
-        return {name: value for name, value in self.defaults.items() if name != "with_objective"}
+        """The defaults of the parameters that change the answers for one task."""
+        return {name: value for name, value in self.defaults.items() if name not in ("with_objective", "carry")}
 
     def check(self, params: Mapping[str, Any]) -> None:
         """Refuse parameters that the method does not have, or with values that it cannot use."""

@@ -9,7 +9,7 @@ from problems import make_tasks
 from manyway import Tasks, solve
 from manyway.core.transforms import transform
 from manyway.methods.evidence.calibration import LeftOut, calibrate
-from manyway.methods.evidence.metric import Gram, Inner, Scatter, metrics_of, solve_lower
+from manyway.methods.evidence.metric import Contrasts, Gram, Scatter, metrics_of, products_among, solve_lower
 from manyway.methods.evidence.schedule import Schedule
 
 N_CLASSES, SHOTS = 4, 5
@@ -37,18 +37,48 @@ def residuals_of(tasks):
     return means, tasks.support[0] - means[tasks.support_labels[0]]
 
 
+def contrasts_of(tasks):
+    means, _ = residuals_of(tasks)
+    counts = torch.full((1, tasks.n_classes), float(SHOTS), dtype=torch.float64)
+    return Contrasts.of(tasks.support, tasks.support_labels, means[None], counts)
+
+
+def inner_products(metrics, tasks, gamma):
+    means, residuals = residuals_of(tasks)
+    samples = torch.arange(tasks.n_support)
+    prototypes = (means - means.mean(0))[None]
+    crossed = metrics.crossed(prototypes)
+    inner = metrics.inner(samples, tasks.support_labels, residuals[None], prototypes, crossed)
+    return inner(metrics.root(gamma), gamma)
+
+
+def test_contrasts_span_the_residuals():
+    labels = torch.tensor([[2, 0, 1, 0, 2, 0], [1, 1, 1, 0, 2, 2]])  # classes of one, two and three samples
+    generator = torch.Generator().manual_seed(0)
+    support = torch.randn(2, 6, 4, generator=generator, dtype=torch.float64)
+    member = torch.nn.functional.one_hot(labels).double()
+    counts = member.sum(1)
+    means = member.mT @ support / counts.unsqueeze(-1)
+    residuals = support - member @ means
+    contrasts = Contrasts.of(support, labels, means, counts)
+    assert contrasts.rows.shape == (2, 3, 4)
+    torch.testing.assert_close(contrasts.rows.mT @ contrasts.rows, residuals.mT @ residuals)
+    coefficients = contrasts.coefficients(torch.arange(6), labels)
+    torch.testing.assert_close(coefficients @ contrasts.rows, residuals)
+    torch.testing.assert_close(coefficients.mT @ coefficients, torch.eye(3, dtype=torch.float64).expand(2, 3, 3))
+
+
 @pytest.mark.parametrize("n_features", [6, 40])  # fewer and more features than samples
 @pytest.mark.parametrize("gamma", [0.95, 0.3])
 def test_left_out_samples_are_missing_from_their_prototype_and_from_the_metric(n_features, gamma):
     tasks, _ = stretched_task(n_features)
-    means, residuals = residuals_of(tasks)
+    _, residuals = residuals_of(tasks)
     labels, n_samples = tasks.support_labels[0], tasks.n_support
     freedom = n_samples - N_CLASSES
     scatter = float(residuals.square().sum()) / freedom
     weight = n_features / (freedom * scatter)
-    middle = means.mean(0)
-    metrics = metrics_of(residuals[None], torch.tensor([weight], dtype=torch.float64))
-    inner = metrics.inner(tasks.support - middle, (means - middle)[None])(gamma)
+    metrics = metrics_of(contrasts_of(tasks), torch.tensor([weight], dtype=torch.float64))
+    inner = inner_products(metrics, tasks, gamma)
     plain = calibrate(tasks, Schedule(), metric=False)
     left_out = LeftOut.of(tasks.support_labels, plain, torch.ones(1, dtype=torch.float64), Schedule())
     taken_out = torch.tensor([(1 - gamma) * weight], dtype=torch.float64)
@@ -68,29 +98,29 @@ def test_left_out_samples_are_missing_from_their_prototype_and_from_the_metric(n
 @pytest.mark.parametrize("n_features", [6, 40])
 def test_both_forms_give_the_metric(n_features):
     tasks, _ = stretched_task(n_features)
-    means, residuals = residuals_of(tasks)
+    _, residuals = residuals_of(tasks)
     weight = torch.tensor([0.3], dtype=torch.float64)
     gamma = torch.tensor([0.4], dtype=torch.float64)
     identity = torch.eye(n_features, dtype=torch.float64)
     metric = 0.6 * 0.3 * residuals.T @ residuals + 0.4 * identity
     found = []
     for form in (Scatter, Gram):
-        metrics = form.of(residuals[None], weight)
-        rows = metrics.whitening(gamma)(identity[None])[0]
+        metrics = form.of(contrasts_of(tasks), weight)
+        rows = metrics.whitening(metrics.root(0.4), gamma)(identity[None])[0]
         torch.testing.assert_close(rows @ rows.T, torch.linalg.inv(metric))
-        found.append(metrics.inner(tasks.support, means[None])(0.4))
+        found.append(inner_products(metrics, tasks, 0.4))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other)
-    assert isinstance(metrics_of(residuals[None], weight), Gram if n_features > tasks.n_support else Scatter)
+    n_contrasts = tasks.n_support - N_CLASSES
+    assert isinstance(metrics_of(contrasts_of(tasks), weight), Gram if n_features > n_contrasts else Scatter)
 
 
-def test_without_shrinkage_distances_are_plain():
+@pytest.mark.parametrize("form", [Scatter, Gram])
+def test_without_shrinkage_distances_are_plain(form):
     tasks, _ = stretched_task(6)
-    means, residuals = residuals_of(tasks)
-    whitening = Scatter.of(residuals[None], torch.ones(1)).whitening(torch.ones(1, dtype=torch.float64))
+    metrics = form.of(contrasts_of(tasks), torch.ones(1, dtype=torch.float64))
+    whitening = metrics.whitening(metrics.root(0.5), torch.ones(1, dtype=torch.float64))
     torch.testing.assert_close(whitening(tasks.support), tasks.support)
-    plain = Inner.of(tasks.support, means[None])
-    torch.testing.assert_close(plain.products, tasks.support @ means[None].mT)
 
 
 def test_directions_in_which_samples_of_a_class_differ_count_less():
@@ -120,9 +150,36 @@ def test_a_metric_whose_gain_is_noise_is_not_used():
     assert (cautious[cautious < 1] == eager[cautious < 1]).all()
 
 
+def test_shrinkages_are_tried_in_either_order(monkeypatch):
+    tasks = [stretched_task(8, noise=noise, seed=seed)[0] for noise in (1.0, 3.0) for seed in range(4)]
+    found = []
+    for many in (0, 10**9):
+        monkeypatch.setattr("manyway.methods.evidence.calibration._MANY_CONTRASTS", many)
+        found.append(torch.cat([calibrate(task, Schedule()).shrinkage for task in tasks]))
+    torch.testing.assert_close(*found)
+    assert found[0].unique().numel() > 1
+
+
+def test_some_of_many_examples_choose_the_metric(monkeypatch):
+    tasks, _ = stretched_task(8)
+    all_of_them = calibrate(tasks, Schedule())
+    monkeypatch.setattr("manyway.methods.evidence.calibration._MOST_FOR_METRIC", 10)
+    some = calibrate(tasks, Schedule())
+    assert some.shrinkage == all_of_them.shrinkage
+    torch.testing.assert_close(some.precision, all_of_them.precision, rtol=0.3, atol=0)
+    assert some.precision != all_of_them.precision
+
+
 def test_one_example_per_class_gives_no_metric():
     tasks = make_tasks(2, n_classes=6, n_query=5, shots=1)
     assert calibrate(tasks, Schedule()).metric is None
+
+
+def test_products_are_computed_in_panels(monkeypatch):
+    monkeypatch.setattr("manyway.methods.evidence.metric._PANEL", 3)
+    rows = torch.randn(2, 8, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for panels in (True, False):
+        torch.testing.assert_close(products_among(rows, panels).tril(), (rows @ rows.mT).tril())
 
 
 def test_a_triangular_system_is_solved_in_panels(monkeypatch):

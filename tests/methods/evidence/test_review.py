@@ -1,11 +1,13 @@
-"""Which query to ask about next: doubt counts, also that of queries which are probably of the same class."""
+"""Which query to ask about next: doubt counts, also that of near queries with the same classes in question."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from manyway import Tasks
+from manyway import Tasks, solve
 from manyway.methods.evidence import review
 from manyway.methods.evidence.calibration import Calibration, calibrate
 from manyway.methods.evidence.known import Known
@@ -41,6 +43,25 @@ def test_a_second_answer_in_a_group_repairs_less_than_the_first():
     assert second[0] == -1
     assert (second[1:5] < first[1:5]).all()
     assert second[5] == first[5]
+
+
+def test_an_answer_says_little_about_near_queries_that_have_other_classes_in_question():
+    _, calibration, placed, probabilities = problem()
+    probabilities = torch.cat([probabilities, torch.zeros(1, 7, 2)], -1)
+    first = review.review_scores(placed, probabilities, calibration, None)[0]
+    probabilities[0, 0] = torch.tensor([0.0, 0.0, 0.6, 0.4])
+    second = review.review_scores(placed, probabilities, calibration, None)[0]
+    torch.testing.assert_close(second[0], torch.tensor(0.4))
+    assert (second[1:5] < first[1:5]).all()
+
+
+def test_a_query_that_is_surely_of_no_class_is_not_in_doubt():
+    tasks, *_ = problem()
+    solution = replace(solve("evidence", tasks), make_review_scores=None)
+    unknown = torch.tensor([[0.0, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0]])
+    solution = replace(solution, probabilities=solution.probabilities * (1 - unknown).unsqueeze(-1), unknown=unknown)
+    assert solution.review_scores[0, 2] == 0
+    assert solution.review_scores[0, 1] >= 0.5
 
 
 def test_in_a_large_task_the_most_doubtful_queries_count_as_those_that_are_repaired(monkeypatch):

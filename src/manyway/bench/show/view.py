@@ -21,6 +21,8 @@ LATER_FIELDS = {
     "unknown_from": "unknown queries from {}",
     "n_batches": "{} batches",
     "gamma": "γ = {}",
+    "n_answers": "{} answers",
+    "reviewer": "{}",
 }
 
 
@@ -123,7 +125,7 @@ def scorer_title(name: str) -> str:
 
 
 def later_words(task: Mapping[str, Any]) -> list[str]:
-    """What a task says about unknown queries and streams, in words; nothing where it has its default.
+    """What a task says about unknown queries, streams and reviewers, in words; nothing where it has its default.
 
     >>> later_words({"n_unknown": 20, "unknown_classes": 3, "n_batches": 1})
     ['20 unknown queries', '3 unknown classes']
@@ -164,6 +166,8 @@ def axis_title(axis: str) -> str:
         "unknown_classes": "unknown classes",
         "unknown_from": "unknown features",
         "n_batches": "batches",
+        "n_answers": "answers",
+        "reviewer": "Reviewer",
         "steps": "iterations",
     }
     return names.get(axis, axis)

@@ -57,7 +57,7 @@ def thumbnail(data: bytes, size: int) -> bytes:
     """A picture as a JPEG file of at most ``size`` pixels on its longer side, turned as its orientation flag says."""
     from PIL import Image
 
-    picture, _ = read_picture(data, channels=3)
+    picture, _ = read_picture(data, 3, size)
     picture.thumbnail((size, size), Image.Resampling.LANCZOS)
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=88)

@@ -86,7 +86,7 @@ class Preprocess:
 
     def decode(self, data: bytes) -> Tensor:
         """Pixels [c, resize, resize] uint8 of an encoded picture; see :func:`read_picture`."""
-        return self.fit(read_picture(data, self.channels)[0])
+        return self.fit(read_picture(data, self.channels, self.resize)[0])
 
     def fit(self, picture: Image.Image) -> Tensor:
         """Pixels [c, resize, resize] uint8 of the central square of a picture in mode L or RGB."""

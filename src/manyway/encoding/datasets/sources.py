@@ -23,7 +23,7 @@ from manyway.errors import InputError
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 UNLABELLED = "unlabelled"  # the one class of pictures that come without class folders
-_PATH_COLUMNS, _LABEL_COLUMNS = ("filename", "path", "file", "image"), ("label", "class", "class_name")
+PATH_COLUMNS, _LABEL_COLUMNS = ("filename", "path", "file", "image"), ("label", "class", "class_name")
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +44,8 @@ class ImageSource:
         Its name in messages and metadata.
     is_support : Tensor or None
         [n] bool, marks pictures that are given as labelled examples (iNat).
+    header : tuple of str
+        Always empty: the columns of a list of pictures have fixed names.
     """
 
     names: tuple[str, ...]
@@ -52,9 +54,15 @@ class ImageSource:
     read: Callable[[int], bytes]
     title: str
     is_support: Tensor | None = None
+    header: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether classes were given."""
+        return self.class_names != (UNLABELLED,)
 
 
 def open_source(path: str | Path, root: str | Path | None = None) -> ImageSource:
@@ -186,10 +194,10 @@ def read_split(path: Path) -> list[tuple[str, str]]:
     at_path, at_label = 0, 1
     if PurePosixPath(first[0].strip()).suffix.lower() not in IMAGE_SUFFIXES:
         header = [cell.strip().lower() for cell in first]
-        columns = [next((c for c in known if c in header), "") for known in (_PATH_COLUMNS, _LABEL_COLUMNS)]
+        columns = [next((c for c in known if c in header), "") for known in (PATH_COLUMNS, _LABEL_COLUMNS)]
         if any(header.count(column) != 1 for column in columns):
             raise InputError(
-                f"{path} has the columns {', '.join(header)}; it needs one of {', '.join(_PATH_COLUMNS)} "
+                f"{path} has the columns {', '.join(header)}; it needs one of {', '.join(PATH_COLUMNS)} "
                 f"and one of {', '.join(_LABEL_COLUMNS)}, each once."
             )
         at_path, at_label = map(header.index, columns)
@@ -229,7 +237,7 @@ class Decoded:
     Attributes
     ----------
     pictures : list of (Tensor or None)
-        [c, h, w] uint8 per row; None where the picture cannot be used.
+        [c, h, w] uint8 per row; None where the picture cannot be used, or is not wanted.
     skipped : tuple of (name, reason)
         The pictures that cannot be used.
     notes : tuple of (name, note)
@@ -241,15 +249,28 @@ class Decoded:
     notes: Remarks
 
 
-def decode_rows(source: ImageSource, rows: Sequence[int], preprocess: Preprocess, *, skip_bad: bool) -> Decoded:
-    """Decode pictures in threads. One that cannot be used is an InputError unless ``skip_bad``."""
+def decode_rows(
+    source: ImageSource,
+    rows: Sequence[int],
+    preprocess: Preprocess,
+    *,
+    skip_bad: bool,
+    wanted: Callable[[int, bytes], bool] = lambda row, data: True,
+) -> Decoded:
+    """Decode pictures in threads. One that cannot be used is an InputError unless ``skip_bad``.
+
+    ``wanted`` is called with the row and the bytes of each picture; where it says no, the picture is not decoded.
+    """
     require_pillow()
     skipped: dict[str, str] = {}
     notes: dict[str, str] = {}
 
     def decode(i: int) -> Tensor | None:
         try:
-            picture, note = read_picture(source.read(i), preprocess.channels)
+            data = source.read(i)
+            if not wanted(i, data):
+                return None
+            picture, note = read_picture(data, preprocess.channels, preprocess.resize)
         except OSError as error:
             skipped[source.names[i]] = f"it cannot be read ({error.strerror or error})"
             return None

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.data.columns import refuse_duplicates
+from manyway.data.columns import Options, find_column, missing, refuse_duplicates
 from manyway.data.files import check_input
 from manyway.data.items import clean_labels
 from manyway.data.tables import open_parquet
@@ -19,10 +19,10 @@ from manyway.encoding.datasets.sources import UNLABELLED, refuse_same_names
 from manyway.errors import InputError
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".txt")
-_TEXT_KEYS = ("text", "sentence", "utterance", "query")
+TEXT_KEYS = ("text", "sentence", "utterance", "query")
 _LABEL_KEYS = ("label", "intent", "class", "category")
 _ABSENT = object()  # the label where the file has no place for one
-_Row = tuple[str, Any, Any]  # place ("line 3"), text, label
+_Row = tuple[str, Any, Any, Any]  # place ("line 3"), text, label, name of the item (or _ABSENT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +34,19 @@ class TextSource:
     labels: Tensor  # [n] int64
     class_names: tuple[str, ...]
     title: str
+    items: tuple[str, ...] | None = None  # [n] names of the texts, where a column of names was asked for
+    header: tuple[str, ...] = ()  # all columns of a table
 
     def __len__(self) -> int:
         return len(self.texts)
 
+    @property
+    def is_labelled(self) -> bool:
+        """Whether classes were given."""
+        return self.class_names != (UNLABELLED,)
 
-def open_texts(path: str | Path) -> TextSource:
+
+def open_texts(path: str | Path, options: Options | None = None) -> TextSource:
     """Read texts and, where there are any, their labels.
 
     Parameters
@@ -47,6 +54,9 @@ def open_texts(path: str | Path) -> TextSource:
     path : path-like
         A .csv, .tsv, .parquet or .jsonl file with a text and optionally a label per row, a .txt file with one text per
         line, or a folder of CLASS.txt files.
+    options : Options, optional
+        Which columns of a table hold the text (the only one in ``feature_columns``), the label and the name of an item.
+        By default text and label are found by their usual names.
 
     Returns
     -------
@@ -57,25 +67,27 @@ def open_texts(path: str | Path) -> TextSource:
         files = sorted(file for file in path.iterdir() if file.suffix.lower() == ".txt")
         if not files:
             raise InputError(f"{path} holds no CLASS.txt files with one text per line.")
-        rows = [(f"{file.stem}:{number}", text, file.stem) for file in files for number, text, _ in _from_lines(file)]
+        rows = [
+            (f"{file.stem}:{place}", text, file.stem, name) for file in files for place, text, _, name in _lines(file)
+        ]
         return _source(path, rows)
-    reader = {
-        ".csv": _from_csv, ".tsv": _from_csv, ".parquet": _from_parquet, ".jsonl": _from_jsonl, ".txt": _from_lines
-    }.get(path.suffix.lower())  # fmt: skip
     check_input(path)
-    if reader is None:
+    suffix = path.suffix.lower()
+    if suffix == ".txt":
+        return _source(path, list(_lines(path)))
+    if suffix not in TEXT_SUFFIXES:
         raise InputError(f"{path} is no text file known here; give one of {', '.join(TEXT_SUFFIXES)}.")
-    return _source(path, list(reader(path)))
+    reader = {".parquet": _from_parquet, ".jsonl": _from_jsonl}.get(suffix, _from_csv)
+    return _source(path, *reader(path, options or Options()))
 
 
-def _source(path: Path, rows: Sequence[_Row]) -> TextSource:
+def _source(path: Path, rows: Sequence[_Row], header: Sequence[str] = (), text_column: str = "") -> TextSource:
     if not rows:
         raise InputError(f"{path} holds no texts.")
-    places = [place for place, _, _ in rows]
-    for place, text, _ in rows:
+    places, _, given, items = (list(values) for values in zip(*rows, strict=True))
+    for place, text, _, _ in rows:
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"{place.capitalize()} of {path} needs a text under one of {', '.join(_TEXT_KEYS)}.")
-    given = [label for _, _, label in rows]
+            raise InputError(f"{place.capitalize()} of {path} needs a text in the column '{text_column}'.")
     if all(label is _ABSENT for label in given):
         labels = [UNLABELLED] * len(rows)
     else:
@@ -86,52 +98,75 @@ def _source(path: Path, rows: Sequence[_Row]) -> TextSource:
     number = {name: i for i, name in enumerate(class_names)}
     return TextSource(
         tuple(place.split()[-1] for place in places),
-        tuple(text for _, text, _ in rows),
+        tuple(text for _, text, _, _ in rows),
         torch.tensor([number[label] for label in labels], dtype=torch.int64),
         class_names,
         str(path),
+        None if _ABSENT in items else tuple(str(row) if missing(name) else str(name) for row, name in enumerate(items)),
+        tuple(header),
     )
 
 
-def _find_columns(path: Path, names: Sequence[str]) -> tuple[int, int | None]:
-    """The positions of text and label."""
+def _find_columns(path: Path, names: Sequence[str], options: Options) -> tuple[int, int | None, int | None]:
+    """The positions of text, label and item name."""
     known = [name.strip().lower() for name in names]
     refuse_duplicates(path, known)
-    text = next((key for key in _TEXT_KEYS if key in known), None)
-    label = next((key for key in _LABEL_KEYS if key in known), None)
+    item = None if options.item_column is None else find_column(names, options.item_column)
+    if options.feature_columns:
+        text = find_column(names, options.feature_columns[0])
+    else:
+        text = next((known.index(key) for key in TEXT_KEYS if key in known and known.index(key) != item), None)
+    if options.label_column is not None:
+        label = find_column(names, options.label_column)
+    else:
+        label = next((known.index(key) for key in _LABEL_KEYS if key in known), None)
     if text is None:
         raise InputError(
-            f"{path} has the columns {', '.join(known) or '(none)'}; it needs one of {', '.join(_TEXT_KEYS)}, "
-            f"and for labelled examples one of {', '.join(_LABEL_KEYS)}."
+            f"{path} has the columns {', '.join(known) or '(none)'}; it needs one of {', '.join(TEXT_KEYS)} (or name "
+            f"the column of texts with --feature-column), and for labelled examples one of {', '.join(_LABEL_KEYS)}."
         )
-    return known.index(text), None if label is None else known.index(label)
+    return text, label, item
 
 
-def _from_lines(path: Path) -> Iterator[_Row]:
+def _lines(path: Path) -> Iterator[_Row]:
     for number, line in read_lines(check_input(path)):
         if line.strip():
-            yield f"line {number}", line.strip(), _ABSENT
+            yield f"line {number}", line.strip(), _ABSENT, _ABSENT
 
 
-def _from_csv(path: Path) -> Iterator[_Row]:
+_Table = tuple[list[_Row], Sequence[str], str]  # rows, all columns, the column of texts
+
+
+def _from_csv(path: Path, options: Options) -> _Table:
     records = read_records(path)
     _, names = table_header(path, records)
-    text, label = _find_columns(path, names)
+    text, label, item = _find_columns(path, names, options)
+    rows = []
     for line, cells in records:
         check_width(path, line, cells, names)
-        yield f"line {line}", cells[text], _ABSENT if label is None else cells[label]
+        named, called = (_ABSENT if at is None else cells[at] for at in (label, item))
+        rows.append((f"line {line}", cells[text], named, called))
+    return rows, names, names[text]
 
 
-def _from_parquet(path: Path) -> Iterator[_Row]:
+def _from_parquet(path: Path, options: Options) -> _Table:
     table, _ = open_parquet(path)
-    text, label = _find_columns(path, table.column_names)
-    labels = [_ABSENT] * table.num_rows if label is None else table.column(label).to_pylist()
-    for row, (words, name) in enumerate(zip(table.column(text).to_pylist(), labels, strict=True)):
-        yield f"row {row}", words, name
+    names: list[str] = table.column_names
+    text, *others = _find_columns(path, names, options)
+    rest = ([_ABSENT] * table.num_rows if at is None else table.column(at).to_pylist() for at in others)
+    places = [f"row {row}" for row in range(table.num_rows)]
+    return list(zip(places, table.column(text).to_pylist(), *rest, strict=True)), names, names[text]
 
 
-def _from_jsonl(path: Path) -> Iterator[_Row]:
-    for number, record in read_json_lines(path):
-        known = {name.strip().lower(): value for name, value in record.items()}
-        text = next((known[key] for key in _TEXT_KEYS if key in known), None)
-        yield f"line {number}", text, next((known[key] for key in _LABEL_KEYS if key in known), _ABSENT)
+def _from_jsonl(path: Path, options: Options) -> _Table:
+    records = list(read_json_lines(path))
+    names = list(dict.fromkeys(name for _, record in records for name in record))
+    if not records:
+        return [], (), ""
+    text, *others = (None if at is None else names[at] for at in _find_columns(path, names, options))
+    assert text is not None
+    rows = []
+    for number, record in records:
+        label, item = (_ABSENT if name is None else record.get(name) for name in others)
+        rows.append((f"line {number}", record.get(text), label, item))
+    return rows, names, text

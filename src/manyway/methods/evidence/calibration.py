@@ -22,12 +22,15 @@ from torch import Tensor
 from manyway.core.kernels import fused, tensor_cores
 from manyway.core.ops import class_sums, column_sums
 from manyway.core.tasks import Tasks
-from manyway.methods.evidence.metric import Inner, Metric, metrics_of
+from manyway.methods.evidence.metric import Contrasts, Inner, Metric, metrics_of, rows_of
 from manyway.methods.evidence.schedule import Schedule
 
-_MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit two numbers
-_BLOCK_NUMBERS = {"cpu": 1 << 26, "cuda": 1 << 30}  # tasks are calibrated in blocks of about this many numbers
-_NEWTON_STEPS = 8
+_MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit a precision
+_MOST_FOR_METRIC = 256  # of these, evenly spaced, to choose among metrics on the same samples
+_BLOCK_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 30}  # tasks are calibrated in blocks of about this many numbers
+_NEWTON_STEPS = 8  # from the usual precision
+_REFIT_STEPS = 3  # from the precision for a similar metric
+_MANY_CONTRASTS = 4  # with this many per feature, little shrinkage is tried first
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +110,7 @@ def _blocks(
     prototypes = sums / counts.unsqueeze(-1)
     step = ceil(tasks.n_support / _MOST_SAMPLES)
     smaller = min(tasks.n_support, tasks.n_features)
-    per_task = 2 * tasks.n_support * tasks.n_features + 6 * (tasks.n_support // step) * tasks.n_classes + 3 * smaller**2
+    per_task = 2 * tasks.n_support * tasks.n_features + 6 * (tasks.n_support // step) * tasks.n_classes + 5 * smaller**2
     size = max(1, _BLOCK_NUMBERS[tasks.device.type] // per_task)
     for first in range(0, len(prototypes), size):
         block = slice(first, first + size)
@@ -150,11 +153,17 @@ def _calibrated(
     )
     if not freedom or not (metric or given is None):
         return plain
-    samples = support[:, ::step] - middle
     left_out = LeftOut.of(labels[:, ::step], plain, usual, schedule)
-    answers = left_out.classified(Inner.of(samples, offsets), given)
+    samples = torch.arange(0, n_samples, step, device=support.device)
+    residuals = support[:, ::step] - rows_of(prototypes, left_out.labels)
+    inner = Inner.of(residuals, offsets)
+    every = ceil(residuals.shape[1] / _MOST_FOR_METRIC)
+    some = inner.some(every) if metric else inner  # a copy, because classifying may overwrite the others
+    answers = left_out.classified(inner, given)
     plain = replace(plain, precision=answers.precision, noise=answers.noise)
-    return _with_metric(plain, support, labels, samples, left_out, answers, given, schedule) if metric else plain
+    if not metric:
+        return plain
+    return _with_metric(plain, support, labels, samples, residuals, some, left_out, given, schedule)
 
 
 def _with_metric(
@@ -162,45 +171,65 @@ def _with_metric(
     support: Tensor,
     labels: Tensor,
     samples: Tensor,
+    residuals: Tensor,
+    inner: Inner,
     left_out: LeftOut,
-    answers: Answers,
     given: Tensor | None,
     schedule: Schedule,
 ) -> Calibration:
-    """The calibration with the metric whose answers for left-out samples have the smallest cross-entropy."""
-    residuals = support - (plain.middle + plain.offsets).gather(1, labels.unsqueeze(-1).expand_as(support))
-    freedom = support.shape[1] - plain.counts.shape[1]
-    weight = support.shape[2] / (freedom * plain.scatter).clamp_min(torch.finfo(support.dtype).tiny)  # 1/(f·v)
-    with tensor_cores(residuals):
-        metrics = metrics_of(residuals, weight)
-        inner = metrics.inner(samples, plain.offsets)
-    del residuals
-    best, shrinkage = answers, torch.ones_like(plain.precision)
-    for gamma in schedule.shrinkages:
-        with tensor_cores(samples):  # a choice among a few values needs no more digits
-            found = inner(gamma)
-        other = left_out.classified(found, given, (1 - gamma) * weight, answers.spread)
-        better = other.losses.sum(-1) < best.losses.sum(-1)
+    """The calibration with the metric whose answers for left-out samples have the smallest cross-entropy.
+
+    ``samples`` [n] with ``residuals`` [t, n, d] are left out; some of them, with plain products ``inner``, are used.
+    The cross-entropy falls and then rises along γ. A task therefore takes γ after γ until its cross-entropy rises.
+    """
+    every = ceil(len(samples) / _MOST_FOR_METRIC)
+    left_out = left_out.some(every)
+    answers = left_out.classified(inner, given, near=plain.precision)
+    contrasts = Contrasts.of(support, labels, plain.middle + plain.offsets, plain.counts)
+    freedom, n_features = contrasts.rows.shape[1:]
+    weight = n_features / (freedom * plain.scatter).clamp_min(torch.finfo(support.dtype).tiny)  # 1/(f·v)
+    with tensor_cores(support):
+        metrics = metrics_of(contrasts, weight)
+    crossed = metrics.crossed(plain.offsets)
+    products = metrics.inner(samples[::every], left_out.labels, residuals[:, ::every], plain.offsets, crossed)
+    del contrasts
+    upwards = freedom >= _MANY_CONTRASTS * n_features
+    best, before, shrinkage = answers, answers, torch.ones_like(plain.precision)
+    last = torch.full_like(shrinkage, torch.inf) if upwards else answers.losses.sum(-1)
+    improving = torch.ones_like(shrinkage, dtype=torch.bool)
+    root = None
+    for gamma in sorted(schedule.shrinkages, reverse=not upwards):
+        factor = metrics.root(gamma)
+        with tensor_cores(support):  # a choice among a few values needs no more digits
+            found = products(factor, gamma)
+        before = left_out.classified(found, given, (1 - gamma) * weight, answers.spread, before.precision)
+        loss = before.losses.sum(-1)
+        improving &= loss < last
+        better, last = improving & (loss < best.losses.sum(-1)), loss
         best = Answers(
-            *(torch.where(_like(better, mine), theirs, mine) for mine, theirs in zip(best, other, strict=True))
+            *(torch.where(_like(better, mine), theirs, mine) for mine, theirs in zip(best, before, strict=True))
         )
         shrinkage = shrinkage.masked_fill(better, gamma)
-    # The plain metric stays where the gain is within its standard error.
+        root = factor if root is None else torch.where(_like(better, root), factor, root)
+        if not improving.any():
+            break
+    # The plain metric stays where the gain is within its standard error, that of all left-out samples.
     gains = answers.losses - best.losses
-    noise = gains.var(-1).mul(gains.shape[-1]).sqrt()
+    noise = gains.var(-1).mul(gains.shape[-1] / every).sqrt()
     kept = gains.sum(-1) > schedule.metric_gain * noise
     shrinkage = shrinkage.where(kept, 1.0)
     stretch = (answers.spread / best.spread).where(kept, 1.0).sqrt()
-    metric = Metric(metrics.whitening(shrinkage), stretch)
-    offsets = metric(plain.offsets)
+    assert root is not None
+    metric = Metric(metrics.whitening(root, shrinkage), stretch)
+    offsets = metric(plain.offsets, crossed)
     return replace(
         plain,
         metric=metric,
         offsets=offsets,
         squares=offsets.square().sum(-1) - plain.scatter.unsqueeze(-1) / plain.counts,
-        precision=best.precision.where(kept, plain.precision),
+        precision=plain.precision * (best.precision / answers.precision).where(kept, 1.0),
         shrinkage=shrinkage,
-        noise=best.noise.where(kept, plain.noise),
+        noise=plain.noise * (best.noise / answers.noise).where(kept, 1.0),
     )
 
 
@@ -220,6 +249,7 @@ class Answers(NamedTuple):
 class Terms(NamedTuple):
     """What the distances of left-out samples consist of, besides inner products."""
 
+    squares: Tensor  # [t, n] the squared length of a sample
     along: Tensor  # [t, n] the inner product of a sample and its residual
     part: Tensor | None  # [t, n] the factor of the correction for a metric without the sample
     own: Tensor  # [t, n] the distance to the own prototype
@@ -246,36 +276,49 @@ class LeftOut:
         usable = (own_counts > 1).to(own_counts.dtype)
         return LeftOut(labels, plain.counts, plain.scatter, usual, schedule.precision_prior_sd, own_counts, usable)
 
+    def some(self, every: int) -> LeftOut:
+        """Every so many of the samples."""
+        own_counts, usable = self.own_counts[:, ::every], self.usable[:, ::every]
+        return replace(self, labels=self.labels[:, ::every], own_counts=own_counts, usable=usable)
+
     def classified(
-        self, inner: Inner, precision: Tensor | None, weight: Tensor | None = None, spread: Tensor | None = None
+        self,
+        inner: Inner,
+        precision: Tensor | None,
+        weight: Tensor | None = None,
+        spread: Tensor | None = None,
+        near: Tensor | None = None,
     ) -> Answers:
         """Classify every sample without itself, given inner products in the metric of all samples.
 
         ``weight`` [t]: the metric contains weight·rr'n/(n−1) for a sample with residual r, which is taken out.
-        Distances are scaled so that the within-class scatter is ``spread`` [t].
+        Distances are scaled so that the within-class scatter is ``spread`` [t]. ``near`` [t] is the precision of the
+        answers in a similar metric.
         """
         terms = self._terms(inner, weight, spread)
+        start, steps = (self.usual, _NEWTON_STEPS) if near is None else (near / self._gain(), _REFIT_STEPS)
+        if precision is not None:
+            start, steps = precision, 0
         if self._fused(inner):
             from manyway.methods.evidence import left_out_kernel
 
-            start, steps = (self.usual, _NEWTON_STEPS) if precision is None else (precision, 0)
             part = torch.zeros_like(terms.own) if terms.part is None else terms.part
-            rows = torch.stack([inner.squares, terms.along, part, terms.own, self.usable])
-            vectors = (rows, terms.lengths, terms.stretch, start)
+            rows = torch.stack([terms.squares, terms.along, part, terms.own, self.usable])
+            vectors = (rows, terms.lengths, terms.stretch, start, self.usual)
             precision, losses = left_out_kernel.fit(
                 inner.products, inner.gram, self.labels, *vectors, steps, 1 / self.prior_sd**2
             )
         else:
             distances = self._distances(inner, terms)
-            precision = self._fit(distances, terms.own) if precision is None else precision
+            precision = self._fit(distances, terms.own, start, steps)
             scores = distances * precision.mul(-0.5).view(-1, 1, 1)
-            own = scores.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
-            losses = (scores.logsumexp(-1) - own) * self.usable
+            losses = (scores.logsumexp(-1) + 0.5 * precision.unsqueeze(-1) * terms.own) * self.usable
         # Own prototypes have n−1 samples here. For queries they have n, and that much less error.
         return Answers(losses, precision * self._gain(), terms.spread, self._noise(terms.own))
 
-    def distances(self, inner: Inner) -> Tensor:
-        """[t, n, k] unbiased squared distances of samples to prototypes without them, from plain inner products."""
+    def distances(self, samples: Tensor, prototypes: Tensor) -> Tensor:
+        """[t, n, k] unbiased squared distances of samples [t, n, d] to prototypes [t, k, d] without them."""
+        inner = Inner.of(samples - rows_of(prototypes, self.labels), prototypes)
         return self._distances(inner, self._terms(inner))
 
     def _terms(self, inner: Inner, weight: Tensor | None = None, spread: Tensor | None = None) -> Terms:
@@ -284,8 +327,9 @@ class LeftOut:
         farther = self.own_counts / others  # without z, a mean of n samples is n/(n−1) times as far from z
         lengths = inner.gram.diagonal(dim1=1, dim2=2)
         products = inner.products.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
-        along = inner.squares - products  # x'A⁻¹r
-        own = (along - products + lengths.gather(1, self.labels)).clamp_min_(0)  # r'A⁻¹r
+        own = inner.squares.clamp_min(0)  # r'A⁻¹r
+        along = own + products  # x'A⁻¹r
+        squares = along + products + lengths.gather(1, self.labels)  # x'A⁻¹x
         part = None
         if weight is not None:
             part = weight.unsqueeze(-1) * farther
@@ -298,17 +342,16 @@ class LeftOut:
         column = stretch.unsqueeze(-1)
         own = own * column - self.scatter.unsqueeze(-1) / others
         lengths = lengths * column - self.scatter.unsqueeze(-1) / self.counts
-        return Terms(along, None if part is None else part * column, own, lengths, stretch, found)
+        return Terms(squares, along, None if part is None else part * column, own, lengths, stretch, found)
 
     def _distances(self, inner: Inner, terms: Terms) -> Tensor:
         """[t, n, k]"""
-        columns = self.labels.unsqueeze(-1)
-        distances = (inner.squares.unsqueeze(-1) - 2 * inner.products).mul_(terms.stretch.view(-1, 1, 1))
-        distances.add_(terms.lengths.unsqueeze(1))
+        distances = rows_of(inner.gram, self.labels).add_(inner.products).mul_(-2 * terms.stretch.view(-1, 1, 1))
+        distances.add_((terms.squares * terms.stretch.unsqueeze(-1)).unsqueeze(-1)).add_(terms.lengths.unsqueeze(1))
         if terms.part is not None:
-            toward = inner.gram.gather(1, columns.expand_as(distances)).sub_(inner.products)
-            distances.addcmul_(toward.add_(terms.along.unsqueeze(-1)).square_(), terms.part.unsqueeze(-1))
-        return distances.scatter_(-1, columns, terms.own.unsqueeze(-1))
+            toward = terms.along.unsqueeze(-1) - inner.products
+            distances.addcmul_(toward.square_(), terms.part.unsqueeze(-1))
+        return distances.scatter_(-1, self.labels.unsqueeze(-1), terms.own.unsqueeze(-1))
 
     @property
     def _others(self) -> Tensor:
@@ -331,11 +374,11 @@ class LeftOut:
 
         return inner.products.shape[-1] <= left_out_kernel.MAX_CLASSES
 
-    def _fit(self, distances: Tensor, own: Tensor) -> Tensor:
+    def _fit(self, distances: Tensor, own: Tensor, start: Tensor, steps: int) -> Tensor:
         """[t] the most probable precision, by Newton steps on ln τ."""
         usable, prior_sd = self.usable, self.prior_sd
-        centre, log_precision = self.usual.log(), self.usual.log()
-        for _ in range(_NEWTON_STEPS):
+        centre, log_precision = self.usual.log(), start.log()
+        for _ in range(steps):
             t = log_precision.exp().view(-1, 1, 1)
             p = (distances * (-0.5 * t)).softmax(-1)
             mean = (p * distances).sum(-1)

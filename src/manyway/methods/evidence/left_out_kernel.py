@@ -23,15 +23,17 @@ def fit(
     classes: Tensor,
     stretch: Tensor,
     start: Tensor,
+    centre: Tensor,
     steps: int,
     prior_weight: float,
 ) -> tuple[Tensor, Tensor]:
     """The precision [t] and the cross-entropy [t, n] of each sample.
 
-    ``products`` [t, n, k] and ``gram`` [t, k, k] are inner products in the metric; ``products`` are overwritten by
-    distances. ``rows`` [5, t, n] holds, per sample: its squared length; its inner product with its residual; the factor
-    of the correction for leaving it out; its distance to its own prototype; and whether it is used. ``classes`` [t, k]:
-    the squared length of each prototype, stretched, less its bias. ``start`` [t] is the precision to begin with.
+    ``products`` [t, n, k] of residuals and prototypes and ``gram`` [t, k, k] of prototypes are inner products in the
+    metric; ``products`` are overwritten by distances. ``rows`` [5, t, n] holds, per sample: its squared length; its
+    inner product with its residual; the factor of the correction for leaving it out; its distance to its own prototype;
+    and whether it is used. ``classes`` [t, k]: the squared length of each prototype, stretched, less its bias.
+    ``start`` [t] is the precision to begin with, and ``centre`` [t] that of the prior.
     """
     n_tasks, n_samples, n_classes = products.shape
     precision = torch.empty_like(start)
@@ -45,6 +47,7 @@ def fit(
         classes.contiguous(),
         stretch.contiguous(),
         start.contiguous(),
+        centre.contiguous(),
         precision,
         losses,
         n_tasks,
@@ -68,6 +71,7 @@ def _fit(
     classes_ptr,
     stretch_ptr,
     start_ptr,
+    centre_ptr,
     precision_ptr,
     losses_ptr,
     n_tasks,
@@ -96,28 +100,24 @@ def _fit(
         own = tl.load(rows_ptr + 3 * apart + place, i_inside, other=0.0)
         product = tl.load(products_ptr + place[:, None] * n_classes + k[None, :], inside, other=0.0)
         of_own = tl.load(gram_ptr + (t * n_classes + label[:, None]) * n_classes + k[None, :], inside, other=0.0)
-        toward = along[:, None] + of_own - product
-        distance = stretch * (square[:, None] - 2 * product) + lengths[None, :] + part[:, None] * toward * toward
+        toward = along[:, None] - product
+        distance = stretch * (square[:, None] - 2 * (product + of_own)) + lengths[None, :]
+        distance += part[:, None] * toward * toward
         distance = tl.where(k[None, :] == label[:, None], own[:, None], distance)
         tl.store(products_ptr + place[:, None] * n_classes + k[None, :], distance, inside)
     tl.debug_barrier()
 
-    centre = tl.log(tl.load(start_ptr + t))
-    log_precision = centre
+    centre = tl.log(tl.load(centre_ptr + t))
+    log_precision = tl.log(tl.load(start_ptr + t))
     for _ in range(steps):
         precision = tl.exp(log_precision)
         slopes = tl.zeros((ROWS,), tl.float32)
         curvatures = tl.zeros((ROWS,), tl.float32)
         for first in range(0, n_samples, ROWS):
             i = first + tl.arange(0, ROWS)
-            i_inside = i < n_samples
-            inside = i_inside[:, None] & k_inside[None, :]
-            place = t * n_samples + i
-            own = tl.load(rows_ptr + 3 * apart + place, i_inside, other=0.0)
-            usable = tl.load(rows_ptr + 4 * apart + place, i_inside, other=0.0)
-            distance = tl.load(products_ptr + place[:, None] * n_classes + k[None, :], inside, other=0.0)
-            score = tl.where(k_inside[None, :], -0.5 * precision * distance, -float("inf"))
-            weight = tl.exp(score - tl.max(score, axis=1)[:, None])
+            own, usable, distance, largest, weight = _answers(
+                products_ptr, rows_ptr, i, t, k, n_tasks, n_samples, n_classes, precision
+            )
             total = tl.sum(weight, axis=1)
             mean = tl.sum(weight * distance, axis=1) / total
             spread = tl.sum(weight * distance * distance, axis=1) / total - mean * mean
@@ -132,13 +132,25 @@ def _fit(
     tl.store(precision_ptr + t, precision)
     for first in range(0, n_samples, ROWS):
         i = first + tl.arange(0, ROWS)
-        i_inside = i < n_samples
-        inside = i_inside[:, None] & k_inside[None, :]
-        place = t * n_samples + i
-        own = tl.load(rows_ptr + 3 * apart + place, i_inside, other=0.0)
-        usable = tl.load(rows_ptr + 4 * apart + place, i_inside, other=0.0)
-        distance = tl.load(products_ptr + place[:, None] * n_classes + k[None, :], inside, other=0.0)
-        score = tl.where(k_inside[None, :], -0.5 * precision * distance, -float("inf"))
-        largest = tl.max(score, axis=1)
-        log_total = tl.log(tl.sum(tl.exp(score - largest[:, None]), axis=1)) + largest
-        tl.store(losses_ptr + place, (log_total + 0.5 * precision * own) * usable, i_inside)
+        own, usable, distance, largest, weight = _answers(
+            products_ptr, rows_ptr, i, t, k, n_tasks, n_samples, n_classes, precision
+        )
+        loss = tl.log(tl.sum(weight, axis=1)) + largest + 0.5 * precision * own
+        tl.store(losses_ptr + t * n_samples + i, loss * usable, i < n_samples)
+
+
+@triton.jit
+def _answers(products_ptr, rows_ptr, i, t, k, n_tasks, n_samples, n_classes, precision):
+    """Of samples i: the distance to the own prototype, whether it is used, all distances, the largest score, and the
+    likelihoods relative to it.
+    """
+    inside = i < n_samples
+    place = t * n_samples + i
+    apart = (t * 0 + n_tasks) * n_samples
+    own = tl.load(rows_ptr + 3 * apart + place, inside, other=0.0)
+    usable = tl.load(rows_ptr + 4 * apart + place, inside, other=0.0)
+    here = inside[:, None] & (k < n_classes)[None, :]
+    distance = tl.load(products_ptr + place[:, None] * n_classes + k[None, :], here, other=0.0)
+    score = tl.where((k < n_classes)[None, :], -0.5 * precision * distance, -float("inf"))
+    largest = tl.max(score, axis=1)
+    return own, usable, distance, largest, tl.exp(score - largest[:, None])

@@ -4,8 +4,8 @@ Let C be the pooled within-class covariance of n support samples with f degrees 
 metric is A = (1 − γ) C/v + γ I, and z'A⁻¹z replaces the squared length of z. A direction in which samples of one class
 differ much then counts less. γ = 1 is the plain distance.
 
-``Scatter`` holds A where features are fewer than samples, and ``Gram`` where samples are fewer than features. Both give
-the same distances; they differ in cost and memory.
+C is computed from ``Contrasts``: f rows instead of n residuals. ``Scatter`` holds A where there are at least as many
+contrasts as features, and ``Gram`` where there are fewer. Both give the same distances; they differ in cost and memory.
 """
 
 from __future__ import annotations
@@ -19,23 +19,67 @@ from torch import Tensor
 
 
 class Inner(NamedTuple):
-    """Inner products a'A⁻¹b of samples x and prototypes w."""
+    """Inner products a'A⁻¹b of residuals r and prototypes w."""
 
-    squares: Tensor  # [t, n] x'A⁻¹x
-    products: Tensor  # [t, n, k] x'A⁻¹w
+    squares: Tensor  # [t, n] r'A⁻¹r
+    products: Tensor  # [t, n, k] r'A⁻¹w
     gram: Tensor  # [t, k, k] w'A⁻¹w
 
     @staticmethod
-    def of(samples: Tensor, prototypes: Tensor) -> Inner:
-        """Plain inner products of samples [t, n, d] and prototypes [t, k, d]."""
-        return Inner(samples.square().sum(-1), samples @ prototypes.mT, prototypes @ prototypes.mT)
+    def of(residuals: Tensor, prototypes: Tensor) -> Inner:
+        """Plain inner products of residuals [t, n, d] and prototypes [t, k, d]."""
+        return Inner(residuals.square().sum(-1), residuals @ prototypes.mT, prototypes @ prototypes.mT)
+
+    def some(self, every: int) -> Inner:
+        """Those of every so many residuals, as a copy."""
+        return Inner(self.squares[:, ::every], self.products[:, ::every].clone(), self.gram)
+
+
+@dataclass(frozen=True, eq=False)
+class Contrasts:
+    """Differences of samples within their classes, one fewer per class than samples, in an orthonormal basis.
+
+    With residuals R, Z'Z = R'R and R = QZ. Per class of n samples, Z = Q'X is a reflection that takes the sum of the
+    class to its first sample, which is dropped: z_j = x_j − u with u = m + (m − x_first)/(√n − 1), where m is the mean.
+    """
+
+    rows: Tensor  # [t, f, d] Z
+    labels: Tensor  # [t, f]
+    sources: Tensor  # [t, f] which sample each row belongs to
+    counts: Tensor  # [t, k] n
+
+    @staticmethod
+    def of(support: Tensor, labels: Tensor, means: Tensor, counts: Tensor) -> Contrasts:
+        """From support [t, s, d], labels [t, s], class means [t, k, d] and counts [t, k]; no class is empty."""
+        sorted_labels, order = labels.sort(dim=1, stable=True)
+        first = torch.ones_like(labels, dtype=torch.bool)
+        first[:, 1:] = sorted_labels[:, 1:] != sorted_labels[:, :-1]
+        firsts, others = order[first].view(len(labels), -1), order[~first].view(len(labels), -1)
+        scale = 1 / (counts.sqrt() - 1).clamp_min(torch.finfo(counts.dtype).eps)
+        middles = means + (means - rows_of(support, firsts)) * scale.unsqueeze(-1)
+        names = sorted_labels[~first].view_as(others)
+        return Contrasts(rows_of(support, others).sub_(rows_of(middles, names)), names, others, counts)
+
+    def coefficients(self, samples: Tensor, labels: Tensor) -> Tensor:
+        """[t, n, f] the rows of Q for samples [n] with labels [t, n]."""
+        found = samples.view(-1, 1) == self.sources.unsqueeze(1)
+        counts = self.counts.gather(1, labels)
+        others = -1 / (counts - counts.sqrt()).clamp_min(0.5)  # the least is 0.59, of two samples; one has no row
+        shared = others.where(found.any(-1), counts.rsqrt())
+        return (labels.unsqueeze(-1) == self.labels.unsqueeze(1)) * shared.unsqueeze(-1) + found
+
+
+def rows_of(table: Tensor, index: Tensor) -> Tensor:
+    """[t, n, d] the rows ``index`` [t, n] of a table [t, m, d]."""
+    start = torch.arange(len(table), device=table.device).view(-1, 1) * table.shape[1]
+    return table.flatten(0, 1).index_select(0, (index + start).flatten()).view(*index.shape, -1)
 
 
 class Whitening(Protocol):
     """A linear map F with F'F = A⁻¹, so that plain distances of mapped features are distances in the metric."""
 
-    def __call__(self, features: Tensor) -> Tensor:
-        """[t, n, d] mapped features."""
+    def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
+        """[t, n, d] mapped features. ``crossed``: what ``Gram.crossed`` gives for them, if it is known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +89,9 @@ class Metric:
     whitening: Whitening
     stretch: Tensor  # [t] what mapped features are multiplied by
 
-    def __call__(self, features: Tensor) -> Tensor:
+    def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
         """[t, n, d]"""
-        return self.whitening(features).mul_(self.stretch.view(-1, 1, 1))
+        return self.whitening(features, crossed).mul_(self.stretch.view(-1, 1, 1))
 
     @staticmethod
     def joined(metrics: Sequence[Metric]) -> Metric:
@@ -60,38 +104,50 @@ class Metric:
         return Metric(whitening, torch.cat([one.stretch for one in metrics]))
 
 
-def metrics_of(residuals: Tensor, weight: Tensor) -> Scatter | Gram:
-    """The metrics for all γ, from residuals [t, s, d] of samples from their class means and the weight 1/(f·v) [t]."""
-    return (Gram if residuals.shape[1] < residuals.shape[2] else Scatter).of(residuals, weight)
+def metrics_of(contrasts: Contrasts, weight: Tensor) -> Scatter | Gram:
+    """The metrics for all γ, from the contrasts of the support and the weight 1/(f·v) [t]."""
+    return (Gram if contrasts.rows.shape[1] < contrasts.rows.shape[2] else Scatter).of(contrasts, weight)
 
 
 @dataclass(frozen=True, eq=False)
 class Scatter:
-    """The metrics of tasks with at least as many samples as features, by factors of [d, d] matrices."""
+    """The metrics of tasks with at least as many contrasts as features, by factors of [d, d] matrices."""
 
-    covariance: Tensor  # [t, d, d] C/v
+    covariance: Tensor  # [t, d, d] C/v, the lower triangle
 
     @staticmethod
-    def of(residuals: Tensor, weight: Tensor) -> Scatter:
-        """From residuals [t, s, d] of samples from their class means, and the weight 1/(f·v) [t]."""
-        return Scatter((residuals.mT @ residuals).mul_(weight.view(-1, 1, 1)))
+    def of(contrasts: Contrasts, weight: Tensor) -> Scatter:
+        """From contrasts and the weight 1/(f·v) [t]."""
+        return Scatter(products_among(contrasts.rows.mT).mul_(weight.view(-1, 1, 1)))
 
-    def inner(self, samples: Tensor, prototypes: Tensor) -> Callable[[float], Inner]:
-        """The inner products of samples [t, n, d] and prototypes [t, k, d], for any γ < 1."""
-        both, n_samples = torch.cat([samples, prototypes], 1), samples.shape[1]
+    def root(self, gamma: float) -> Tensor:
+        """[t, d, d] L for a γ < 1, where A = LL'."""
+        return _root(self.covariance, 1 - gamma, gamma)
 
-        def inner(gamma: float) -> Inner:
-            white = self.whitening(both.new_tensor(gamma))(both)
+    def crossed(self, features: Tensor) -> Tensor:
+        """Features [t, n, d] as they are: nothing is to be computed before γ is known."""
+        return features
+
+    def inner(
+        self, samples: Tensor, labels: Tensor, residuals: Tensor, prototypes: Tensor, crossed: Tensor
+    ) -> Callable[[Tensor, float], Inner]:
+        """The inner products for any factor and its γ.
+
+        ``samples`` [n] are some samples of the support, with labels [t, n] and residuals [t, n, d]. Prototypes are
+        [t, k, d], and ``crossed`` what the method of this name gives for them.
+        """
+        both, n_samples = torch.cat([residuals, prototypes], 1), len(samples)
+
+        def inner(root: Tensor, gamma: float) -> Inner:
+            white = RootWhitening(root)(both)
             return Inner.of(white[:, :n_samples], white[:, n_samples:])
 
         return inner
 
-    def whitening(self, gamma: Tensor) -> RootWhitening:
-        """For γ [t] or []."""
-        gamma = gamma.view(-1, 1, 1)
-        metric = self.covariance * (1 - gamma)
-        metric.diagonal(dim1=1, dim2=2).add_(gamma.squeeze(-1))
-        return RootWhitening(torch.linalg.cholesky(metric))
+    def whitening(self, root: Tensor, gamma: Tensor) -> RootWhitening:
+        """For factors [t, d, d] of γ [t]. Where γ is 1 the factor is not used."""
+        identity = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)
+        return RootWhitening(root.where((gamma < 1).view(-1, 1, 1), identity))
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,52 +156,63 @@ class RootWhitening:
 
     root: Tensor  # [t, d, d] L
 
-    def __call__(self, features: Tensor) -> Tensor:
+    def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
         return solve_lower(self.root, features.mT).mT
 
 
 @dataclass(frozen=True, eq=False)
 class Gram:
-    """The metrics of tasks with fewer samples than features, by factors of [s, s] matrices.
+    """The metrics of tasks with fewer contrasts than features, by factors of [f, f] matrices.
 
-    With κ = (1 − γ) / γ and rows Y = R/√(f·v) of scaled residuals, A/γ = I + κ Y'Y and γ A⁻¹ = I − κ Y'(LL')⁻¹Y, where
-    LL' = I + κ YY'.
+    With κ = (1 − γ) / γ and scaled contrasts Y = Z/√(f·v), A/γ = I + κ Y'Y and γ A⁻¹ = I − κ Y'(LL')⁻¹Y, where
+    LL' = I + κ YY'. For residuals R = √(f·v) QY follows γ RA⁻¹W' = √(f·v) Q(LL')⁻¹YW' and
+    γ RA⁻¹R' = f·v Q(I − (LL')⁻¹)Q'/κ, so that no product of residuals and features is needed.
     """
 
-    rows: Tensor  # [t, s, d] Y
-    products: Tensor  # [t, s, s] YY'
+    contrasts: Contrasts
+    weight: Tensor  # [t, 1, 1] 1/(f·v)
+    rows: Tensor  # [t, f, d] Y
+    products: Tensor  # [t, f, f] YY', the lower triangle
 
     @staticmethod
-    def of(residuals: Tensor, weight: Tensor) -> Gram:
-        """From residuals [t, s, d] of samples from their class means, and the weight 1/(f·v) [t]."""
-        rows = residuals * weight.sqrt().view(-1, 1, 1)
-        return Gram(rows, rows @ rows.mT)
+    def of(contrasts: Contrasts, weight: Tensor) -> Gram:
+        """From contrasts and the weight 1/(f·v) [t]."""
+        weight = weight.view(-1, 1, 1)
+        rows = contrasts.rows * weight.sqrt()
+        return Gram(contrasts, weight, rows, products_among(rows))
 
-    def inner(self, samples: Tensor, prototypes: Tensor) -> Callable[[float], Inner]:
-        """The inner products of samples [t, n, d] and prototypes [t, k, d], for any γ < 1."""
-        n_samples = samples.shape[1]
-        crossed = self.rows @ torch.cat([samples, prototypes], 1).mT
-        plain = Inner.of(samples, prototypes)
+    def root(self, gamma: float) -> Tensor:
+        """[t, f, f] L for a γ < 1."""
+        return _root(self.products, (1 - gamma) / gamma, 1)
 
-        def inner(gamma: float) -> Inner:
-            kappa = self.products.new_tensor((1 - gamma) / gamma)
-            inside = solve_lower(self._root(kappa), crossed).mul_(kappa.sqrt())
-            x, w = inside[..., :n_samples], inside[..., n_samples:]
-            squares = (plain.squares - x.square().sum(1)) / gamma
-            return Inner(squares, (plain.products - x.mT @ w) / gamma, (plain.gram - w.mT @ w) / gamma)
+    def crossed(self, features: Tensor) -> Tensor:
+        """[t, n, f] the products of features [t, n, d] with the rows Y."""
+        return features @ self.rows.mT
+
+    def inner(
+        self, samples: Tensor, labels: Tensor, residuals: Tensor, prototypes: Tensor, crossed: Tensor
+    ) -> Callable[[Tensor, float], Inner]:
+        """See ``Scatter.inner``."""
+        coefficients = self.contrasts.coefficients(samples, labels)
+        both, n_samples = torch.cat([coefficients, crossed], 1), len(samples)
+        squares, gram = coefficients.square().sum(-1), prototypes @ prototypes.mT
+
+        def inner(root: Tensor, gamma: float) -> Inner:
+            inside = solve_lower(root, both.mT).mT
+            q, w = inside[:, :n_samples], inside[:, n_samples:]
+            weight = self.weight * (1 - gamma)
+            return Inner(
+                (squares - q.square().sum(-1)) / weight.squeeze(-1),
+                (q @ w.mT).div_(gamma * self.weight.sqrt()),
+                (gram / gamma).sub_((w @ w.mT).mul_((1 - gamma) / gamma**2)),
+            )
 
         return inner
 
-    def whitening(self, gamma: Tensor) -> GramWhitening:
-        """For γ [t]."""
-        kappa = (1 - gamma) / gamma
-        return GramWhitening(self.rows, self._root(kappa), kappa.view(-1, 1, 1), gamma.view(-1, 1, 1))
-
-    def _root(self, kappa: Tensor) -> Tensor:
-        inside = self.products * kappa.view(-1, 1, 1)
-        inside.diagonal(dim1=1, dim2=2).add_(1)
-        root: Tensor = torch.linalg.cholesky(inside)
-        return root
+    def whitening(self, root: Tensor, gamma: Tensor) -> GramWhitening:
+        """For factors [t, f, f] of γ [t]. Where γ is 1 the factor is not used."""
+        gamma = gamma.view(-1, 1, 1)
+        return GramWhitening(self.rows, root, (1 - gamma) / gamma, gamma)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,20 +222,44 @@ class GramWhitening:
     (I + κ Y'XY)(I + κ Y'XY)' = I + κ Y'Y holds for X = (I + L)⁻¹, and F is the inverse of that factor.
     """
 
-    rows: Tensor  # [t, s, d] Y
-    root: Tensor  # [t, s, s] L
+    rows: Tensor  # [t, f, d] Y
+    root: Tensor  # [t, f, f] L
     kappa: Tensor  # [t, 1, 1]
     gamma: Tensor  # [t, 1, 1]
 
-    def __call__(self, features: Tensor) -> Tensor:
-        inside = solve_lower(self.root, self.rows @ features.mT)
+    def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
+        crossed = features @ self.rows.mT if crossed is None else crossed
         upper = self.root.mT.clone()
         upper.diagonal(dim1=1, dim2=2).add_(1)
-        inside = torch.linalg.solve_triangular(upper, inside, upper=True)
-        return torch.baddbmm(features, inside.mT, self.kappa * self.rows, alpha=-1).div_(self.gamma.sqrt())
+        inside = torch.linalg.solve_triangular(upper, solve_lower(self.root, crossed.mT), upper=True)
+        mapped: Tensor = (features - inside.mul_(self.kappa).mT @ self.rows).div_(self.gamma.sqrt())
+        return mapped
 
 
-_PANEL = 128  # columns of a factor that are solved at once on a GPU
+_PANEL = 128  # columns that are handled at once
+
+
+def products_among(rows: Tensor, panels: bool | None = None) -> Tensor:
+    """[t, n, n] the inner products of rows [t, n, m] with each other, of which only the lower triangle is given.
+
+    On a CPU most of the upper triangle is not computed (``panels``; None: where there is no GPU).
+    """
+    size = rows.shape[1]
+    if rows.is_cuda if panels is None else not panels:
+        return rows @ rows.mT
+    products = rows.new_zeros(len(rows), size, size)
+    for first in range(0, size, _PANEL):
+        last = min(first + _PANEL, size)
+        products[:, first:, first:last] = rows[:, first:] @ rows[:, first:last].mT
+    return products
+
+
+def _root(products: Tensor, factor: float, diagonal: float) -> Tensor:
+    """The lower factor of ``factor`` times products [t, n, n], plus a number on the diagonal."""
+    metric = products * factor
+    metric.diagonal(dim1=1, dim2=2).add_(diagonal)
+    root: Tensor = torch.linalg.cholesky(metric)
+    return root
 
 
 def solve_lower(root: Tensor, right: Tensor, panels: bool | None = None) -> Tensor:
@@ -179,8 +270,9 @@ def solve_lower(root: Tensor, right: Tensor, panels: bool | None = None) -> Tens
     """
     size = root.shape[-1]
     if not (root.is_cuda if panels is None else panels) or size <= _PANEL:
-        whole: Tensor = torch.linalg.solve_triangular(root, right, upper=False)
-        return whole
+        # The right-hand sides are mostly rows of a contiguous table, which are not copied this way.
+        whole: Tensor = torch.linalg.solve_triangular(root.mT, right.mT, upper=True, left=False)
+        return whole.mT
     solved = torch.empty(len(right), *right.shape[1:], dtype=right.dtype, device=right.device)
     for first in range(0, size, _PANEL):
         last = min(first + _PANEL, size)

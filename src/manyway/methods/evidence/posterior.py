@@ -115,7 +115,7 @@ def group_posterior(
         columns, likelihood = classes[part], totals(part)
         theirs, samples = masses[:, columns], counts[:, columns]
         correlation = schedule.shared_error + 1 / (samples + 1)
-        scores = likelihood * _independent(theirs, correlation).unsqueeze(-1)
+        scores = likelihood * independent_part(theirs, correlation).unsqueeze(-1)
         if names is not None:
             scores, likelihood = scores + names[:, part], likelihood + names[:, part]
         found = scores.softmax(-1)
@@ -158,7 +158,7 @@ def _joining(totals: Tensor, own: Tensor, masses: Tensor, alpha: Tensor, all_mas
     return which, torch.cat([torch.zeros_like(mine), gain], -1).softmax(-1)[..., 1:]
 
 
-def _independent(masses: Tensor, correlation: Tensor) -> Tensor:
+def independent_part(masses: Tensor, correlation: Tensor) -> Tensor:
     """The part of a group's m queries that counts as independent: 1 / (1 + ρ(m − 1)).
 
     A query has variance s around its mean, and the mean of n samples has variance s/n. The mean of m queries then has

@@ -36,6 +36,7 @@ from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, rem
 from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense, Found, fused_search, resume, search
+from manyway.methods.evidence.stream import batches_per_stream, in_streams, rows_of
 from manyway.methods.evidence.streamed import (
     Choose,
     FindSurest,
@@ -132,6 +133,7 @@ def evidence(
     prepared: Calibration | None = None,
     known: Tensor | None = None,
     with_objective: bool = False,
+    carry: bool = False,
     **params: Any,
 ) -> Solution:
     """Calibrate distances on the support, then find which classes are present by the evidence of all queries.
@@ -162,6 +164,9 @@ def evidence(
     with_objective : bool, default=False
         Whether to record the bound after each iteration, and its terms ``fit``, ``entropy`` and ``prior``. Updates of
         the annealing are not iterations.
+    carry : bool, default=False
+        Whether the batches of a stream (``Tasks.stream``) are labelled one after another, each with what earlier ones
+        taught; see ``manyway.methods.evidence.stream``. Tasks without a stream are labelled alone.
 
     Returns
     -------
@@ -183,6 +188,14 @@ def evidence(
     [[0, 0, 0, 2]]
     """
     parameters = Parameters(**params)
+    if carry and tasks.stream is not None:
+        streams = tasks[:: batches_per_stream(tasks)]
+        ready = prepare_evidence(streams, **params) if prepared is None else prepared
+
+        def solve(which: Tensor, batches: Tasks, given: Tensor | None) -> Solution:
+            return evidence(batches, prepared=rows_of(ready, which), known=given, **params)
+
+        return in_streams(tasks, solve, parameters.concentration, known)
     if tasks.class_table is not None:
         named = with_names(tasks, parameters.scale)
         if tasks.n_support == 0:
@@ -250,7 +263,7 @@ def evidence(
     return replace(
         solution,
         make_prototypes=updated_prototypes,
-        make_review_scores=lambda: review_scores(placed, solution.probabilities, calibration, given),
+        make_review_scores=lambda: review_scores(placed, solution.outcomes, calibration, given),
     )
 
 
@@ -280,6 +293,8 @@ def evidence_from_likelihood(
 ) -> Solution:
     """Evidence for a classifier of your own, given its log-likelihoods.
 
+    ``EvidenceFromScores`` makes them of scores of any kind, and calibrates them.
+
     Parameters
     ----------
     likelihood : Tensor of shape (t, q, k)
@@ -302,6 +317,13 @@ def evidence_from_likelihood(
     >>> evidence_from_likelihood(logits, torch.ones(1, 3)).labels.tolist()
     [[0, 0, 0, 0]]
     """
+    if likelihood.ndim != 3 or counts.shape not in (likelihood[:, 0].shape, (1, likelihood.shape[-1])):
+        raise InputError(
+            f"The likelihoods have shape {tuple(likelihood.shape)} and the counts {tuple(counts.shape)}; they must be "
+            "[task, query, class] and [task, class]."
+        )
+    if not bool(torch.isfinite(likelihood).all()):
+        raise InputError("A log-likelihood is NaN or infinite; use a low finite number for what is impossible.")
     return _find_classes(likelihood, counts, Parameters(**params), with_objective)[0]
 
 

@@ -1,0 +1,212 @@
+"""Evidence from the scores of a classifier, beside the classifier itself and label shift by EM.
+
+    python -m benchmarks.scores DATA [--batches 80]
+    python -m benchmarks.scores DATA --choose --batches 30
+
+A logistic regression over all classes is trained on 15 items per class of CUB-200, CLINC150 and CIFAR-100. Batches of
+75 other items are drawn from 2, 5, 10, 20 or all classes. Everything sees the same scores. "Calibrated" means
+bias-corrected temperature scaling on 4 further labelled items per class; without it no label is used.
+
+``--choose`` compares constants of the temperature that a batch says, on the first half of the classes of CUB-200 and
+CLINC150. The tables are of the second half (batches of all classes: of both), and of CIFAR-100, which had no part in
+the choice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from benchmarks.measure import show
+from manyway import FeatureSet, Solution, Tasks, evidence_from_likelihood
+from manyway.bench.data import find_features
+from manyway.evaluation.metrics import METRICS
+from manyway.evaluation.statistics import accuracy, paired
+from manyway.methods.evidence.solver import Parameters
+from manyway.methods.label_shift import class_proportions
+from manyway.methods.scores import Tempering, fit_posteriors, held_out, temperatures
+from manyway.methods.temperature_scaling import rescale
+
+SETS = {"CUB-200": "cub200", "CLINC150": "clinc150", "CIFAR-100": "cifar100"}
+K_EFF = (2, 5, 10, 20, None)
+TRAIN, CALIBRATE, N_QUERY = 15, 4, 75
+SCALES = (0.5, 1.0, 2.0)  # with which logits are multiplied where constants are chosen
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Log-posteriors of the items that the classifier was not trained on."""
+
+    posteriors: Tensor  # [n, k]
+    labels: Tensor  # [n]
+    scaling: Tensor  # [k + 1] fitted to the calibration items
+    pools: list[np.ndarray]  # the rows of each class that batches are drawn from
+
+    def batches(self, k_eff: int | None, half: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
+        """Log-posteriors [t, q, k] and labels [t, q]; ``half`` says which half of the classes can be present."""
+        generator = np.random.default_rng((seed, k_eff or 0))
+        n_classes = len(self.pools)
+        allowed = np.arange(n_classes)
+        if half == 0 or k_eff is not None:
+            allowed = allowed[half * n_classes // 2 : (half + 1) * n_classes // 2]
+        rows = [self._batch(generator, allowed, k_eff or len(allowed)) for _ in range(count)]
+        index = torch.from_numpy(np.stack(rows))
+        return self.posteriors[index], self.labels[index]
+
+    def _batch(self, generator: np.random.Generator, allowed: np.ndarray, k_eff: int) -> np.ndarray:
+        while True:
+            present = generator.choice(allowed, k_eff, replace=False)
+            items = {k: list(generator.permutation(self.pools[k])) for k in present}
+            if sum(map(len, items.values())) >= N_QUERY:
+                break
+        rows: list[int] = []
+        while len(rows) < N_QUERY:
+            k = generator.choice(present)
+            if items[k]:
+                rows.append(items[k].pop())
+        return np.array(rows)
+
+
+def train(features: FeatureSet, seed: int = 0) -> Scored:
+    """A logistic regression on standardised features, and its scores for the other items."""
+    x, y = features.features.float().numpy(), features.labels.numpy()
+    generator = np.random.default_rng(seed)
+    per_class = [generator.permutation(np.flatnonzero(y == k)) for k in range(features.n_classes)]
+    rows = np.concatenate([own[:TRAIN] for own in per_class])
+    scaler = StandardScaler().fit(x[rows])
+    model = LogisticRegression().fit(scaler.transform(x[rows]), y[rows])
+    posteriors = torch.from_numpy(model.decision_function(scaler.transform(x))).float().log_softmax(-1)
+    labels = torch.from_numpy(y)
+    calibration = torch.from_numpy(np.concatenate([own[TRAIN : TRAIN + CALIBRATE] for own in per_class]))
+    scaling = fit_posteriors(posteriors[calibration], labels[calibration])
+    assert scaling is not None
+    return Scored(posteriors, labels, scaling, [own[TRAIN + CALIBRATE :] for own in per_class])
+
+
+def on_grid(posteriors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The temperatures [g], and at each the log-likelihood of the items and their independent part [g, t]."""
+    grid = temperatures()
+    found = [held_out((posteriors / T).log_softmax(-1), Parameters()) for T in grid]
+    score, part = (torch.stack(each) for each in zip(*found, strict=True))
+    return grid, score, part
+
+
+def by_em(posteriors: Tensor) -> Solution:
+    """Label shift: the class proportions of each batch by EM."""
+    p = posteriors.exp()
+    proportions, n_iter, converged = class_proportions(p, 1000, 1e-6)
+    joint = p * proportions.unsqueeze(1)
+    return Solution(joint / joint.sum(-1, keepdim=True), n_iter, converged)
+
+
+def by_evidence(likelihood: Tensor) -> Solution:
+    return evidence_from_likelihood(likelihood, torch.full((1, likelihood.shape[-1]), 100.0))
+
+
+def as_is(posteriors: Tensor) -> Solution:
+    done = torch.ones(len(posteriors), dtype=torch.bool)
+    return Solution(posteriors.exp(), done.long(), done)
+
+
+def answers(scored: Scored, posteriors: Tensor) -> dict[str, Solution]:
+    """The answers of everything that is compared."""
+    calibrated = rescale(posteriors, scored.scaling.expand(len(posteriors), -1)).log_softmax(-1)
+    temperature = Tempering().choose(*on_grid(posteriors)).view(-1, 1, 1)
+    return {
+        "classifier": as_is(posteriors),
+        "EM": by_em(posteriors),
+        "evidence": by_evidence((posteriors / temperature).log_softmax(-1)),
+        "calibrated classifier": as_is(calibrated),
+        "calibrated EM": by_em(calibrated),
+        "calibrated evidence": by_evidence(calibrated),
+    }
+
+
+def labelled_tasks(truth: Tensor, n_classes: int) -> Tasks:
+    """Tasks of which metrics need the true labels only."""
+    labels = torch.arange(n_classes).expand(len(truth), -1)
+    return Tasks.from_arrays(labels.unsqueeze(-1).float(), labels, torch.zeros(*truth.shape, 1), query_labels=truth)
+
+
+def cell(correct: np.ndarray, solution: Solution, tasks: Tasks) -> str:
+    """Accuracy and calibration error, both in % with their interval."""
+    metric = METRICS["calibration"]
+    error = metric.summaries[""].of(metric.measure(solution, tasks).numpy(), N_QUERY)
+    found = accuracy(correct, N_QUERY)
+    return f"{100 * found.mean:.1f} ± {100 * found.half:.1f} · {100 * error.mean:.1f} ± {100 * error.half:.1f}"
+
+
+def measure(data: Path, count: int) -> Iterator[tuple[list[object], list[object]]]:
+    """Per set and K_eff a row of accuracies and calibration errors, and a row of paired differences."""
+    for title, name in SETS.items():
+        scored = train(find_features(name, data))
+        for k_eff in K_EFF:
+            posteriors, truth = scored.batches(k_eff, half=1, count=count, seed=1)
+            found = answers(scored, posteriors)
+            tasks = labelled_tasks(truth, len(scored.pools))
+            correct = {each: METRICS["accuracy"].measure(solution, tasks).numpy() for each, solution in found.items()}
+            cells = [cell(correct[each], solution, tasks) for each, solution in found.items()]
+            gains = [
+                paired(correct[f"{before}evidence"], correct[f"{before}{other}"], N_QUERY).difference
+                for before in ("", "calibrated ")
+                for other in ("classifier", "EM")
+            ]
+            first: list[object] = [title, k_eff or "all"]
+            yield [*first, *cells], [*first, *(f"{100 * gain.mean:+.1f} ± {100 * gain.half:.1f}" for gain in gains)]
+
+
+def choose(data: Path, count: int) -> Iterator[list[object]]:
+    """Constants, best first, with the mean cross-entropy of the answers: with logits as they are, and all scales."""
+    losses: dict[tuple[float, float, float], list[float]] = {}
+    constants = list(itertools.product((1.0, 1.25, 1.5), (0.2, 0.4, 0.6, 0.9), (0.0, 0.2, 0.4, 0.6)))
+    for name in ("cub200", "clinc150"):
+        scored = train(find_features(name, data))
+        for k_eff in K_EFF:
+            posteriors, truth = scored.batches(k_eff, half=0, count=count, seed=0)
+            tried = torch.linspace(np.log(0.25), np.log(8.0), 20).exp()
+            of_truth = []
+            for T in tried:
+                p = by_evidence((posteriors / T).log_softmax(-1)).probabilities
+                of_truth.append(-p.gather(-1, truth.unsqueeze(-1)).clamp_min(1e-6).log().mean((1, 2)))
+            loss = torch.stack(of_truth)
+            for scale in SCALES:
+                scores = on_grid((posteriors * scale).log_softmax(-1))
+                for each in constants:
+                    chosen = Tempering(*each).choose(*scores) / scale
+                    nearest = (tried.log().unsqueeze(-1) - chosen.log()).abs().argmin(0)
+                    losses.setdefault(each, []).append(float(loss.gather(0, nearest[None]).mean()))
+    for each in sorted(constants, key=lambda each: np.mean(losses[each])):
+        plain = losses[each][SCALES.index(1.0) :: len(SCALES)]
+        yield [*each, f"{np.mean(plain):.3f}", f"{np.mean(losses[each]):.3f}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--batches", type=int, default=80)
+    parser.add_argument("--choose", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.choose:
+        header = ["usual T", "sd of ln T", "shared", "cross-entropy", "with logits × ½, 1, 2"]
+        show("Constants", header, choose(arguments.data, arguments.batches))
+        return
+    names = ["classifier", "EM", "evidence"]
+    rows, differences = zip(*measure(arguments.data, arguments.batches), strict=True)
+    header = ["set", "K_eff", *names, *(f"calibrated {name}" for name in names)]
+    show("Accuracy in % · calibration error in %", header, rows)
+    header = ["set", "K_eff", "evidence − classifier", "evidence − EM"]
+    header += ["calibrated: evidence − classifier", "calibrated: evidence − EM"]
+    show("Paired differences in accuracy, in points", header, differences)
+
+
+if __name__ == "__main__":
+    main()

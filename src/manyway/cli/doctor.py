@@ -1,0 +1,253 @@
+"""``manyway doctor``."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from manyway.cli.options import Data
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from packaging.requirements import Requirement
+
+FOR_DEVELOPERS = {"dev", "docs", "test"}  # extras that a user does not need
+VARIABLES = ("MANYWAY_DATA", "MANYWAY_PLAIN", "MANYWAY_DEBUG", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+EXPECTED = 70  # of the 75 labels of the self-test
+
+
+def doctor(
+    data: Data = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for a report of an error.")] = False,
+) -> None:
+    """Show what is installed, the GPU, the encoders and the data folder, and label a small task as a self-test.
+
+    The exit code is 1 if a required package is missing or too old, or if the
+    self-test fails, and 0 otherwise. The output holds no names of people or
+    machines; the home folder is written as ~.
+
+    Example: [bold]manyway doctor --json[/bold]
+    """
+    report = examine(data)
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        _print(report)
+    if report["problems"]:
+        raise typer.Exit(1)
+
+
+def examine(data: Path | None = None) -> dict[str, Any]:
+    """What ``manyway doctor`` reports, as values that JSON can hold.
+
+    Parameters
+    ----------
+    data : path-like or None
+        The folder of data sets; by default the one that every command uses.
+
+    Returns
+    -------
+    dict
+        ``problems`` holds one sentence for each thing that is broken, and is empty otherwise.
+    """
+    import manyway
+
+    packages, extras = _packages()
+    report: dict[str, Any] = {
+        "manyway": manyway.__version__,
+        "python": f"{platform.python_version()} ({platform.python_implementation()})",
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        "cores": _cores(),
+        "memory_gib": _memory(),
+        "packages": packages,
+        "extras": extras,
+        "gpu": _part(_gpu),
+        "encoders": _part(_encoders),
+        "data": _part(_data, data),
+        "self_test": _part(_self_test),
+        "variables": {name: _without_home(os.environ[name]) for name in VARIABLES if name in os.environ},
+    }
+    problems = [f"{name} is {_package(each)}." for name, each in packages.items() if not each["good"]]
+    problems += [f"{title}: {report[key]['error']}" for title, key in _PARTS.items() if "error" in report[key]]
+    if report["self_test"].get("correct", EXPECTED) < EXPECTED:
+        problems.append("The labels of the self-test are wrong; please report it with the output of --json.")
+    return {**report, "problems": problems}
+
+
+def _part(look: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
+    """A part of the report; an error in it is reported instead of ending the command."""
+    try:
+        return look(*given)
+    except Exception as error:  # a broken library raises anything
+        return {"error": _without_home(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")}
+
+
+def _packages() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The required packages and those of each extra, as the metadata of the installed package lists them."""
+    from importlib import metadata
+
+    from packaging.requirements import Requirement
+
+    about = metadata.metadata("manyway")
+    listed = [Requirement(line) for line in about.get_all("Requires-Dist") or []]
+    extras = [name for name in about.get_all("Provides-Extra") or [] if name not in FOR_DEVELOPERS]
+    required = {each.name: _found(each) for each in listed if _applies(each)}
+    optional = {}
+    for extra in extras:
+        found = {each.name: _found(each) for each in listed if _applies(each, extra) and each.name not in required}
+        optional[extra] = {"good": all(each["good"] for each in found.values()), "packages": found}
+    return required, optional
+
+
+def _applies(each: Requirement, extra: str = "") -> bool:
+    return each.marker is None or each.marker.evaluate({"extra": extra})
+
+
+def _found(needed: Requirement) -> dict[str, Any]:
+    from importlib import metadata
+
+    try:
+        version = metadata.version(needed.name)
+    except metadata.PackageNotFoundError:
+        return {"needed": str(needed.specifier), "installed": None, "good": False}
+    return {
+        "needed": str(needed.specifier),
+        "installed": version,
+        "good": needed.specifier.contains(version, prereleases=True),
+    }
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _memory() -> float | None:
+    """The size of the memory in GiB; None where the system does not say."""
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _gpu() -> dict[str, Any]:
+    """The GPUs, and whether the fused kernels are used on the first of them."""
+    import torch
+
+    from manyway.core.kernels import fused
+
+    found: dict[str, Any] = {"cuda": torch.version.cuda, "threads": torch.get_num_threads(), "devices": []}
+    for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        about = torch.cuda.get_device_properties(index)
+        size, capability = round(about.total_memory / 2**30, 1), f"{about.major}.{about.minor}"
+        found["devices"].append({"name": about.name, "memory_gib": size, "capability": capability})
+    found["fused_kernels"] = bool(found["devices"]) and fused(torch.empty(0, device="cuda"))
+    return found
+
+
+def _encoders() -> dict[str, Any]:
+    from manyway.encoding.encoders import installed_encoders
+
+    return installed_encoders()
+
+
+def _data(given: Path | None) -> dict[str, Any]:
+    from manyway.data.files import data_root
+    from manyway.encoding.standard import DATASETS
+
+    folder = data_root(given)
+    found = [name for name, entry in DATASETS.items() if not entry.places or entry.find(folder) is not None]
+    return {"folder": _without_home(str(folder)), "exists": folder.is_dir(), "found": found}
+
+
+def _self_test() -> dict[str, Any]:
+    """Label one task of the embedded letters, on the device that commands use by default."""
+    from manyway.core.device import resolve_device
+    from manyway.data.embedded import load_glyphs
+    from manyway.data.spec import TaskSpec
+    from manyway.evaluation.evaluator import evaluate
+    from manyway.methods import DEFAULT_METHOD
+
+    device = resolve_device()
+    spec = TaskSpec(shots=5, k_eff=5, n_query=75)
+    result = evaluate(DEFAULT_METHOD, load_glyphs(), spec, n_tasks=1, seed=0, device=device)
+    return {"method": DEFAULT_METHOD, "device": str(device), "items": 75, "correct": int(result.correct.sum())}
+
+
+def _without_home(text: str) -> str:
+    home = os.path.expanduser("~")
+    return text.replace(home, "~") if len(home) > 1 else text
+
+
+def _print(report: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    from manyway.cli.console import console, say
+
+    memory = "unknown memory" if report["memory_gib"] is None else f"{report['memory_gib']} GiB of memory"
+    parts = {title: report[key] for title, key in _PARTS.items()}
+    sections: list[dict[str, str]] = [
+        {
+            "manyway": report["manyway"],
+            "Python": report["python"],
+            "system": f"{report['system']}, {report['cores']} cores, {memory}",
+        },
+        {name: _package(found) for name, found in report["packages"].items()},
+        {f"manyway[{name}]": _extra(name, found) for name, found in report["extras"].items()},
+        {title: part.get("error") or _LINES[title](part) for title, part in parts.items()},
+        report["variables"],
+    ]
+    table = Table(show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for section in sections:
+        for name, value in section.items():
+            table.add_row(name, value)
+        table.add_section()
+    console().print(table)
+    for problem in report["problems"]:
+        say(f"problem: {problem}", "bold red", stderr=True)
+    if not report["problems"]:
+        say("Everything that is required is installed and works.", "green")
+
+
+def _package(found: dict[str, Any]) -> str:
+    if found["good"]:
+        return str(found["installed"])
+    return f"{found['installed'] or 'missing'}: {found['needed']} is needed"
+
+
+def _extra(name: str, found: dict[str, Any]) -> str:
+    if found["good"]:
+        return ", ".join(f"{package} {each['installed']}" for package, each in found["packages"].items()) or "installed"
+    missing = ", ".join(package for package, each in found["packages"].items() if not each["good"])
+    return f"without {missing}: pip install 'manyway[{name}]'"
+
+
+def _gpu_line(part: dict[str, Any]) -> str:
+    if not part["devices"]:
+        return f"none; torch uses {part['threads']} threads of the CPU"
+    names = "; ".join(f"{each['name']}, {each['memory_gib']} GiB" for each in part["devices"])
+    return f"{names}; CUDA {part['cuda']}; fused kernels are {'' if part['fused_kernels'] else 'not '}used"
+
+
+def _encoder_lines(part: dict[str, Any]) -> str:
+    return "\n".join(f"{name}: {state}" for name, state in part.items())
+
+
+def _data_line(part: dict[str, Any]) -> str:
+    return f"{part['folder']}{'' if part['exists'] else ' (does not exist)'}: {', '.join(part['found'])}"
+
+
+def _self_test_line(part: dict[str, Any]) -> str:
+    good = "passed" if part["correct"] >= EXPECTED else "failed"
+    return f"{good}: {part['correct']} of {part['items']} labels by {part['method']} on {part['device']} are correct"
+
+
+_PARTS = {"GPU": "gpu", "encoders": "encoders", "data sets": "data", "self-test": "self_test"}
+_LINES = {"GPU": _gpu_line, "encoders": _encoder_lines, "data sets": _data_line, "self-test": _self_test_line}

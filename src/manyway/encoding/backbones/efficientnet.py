@@ -1,0 +1,58 @@
+"""EfficientNet-Lite2 with the weights and the network of two packages; changed only to run faster on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_weights
+
+
+class EfficientNetFeatures(nn.Module):
+    """Pooled features [n, 1280] of standardised pictures [n, 3, 260, 260].
+
+    Batch normalisation is folded into the convolutions, and these run with channels last: together more than twice as
+    fast on a CPU, with features that differ by rounding only.
+
+    Parameters
+    ----------
+    package : module
+        ``efficientnet_lite_pytorch``.
+    tensors : mapping of str to Tensor
+        The weights, the classifier included.
+    """
+
+    def __init__(self, package: Any, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        network = package.EfficientNet.from_name("efficientnet-lite2")
+        network.load_state_dict(dict(tensors))
+        network.eval().requires_grad_(False)
+        for part in (network, *network._blocks):
+            # Each convolution has a batch normalisation of its own behind it, in the order of their definition.
+            convolutions, norms = (
+                [name for name, child in part.named_children() if isinstance(child, kind)]
+                for kind in (nn.Conv2d, nn.BatchNorm2d)
+            )
+            for convolution, norm in zip(convolutions, norms, strict=True):
+                _fold(part, convolution, norm)
+        self.network = network.to(memory_format=torch.channels_last)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.network.extract_features(images.contiguous(memory_format=torch.channels_last))
+        return features.mean((2, 3))
+
+
+def _fold(part: nn.Module, convolution: str, norm: str) -> None:
+    conv, batch_norm = getattr(part, convolution), getattr(part, norm)
+    conv.weight, conv.bias = fuse_conv_bn_weights(
+        conv.weight,
+        conv.bias,
+        batch_norm.running_mean,
+        batch_norm.running_var,
+        batch_norm.eps,
+        batch_norm.weight,
+        batch_norm.bias,
+    )
+    setattr(part, norm, nn.Identity())

@@ -1,0 +1,155 @@
+"""Pictures and texts without --encoder: the default encoder, what is said about it, and what is kept."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+import torch
+from PIL import Image
+
+from manyway.cli import review
+from manyway.encoding import encoders
+from manyway.encoding.datasets.preprocess import Preprocess
+from manyway.encoding.encoders import ImageEncoder, Packaged, TextEncoder
+
+COLOURS = {"red": (250, 10, 10), "green": (10, 250, 10), "blue": (10, 10, 250)}
+
+
+@pytest.fixture
+def encoded(monkeypatch) -> list[object]:
+    """Small encoders under the names of the default ones; the list holds what they were given."""
+    seen: list[object] = []
+
+    def pictures(images):
+        seen.extend(images)
+        return images.float().mean((2, 3))
+
+    def texts(lines):
+        seen.extend(lines)
+        return torch.tensor([[line.lower().count(letter) for letter in "aeiou"] for line in lines]).float()
+
+    preprocess = Preprocess(resize=4, crop=4)
+    opened = {
+        "efficientnet-lite2": ("pictures", ImageEncoder("means", "w", preprocess, pictures)),
+        "minilm": ("texts", TextEncoder("vowels", "w", texts)),
+    }
+    packaged = {
+        name: Packaged(extra, ("json",), lambda device, encoder=encoder: encoder)
+        for name, (extra, encoder) in opened.items()
+    }
+    monkeypatch.setattr(encoders, "PACKAGED", packaged)
+    return seen
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYWAY_CACHE", str(tmp_path / "cache"))
+    for name, colour in COLOURS.items():
+        (tmp_path / "known" / name).mkdir(parents=True)
+        for n in range(3):
+            Image.new("RGB", (8, 8), tuple(abs(c - 3 * n) for c in colour)).save(tmp_path / "known" / name / f"{n}.png")
+    (tmp_path / "pile").mkdir()
+    for n in range(4):
+        Image.new("RGB", (8, 8), (240 - n, 20, 15)).save(tmp_path / "pile" / f"{n}.jpg")
+    examples = "text,topic,label\nbanana,a,x\nsalad,a,x\nbee,e,y\ntree,e,y\n"
+    (tmp_path / "examples.csv").write_text(examples)
+    (tmp_path / "items.csv").write_text("id,text\nt1,a canal\nt2,sleep\n")
+    return tmp_path
+
+
+def labels(folder) -> dict[str, str]:
+    with (folder / "labels.csv").open(newline="") as file:
+        return {row["item"]: row["label"] for row in csv.DictReader(file)}
+
+
+def test_folders_of_pictures_need_no_option(folder, encoded, run_in_folder):
+    code, _, err = run_in_folder("label", "known/", "pile/")
+    assert code == 0, err
+    assert labels(folder) == {f"{n}.jpg": "red" for n in range(4)}
+    assert "pictures are encoded with efficientnet-lite2" in err
+    assert "timm:vit_small_patch14_dinov2.lvd142m" in err
+    assert "13/13" in err
+
+
+def test_a_second_run_encodes_only_what_is_new_unless_told_otherwise(folder, encoded, run_in_folder):
+    assert run_in_folder("label", "known", "pile")[0] == 0
+    Image.new("RGB", (8, 8), (0, 230, 0)).save(folder / "pile" / "0.jpg")
+    assert run_in_folder("label", "known", "pile")[0] == 0
+    assert len(encoded) == 13 + 1
+    assert labels(folder)["0.jpg"] == "green"
+    assert run_in_folder("label", "known", "pile", "--no-cache")[0] == 0
+    assert len(encoded) == 13 + 1 + 13
+
+
+def test_tables_of_texts_need_no_option(folder, encoded, run_in_folder):
+    code, _, err = run_in_folder("label", "examples.csv", "items.csv")
+    assert code == 0, err
+    assert labels(folder) == {"a canal": "x", "sleep": "y"}
+    assert "texts are encoded with minilm" in err
+    assert "use-multilingual" in err
+
+
+def test_columns_of_texts_labels_and_names_can_be_chosen(folder, encoded, run_in_folder):
+    options = ("--label-column", "topic", "--item-column", "id", "--feature-column", "text")
+    assert run_in_folder("label", "examples.csv", "items.csv", *options)[0] == 0
+    assert labels(folder) == {"t1": "a", "t2": "e"}
+    code, _, err = run_in_folder("label", "examples.csv", "items.csv", "--label-column", "topics")
+    assert code == 2
+    assert "have no column 'topics'; did you mean 'topic'?" in err
+
+
+def test_names_of_classes_are_enough_for_texts(folder, encoded, run_in_folder):
+    (folder / "names.txt").write_text("aaa\neee\n")
+    (folder / "items.txt").write_text("banana\nbee\n")
+    assert run_in_folder("label", "items.txt", "--class-names", "names.txt")[0] == 0
+    assert labels(folder) == {"banana": "aaa", "bee": "eee"}
+
+
+def test_an_encoder_that_is_named_is_used_without_a_remark(folder, encoded, run_in_folder):
+    code, _, err = run_in_folder("label", "known", "pile", "--encoder", "efficientnet-lite2")
+    assert code == 0
+    assert "are encoded with" not in err
+
+
+def test_a_review_knows_what_it_shows(folder, encoded, run_in_folder, monkeypatch):
+    shown = []
+    monkeypatch.setattr(review, "run_review", lambda data, folder, **options: shown.append(data))
+    assert run_in_folder("review", "known", "pile")[0] == 0
+    assert run_in_folder("review", "examples.csv", "items.csv")[0] == 0
+    assert [data.kind for data in shown] == ["pictures", "texts"]
+    assert shown[0].origins["items"] == str(folder / "pile")
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"), [(["known", "pile"], "pictures"), (["examples.csv", "items.csv"], "texts")]
+)
+def test_without_the_extra_the_command_says_how_to_install_it(
+    words, extra, folder, encoded, run_in_folder, monkeypatch
+):
+    packaged = {name: Packaged(extra, ("no_such_module",), None) for name in encoders.PACKAGED}
+    monkeypatch.setattr(encoders, "PACKAGED", packaged)
+    code, _, err = run_in_folder("label", *words)
+    assert code == 2
+    assert f"{words[1]} holds {extra}, which need an encoder; install the default one with pip install" in err
+    assert f"'manyway[{extra}]'" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["known", "items.csv"], "known holds pictures and items.csv holds texts"),
+        (["known", "features.csv"], "known holds pictures and features.csv holds features"),
+        (["examples.csv", "pile"], "examples.csv holds texts and pile holds pictures"),
+        (["known", "pile/0.jpg"], "pile/0.jpg is a single picture"),
+        (["known", "nothing"], "There is no file or folder nothing."),
+        (["nothing.csv", "items.csv"], "There is no file or folder nothing.csv."),
+        (["pile", "pile"], "The labelled examples in pile have no labels"),
+    ],
+)
+def test_what_does_not_go_together_gets_a_sentence(words, why, folder, encoded, run_in_folder):
+    (folder / "features.csv").write_text("a,b\n1.5,2\n")
+    code, _, err = run_in_folder("label", *words)
+    assert code == 2
+    assert why in err
+    assert not (folder / "labels.csv").exists()

@@ -1,0 +1,111 @@
+"""`manyway label --scores`: from other programs' files to a table."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "data" / "scores"
+SCORES = "item,fox,wolf,dog\na,0.5,0.4,0.1\nb,0.6,0.3,0.1\nc,0.48,0.5,0.02\nd,0.8,0.15,0.05\ne,0.9,0.05,0.05\n"
+TAXONOMY = "class,genus,family\nfox,Vulpes,Canidae\nwolf,Canis,Canidae\ndog,Canis,Canidae\n"
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    with Path(name).open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def label(run_in_folder):
+    Path("scores.csv").write_text(SCORES)
+    Path("taxonomy.csv").write_text(TAXONOMY)
+    return lambda *words: run_in_folder("label", "--scores", *map(str, words))
+
+
+def test_items_are_labelled_together(label):
+    code, out, _ = label("scores.csv")
+    assert code == 0
+    assert [row["label"] for row in rows("labels.csv")] == ["fox"] * 5
+    assert list(rows("labels.csv")[0]) == ["item", "label", "probability", "label_2", "probability_2"]
+    assert "The batch gave the scores the temperature" in out
+
+
+def test_answers_are_of_a_higher_level_where_the_class_is_uncertain(label):
+    code, out, _ = label("scores.csv", "--taxonomy", "taxonomy.csv", "--at-least", "0.95", "-o", "o.csv")
+    assert code == 0
+    found = rows("o.csv")
+    assert {row["level"] for row in found} <= {"class", "genus", "family"}
+    assert any(row["level"] != "class" for row in found)
+    assert all(float(row["answer_probability"]) >= 0.95 for row in found)
+    assert "Answers with probability 0.95 or more:" in out
+
+
+@pytest.mark.parametrize("name", ["speciesnet.json", "megadetector.json", "birdnet.csv", "birdnet.selection.table.txt"])
+def test_files_of_other_programs_are_labelled(name, label):
+    code, _, err = label(EXAMPLES / name, "-o", "o.csv")
+    assert code == 0, err
+    assert rows("o.csv")[0]["label"] in ("lion", "bear", "Eurasian Blackbird")
+
+
+def test_the_taxonomy_of_speciesnet_needs_no_file(label):
+    assert label(EXAMPLES / "speciesnet.json", "--at-least", "0.9", "-o", "o.csv")[0] == 0
+    found = {row["item"]: row for row in rows("o.csv")}
+    assert (found["cam1/0002.jpg"]["answer"], found["cam1/0002.jpg"]["level"]) == ("panthera", "genus")
+    assert found["cam1/0003.jpg"]["note"] == "skipped: no classifications (CLASSIFIER)"
+
+
+def test_labels_are_kept_and_calibrate(label):
+    Path("known.csv").write_text("item,label\na,wolf\nb,wolf\n")
+    code, out, _ = label("scores.csv", "--labels", "known.csv", "-o", "o.csv")
+    assert code == 0
+    assert [row["label"] for row in rows("o.csv")[:2]] == ["wolf", "wolf"]
+    assert "2 labelled items" in out
+    lines = [f"{n},{0.8 - n / 100},{0.1 + n / 100},0.1,{name}" for n, name in enumerate(["fox", "wolf", "dog"] * 5)]
+    Path("validation.csv").write_text("\n".join(["item,fox,wolf,dog,label", *lines]))
+    code, out, _ = label("scores.csv", "validation.csv", "-o", "o.csv")
+    assert code == 0
+    assert "Scores were calibrated on 15 labelled items" in out
+
+
+def test_the_class_prior_adds_classes_and_is_taken_out(label):
+    Path("prior.csv").write_text("class,count\nfox,900\nwolf,10\ndog,10\ncow,10\n")
+    assert label("scores.csv", "--class-prior", "prior.csv", "-o", "o.csv")[0] == 0
+    assert {row["label"] for row in rows("o.csv")} == {"wolf"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["scores.csv", "--at-least", "0.9"], "add --taxonomy FILE"),
+        (["scores.csv", "--labels", "stranger.csv"], "the item 'z', which the scores lack"),
+        (["scores.csv", "--labels", "cow.csv"], "the class 'cow', which the scores lack"),
+        (["scores.csv", "scores.csv"], "scores.csv has no column of labels"),
+        (["scores.csv", "a.csv", "b.csv"], "--items is for features"),
+        (["scores.csv", "--open-set"], "--open-set is for features"),
+        (["scores.csv", "--method", "paddle"], "--method is for features"),
+        (["scores.csv", "--score-kind", "odds"], "choose one of auto, probability"),
+        (["scores.csv", "--score-kind", "logit", "-o", "scores.csv"], "one of the inputs"),
+        (["negative.csv", "--score-kind", "probability"], "The scores of the item 'b' are negative"),
+        (["scores.csv", "--class-prior", "short.csv"], "lacks the classes 'dog'"),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence(words, message, label):
+    for name, text in {
+        "stranger.csv": "item,label\nz,fox\n",
+        "cow.csv": "item,label\na,cow\n",
+        "negative.csv": SCORES.replace("b,0.6", "b,-0.6"),
+        "short.csv": "class\nfox\nwolf\n",
+    }.items():
+        Path(name).write_text(text)
+    code, _, err = label(*words)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+    assert not Path("labels.csv").exists()
+
+
+def test_without_scores_their_options_are_refused(run_in_folder):
+    assert "name their file with --scores" in run_in_folder("label", "a.csv", "b.csv", "--at-least", "0.9")[2]
+    assert "There is nothing to label" in run_in_folder("label")[2]

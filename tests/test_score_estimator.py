@@ -1,0 +1,64 @@
+"""`EvidenceFromScores` as scikit-learn users meet it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+
+from manyway import EvidenceFromScores, InputError
+
+NAMES = ["cat", "dog", "fox"]
+SCORES = np.array([[0.8, 0.1, 0.1], [0.9, 0.0, 0.1], [0.7, 0.2, 0.1], [0.4, 0.5, 0.1]])
+
+
+def test_numpy_in_gives_numpy_and_torch_in_gives_torch():
+    clf = EvidenceFromScores(classes=NAMES).fit()
+    result = clf.infer(SCORES)
+    assert result.labels.tolist() == clf.predict(SCORES).tolist() == ["cat"] * 4
+    assert isinstance(result.probabilities, np.ndarray)
+    np.testing.assert_allclose(result.probabilities, clf.predict_proba(SCORES))
+    numbered = EvidenceFromScores(classes=[4, 5, 6]).fit().infer(torch.from_numpy(SCORES))
+    assert numbered.labels.tolist() == [4] * 4
+    assert isinstance(numbered.presence, torch.Tensor)
+    assert result.classes_frame()["class"][0] == "cat"
+
+
+def test_known_labels_are_kept():
+    result = EvidenceFromScores(classes=NAMES).fit().infer(SCORES, known={0: "fox"})
+    assert result.labels[0] == "fox"
+    assert result.probabilities[0].tolist() == [0, 0, 1]
+
+
+def test_labelled_items_calibrate():
+    generator = np.random.default_rng(0)
+    y = np.tile(NAMES, 40)
+    logits = 4 * (np.eye(3)[np.tile([0, 1, 2], 40)] + generator.normal(size=(120, 3)))
+    clf = EvidenceFromScores(classes=NAMES, kind="logit").fit(logits, y)
+    assert 1 / float(clf.scaling_[-1]) > 2  # they are far too certain
+    before = EvidenceFromScores(classes=NAMES, kind="logit", temperature=1.0).fit()
+    assert clf.predict_proba(logits).max(1).mean() < before.predict_proba(logits).max(1).mean()
+    assert clone(clf).get_params() == clf.get_params()
+    assert EvidenceFromScores(kind="logit").fit(logits, np.tile([0, 1, 2], 40)).classes_.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: EvidenceFromScores().fit(), "classes must be given"),
+        (lambda: EvidenceFromScores(classes=NAMES).fit(SCORES), "scores and labels, or neither"),
+        (lambda: EvidenceFromScores(classes=["a", "a"]).fit(), "all different"),
+        (lambda: EvidenceFromScores(classes=NAMES).fit(SCORES, NAMES), r"4 rows of scores and labels of shape \(3,\)"),
+        (lambda: EvidenceFromScores(classes=NAMES).fit(SCORES, ["cat", "dog", "fox", "cow"]), "'cow'"),
+        (lambda: EvidenceFromScores(classes=NAMES).fit().predict(SCORES[:, :2]), "2 columns for 3 classes"),
+        (lambda: EvidenceFromScores(classes=NAMES).fit().predict(SCORES[0]), "one row per item"),
+        (lambda: EvidenceFromScores(classes=NAMES).fit().predict([["a"]]), "array of numbers"),
+        (lambda: EvidenceFromScores(classes=NAMES, kind="odd").fit().predict(SCORES), "kind is 'odd'"),
+        (lambda: EvidenceFromScores(classes=NAMES, temperature=-1.0).fit().predict(SCORES), "must be positive"),
+        (lambda: EvidenceFromScores(classes=NAMES, tol=-1.0).fit().predict(SCORES), "tol"),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
