@@ -291,6 +291,8 @@ def evidence_from_likelihood(
 ) -> Solution:
     """Evidence for a classifier of your own, given its log-likelihoods.
 
+    ``EvidenceFromScores`` makes them of scores of any kind, and calibrates them.
+
     Parameters
     ----------
     likelihood : Tensor of shape (t, q, k)
@@ -313,6 +315,13 @@ def evidence_from_likelihood(
     >>> evidence_from_likelihood(logits, torch.ones(1, 3)).labels.tolist()
     [[0, 0, 0, 0]]
     """
+    if likelihood.ndim != 3 or counts.shape not in (likelihood[:, 0].shape, (1, likelihood.shape[-1])):
+        raise InputError(
+            f"The likelihoods have shape {tuple(likelihood.shape)} and the counts {tuple(counts.shape)}; they must be "
+            "[task, query, class] and [task, class]."
+        )
+    if not bool(torch.isfinite(likelihood).all()):
+        raise InputError("A log-likelihood is NaN or infinite; use a low finite number for what is impossible.")
     return _find_classes(likelihood, counts, Parameters(**params), with_objective)[0]
 
 
