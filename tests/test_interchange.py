@@ -210,6 +210,18 @@ def test_skops_files_hold_one_type_to_trust_and_give_the_same_answers(estimator,
     assert getattr(loaded, "precision_", None) == getattr(clf, "precision_", None)
 
 
+def test_skops_files_hold_what_a_stream_of_batches_has_taught(tmp_path):
+    clf = Evidence().fit(EXAMPLES, NAMES[LABELS])
+    clf.partial_infer(ITEMS, known={0: "ant"})
+    skops_io.dump(clf, tmp_path / "clf.skops")
+    loaded = skops_io.load(tmp_path / "clf.skops", trusted=["manyway.estimators.Evidence"])
+    pickled = pickle.loads(pickle.dumps(clf))
+    expected = clf.partial_infer(ITEMS[:3]).probabilities
+    for other in (loaded, pickled):
+        assert len(other.memory_.query) == 1
+        np.testing.assert_array_equal(other.partial_infer(ITEMS[:3]).probabilities, expected)
+
+
 def test_an_estimator_that_an_earlier_version_pickled_keeps_what_it_prepared():
     clf = SimpleShot().fit(EXAMPLES, NAMES[LABELS])
     old = SimpleShot.__new__(SimpleShot)

@@ -637,6 +637,27 @@ class Evidence(TransductiveClassifier, method="evidence"):
         super().fit(X, y, class_features)
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is saved: what ``partial_infer`` remembers is saved as arrays."""
+        state = super().__getstate__()
+        if state.get("memory_") is not None:
+            remembered = vars(state["memory_"]).items()
+            state["memory_"] = {
+                name: list(map(_numpy, value)) if isinstance(value, tuple) else _numpy(value)
+                for name, value in remembered
+            }
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        memory = state.get("memory_")
+        if isinstance(memory, dict):
+            tensors: dict[str, Any] = {
+                name: tuple(map(torch.as_tensor, value)) if isinstance(value, list) else torch.as_tensor(value)
+                for name, value in memory.items()
+            }
+            state = state | {"memory_": Memory(**tensors)}
+        super().__setstate__(state)
+
     def partial_infer(
         self, X: Any, *, known: Mapping[int, Any] | None = None, with_objective: bool | None = None
     ) -> Inference:
