@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.solution import Solution
+from manyway.core.solution import Computed, Solution
 from manyway.core.tasks import Tasks
 from manyway.errors import InputError
 from manyway.methods.evidence.prior import Concentrations, Presence, remainders
@@ -36,6 +36,7 @@ MOST_ITEMS = 1024
 _CHANGES, _STAYS = 1.0, 9.0
 
 Solve = Callable[[Tensor, Tasks, Tensor | None], Solution]  # (streams, their tasks, known labels) -> answers
+_KEPT = ("probabilities", "n_iter", "converged", "occupied", "independent_presence")  # of the answers for a batch
 _LISTS = ("query", "known")  # fields of ``Memory`` with one tensor per batch
 
 
@@ -163,26 +164,25 @@ def next_batch(
 
 
 def in_streams(tasks: Tasks, solve: Solve, concentration: float | None = None, known: Tensor | None = None) -> Solution:
-    """The batches of some streams, one after another; streams are solved together. See ``next_batch``."""
+    """The batches of some streams, one after another; streams are solved together. See ``next_batch``.
+
+    The solution has no prototypes: those of all batches together would take much memory.
+    """
     n_batches = batches_per_stream(tasks)
     memory, found = Memory.empty(tasks[::n_batches]), []
     for place in range(n_batches):
         batch, given = tasks[place::n_batches], None if known is None else known[place::n_batches]
         solution, memory = next_batch(batch, memory, solve, concentration, given)
-        found.append(solution)
+        # Functions that compute further results on request would keep the queries of all batches in memory.
+        found.append([getattr(solution, name) for name in _KEPT])
     order = torch.arange(len(tasks), device=tasks.device).view(n_batches, -1).mT.flatten()
-
-    def joined(name: str) -> Tensor:
-        return torch.cat([getattr(one, name) for one in found])[order]
-
+    kept = {name: torch.cat(values)[order] for name, values in zip(_KEPT, zip(*found, strict=True), strict=True)}
     return Solution(
-        joined("probabilities"),
-        joined("n_iter"),
-        joined("converged"),
-        make_prototypes=lambda: joined("prototypes"),
-        occupancy=joined("occupied"),
-        make_presence=lambda: joined("independent_presence"),
-        make_review_scores=lambda: joined("review_scores"),
+        kept["probabilities"],
+        kept["n_iter"],
+        kept["converged"],
+        occupancy=kept["occupied"],
+        make_presence=Computed(kept["independent_presence"]),
     )
 
 
