@@ -42,7 +42,7 @@ package: $(DEV_READY)  ## build the sdist and the wheel, install the wheel in a 
 
 lock: $(DEV_READY)  ## write requirements-lock.txt from pyproject.toml and constraints.txt
 	$(BIN)/uv pip compile --quiet --no-config --default-index https://pypi.org/simple --universal --python-version 3.10 \
-		--all-extras --generate-hashes --constraint constraints.txt --custom-compile-command 'make lock' \
+		--extra dev --extra docs --extra encoders --generate-hashes --constraint constraints.txt --custom-compile-command 'make lock' \
 		--output-file requirements-lock.txt pyproject.toml
 
 bench: $(DEV_READY)  ## measure the speed on this machine, compared with a dense reference

@@ -48,7 +48,7 @@ def main() -> None:
                 lambda tasks=tasks: solve("evidence", tasks, metric=False),
                 lambda rows=rows: products_among(rows),
             ]
-            times = [1e3 * min(seconds(one, repeats=1) for _ in range(7)) / options.tasks for one in work]
+            times = [1e3 * min(seconds(one, repeats=1, warm=0) for _ in range(7)) / options.tasks for one in work]
             paddle, evidence, calibration, plain, products = times
             shape = [features.n_classes, features.features.shape[1], shots, k_eff]
             cells = [f"{value:.3g}" for value in (paddle, evidence, calibration, plain)]

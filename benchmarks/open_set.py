@@ -53,7 +53,11 @@ def compare(data: Path, names: Collection[str] = tuple(SCORERS), device: str = "
             tasks = recorded_tasks(data, dataset, recorded).to(device)
             nearest = solve("simpleshot", tasks)
             for name in names:
-                found = solve(name, tasks) if name in METHODS else replace(nearest, unknown=SCORERS[name].score(tasks))
+                if name in METHODS:
+                    open_set = {"open_set": True} if "open_set" in METHODS[name].parameters else {}
+                    found = solve(name, tasks, **open_set)
+                else:
+                    found = replace(nearest, unknown=SCORERS[name].score(tasks))
                 known = RECORDED.get(name)
                 yield row(dataset, name, None if known is None else float(recorded[known].mean()), found, tasks)
 

@@ -4,7 +4,9 @@
 
 Two thirds of the classes are in a task, with 5 examples each. 55 queries are of 5 of them, and 20 of 3 further classes;
 where none is unknown, 75 queries are of 5 classes. Sets without validation classes are split: --val takes the half on
-which the constants were chosen, and the default is the other half. The last table has intents with their names.
+which the constants were chosen, and the default is the other half. "worst" is the highest "wrongly" of three
+parts of the tasks, and "both" the calibration error of the two rows of a set together. The last table has intents with
+their names.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from manyway.evaluation.scorers import SCORERS
 SETS = ("clinc150", "cifar100", "cub200", "cub-rn18", "glyphs")
 WHOLE = ("cub-rn18", "glyphs")  # sets with validation classes of their own
 SCORES = ("nearest", "oslo", "evidence", "ARI", "groups", "found")
-HEADER = ("set", "unknown", *SCORES, "wrongly", "error", "closed", "open")
+HEADER = ("set", "unknown", *SCORES, "wrongly", "worst", "error", "both", "closed", "open", "answers")
+DRAWS = 3  # parts of the tasks, of which the worst is shown
 
 
 def key_of(name: str, val: bool) -> str:
@@ -44,40 +47,40 @@ def open_set(data: Path, n_tasks: int, val: bool) -> Iterator[list[str]]:
     for name in SETS:
         features = find_features(key_of(name, val), data)
         n_ways = 2 * features.n_classes // 3
+        bins: list[torch.Tensor] = []
         for n_unknown in (20, 0):
             more = {"n_unknown": n_unknown, "unknown_classes": 3} if n_unknown else {}
             spec = TaskSpec(shots=5, k_eff=5, n_query=75 - n_unknown, n_ways=n_ways, **more)
             tasks = sample_tasks(features, spec, seed=1, count=n_tasks)
-            yield [name, str(n_unknown), *_measured(tasks)]
+            yield [name, str(n_unknown), *_measured(tasks, bins)]
 
 
-def _measured(tasks: Tasks) -> list[str]:
+def _measured(tasks: Tasks, bins: list[torch.Tensor]) -> list[str]:
+    """The figures of one row; its calibration bins are appended to those of the rows before."""
     closed, opened = (solve("evidence", tasks, open_set=value) for value in (False, True))
     truth = tasks.query_labels
     assert truth is not None
     assert opened.unknown is not None
     known = truth >= 0
-
-    def accuracy(solution) -> str:  # type: ignore[no-untyped-def]
-        return percent((solution.probabilities.argmax(-1) == truth)[known])
-
     wrongly, found = rejected(opened, tasks).unbind(1)
-    bins = METRICS["unknown_calibration"]
-    error = bins.summaries[""].of(bins.measure(opened, tasks).cpu().numpy(), tasks.n_query).mean
+    worst = torch.stack([part.mean() for part in wrongly.chunk(DRAWS)]).max()
+    metric = METRICS["unknown_calibration"]
+    bins.append(metric.measure(opened, tasks))
+    error, both = (
+        f"{100 * metric.summaries[''].of(part.cpu().numpy(), tasks.n_query).mean:.1f}"
+        for part in (bins[-1], torch.cat(bins))
+    )
     scores = [""] * len(SCORES)
     if not bool(known.all()):
+        both = ""
         distance = SCORERS["nearest-distance"].score(tasks)
         oslo = solve("oslo", tasks).unknown
         areas = (auroc(replace(opened, unknown=score), tasks) for score in (distance, oslo, opened.unknown))
         index, groups, _ = unknown_groups(opened, tasks).unbind(1)
         scores = [*map(percent, areas), percent(index), f"{float(groups.mean()):.1f}", percent(found)]
-    return [
-        *scores,
-        percent(wrongly),
-        f"{100 * error:.1f}",
-        accuracy(closed),
-        accuracy(opened),
-    ]
+    labels = (closed.labels, opened.probabilities.argmax(-1), opened.labels)
+    accuracies = [percent((given == truth)[known]) for given in labels]
+    return [*scores, percent(wrongly), percent(worst), error, both, *accuracies]
 
 
 def with_names(data: Path, n_tasks: int) -> Iterator[list[str]]:

@@ -38,6 +38,7 @@ WITH_TORCH = {"triton"}  # installed by torch where it has CUDA; its modules are
 TOOLS = {"pytest-xdist", "triton"}  # for tests, but not imported by them
 WHERE_INSTALLED = {"atheris"}  # benchmarks.fuzz --atheris says how to install it
 OURS = {"manyway", "benchmarks", "tests"} | {path.stem for path in (ROOT / "tests").rglob("*")}
+OURS |= {path.stem for path in (ROOT / "docs/hooks").glob("*.py")}
 IMPORTERS = {"import_module", "importorskip", "optional", "_package"}  # functions that import the module of a name
 
 
@@ -53,7 +54,7 @@ def modules_of(names: set[str]) -> set[str]:
 
 EXTRAS = {extra: distributions(listed) for extra, listed in PROJECT["optional-dependencies"].items()}
 CORE = distributions(PROJECT["dependencies"])
-FOR_USERS = set().union(*(names for extra, names in EXTRAS.items() if extra not in ("test", "dev")))
+FOR_USERS = set().union(*(names for extra, names in EXTRAS.items() if extra not in ("test", "dev", "docs")))
 
 
 @dataclass(frozen=True)

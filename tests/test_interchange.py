@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import pickle
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -235,32 +236,49 @@ class Samples:
 
 
 @pytest.fixture
-def fiftyone():
-    """FiftyOne, which needs a MongoDB server."""
+def fiftyone_data():
+    """FiftyOne and an empty data set of it, which needs a MongoDB server."""
+    fiftyone = pytest.importorskip("fiftyone", reason="needs the extra 'fiftyone'")
     try:
-        return importlib.import_module("fiftyone")
+        dataset = fiftyone.Dataset()
     except Exception as error:
-        pytest.skip(f"needs FiftyOne with its database: {error}")
+        pytest.skip(f"needs a MongoDB server for FiftyOne: {error}")
+    yield fiftyone, dataset
+    dataset.delete()
 
 
-def test_fiftyone_data_sets_give_features_and_take_labels(fiftyone):
-    dataset = fiftyone.Dataset()
-    try:
-        known = [fiftyone.Sample(f"{n}.png", embeddings=row) for n, row in enumerate(EXAMPLES)]
-        for sample, label in zip(known, NAMES[LABELS], strict=True):
-            sample["ground_truth"] = fiftyone.Classification(label=str(label))
-        pile = [fiftyone.Sample(f"pile-{n}.png", embeddings=row) for n, row in enumerate(ITEMS)]
-        dataset.add_samples([*known, *pile])
-        labelled, view = dataset.exists("ground_truth"), dataset.exists("ground_truth", False)
-        clf = Evidence(open_set=True).fit(*from_fiftyone(labelled, label="ground_truth"))
-        result = clf.infer(from_fiftyone(view)[0])
-        to_fiftyone(view, result)
-        assert view.values("manyway.label") == result.labels.tolist()
-        assert view.values("manyway.confidence") == pytest.approx(result.columns()["probability"].tolist())
-        assert view.values("manyway_unknown") == pytest.approx(result.unknown.tolist())
-        assert view.values("manyway_group") == result.unknown_groups.tolist()
-    finally:
-        dataset.delete()
+def test_fiftyone_data_sets_give_features_and_take_labels(fiftyone_data):
+    fiftyone, dataset = fiftyone_data
+    known = [fiftyone.Sample(f"{n}.png", embeddings=row, tags=["known"]) for n, row in enumerate(EXAMPLES)]
+    for sample, label in zip(known, NAMES[LABELS], strict=True):
+        sample["ground_truth"] = fiftyone.Classification(label=str(label))
+    pile = [fiftyone.Sample(f"pile-{n}.png", embeddings=row, tags=["pile"]) for n, row in enumerate(ITEMS)]
+    dataset.add_samples([*known, *pile])
+    view = dataset.match_tags("pile")
+    clf = Evidence(open_set=True).fit(*from_fiftyone(dataset.match_tags("known"), label="ground_truth"))
+    result = clf.infer(from_fiftyone(view)[0])
+    to_fiftyone(view, result)
+    assert view.values("manyway.label") == result.labels.tolist()
+    assert view.values("manyway.confidence") == pytest.approx(result.columns()["probability"].tolist())
+    assert view.values("manyway_second.label") == result.columns()["second_label"].tolist()
+    assert view.values("manyway_unknown") == pytest.approx(result.unknown.tolist())
+    assert view.values("manyway_group") == result.unknown_groups.tolist()
+
+
+def test_fields_of_samples_where_fiftyone_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fiftyone", SimpleNamespace(Classification=SimpleNamespace))
+    truth = [SimpleNamespace(label=name) for name in NAMES[LABELS]]
+    features, labels = from_fiftyone(Samples(embeddings=list(EXAMPLES), truth=truth), label="truth")
+    samples = Samples(vectors=list(ITEMS))
+    to_fiftyone(samples, Evidence().fit(features, labels).infer(from_fiftyone(samples, "vectors")[0]), field="m")
+    assert samples.values("m.label") == EXPECTED.labels.tolist()
+    assert samples.values("m.confidence") == pytest.approx(EXPECTED.probabilities.max(1).tolist())
+    assert list(samples.fields) == ["vectors", "m", "m_second"]
+    with pytest.raises(InputError, match="There are 2 rows and the result has 5 items"):
+        to_fiftyone(Samples(vectors=[1, 2]), EXPECTED)
+    monkeypatch.setitem(sys.modules, "fiftyone", None)
+    with pytest.raises(InputError, match=r"needs fiftyone; install it with: pip install 'manyway\[fiftyone\]'"):
+        to_fiftyone(samples, EXPECTED)
 
 
 def test_samples_without_an_embedding_or_a_label_are_counted():

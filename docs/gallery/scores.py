@@ -25,29 +25,42 @@ classifier = LinearDiscriminantAnalysis().fit(np.concatenate(drawings[:, :20]), 
 # %%
 # ## A batch with few classes
 #
-# Eight letters occur in the batch, with unequal frequencies.
+# Eight letters occur in the batch, with unequal frequencies. The classifier is too confident: the mean probability of
+# its answers is higher than their accuracy.
 generator = np.random.default_rng(3)
 present = generator.choice(215, 8, replace=False)
 chosen = generator.choice(present, 150, p=generator.dirichlet(np.full(8, 2.0)))
-X_items = drawings[chosen, generator.integers(20, 40, 150)]
+X_items = drawings[chosen, generator.integers(23, 40, 150)]
 truth = names[chosen]
 scores = classifier.predict_proba(X_items)
 each = classifier.classes_[scores.argmax(1)]
-print(f"each item on its own: {(each == truth).mean():.1%} correct, mean probability {scores.max(1).mean():.2f}")
-print(f"{len(set(each))} different letters; {len(set(truth))} occur")
+print(f"{(each == truth).mean():.1%} correct, mean probability {scores.max(1).mean():.3f}, {len(set(each))} letters")
 
 # %%
 # ## All items together
 #
-# The batch itself says how far the scores can be trusted: they are divided by a temperature before the classes that
-# occur are inferred. Labelled items, where there are some, can be given to `fit`.
-clf = EvidenceFromScores(classes=classifier.classes_).fit()
-result = clf.infer(scores)
-confidence = result.probabilities.max(1).mean()
-print(f"all items together: {(result.labels == truth).mean():.1%} correct, mean probability {confidence:.2f}")
-print(
-    f"{len(set(result.labels))} different letters; estimated number {result.n_present:.1f} ± {result.n_present_sd:.1f}"
-)
+# Without labelled items, the batch itself says how far the scores can be trusted: they are divided by a temperature
+# before the classes that occur are inferred.
+
+
+def show(result):
+    confidence = result.probabilities.max(1).mean()
+    print(f"{(result.labels == truth).mean():.1%} correct, mean probability {confidence:.3f}, ", end="")
+    print(f"{len(set(result.labels))} letters, estimated {result.n_present:.1f} ± {result.n_present_sd:.1f}")
+
+
+clf = EvidenceFromScores(classes=classifier.classes_)
+show(clf.fit().infer(scores))
+
+# %%
+# ## Calibrated on labelled items
+#
+# Items that the classifier was not trained on calibrate its scores. Here these are three drawings per letter. Where
+# there are some labelled items, use them: the labels are better, and so are the probabilities.
+X_labelled, y_labelled = np.concatenate(drawings[:, 20:23]), names.repeat(3)
+labelled = classifier.predict_proba(X_labelled)
+result = clf.fit(labelled, y_labelled).infer(scores)
+show(result)
 
 # %%
 # How often each letter was answered, before and after, and how often it occurs:
@@ -60,9 +73,10 @@ ax.legend(frameon=False)
 # %%
 # ## On the command line
 #
-# A table with one column per class is enough. `manyway label --scores` also reads the output of SpeciesNet,
-# MegaDetector and BirdNET; see [scores of a classifier](../scores.md).
-table = pd.DataFrame(scores, columns=classifier.classes_)
-table.insert(0, "item", [f"item-{i:03}" for i in range(len(table))])
-table.to_csv("predictions.csv", index=False)
-subprocess.run(["manyway", "label", "--scores", "predictions.csv", "-o", "labels.csv"], check=True)
+# A table with one column per class is enough; labelled items have a column `label` as well. `manyway label --scores`
+# also reads the output of SpeciesNet, MegaDetector and BirdNET; see [scores of a classifier](../scores.md).
+table = pd.DataFrame(labelled, columns=classifier.classes_)
+table.insert(0, "label", y_labelled)
+table.to_csv("labelled.csv", index=False)
+pd.DataFrame(scores, columns=classifier.classes_).to_csv("predictions.csv", index=False)
+subprocess.run(["manyway", "label", "labelled.csv", "--scores", "predictions.csv", "-o", "labels.csv"], check=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-WIDE, HIGH, GAP_X, GAP_Y = 104, 34, 22, 46
+WIDE, HIGH, GAP_X, GAP_Y = 118, 34, 22, 46
 
 
 def draw(source: str) -> str:

@@ -14,6 +14,7 @@ import hashlib
 import json
 import posixpath
 import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,7 @@ from diagrams import draw  # noqa: E402
 
 COPIES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
 FIRST_IN_SEARCH = ("evidence.md", "labelling.md", "which-method.md", "tutorials/label-a-pile.md")
+HIDDEN = {"index.md": ["navigation", "toc"], "gallery/README.md": ["toc"]}  # what pages do not show at their sides
 AT_ONCE = 2  # scripts that run at the same time
 _executed: dict[str, dict[str, Any]] = {}  # by source file: the title, the summary, the text and the figures of a page
 
@@ -53,8 +55,7 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, source.removesuffix(".py") + ".md", content=content))
     for name, place in COPIES.items():
         if name != "README.md":
-            text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
-            files.append(File.generated(config, place, content=text))
+            files.append(File.generated(config, place, content=_copied((ROOT / name).read_text(encoding="utf-8"))))
     icon = ROOT / "src/manyway/review/static/icon.svg"
     files.append(File.generated(config, "assets/icon.svg", abs_src_path=str(icon)))
     return files
@@ -63,6 +64,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Fill in what was executed, the gallery, the command line and the diagrams, and adjust links."""
     uri = page.file.src_uri
+    page.meta["hide"] = HIDDEN.get(uri, [])
     if uri in FIRST_IN_SEARCH:
         page.meta["search"] = {"boost": 2}
     if uri.startswith("tutorials/") and uri in _executed:
@@ -91,7 +93,9 @@ def _execute(source: str) -> dict[str, Any]:
     """Run a script or a tutorial in a process of its own, unless it was run before with the same code."""
     folder = CACHE / f"{Path(source).stem}-{_fingerprint(source)}"
     if not (folder / "page.json").exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        for older in CACHE.glob(f"{Path(source).stem}-{'?' * 16}"):
+            shutil.rmtree(older)
+        folder.mkdir(parents=True)
         command = [sys.executable, str(HOOKS / "execute.py"), str(ROOT / "docs" / source), str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
         if done.returncode != 0:
@@ -106,13 +110,27 @@ def _fingerprint(source: str) -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
+def _copied(text: str) -> str:
+    """A page from the root of the repository, with links to pages of the site only."""
+
+    def link(found: re.Match[str]) -> str:
+        words, target = found.groups()
+        if target.startswith("docs/"):
+            return f"[{words}]({target.removeprefix('docs/')})"
+        on_site = target.startswith(("https:", "#")) or target.partition("#")[0] in COPIES
+        return found[0] if on_site else words
+
+    return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", link, text)
+
+
 def _card(found: re.Match[str]) -> str:
     """A script as a card with its first figure."""
     page = _executed[f"gallery/{found[1]}"]
     picture = next(iter(page["figures"]), None)
     image = f'<img src="{picture}" alt="" loading="lazy">' if picture else ""
     target = found[1].replace(".py", ".html")
-    return f'<a class="card" href="{target}">{image}<b>{page["title"]}</b><span>{page["summary"]}</span></a>\n'
+    summary = re.sub(r"`([^`]*)`", r"<code>\1</code>", page["summary"])
+    return f'<a class="card" href="{target}">{image}<b>{page["title"]}</b><span>{summary}</span></a>\n'
 
 
 def _link(found: re.Match[str], folder: str) -> str:

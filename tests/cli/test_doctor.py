@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib import metadata
 
 import pytest
@@ -38,13 +39,15 @@ def test_the_version_is_printed(run_in_folder):
 def test_the_report_is_json_and_the_self_test_labels_the_embedded_task(run_in_folder, monkeypatch):
     monkeypatch.setenv("MANYWAY_PLAIN", "1")
     monkeypatch.setenv("MANYWAY_TOKEN", "secret")
+    monkeypatch.setenv("MANYWAY_CACHE", os.path.expanduser("~/features"))
     code, out, _ = run_in_folder("doctor", "--json")
     report = json.loads(out)
     assert (code, report["problems"]) == (0, [])
     assert report["manyway"] == manyway.__version__
     assert report["packages"]["torch"]["good"]
     assert report["self_test"]["correct"] == report["self_test"]["items"] == 75
-    assert report["data"] == {"folder": "data", "exists": False, "found": ["glyphs"]}
+    assert report["data"] == {"folder": "data", "exists": False, "found": ["glyphs"], "cache": "~/features"}
+    assert report["encoders"]["checkpoint"].endswith("works offline")
     assert report["variables"]["MANYWAY_PLAIN"] == "1"
     assert "secret" not in out
 

@@ -143,6 +143,7 @@ def test_without_the_extra_the_command_says_how_to_install_it(
         (["examples.csv", "pile"], "examples.csv holds texts and pile holds pictures"),
         (["known", "pile/0.jpg"], "pile/0.jpg is a single picture"),
         (["known", "nothing"], "There is no file or folder nothing."),
+        (["nothing.csv", "items.csv"], "There is no file or folder nothing.csv."),
         (["pile", "pile"], "The labelled examples in pile have no labels"),
     ],
 )

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from manyway import InputError
+from manyway import InputError, evidence_from_likelihood
 from manyway.methods.hierarchy import answer_at_least
 from manyway.methods.scores import (
     Tempering,
@@ -153,6 +153,13 @@ def test_one_item_and_half_precision_free_types_work():
     found = evidence_from_posteriors(p).solution
     assert found.labels.tolist() == [[0]]
     assert found.probabilities.dtype == torch.float64
+
+
+def test_likelihoods_of_the_wrong_shape_or_nan_are_refused():
+    with pytest.raises(InputError, match=r"shape \(2, 3\)"):
+        evidence_from_likelihood(torch.zeros(2, 3), torch.ones(1, 3))
+    with pytest.raises(InputError, match="NaN or infinite"):
+        evidence_from_likelihood(torch.full((1, 2, 3), NAN), torch.ones(1, 3))
 
 
 def test_answers_are_as_fine_as_the_wanted_probability_allows():

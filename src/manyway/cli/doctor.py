@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 FOR_DEVELOPERS = {"dev", "docs", "test"}  # extras that a user does not need
-VARIABLES = ("MANYWAY_DATA", "MANYWAY_PLAIN", "MANYWAY_DEBUG", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+VARIABLES = (
+    "MANYWAY_DATA",
+    "MANYWAY_CACHE",
+    "MANYWAY_PLAIN",
+    "MANYWAY_DEBUG",
+    "OMP_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+)
 EXPECTED = 70  # of the 75 labels of the self-test
 
 
@@ -158,11 +165,17 @@ def _encoders() -> dict[str, Any]:
 
 def _data(given: Path | None) -> dict[str, Any]:
     from manyway.data.files import data_root
+    from manyway.encoding.cache import cache_folder
     from manyway.encoding.standard import DATASETS
 
     folder = data_root(given)
     found = [name for name, entry in DATASETS.items() if not entry.places or entry.find(folder) is not None]
-    return {"folder": _without_home(str(folder)), "exists": folder.is_dir(), "found": found}
+    return {
+        "folder": _without_home(str(folder)),
+        "exists": folder.is_dir(),
+        "found": found,
+        "cache": _without_home(str(cache_folder())),
+    }
 
 
 def _self_test() -> dict[str, Any]:
@@ -241,7 +254,8 @@ def _encoder_lines(part: dict[str, Any]) -> str:
 
 
 def _data_line(part: dict[str, Any]) -> str:
-    return f"{part['folder']}{'' if part['exists'] else ' (does not exist)'}: {', '.join(part['found'])}"
+    exists = "" if part["exists"] else " (does not exist)"
+    return f"{part['folder']}{exists}: {', '.join(part['found'])}\nfeatures are cached in {part['cache']}"
 
 
 def _self_test_line(part: dict[str, Any]) -> str:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 Labels = Annotated[
     Path | None,
-    typer.Option(help="Labels of the examples if EXAMPLES has none: one per line, the column of a csv, or .npy."),
+    typer.Option(
+        help="Labels of the examples if EXAMPLES has none: one per line, the column of a csv, or .npy. With --scores: "
+        "a table with the columns item and label."
+    ),
 ]
 Encoder = Annotated[
     str | None,
@@ -36,11 +39,11 @@ NoCache = Annotated[
     typer.Option("--no-cache", help="Encode all pictures or texts again, and do not keep the features for later runs."),
 ]
 OpenSet = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         "--open-set/--closed",
         help="Whether items may be of no class. They are then labelled `unknown`, and the table says which of them "
-        "belong together.",
+        "belong together. `manyway label` does so by default, if the method can and some class has two examples.",
     ),
 ]
 SkipBadItems = Annotated[bool, typer.Option("--skip-bad", help="Leave broken pictures out and list them in the table.")]
@@ -115,17 +118,18 @@ class Inputs:
         given = [path for path in (self.support, self.query, self.class_names) if path is not None]
         kinds = [kind_of(path, self._columns) for path in given]
         kind = kinds[0]
-        for path, other in zip(given, kinds, strict=True):
-            if other != kind and not path.exists():
+        if set(kinds) == {FEATURES}:
+            return self
+        for path in given:
+            if not path.exists():
                 raise InputError(f"There is no file or folder {path}.")
+        for path, other in zip(given, kinds, strict=True):
             if other != kind:
                 raise InputError(
                     f"{given[0]} holds {kind} and {path} holds {other}; examples, items and class names must be of one "
                     "kind. To use features with pictures or texts, turn these into features of the same encoder first: "
                     "manyway extract SOURCE --encoder NAME --out FILE.safetensors."
                 )
-        if kind == FEATURES:
-            return self
         name, hint = _DEFAULTS[kind]
         if not PACKAGED[name].installed():
             raise InputError(

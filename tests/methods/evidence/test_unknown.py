@@ -13,7 +13,7 @@ from manyway.errors import InputError
 from manyway.methods.evidence.calibration import calibrate
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.solver import evidence, evidence_in_blocks
-from manyway.methods.evidence.unknown import _log_odds, _with_proportion, groups_of
+from manyway.methods.evidence.unknown import Scales, _with_proportion, groups_of, limited
 
 
 def problem(n_tasks=3, *, n_unknown=(6, 5), n_known=(8, 7, 6), shots=4, seed=0, dtype=torch.float64):
@@ -142,7 +142,7 @@ def test_the_probability_rises_with_the_excess_and_with_the_proportion():
     calibration = calibrate(tasks, Schedule())
     excess = torch.linspace(-20, 200, 50, dtype=torch.float64)[None]
     counts, sizes = torch.full_like(excess, 4), torch.full_like(excess, 6)
-    odds = _log_odds(excess, sizes, counts, calibration, Schedule())
+    odds = limited(Scales.of(calibration, Schedule()).log_ratio(excess, sizes, counts), Schedule())
     assert (odds.diff() >= -1e-12).all()
 
     def unknown(n):

@@ -157,7 +157,8 @@ def _calibrated(
     samples = torch.arange(0, n_samples, step, device=support.device)
     residuals = support[:, ::step] - rows_of(prototypes, left_out.labels)
     inner = Inner.of(residuals, offsets)
-    some = inner.some(ceil(residuals.shape[1] / _MOST_FOR_METRIC))  # classifying may overwrite the others
+    every = ceil(residuals.shape[1] / _MOST_FOR_METRIC)
+    some = inner.some(every) if metric else inner  # a copy, because classifying may overwrite the others
     answers = left_out.classified(inner, given)
     plain = replace(plain, precision=answers.precision, noise=answers.noise)
     if not metric:
@@ -212,9 +213,9 @@ def _with_metric(
         root = factor if root is None else torch.where(_like(better, root), factor, root)
         if not improving.any():
             break
-    # The plain metric stays where the gain is within its standard error.
+    # The plain metric stays where the gain is within its standard error, that of all left-out samples.
     gains = answers.losses - best.losses
-    noise = gains.var(-1).mul(gains.shape[-1]).sqrt()
+    noise = gains.var(-1).mul(gains.shape[-1] / every).sqrt()
     kept = gains.sum(-1) > schedule.metric_gain * noise
     shrinkage = shrinkage.where(kept, 1.0)
     stretch = (answers.spread / best.spread).where(kept, 1.0).sqrt()

@@ -91,7 +91,7 @@ class Metric:
 
     def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
         """[t, n, d]"""
-        return self.whitening(features, crossed).mul_(self.stretch.view(-1, 1, 1))
+        return self.whitening(features, crossed).contiguous().mul_(self.stretch.view(-1, 1, 1))
 
     @staticmethod
     def joined(metrics: Sequence[Metric]) -> Metric:

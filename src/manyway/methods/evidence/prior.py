@@ -96,10 +96,17 @@ class Concentrations:
     n_query: int
     normaliser: Tensor  # [g] ln Γ(Kα)/Γ(|Q|+Kα)
     rises: Tensor | None  # [n, g] φ at c = 1 … |Q|, evenly spaced in ln c; None: not interpolated
+    n_classes: int
+    weighted: bool = False  # whether queries count less than one each, so that their number is that of the masses
 
     @staticmethod
     def of(
-        concentration: float | None, n_query: int, n_classes: int, dtype: torch.dtype, device: torch.device
+        concentration: float | None,
+        n_query: int,
+        n_classes: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        weighted: bool = False,
     ) -> Concentrations:
         """The grid, or the one value that is given."""
         grid = alpha_grid(n_classes) if concentration is None else torch.tensor([concentration], dtype=torch.float64)
@@ -109,7 +116,8 @@ class Concentrations:
         if dtype == torch.float32 and device.type == "cpu":
             nodes = torch.linspace(0, _log_largest(n_query), _NODES, dtype=torch.float64).exp()
             rises = _rises(nodes, grid).to(dtype)
-        return Concentrations(grid.to(device, dtype), n_query, normaliser.to(device, dtype), rises)
+        values, normaliser = grid.to(device, dtype), normaliser.to(device, dtype)
+        return Concentrations(values, n_query, normaliser, rises, n_classes, weighted)
 
     def slopes(self, presence: Presence) -> Slopes:
         """The derivative of the bound at the best concentration."""
@@ -118,7 +126,7 @@ class Concentrations:
     def log_prior(self, presence: Presence) -> Tensor:
         """[t, g] the bound on ln p(labels) for each α."""
         rises = _rises(presence.counts, self.values)  # [t, k, g]
-        return torch.einsum("tk,tkg->tg", presence.present, rises) + self.normaliser
+        return torch.einsum("tk,tkg->tg", presence.present, rises) + self._normaliser(presence)
 
     def best(self, presence: Presence) -> Tensor:
         """[t] the α with the highest prior."""
@@ -129,7 +137,15 @@ class Concentrations:
         upper = place.sub_(below).mul_(presence.present)
         sums = place.new_zeros(len(place), _NODES)
         sums.scatter_add_(1, below, presence.present - upper).scatter_add_(1, below + 1, upper)
-        return self.values[torch.addmm(self.normaliser, sums, self.rises).argmax(-1)]
+        return self.values[torch.addmm(self._normaliser(presence), sums, self.rises).argmax(-1)]
+
+    def _normaliser(self, presence: Presence) -> Tensor:
+        """[g] or [t, g] the terms that depend on α alone, for as many queries as count."""
+        if not self.weighted:
+            return self.normaliser
+        total = self.n_classes * self.values.double()
+        counted = presence.masses.sum(-1, keepdim=True, dtype=torch.float64)
+        return (torch.lgamma(total) - torch.lgamma(total + counted)).to(self.values)
 
 
 def alpha_grid(n_classes: int) -> Tensor:

@@ -56,12 +56,18 @@ class Schedule:
     # scatter, where no class has two examples to learn it from.
     one_shot_noise: float = 0.2
     # The probability that a query of a class looks as if it were of none. It limits what a single group can say.
-    odd_members: float = 0.08
+    odd_members: float = 0.05
     # The probability that no query is unknown; otherwise the proportion p has the density b(1 − p)^(b − 1).
     none_unknown: float = 0.5
     unknown_rarity: float = 2.0
-    # A query in a group of m counts m to the minus this in the estimate of the proportion: groups are judged together.
-    group_counts: float = 0.6
+    # Two groups speak for a query: that around it, and that of its class. Their log-ratios share most of their
+    # evidence, so that their mean is used. Where the group around a query is smaller than the group of its class by
+    # more than this factor, it is a part of it, and the group of the class counts more.
+    part_of_class: float = 3.0
+    # Groups are mixed: queries of no class lie among those of a class, and look like them. So this part of the evidence
+    # against an ideal member of a class is taken back, up to the second value.
+    mixed_groups: float = 2 / 3
+    mixed_groups_at_most: float = 0.6
     # The usual spread of the excess of classes that are left out, relative to its mean, and how many classes it counts.
     usual_spread: float = 0.6
     usual_spread_weight: float = 4.0

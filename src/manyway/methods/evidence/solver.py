@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from math import ceil
 from typing import Any, NamedTuple, get_type_hints
 
 import torch
@@ -49,7 +48,7 @@ from manyway.methods.evidence.streamed import (
     TakeSample,
     UpdatedPrototypes,
 )
-from manyway.methods.evidence.unknown import MOST_JUDGED, Members, groups_of, judge, unknown_probability
+from manyway.methods.evidence.unknown import Members, groups_of, judge, judged_step, unknown_probability
 from manyway.methods.parameters import takes
 from manyway.methods.prepared import QUERY_DEPENDENT
 from manyway.methods.scaling import transform
@@ -228,7 +227,10 @@ def evidence(
 
     unknown, find_groups = None, None
     if parameters.open_set:
-        unknown, find_groups = unknown_probability(placed, calibration, parameters.constants)
+        clamped = likelihood if given is None else given.clamp(likelihood)
+        unknown, find_groups = unknown_probability(
+            placed, lambda step: _assigned(clamped[:, ::step], parameters), calibration, parameters.constants
+        )
         unknown = unknown if given is None else given.unknown(unknown.unsqueeze(-1)).squeeze(-1)
     solution, weights = _find_classes(
         likelihood,
@@ -291,6 +293,8 @@ def evidence_from_likelihood(
 ) -> Solution:
     """Evidence for a classifier of your own, given its log-likelihoods.
 
+    ``EvidenceFromScores`` makes them of scores of any kind, and calibrates them.
+
     Parameters
     ----------
     likelihood : Tensor of shape (t, q, k)
@@ -313,7 +317,28 @@ def evidence_from_likelihood(
     >>> evidence_from_likelihood(logits, torch.ones(1, 3)).labels.tolist()
     [[0, 0, 0, 0]]
     """
+    if likelihood.ndim != 3 or counts.shape not in (likelihood[:, 0].shape, (1, likelihood.shape[-1])):
+        raise InputError(
+            f"The likelihoods have shape {tuple(likelihood.shape)} and the counts {tuple(counts.shape)}; they must be "
+            "[task, query, class] and [task, class]."
+        )
+    if not bool(torch.isfinite(likelihood).all()):
+        raise InputError("A log-likelihood is NaN or infinite; use a low finite number for what is impossible.")
     return _find_classes(likelihood, counts, Parameters(**params), with_objective)[0]
+
+
+def _assigned(likelihood: Tensor, parameters: Parameters) -> Tensor:
+    """[t, q, k] the assignments that a search finds, without post-processing."""
+    _, n_query, n_classes = likelihood.shape
+    prior = Concentrations.of(parameters.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
+    return _searched(likelihood, prior, parameters).queries.u
+
+
+def _searched(likelihood: Tensor, prior: Concentrations, parameters: Parameters) -> Found[Dense]:
+    """The outcome of a search in which every query is of a class."""
+    schedule, max_iter, tol = parameters.constants, parameters.max_iter, parameters.tol
+    found = fused_search(likelihood, prior, schedule, max_iter=max_iter, tol=tol)
+    return search(Dense.of(likelihood), prior, schedule, max_iter=max_iter, tol=tol) if found is None else found
 
 
 def _find_classes(
@@ -328,13 +353,13 @@ def _find_classes(
     """The solution, and the weights [t, q, k] of the queries as samples, of which new likelihoods can be made."""
     n_tasks, n_query, n_classes = likelihood.shape
     schedule, max_iter, tol = parameters.constants, parameters.max_iter, parameters.tol
-    prior = Concentrations.of(parameters.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
+    like = likelihood.dtype, likelihood.device
+    prior = Concentrations.of(parameters.concentration, n_query, n_classes, *like, weighted=unknown is not None)
     clamped = likelihood if known is None else known.clamp(likelihood)
-    found: Found[Dense] | None = None
     if not with_objective and unknown is None:
-        found = fused_search(clamped, prior, schedule, max_iter=max_iter, tol=tol)
-    if found is None:
-        started = Dense.of(clamped) if unknown is None else Members.of_unknown(clamped, unknown)
+        found = _searched(clamped, prior, parameters)
+    else:
+        started = Dense.of(clamped) if unknown is None else Members.of_unknown(clamped, unknown, schedule)
         terms_of = type(started).terms if with_objective else None
         found = search(started, prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
     after = After.of(found.queries, prior, likelihood, updated_likelihood, known)
@@ -495,14 +520,17 @@ def evidence_in_blocks(
     tasks = Tasks.from_arrays(support[None], labels[None], support[None, :1])
     calibration = calibrate(tasks, *parameters.of_calibration)
     n_classes = calibration.counts.shape[1]
-    prior = Concentrations.of(parameters.concentration, n_query, n_classes, torch.float64, support.device)
+    prior = Concentrations.of(
+        parameters.concentration, n_query, n_classes, torch.float64, support.device, weighted=parameters.open_set
+    )
     placing = Placing.of(scaling, calibration)
     queries = Streamed(placing, calibration, n_query, spread, progress)
-    n_apart = ceil(n_query / MOST_JUDGED)
+    n_apart = judged_step(n_query, n_classes)
     if parameters.open_set:
         sample, _ = spread(TakeSample(queries.last, n_apart), None)
-        judged = judge(sample.placed[None], calibration, schedule)
-        _, queries.start = spread(JudgeQueries(queries.last, judged), None)
+        assigned = _assigned(calibration.log_likelihood(sample.placed[None]), parameters)
+        judged = judge(sample.placed[None], assigned, calibration, schedule)
+        _, queries.start = spread(JudgeQueries(queries.last, judged, schedule), None)
     found = search(queries, prior, schedule, max_iter=parameters.max_iter, tol=parameters.tol)
 
     presence = queries.presence

@@ -26,6 +26,7 @@ from manyway.methods.evidence.calibration import Calibration, squared_distances
 from manyway.methods.evidence.one_shot import raised
 from manyway.methods.evidence.posterior import GroupPosterior, leave_one_out, query_weights
 from manyway.methods.evidence.prior import Presence, Slopes, log_remainders, remainders
+from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Update
 from manyway.methods.evidence.unknown import Judged, membership
 from manyway.streaming.blocks import Scaling, Spread
@@ -67,6 +68,7 @@ class Memory(NamedTuple):
     values: Tensor  # [n] their u
     idle: Tensor | None  # [b, r] logarithm of the idle classes' total weight, for each of ``Idle.sharpness``
     unknown: Tensor | None = None  # [b] the probability of no class; None: all queries are of a class
+    counted: Tensor | None = None  # [b] how much each query counts in the search; None: fully
 
 
 class Sums(NamedTuple):
@@ -153,7 +155,7 @@ class Assign:
             kept = self.idle.classes[memory.places % len(self.idle.classes)]
             places = torch.cat([_places_of(places, self.active, len(self.idle.classes)), memory.places[kept]])
             values = torch.cat([values, memory.values[kept]])
-        return sums, Memory(places, values, weight, None if memory is None else memory.unknown)
+        return sums, Memory(places, values, weight, *(None, None) if memory is None else memory[3:])
 
     def assign(self, rows: Tensor, memory: Memory | None) -> Tensor:
         """[b, k] the new assignments of placed rows."""
@@ -171,10 +173,9 @@ class Assign:
     def _assign(self, scores: Tensor, memory: Memory | None) -> tuple[Tensor, Tensor]:
         """Assignments [b, k] from scores, which are overwritten, and the idle classes' total assignment [b]."""
         u, idle = self._assign_members(scores, memory)
-        if memory is None or memory.unknown is None:
+        if memory is None or memory.counted is None:
             return u, idle
-        counted = membership(memory.unknown)
-        return u.mul_(counted.unsqueeze(1)), idle * counted
+        return u.mul_(memory.counted.unsqueeze(1)), idle * memory.counted
 
     def _assign_members(self, scores: Tensor, memory: Memory | None) -> tuple[Tensor, Tensor]:
         """The same for queries that are all of a class."""
@@ -475,12 +476,14 @@ class JudgeQueries:
 
     assign: Assign
     judged: Judged
+    schedule: Schedule
 
     def __call__(self, block: Tensor, memory: Any) -> tuple[GroupSums, Memory]:
         rows = self.assign.rows(block)
         unknown = (self.judged.weights(rows[None])[0] @ self.judged.unknown[0].unsqueeze(-1)).squeeze(-1)
         nothing = torch.zeros(0, dtype=torch.int64, device=rows.device)
-        return GroupSums(unknown.sum(dtype=torch.float64)), Memory(nothing, rows[:0, 0], None, unknown)
+        counted = membership(unknown, self.judged.unknown.amin(), self.schedule)
+        return GroupSums(unknown.sum(dtype=torch.float64)), Memory(nothing, rows[:0, 0], None, unknown, counted)
 
 
 @dataclass(frozen=True, eq=False)

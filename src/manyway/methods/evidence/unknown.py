@@ -2,9 +2,13 @@
 
 Like queries of a class, queries of no class come in groups. A group says more than its queries one by one: the mean of
 m queries is as near to the prototype of its class as the errors of two means allow, S/m + S/n on average. What exceeds
-that is the *excess* of a group over the nearest prototype. The scale of both cases is known from the support: the
-excess of a member is that of support samples which were left out of their prototype, and the excess of a group of no
-class is that of a prototype over the nearest other one, as if its class were left out.
+that is the *excess* of a group. The scale of both cases is known from the support: the excess of a member is that of
+support samples which were left out of their prototype, and the excess of a group of no class is that of a prototype
+over the nearest other one, as if its class were left out.
+
+Groups are found twice. First, queries that lie together are a group, and its excess is that over the nearest prototype.
+Second, queries that a search assigns to one class are a group, and its excess is that over the prototype of this class:
+queries of no class gather at classes that do not occur.
 
 The proportion of such queries in the batch is unknown. It is integrated out, with a prior that is 0 with probability
 one half. So a batch without unknown queries stays without.
@@ -26,6 +30,7 @@ from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense
 
 MOST_JUDGED = 2048  # queries whose groups are found from all pairs; further queries are judged as their groups are
+_MOST_ASSIGNED = 1 << 24  # numbers: fewer queries are judged where they could be of very many classes
 _PROPORTIONS = 40  # grid of the proportion of unknown queries
 _LEAST_COUNTED = 1e-3  # so that classes have a count where all queries are unknown
 _ALIKE = 0.1  # groups of queries of no class with at least this mean similarity are one
@@ -52,27 +57,47 @@ class Judged:
         return distances.mul_(-0.5 * self.precision.view(-1, 1, 1)).softmax(-1)
 
 
-def judge(placed: Tensor, calibration: Calibration, schedule: Schedule) -> Judged:
-    """How probable it is that queries [t, q, d], placed as the calibration does, are of no class."""
+def judged_step(n_query: int, n_classes: int) -> int:
+    """The distance between the queries whose groups are found from all pairs."""
+    return ceil(n_query / min(MOST_JUDGED, max(_MOST_ASSIGNED // n_classes, MOST_JUDGED // 8)))
+
+
+def judge(placed: Tensor, assigned: Tensor, calibration: Calibration, schedule: Schedule) -> Judged:
+    """How probable it is that queries [t, q, d], placed as the calibration does, are of no class.
+
+    ``assigned`` [t, q, k] are their assignments by a search in which every query is of a class.
+    """
     if calibration.counts.shape[1] < 2:
         raise InputError("open_set needs two classes or more: it learns from the classes what none of them looks like.")
     similarity = _similarity(placed, calibration)
     masses = similarity.sum(-1, keepdim=True)
     means = similarity @ placed / masses
-    sizes = (masses.square() / similarity.square().sum(-1, keepdim=True)).squeeze(-1)  # how many equal weights count so
+    sizes = _effective_size(similarity, -1)
     bias = calibration.scatter.unsqueeze(-1) / sizes
-    distances = calibration.squared_distances(means) - bias.unsqueeze(-1)
-    excess, nearest = distances.min(-1)
+    excess, nearest = (calibration.squared_distances(means) - bias.unsqueeze(-1)).min(-1)
     counts = calibration.counts.expand(len(placed), -1).gather(1, nearest)
-    log_odds = _log_odds(excess, sizes, counts, calibration, schedule)
-    unknown = _with_proportion(log_odds, sizes**-schedule.group_counts, schedule)
+    scales = Scales.of(calibration, schedule)
+    around = scales.log_ratio(excess, sizes, counts)
+    of_class, class_sizes = (
+        (assigned * values.unsqueeze(1)).sum(-1) for values in _of_classes(placed, assigned, calibration, scales)
+    )
+    weight = (class_sizes / (class_sizes + schedule.part_of_class * sizes)).clamp_min(0.5)
+    of_member = scales.log_ratio(torch.zeros_like(excess), sizes, counts)
+    mixed = (-schedule.mixed_groups * of_member).clamp(0, schedule.mixed_groups_at_most)
+    log_odds = limited(torch.lerp(around, of_class, weight) + mixed, schedule)
+    unknown = _with_proportion(log_odds, 1 / sizes, schedule)
     return Judged(means, bias, calibration.precision, similarity, unknown)
 
 
-def unknown_probability(placed: Tensor, calibration: Calibration, schedule: Schedule) -> tuple[Tensor, Finder]:
-    """[t, q] the probability that a query is of no class, and what finds the groups of those that are."""
-    step = ceil(placed.shape[1] / MOST_JUDGED)
-    judged = judge(placed[:, ::step], calibration, schedule)
+def unknown_probability(
+    placed: Tensor, assign: Callable[[int], Tensor], calibration: Calibration, schedule: Schedule
+) -> tuple[Tensor, Finder]:
+    """[t, q] the probability that a query is of no class, and what finds the groups of those that are.
+
+    ``assign`` returns the assignments of every so many queries by a search in which every query is of a class.
+    """
+    step = judged_step(placed.shape[1], calibration.counts.shape[1])
+    judged = judge(placed[:, ::step], assign(step), calibration, schedule)
     if step == 1:
         return judged.unknown, lambda rejected: groups_of(judged.similarity, rejected)
     weights = judged.weights(placed)
@@ -89,12 +114,15 @@ def unknown_probability(placed: Tensor, calibration: Calibration, schedule: Sche
 Finder = Callable[[Tensor], tuple[Tensor, Tensor]]  # which queries [t, q] are unknown -> their groups and the medoids
 
 
-def membership(unknown: Tensor) -> Tensor:
+def membership(unknown: Tensor, least: Tensor, schedule: Schedule) -> Tensor:
     """[t, q] how much a query counts in the search for the classes that are present.
 
-    A query that is more probably of a class than not counts fully: a wrong doubt would cost more than an intruder.
+    It is the probability to be of a class, relative to that of the query for which it is highest; ``least`` [t, 1] is
+    the lowest of the probabilities ``unknown``. So queries count fully where there is no evidence about any of them. No
+    query counts more than its evidence supports: the highest probability is at least that before any query was seen.
     """
-    return (2 - 2 * unknown).clamp(_LEAST_COUNTED, 1)
+    before = (1 - schedule.none_unknown) / (schedule.unknown_rarity + 1)
+    return ((1 - unknown) / (1 - least.clamp_max(before))).clamp(_LEAST_COUNTED, 1)
 
 
 def groups_of(similarity: Tensor, rejected: Tensor) -> tuple[Tensor, Tensor]:
@@ -172,21 +200,51 @@ def _overlap(assignments: Tensor) -> Tensor:
     return (rows @ rows.mT).clamp_(0, 1)
 
 
-def _log_odds(excess: Tensor, sizes: Tensor, counts: Tensor, calibration: Calibration, schedule: Schedule) -> Tensor:
-    """[t, q] ln p(excess | no class) − ln p(excess | a class), for groups of these sizes near classes of n samples.
+def _effective_size(weights: Tensor, dim: int) -> Tensor:
+    """How many equal weights count as much as these."""
+    return weights.sum(dim).square() / weights.square().sum(dim)
 
-    Both are normal, but a few queries of a class look as if they were of none. An excess below the point at which the
-    ratio is smallest counts as that point.
-    """
-    noise = calibration.noise.unsqueeze(-1)
-    # The queries of a group share an error: see ``schedule.shared_error``.
-    variance = (noise * (schedule.shared_error + (1 - schedule.shared_error) / sizes + 1 / counts)).square()
-    apart, spread = (value.unsqueeze(-1) for value in _left_out_classes(calibration, schedule))
-    wider = variance + torch.maximum(spread, 1e-3 * variance)
-    excess = torch.maximum(excess, -variance * apart / (wider - variance))
-    near, far = excess.square() / variance + variance.log(), (excess - apart).square() / wider + wider.log()
-    odds = torch.as_tensor(log(1 - schedule.odd_members)) + 0.5 * (far - near)
-    return -torch.logaddexp(odds, torch.full_like(odds, log(schedule.odd_members)))
+
+def _of_classes(placed: Tensor, assigned: Tensor, calibration: Calibration, scales: Scales) -> tuple[Tensor, Tensor]:
+    """The log-ratios and the sizes [t, k] of the groups of queries that are assigned to one class."""
+    sizes = _effective_size(assigned.clamp_min(torch.finfo(assigned.dtype).eps), 1).clamp_min(1)
+    masses = assigned.sum(1).clamp_min(torch.finfo(assigned.dtype).eps)
+    means = assigned.mT @ placed / masses.unsqueeze(-1)
+    excess = (means - calibration.offsets).square().sum(-1)
+    excess = excess - calibration.scatter.unsqueeze(-1) * (1 / sizes + 1 / calibration.counts)
+    return scales.log_ratio(excess, sizes, calibration.counts), sizes
+
+
+@dataclass(frozen=True, eq=False)
+class Scales:
+    """What the excess of a group is like for members of a class, and for queries of no class."""
+
+    noise: Tensor  # [t, 1] the standard deviation for members is this times 1/m + 1/n
+    shared_error: float  # the queries of a group share an error: see the schedule
+    mean: Tensor  # [t, 1] of the excess of a class that is left out
+    variance: Tensor  # [t, 1]
+
+    @staticmethod
+    def of(calibration: Calibration, schedule: Schedule) -> Scales:
+        apart = (value.unsqueeze(-1) for value in _left_out_classes(calibration, schedule))
+        return Scales(calibration.noise.unsqueeze(-1), schedule.shared_error, *apart)
+
+    def log_ratio(self, excess: Tensor, sizes: Tensor, counts: Tensor) -> Tensor:
+        """[t, n] ln p(excess | no class) − ln p(excess | a class), for groups of m queries near classes of n samples.
+
+        Both are normal. An excess below the point at which the ratio is smallest counts as that point.
+        """
+        variance = (self.noise * (self.shared_error + (1 - self.shared_error) / sizes + 1 / counts)).square()
+        wider = variance + torch.maximum(self.variance, 1e-3 * variance)
+        excess = torch.maximum(excess, -variance * self.mean / (wider - variance))
+        near, far = excess.square() / variance + variance.log(), (excess - self.mean).square() / wider + wider.log()
+        return 0.5 * (near - far)
+
+
+def limited(log_ratio: Tensor, schedule: Schedule) -> Tensor:
+    """The log-odds if a few queries of a class look as if they were of none."""
+    certain = torch.full_like(log_ratio, log(schedule.odd_members))
+    return -torch.logaddexp(log(1 - schedule.odd_members) - log_ratio, certain)
 
 
 def _left_out_classes(calibration: Calibration, schedule: Schedule) -> tuple[Tensor, Tensor]:
@@ -230,9 +288,10 @@ class Members(Dense):
     counted: Tensor  # [t, q, 1]
 
     @staticmethod
-    def of_unknown(likelihood: Tensor, unknown: Tensor) -> Members:
+    def of_unknown(likelihood: Tensor, unknown: Tensor, schedule: Schedule) -> Members:
         """Queries that ``begin`` has yet to assign."""
-        return Members(likelihood, likelihood, likelihood, membership(unknown).unsqueeze(-1))
+        counted = membership(unknown, unknown.amin(1, keepdim=True), schedule)
+        return Members(likelihood, likelihood, likelihood, counted.unsqueeze(-1))
 
     def select(self, which: Tensor) -> Members:
         return Members(self.likelihood[which], self.u[which], self.remainder[which], self.counted[which])
