@@ -102,7 +102,7 @@ def test_classes_by_name_alone_are_carried_over():
     named = FeatureSet(
         FEATURES.features, FEATURES.labels, class_features=FEATURES.features[FEATURES.labels.argsort()[::40]]
     )
-    tasks = sample_tasks(named, replace(ALIKE, shots=0, n_batches=3), count=2)
+    tasks = sample_tasks(named, replace(ALIKE, shots=0, n_query=24, n_batches=3), count=2)
     carried, alone = solve("evidence", tasks, carry=True), solve("evidence", tasks)
     assert torch.equal(carried.probabilities[::3], alone.probabilities[::3])  # the first batch of each stream
     assert not torch.allclose(carried.probabilities, alone.probabilities, atol=1e-3)
@@ -158,14 +158,14 @@ def test_the_memory_is_bounded(monkeypatch):
 
 
 def test_known_labels_of_earlier_batches_are_remembered():
-    clf, arriving = batches(ALIKE)
+    clf, arriving = batches(replace(ALIKE, n_query=24, n_batches=2))
     label = (clf.partial_infer(arriving[0]).labels[0] + 1) % 20  # whatever the features say
     clf.fit(clf.support_, clf.support_labels_)
     clf.partial_infer(arriving[0], known={0: label})
     found = clf.partial_infer(arriving[1])
-    known = {8: label}
+    known = {24: label}
     assert np.array_equal(
-        found.probabilities, clf.infer(np.concatenate(arriving[1::-1]), known=known).probabilities[:8]
+        found.probabilities, clf.infer(np.concatenate(arriving[1::-1]), known=known).probabilities[:24]
     )
 
 

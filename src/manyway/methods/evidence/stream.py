@@ -2,7 +2,8 @@
 
 A run is a number of consecutive batches whose classes have the same proportions. If the new batch continues a run, its
 queries are labelled jointly with those of the run. Which classes occur is then known better, and prototypes are updated
-by more queries. If it does not, it is labelled alone. Labels that were given out before do not change.
+by more queries. If it may begin a run, or if most classes occur in the run, it is labelled alone. Labels that were
+given out before do not change.
 
 Let E(b) be the bound on ln p(labels) that the prior of the class proportions gives to some batches together (see
 ``prior``). Likelihoods and entropies of the queries are the same for runs of any length, so a batch is
@@ -26,14 +27,20 @@ from torch import Tensor
 from manyway.core.solution import Computed, Solution
 from manyway.core.tasks import Tasks
 from manyway.errors import InputError
-from manyway.methods.evidence.prior import Concentrations, Presence, remainders
+from manyway.methods.evidence.prior import Concentrations, Presence, effective_number, remainders
 
 # Items that are remembered: a limit of memory and time. A run of so many items names nearly all classes of its batches,
 # and longer runs gained nothing more. A batch that is larger is enough for itself.
 MOST_ITEMS = 1024
-# h has a Beta prior: before anything is seen, one run in ten ends. Where batches are alike but have nearly all classes,
-# the evidence of a batch is near 0 either way, and the prior decides; where classes change, it is outweighed by far.
-_CHANGES, _STAYS = 1.0, 9.0
+# h has a uniform prior, Beta(1, 1).
+_CHANGES, _STAYS = 1.0, 1.0
+# A batch is labelled alone unless it begins a run with less than this probability. Joining a run of other classes costs
+# more than leaving a run of the same classes out, and where few classes occur the evidence is clear.
+_DOUBT = 0.05
+# Where more than half of all classes occur in a run, by their effective number in the joint answers, its groups are
+# mixtures of neighbours (as in ``posterior``), and little is learned about which classes occur: the batch is labelled
+# alone.
+_MOST_CLASSES = 0.5
 
 Solve = Callable[[Tensor, Tasks, Tensor | None], Solution]  # (streams, their tasks, known labels) -> answers
 _KEPT = ("probabilities", "n_iter", "converged", "occupied", "independent_presence")  # of the answers for a batch
@@ -99,12 +106,12 @@ class Memory:
         )
 
     def earlier(self, before: Memory) -> Tensor:
-        """[t] with how many of the batches in ``before`` the last one is labelled; 0 where it more likely is alone."""
+        """[t] with how many of the batches in ``before`` the last one is labelled; 0 where it may begin a run."""
         longest = min(self.lengths.shape[1] - 1, len(before.query))
         if longest < 1:
             return torch.zeros_like(self.changes, dtype=torch.long)
         best = self.lengths[:, 1 : longest + 1].argmax(1) + 1
-        return best.masked_fill(self.lengths[:, 0] > log(0.5), 0)
+        return best.masked_fill(self.lengths[:, 0] > log(_DOUBT), 0)
 
 
 def _log_prior(masses: Tensor, absent: Tensor, n_items: int, concentration: float | None) -> Tensor:
@@ -159,7 +166,9 @@ def next_batch(
             stream=None,
         )
         found = solve(rows, run, given if bool((given >= 0).any()) else None)
-        parts.append((rows, _first(found, tasks.n_query)))
+        few = effective_number(found.probabilities.sum(1)) <= _MOST_CLASSES * tasks.n_classes
+        if bool(few.any()):
+            parts.append((rows[few], _first(found, tasks.n_query, few)))
     return _put_together(alone, parts), remembered
 
 
@@ -204,16 +213,17 @@ def rows_of(value: Any, which: Tensor) -> Any:
     return value
 
 
-def _first(found: Solution, n_query: int) -> Solution:
-    """The answers for the first queries."""
+def _first(found: Solution, n_query: int, which: Tensor) -> Solution:
+    """The answers for the first queries of some tasks, given as a mask [t]."""
+    prototypes, terms = found.make_prototypes, found.objective_parts
     return Solution(
-        found.probabilities[:, :n_query],
-        found.n_iter,
-        found.converged,
-        make_prototypes=found.make_prototypes,
-        objective=found.objective,
-        objective_parts=found.objective_parts,
-        make_review_scores=lambda: found.review_scores[:, :n_query],
+        found.probabilities[which, :n_query],
+        found.n_iter[which],
+        found.converged[which],
+        make_prototypes=None if prototypes is None else lambda: prototypes()[which],
+        objective=None if found.objective is None else found.objective[which],
+        objective_parts=None if terms is None else {name: values[which] for name, values in terms.items()},
+        make_review_scores=lambda: found.review_scores[which, :n_query],
     )
 
 
