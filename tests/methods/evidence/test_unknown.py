@@ -10,10 +10,11 @@ import torch
 
 from manyway import Evidence, Tasks, solve
 from manyway.errors import InputError
-from manyway.methods.evidence.calibration import calibrate
+from manyway.methods.evidence.calibration import calibrate, calibrate_and_place
+from manyway.methods.evidence.prior import Concentrations, Presence
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.solver import evidence, evidence_in_blocks
-from manyway.methods.evidence.unknown import Scales, _with_proportion, groups_of, limited
+from manyway.methods.evidence.unknown import Scales, _of_classes, _with_proportion, groups_of, limited, membership
 
 
 def problem(n_tasks=3, *, n_unknown=(6, 5), n_known=(8, 7, 6), shots=4, seed=0, dtype=torch.float64):
@@ -159,6 +160,36 @@ def test_without_evidence_the_probability_is_that_of_the_prior():
     unknown = _with_proportion(torch.zeros(1, 4, dtype=torch.float64), torch.ones(1, 4, dtype=torch.float64), schedule)
     expected = (1 - schedule.none_unknown) / (schedule.unknown_rarity + 1)
     torch.testing.assert_close(unknown, torch.full_like(unknown, expected), atol=2e-3, rtol=0)
+
+
+def test_queries_count_relative_to_the_surest_one_and_fully_without_evidence():
+    schedule, before = Schedule(), 1 / 6
+    torch.testing.assert_close(
+        membership(torch.tensor([[before, before]]), torch.tensor([[before]]), schedule), torch.ones(1, 2)
+    )
+    counted = membership(torch.tensor([[0.1, 0.55, 1.0]]), torch.tensor([[0.1]]), schedule)
+    torch.testing.assert_close(counted, torch.tensor([[1.0, 0.5, 0.001]]))
+    all_unknown = membership(torch.tensor([[0.9, 0.95]]), torch.tensor([[0.9]]), schedule)
+    assert all_unknown.max() < 0.13
+
+
+def test_the_prior_is_that_of_as_many_queries_as_count():
+    u = torch.rand(2, 9, 4, dtype=torch.float64).softmax(-1)
+    u[:, 6:] *= 1e-9  # three of nine queries do not count
+    presence, like = Presence.of(u, 1 - u), (u.dtype, u.device)
+    weighted = Concentrations.of(None, 9, 4, *like, weighted=True).log_prior(presence)
+    torch.testing.assert_close(weighted, Concentrations.of(None, 6, 4, *like).log_prior(presence), atol=1e-6, rtol=0)
+
+
+def test_strangers_at_a_class_that_is_absent_are_seen_by_the_group_of_the_class():
+    tasks, truth = problem(1)
+    calibration, placed = calibrate_and_place(tasks, Schedule())
+    nearest = calibration.log_likelihood(placed).argmax(-1)
+    assigned = torch.nn.functional.one_hot(nearest, 10).double()
+    ratios, sizes = _of_classes(placed, assigned, calibration, Scales.of(calibration, Schedule()))
+    members, strangers = nearest[0, truth == 0].unique(), nearest[0, truth == 10].unique()
+    assert ratios[0, members].max() < 0 < ratios[0, strangers].min()
+    assert float(sizes[0, members].sum()) == pytest.approx(8)
 
 
 def test_groups_are_those_of_the_most_central_queries():
