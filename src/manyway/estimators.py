@@ -247,6 +247,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         -----
         Call ``fit`` again after ``set_params``: what was prepared belongs to the parameters at that time.
         """
+        self._forget()
         if class_features is not None and not self._method.class_features:
             raise InputError(f"{type(self).__name__} does not use class_features; fit it without them.")
         vectors, labels = _class_features(class_features)
@@ -360,6 +361,9 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         probabilities = self._answer(self._tasks(X)).probabilities[0]
         return probabilities if isinstance(X, Tensor) else probabilities.cpu().numpy()
+
+    def _forget(self) -> None:
+        """Forget earlier batches of a stream; only ``Evidence`` remembers any."""
 
     def _name_classes(self, vectors: Any, labels: Any, y: Any) -> Any:
         """Take the classes of a mapping, all of them; its vectors in their order."""
@@ -631,11 +635,8 @@ class ZLaP(TransductiveClassifier, method="zlap"):
 
 
 class Evidence(TransductiveClassifier, method="evidence"):
-    def fit(self, X: Any, y: Any, class_features: Any = None) -> Evidence:
-        """As the other estimators; what ``partial_infer`` has remembered is forgotten."""
+    def _forget(self) -> None:
         self.memory_: Memory | None = None
-        super().fit(X, y, class_features)
-        return self
 
     def __getstate__(self) -> dict[str, Any]:
         """What is saved: what ``partial_infer`` remembers is saved as arrays."""

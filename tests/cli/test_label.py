@@ -81,7 +81,7 @@ def test_the_ending_chooses_the_format(suffix, folder, monkeypatch, capsys):
         rows = [json.loads(line) for line in path.read_text().splitlines()]
     else:
         rows = list(csv.DictReader(path.open(), delimiter="\t" if suffix == "tsv" else ","))
-    assert list(rows[0]) == ["item", "label", "probability", "label_2", "probability_2", "unknown", "group"]
+    assert list(rows[0]) == ["item", "label", "probability", "label_2", "probability_2"]
     assert [row["label"] for row in rows] == TRUTH.tolist()
     assert float(rows[0]["probability"]) > 0.5
 

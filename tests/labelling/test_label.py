@@ -76,7 +76,7 @@ def write(folder, problem, kind):
 def test_every_format_gives_the_same_table(kind, problem, tmp_path, monkeypatch, capsys):
     support, query = write(tmp_path, problem, kind)
     more = ["--labels", tmp_path / "labels.txt"] if kind == "npy" else []
-    code, out, _ = run(monkeypatch, capsys, "label", support, query, "--closed", "-o", tmp_path / "out.csv", *more)
+    code, out, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv", *more)
     assert code == 0
     rows = list(csv.DictReader((tmp_path / "out.csv").open()))
     assert list(rows[0]) == ["item", "label", "probability", "label_2", "probability_2"]
@@ -382,7 +382,7 @@ def test_items_of_no_class_are_labelled_unknown_and_grouped(in_blocks, strangers
         monkeypatch.setattr("manyway.labelling.label._IN_MEMORY_BYTES", 0)
         monkeypatch.setattr("manyway.labelling.label._BLOCK_BYTES", 4 * 32 * 25)
     files = write_strangers(tmp_path, strangers)
-    code, out, _ = run(monkeypatch, capsys, "label", *files, "-o", tmp_path / "out.csv")
+    code, out, _ = run(monkeypatch, capsys, "label", *files, "--open-set", "-o", tmp_path / "out.csv")
     assert code == 0
     assert "20 items are probably of no class, in 1 group: 20 items like" in " ".join(out.split())
     with (tmp_path / "out.csv").open() as file:
@@ -393,8 +393,8 @@ def test_items_of_no_class_are_labelled_unknown_and_grouped(in_blocks, strangers
     assert all(float(row["probability"]) == float(row["unknown"]) for row in rows[40:])
 
 
-@pytest.mark.parametrize("more", [["--closed"], ["--method", "paddle"]])
-def test_if_asked_for_and_with_other_methods_every_item_is_of_a_class(more, strangers, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("more", [[], ["--method", "paddle"]])
+def test_without_open_set_every_item_is_of_a_class(more, strangers, tmp_path, monkeypatch, capsys):
     files = write_strangers(tmp_path, strangers)
     code, out, _ = run(monkeypatch, capsys, "label", *files, *more, "-o", tmp_path / "out.csv")
     assert code == 0
@@ -412,7 +412,6 @@ def test_open_set_needs_a_method_that_can_and_a_free_name(strangers, tmp_path, m
     code, _, err = run(monkeypatch, capsys, "label", *files, "--open-set")
     assert code == 2
     assert "A class is called 'unknown'" in " ".join(err.split())
-    assert run(monkeypatch, capsys, "label", *files, "-o", tmp_path / "out.csv")[0] == 0  # then it is not the default
 
 
 # --- classes by name ---------------------------------------------------------------------------------------------

@@ -39,11 +39,11 @@ NoCache = Annotated[
     typer.Option("--no-cache", help="Encode all pictures or texts again, and do not keep the features for later runs."),
 ]
 OpenSet = Annotated[
-    bool | None,
+    bool,
     typer.Option(
         "--open-set/--closed",
         help="Whether items may be of no class. They are then labelled `unknown`, and the table says which of them "
-        "belong together. `manyway label` does so by default, if the method can and some class has two examples.",
+        "belong together.",
     ),
 ]
 SkipBadItems = Annotated[bool, typer.Option("--skip-bad", help="Leave broken pictures out and list them in the table.")]

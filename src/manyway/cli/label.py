@@ -68,7 +68,7 @@ def label(
     min_confidence: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Leave the label empty when its probability is lower.")
     ] = 0.0,
-    open_set: OpenSet = None,
+    open_set: OpenSet = False,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda or cuda:N. Default: cuda where it is available.")
     ] = None,
@@ -117,9 +117,9 @@ def label(
 
         manyway label herbarium.csv sheets.csv --label-column species --item-column file -o labels.parquet
 
-    Photos that are all of a class in the catalogue:
+    Photos of which some may be of no class in the catalogue:
 
-        manyway label catalogue.npz photos.npz --closed
+        manyway label catalogue.npz photos.npz --open-set
 
     Pictures, with the default encoder, and with one that was trained by `manyway train`:
 
@@ -210,7 +210,7 @@ def label(
         )
     print_summary(summary, min_confidence)
     if review:
-        run_review(review_data(source, examples, items, open_set=summary.n_unknown is not None), DEFAULT_FOLDER)
+        run_review(review_data(source, examples, items, open_set=open_set), DEFAULT_FOLDER)
 
 
 def methods() -> None:

@@ -151,7 +151,7 @@ def review(
     from manyway.core.device import resolve_device
 
     known, pile, _ = source.read(resolve_device(device))
-    data = review_data(source, known, pile, pictures, open_set=bool(open_set))
+    data = review_data(source, known, pile, pictures, open_set=open_set)
     run_review(data, output or DEFAULT_FOLDER, port=port, browser=not no_browser)
 
 

@@ -54,7 +54,7 @@ def review(
     Examples
     --------
     >>> tasks = Tasks.from_arrays([[[0.0], [1.0]]], [[0, 1]], [[[0.1], [0.6], [0.9]]], query_labels=[[0, 0, 1]])
-    >>> review("evidence", tasks, 0).labels.tolist(), review("evidence", tasks, 1).labels.tolist()
+    >>> review("evidence", tasks, 0).labels.tolist(), review("evidence", tasks, 3).labels.tolist()
     ([[0, 1, 1]], [[0, 0, 1]])
     """
     if tasks.query_labels is None:

@@ -133,7 +133,7 @@ def label_items(
     method: str = DEFAULT_METHOD,
     top: int = 2,
     min_confidence: float = 0.0,
-    open_set: bool | None = None,
+    open_set: bool = False,
     class_names: Items | None = None,
     device: str | torch.device | None = None,
     dask: str | None = None,
@@ -159,10 +159,9 @@ def label_items(
         How many classes to write per item, most probable first.
     min_confidence : float, default=0.0
         The label is left empty where its probability is lower.
-    open_set : bool or None, default=None
+    open_set : bool, default=False
         Whether items may be of no class. Those are labelled ``unknown``, and the table has the columns ``unknown``, the
-        probability of no class, and ``group``, the number of the group that such an item belongs to. None: yes, if the
-        method can tell, a class has two examples or more, and no class is called ``unknown``.
+        probability of no class, and ``group``, the number of the group that such an item belongs to.
     class_names : Items, optional
         One vector per class, such as the text embedding of its name, from the encoder of the items. Its labels are the
         classes; without labels, its item names are. Classes then need no examples.
@@ -195,9 +194,6 @@ def label_items(
     examples = support.rows(0, len(support)).to(device)
     best = min(top, len(classes))
     solver = get_method(method)
-    if open_set is None:
-        calibrated = len(set(numbers)) < len(numbers)
-        open_set = "open_set" in solver.parameters and calibrated and UNKNOWN not in classes
     params = _open_set(method, classes) if open_set else {}
     vectors = None if class_names is None else _vectors(class_names, classes, method).to(device)
     largest = len(classes) * max(len(query), len(classes))
