@@ -158,7 +158,7 @@ class Record:
     def stream(self) -> str:
         """Identifies the tasks: records with the same stream can be compared task by task."""
         sets = self.features["fingerprint"], self.features.get("unknown_fingerprint")
-        drawn = {name: value for name, value in self.task.items() if name not in ("n_answers", "reviewer")}
+        drawn = {name: value for name, value in self.task.items() if name != "reviewer"}
         return json.dumps([*sets, drawn, self.seed], sort_keys=True)
 
     def to_json(self) -> str:

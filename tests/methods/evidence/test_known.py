@@ -10,8 +10,10 @@ import torch
 from problems import make_tasks
 from torch import Tensor
 
-from manyway import Evidence, InputError, Tasks, solve
+from manyway import Evidence, InputError, Tasks, TaskSpec, sample_tasks, solve
 from manyway.core.transforms import transform
+from manyway.data.embedded import load_glyphs
+from manyway.methods import get_method
 from manyway.methods.evidence.calibration import calibrate
 from manyway.methods.evidence.known import Known
 from manyway.methods.evidence.schedule import Schedule
@@ -183,3 +185,14 @@ def test_bad_known_labels_are_refused_with_a_sentence():
             solve("evidence", tasks, known=values)
     with pytest.raises(InputError, match="paddle cannot use known labels of queries; use evidence"):
         solve("paddle", tasks, known=torch.full((2, 7), -1))
+
+
+def test_with_one_example_per_class_the_first_answer_does_no_harm():
+    features, spec = load_glyphs(), TaskSpec(shots=1, k_eff=15, n_query=120)
+    tasks = sample_tasks(features, spec, seed=2, count=4)
+    before = solve("evidence", tasks)
+    asked = before.review_scores.argmax(1, keepdim=True)
+    known = torch.full_like(tasks.query_labels, -1).scatter(1, asked, tasks.query_labels.gather(1, asked))
+    after = get_method("evidence")(tasks, known=known)
+    n_right = [(solution.labels == tasks.query_labels).sum(1) for solution in (before, after)]
+    assert (n_right[1] >= n_right[0]).all()

@@ -240,6 +240,7 @@ def evidence(
         updated if parameters.update_prototypes else None,
         given,
         unknown,
+        go_on=not one_shot,
     )
 
     if parameters.precision is None and one_shot:
@@ -349,6 +350,8 @@ def _find_classes(
     updated_likelihood: Callable[[Tensor], Tensor] | None = None,
     known: Known | None = None,
     unknown: Tensor | None = None,
+    *,
+    go_on: bool = True,
 ) -> tuple[Solution, Tensor]:
     """The solution, and the weights [t, q, k] of the queries as samples, of which new likelihoods can be made."""
     n_tasks, n_query, n_classes = likelihood.shape
@@ -364,8 +367,9 @@ def _find_classes(
         found = search(started, prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
     after = After.of(found.queries, prior, likelihood, updated_likelihood, known)
     n_iter, converged = found.n_iter, found.converged
-    if known is not None and updated_likelihood is not None:
-        # Known queries tell which groups are right, so that the search can go on with updated prototypes.
+    if go_on and known is not None and updated_likelihood is not None:
+        # Known queries tell which groups are right, so that the search can go on with updated prototypes. With one
+        # sample per class it must not: a prototype is then mostly queries, and those of a wrong group stay in it.
         clamped = known.clamp(after.scores)
         queries = replace(found.queries, likelihood=clamped, u=after.u, remainder=after.remainder)
         again = resume(queries, after.presence, prior, schedule, max_iter=max_iter, tol=tol)
