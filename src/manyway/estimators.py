@@ -102,6 +102,46 @@ class Inference:
     unknown_groups: Any = None
     unknown_medoids: Any = None
 
+    @staticmethod
+    def of(solution: Solution, labels: Any, classes: Any, X: Any, *, with_objective: bool) -> Inference:
+        """The solution of one task, in the array type of its queries X.
+
+        Parameters
+        ----------
+        solution : Solution
+        labels : array of shape [q]
+            The user's labels.
+        classes : ndarray of shape [k]
+        X : array
+        with_objective : bool
+            Whether the objective was asked for.
+
+        Returns
+        -------
+        Inference
+        """
+
+        def hand_back(value: Tensor | None) -> Any:
+            return None if value is None else like(value[0], X)
+
+        return Inference(
+            labels=labels,
+            probabilities=hand_back(solution.probabilities),
+            proportions=hand_back(solution.proportions),
+            prototypes=hand_back(solution.prototypes),
+            objective=hand_back(solution.objective) if with_objective else None,
+            n_iter=int(solution.n_iter[0]),
+            converged=bool(solution.converged[0]),
+            presence=hand_back(solution.presence),
+            n_present=float(solution.n_present[0]),
+            n_present_sd=float(solution.n_present_sd[0]),
+            classes=classes,
+            make_review_scores=lambda: hand_back(solution.review_scores),
+            unknown=hand_back(solution.unknown),
+            unknown_groups=hand_back(solution.unknown_groups),
+            unknown_medoids=hand_back(solution.unknown_medoids),
+        )
+
     @cached_property
     def review_order(self) -> Any:
         """The rows whose label is not known, those first whose answer is expected to repair most labels.
@@ -308,28 +348,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             with_objective = not (isinstance(X, Tensor) and X.is_cuda)
         solution = solve(**({"with_objective": with_objective} if "with_objective" in self._method.defaults else {}))
 
-        def hand_back(value: Tensor | None) -> Any:
-            if value is None:
-                return None
-            return value[0] if isinstance(X, Tensor) else value[0].cpu().numpy()
-
-        return Inference(
-            labels=self._names(solution, X),
-            probabilities=hand_back(solution.probabilities),
-            proportions=hand_back(solution.proportions),
-            prototypes=hand_back(solution.prototypes),
-            objective=hand_back(solution.objective) if with_objective else None,
-            n_iter=int(solution.n_iter[0]),
-            converged=bool(solution.converged[0]),
-            presence=hand_back(solution.presence),
-            n_present=float(solution.n_present[0]),
-            n_present_sd=float(solution.n_present_sd[0]),
-            classes=self.classes_,
-            make_review_scores=lambda: hand_back(solution.review_scores),
-            unknown=hand_back(solution.unknown),
-            unknown_groups=hand_back(solution.unknown_groups),
-            unknown_medoids=hand_back(solution.unknown_medoids),
-        )
+        return Inference.of(solution, self._names(solution, X), self.classes_, X, with_objective=with_objective)
 
     def predict(self, X: Any) -> Any:
         """The label of each row of X, all rows taken together.
@@ -359,8 +378,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             Columns are in the order of ``classes_``. With ``open_set``, rows sum to less than 1: the rest
             is the probability of no class.
         """
-        probabilities = self._answer(self._tasks(X)).probabilities[0]
-        return probabilities if isinstance(X, Tensor) else probabilities.cpu().numpy()
+        return like(self._answer(self._tasks(X)).probabilities[0], X)
 
     def _forget(self) -> None:
         """Forget earlier batches of a stream; only ``Evidence`` remembers any."""
@@ -452,12 +470,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return np.append(classes, np.array([given], dtype=None if alike else object))
 
     def _names(self, solution: Solution, X: Any) -> Any:
-        names = self.classes_[solution.labels[0].cpu().numpy()]
-        if solution.unknown_groups is not None:
-            names = self._with_unknown[solution.labels[0].cpu().numpy()]
-        if isinstance(X, Tensor) and np.issubdtype(names.dtype, np.number):
-            return torch.as_tensor(names, device=X.device)
-        return names
+        return named(solution, self.classes_ if solution.unknown_groups is None else self._with_unknown, X)
 
 
 _UNKNOWN_LABEL = (inspect.Parameter("unknown_label", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any"),)
@@ -726,6 +739,19 @@ class LabelShift(TransductiveClassifier, method="label-shift"):
 ESTIMATORS: Mapping[str, type[TransductiveClassifier]] = {
     estimator.method: estimator for estimator in TransductiveClassifier.__subclasses__()
 }
+
+
+def like(value: Tensor, X: Any) -> Any:
+    """The value as a tensor where X is one, otherwise as a NumPy array."""
+    return value if isinstance(X, Tensor) else value.cpu().numpy()
+
+
+def named(solution: Solution, classes: Any, X: Any) -> Any:
+    """[q] the labels of the first task by the names of the classes; a tensor where X is one and they are numbers."""
+    names = classes[solution.labels[0].cpu().numpy()]
+    if isinstance(X, Tensor) and np.issubdtype(names.dtype, np.number):
+        return torch.as_tensor(names, device=X.device)
+    return names
 
 
 def known_places(known: Mapping[int, Any], classes: Any, n_query: int) -> Tensor:

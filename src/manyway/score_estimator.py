@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from manyway.errors import InputError
-from manyway.estimators import Inference, known_places
+from manyway.estimators import Inference, known_places, like, named
 from manyway.methods.scores import (
     KINDS,
     Scored,
@@ -134,26 +134,7 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Inference
         """
         solution = self._solve(X, known).solution
-
-        def hand_back(value: Tensor | None) -> Any:
-            if value is None:
-                return None
-            return value[0] if isinstance(X, Tensor) else value[0].cpu().numpy()
-
-        return Inference(
-            labels=self._names(solution.labels[0], X),
-            probabilities=hand_back(solution.probabilities),
-            proportions=hand_back(solution.proportions),
-            prototypes=None,
-            objective=None,
-            n_iter=int(solution.n_iter[0]),
-            converged=bool(solution.converged[0]),
-            presence=hand_back(solution.presence),
-            n_present=float(solution.n_present[0]),
-            n_present_sd=float(solution.n_present_sd[0]),
-            classes=self.classes_,
-            make_review_scores=lambda: hand_back(solution.review_scores),
-        )
+        return Inference.of(solution, named(solution, self.classes_, X), self.classes_, X, with_objective=False)
 
     def predict(self, X: Any) -> Any:
         """The label of each row of X, all rows taken together.
@@ -167,7 +148,7 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         array of shape [q]
         """
-        return self._names(self._solve(X).solution.labels[0], X)
+        return named(self._solve(X).solution, self.classes_, X)
 
     def predict_proba(self, X: Any) -> Any:
         """Class probabilities, all rows of X taken together.
@@ -181,8 +162,7 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         array of shape [q, k]
         """
-        probabilities = self._solve(X).solution.probabilities[0]
-        return probabilities if isinstance(X, Tensor) else probabilities.cpu().numpy()
+        return like(self._solve(X).solution.probabilities[0], X)
 
     def _posteriors(self, values: Tensor) -> Tensor:
         if self.kind not in KINDS:
@@ -209,12 +189,6 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             max_iter=self.max_iter,
             tol=self.tol,
         )
-
-    def _names(self, labels: Tensor, X: Any) -> Any:
-        names = self.classes_[labels.cpu().numpy()]
-        if isinstance(X, Tensor) and np.issubdtype(names.dtype, np.number):
-            return torch.as_tensor(names, device=X.device)
-        return names
 
 
 def _tensor(values: Any) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from manyway.data.columns import find_column, refuse_duplicates
+from manyway.data.columns import find_column, missing, refuse_duplicates
 from manyway.data.files import check_input
 from manyway.data.tables import TABLE_SUFFIXES, open_parquet
 from manyway.data.text import (
@@ -36,6 +36,19 @@ def read_rows(path: Path) -> tuple[list[str], Rows]:
     names, rows = {".parquet": _from_parquet, ".jsonl": _from_jsonl}.get(suffix, _from_csv)(path)
     refuse_duplicates(path, names)
     return names, rows
+
+
+def one_row_per_class(path: Path, rows: Rows, at: int) -> Iterator[tuple[str, str, Sequence[Any]]]:
+    """Place, class and cells of each row; ``at`` is the column of the class, which must be there and only once."""
+    seen: set[str] = set()
+    for place, cells in rows:
+        if missing(cells[at]):
+            raise InputError(f"{path} has no class in {place}; fill the cell or remove the row.")
+        name = str(cells[at]).strip()
+        if name in seen:
+            raise InputError(f"{path} has the class {shorten(name)} twice (again in {place}); remove one.")
+        seen.add(name)
+        yield place, name, cells
 
 
 def _from_csv(path: Path) -> tuple[list[str], Rows]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from manyway.data.columns import LABEL_NAMES, Options, is_id, missing, remarks_on_classes
 from manyway.data.files import check_input
-from manyway.data.rows import Rows, as_number, column, find_any, read_rows
+from manyway.data.rows import Rows, as_number, column, find_any, one_row_per_class, read_rows
 from manyway.data.score_formats import is_birdnet, read_birdnet, read_score_json
 from manyway.data.scores import Pair, Scores, check_size, from_pairs
 from manyway.data.tables import TABLE_SUFFIXES, read_columns
@@ -140,12 +140,7 @@ def read_class_prior(path: Path) -> dict[str, float]:
     of_class = column(path, names, *_CLASS_NAMES)
     of_prior = column(path, names, "prior", "count", "frequency", "n") if len(names) > 1 else None
     found: dict[str, float] = {}
-    for place, cells in rows:
-        if missing(cells[of_class]):
-            raise InputError(f"{path} has no class in {place}; fill the cell or remove the row.")
-        name = str(cells[of_class]).strip()
-        if name in found:
-            raise InputError(f"{path} has the class {shorten(name)} twice (again in {place}); remove one.")
+    for place, name, cells in one_row_per_class(path, rows, of_class):
         value = 1.0 if of_prior is None else as_number(path, place, names[of_prior], cells[of_prior])
         if value <= 0:
             raise InputError(

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from manyway.data.columns import missing
-from manyway.data.rows import column, read_rows
+from manyway.data.rows import column, one_row_per_class, read_rows
 from manyway.data.text import shorten
 from manyway.errors import InputError
 
@@ -46,14 +46,7 @@ def read_taxonomy(path: str | Path) -> Levels:
     found: dict[str, dict[str, str]] = {name: {} for at, name in enumerate(names) if at != first}
     if not found:
         raise InputError(f"{path} has the classes only; add a column per higher level, such as genus and family.")
-    seen: set[str] = set()
-    for place, cells in rows:
-        if missing(cells[first]):
-            raise InputError(f"{path} has no class in {place}; fill the cell or remove the row.")
-        name = str(cells[first]).strip()
-        if name in seen:
-            raise InputError(f"{path} has the class {shorten(name)} twice (again in {place}); remove one.")
-        seen.add(name)
+    for _, name, cells in one_row_per_class(path, rows, first):
         for level, cell in zip(names, cells, strict=True):
             if level in found and not missing(cell):
                 found[level][name] = str(cell).strip()
