@@ -5,6 +5,7 @@ import { NO_CLASS } from "./model.js";
 
 const GAP = 10;
 const CAPTION = 24;
+const END = 12; // the last characters of a name, which are always shown: items often differ in them only
 const OVERSCAN = 400; // pixels above and below the window
 const ZOOM = {
   pictures: [64, 88, 116, 156, 220].map((width) => ({ width, height: null })),
@@ -61,6 +62,7 @@ export class Grid {
     }
     this.container.style.height = `${top}px`;
     this.container.classList.toggle("narrow", this.narrow);
+    this.container.style.setProperty("--lines", Math.floor((this.cellHeight - CAPTION - 20) / 18.2)); // whole lines of text
     for (const row of this.selected) if (!this.at.has(row)) this.selected.delete(row);
     if (!this.at.has(this.current)) this.current = -1;
     this.render(true);
@@ -220,6 +222,7 @@ export class Grid {
     const name = model.names[row];
     const face = make("div", { class: "face" });
     if (model.kind === "pictures") face.append(picture(model.picture("items", row, this.zoom > 3 ? 320 : 160)));
+    else if (model.kind === "names") face.append(make("span", {}, name.slice(0, -END)), make("span", { class: "end" }, name.slice(-END)));
     else face.append(make("span", {}, name));
     if (model.unread[row] !== undefined) face.classList.add("missing");
     return make("div", { class: `item ${model.kind}`, id: `item-${row}`, role: "option", title: name, "data-row": row }, face,
