@@ -5,12 +5,11 @@ import { NO_CLASS } from "./model.js";
 
 const GAP = 10;
 const CAPTION = 24;
-const END = 12; // the last characters of a name, which are always shown: items often differ in them only
 const OVERSCAN = 400; // pixels above and below the window
 const ZOOM = {
   pictures: [64, 88, 116, 156, 220].map((width) => ({ width, height: null })),
   texts: [[200, 92], [240, 116], [300, 132], [380, 156], [520, 190]].map(([width, height]) => ({ width, height })),
-  names: [[120, 52], [150, 56], [190, 64], [240, 72], [320, 84]].map(([width, height]) => ({ width, height })),
+  names: [[120, 62], [150, 62], [190, 64], [240, 72], [320, 84]].map(([width, height]) => ({ width, height })),
 };
 
 export class Grid {
@@ -206,6 +205,7 @@ export class Grid {
     element.style.transform = `translate(${x}px, ${y - block.top}px)`;
     element.style.width = `${this.cellWidth}px`;
     element.style.height = `${this.cellHeight}px`;
+    if (this.model.kind === "names") element.querySelector(".face span").textContent = this.#shortened(this.model.names[row]);
     element.setAttribute("aria-posinset", index + 1);
     element.setAttribute("aria-setsize", block.items.length);
     element.setAttribute("aria-selected", this.selected.has(row));
@@ -222,11 +222,16 @@ export class Grid {
     const name = model.names[row];
     const face = make("div", { class: "face" });
     if (model.kind === "pictures") face.append(picture(model.picture("items", row, this.zoom > 3 ? 320 : 160)));
-    else if (model.kind === "names") face.append(make("span", {}, name.slice(0, -END)), make("span", { class: "end" }, name.slice(-END)));
     else face.append(make("span", {}, name));
     if (model.unread[row] !== undefined) face.classList.add("missing");
     return make("div", { class: `item ${model.kind}`, id: `item-${row}`, role: "option", title: name, "data-row": row }, face,
       make("div", { class: "caption" }, make("span", { class: "p" }), make("span", { class: "says" })));
+  }
+
+  /** A name on two lines. Long ones lose their middle, because names often differ at the end only. */
+  #shortened(name) {
+    const half = Math.floor((this.cellWidth - 26) / 7.8);
+    return name.length <= 2 * half ? name : `${name.slice(0, half - 1)}…${name.slice(-half)}`;
   }
 
   #drawCell(row, element) {
