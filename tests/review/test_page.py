@@ -373,7 +373,7 @@ def test_a_killed_review_goes_on_where_it_was(window, tmp_path):
         until(page, "document.getElementById('counts').textContent.startsWith('5 of 40')")
         os.kill(server.pid, signal.SIGKILL)
     page.keyboard.press("x")
-    page.wait_for_selector("#problem:has-text('Not saved yet')")
+    page.wait_for_selector("#problem:has-text('Not saved yet: keep this page open. The server does not answer')")
     page.close()
     session = open_review(tmp_path / "review")
     with serving(session, tmp_path / "review") as address:

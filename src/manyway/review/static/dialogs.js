@@ -1,6 +1,6 @@
 // The dialogs: search or name a class, confirm above a probability, export, enlarge, help.
 
-import { write } from "./api.js";
+import { LOST, write } from "./api.js";
 import { count, find, make, picture } from "./dom.js";
 
 const MOST = 60; // classes in the list
@@ -137,7 +137,7 @@ export function openExports(overview) {
       try {
         find("exports-said").textContent = (await write(name)).said;
       } catch (error) {
-        find("exports-said").textContent = error.message;
+        find("exports-said").textContent = error.refused ? error.message : LOST;
       }
       button.disabled = false;
     });

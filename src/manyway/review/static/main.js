@@ -9,7 +9,7 @@ import { Panel } from "./panel.js";
 
 const overview = await load();
 const model = new Model(overview);
-const problems = { server: "", labels: "" };
+const problems = { unsaved: "", server: "", labels: "" };
 let spoken = 0;
 
 function say(sentence, bad = false) {
@@ -30,7 +30,7 @@ function complain(kind, sentence) {
 }
 
 const search = new ClassSearch(model);
-const actions = new Actions(say, (sentence) => complain("server", sentence), (saving) => document.body.classList.toggle("saving", saving));
+const actions = new Actions(say, (sentence) => complain("unsaved", sentence), (saving) => document.body.classList.toggle("saving", saving));
 window.addEventListener("beforeunload", (event) => {
   if (document.body.classList.contains("saving")) event.preventDefault();
 });
