@@ -353,6 +353,10 @@ def test_a_group_of_unknown_items_is_named_at_once(open_page):
     assert [review.answer(row) for row in range(40)].count("Ginkgo") == 2
     assert "Ginkgo" in review.titles()
     assert "No known class" not in review.titles()
+    review.press("/")
+    review.page.keyboard.insert_text("GI\u0301N")  # accents are ignored
+    assert review.page.locator("#search-found li").first.inner_text() == "Ginkgo"
+    review.press("Escape")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
