@@ -106,7 +106,7 @@ class Parameters:
     schedule: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
-        check_params("evidence", vars(self), get_type_hints(Parameters))
+        check_params("evidence", vars(self), _types())
         if self.anneal_from > 1:
             raise InputError(f"evidence: anneal_from is {self.anneal_from}; it must be at most 1.")
         for name in self.schedule or {}:
@@ -125,6 +125,12 @@ class Parameters:
     def of_calibration(self) -> tuple[Schedule, float | None, bool]:
         """What ``calibrate`` takes besides the tasks."""
         return self.constants, self.precision, self.metric
+
+
+@cache
+def _types() -> dict[str, Any]:
+    """The types of the parameters."""
+    return get_type_hints(Parameters)
 
 
 @takes(Parameters)
@@ -206,14 +212,14 @@ def evidence(
         tasks = named.tasks
         calibration, placed = calibrate_and_place(named.with_vectors, *parameters.of_calibration)
         placed, vectors = placed[:, : tasks.n_query], placed[:, tasks.n_query :]
-        one_shot, calibration = is_one_shot(calibration), named.taken_in(calibration, vectors)
+        calibration = named.taken_in(calibration, vectors)
     else:
         tasks = transform(tasks, parameters.scale)
         if prepared is None:
             calibration, placed = calibrate_and_place(tasks, *parameters.of_calibration)
         else:
             calibration, placed = prepared, prepared.place(tasks.query)
-        one_shot = is_one_shot(calibration)
+    one_shot = is_one_shot(tasks)
     given = Known.of(known, tasks)
     if given is not None:
         calibration = given.taken_in(calibration, placed)
@@ -549,11 +555,10 @@ def _calibrate_for_blocks(
     if class_features is None:
         support = scaling(support)
         tasks = Tasks.from_arrays(support[None], labels[None], support[None, :1])
-        calibration = calibrate(tasks, *parameters.of_calibration)
-        return calibration, is_one_shot(calibration)
+        return calibrate(tasks, *parameters.of_calibration), is_one_shot(tasks)
     named = names_of(support, labels, class_features, scaling)
     calibration = calibrate(named.tasks, *parameters.of_calibration)
-    return named.taken_in(calibration, calibration.place(named.vectors)), is_one_shot(calibration)
+    return named.taken_in(calibration, calibration.place(named.vectors)), is_one_shot(named.tasks)
 
 
 def _solve_blocks(
