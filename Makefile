@@ -6,7 +6,7 @@ RUN_READY := $(VENV)/.run-ready
 DEV_READY := $(VENV)/.dev-ready
 DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: run test lint docs package lock bench clean help
+.PHONY: run test lint docs package clip lock bench clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -39,6 +39,10 @@ lint: $(DEV_READY)  ## check style and types
 
 package: $(DEV_READY)  ## build the sdist and the wheel, install the wheel in a clean environment and try it there
 	$(BIN)/python -m pytest -n 0 -v --durations=0 tests/package/installed.py
+
+clip: $(DEV_READY)  ## install sentence-transformers and try a real (tiny, untrained) CLIP model
+	$(BIN)/pip install --quiet --constraint constraints.txt sentence-transformers
+	$(BIN)/python -m pytest -n 0 tests/encoding/clip_model.py
 
 lock: $(DEV_READY)  ## write requirements-lock.txt from pyproject.toml and constraints.txt
 	$(BIN)/uv pip compile --quiet --no-config --default-index https://pypi.org/simple --universal --python-version 3.10 \

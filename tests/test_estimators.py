@@ -33,7 +33,8 @@ from manyway import (
     Solution,
     Tasks,
 )
-from manyway.estimators import ESTIMATORS, OWN_PARAMETERS, TransductiveClassifier
+from manyway.estimators import ESTIMATORS, TransductiveClassifier
+from manyway.estimators.from_solver import OWN_PARAMETERS
 from manyway.methods.parameters import doc_entries, doc_sections
 from manyway.methods.registry import Method
 
@@ -143,6 +144,8 @@ def test_an_inference_is_printed_in_one_line_pickled_and_made_into_tables(proble
         "Inference(labels=[75], probabilities=[75, 10], prototypes=[10, 300], objective=[5],"
     )
     loaded = pickle.loads(pickle.dumps(result))
+    earlier = pickle.dumps(result, protocol=0).replace(b"manyway.estimators.inference", b"manyway.estimators")
+    assert pickle.loads(earlier).labels.tolist() == result.labels.tolist()  # where earlier versions had the class
     np.testing.assert_array_equal(loaded.probabilities, result.probabilities)
     table = result.to_frame()
     assert table["label"].tolist() == result.labels.tolist()

@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from manyway.errors import InputError
-from manyway.estimators import Inference, known_places, like, named
+from manyway.estimators import Inference
+from manyway.estimators.values import known_places, like, named
 from manyway.methods.scores import (
     KINDS,
     Scored,

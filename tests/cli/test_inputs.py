@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 from manyway.cli import review
 from manyway.encoding import encoders
@@ -106,18 +109,83 @@ def test_names_of_classes_are_enough_for_texts(folder, encoded, run_in_folder):
     assert labels(folder) == {"banana": "aaa", "bee": "eee"}
 
 
+class Colours(nn.Module):
+    """A model of sentence-transformers that reads pictures and texts: the mean colour, or the colour of a name."""
+
+    modalities = ("text", "image")
+
+    def __init__(self, name, device):
+        super().__init__()
+        self.first = nn.Linear(1, 1)
+        self.first.processor = SimpleNamespace(
+            image_processor=SimpleNamespace(
+                crop_size={"height": 4, "width": 4},
+                size={"shortest_edge": 4},
+                image_mean=[0.5] * 3,
+                image_std=[0.5] * 3,
+            )
+        )
+
+    def encode(self, items, convert_to_tensor, show_progress_bar):
+        if isinstance(items[0], str):
+            return torch.tensor([COLOURS[text] for text in items]) + 20.0
+        assert all(picture.size == (4, 4) for picture in items)
+        return torch.stack([torch.tensor(picture.getpixel((1, 1))).float() for picture in items])
+
+
+@pytest.fixture
+def colours(folder, monkeypatch):
+    """A folder of such a model, and class names."""
+    package = ModuleType("sentence_transformers")
+    package.SentenceTransformer = Colours
+    monkeypatch.setitem(sys.modules, "sentence_transformers", package)
+    (folder / "names.txt").write_text("red\ngreen\nblue\n")
+    (folder / "model").mkdir()
+
+
+def test_names_of_classes_are_enough_for_pictures_where_the_encoder_reads_both(folder, colours, run_in_folder):
+    for n in range(4):
+        Image.new("RGB", (8, 8), (15, 240 - n, 20)).save(folder / "pile" / f"green {n}.jpg")
+    expected = {f"{n}.jpg": "red" for n in range(4)} | {f"green {n}.jpg": "green" for n in range(4)}
+    names = ("--class-names", "names.txt", "--encoder", "sentence-transformers:model")
+    for files in (("pile",), ("known", "pile"), ("pile",)):  # the last from the cache
+        code, _, err = run_in_folder("label", *files, *names)
+        assert code == 0, err
+        assert "downloaded" not in err
+        assert labels(folder) == expected
+    (folder / "items.txt").write_text("blue\nred\n")
+    assert run_in_folder("label", "items.txt", *names)[0] == 0
+    assert labels(folder) == {"blue": "blue", "red": "red"}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "why"),
+    [
+        (None, "pile holds pictures and names.txt texts; name an encoder that reads both with --encoder"),
+        ("efficientnet-lite2", "names.txt holds texts, which means cannot read; choose an encoder of texts"),
+        ("minilm", "pile holds pictures, which vowels cannot read; choose an encoder of pictures"),
+    ],
+)
+def test_names_for_pictures_need_an_encoder_of_both(encoder, why, folder, encoded, colours, run_in_folder):
+    words = () if encoder is None else ("--encoder", encoder)
+    code, _, err = run_in_folder("label", "pile", "--class-names", "names.txt", *words)
+    assert code == 2
+    assert why in err
+
+
 def test_an_encoder_that_is_named_is_used_without_a_remark(folder, encoded, run_in_folder):
     code, _, err = run_in_folder("label", "known", "pile", "--encoder", "efficientnet-lite2")
     assert code == 0
     assert "are encoded with" not in err
 
 
-def test_a_review_knows_what_it_shows(folder, encoded, run_in_folder, monkeypatch):
+def test_a_review_knows_what_it_shows(folder, encoded, colours, run_in_folder, monkeypatch):
     shown = []
     monkeypatch.setattr(review, "run_review", lambda data, folder, **options: shown.append(data))
     assert run_in_folder("review", "known", "pile")[0] == 0
     assert run_in_folder("review", "examples.csv", "items.csv")[0] == 0
-    assert [data.kind for data in shown] == ["pictures", "texts"]
+    assert run_in_folder("review", "known", "pile", "--encoder", "sentence-transformers:model")[0] == 0
+    assert [data.kind for data in shown] == ["pictures", "texts", "pictures"]
     assert shown[0].origins["items"] == str(folder / "pile")
 
 

@@ -300,6 +300,22 @@ def test_open_clip_models_get_their_tag(pictures, monkeypatch):
     assert encode(open_source(pictures), encoder).features.shape == (12, 3)
 
 
+def test_open_clip_models_read_texts_as_well(tmp_path, monkeypatch):
+    open_clip = types.ModuleType("open_clip")
+    network = Stand()
+    network.encode_text = lambda tokens: network.scale * tokens.float()
+    open_clip.create_model = lambda name, pretrained: network
+    open_clip.get_model_preprocess_cfg = lambda network: {
+        "size": 14, "mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0), "interpolation": "bicubic"
+    }  # fmt: skip
+    open_clip.get_tokenizer = lambda name: lambda texts: torch.tensor([[len(name), len(text)] for text in texts])
+    monkeypatch.setitem(sys.modules, "open_clip", open_clip)
+    (tmp_path / "names.txt").write_text("gull\nheron\n")
+    items = encode_items(tmp_path / "names.txt", open_encoder("open_clip:ViT-B-32/openai"))
+    assert items.features.tolist() == [[16.0, 8.0], [16.0, 10.0]]
+    assert items.names == ["gull", "heron"]
+
+
 def test_sentence_transformers_read_texts_and_say_when_they_download(tmp_path, monkeypatch):
     class Sentences(nn.Module):
         def __init__(self, name, device):

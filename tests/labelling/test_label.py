@@ -436,6 +436,42 @@ def test_classes_without_examples_are_labelled_by_their_names(problem, tmp_path,
         assert np.mean(np.array(labels) == problem["truth"]) > 0.9
 
 
+def in_small_blocks(monkeypatch):
+    """Whatever is given is too large for memory, and read in blocks of 7 items."""
+    for limit in ("_IN_MEMORY_BYTES", "_AT_MOST_BYTES"):
+        monkeypatch.setattr(f"manyway.labelling.label.{limit}", 0)
+    monkeypatch.setattr("manyway.labelling.label._BLOCK_BYTES", 4 * 32 * 7)
+
+
+@pytest.mark.parametrize("factor", [1, 1e30])
+def test_class_names_serve_large_piles_too(factor, problem, tmp_path, monkeypatch, capsys):
+    large = problem | {name: problem[name] * np.float32(factor) for name in ("x", "query")}
+    support, query = write(tmp_path, large, "npz")
+    some = problem["y"] != "bird 2"
+    np.savez(support, features=large["x"][some], labels=problem["y"][some])
+    names = write_names(tmp_path, large)
+    written = []
+    for prepare in (lambda patch: None, in_small_blocks):
+        prepare(monkeypatch)
+        for files in ((support, query), (query,)):
+            output = tmp_path / "out.csv"
+            code, out, err = run(monkeypatch, capsys, "label", *files, "--class-names", names, "-o", output)
+            assert code == 0, err
+            with output.open() as file:
+                rows = [(row["label"], round(float(row["probability"]), 3)) for row in csv.DictReader(file)]
+            written.append((out, rows))
+    assert written[:2] == written[2:]
+
+
+def test_a_method_with_class_names_that_cannot_work_in_blocks_says_which_can(problem, tmp_path, monkeypatch, capsys):
+    support, query = write(tmp_path, problem, "npz")
+    names = write_names(tmp_path, problem)
+    in_small_blocks(monkeypatch)
+    code, _, err = run(monkeypatch, capsys, "label", support, query, "--class-names", names, "--method", "transclip")
+    assert code == 2
+    assert "cannot be labelled by transclip at once; use --method evidence, or" in " ".join(err.split())
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -10,7 +10,8 @@ from problems import make_features, make_tasks
 from torch import Tensor
 
 from manyway import METHODS, Solution, Tasks, TaskSpec, sample_tasks
-from manyway.estimators import ESTIMATORS, OWN_PARAMETERS
+from manyway.estimators import ESTIMATORS
+from manyway.estimators.from_solver import OWN_PARAMETERS
 from manyway.methods.registry import Method, _table
 
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))

@@ -110,8 +110,8 @@ class Inputs:
         """The same with the default encoder if pictures or texts are given and no encoder was named; says which."""
         from dataclasses import replace
 
-        from manyway.encoding.encoders import PACKAGED
-        from manyway.encoding.kinds import FEATURES, kind_of
+        from manyway.encoding.encoders import PACKAGED, PICTURES_AND_TEXTS
+        from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, kind_of
 
         if self.encoder is not None:
             return self
@@ -123,6 +123,11 @@ class Inputs:
         for path in given:
             if not path.exists():
                 raise InputError(f"There is no file or folder {path}.")
+        if self.class_names is not None and kinds[-1] == TEXTS and set(kinds[:-1]) == {PICTURES}:
+            raise InputError(
+                f"{self.query} holds pictures and {self.class_names} texts; name an encoder that reads both with "
+                f"--encoder, such as {PICTURES_AND_TEXTS}."
+            )
         for path, other in zip(given, kinds, strict=True):
             if other != kind:
                 raise InputError(
@@ -185,11 +190,11 @@ class Inputs:
         return examples, items, named
 
     def _encode(self, encoder: str, device: torch.device) -> tuple[Items, Items, Items | None]:
-        from contextlib import nullcontext
+        from contextlib import ExitStack
 
         from manyway.cli.options import progress_bar
         from manyway.encoding.encoders import open_encoder
-        from manyway.encoding.extraction import cache_for, encode_items, open_for
+        from manyway.encoding.extraction import cache_for, encode_items, open_for, part_for
 
         def speak(sentence: str) -> None:
             say(sentence, stderr=True)
@@ -206,14 +211,18 @@ class Inputs:
                 "of its own, give texts a column `label`, or name a file with --labels."
             )
         bar = progress_bar(console(stderr=True))
-        with bar, cache_for(opened, speak) if self.cached else nullcontext() as cache:
+        parts = {what: part_for(opened, source) for what, source in sources.items()}
+        with bar, ExitStack() as stack:
+            caches = {
+                part: stack.enter_context(cache_for(part, speak)) if self.cached else None for part in {*parts.values()}
+            }
             task = bar.add_task(f"encoding {self.query}", total=sum(map(len, sources.values())))
             read = {
                 what: encode_items(
                     source,
-                    opened,
+                    parts[what],
                     skip_bad=self.skip_bad and what != "names",
-                    cache=cache,
+                    cache=caches[parts[what]],
                     progress=lambda n: bar.advance(task, n),
                 )
                 for what, source in sources.items()

@@ -45,8 +45,8 @@ def label(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="One vector per class, such as the text embedding of its name: a feature file with labels or, where "
-            "ITEMS are texts, a file of texts. Classes then need no examples.",
+            help="One vector per class, such as the text embedding of its name: a feature file with labels, or a file "
+            "of texts if the encoder reads texts. Classes then need no examples.",
         ),
     ] = None,
     output: Annotated[
@@ -134,6 +134,10 @@ def label(
     Texts of classes that have a name and no example:
 
         manyway label tickets.txt --class-names intents.txt
+
+    The same for pictures, with an encoder of pictures and texts:
+
+        manyway label photos/ --class-names birds.txt --encoder sentence-transformers:clip-ViT-B-32
 
     The predictions of SpeciesNet for one camera, with a genus or family where the species is uncertain:
 

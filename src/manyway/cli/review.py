@@ -180,7 +180,7 @@ def review_data(
         kind = NAMES if pictures is None else PICTURES
         origins = {} if pictures is None else dict.fromkeys(("examples", "items"), os.path.abspath(pictures))
     else:
-        kind = TEXTS if encodes_texts(source.encoder) else PICTURES
+        kind = TEXTS if encodes_texts(source.encoder, source.query) else PICTURES
         origins = {"examples": os.path.abspath(source.support or source.query), "items": os.path.abspath(source.query)}
     return ReviewData(examples, items, kind, source.query.name, origins, open_set)
 

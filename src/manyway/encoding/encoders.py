@@ -1,5 +1,6 @@
 """Encoders by name: those whose weights come in a package, checkpoints, timm, open_clip, sentence-transformers.
 
+An encoder reads pictures or texts. Models such as CLIP have an encoder of each kind with a common space of features.
 A package is imported only when one of its encoders is opened. Some of them download weights; ``say`` is called before.
 The encoders of ``PACKAGED`` never do, and load their network only when there is something to encode.
 """
@@ -11,7 +12,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -23,9 +24,12 @@ from torch import Tensor, nn
 from manyway.encoding.backbones.checkpoint import network_from, read_checkpoint, weights_hash
 from manyway.encoding.backbones.encode import encode_images, memory_format
 from manyway.encoding.datasets.preprocess import Preprocess
+from manyway.encoding.kinds import TEXTS, likely_kind
 from manyway.errors import InputError
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".tar", ".ckpt")
+PICTURES_AND_TEXTS = "sentence-transformers:clip-ViT-B-32 or open_clip:ViT-B-16/laion2b_s34b_b88k"  # examples
+_USUAL_SIDE = 224  # pixels, for a model that takes pictures of any size
 Say = Callable[[str], None]
 Made = TypeVar("Made")
 
@@ -39,6 +43,7 @@ class ImageEncoder:
     preprocess: Preprocess
     encode: Callable[[Tensor], Tensor]  # [n, c, resize, resize] uint8 -> [n, d] float32 on the CPU
     base_mean: Tensor | None = None  # [d] mean feature of the base classes; known for our own checkpoints
+    texts: TextEncoder | None = None  # what encodes texts into the same space; None where the model reads none
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,13 +92,17 @@ def _loading(name: str) -> Iterator[None]:
         raise InputError(f"The encoder {name} could not be loaded ({reason}).") from error
 
 
-def encodes_texts(name: str) -> bool:
-    """Whether the encoder of this name reads texts; the others read pictures.
+def encodes_texts(name: str, path: Path | None = None) -> bool:
+    """Whether the encoder of this name reads texts at a path; the others read pictures.
 
     >>> [encodes_texts(name) for name in ("sentence-transformers:all-MiniLM-L6-v2", "minilm", "timm:resnet50")]
     [True, True, False]
     """
-    return name.partition(":")[0] == "sentence-transformers" or (name in PACKAGED and PACKAGED[name].extra == "texts")
+    if name in PACKAGED:
+        return PACKAGED[name].extra == "texts"
+    family = name.partition(":")[0]
+    kind = likely_kind(path) if path is not None and family in ("sentence-transformers", "open_clip") else None
+    return family == "sentence-transformers" if kind is None else kind == TEXTS
 
 
 def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = None) -> ImageEncoder:
@@ -164,7 +173,15 @@ def _open_clip(model: str, device: torch.device, say: Say) -> ImageEncoder:
     config = open_clip.get_model_preprocess_cfg(network)
     size = config["size"] if isinstance(config["size"], int) else int(config["size"][0])
     preprocess = Preprocess(size, size, tuple(config["mean"]), tuple(config["std"]), config["interpolation"])
-    return _foreign(f"open_clip:{model}", network, network.encode_image, preprocess, device)
+    pictures = _foreign(f"open_clip:{model}", network, network.encode_image, preprocess, device)
+    tokenizer = _when_needed(pictures.name, lambda: open_clip.get_tokenizer(name))
+
+    def encode(texts: Sequence[str]) -> Tensor:
+        with torch.inference_mode():
+            features: Tensor = network.encode_text(tokenizer()(list(texts)).to(device))
+            return features.float().cpu().clone()
+
+    return replace(pictures, texts=TextEncoder(pictures.name, pictures.weights, encode))
 
 
 def _foreign(
@@ -179,18 +196,49 @@ def _foreign(
     return ImageEncoder(name, weights_hash(network), preprocess, encode)
 
 
-def _sentence_transformers(model: str, device: torch.device, say: Say) -> TextEncoder:
+def _sentence_transformers(model: str, device: torch.device, say: Say) -> ImageEncoder | TextEncoder:
     package = _package("sentence_transformers", f"sentence-transformers:{model}")
     if not Path(model).is_dir():
         say(f"sentence-transformers:{model}: the weights are downloaded now unless they are in the cache already.")
     network = package.SentenceTransformer(model, device=str(device))
 
-    def encode(texts: Sequence[str]) -> Tensor:
-        features: Tensor = network.encode(list(texts), convert_to_tensor=True, show_progress_bar=False)
+    def encode(items: Sequence[Any]) -> Tensor:
+        features: Tensor = network.encode(list(items), convert_to_tensor=True, show_progress_bar=False)
         return features.float().cpu().clone()
 
-    name = Path(model).name if Path(model).is_dir() else model
-    return TextEncoder(f"sentence-transformers:{name}", weights_hash(network), encode)
+    def encode_pictures(images: Tensor) -> Tensor:
+        from PIL import Image
+
+        return encode([Image.fromarray(pixels) for pixels in images.permute(0, 2, 3, 1).numpy()])
+
+    name = f"sentence-transformers:{Path(model).name if Path(model).is_dir() else model}"
+    weights, reads = weights_hash(network), _modalities(network)
+    texts = TextEncoder(name, weights, encode) if "text" in reads else None
+    if texts is not None and "image" not in reads:
+        return texts
+    return ImageEncoder(name, weights, _picture_input(network), encode_pictures, texts=texts)
+
+
+def _modalities(network: nn.Module) -> Sequence[Any]:
+    """What a model of sentence-transformers reads. Before version 5.4 it does not say so, and only CLIPModel reads
+    pictures."""
+    first = type(next(network.children(), None)).__name__
+    reads: Sequence[Any] = getattr(network, "modalities", ("text", "image") if first == "CLIPModel" else ("text",))
+    return reads
+
+
+def _picture_input(network: nn.Module) -> Preprocess:
+    """The preprocessing of a model of sentence-transformers.
+
+    Its own processor does the same once more, and changes no size of a picture that is a square of the right size.
+    """
+    processor = getattr(next(network.children(), None), "processor", None)
+    processor = getattr(processor, "image_processor", processor)
+    sizes = (getattr(processor, name, None) or {} for name in ("crop_size", "size"))
+    sides = (size.get(side) for size in sizes for side in ("height", "shortest_edge"))
+    side = next(filter(None, sides), _USUAL_SIDE)
+    mean, std = (getattr(processor, f"image_{name}", None) or [0.5] * 3 for name in ("mean", "std"))
+    return Preprocess(side, side, tuple(mean), tuple(std), "bicubic")
 
 
 def _package(name: str, encoder: str, extra: str = "encoders") -> Any:

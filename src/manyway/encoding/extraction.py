@@ -28,7 +28,8 @@ from manyway.data.items import Items
 from manyway.encoding.cache import FeatureCache
 from manyway.encoding.datasets.sources import ImageSource, Remarks, decode_rows, open_source
 from manyway.encoding.datasets.texts import TextSource, open_texts
-from manyway.encoding.encoders import ImageEncoder, TextEncoder
+from manyway.encoding.encoders import PICTURES_AND_TEXTS, ImageEncoder, TextEncoder
+from manyway.encoding.kinds import PICTURES, TEXTS, likely_kind
 from manyway.errors import InputError
 
 _DECODING = 3  # changes when the same file gives other pixels than before
@@ -75,13 +76,39 @@ def open_for(
 ) -> Source:
     """Open what an encoder can read at a path: texts for a text encoder, pictures for an image encoder.
 
-    ``root`` is the folder of the pictures of a CSV file; ``options`` name the columns of a table of texts.
+    A model that reads both gets texts where the path holds texts. ``root`` is the folder of the pictures of a CSV file;
+    ``options`` name the columns of a table of texts.
     """
-    return open_texts(path, options) if isinstance(encoder, TextEncoder) else open_source(path, root)
+    kind = likely_kind(Path(path), options)
+    if isinstance(encoder, TextEncoder):
+        if kind == PICTURES:
+            raise InputError(
+                f"{path} holds pictures, which {encoder.name} cannot read; choose an encoder of pictures with "
+                "--encoder, or of pictures and texts if there are class names."
+            )
+        return open_texts(path, options)
+    if kind == TEXTS and encoder.texts is not None:
+        return open_texts(path, options)
+    if kind == TEXTS and Path(path).is_file():
+        raise InputError(
+            f"{path} holds texts, which {encoder.name} cannot read; choose an encoder of texts with --encoder or, for "
+            f"class names with pictures, one of both, such as {PICTURES_AND_TEXTS}."
+        )
+    return open_source(path, root)
+
+
+def part_for(encoder: Encoder, source: Source) -> Encoder:
+    """The encoder of the kind that a source holds: the given one or, for texts, that of texts in the same space."""
+    if isinstance(source, TextSource) == isinstance(encoder, TextEncoder):
+        return encoder
+    if isinstance(encoder, ImageEncoder) and encoder.texts is not None:
+        return encoder.texts
+    what = "texts" if isinstance(source, TextSource) else "pictures"
+    raise InputError(f"{source.title} holds {what}, which {encoder.name} cannot read.")
 
 
 def cache_for(encoder: Encoder, say: Callable[[str], None] = lambda sentence: None) -> FeatureCache:
-    """The features that an encoder has computed before, see `FeatureCache`."""
+    """The features that an encoder of one kind (see `part_for`) has computed before, see `FeatureCache`."""
     kind = "pictures" if isinstance(encoder, ImageEncoder) else "texts"
     return FeatureCache([_DECODING, kind, encoder.name, encoder.weights, _preprocess_of(encoder)], say=say)
 
@@ -96,14 +123,14 @@ def encode(
     cache: FeatureCache | None = None,
     progress: Callable[[int], None] = lambda n: None,
 ) -> Encoded:
-    """Encode all items of a source with an encoder of the same kind.
+    """Encode all items of a source with an encoder that can read them.
 
     ``skip_bad`` leaves out pictures that cannot be used; otherwise the first one is an error. ``partial`` is a folder
     for finished chunks of ``chunk`` items: a later call with the same source and encoder continues from them.
     Features in ``cache`` are not computed again, and new ones are added to it. ``progress`` is called with the number
     of items done since the last call.
     """
-    _same_kind(source, encoder)
+    encoder = part_for(encoder, source)
     if partial is not None:
         _start_or_resume(partial, _fingerprint(source, encoder, chunk, skip_bad))
     chunks = []
@@ -160,6 +187,7 @@ def extract(
 
 def as_feature_set(source: Source, encoder: Encoder, encoded: Encoded, base_mean: Tensor | None = None) -> FeatureSet:
     """Features with labels and metadata; a class without a readable picture is an error."""
+    encoder = part_for(encoder, source)
     at = torch.tensor(encoded.rows)
     labels = source.labels[at]
     lost = set(range(len(source.class_names))) - set(labels.tolist())
@@ -237,12 +265,6 @@ def check_output_of(output: Path, inputs: Sequence[str | Path | None]) -> Path:
         if given is not None and Path(given).is_dir() and target.is_relative_to(os.path.realpath(given)):
             raise InputError(f"The output {output} would lie in the input folder {given}; choose a place outside.")
     return target
-
-
-def _same_kind(source: Source, encoder: Encoder) -> None:
-    if isinstance(source, TextSource) != isinstance(encoder, TextEncoder):
-        what = "texts" if isinstance(source, TextSource) else "pictures"
-        raise InputError(f"{source.title} holds {what}, which {encoder.name} cannot read.")
 
 
 def _encode_chunk(

@@ -56,6 +56,14 @@ def kind_of(path: Path, options: Options | None = None) -> str:
     return _kind_of_table(path, options or Options()) if suffix in TABLE_SUFFIXES else FEATURES
 
 
+def likely_kind(path: Path, options: Options | None = None) -> str | None:
+    """As ``kind_of``; None where it cannot be told."""
+    try:
+        return kind_of(path, options)
+    except InputError:
+        return None
+
+
 def _kind_of_files(path: Path, names: Sequence[str]) -> str:
     suffixes = {Path(name).suffix.lower() for name in names}
     loose = any("/" not in name and name.lower().endswith(".txt") for name in names)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -194,39 +194,46 @@ def label_items(
     examples = support.rows(0, len(support)).to(device)
     best = min(top, len(classes))
     solver = get_method(method)
-    params = _open_set(method, classes) if open_set else {}
+    params: dict[str, Any] = _open_set(method, classes) if open_set else {}
     vectors = None if class_names is None else _vectors(class_names, classes, method).to(device)
     largest = len(classes) * max(len(query), len(classes))
     if dask is None and 4 * largest <= (_AT_MOST_BYTES if solver.in_blocks is None else _IN_MEMORY_BYTES):
         rows = query.rows(0, len(query)).to(device)
         result = _at_once(examples, labels, rows, method, best, support.base_mean, vectors, params)
-    elif vectors is not None:
-        raise InputError(
-            f"{len(query)} items and {len(classes)} classes are too many to label at once, and class names cannot be "
-            "used in blocks or on a cluster; cut the items into smaller batches."
-        )
     elif solver.in_blocks is None and solver.transductive:
         where = "on a cluster" if dask is not None else "at once"
         raise InputError(
             f"{len(query)} items and {len(classes)} classes cannot be labelled by {method} {where}; "
-            f"use --method {' or '.join(name for name, other in METHODS.items() if other.in_blocks is not None)}, "
-            "or cut the items into smaller batches."
+            f"use --method {' or '.join(_in_blocks_with(vectors))}, or cut the items into smaller batches."
         )
     else:
         size = max(1, _BLOCK_BYTES // (4 * (len(classes) + query.n_features)))
         base_mean = None if support.base_mean is None else support.base_mean.to(device)
-        moderated, _, base_mean = moderate(examples[None], base_mean=base_mean)
-        # The largest example decides how features of an extreme magnitude are rescaled.
-        largest_example = examples[row_sizes(examples).argmax()].cpu().view(1, 1, -1)
+        known = examples if vectors is None else torch.cat([examples, vectors.to(examples)])
+        # The largest example or class name decides how features of an extreme magnitude are rescaled.
+        largest_known = known[row_sizes(known).argmax()].cpu().view(1, 1, -1)
+        known, _, base_mean = moderate(known[None], base_mean=base_mean)
+        examples = known[0, : len(labels)]
+        if vectors is not None:
+            params["class_features"] = known[0, len(labels) :]
 
         def read() -> Iterator[Tensor]:
             for first in range(0, len(query), size):
-                _, block, _ = moderate(largest_example, query.rows(first, first + size)[None], first=first)
+                _, block, _ = moderate(largest_known, query.rows(first, first + size)[None], first=first)
                 yield cast(Tensor, block)[0]
 
         with nullcontext(in_turn(read, device)) if dask is None else on_dask(dask, read) as spread:
-            result = _in_blocks(moderated[0], labels, read, spread, method, best, base_mean, progress, params)
+            result = _in_blocks(examples, labels, read, spread, method, best, base_mean, progress, params)
     return write_answers(Path(output), query, classes, result, method, min_confidence, inputs)
+
+
+def _in_blocks_with(vectors: Tensor | None) -> list[str]:
+    """The methods that read items in blocks, and use the vectors of classes where there are any."""
+    return [
+        name
+        for name, method in METHODS.items()
+        if method.in_blocks is not None and (vectors is None or method.class_features)
+    ]
 
 
 def _open_set(method: str, classes: list[str]) -> dict[str, bool]:
@@ -319,7 +326,7 @@ def _in_blocks(
     top: int,
     base_mean: Tensor | None,
     progress: Callable[[str], None] | None,
-    params: Mapping[str, bool],
+    params: Mapping[str, Any],
 ) -> Result:
     solver = get_method(method)
 

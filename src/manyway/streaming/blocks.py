@@ -76,6 +76,11 @@ class Extent(NamedTuple):
     low: Tensor  # [d]
     high: Tensor  # [d]
 
+    @property
+    def mean(self) -> Tensor:
+        """[d], float64."""
+        return self.total / self.n_rows
+
     def plus(self, other: Extent) -> Extent:
         low, high = torch.minimum(self.low, other.low), torch.maximum(self.high, other.high)
         return Extent(self.n_rows + other.n_rows, self.total + other.total, low, high)
@@ -91,6 +96,15 @@ class Measure:
     def __call__(self, block: Tensor, memory: Any) -> tuple[Extent, None]:
         rows = self.scaling(block.to(self.like))
         return Extent(len(rows), rows.sum(0, dtype=torch.float64), rows.amin(0), rows.amax(0)), None
+
+
+def measured(scaling: Scaling, spread: Spread, like: Tensor) -> Extent:
+    """Read the queries once, scaled, in the precision and on the device of ``like`` [n, d]."""
+    extent: Extent | None
+    extent, _ = spread(Measure(scaling, like[:0]), None)
+    if extent is None:
+        raise InputError("There is no query to label; give at least one.")
+    return extent
 
 
 def in_turn(blocks: Blocks, device: torch.device) -> Spread:
@@ -137,10 +151,8 @@ def scaling_of(support: Tensor, spread: Spread, scale: str | None, base_mean: Te
         else:
             middle = support.mean(0) if base_mean is None else base_mean.to(support)
         scaling = replace(scaling, middle=middle)
-    extent, _ = spread(Measure(scaling, support[:0]), None)
-    if extent is None:
-        raise InputError("There is no query to label; give at least one.")
+    extent = measured(scaling, spread, support)
     if scale == "range":
         scaling = replace(scaling, factor=range_factor(extent.low, extent.high))
-    centre = (extent.total / extent.n_rows).to(support.dtype)
+    centre = extent.mean.to(support.dtype)
     return replace(scaling, centre=centre if scaling.factor is None else centre * scaling.factor), extent.n_rows

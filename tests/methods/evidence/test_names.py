@@ -52,6 +52,12 @@ def test_classes_without_examples_are_found_by_their_names():
     assert accuracy(support[:, without], labels[:, without], query, names, truth) > 0.9
 
 
+def test_a_class_with_a_poor_name_and_no_example_does_not_take_the_queries_of_others():
+    support, labels, query, names, truth = problem(4, n_classes=30, noise=2.0)
+    without = labels[0] != 0  # a class that does not occur
+    assert accuracy(support[:, without], labels[:, without], query, names, truth) > 0.9
+
+
 @pytest.mark.parametrize(("noise", "low", "high"), [(0.3, 1.0, 8.0), (2.0, 0.05, 0.5)])
 def test_a_name_is_worth_as_many_examples_as_its_error_says(noise, low, high):
     support, labels, query, names, _ = problem(5, n_classes=30, noise=noise)

@@ -22,9 +22,14 @@ def one_task(n_classes=80, n_query=300, k_eff=4, shots=5, dtype=torch.float32) -
 
 
 def in_blocks(tasks: Tasks, size=64, **options) -> StreamedSolution:
-    query = tasks.query[0]
+    query, names = tasks.query[0], tasks.class_features
     return evidence_in_blocks(
-        tasks.support[0], tasks.support_labels[0], lambda: iter(query.split(size)), base_mean=tasks.base_mean, **options
+        tasks.support[0],
+        tasks.support_labels[0],
+        lambda: iter(query.split(size)),
+        base_mean=tasks.base_mean,
+        class_features=None if names is None else names[0],
+        **options,
     )
 
 
@@ -139,6 +144,85 @@ def test_classes_of_very_different_size():
     tasks = Tasks.from_arrays(support[None], labels[None], query[None])
     expected = solve("evidence", tasks).probabilities[0]
     torch.testing.assert_close(probabilities(in_blocks(tasks), tasks), expected, rtol=0, atol=1e-4)
+
+
+# --- classes by name -------------------------------------------------------------------------------------------------
+
+
+def named_task(shots: int, *, without=-1, positive=False, n_classes=30) -> Tasks:
+    """Classes of ``shots`` examples each and a name that lies apart; one class may be ``without`` any example."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    centres = 1.5 * normal(n_classes, 16)
+    labels = torch.arange(n_classes).repeat_interleave(shots)
+    labels = labels[labels != without]
+    truth = torch.tensor([1, 4, n_classes - 1]).repeat_interleave(20)
+    support, query = (centres[which] + normal(len(which), 16) for which in (labels, truth))
+    arrays = support, query, centres + normal(n_classes, 16) / 2 + 2
+    support, query, names = (values.abs()[None] if positive else values[None] for values in arrays)
+    return Tasks.from_arrays(support, labels[None], query, class_features=names)
+
+
+@pytest.mark.parametrize(
+    ("given", "scale"),
+    [
+        ({"shots": 0}, "rcl2"),
+        ({"shots": 0, "positive": True}, "rcl2"),
+        ({"shots": 0}, None),
+        ({"shots": 1}, "rcl2"),
+        ({"shots": 3, "without": 4}, "l2"),
+        ({"shots": 3, "positive": True}, "rcl2"),
+    ],
+)
+def test_classes_by_name_get_in_blocks_what_they_get_in_memory(given, scale):
+    tasks = named_task(**given)
+    expected = solve("evidence", tasks, scale=scale)
+    large = in_blocks(tasks, 20, scale=scale)
+    torch.testing.assert_close(probabilities(large, tasks, 20), expected.probabilities[0], rtol=0, atol=1e-6)
+    torch.testing.assert_close(large.presence, expected.presence[0], rtol=0, atol=1e-6)
+    assert large.n_iter == int(expected.n_iter[0])
+
+
+def test_items_of_no_class_are_found_in_blocks_where_classes_have_names():
+    tasks = named_task(3)
+    which = tasks.support_labels[0] < 29  # the last class is not known
+    tasks = Tasks.from_arrays(
+        tasks.support[:, which],
+        tasks.support_labels[:, which],
+        tasks.query,
+        class_features=tasks.class_features[:, :29],
+    )
+    found = probabilities(in_blocks(tasks, 20, open_set=True), tasks, 20)
+    expected = solve("evidence", tasks, open_set=True)
+    torch.testing.assert_close(found, expected.probabilities[0], rtol=0, atol=0.02)
+    assert ((1 - found.sum(1) > 0.5) == (torch.arange(60) >= 40)).double().mean() > 0.9
+
+
+def test_a_dask_cluster_takes_names_alone(cluster):
+    tasks, options = named_task(0), {"anneal_from": 1.0}
+    blocks = tasks.query[0].split(30)
+    with on_dask(cluster, lambda: iter(blocks)) as spread:
+        there = in_blocks(tasks, spread=spread, **options)
+        found = [there.assign(block, note.result()) for block, note in zip(blocks, there.memory, strict=True)]
+    expected = solve("evidence", tasks, **options).probabilities[0]
+    torch.testing.assert_close(torch.cat(found), expected, rtol=0, atol=1e-6)
+
+
+def test_passes_are_counted_on_where_names_alone_need_two_searches():
+    told = []
+    in_blocks(named_task(0), progress=told.append)
+    assert told == list(range(len(told)))
+
+
+def test_a_scale_that_names_do_not_have_is_refused():
+    with pytest.raises(InputError, match="scale is 'range'; with class features choose"):
+        in_blocks(named_task(0), scale="range")
+
+
+# --- what it costs, and where ----------------------------------------------------------------------------------------
 
 
 def test_an_iteration_reads_the_queries_once():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import count
 from typing import Any, NamedTuple, get_type_hints
 
 import torch
@@ -23,7 +24,7 @@ from manyway.methods.evidence.calibration import (
     squared_distances,
 )
 from manyway.methods.evidence.known import Known
-from manyway.methods.evidence.names import with_names
+from manyway.methods.evidence.names import names_of, recentred, scaling_with_names, with_names
 from manyway.methods.evidence.one_shot import every, is_one_shot, powers, raised
 from manyway.methods.evidence.posterior import (
     GroupPosterior,
@@ -38,7 +39,6 @@ from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense, Found, fused_search, resume, search
 from manyway.methods.evidence.stream import batches_per_stream, in_streams, rows_of
 from manyway.methods.evidence.streamed import (
-    Choose,
     FindSurest,
     JudgeQueries,
     NearestGroups,
@@ -52,7 +52,8 @@ from manyway.methods.evidence.unknown import Members, groups_of, judge, judged_s
 from manyway.methods.parameters import takes
 from manyway.methods.prepared import QUERY_DEPENDENT
 from manyway.methods.scaling import transform
-from manyway.streaming.blocks import Blocks, Spread, in_turn, scaling_of
+from manyway.streaming.blocks import Blocks, Scaling, Spread, in_turn, scaling_of
+from manyway.streaming.topk import Answer
 
 
 @dataclass(frozen=True)
@@ -497,6 +498,7 @@ def evidence_in_blocks(
     blocks: Blocks,
     *,
     base_mean: Tensor | None = None,
+    class_features: Tensor | None = None,
     progress: Callable[[int], None] | None = None,
     spread: Spread | None = None,
     **params: Any,
@@ -513,6 +515,8 @@ def evidence_in_blocks(
         Returns an iterator over the queries, blocks of shape (b, d), from the start.
     base_mean : Tensor of shape (d,), optional
         The mean feature of the encoder's base classes.
+    class_features : Tensor of shape (k, d), optional
+        One vector per class, as in ``Tasks``. A class may then have no example, and the support may be empty.
     progress : callable, optional
         Called with the number of each finished update.
     spread : callable, optional
@@ -523,17 +527,55 @@ def evidence_in_blocks(
     StreamedSolution
     """
     parameters = Parameters(**params)
-    schedule = parameters.constants
     spread = in_turn(blocks, support.device) if spread is None else spread
-    scaling, n_query = scaling_of(support, spread, parameters.scale, base_mean)
-    support = scaling(support)
-    tasks = Tasks.from_arrays(support[None], labels[None], support[None, :1])
-    calibration = calibrate(tasks, *parameters.of_calibration)
-    n_classes = calibration.counts.shape[1]
+    n_done = count()
+    tell = None if progress is None else lambda _: progress(next(n_done))
+
+    def solve(scaling: Scaling, **changes: Any) -> StreamedSolution:
+        calibration, one_shot = _calibrate_for_blocks(support, labels, class_features, scaling, parameters)
+        placing = Placing.of(scaling, calibration)
+        return _solve_blocks(placing, calibration, one_shot, n_query, spread, replace(parameters, **changes), tell)
+
+    if class_features is None:
+        scaling, n_query = scaling_of(support, spread, parameters.scale, base_mean)
+        return solve(scaling)
+    class_features = class_features.to(support)
+    scaling, n_query = scaling_with_names(support, spread, parameters.scale, base_mean)
+    if len(support) == 0:
+        first = solve(scaling, update_prototypes=False, open_set=False)
+        answers, _ = spread(Answer(replace(first.assign, power=None), 1), first.memory)
+        scaling = recentred(scaling, class_features, answers.total / n_query)
+    return solve(scaling)
+
+
+def _calibrate_for_blocks(
+    support: Tensor, labels: Tensor, class_features: Tensor | None, scaling: Scaling, parameters: Parameters
+) -> tuple[Calibration, bool]:
+    """The calibration of one task with the scaling of its queries, and whether no class has two samples."""
+    if class_features is None:
+        support = scaling(support)
+        tasks = Tasks.from_arrays(support[None], labels[None], support[None, :1])
+        return calibrate(tasks, *parameters.of_calibration), is_one_shot(tasks)
+    named = names_of(support, labels, class_features, scaling)
+    calibration = calibrate(named.tasks, *parameters.of_calibration)
+    return named.taken_in(calibration, calibration.place(named.vectors)), is_one_shot(named.tasks)
+
+
+def _solve_blocks(
+    placing: Placing,
+    calibration: Calibration,
+    one_shot: bool,
+    n_query: int,
+    spread: Spread,
+    parameters: Parameters,
+    progress: Callable[[int], None] | None,
+) -> StreamedSolution:
+    """The answer for one large task; ``one_shot``: whether no class had two samples to calibrate with."""
+    schedule, like = parameters.constants, calibration.counts
+    n_classes = like.shape[1]
     prior = Concentrations.of(
-        parameters.concentration, n_query, n_classes, torch.float64, support.device, weighted=parameters.open_set
+        parameters.concentration, n_query, n_classes, torch.float64, like.device, weighted=parameters.open_set
     )
-    placing = Placing.of(scaling, calibration)
     queries = Streamed(placing, calibration, n_query, spread, progress)
     n_apart = judged_step(n_query, n_classes)
     if parameters.open_set:
@@ -547,7 +589,7 @@ def evidence_in_blocks(
     slopes = prior.slopes(presence)
     classes = (queries.masses > 1).nonzero().squeeze(1)  # a group of at most one query keeps its class
     sums = queries.group_sums(classes)
-    means = (sums / queries.masses[classes].unsqueeze(-1)).to(support)
+    means = (sums / queries.masses[classes].unsqueeze(-1)).to(like)
 
     def totals(part: slice) -> Tensor:
         # Σ_q u_qg ‖z_q − w‖² and m_g ‖z̄_g − w‖² differ by a number that is equal for all classes.
@@ -563,16 +605,16 @@ def evidence_in_blocks(
     if parameters.update_prototypes:
         updated = UpdatedPrototypes.of(classes, queries.masses, sums, calibration)
     step = replace(queries.last, idle=None)
-    assign = Probabilities(step, type(slopes)(*(value.to(support) for value in slopes)), updated, posterior)
-    if parameters.precision is None and is_one_shot(tasks):
-        chosen, _ = spread(Choose(assign, every(n_query)), queries.before)
+    assign = Probabilities(step, type(slopes)(*(value.to(like) for value in slopes)), updated, posterior)
+    if parameters.precision is None and one_shot:
+        chosen, _ = spread(TakeSample(step, every(n_query), assign), queries.before)
         assign = replace(
             assign, power=powers(chosen.placed[None], chosen.probabilities[None], calibration, schedule)[0]
         )
     find_groups, medoids = None, None
     if parameters.open_set:
         assign = replace(assign, open_set=True)
-        chosen, _ = spread(Choose(assign, n_apart), queries.before)
+        chosen, _ = spread(TakeSample(step, n_apart, assign), queries.before)
         groups, medoids = groups_of(judged.similarity, judged.unknown > chosen.probabilities[None].amax(-1))
         inside = (groups[0] >= 0).nonzero().squeeze(1)
         find_groups = NearestGroups(step, judged[inside], groups[0, inside])

@@ -422,31 +422,11 @@ class Probabilities:
         return u.mul_((1 - memory.unknown).unsqueeze(1))
 
 
-class Chosen(NamedTuple):
-    """Some of the queries."""
-
-    placed: Tensor  # [n, d]
-    probabilities: Tensor  # [n, k]
-
-    def plus(self, other: Chosen) -> Chosen:
-        return Chosen(*(torch.cat(pair) for pair in zip(self, other, strict=True)))
-
-
-@dataclass(frozen=True, eq=False)
-class Choose:
-    """The work that collects every ``step``-th query."""
-
-    assign: Probabilities
-    step: int
-
-    def __call__(self, block: Tensor, memory: Memory | None) -> tuple[Chosen, None]:
-        return Chosen(self.assign.step.rows(block[:: self.step]), self.assign(block, memory)[:: self.step]), None
-
-
 class Sample(NamedTuple):
     """Every so many queries of each block."""
 
     placed: Tensor  # [n, d]
+    probabilities: Tensor  # [n, k]; [n, 0] before the search
     sizes: Tensor  # [blocks] how many queries each block has
 
     def plus(self, other: Sample) -> Sample:
@@ -461,13 +441,16 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TakeSample:
-    """The work that collects every ``step``-th query before the search."""
+    """The work that collects every ``step``-th query, after the search with its probabilities."""
 
     assign: Assign
     step: int
+    found: Probabilities | None = None
 
-    def __call__(self, block: Tensor, memory: Any) -> tuple[Sample, None]:
-        return Sample(self.assign.rows(block[:: self.step]), torch.tensor([len(block)])), None
+    def __call__(self, block: Tensor, memory: Memory | None) -> tuple[Sample, None]:
+        placed = self.assign.rows(block[:: self.step])
+        probabilities = placed[:, :0] if self.found is None else self.found(block, memory)[:: self.step]
+        return Sample(placed, probabilities, torch.tensor([len(block)])), None
 
 
 @dataclass(frozen=True, eq=False)

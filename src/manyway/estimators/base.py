@@ -1,0 +1,277 @@
+"""What the estimators of all methods share."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any, ClassVar
+from warnings import warn
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from manyway.core.solution import Solution
+from manyway.core.tasks import Tasks
+from manyway.errors import InputError
+from manyway.estimators.from_solver import OWN_PARAMETERS, constructor, documentation
+from manyway.estimators.inference import Inference
+from manyway.estimators.values import (
+    known_places,
+    like,
+    named,
+    read_class_features,
+    read_features,
+    read_labels,
+    to_numpy,
+)
+from manyway.methods import Method, get_method
+
+
+class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What all methods share; a subclass names its method: ``class PADDLE(TransductiveClassifier, method="paddle")``.
+
+    Parameters
+    ----------
+    **params
+        ``base_mean`` and the keyword-only parameters of the method's solver; each subclass has them in its signature.
+
+    Examples
+    --------
+    >>> from manyway.estimators import ESTIMATORS
+    >>> ESTIMATORS["simpleshot"]().get_params()
+    {'base_mean': None, 'scale': 'cl2', 'temperature': 1.0}
+    """
+
+    method: ClassVar[str]
+    _method: ClassVar[Method]
+
+    def __init_subclass__(cls, method: str | Method | None = None, **kwargs: Any) -> None:
+        """Give the class its constructor and its documentation, both from the solver."""
+        super().__init_subclass__(**kwargs)
+        if method is None:  # it inherits them
+            return
+        found = get_method(method) if isinstance(method, str) else method
+        cls.method, cls._method = found.name, found
+        cls.__init__, cls.__doc__ = constructor(cls, found), documentation(cls, found)  # type: ignore[method-assign]
+
+    def __init__(self, **params: Any) -> None:
+        raise TypeError("TransductiveClassifier is a base class; use one of its subclasses, such as Evidence.")
+
+    def fit(self, X: Any, y: Any, class_features: Any = None) -> TransductiveClassifier:
+        """Keep a copy of the labelled examples, and prepare what depends on them alone.
+
+        Parameters
+        ----------
+        X : array of shape [s, d]
+            The features of the labelled examples.
+        y : array of shape [s]
+            Their labels, integers or strings. K is the number of distinct labels.
+        class_features : mapping of label to array of shape [d], or array of shape [k, d], optional
+            One vector per class in the space of X, such as the text embedding of its name, for the methods that use
+            them. The keys of a mapping are the classes, and those without examples are allowed; X and y may then be
+            None. The rows of an array are those of the distinct labels in y, sorted.
+
+        Returns
+        -------
+        self
+
+        Notes
+        -----
+        Call ``fit`` again after ``set_params``: what was prepared belongs to the parameters at that time.
+        """
+        self._forget()
+        if class_features is not None and not self._method.class_features:
+            raise InputError(f"{type(self).__name__} does not use class_features; fit it without them.")
+        vectors, labels = read_class_features(class_features)
+        if X is None and y is None and vectors is not None and labels is not None:
+            X, y = vectors[:0], labels[:0]
+            self.n_features_in_ = vectors.shape[-1]
+        else:
+            X, y = validate_data(self, read_features(X), read_labels(y), dtype=[np.float64, np.float32], copy=True)
+            check_classification_targets(y)
+        self._method.check(self._params())
+        self.classes_, self.support_labels_ = np.unique(y, return_inverse=True)
+        if vectors is not None and labels is not None:
+            vectors = self._name_classes(vectors, labels, y)
+        elif vectors is not None and vectors.shape[:-1] != self.classes_.shape:
+            raise InputError(
+                f"class_features has shape {vectors.shape} for {len(self.classes_)} distinct labels; give one row for "
+                "each, or a mapping of labels to vectors."
+            )
+        if len(self.classes_) < 2:
+            raise InputError("The labelled examples are of one class only; there is nothing to choose between.")
+        if self._params().get("open_set"):
+            _ = self._with_unknown  # refuses a class of that name now, not after the work
+        self.support_ = X
+        self.class_features_ = vectors
+        self.base_mean_ = None if self.base_mean is None else np.array(read_features(self.base_mean))
+        self.prepared_ = self._prepare()
+        for name in self._method.learned if self.prepared_ is not None else ():
+            value = to_numpy(getattr(self.prepared_, name))
+            setattr(self, f"{name}_", value.item() if np.size(value) == 1 else value)
+        return self
+
+    def infer(self, X: Any, *, known: Mapping[int, Any] | None = None, with_objective: bool | None = None) -> Inference:
+        """Label all rows of X jointly and return all results of the method.
+
+        Parameters
+        ----------
+        X : array of shape [q, d]
+            The features of the queries.
+        known : mapping of int to label, optional
+            Labels that are known for some rows of X, for example because a person has confirmed or corrected them.
+            They are kept, and the labels of the other rows take them into account. Only ``Evidence`` can use them. A
+            label that is not among ``classes_`` is refused: for a new class, give its first example to ``fit``.
+        with_objective : bool, optional
+            Whether to record the objective after each iteration. None: yes on a CPU, no on a GPU, where it would
+            prevent the use of fused code. Methods without an objective ignore it.
+
+        Returns
+        -------
+        Inference
+        """
+        tasks = self._tasks(X)
+        given = self._known(known, tasks.n_query)
+        return self._inference(X, with_objective, lambda **recorded: self._answer(tasks, given, **recorded))
+
+    def _inference(self, X: Any, with_objective: bool | None, solve: Callable[..., Solution]) -> Inference:
+        """What a solver finds for X, in the user's labels and array type."""
+        if with_objective is None:
+            with_objective = not (isinstance(X, Tensor) and X.is_cuda)
+        solution = solve(**({"with_objective": with_objective} if "with_objective" in self._method.defaults else {}))
+
+        return Inference.of(solution, self._names(solution, X), self.classes_, X, with_objective=with_objective)
+
+    def predict(self, X: Any) -> Any:
+        """The label of each row of X, all rows taken together.
+
+        Parameters
+        ----------
+        X : array of shape [q, d]
+            The features of the queries.
+
+        Returns
+        -------
+        array of shape [q]
+        """
+        return self._names(self._answer(self._tasks(X)), X)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Class probabilities, all rows of X taken together.
+
+        Parameters
+        ----------
+        X : array of shape [q, d]
+            The features of the queries.
+
+        Returns
+        -------
+        array of shape [q, k]
+            Columns are in the order of ``classes_``. With ``open_set``, rows sum to less than 1: the rest
+            is the probability of no class.
+        """
+        return like(self._answer(self._tasks(X)).probabilities[0], X)
+
+    def _forget(self) -> None:
+        """Forget earlier batches of a stream; only ``Evidence`` remembers any."""
+
+    def _name_classes(self, vectors: Any, labels: Any, y: Any) -> Any:
+        """Take the classes of a mapping, all of them; its vectors in their order."""
+        self.classes_, order = np.unique(labels, return_index=True)
+        unnamed = sorted(set(y.tolist()) - set(self.classes_.tolist()))
+        if unnamed:
+            raise InputError(f"class_features has no vector for the label {unnamed[0]!r} of y; give one per class.")
+        self.support_labels_ = np.searchsorted(self.classes_, y)
+        return vectors[order]
+
+    @property
+    def _vectors(self) -> Any:
+        vectors = getattr(self, "class_features_", None)  # estimators pickled by earlier versions have none
+        return None if vectors is None else vectors[None]
+
+    def _prepare(self) -> Any:
+        """What the method prepares from the labelled examples alone; None where it prepares nothing."""
+        support = Tasks.from_support(
+            self.support_[None], self.support_labels_[None], self.base_mean_, class_features=self._vectors
+        )
+        prepare = self._method.preparation
+        if prepare is None:
+            return None
+        # A preparation that iterates has its own objective. It runs once, so it is always recorded.
+        recorded = {"with_objective": True} if "with_objective" in inspect.signature(prepare).parameters else {}
+        with torch.no_grad():
+            return prepare(support, **self._params(), **recorded)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is saved: parameters, numbers and arrays. What was prepared is left out and computed again on loading.
+
+        Files then need no trust in further types, as pickled tensors would, and do not depend on how a version of the
+        method keeps what it has prepared.
+        """
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "prepared_"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "support_" in state and "prepared_" not in state:  # earlier versions saved it
+            self.prepared_ = self._prepare()
+
+    def _params(self) -> dict[str, Any]:
+        return {name: value for name, value in self.get_params(deep=False).items() if name not in OWN_PARAMETERS}
+
+    def _tasks(self, X: Any) -> Tasks:
+        """One task, with the rows of X as queries."""
+        check_is_fitted(self)
+        query = validate_data(self, read_features(X), reset=False, dtype=[np.float64, np.float32])
+        tasks = Tasks.from_arrays(
+            self.support_[None],
+            self.support_labels_[None],
+            query[None],
+            self.base_mean_,
+            n_classes=len(self.classes_),
+            class_features=self._vectors,
+        )
+        return tasks.to(X.device) if isinstance(X, Tensor) else tasks
+
+    def _answer(self, tasks: Tasks, known: Tensor | None = None, **recorded: bool) -> Solution:
+        prepared = None if self.prepared_ is None else _moved(self.prepared_, tasks.device)
+        params = self._params()
+        solution = self._method(tasks, prepared=prepared, known=known, **params, **recorded)
+        unfinished = self._method.unfinished(solution, params)
+        if unfinished is not None:
+            warn(unfinished, ConvergenceWarning, stacklevel=3)
+        unlike = self._method.unlike(tasks, params)
+        if unlike is not None:
+            warn(unlike, UserWarning, stacklevel=3)
+        return solution
+
+    def _known(self, known: Mapping[int, Any] | None, n_query: int) -> Tensor | None:
+        """[1, q] the places of known labels in ``classes_``, -1 where none is known; None where there is no label."""
+        return None if known is None or not len(known) else known_places(known, self.classes_, n_query)[None]
+
+    @property
+    def _with_unknown(self) -> Any:
+        """[k + 1] the classes, and last what stands for no class."""
+        given = self.unknown_label
+        if given is None:
+            given = -1 if np.issubdtype(self.classes_.dtype, np.number) else "unknown"
+        if given in self.classes_.tolist():
+            raise InputError(f"A class is called {given!r}; choose another unknown_label for queries of no class.")
+        alike = np.asarray(given).dtype.kind in ("U" if self.classes_.dtype.kind == "U" else "iuf")
+        classes = self.classes_ if alike else self.classes_.astype(object)
+        return np.append(classes, np.array([given], dtype=None if alike else object))
+
+    def _names(self, solution: Solution, X: Any) -> Any:
+        return named(solution, self.classes_ if solution.unknown_groups is None else self._with_unknown, X)
+
+
+def _moved(prepared: Any, device: torch.device) -> Any:
+    """A dataclass with its tensors on a device."""
+    values = {field.name: getattr(prepared, field.name) for field in fields(prepared)}
+    return replace(prepared, **{name: v.to(device) for name, v in values.items() if isinstance(v, Tensor)})

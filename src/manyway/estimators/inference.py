@@ -1,0 +1,219 @@
+"""What an estimator has found for one batch of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyway.core.solution import Computed, Solution, best_two, shapes
+from manyway.errors import optional
+from manyway.estimators.values import like, to_numpy
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Inference:
+    """What ``infer`` returns for one batch of queries.
+
+    NumPy in gives NumPy here, torch in gives torch. Inferences can be pickled; ``repr`` shows shapes only.
+
+    Parameters
+    ----------
+    labels : array of shape [q]
+        The labels, as they were given to ``fit``; strings are always NumPy.
+    probabilities : array of shape [q, k]
+        The class probabilities, columns in the order of ``classes``.
+    proportions : array of shape [k]
+        The estimated proportion of each class among the queries.
+    prototypes : array of shape [k, d] or None
+        The class prototypes in the feature scale of the method; None where it has none.
+    objective : array of shape [i] or None
+        The objective after each iteration; None where it was not recorded.
+    n_iter : int
+        The number of iterations.
+    converged : bool
+        Whether the method's own stopping rule was met.
+    presence : array of shape [k]
+        The probability that each class occurs among the queries.
+    n_present : float
+        The expected number of classes that occur among the queries.
+    n_present_sd : float
+        Its standard deviation.
+    classes : ndarray of shape [k]
+        The classes, in the order of the columns.
+    make_review_scores : callable
+        Returns the review scores of the queries; see ``review_order``.
+    unknown : array of shape [q] or None
+        How likely each query is of no class; None where the method assumes that all are of one.
+    unknown_groups : array of shape [q] or None
+        The number of the group of unknown queries that a query belongs to, the largest first; -1 for the others.
+    unknown_medoids : array of shape [g] or None
+        The query in the middle of each of these groups.
+
+    Attributes
+    ----------
+    review_order : array of shape [n]
+        The rows whose label is not known, in the order in which a person should look at them.
+
+    Examples
+    --------
+    >>> from manyway import SimpleShot
+    >>> result = SimpleShot().fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"]).infer([[0.1, 1.0], [1.0, 0.2]])
+    >>> result
+    Inference(labels=[2], probabilities=[2, 2], prototypes=[2, 2], n_iter=1, converged=True, n_present=1.8 ± 0.5)
+    >>> result.labels.tolist()
+    ['ant', 'bee']
+    """
+
+    labels: Any
+    probabilities: Any
+    proportions: Any
+    prototypes: Any
+    objective: Any
+    n_iter: int
+    converged: bool
+    presence: Any
+    n_present: float
+    n_present_sd: float
+    classes: Any
+    make_review_scores: Callable[[], Any]
+    unknown: Any = None
+    unknown_groups: Any = None
+    unknown_medoids: Any = None
+
+    @staticmethod
+    def of(solution: Solution, labels: Any, classes: Any, X: Any, *, with_objective: bool) -> Inference:
+        """The solution of one task, in the array type of its queries X.
+
+        Parameters
+        ----------
+        solution : Solution
+        labels : array of shape [q]
+            The user's labels.
+        classes : ndarray of shape [k]
+        X : array
+        with_objective : bool
+            Whether the objective was asked for.
+
+        Returns
+        -------
+        Inference
+        """
+
+        def hand_back(value: Tensor | None) -> Any:
+            return None if value is None else like(value[0], X)
+
+        return Inference(
+            labels=labels,
+            probabilities=hand_back(solution.probabilities),
+            proportions=hand_back(solution.proportions),
+            prototypes=hand_back(solution.prototypes),
+            objective=hand_back(solution.objective) if with_objective else None,
+            n_iter=int(solution.n_iter[0]),
+            converged=bool(solution.converged[0]),
+            presence=hand_back(solution.presence),
+            n_present=float(solution.n_present[0]),
+            n_present_sd=float(solution.n_present_sd[0]),
+            classes=classes,
+            make_review_scores=lambda: hand_back(solution.review_scores),
+            unknown=hand_back(solution.unknown),
+            unknown_groups=hand_back(solution.unknown_groups),
+            unknown_medoids=hand_back(solution.unknown_medoids),
+        )
+
+    @cached_property
+    def review_order(self) -> Any:
+        """The rows whose label is not known, those first whose answer is expected to repair most labels.
+
+        It is computed on first use. After an answer, call ``infer`` with the longer ``known``: the order changes.
+        """
+        scores = torch.as_tensor(self.make_review_scores())
+        order = scores.argsort(descending=True, stable=True)[: int((scores >= 0).sum())]
+        return order if isinstance(self.probabilities, Tensor) else order.numpy()
+
+    def to_frame(self) -> Any:
+        """A pandas table with one row per query.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``label``, ``probability``, ``second_label``, ``second_probability``, and ``unknown`` and ``group``
+            where the method has them. Where the answer is that a query is of no class, ``probability`` is that of the
+            most probable class.
+
+        Examples
+        --------
+        >>> from manyway import SimpleShot
+        >>> result = SimpleShot().fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"]).infer([[0.1, 1.0], [1.0, 0.2]])
+        >>> result.to_frame()[["label", "second_label"]].values.tolist()
+        [['ant', 'bee'], ['bee', 'ant']]
+        """
+        return optional("pandas", "tables", "to_frame").DataFrame(self.columns())
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of `to_frame` as NumPy arrays, by their names.
+
+        Returns
+        -------
+        dict of str to ndarray
+
+        Examples
+        --------
+        >>> from manyway import SimpleShot
+        >>> result = SimpleShot().fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"]).infer([[0.1, 1.0], [1.0, 0.2]])
+        >>> list(result.columns())
+        ['label', 'probability', 'second_label', 'second_probability']
+        """
+        unknown = None if self.unknown is None else torch.as_tensor(self.unknown)
+        columns = best_two(torch.as_tensor(self.probabilities), unknown)
+        for name in ("label", "second_label"):
+            columns[name] = self.classes[columns[name]]
+        if self.unknown_groups is not None:
+            columns |= {"label": to_numpy(self.labels), "group": to_numpy(self.unknown_groups)}
+        return columns
+
+    def classes_frame(self) -> Any:
+        """A pandas table with one row per class, the most probably present first.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``class``, ``presence``, ``proportion`` and ``items``, the number of queries with that label.
+
+        Examples
+        --------
+        >>> from manyway import SimpleShot
+        >>> result = SimpleShot().fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"]).infer([[0.1, 1.0], [0.0, 1.0]])
+        >>> result.classes_frame()[["class", "items"]].values.tolist()
+        [['ant', 2], ['bee', 0]]
+        """
+        pandas = optional("pandas", "tables", "classes_frame")
+        chosen = best_two(torch.as_tensor(self.probabilities))["label"]
+        if self.unknown_groups is not None:
+            chosen = chosen[to_numpy(self.unknown_groups) < 0]
+        table = pandas.DataFrame(
+            {
+                "class": self.classes,
+                "presence": to_numpy(self.presence),
+                "proportion": to_numpy(self.proportions),
+                "items": np.bincount(chosen, minlength=len(self.classes)),
+            }
+        )
+        return table.sort_values("presence", ascending=False, kind="stable", ignore_index=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: the review scores are computed now, so that no function is pickled."""
+        state = {field.name: getattr(self, field.name) for field in fields(self)}
+        return state | {"make_review_scores": Computed(self.make_review_scores())}
+
+    def __repr__(self) -> str:
+        found = shapes(self, ("labels", "probabilities", "prototypes", "objective"))
+        return (
+            f"Inference({found}, n_iter={self.n_iter}, converged={self.converged}, "
+            f"n_present={self.n_present:.1f} ± {self.n_present_sd:.1f})"
+        )

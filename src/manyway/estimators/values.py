@@ -1,0 +1,106 @@
+"""From the arrays and labels of users to what scikit-learn and the solvers can check, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyway.core.solution import Solution
+from manyway.core.validation import describe_rows
+from manyway.errors import InputError
+
+
+def like(value: Tensor, X: Any) -> Any:
+    """The value as a tensor where X is one, otherwise as a NumPy array."""
+    return value if isinstance(X, Tensor) else value.cpu().numpy()
+
+
+def named(solution: Solution, classes: Any, X: Any) -> Any:
+    """[q] the labels of the first task by the names of the classes; a tensor where X is one and they are numbers."""
+    names = classes[solution.labels[0].cpu().numpy()]
+    if isinstance(X, Tensor) and np.issubdtype(names.dtype, np.number):
+        return torch.as_tensor(names, device=X.device)
+    return names
+
+
+def known_places(known: Mapping[int, Any], classes: Any, n_query: int) -> Tensor:
+    """[q] the places of known labels in ``classes``, -1 where none is known."""
+    if not isinstance(known, Mapping):
+        raise InputError(f"known is of the type {type(known).__name__}; give a mapping {{row: label}}.")
+    places = {name: place for place, name in enumerate(classes.tolist())}
+    found = torch.full((n_query,), -1)
+    for row, label in known.items():
+        if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= row < n_query:
+            raise InputError(f"known has a label for row {row!r}; rows are integers from 0 to {n_query - 1}.")
+        name = label.item() if isinstance(label, np.generic | Tensor) else label
+        if not isinstance(name, Hashable) or name not in places:
+            raise InputError(
+                f"known has the label {name!r} for row {row}, which is not among the classes; correct it, or give "
+                "fit the first example of a new class."
+            )
+        found[int(row)] = places[name]
+    return found
+
+
+def to_numpy(values: Any) -> Any:
+    """A tensor as a NumPy array; other values as they are."""
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+
+
+def read_features(values: Any) -> Any:
+    """Features as scikit-learn can check them: NumPy has no bfloat16, and a column of lists is an array of objects."""
+    half = isinstance(values, Tensor) and values.dtype == torch.bfloat16
+    values = to_numpy(values.float() if half else values)
+    if not hasattr(values, "to_list"):
+        return values
+    rows = values.to_numpy()  # of a column of pandas or polars
+    if rows.dtype.kind != "O" or not any(isinstance(row, list | tuple | np.ndarray) for row in rows[:1]):
+        return rows
+    odd = [n for n, row in enumerate(rows) if np.shape(row) != np.shape(rows[0])]
+    if odd:
+        raise InputError(f"X has lists of another length in {describe_rows(odd)}; every row needs the same features.")
+    return np.stack([np.asarray(row) for row in rows])
+
+
+def read_class_features(values: Any) -> tuple[Any, Any]:
+    """Class features as an array [k, d], and the labels of its rows where they are a mapping."""
+    if values is None:
+        return None, None
+    if not isinstance(values, Mapping):
+        return np.array(read_features(values)), None
+    rows = [np.asarray(read_features(vector)) for vector in values.values()]
+    if not rows or any(row.ndim != 1 or row.shape != rows[0].shape for row in rows):
+        raise InputError("class_features must map every label to one vector, all of the same length.")
+    return np.stack(rows), read_labels(list(values))
+
+
+def read_labels(values: Any) -> Any:
+    """Labels as scikit-learn can check them: bytes are decoded, missing and mixed ones refused."""
+    if values is None:
+        return None
+    labels = np.asarray(to_numpy(values))
+    if labels.dtype.kind == "O" and labels.ndim == 1:
+        missing = [row for row, label in enumerate(labels) if _is_missing(label)]
+        if missing:
+            raise InputError(f"y has no label in {describe_rows(missing)}; give one to each example or leave it out.")
+        if all(isinstance(label, bytes) for label in labels):
+            labels = labels.astype(bytes)
+        elif len({isinstance(label, str) for label in labels}) > 1:
+            raise InputError("y mixes strings with other labels; use strings or integers for all of them.")
+    try:
+        return np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
+    except UnicodeDecodeError as error:
+        raise InputError("y holds bytes that are not UTF-8; decode them to strings first.") from error
+
+
+def _is_missing(label: Any) -> bool:
+    """None, NaN or pandas' NA."""
+    try:
+        return label is None or bool(label != label)
+    except (TypeError, ValueError):  # the truth value of NA
+        return True
