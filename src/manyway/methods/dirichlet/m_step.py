@@ -150,8 +150,8 @@ class _Steps:
         if largest > _EXPANSION:
             self._renew((relative > _EXPANSION / 2).flatten().nonzero().squeeze(1))  # others soon would be
         else:
-            speed = (largest + _EXPANSION / 2) / self.taken
-            self.left = max(1, min(_MM_STEPS_BETWEEN_CHECKS, int((_EXPANSION - largest) / speed / 2)))
+            expected = (_EXPANSION / max(largest, 1e-9) - 1) * self.taken
+            self.left = max(1, min(_MM_STEPS_BETWEEN_CHECKS, int(expected / 2)))
 
     def _renew(self, which: Tensor) -> None:
         """Expand around the present values of some α, given as places in the flattened array."""
