@@ -212,7 +212,7 @@ class Row:
     plain: Callable[[Task], Tensor] | None
     times: int = 1  # how many times the timed part of the plain loop has to be done
     params: dict[str, Any] = field(default_factory=dict)
-    slow: bool = False  # solved one task at a time only
+    slow: bool = False  # it takes seconds per task, so that it is timed without a first run
 
     @property
     def name(self) -> str:
@@ -258,7 +258,7 @@ def main() -> None:
                 continue
             solver = partial(METHODS[row.method], **row.params)
             alone = seconds(partial(solver, tasks[:1]), repeats=1, warm=0 if row.slow else 1)
-            batch = alone if row.slow else seconds(partial(solver, tasks), repeats=1, warm=0) / options.tasks
+            batch = seconds(partial(solver, tasks), repeats=1, warm=0) / options.tasks
             loop = (
                 math.nan if row.plain is None else row.times * seconds(partial(_plain, row.plain, tasks[:1]), repeats=1)
             )

@@ -25,6 +25,7 @@ import torch
 
 from benchmarks.measure import show
 from manyway import METHODS, FeatureSet, Tasks, solve
+from manyway.core.solution import Solution
 from manyway.core.transforms import transform
 
 
@@ -147,12 +148,8 @@ def _compare(
     tasks = recorded_tasks(data, features, dataset, config, n_tasks)
     accuracy, seconds = float("nan"), 0.0
     if recording.method in METHODS:
-        params = dict(recording.params)
-        if recording.per_configuration is not None:
-            params |= recording.per_configuration(_configuration(config, tasks.n_classes))
-        given = tasks if recording.features is None else recording.features(tasks)
         begin = time.perf_counter()
-        labels = solve(recording.method, given, **params).labels
+        labels = repeat(name, tasks, config).labels
         seconds = time.perf_counter() - begin
         accuracy = float((labels == tasks.query_labels).double().mean()) * 100
     # The tolerance is meant for the mean over all recorded tasks; over fewer, one label weighs more.
@@ -160,6 +157,15 @@ def _compare(
     mean = float(np.mean(entry["per_task"][:n_tasks]))
     tolerance = entry["tolerance_points"] + one_label
     return Comparison(dataset, config, name, recording.method, n_tasks, mean, accuracy, tolerance, seconds)
+
+
+def repeat(name: str, tasks: Tasks, config: str) -> Solution:
+    """Solve tasks of a configuration as in the run that was recorded under a name."""
+    recording = RECORDINGS[name]
+    params = dict(recording.params)
+    if recording.per_configuration is not None:
+        params |= recording.per_configuration(_configuration(config, tasks.n_classes))
+    return solve(recording.method, tasks if recording.features is None else recording.features(tasks), **params)
 
 
 def _configuration(config: str, n_classes: int) -> Configuration:

@@ -15,6 +15,8 @@ from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.scaling import transform
 from manyway.methods.temperature_scaling import balanced_weights, fit_scaling, rescale
 
+_ITERATIONS_BETWEEN_CHECKS = 10  # each check is a synchronisation on a GPU, and several short operations elsewhere
+
 
 def label_shift(
     tasks: Tasks,
@@ -124,16 +126,26 @@ def class_proportions(posteriors: Tensor, max_iter: int, tol: float) -> tuple[Te
     ``posteriors`` [t, q, k] of equally frequent classes need not be normalised.
     """
     n_tasks, n_query, n_classes = posteriors.shape
-    pi = posteriors.new_full((n_tasks, n_classes), 1 / n_classes)
-    n_iter = torch.zeros(n_tasks, dtype=torch.int64, device=pi.device)
-    converged = torch.zeros(n_tasks, dtype=torch.bool, device=pi.device)
-    for _ in range(max_iter):
-        mixture = posteriors @ pi.unsqueeze(-1)  # [t, q, 1]
-        new = pi * (mixture.reciprocal().mT @ posteriors).squeeze(1) / n_query
-        change = (new - pi).abs().amax(-1)
-        pi = torch.where(converged.unsqueeze(-1), pi, new)
-        n_iter += ~converged
-        converged = converged | (change <= tol)
-        if bool(converged.all()):
+    answer = posteriors.new_full((n_tasks, n_classes), 1 / n_classes)
+    n_iter = torch.zeros(n_tasks, dtype=torch.int64, device=answer.device)
+    converged = torch.zeros(n_tasks, dtype=torch.bool, device=answer.device)
+    pi, left = answer, torch.arange(n_tasks, device=answer.device)  # of the tasks that have not converged
+    for first in range(0, max_iter, _ITERATIONS_BETWEEN_CHECKS):
+        path = [pi]
+        for _ in range(min(_ITERATIONS_BETWEEN_CHECKS, max_iter - first)):
+            mixture = posteriors @ pi.unsqueeze(-1)  # [t, q, 1]
+            pi = pi * (mixture.reciprocal_().mT @ posteriors).squeeze(1) / n_query
+            path.append(pi)
+        steps = torch.stack(path)  # [i, t, k]
+        small = steps.diff(dim=0).abs_().amax(-1) <= tol
+        done = small.any(0)
+        # A task stops at its first small change, wherever that was since the last check.
+        last = torch.where(done, small.int().argmax(0), len(small) - 1)
+        answer[left] = steps[last + 1, torch.arange(len(left), device=answer.device)]
+        n_iter[left] += last + 1
+        converged[left] = done
+        if bool(done.any()):
+            left, pi, posteriors = left[~done], pi[~done], posteriors[~done]
+        if len(left) == 0:
             break
-    return pi, n_iter, converged
+    return answer, n_iter, converged

@@ -67,6 +67,11 @@ def test_a_missing_key_is_named():
             read_parameters({name: value for name, value in GOOD.items() if name != key})
 
 
+def test_the_table_of_all_tuned_methods_is_not_a_file_of_parameters():
+    with pytest.raises(InputError, match=r"has no parameters of unem; give the file unem-NAME\.json"):
+        read_parameters({"created": "today", "birds": {"unem": {"parameters": "unem-birds.json"}}})
+
+
 @pytest.mark.parametrize("content", [b"", b'{"lam": [1.0', b"\xff\xfe\x00", b"[" * 100_000, b"x" * 2**21])
 def test_a_damaged_file_is_one_sentence(tmp_path, content):
     path = tmp_path / "unem.json"

@@ -20,8 +20,9 @@ from manyway.methods.scaling import transform
 _EPS = 1e-15  # the authors'; it keeps logarithms finite
 _ROW_SUMS = 1e-3  # how far the sum of a given point of the simplex may be from 1
 # Tasks are solved in blocks of about so many numbers. On a CPU they stay in the cache; on a GPU there is memory for a
-# dozen arrays of that size.
+# dozen arrays of that size. The authors' steps are short, so that calls cost more than the cache saves.
 _BLOCK_NUMBERS = {"cpu": 1 << 16, "cuda": 1 << 26}
+_AUTHORS_BLOCK_NUMBERS = {"cpu": 1 << 21}
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,8 @@ def _solve(tasks: Tasks, parameters: Parameters, hard: bool, with_objective: boo
     else:
         tasks = transform(tasks, parameters.scale)
     per_task = tasks.n_classes * (tasks.n_classes + tasks.n_support + tasks.n_query)
-    size = max(1, _BLOCK_NUMBERS.get(tasks.device.type, 1 << 16) // per_task)
+    numbers = _BLOCK_NUMBERS | (_AUTHORS_BLOCK_NUMBERS if parameters.m_step == "authors" else {})
+    size = max(1, numbers.get(tasks.device.type, 1 << 16) // per_task)
     parts = [
         _solve_block(tasks[first : first + size], parameters, weight, hard, with_objective)
         for first in range(0, tasks.n_tasks, size)
@@ -231,7 +233,7 @@ def _solve_block(
         if exact or alpha is None:
             alpha = maximise(alpha, target)
         else:  # a class that has neither support nor queries keeps its parameters
-            alpha = torch.where(masses > 0, authors_steps(alpha, target.where(masses > 0, 0)), alpha)
+            alpha = torch.where(masses > 0, authors_steps(alpha, target.where(masses > 0, 0), tasks.dtype), alpha)
         bias = (u.mean(1, keepdim=True) + _EPS).log_().mul_(weight)
         normaliser = torch.lgamma(alpha.sum(-1)) - torch.lgamma(alpha).sum(-1)  # −ln B [t, k]
         # Σ_j −ln z_qj is the same for all classes.

@@ -104,6 +104,10 @@ def _checked(data: Any, where: str) -> Parameters:
     """The content of a file or a mapping as parameters; the first thing that is wrong is one sentence."""
     if not isinstance(data, Mapping):
         raise InputError(f"{where} is not a table of parameters of unem; make one with `manyway tune`.")
+    if not {"feature_scale", "lam", "temperature"} & data.keys():
+        raise InputError(
+            f"{where} has no parameters of unem; give the file unem-NAME.json that `manyway tune --method unem` writes."
+        )
     unknown = next((key for key in data if key not in _KEYS), None)
     if unknown is not None:
         raise InputError(f"{where}: unknown key '{unknown}'; {nearest(str(unknown), _KEYS)}")
