@@ -85,7 +85,8 @@ def judge(placed: Tensor, assigned: Tensor, calibration: Calibration, schedule: 
         (assigned * values.unsqueeze(1)).sum(-1) for values in _of_classes(placed, assigned, calibration, scales)
     )
     missing = _missing_scatter(placed, means, similarity / masses, sizes, scatter)
-    missing = missing * (1 - sizes / class_sizes).clamp_min(0)
+    of_same_class = (assigned * assigned.sum(1, keepdim=True)).sum(-1)  # the number of queries
+    missing = missing * (1 - sizes / of_same_class).clamp_min(0)
     around = scales.log_ratio(excess - missing * scatter, 1 / (1 / sizes + missing), counts)
     weight = (class_sizes / (class_sizes + schedule.part_of_class * sizes)).clamp_min(0.5)
     of_member = scales.log_ratio(torch.zeros_like(excess), sizes, counts)
