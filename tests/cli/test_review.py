@@ -133,7 +133,10 @@ def test_encoded_pictures_are_shown_and_a_broken_one_is_reviewed_too(tmp_path, r
     ("words", "message"),
     [
         ([], "Name EXAMPLES and ITEMS"),
-        (["nothing"], "nothing holds no saved review; start one with: manyway review EXAMPLES ITEMS -o nothing"),
+        (
+            ["nothing"],
+            "nothing holds no saved review; to start one, name examples and items",
+        ),
         (["trees", "-o", "other"], "stays where it is"),
         (["examples.npz", "items.npz", "--export", "x.csv"], "Exports are made of a saved review"),
         (["examples.npz", "items.npz", "-o", "trees"], "trees holds a review of other items; go on with it by"),

@@ -279,6 +279,21 @@ def test_a_reload_and_a_second_window_show_the_same(open_page):
     assert other.evaluate(state) == review.page.evaluate(state)
 
 
+def test_a_filter_that_hides_the_current_item_goes_to_the_first_one_shown(open_page):
+    review = open_page()
+    review.press("Control+a")
+    first = review.titles()[0]
+    group = [row for row in range(40) if review.group_of(row) == first]
+    assert review.page.locator(".item[aria-selected=true]").count() == len(group)
+    review.press("Enter")
+    review.settle()
+    assert {review.answer(row) for row in group} == {first}
+    review.page.locator(f"#item-{group[0]}").click()
+    review.page.get_by_role("radio", name="Open").check()
+    assert review.current() not in group
+    review.page.get_by_role("radio", name="All").check()
+
+
 def test_all_above_a_probability_are_confirmed_at_once(open_page):
     review = open_page()
     review.press("a")
@@ -338,6 +353,10 @@ def test_a_group_of_unknown_items_is_named_at_once(open_page):
     assert [review.answer(row) for row in range(40)].count("Ginkgo") == 2
     assert "Ginkgo" in review.titles()
     assert "No known class" not in review.titles()
+    review.press("/")
+    review.page.keyboard.insert_text("GI\u0301N")  # accents are ignored
+    assert review.page.locator("#search-found li").first.inner_text() == "Ginkgo"
+    review.press("Escape")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
@@ -358,7 +377,7 @@ def test_a_killed_review_goes_on_where_it_was(window, tmp_path):
         until(page, "document.getElementById('counts').textContent.startsWith('5 of 40')")
         os.kill(server.pid, signal.SIGKILL)
     page.keyboard.press("x")
-    page.wait_for_selector("#problem:has-text('Not saved yet')")
+    page.wait_for_selector("#problem:has-text('Not saved yet: keep this page open. The server does not answer')")
     page.close()
     session = open_review(tmp_path / "review")
     with serving(session, tmp_path / "review") as address:
@@ -370,6 +389,23 @@ def test_a_killed_review_goes_on_where_it_was(window, tmp_path):
         page.keyboard.press("u")
         until(page, "document.getElementById('counts').textContent.startsWith('4 of 40')")
         page.close()
+
+
+def test_a_page_that_stays_open_follows_a_server_that_is_started_again(window, tmp_path):
+    page, other = (window[0].context.new_page() for _ in range(2))
+    with serving(open_review(tmp_path / "review", make_review()), tmp_path / "review") as address:
+        page.goto(address)
+        page.wait_for_selector("body.ready")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#counts:has-text('1 of 40')")
+    with serving(open_review(tmp_path / "review"), tmp_path / "review") as address:
+        other.goto(address)  # its token lets in the first page as well
+        other.wait_for_selector("body.ready")
+        other.keyboard.press("Enter")
+        page.wait_for_selector("#counts:has-text('2 of 40')")
+        assert page.locator(".item.reviewed").count() == 2
+    page.close()
+    other.close()
 
 
 def test_an_action_that_got_no_answer_is_sent_again_and_done_once(open_page):

@@ -95,7 +95,7 @@ class ReviewData:
         path = folder / FILE
         if not path.is_file():
             raise InputError(
-                f"{folder} holds no saved review; start one with: manyway review EXAMPLES ITEMS -o {folder}"
+                f"{folder} holds no saved review; to start one, name examples and items: manyway review EXAMPLES ITEMS"
             )
         try:
             with safe_open(path, framework="pt") as file:

@@ -124,7 +124,8 @@ def make_app(
         except (KeyError, ValueError):
             return answer({"error": "since must be a number."}, 400)
         deadline = time.monotonic() + _WAIT
-        while session.version <= since and time.monotonic() < deadline and not stopping():
+        # A version that is to come belongs to an earlier start of the server: that page is told at once.
+        while session.version == since and time.monotonic() < deadline and not stopping():
             await _pause(0.03)
         return answer(await run_in_threadpool(session.changes, since))
 

@@ -139,7 +139,6 @@ class Session:
             members[self._number[_plain(label)]].append(row)
         with self.lock:
             return {
-                "id": self.id,
                 "title": self.data.title,
                 "kind": self.data.kind,
                 "names": self.data.names,
@@ -155,6 +154,7 @@ class Session:
         with self.lock:
             rows = [row for row, version in enumerate(self._changed) if version > since]
             return {
+                "id": self.id,
                 "version": self.version,
                 "busy": not self.settled.is_set(),
                 "problem": self.problem,
@@ -237,7 +237,7 @@ class Session:
 
     def _said(self, action: Action) -> str:
         count = len(action.rows)
-        items = shorten(self.data.names[action.rows[0]], 60, placeholder=" …") if count == 1 else f"{count} items"
+        items = shorten(self.data.names[action.rows[0]], 60, placeholder=" …") if count == 1 else f"{count:,} items"
         if action.kind == LABEL:
             names = set(action.labels)
             return f"{items}: {names.pop() if len(names) == 1 else f'{len(names)} classes'}"

@@ -82,7 +82,7 @@ def test_left_out_samples_are_missing_from_their_prototype_and_from_the_metric(n
     plain = calibrate(tasks, Schedule(), metric=False)
     left_out = LeftOut.of(tasks.support_labels, plain, torch.ones(1, dtype=torch.float64), Schedule())
     taken_out = torch.tensor([(1 - gamma) * weight], dtype=torch.float64)
-    found = left_out.classified(inner, torch.ones(1, dtype=torch.float64), taken_out)
+    found = left_out.classified(inner, left_out._gain(), taken_out)
     for i in range(n_samples):
         others = torch.arange(n_samples) != i
         without = torch.stack([tasks.support[0, others & (labels == k)].mean(0) for k in range(N_CLASSES)])
@@ -168,6 +168,12 @@ def test_some_of_many_examples_choose_the_metric(monkeypatch):
     assert some.shrinkage == all_of_them.shrinkage
     torch.testing.assert_close(some.precision, all_of_them.precision, rtol=0.3, atol=0)
     assert some.precision != all_of_them.precision
+
+
+@pytest.mark.parametrize("metric", [False, True])
+def test_a_given_precision_is_used_as_it_is(metric):
+    tasks, _ = stretched_task(6)
+    torch.testing.assert_close(calibrate(tasks, Schedule(), 7.0, metric).precision, torch.tensor([7.0]).double())
 
 
 def test_one_example_per_class_gives_no_metric():

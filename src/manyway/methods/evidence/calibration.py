@@ -109,8 +109,9 @@ def _blocks(
     sums, counts = class_sums(tasks)
     prototypes = sums / counts.unsqueeze(-1)
     step = ceil(tasks.n_support / _MOST_SAMPLES)
-    smaller = min(tasks.n_support, tasks.n_features)
-    per_task = 2 * tasks.n_support * tasks.n_features + 6 * (tasks.n_support // step) * tasks.n_classes + 5 * smaller**2
+    per_task = (tasks.n_support // step) * (2 * tasks.n_features + 6 * tasks.n_classes)
+    if metric:
+        per_task += 2 * tasks.n_support * tasks.n_features + 5 * min(tasks.n_support, tasks.n_features) ** 2
     size = max(1, _BLOCK_NUMBERS[tasks.device.type] // per_task)
     for first in range(0, len(prototypes), size):
         block = slice(first, first + size)
@@ -298,7 +299,7 @@ class LeftOut:
         terms = self._terms(inner, weight, spread)
         start, steps = (self.usual, _NEWTON_STEPS) if near is None else (near / self._gain(), _REFIT_STEPS)
         if precision is not None:
-            start, steps = precision, 0
+            start, steps = precision / self._gain(), 0
         if self._fused(inner):
             from manyway.methods.evidence import left_out_kernel
 

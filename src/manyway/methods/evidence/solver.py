@@ -105,7 +105,7 @@ class Parameters:
     schedule: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
-        check_params("evidence", vars(self), get_type_hints(Parameters))
+        check_params("evidence", vars(self), _types())
         if self.anneal_from > 1:
             raise InputError(f"evidence: anneal_from is {self.anneal_from}; it must be at most 1.")
         for name in self.schedule or {}:
@@ -124,6 +124,12 @@ class Parameters:
     def of_calibration(self) -> tuple[Schedule, float | None, bool]:
         """What ``calibrate`` takes besides the tasks."""
         return self.constants, self.precision, self.metric
+
+
+@cache
+def _types() -> dict[str, Any]:
+    """The types of the parameters."""
+    return get_type_hints(Parameters)
 
 
 @takes(Parameters)
@@ -205,14 +211,14 @@ def evidence(
         tasks = named.tasks
         calibration, placed = calibrate_and_place(named.with_vectors, *parameters.of_calibration)
         placed, vectors = placed[:, : tasks.n_query], placed[:, tasks.n_query :]
-        one_shot, calibration = is_one_shot(calibration), named.taken_in(calibration, vectors)
+        calibration = named.taken_in(calibration, vectors)
     else:
         tasks = transform(tasks, parameters.scale)
         if prepared is None:
             calibration, placed = calibrate_and_place(tasks, *parameters.of_calibration)
         else:
             calibration, placed = prepared, prepared.place(tasks.query)
-        one_shot = is_one_shot(calibration)
+    one_shot = is_one_shot(tasks)
     given = Known.of(known, tasks)
     if given is not None:
         calibration = given.taken_in(calibration, placed)
@@ -558,7 +564,7 @@ def evidence_in_blocks(
         updated = UpdatedPrototypes.of(classes, queries.masses, sums, calibration)
     step = replace(queries.last, idle=None)
     assign = Probabilities(step, type(slopes)(*(value.to(support) for value in slopes)), updated, posterior)
-    if parameters.precision is None and is_one_shot(calibration):
+    if parameters.precision is None and is_one_shot(tasks):
         chosen, _ = spread(Choose(assign, every(n_query)), queries.before)
         assign = replace(
             assign, power=powers(chosen.placed[None], chosen.probabilities[None], calibration, schedule)[0]

@@ -13,7 +13,7 @@ export const near = (row) => ask(`/api/near/${row}`);
 export const write = (name) => ask("/api/export", { name });
 const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 const CLOSED = "This page has lost its key. Open the address that manyway review has printed.";
-const LOST = "The server does not answer. What you see is saved; start it again with the command manyway review.";
+export const LOST = "The server does not answer; start it again with the command manyway review.";
 
 /** Ask for news for ever; `take` gets them, `problem` gets a sentence or "". */
 export async function follow(version, take, problem) {
@@ -55,13 +55,14 @@ export class Actions {
     for (;;) {
       try {
         this.said((await ask("/api/actions", action)).said);
+        this.problem("");
         return;
       } catch (error) {
         if (error.refused && error.status !== 403) {
           this.said(error.message, true);
           return;
         }
-        this.problem(`Not saved yet. ${error.status === 403 ? CLOSED : LOST}`);
+        this.problem("Not saved yet: keep this page open."); // what is wrong is found by `follow` as well
         await pause(1000);
       }
     }

@@ -1,13 +1,16 @@
 // The dialogs: search or name a class, confirm above a probability, export, enlarge, help.
 
-import { write } from "./api.js";
+import { LOST, write } from "./api.js";
 import { count, find, make, picture } from "./dom.js";
 
 const MOST = 60; // classes in the list
 
+/** A name without case and accents, however these are encoded. */
+const plainly = (name) => name.normalize("NFD").replace(/\p{M}/gu, "").toLocaleLowerCase();
+
 /** How well a name fits what was typed: earlier and at the start of a word is better; -1 if it does not fit. */
 function fit(name, words) {
-  const plain = name.toLocaleLowerCase();
+  const plain = plainly(name);
   let total = 0;
   for (const word of words) {
     const at = plain.indexOf(word);
@@ -44,7 +47,7 @@ export class ClassSearch {
   #list() {
     const { model } = this;
     const typed = this.text.value.trim().replace(/\s+/gu, " ");
-    const words = typed.toLocaleLowerCase().split(" ").filter(Boolean);
+    const words = plainly(typed).split(" ").filter(Boolean);
     let found = [];
     if (words.length) {
       found = model.classes.map((name, number) => [number, fit(name, words)]).filter(([, score]) => score >= 0)
@@ -53,7 +56,7 @@ export class ClassSearch {
       found = [...new Set([...this.first, ...model.classes.keys()])];
     }
     this.options = found.slice(0, MOST).map((number) => ({ name: model.classes[number], number }));
-    const exact = model.classes.some((name) => name.toLocaleLowerCase() === typed.toLocaleLowerCase());
+    const exact = model.classes.some((name) => name.normalize().toLocaleLowerCase() === typed.normalize().toLocaleLowerCase());
     if (typed && !exact) this.options.push({ name: typed, number: -1 });
     // A new class comes first where one is wanted, so that Enter makes it.
     if (this.fresh && this.options.at(-1)?.number === -1) this.options.unshift(this.options.pop());
@@ -79,6 +82,7 @@ export class ClassSearch {
   }
 
   #key(event) {
+    if (event.isComposing) return; // this Enter ends the input of a character
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step) {
       event.preventDefault();
@@ -129,10 +133,11 @@ export function openExports(overview) {
     const button = make("button", { type: "button", class: "quiet" }, make("b", {}, name.includes(".") ? name : `${name}/`), make("span", {}, about));
     button.addEventListener("click", async () => {
       button.disabled = true;
+      find("exports-said").textContent = `Writing ${name} …`;
       try {
         find("exports-said").textContent = (await write(name)).said;
       } catch (error) {
-        find("exports-said").textContent = error.message;
+        find("exports-said").textContent = error.refused ? error.message : LOST;
       }
       button.disabled = false;
     });
@@ -148,5 +153,11 @@ export function enlarge(model, row) {
   find("large-what").replaceChildren(what);
   find("large-name").textContent = model.kind === "pictures" ? model.names[row] : "";
   dialog.onclick = (event) => event.target === dialog && dialog.close();
+  showFromTheTop(dialog);
+}
+
+/** Open a dialog that may be higher than the window. Its focus is on the button at the end. */
+export function showFromTheTop(dialog) {
   dialog.showModal();
+  dialog.scrollTop = 0;
 }

@@ -9,7 +9,7 @@ const OVERSCAN = 400; // pixels above and below the window
 const ZOOM = {
   pictures: [64, 88, 116, 156, 220].map((width) => ({ width, height: null })),
   texts: [[200, 92], [240, 116], [300, 132], [380, 156], [520, 190]].map(([width, height]) => ({ width, height })),
-  names: [[120, 52], [150, 56], [190, 64], [240, 72], [320, 84]].map(([width, height]) => ({ width, height })),
+  names: [[120, 62], [150, 62], [190, 64], [240, 72], [320, 84]].map(([width, height]) => ({ width, height })),
 };
 
 export class Grid {
@@ -61,6 +61,7 @@ export class Grid {
     }
     this.container.style.height = `${top}px`;
     this.container.classList.toggle("narrow", this.narrow);
+    this.container.style.setProperty("--lines", Math.floor((this.cellHeight - CAPTION - 20) / 18.2)); // whole lines of text
     for (const row of this.selected) if (!this.at.has(row)) this.selected.delete(row);
     if (!this.at.has(this.current)) this.current = -1;
     this.render(true);
@@ -204,6 +205,7 @@ export class Grid {
     element.style.transform = `translate(${x}px, ${y - block.top}px)`;
     element.style.width = `${this.cellWidth}px`;
     element.style.height = `${this.cellHeight}px`;
+    if (this.model.kind === "names") element.querySelector(".face span").textContent = this.#shortened(this.model.names[row]);
     element.setAttribute("aria-posinset", index + 1);
     element.setAttribute("aria-setsize", block.items.length);
     element.setAttribute("aria-selected", this.selected.has(row));
@@ -224,6 +226,12 @@ export class Grid {
     if (model.unread[row] !== undefined) face.classList.add("missing");
     return make("div", { class: `item ${model.kind}`, id: `item-${row}`, role: "option", title: name, "data-row": row }, face,
       make("div", { class: "caption" }, make("span", { class: "p" }), make("span", { class: "says" })));
+  }
+
+  /** A name on two lines. Long ones lose their middle, because names often differ at the end only. */
+  #shortened(name) {
+    const half = Math.floor((this.cellWidth - 26) / 7.8);
+    return name.length <= 2 * half ? name : `${name.slice(0, half - 1)}…${name.slice(-half)}`;
   }
 
   #drawCell(row, element) {

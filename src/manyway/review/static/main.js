@@ -1,7 +1,7 @@
 // The page of a review: load, draw, listen.
 
 import { Actions, follow, load } from "./api.js";
-import { ClassSearch, enlarge, openAbove, openExports } from "./dialogs.js";
+import { ClassSearch, enlarge, openAbove, openExports, showFromTheTop } from "./dialogs.js";
 import { count, find, percent } from "./dom.js";
 import { Grid } from "./grid.js";
 import { Model, NO_CLASS } from "./model.js";
@@ -9,7 +9,7 @@ import { Panel } from "./panel.js";
 
 const overview = await load();
 const model = new Model(overview);
-const problems = { server: "", labels: "" };
+const problems = { unsaved: "", server: "", labels: "" };
 let spoken = 0;
 
 function say(sentence, bad = false) {
@@ -30,7 +30,7 @@ function complain(kind, sentence) {
 }
 
 const search = new ClassSearch(model);
-const actions = new Actions(say, (sentence) => complain("server", sentence), (saving) => document.body.classList.toggle("saving", saving));
+const actions = new Actions(say, (sentence) => complain("unsaved", sentence), (saving) => document.body.classList.toggle("saving", saving));
 window.addEventListener("beforeunload", (event) => {
   if (document.body.classList.contains("saving")) event.preventDefault();
 });
@@ -69,6 +69,7 @@ function redraw() {
   if (grid.current < 0 && grid.flat.length && hadFocus) grid.go(grid.flat[0], { focus: document.activeElement !== document.body });
   else if (hadFocus && grid.current >= 0 && document.activeElement === document.body) grid.cells.get(grid.current)?.element.focus({ preventScroll: true });
   find("nothing").hidden = grid.flat.length > 0;
+  find("nothing").textContent = { open: "Every item is reviewed.", changed: "The last answer changed no other item." }[model.filter] ?? "No items to show here.";
   drawProgress();
   draw();
 }
@@ -161,6 +162,11 @@ function next() {
   else grid.go(row);
 }
 
+function selectGroup() {
+  const group = model.place[grid.current];
+  if (group) grid.select(model.shown(group));
+}
+
 function sort() {
   model.sort();
   grid.layout();
@@ -172,15 +178,15 @@ const KEYS = {
   Enter: confirm, x: unknown, u: () => actions.send({ kind: "undo" }), U: () => actions.send({ kind: "redo" }),
   n: () => nameItems(true), "/": () => nameItems(false), a: aboveHere, j: next, s: sort, z: enlargeCurrent,
   Backspace: clear, Delete: clear, "+": () => zoom(1), "=": () => zoom(1), "-": () => zoom(-1), "−": () => zoom(-1),
-  e: () => openExports(overview), "?": () => find("help-sheet").showModal(),
+  e: () => openExports(overview), "?": () => showFromTheTop(find("help-sheet")),
   Escape: () => grid.current >= 0 && grid.select([grid.current]),
   " ": () => grid.current >= 0 && grid.toggle(grid.current),
 };
 const MOVES = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown", "[", "]"]);
 
 document.addEventListener("keydown", (event) => {
-  if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !document.querySelector("dialog[open]")) {
-    (event.shiftKey ? KEYS.U : KEYS.u)();
+  if ((event.ctrlKey || event.metaKey) && ["a", "z"].includes(event.key.toLowerCase()) && !document.querySelector("dialog[open]")) {
+    (event.key.toLowerCase() === "a" ? selectGroup : event.shiftKey ? KEYS.U : KEYS.u)();
     event.preventDefault();
     return;
   }
@@ -207,6 +213,7 @@ for (const choice of document.querySelectorAll("input[name=filter]")) {
   choice.addEventListener("change", () => {
     model.filter = choice.value;
     redraw();
+    if (grid.current < 0 && grid.flat.length) grid.go(grid.flat[0], { focus: false });
   });
 }
 
@@ -215,6 +222,10 @@ if (grid.flat.length) grid.go(grid.flat[0]);
 document.body.classList.add("ready");
 
 await follow(model.version, (changes) => {
+  if (changes.id !== model.id) { // the server was started again, so that its versions are others
+    if (!document.body.classList.contains("saving")) location.reload();
+    return;
+  }
   const home = model.place[grid.current];
   const index = home ? home.items.indexOf(grid.current) : -1;
   const others = model.apply(changes);

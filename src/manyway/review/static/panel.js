@@ -24,7 +24,8 @@ export class Panel {
     this.shown = key;
     const open = model.isOpen(row);
     const number = model.number(row);
-    const holds = number === NO_CLASS ? "No known class" : model.classes[number];
+    const suggested = !open || model.best[row].length > 0;
+    const holds = !suggested ? "No suggestion" : number === NO_CLASS ? "No known class" : model.classes[number];
     const many = chosen.length > 1;
     const nearest = make("div", { class: "near", "aria-live": "off" });
     this.element.replaceChildren(
