@@ -150,15 +150,14 @@ def _logits(tasks: Tasks) -> Tensor:
 def _in_blocks(tasks: Tasks, n_rows: int, score: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """Scores [t, q] by a function of support [t, s, d] and queries [t, q, d], some tasks at a time.
 
-    A task needs ``n_rows`` times as many distances as it has support samples. They are computed with 64 bits: 32 are
-    too few for the distances of samples that are nearly equal.
+    A task needs ``n_rows`` times as many distances as it has support samples.
     """
     import torch
 
     tasks, _ = _prepared(tasks)
     size = max(1, _BLOCK_NUMBERS // (n_rows * tasks.n_support))
-    parts = (tasks[first : first + size].to(dtype=torch.float64) for first in range(0, len(tasks), size))
-    return torch.cat([score(part.support, part.query) for part in parts]).to(tasks.dtype)
+    parts = (tasks[first : first + size] for first in range(0, len(tasks), size))
+    return torch.cat([score(part.support, part.query) for part in parts])
 
 
 def _table(*scorers: Scorer) -> Mapping[str, Scorer]:
