@@ -1,12 +1,16 @@
 """Unknown queries and class names in evidence: what is found, and what it costs where nothing is unknown.
 
-    python -m benchmarks.unknown DATA [--tasks 40] [--val]
+    python -m benchmarks.unknown DATA [--tasks 40] [--val] [--false-alarms]
 
 Two thirds of the classes are in a task, with 5 examples each. 55 queries are of 5 of them, and 20 of 3 further classes;
 where none is unknown, 75 queries are of 5 classes. Sets without validation classes are split: --val takes the half on
 which the constants were chosen, and the default is the other half. "worst" is the highest "wrongly" of three
 parts of the tasks, and "both" the calibration error of the two rows of a set together. The last table has intents with
 their names.
+
+With --false-alarms no query is unknown, in many situations: few classes, few examples, one present class, large
+batches, uneven numbers, and Gaussian classes. The figures are percentages of queries that are answered as unknown: on
+average, in the worst part of 20 tasks, and in the worst task.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,6 +88,79 @@ def _measured(tasks: Tasks, bins: list[torch.Tensor]) -> list[str]:
     return [*scores, percent(wrongly), percent(worst), error, both, *accuracies]
 
 
+SITUATIONS: dict[str, dict[str, Any]] = {
+    "5 shots, 75 queries of 5 classes": {},
+    "K = 3": {"n_ways": 3, "k_eff": 3},
+    "K = 3, 30 queries of 1 class": {"n_ways": 3, "k_eff": 1, "n_query": 30},
+    "K = 5": {"n_ways": 5},
+    "K = 5, 50 queries of 2 classes": {"n_ways": 5, "k_eff": 2, "n_query": 50},
+    "K = 5, 2 shots": {"n_ways": 5, "shots": 2},
+    "K = 10": {"n_ways": 10},
+    "1 shot": {"shots": 1},
+    "2 shots": {"shots": 2},
+    "3 shots": {"shots": 3},
+    "1 to 5 shots": {},
+    "20 queries of 1 class": {"k_eff": 1, "n_query": 20},
+    "40 queries of 2 classes": {"k_eff": 2, "n_query": 40},
+    "75 queries of 20 classes": {"k_eff": 20},
+    "10 queries": {"n_query": 10},
+    "200 queries of 10 classes": {"k_eff": 10, "n_query": 200},
+    "uneven proportions": {"sampling": "dirichlet", "alpha": 0.5},
+}
+GAUSSIAN = [(K, d, shots) for K in (3, 5, 10, 40) for d in (4, 32) for shots in (2, 5)]
+
+
+def false_alarms(data: Path, n_tasks: int, val: bool) -> Iterator[list[str]]:
+    """One row per situation without unknown queries: the figures of each feature set."""
+    sets = [find_features(key_of(name, val), data) for name in SETS]
+    for name, changes in SITUATIONS.items():
+        spec = TaskSpec(**{"shots": 5, "k_eff": 5, "n_query": 75, **changes})
+        row = [name]
+        for features in sets:
+            tasks = sample_tasks(features, spec, seed=1, count=n_tasks)
+            row.append(_falsely_unknown(_uneven(tasks) if name == "1 to 5 shots" else tasks))
+        yield row
+
+
+def gaussian_false_alarms(n_tasks: int) -> Iterator[list[str]]:
+    """One row per problem of Gaussian classes, without unknown queries: near, farther and far apart."""
+    for n_classes, n_features, shots in GAUSSIAN:
+        figures = [_falsely_unknown(_gaussian(n_tasks, n_classes, n_features, shots, apart)) for apart in (1, 2, 4)]
+        yield [str(n_classes), str(n_features), str(shots), *figures]
+
+
+def _falsely_unknown(tasks: Tasks) -> str:
+    """The percentage of queries that are answered as unknown: the mean, the worst part of 20 tasks, the worst task."""
+    values = rejected(solve("evidence", tasks, open_set=True), tasks)[:, 0]
+    worst = torch.stack([part.mean() for part in values.split(20)]).max()
+    return " / ".join(f"{100 * float(value):.1f}" for value in (values.mean(), worst, values.max()))
+
+
+def _uneven(tasks: Tasks) -> Tasks:
+    """The tasks with 1 to 5 examples per class."""
+    labels = tasks.support_labels[0]
+    before = (labels.unsqueeze(1) == labels).tril(-1).sum(1)  # examples of the same class
+    kept = before <= labels % 5
+    return Tasks.from_arrays(
+        tasks.support[:, kept], tasks.support_labels[:, kept], tasks.query, query_labels=tasks.query_labels
+    )
+
+
+def _gaussian(n_tasks: int, n_classes: int, n_features: int, shots: int, apart: float) -> Tasks:
+    """Tasks of Gaussian classes with 75 queries of five of them."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(n_tasks, *shape, n_features, generator=generator)
+
+    centres = apart * normal(n_classes)
+    labels = torch.arange(n_classes).repeat_interleave(shots)
+    truth = torch.randint(0, min(n_classes, 5), (n_tasks, 75), generator=generator)
+    support = centres[:, labels] + normal(len(labels))
+    query = centres.gather(1, truth.unsqueeze(-1).expand(-1, -1, n_features)) + normal(75)
+    return Tasks.from_arrays(support, labels.repeat(n_tasks, 1), query, query_labels=truth)
+
+
 def with_names(data: Path, n_tasks: int) -> Iterator[list[str]]:
     """One row per number of examples and K_eff: intents with examples, with names, and with both."""
     features = find_features("clinc150", data)
@@ -114,7 +192,13 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--tasks", type=int, default=40)
     parser.add_argument("--val", action="store_true")
+    parser.add_argument("--false-alarms", action="store_true")
     given = parser.parse_args()
+    if given.false_alarms:
+        show("Falsely unknown", ["situation", *SETS], false_alarms(given.data, given.tasks, given.val))
+        header = ["K", "features", "shots", "near", "farther", "far"]
+        show("Falsely unknown, Gaussian classes", header, gaussian_false_alarms(given.tasks))
+        return
     show("Unknown queries", HEADER, open_set(given.data, given.tasks, given.val))
     show("Intents by name", ["shots", "K_eff", "examples", "names", "both"], with_names(given.data, given.tasks))
 

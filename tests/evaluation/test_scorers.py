@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from problems import make_features
+from sklearn.neighbors import LocalOutlierFactor
 
 from benchmarks import open_set
 from manyway import InputError, Tasks, TaskSpec, sample_tasks
@@ -58,6 +59,15 @@ def test_k_nearest_is_the_distance_to_the_nearest_support_sample(tasks):
     seen = transform(tasks, "cl2")
     expected = torch.cdist(seen.query, seen.support).amin(-1)
     torch.testing.assert_close(SCORERS["knn"].score(tasks), expected)
+
+
+def test_the_local_outlier_factor_is_that_of_scikit_learn(tasks):
+    seen = transform(tasks, "cl2")
+    score = SCORERS["lof"].score(tasks)
+    for t in range(len(tasks)):
+        expected = LocalOutlierFactor(n_neighbors=3, novelty=True).fit(seen.support[t].numpy())
+        expected = -expected.score_samples(seen.query[t].numpy())
+        torch.testing.assert_close(score[t], torch.from_numpy(expected))
 
 
 @every_score

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from manyway.errors import InputError, nearest
 
@@ -25,6 +25,7 @@ NEIGHBOURS = 5  # other queries
 # (benchmarks/open_set.py) the AUROC falls with larger numbers.
 NEAREST_SAMPLES = 1
 LOF_SAMPLES = 3
+_BLOCK_NUMBERS = 1 << 26  # tasks are scored in blocks of about this many distances
 
 
 @dataclass(frozen=True)
@@ -77,25 +78,49 @@ def neighbour_distance(tasks: Tasks) -> Tensor:
 
 
 def k_nearest(tasks: Tasks) -> Tensor:
-    """The distance to the k-th nearest support sample (Sun et al., 2022) with k = 1, by scikit-learn."""
-    from sklearn.neighbors import NearestNeighbors
+    """The distance to the k-th nearest support sample (Sun et al., 2022) with k = 1."""
 
-    def score(support: Any, query: Any) -> Any:
-        found = NearestNeighbors(n_neighbors=min(NEAREST_SAMPLES, len(support))).fit(support)
-        return found.kneighbors(query)[0][:, -1]
+    def score(support: Tensor, query: Tensor) -> Tensor:
+        return _nearest(query, support, min(NEAREST_SAMPLES, support.shape[1]))[0][..., -1]
 
-    return _task_by_task(tasks, score)
+    return _in_blocks(tasks, tasks.n_query, score)
 
 
 def local_outlier_factor(tasks: Tasks) -> Tensor:
-    """The local outlier factor with respect to the support (Breunig et al., 2000), by scikit-learn."""
-    from sklearn.neighbors import LocalOutlierFactor
+    """The local outlier factor with respect to the support (Breunig et al., 2000)."""
 
-    def score(support: Any, query: Any) -> Any:
-        n_neighbors = max(1, min(LOF_SAMPLES, len(support) - 1))
-        return -LocalOutlierFactor(n_neighbors=n_neighbors, novelty=True).fit(support).score_samples(query)
+    def score(support: Tensor, query: Tensor) -> Tensor:
+        n_nearest = max(1, min(LOF_SAMPLES, support.shape[1] - 1))
+        between, near = _nearest(support, None, n_nearest)
+        reach = between[..., -1]  # [t, s] the distance to the last of the nearest
+        densities = _density(between, near, reach)
+        distances, near = _nearest(query, support, n_nearest)
+        return _of_rows(densities, near).mean(-1) / _density(distances, near, reach)
 
-    return _task_by_task(tasks, score)
+    return _in_blocks(tasks, max(tasks.n_query, tasks.n_support), score)
+
+
+def _nearest(rows: Tensor, samples: Tensor | None, n_nearest: int) -> tuple[Tensor, Tensor]:
+    """Distances and indices [t, n, m] of the nearest samples of each row; None: of the nearest other rows."""
+    from manyway.core.ops import squared_distances
+
+    distances = squared_distances(rows, rows if samples is None else samples)
+    if samples is None and rows.shape[1] > 1:
+        distances.diagonal(dim1=1, dim2=2).fill_(float("inf"))
+    found = distances.topk(n_nearest, dim=-1, largest=False)
+    return found.values.sqrt(), found.indices
+
+
+def _of_rows(values: Tensor, indices: Tensor) -> Tensor:
+    """[t, n, m] the values [t, s] at indices [t, n, m]."""
+    return values.gather(1, indices.flatten(1)).view(indices.shape)
+
+
+def _density(distances: Tensor, near: Tensor, reach: Tensor) -> Tensor:
+    """[t, n] the local reachability density. The small number is scikit-learn's, for samples that are repeated."""
+    import torch
+
+    return 1 / (torch.maximum(distances, _of_rows(reach, near)).mean(-1) + 1e-10)
 
 
 def _prepared(tasks: Tasks) -> tuple[Tasks, Tensor]:
@@ -122,15 +147,17 @@ def _logits(tasks: Tasks) -> Tensor:
     return _distances(tasks) * (-TEMPERATURE / 2)
 
 
-def _task_by_task(tasks: Tasks, score: Callable[[Any, Any], Any]) -> Tensor:
-    """Scores [t, q] by a function of the support and the queries of one task, as NumPy arrays."""
-    import numpy as np
+def _in_blocks(tasks: Tasks, n_rows: int, score: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Scores [t, q] by a function of support [t, s, d] and queries [t, q, d], some tasks at a time.
+
+    A task needs ``n_rows`` times as many distances as it has support samples.
+    """
     import torch
 
     tasks, _ = _prepared(tasks)
-    support, query = tasks.support.cpu().numpy(), tasks.query.cpu().numpy()
-    scores = np.stack([score(support[t], query[t]) for t in range(len(tasks))])
-    return torch.from_numpy(scores).to(tasks.device, tasks.dtype)
+    size = max(1, _BLOCK_NUMBERS // (n_rows * tasks.n_support))
+    parts = (tasks[first : first + size] for first in range(0, len(tasks), size))
+    return torch.cat([score(part.support, part.query) for part in parts])
 
 
 def _table(*scorers: Scorer) -> Mapping[str, Scorer]:

@@ -14,7 +14,15 @@ from manyway.methods.evidence.calibration import calibrate, calibrate_and_place
 from manyway.methods.evidence.prior import Concentrations, Presence
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.solver import evidence, evidence_in_blocks
-from manyway.methods.evidence.unknown import Scales, _of_classes, _with_proportion, groups_of, limited, membership
+from manyway.methods.evidence.unknown import (
+    Scales,
+    _missing_scatter,
+    _of_classes,
+    _with_proportion,
+    groups_of,
+    limited,
+    membership,
+)
 
 
 def problem(n_tasks=3, *, n_unknown=(6, 5), n_known=(8, 7, 6), shots=4, seed=0, dtype=torch.float64):
@@ -190,6 +198,45 @@ def test_strangers_at_a_class_that_is_absent_are_seen_by_the_group_of_the_class(
     members, strangers = nearest[0, truth == 0].unique(), nearest[0, truth == 10].unique()
     assert ratios[0, members].max() < 0 < ratios[0, strangers].min()
     assert float(sizes[0, members].sum()) == pytest.approx(8)
+
+
+def test_alike_queries_of_a_class_lack_the_scatter_between_them_and_the_others():
+    generator = torch.Generator().manual_seed(0)
+    within = torch.randn(2, 4000, 8, generator=generator, dtype=torch.float64)
+    parts = torch.tensor([-1.0, 1.0], dtype=torch.float64).repeat_interleave(2000).unsqueeze(-1) * 3
+    placed = within + parts  # the scatter of a class with two parts: 8 within each, 8·9 between them
+    alike = (parts == parts.mT).double().expand(2, -1, -1)[:, :1]
+    weights, sizes = alike / alike.sum(-1, keepdim=True), torch.full((2, 1), 2000.0, dtype=torch.float64)
+    missing = _missing_scatter(placed, weights @ placed, weights, sizes, torch.full((2, 1), 80.0, dtype=torch.float64))
+    torch.testing.assert_close(missing, torch.full_like(missing, 0.9), atol=0.01, rtol=0)
+    alone = _missing_scatter(placed, placed[:, :1], weights, torch.ones_like(sizes), torch.full_like(sizes, 80.0))
+    assert (alone == 0).all()
+
+
+def test_few_examples_make_an_excess_say_less():
+    excess, fifteen = torch.tensor([[0.0, 3.0, 30.0]], dtype=torch.float64), torch.full((1, 3), 15.0)
+    values = [torch.tensor([[value]], dtype=torch.float64) for value in (1.0, 4.0, 10.0, 9.0)]
+    noise, _, mean, variance = values
+    few, many = (
+        Scales(noise, torch.tensor([[freedom]]), 0.2, mean, variance).log_ratio(excess, fifteen, fifteen)[0]
+        for freedom in (4.0, 1e6)
+    )
+    assert few[0] == pytest.approx(float(many[0]))
+    assert few[1] < many[1]
+    assert few[1] < few[2] < many[2]  # a larger excess still says more
+
+
+def test_a_query_that_is_probably_of_some_class_gets_a_label():
+    """Four classes in one place: no class is as probable as no class, and yet the query is of one of them."""
+    generator = torch.Generator().manual_seed(0)
+    support = torch.randn(1, 60, 2, generator=generator)
+    labels = torch.arange(30).repeat_interleave(2)[None]
+    solution = solve(
+        "evidence", Tasks.from_arrays(support, labels, torch.randn(1, 9, 2, generator=generator)), open_set=True
+    )
+    assert (solution.unknown > solution.probabilities.amax(-1)).any()
+    assert (solution.unknown < 0.5).all()
+    assert (solution.labels >= 0).all()
 
 
 def test_groups_are_those_of_the_most_central_queries():

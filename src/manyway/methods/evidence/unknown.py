@@ -4,11 +4,13 @@ Like queries of a class, queries of no class come in groups. A group says more t
 m queries is as near to the prototype of its class as the errors of two means allow, S/m + S/n on average. What exceeds
 that is the *excess* of a group. The scale of both cases is known from the support: the excess of a member is that of
 support samples which were left out of their prototype, and the excess of a group of no class is that of a prototype
-over the nearest other one, as if its class were left out.
+over the nearest other one, as if its class were left out. With few samples the scale is uncertain: it is combined with
+the usual one, and the excess of members has a Student distribution.
 
 Groups are found twice. First, queries that lie together are a group, and its excess is that over the nearest prototype.
 Second, queries that a search assigns to one class are a group, and its excess is that over the prototype of this class:
-queries of no class gather at classes that do not occur.
+queries of no class gather at classes that do not occur. A group of the first kind can be a part of one of the second:
+queries of a class that are alike. It is no random sample of the class, and its mean is farther from the prototype.
 
 The proportion of such queries in the batch is unknown. It is integrated out, with a prior that is 0 with probability
 one half. So a batch without unknown queries stays without.
@@ -33,6 +35,7 @@ MOST_JUDGED = 2048  # queries whose groups are found from all pairs; further que
 _MOST_ASSIGNED = 1 << 24  # numbers: fewer queries are judged where they could be of very many classes
 _PROPORTIONS = 40  # grid of the proportion of unknown queries
 _LEAST_COUNTED = 1e-3  # so that classes have a count where all queries are unknown
+_ALONE = 1.5  # a group of this size is one query, whose scatter is not known
 _ALIKE = 0.1  # groups of queries of no class with at least this mean similarity are one
 
 
@@ -73,14 +76,18 @@ def judge(placed: Tensor, assigned: Tensor, calibration: Calibration, schedule: 
     masses = similarity.sum(-1, keepdim=True)
     means = similarity @ placed / masses
     sizes = _effective_size(similarity, -1)
-    bias = calibration.scatter.unsqueeze(-1) / sizes
+    scatter = calibration.scatter.unsqueeze(-1)
+    bias = scatter / sizes
     excess, nearest = (calibration.squared_distances(means) - bias.unsqueeze(-1)).min(-1)
     counts = calibration.counts.expand(len(placed), -1).gather(1, nearest)
     scales = Scales.of(calibration, schedule)
-    around = scales.log_ratio(excess, sizes, counts)
     of_class, class_sizes = (
         (assigned * values.unsqueeze(1)).sum(-1) for values in _of_classes(placed, assigned, calibration, scales)
     )
+    missing = _missing_scatter(placed, means, similarity / masses, sizes, scatter)
+    of_same_class = (assigned * assigned.sum(1, keepdim=True)).sum(-1)  # the number of queries
+    missing = missing * (1 - sizes / of_same_class).clamp_min(0)
+    around = scales.log_ratio(excess - missing * scatter, 1 / (1 / sizes + missing), counts)
     weight = (class_sizes / (class_sizes + schedule.part_of_class * sizes)).clamp_min(0.5)
     of_member = scales.log_ratio(torch.zeros_like(excess), sizes, counts)
     mixed = (-schedule.mixed_groups * of_member).clamp(0, schedule.mixed_groups_at_most)
@@ -205,6 +212,18 @@ def _effective_size(weights: Tensor, dim: int) -> Tensor:
     return weights.sum(dim).square() / weights.square().sum(dim)
 
 
+def _missing_scatter(placed: Tensor, means: Tensor, weights: Tensor, sizes: Tensor, scatter: Tensor) -> Tensor:
+    """[t, q] the part of the within-class scatter, 0 to 1, that the queries of a group lack.
+
+    Queries that are alike scatter less than a random sample of their class. By the decomposition of variance, the mean
+    of such a part of a class lies as much farther from the mean of the class.
+    """
+    lengths = placed.square().sum(-1, keepdim=True)
+    within = (weights @ lengths).squeeze(-1) - means.square().sum(-1)
+    within = within / (1 - 1 / sizes).clamp_min(torch.finfo(sizes.dtype).eps)
+    return torch.where(sizes > _ALONE, (1 - within / scatter).clamp(0, 1), 0)
+
+
 def _of_classes(placed: Tensor, assigned: Tensor, calibration: Calibration, scales: Scales) -> tuple[Tensor, Tensor]:
     """The log-ratios and the sizes [t, k] of the groups of queries that are assigned to one class."""
     sizes = _effective_size(assigned.clamp_min(torch.finfo(assigned.dtype).eps), 1).clamp_min(1)
@@ -220,6 +239,7 @@ class Scales:
     """What the excess of a group is like for members of a class, and for queries of no class."""
 
     noise: Tensor  # [t, 1] the standard deviation for members is this times 1/m + 1/n
+    freedom: Tensor  # [t, 1] the degrees of freedom with which that is known
     shared_error: float  # the queries of a group share an error: see the schedule
     mean: Tensor  # [t, 1] of the excess of a class that is left out
     variance: Tensor  # [t, 1]
@@ -227,17 +247,26 @@ class Scales:
     @staticmethod
     def of(calibration: Calibration, schedule: Schedule) -> Scales:
         apart = (value.unsqueeze(-1) for value in _left_out_classes(calibration, schedule))
-        return Scales(calibration.noise.unsqueeze(-1), schedule.shared_error, *apart)
+        # A few samples more, with the usual noise, and one degree of freedom less for the mean.
+        weight, found = schedule.usual_noise_weight, (calibration.counts - 1).clamp_min(0).sum(-1)
+        usual = (schedule.usual_noise * calibration.scatter).square()
+        freedom = found + (weight - 1)
+        noise = ((found * calibration.noise.square() + weight * usual) / freedom).sqrt()
+        return Scales(noise.unsqueeze(-1), freedom.unsqueeze(-1), schedule.shared_error, *apart)
 
     def log_ratio(self, excess: Tensor, sizes: Tensor, counts: Tensor) -> Tensor:
         """[t, n] ln p(excess | no class) − ln p(excess | a class), for groups of m queries near classes of n samples.
 
-        Both are normal. An excess below the point at which the ratio is smallest counts as that point.
+        For members it has a Student distribution above 0, else both are normal. An excess below the point at which the
+        ratio is smallest counts as that point, and no excess is too large for queries of no class.
         """
         variance = (self.noise * (self.shared_error + (1 - self.shared_error) / sizes + 1 / counts)).square()
         wider = variance + torch.maximum(self.variance, 1e-3 * variance)
         excess = torch.maximum(excess, -variance * self.mean / (wider - variance))
-        near, far = excess.square() / variance + variance.log(), (excess - self.mean).square() / wider + wider.log()
+        square = excess.square() / variance
+        tail = (self.freedom + 1) * torch.log1p(square / self.freedom)
+        near = torch.where(excess > 0, tail, square) + variance.log()
+        far = (excess - self.mean).clamp_max(0).square() / wider + wider.log()
         return 0.5 * (near - far)
 
 
