@@ -11,7 +11,7 @@ from manyway.errors import InputError
 from manyway.methods.evidence.names import with_names
 
 
-def problem(shots, *, n_tasks=2, n_classes=12, noise=0.5, seed=0):
+def problem(shots, *, n_tasks=2, n_classes=12, noise=0.5, seed=0, occurring=(1, 4, 7), apart=5.0):
     """Tasks of which three classes occur among 24 queries. Names are the centres of the classes, with an error, and lie
     apart from the items. Support, labels, queries, names, truth."""
     generator = torch.Generator().manual_seed(seed)
@@ -21,12 +21,12 @@ def problem(shots, *, n_tasks=2, n_classes=12, noise=0.5, seed=0):
 
     centres = 1.5 * normal(n_tasks, n_classes, 16)
     labels = torch.arange(n_classes).repeat_interleave(shots).expand(n_tasks, -1)
-    truth = torch.tensor([1, 4, 7]).repeat_interleave(8).expand(n_tasks, -1)
+    truth = torch.tensor(occurring).repeat_interleave(24 // len(occurring)).expand(n_tasks, -1)
     support, query = (
         centres.gather(1, which.unsqueeze(-1).expand(-1, -1, 16)) + normal(n_tasks, which.shape[1], 16)
         for which in (labels, truth)
     )
-    return support, labels, query, centres + noise * normal(*centres.shape) + 5 * normal(16), truth
+    return support, labels, query, centres + noise * normal(*centres.shape) + apart * normal(16), truth
 
 
 def accuracy(support, labels, query, names, truth):
@@ -36,6 +36,12 @@ def accuracy(support, labels, query, names, truth):
 
 def test_names_alone_suffice():
     support, labels, query, names, truth = problem(0)
+    assert accuracy(support, labels, query, names, truth) > 0.9
+
+
+def test_a_single_class_is_found_by_its_name():
+    """The mean of the queries says nothing about the distance between names and items then."""
+    support, labels, query, names, truth = problem(0, occurring=(4,), apart=0.2)
     assert accuracy(support, labels, query, names, truth) > 0.9
 
 

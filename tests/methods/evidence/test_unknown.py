@@ -213,32 +213,6 @@ def test_alike_queries_of_a_class_lack_the_scatter_between_them_and_the_others()
     assert (alone == 0).all()
 
 
-def test_few_examples_make_an_excess_say_less():
-    excess, fifteen = torch.tensor([[0.0, 3.0, 30.0]], dtype=torch.float64), torch.full((1, 3), 15.0)
-    values = [torch.tensor([[value]], dtype=torch.float64) for value in (1.0, 4.0, 10.0, 9.0)]
-    noise, _, mean, variance = values
-    few, many = (
-        Scales(noise, torch.tensor([[freedom]]), 0.2, mean, variance).log_ratio(excess, fifteen, fifteen)[0]
-        for freedom in (4.0, 1e6)
-    )
-    assert few[0] == pytest.approx(float(many[0]))
-    assert few[1] < many[1]
-    assert few[1] < few[2] < many[2]  # a larger excess still says more
-
-
-def test_a_query_that_is_probably_of_some_class_gets_a_label():
-    """Four classes in one place: no class is as probable as no class, and yet the query is of one of them."""
-    generator = torch.Generator().manual_seed(0)
-    support = torch.randn(1, 60, 2, generator=generator)
-    labels = torch.arange(30).repeat_interleave(2)[None]
-    solution = solve(
-        "evidence", Tasks.from_arrays(support, labels, torch.randn(1, 9, 2, generator=generator)), open_set=True
-    )
-    assert (solution.unknown > solution.probabilities.amax(-1)).any()
-    assert (solution.unknown < 0.5).all()
-    assert (solution.labels >= 0).all()
-
-
 def test_groups_are_those_of_the_most_central_queries():
     similarity = torch.eye(5)
     for i, j in ((0, 1), (1, 2), (3, 4)):

@@ -150,7 +150,7 @@ def _calibrated(
         scatter,
         usual if given is None else given,
         torch.ones_like(usual),
-        schedule.usual_noise * scatter,
+        schedule.one_shot_noise * scatter,
     )
     if not freedom or not (metric or given is None):
         return plain

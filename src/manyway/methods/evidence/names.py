@@ -1,10 +1,11 @@
 """Classes that are known by a vector each, such as the text embedding of their name, beside or instead of examples.
 
 Vectors of names and items lie apart, even if one encoder made both. So each kind is centred on its own: names on their
-mean over the classes that have examples, items on the mean of the examples. Without any example, items are centred on
-the mean of the queries, and once more when it is known which classes probably occur. A name then counts as a number of
-examples of its class, shortened as much as it points past the examples on average. That number is learned from the
-classes that have both.
+mean over the classes that have examples, items on the mean of the examples. Without any example there are two guesses:
+items lie where names do, or their mean is that of the queries. The guess that explains the queries better says which
+classes occur. Then items are centred on the mean of the queries, less what is particular to these classes. A name
+counts as a number of examples of its class, shortened as much as it points past the examples on average. That number is
+learned from the classes that have both.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from manyway.core.tasks import Tasks
 from manyway.core.transforms import level, transform, unit
 from manyway.errors import InputError
 from manyway.methods.evidence.calibration import Calibration
+from manyway.methods.evidence.prior import effective_number
 from manyway.streaming.blocks import Scaling, Spread, measured, scaling_of
 
 _LEAST_WORTH, _MOST_WORTH = 0.1, 8.0  # examples: beyond these the estimate is mostly its own error
@@ -28,8 +30,6 @@ _DISCOUNT = 0.5
 # prototype are shortened by its expected error, which the discount makes too large: such a class would take the queries
 # of the others. The value was chosen on one half of the classes of CLINC150.
 _ALONE = 3.0
-# Which classes occur is known from a first solution, with errors that confirm themselves. So it is believed in part.
-_BELIEVED = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +61,7 @@ class Named:
 def with_names(tasks: Tasks, scale: str | None, proportions: Tensor | None = None) -> Named:
     """Transform tasks with class features as ``scale`` says, and learn how many examples a name is worth.
 
-    ``proportions`` [t, k] of the classes among the queries, as far as they are known, serve where there is no example:
-    see ``_middle``.
+    ``proportions`` [t, k] of the classes among the queries serve where there is no example: see ``_middle``.
     """
     _check_scale(scale)
     vectors = tasks.class_features
@@ -74,8 +73,8 @@ def with_names(tasks: Tasks, scale: str | None, proportions: Tensor | None = Non
     if tasks.n_support:
         items = transform(items, scale)
     else:
-        query = torch.where(levelled, level(known), known)
-        query = _centred(query, _middle(query.mean(1, keepdim=True), vectors, proportions), scale)
+        query, names = (torch.where(levelled, level(rows), rows) for rows in (known, vectors))
+        query = _centred(query, _middle(query.mean(1, keepdim=True), names, proportions), scale)
         items = replace(items, query_table=query, query_index=None, factor=None)
     return _named(items, vectors, levelled, scale)
 
@@ -83,7 +82,7 @@ def with_names(tasks: Tasks, scale: str | None, proportions: Tensor | None = Non
 def scaling_with_names(
     support: Tensor, spread: Spread, scale: str | None, base_mean: Tensor | None
 ) -> tuple[Scaling, int]:
-    """``scaling_of`` for one large task whose classes have names; its support [s, d] may be empty."""
+    """``scaling_of`` for one large task whose classes have names; if its support [s, d] is empty, see ``recentred``."""
     _check_scale(scale)
     if len(support):
         scaling, n_query = scaling_of(support, spread, scale, base_mean)
@@ -96,11 +95,15 @@ def scaling_with_names(
     return replace(scaling, name=scale, middle=extent.mean.to(support)), extent.n_rows
 
 
-def recentred(scaling: Scaling, vectors: Tensor, proportions: Tensor) -> Scaling:
-    """The scaling of a large task without examples, with what is known of the proportions [k] of its classes."""
+def recentred(scaling: Scaling, vectors: Tensor, proportions: Tensor | None = None) -> Scaling:
+    """The scaling of a large task without examples, from one that subtracts the mean of the queries.
+
+    ``vectors`` [k, d] are the names; ``proportions`` [k] of the classes are given where they are known.
+    """
     assert scaling.middle is not None
-    middle = _middle(scaling.middle.view(1, 1, -1), vectors[None], proportions.to(vectors)[None])
-    return replace(scaling, middle=middle.flatten())
+    names = level(vectors) if scaling.levels else vectors
+    known = None if proportions is None else proportions.to(vectors)[None]
+    return replace(scaling, middle=_middle(scaling.middle.view(1, 1, -1), names[None], known).flatten())
 
 
 def names_of(support: Tensor, labels: Tensor, vectors: Tensor, scaling: Scaling) -> Named:
@@ -108,6 +111,18 @@ def names_of(support: Tensor, labels: Tensor, vectors: Tensor, scaling: Scaling)
     items = Tasks(scaling(support)[None], None, labels[None], vectors[None, :1], None, len(vectors))
     levelled = torch.tensor(scaling.levels, device=vectors.device)
     return _named(items, vectors[None], levelled.view(1, 1, 1), scaling.name)
+
+
+def guesses(n_tasks: int, vectors: Tensor) -> tuple[Tensor | None, Tensor]:
+    """The proportions [t, k] to begin with, without examples: items lie where names do, or around their own mean."""
+    n_classes = vectors.shape[-2]
+    return None, torch.full((n_tasks, n_classes), 1 / n_classes, dtype=vectors.dtype, device=vectors.device)
+
+
+def log_probability(likelihood: Tensor, proportions: Tensor) -> Tensor:
+    """[t] ln p(queries) for log-likelihoods [t, q, k] and proportions [t, k]."""
+    rare = torch.finfo(likelihood.dtype).tiny
+    return (likelihood + proportions.to(likelihood).clamp_min(rare).log().unsqueeze(1)).logsumexp(-1).sum(-1)
 
 
 def _check_scale(scale: str | None) -> None:
@@ -118,11 +133,16 @@ def _check_scale(scale: str | None) -> None:
 def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor | None) -> Tensor:
     """[t, 1, d] the middle of the items, from the mean [t, 1, d] of the queries of tasks without examples.
 
-    The mean of the queries differs from that of the names because only some classes occur: ``proportions`` [t, k].
+    Without ``proportions`` [t, k] it is that of the names. With them it is the mean of the queries, less a part of the
+    distance between the names of the classes that occur and all names. The part is one over the number of these
+    classes: one class is all that the mean tells of, while the mean of many classes differs little from that of all,
+    and errors about which of them occur would confirm themselves. Equal proportions give the mean of the queries.
     """
+    names = vectors.mean(1, keepdim=True)
     if proportions is None:
-        return mean
-    return mean - _BELIEVED * (proportions.unsqueeze(1) @ vectors - vectors.mean(1, keepdim=True))
+        return names
+    part = 1 / effective_number(proportions).view(-1, 1, 1)
+    return mean - part * (proportions.unsqueeze(1) @ vectors - names)
 
 
 def _named(items: Tasks, vectors: Tensor, levelled: Tensor, scale: str | None) -> Named:

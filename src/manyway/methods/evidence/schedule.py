@@ -52,10 +52,9 @@ class Schedule:
     most_groups_with_fragments: float = 6.0
 
     # --- Queries of no class ---
-    # The usual standard deviation of the excess of a member over its prototype (see `unknown`), in units of the
-    # scatter, and how many samples it counts beside those that can be left out.
-    usual_noise: float = 0.4
-    usual_noise_weight: float = 4.0
+    # The excess of a group over its nearest prototype (see `unknown`) has this standard deviation, in units of the
+    # scatter, where no class has two examples to learn it from.
+    one_shot_noise: float = 0.2
     # The probability that a query of a class looks as if it were of none. It limits what a single group can say.
     odd_members: float = 0.05
     # The probability that no query is unknown; otherwise the proportion p has the density b(1 − p)^(b − 1).

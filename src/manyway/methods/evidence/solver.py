@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.ops import class_sums
-from manyway.core.solution import UNKNOWN_ABOVE, Solution, between
+from manyway.core.solution import Solution, between
 from manyway.core.tasks import Tasks
 from manyway.errors import InputError, nearest
 from manyway.methods.checks import check_params
@@ -24,7 +24,14 @@ from manyway.methods.evidence.calibration import (
     squared_distances,
 )
 from manyway.methods.evidence.known import Known
-from manyway.methods.evidence.names import names_of, recentred, scaling_with_names, with_names
+from manyway.methods.evidence.names import (
+    guesses,
+    log_probability,
+    names_of,
+    recentred,
+    scaling_with_names,
+    with_names,
+)
 from manyway.methods.evidence.one_shot import every, is_one_shot, powers, raised
 from manyway.methods.evidence.posterior import (
     GroupPosterior,
@@ -39,6 +46,7 @@ from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense, Found, fused_search, resume, search
 from manyway.methods.evidence.stream import batches_per_stream, in_streams, rows_of
 from manyway.methods.evidence.streamed import (
+    FindFit,
     FindSurest,
     JudgeQueries,
     NearestGroups,
@@ -204,11 +212,7 @@ def evidence(
 
         return in_streams(tasks, solve, parameters.concentration, known)
     if tasks.class_table is not None:
-        named = with_names(tasks, parameters.scale)
-        if tasks.n_support == 0:
-            calibration, placed = calibrate_and_place(named.tasks, *parameters.of_calibration)
-            first, _ = _find_classes(calibration.log_likelihood(placed), calibration.counts, parameters, False)
-            named = with_names(tasks, parameters.scale, first.proportions)
+        named = with_names(tasks, parameters.scale, None if tasks.n_support else _first_proportions(tasks, parameters))
         tasks = named.tasks
         calibration, placed = calibrate_and_place(named.with_vectors, *parameters.of_calibration)
         placed, vectors = placed[:, : tasks.n_query], placed[:, tasks.n_query :]
@@ -258,7 +262,7 @@ def evidence(
 
     if unknown is not None and find_groups is not None:
         probabilities = solution.probabilities * (1 - unknown).unsqueeze(-1)
-        groups, medoids = find_groups(unknown > UNKNOWN_ABOVE)
+        groups, medoids = find_groups(unknown > probabilities.amax(-1))
         solution = replace(solution, probabilities=probabilities, unknown=unknown)
         solution = replace(solution, unknown_groups=groups, unknown_medoids=medoids)
 
@@ -273,6 +277,20 @@ def evidence(
         make_prototypes=updated_prototypes,
         make_review_scores=lambda: review_scores(placed, solution.outcomes, calibration, given),
     )
+
+
+def _first_proportions(tasks: Tasks, parameters: Parameters) -> Tensor:
+    """[t, k] the proportions of classes that are known by name alone, by the better of two guesses: see ``names``."""
+    assert tasks.class_features is not None
+    tried = []
+    for guess in guesses(len(tasks), tasks.class_features):
+        named = with_names(tasks, parameters.scale, guess)
+        calibration, placed = calibrate_and_place(named.tasks, *parameters.of_calibration)
+        likelihood = calibration.log_likelihood(placed)
+        found = _find_classes(likelihood, calibration.counts, parameters, False)[0].proportions
+        tried.append((found, log_probability(likelihood, found)))
+    (one, fit), (other, other_fit) = tried
+    return torch.where((fit >= other_fit).unsqueeze(-1), one, other)
 
 
 @takes(Parameters)
@@ -531,10 +549,18 @@ def evidence_in_blocks(
     n_done = count()
     tell = None if progress is None else lambda _: progress(next(n_done))
 
-    def solve(scaling: Scaling, **changes: Any) -> StreamedSolution:
+    def solve(scaling: Scaling) -> StreamedSolution:
         calibration, one_shot = _calibrate_for_blocks(support, labels, class_features, scaling, parameters)
-        placing = Placing.of(scaling, calibration)
-        return _solve_blocks(placing, calibration, one_shot, n_query, spread, replace(parameters, **changes), tell)
+        return _solve_blocks(Placing.of(scaling, calibration), calibration, one_shot, n_query, spread, parameters, tell)
+
+    def guessed(scaling: Scaling, vectors: Tensor) -> tuple[Tensor, float]:
+        """The proportions [k] with this scaling, and ln p(queries) with them."""
+        calibration, _ = _calibrate_for_blocks(support, labels, vectors, scaling, parameters)
+        placing, plain = Placing.of(scaling, calibration), replace(parameters, update_prototypes=False, open_set=False)
+        first = _solve_blocks(placing, calibration, False, n_query, spread, plain, tell)
+        answers, _ = spread(Answer(first.assign, 1), first.memory)
+        found = answers.total / n_query
+        return found, float(spread(FindFit(placing, calibration, found.to(support)), None)[0].value)
 
     if class_features is None:
         scaling, n_query = scaling_of(support, spread, parameters.scale, base_mean)
@@ -542,9 +568,12 @@ def evidence_in_blocks(
     class_features = class_features.to(support)
     scaling, n_query = scaling_with_names(support, spread, parameters.scale, base_mean)
     if len(support) == 0:
-        first = solve(scaling, update_prototypes=False, open_set=False)
-        answers, _ = spread(Answer(replace(first.assign, power=None), 1), first.memory)
-        scaling = recentred(scaling, class_features, answers.total / n_query)
+        tried = []
+        for guess in guesses(1, class_features):
+            start = recentred(scaling, class_features, None if guess is None else guess[0])
+            tried.append(guessed(start, class_features))
+        found, _ = max(tried, key=lambda one: one[1])
+        scaling = recentred(scaling, class_features, found)
     return solve(scaling)
 
 
@@ -614,7 +643,8 @@ def _solve_blocks(
     find_groups, medoids = None, None
     if parameters.open_set:
         assign = replace(assign, open_set=True)
-        groups, medoids = groups_of(judged.similarity, judged.unknown > UNKNOWN_ABOVE)
+        chosen, _ = spread(TakeSample(step, n_apart, assign), queries.before)
+        groups, medoids = groups_of(judged.similarity, judged.unknown > chosen.probabilities[None].amax(-1))
         inside = (groups[0] >= 0).nonzero().squeeze(1)
         find_groups = NearestGroups(step, judged[inside], groups[0, inside])
         medoids = sample.rows(n_apart)[medoids[0].cpu()]

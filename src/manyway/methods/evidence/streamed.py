@@ -23,6 +23,7 @@ from torch import Tensor
 
 from manyway.core.parallel import threads_for
 from manyway.methods.evidence.calibration import Calibration, squared_distances
+from manyway.methods.evidence.names import log_probability
 from manyway.methods.evidence.one_shot import raised
 from manyway.methods.evidence.posterior import GroupPosterior, leave_one_out, query_weights
 from manyway.methods.evidence.prior import Presence, Slopes, log_remainders, remainders
@@ -500,3 +501,25 @@ class FindSurest:
 
     def __call__(self, block: Tensor, memory: Memory | None) -> tuple[Surest, None]:
         return Surest(self.assign(block, memory).amax(0)), None
+
+
+class Fit(NamedTuple):
+    """ln p(queries), which adds up over blocks."""
+
+    value: Tensor
+
+    def plus(self, other: Fit) -> Fit:
+        return Fit(self.value + other.value)
+
+
+@dataclass(frozen=True, eq=False)
+class FindFit:
+    """The work that computes ln p(queries) for given proportions [k] of the classes."""
+
+    placing: Placing
+    calibration: Calibration
+    proportions: Tensor
+
+    def __call__(self, block: Tensor, memory: None) -> tuple[Fit, None]:
+        likelihood = self.calibration.log_likelihood(self.placing(block.to(self.proportions))[None])
+        return Fit(log_probability(likelihood, self.proportions[None]).double().cpu()), None

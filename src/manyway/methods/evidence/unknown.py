@@ -4,8 +4,7 @@ Like queries of a class, queries of no class come in groups. A group says more t
 m queries is as near to the prototype of its class as the errors of two means allow, S/m + S/n on average. What exceeds
 that is the *excess* of a group. The scale of both cases is known from the support: the excess of a member is that of
 support samples which were left out of their prototype, and the excess of a group of no class is that of a prototype
-over the nearest other one, as if its class were left out. With few samples the scale is uncertain: it is combined with
-the usual one, and the excess of members has a Student distribution.
+over the nearest other one, as if its class were left out.
 
 Groups are found twice. First, queries that lie together are a group, and its excess is that over the nearest prototype.
 Second, queries that a search assigns to one class are a group, and its excess is that over the prototype of this class:
@@ -239,7 +238,6 @@ class Scales:
     """What the excess of a group is like for members of a class, and for queries of no class."""
 
     noise: Tensor  # [t, 1] the standard deviation for members is this times 1/m + 1/n
-    freedom: Tensor  # [t, 1] the degrees of freedom with which that is known
     shared_error: float  # the queries of a group share an error: see the schedule
     mean: Tensor  # [t, 1] of the excess of a class that is left out
     variance: Tensor  # [t, 1]
@@ -247,25 +245,18 @@ class Scales:
     @staticmethod
     def of(calibration: Calibration, schedule: Schedule) -> Scales:
         apart = (value.unsqueeze(-1) for value in _left_out_classes(calibration, schedule))
-        # A few samples more, with the usual noise, and one degree of freedom less for the mean.
-        weight, found = schedule.usual_noise_weight, (calibration.counts - 1).clamp_min(0).sum(-1)
-        usual = (schedule.usual_noise * calibration.scatter).square()
-        freedom = found + (weight - 1)
-        noise = ((found * calibration.noise.square() + weight * usual) / freedom).sqrt()
-        return Scales(noise.unsqueeze(-1), freedom.unsqueeze(-1), schedule.shared_error, *apart)
+        return Scales(calibration.noise.unsqueeze(-1), schedule.shared_error, *apart)
 
     def log_ratio(self, excess: Tensor, sizes: Tensor, counts: Tensor) -> Tensor:
         """[t, n] ln p(excess | no class) − ln p(excess | a class), for groups of m queries near classes of n samples.
 
-        For members it has a Student distribution above 0, else both are normal. An excess below the point at which the
-        ratio is smallest counts as that point, and no excess is too large for queries of no class.
+        Both are normal. An excess below the point at which the ratio is smallest counts as that point, and no excess is
+        too large for queries of no class.
         """
         variance = (self.noise * (self.shared_error + (1 - self.shared_error) / sizes + 1 / counts)).square()
         wider = variance + torch.maximum(self.variance, 1e-3 * variance)
         excess = torch.maximum(excess, -variance * self.mean / (wider - variance))
-        square = excess.square() / variance
-        tail = (self.freedom + 1) * torch.log1p(square / self.freedom)
-        near = torch.where(excess > 0, tail, square) + variance.log()
+        near = excess.square() / variance + variance.log()
         far = (excess - self.mean).clamp_max(0).square() / wider + wider.log()
         return 0.5 * (near - far)
 
