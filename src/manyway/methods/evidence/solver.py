@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.ops import class_sums
-from manyway.core.solution import Solution, between
+from manyway.core.solution import UNKNOWN_ABOVE, Solution, between
 from manyway.core.tasks import Tasks
 from manyway.errors import InputError, nearest
 from manyway.methods.checks import check_params
@@ -262,7 +262,7 @@ def evidence(
 
     if unknown is not None and find_groups is not None:
         probabilities = solution.probabilities * (1 - unknown).unsqueeze(-1)
-        groups, medoids = find_groups(unknown > probabilities.amax(-1))
+        groups, medoids = find_groups(unknown > UNKNOWN_ABOVE)
         solution = replace(solution, probabilities=probabilities, unknown=unknown)
         solution = replace(solution, unknown_groups=groups, unknown_medoids=medoids)
 
@@ -643,8 +643,7 @@ def _solve_blocks(
     find_groups, medoids = None, None
     if parameters.open_set:
         assign = replace(assign, open_set=True)
-        chosen, _ = spread(TakeSample(step, n_apart, assign), queries.before)
-        groups, medoids = groups_of(judged.similarity, judged.unknown > chosen.probabilities[None].amax(-1))
+        groups, medoids = groups_of(judged.similarity, judged.unknown > UNKNOWN_ABOVE)
         inside = (groups[0] >= 0).nonzero().squeeze(1)
         find_groups = NearestGroups(step, judged[inside], groups[0, inside])
         medoids = sample.rows(n_apart)[medoids[0].cpu()]
