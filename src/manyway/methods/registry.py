@@ -253,7 +253,7 @@ METHODS: Mapping[str, Method] = _table(
         holds_support=True,
         version=2,
         prepare="evidence.solver:prepare_evidence",
-        in_blocks="evidence.solver:evidence_in_blocks",
+        in_blocks="evidence.in_blocks:evidence_in_blocks",
         class_features=True,
         learned=("precision",),
     ),
