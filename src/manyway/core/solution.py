@@ -12,6 +12,8 @@ from torch import Tensor
 
 from manyway.errors import optional
 
+UNKNOWN_ABOVE = 0.5  # a query is answered as of no class where that is more probable than any class at all
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution:
@@ -54,8 +56,8 @@ class Solution:
     Attributes
     ----------
     labels : Tensor of shape [t, q]
-        The most probable class of each query; -1 where ``unknown_groups`` is given and no class is as probable as
-        ``unknown``.
+        The most probable class of each query; -1 where ``unknown_groups`` is given and the query is more probably of
+        no class than of any class.
     n_unknown_groups : Tensor of shape [t] or None
         The number of groups of unknown queries.
     proportions : Tensor of shape [t, k]
@@ -108,7 +110,7 @@ class Solution:
         labels = self.probabilities.argmax(-1)
         if self.unknown is None or self.unknown_groups is None:
             return labels
-        return labels.masked_fill(self.unknown > self.probabilities.amax(-1), -1)
+        return labels.masked_fill(self.unknown > UNKNOWN_ABOVE, -1)
 
     @property
     def n_unknown_groups(self) -> Tensor | None:

@@ -55,13 +55,15 @@ def fpr_at_95(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def rejected(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t, 2] the fractions of known and of unknown queries whose unknown probability exceeds every class's."""
+    """[t, 2] the fractions of known and of unknown queries that are more probably of no class than of a class."""
     import torch
+
+    from manyway.core.solution import UNKNOWN_ABOVE
 
     known = truth_of(tasks) >= 0
     said = torch.zeros_like(known)
     if solution.unknown is not None:
-        said = solution.unknown > solution.probabilities.amax(-1)
+        said = solution.unknown > UNKNOWN_ABOVE
     return torch.stack([(said & of).sum(1) / of.sum(1).double() for of in (known, ~known)], 1)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.device import resolve_device
+from manyway.core.solution import UNKNOWN_ABOVE
 from manyway.core.tasks import Tasks
 from manyway.core.validation import moderate, row_sizes
 from manyway.data.files import check_output
@@ -393,7 +394,7 @@ def write_answers(
             for chosen, probabilities in zip(indices.tolist(), values.tolist(), strict=True):
                 best = list(zip((classes[k] for k in chosen), probabilities, strict=True))
                 no_class, group = next(unknown, None), next(groups, -1)
-                if no_class is not None and no_class > probabilities[0]:
+                if no_class is not None and no_class > UNKNOWN_ABOVE:
                     grouped[group] += 1
                     of_none += no_class
                     best = [(UNKNOWN, no_class), *best[:-1]]

@@ -293,12 +293,11 @@ class Session:
 
 
 def _unknown_groups(found: Suggestions) -> Sequence[int]:
-    """The group of each item that is more probably of no class than of any one class; -1 for the others."""
+    """The group of each item that is more probably of no class than of any class; -1 for the others."""
     if found.unknown is None:
         return [-1] * len(found.best)
     groups = torch.zeros_like(found.best[:, 0]) if found.unknown_groups is None else found.unknown_groups.clamp_min(0)
-    likely = found.unknown > found.probabilities[:, 0]
-    return list(torch.where(likely, groups, -1).tolist())
+    return list(torch.where(found.unknown > 0.5, groups, -1).tolist())
 
 
 def _plain(name: str) -> str:

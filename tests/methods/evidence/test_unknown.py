@@ -214,6 +214,19 @@ def test_alike_queries_of_a_class_lack_the_scatter_between_them_and_the_others()
     assert (alone == 0).all()
 
 
+def test_a_query_that_is_probably_of_some_class_gets_a_label():
+    """Thirty classes in one place: no class is as probable as no class, and yet the query is of one of them."""
+    generator = torch.Generator().manual_seed(0)
+    support = torch.randn(1, 60, 2, generator=generator)
+    labels = torch.arange(30).repeat_interleave(2)[None]
+    solution = solve(
+        "evidence", Tasks.from_arrays(support, labels, torch.randn(1, 9, 2, generator=generator)), open_set=True
+    )
+    assert (solution.unknown > solution.probabilities.amax(-1)).any()
+    assert (solution.unknown < 0.5).all()
+    assert (solution.labels >= 0).all()
+
+
 def test_groups_are_those_of_the_most_central_queries():
     similarity = torch.eye(5)
     for i, j in ((0, 1), (1, 2), (3, 4)):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.solution import between
+from manyway.core.solution import UNKNOWN_ABOVE, between
 from manyway.core.tasks import Tasks
 from manyway.methods.evidence.calibration import Calibration, calibrate
 from manyway.methods.evidence.names import guesses, names_of, recentred, scaling_with_names
@@ -192,8 +192,7 @@ def _solve_blocks(
     find_groups, medoids = None, None
     if parameters.open_set:
         assign = replace(assign, open_set=True)
-        chosen, _ = spread(TakeSample(step, n_apart, assign), queries.before)
-        groups, medoids = groups_of(judged.similarity, judged.unknown > chosen.probabilities[None].amax(-1))
+        groups, medoids = groups_of(judged.similarity, judged.unknown > UNKNOWN_ABOVE)
         inside = (groups[0] >= 0).nonzero().squeeze(1)
         find_groups = NearestGroups(step, judged[inside], groups[0, inside])
         medoids = sample.rows(n_apart)[medoids[0].cpu()]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.ops import class_sums
-from manyway.core.solution import Solution
+from manyway.core.solution import UNKNOWN_ABOVE, Solution
 from manyway.core.tasks import Tasks
 from manyway.errors import InputError
 from manyway.methods.evidence.calibration import (
@@ -163,7 +163,7 @@ def evidence(
 
     if unknown is not None and find_groups is not None:
         probabilities = solution.probabilities * (1 - unknown).unsqueeze(-1)
-        groups, medoids = find_groups(unknown > probabilities.amax(-1))
+        groups, medoids = find_groups(unknown > UNKNOWN_ABOVE)
         solution = replace(solution, probabilities=probabilities, unknown=unknown)
         solution = replace(solution, unknown_groups=groups, unknown_medoids=medoids)
 
