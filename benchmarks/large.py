@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from manyway.methods.evidence.solver import evidence_in_blocks
+from manyway.methods.evidence.in_blocks import evidence_in_blocks
 from manyway.methods.paddle.streamed import paddle_in_blocks
 from manyway.streaming.blocks import in_turn
 from manyway.streaming.topk import Answer

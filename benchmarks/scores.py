@@ -31,7 +31,7 @@ from manyway import FeatureSet, Solution, Tasks, evidence_from_likelihood
 from manyway.bench.data import find_features
 from manyway.evaluation.metrics import METRICS
 from manyway.evaluation.statistics import accuracy, paired
-from manyway.methods.evidence.solver import Parameters
+from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.label_shift import class_proportions
 from manyway.methods.scores import Tempering, fit_posteriors, held_out, temperatures
 from manyway.methods.temperature_scaling import rescale

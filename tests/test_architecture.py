@@ -194,7 +194,14 @@ HEAVY = ("torch", "matplotlib", "sklearn", "pandas", "scipy")
 
 @pytest.mark.parametrize(
     "words",
-    [["--help"], ["methods"], ["bench", "--help"], ["status", "--results", "."], ["table", "--results", "."]],
+    [
+        ["--help"],
+        ["methods"],
+        ["methods", "evidence"],
+        ["bench", "--help"],
+        ["status", "--results", "."],
+        ["table", "--results", "."],
+    ],
     ids=" ".join,
 )
 def test_commands_that_only_read_load_no_heavy_library(words, tmp_path):

@@ -75,6 +75,18 @@ def test_folders_of_pictures_need_no_option(folder, encoded, run_in_folder):
     assert "13/13" in err
 
 
+def test_items_may_lie_in_folders_and_beside_them_but_examples_may_not(folder, encoded, run_in_folder):
+    (folder / "pile" / "creek" / "may").mkdir(parents=True)
+    (folder / "pile" / "hill").mkdir()
+    (folder / "pile" / "3.jpg").rename(folder / "pile" / "creek" / "may" / "3.jpg")
+    assert run_in_folder("label", "known", "pile")[0] == 0
+    assert labels(folder) == dict.fromkeys(("0.jpg", "1.jpg", "2.jpg", "creek/may/3.jpg"), "red")
+    (folder / "known" / "loose.png").write_bytes((folder / "known" / "red" / "0.png").read_bytes())
+    code, _, err = run_in_folder("label", "known", "pile")
+    assert code == 2
+    assert "mixes class folders with loose files (loose.png)" in err
+
+
 def test_a_second_run_encodes_only_what_is_new_unless_told_otherwise(folder, encoded, run_in_folder):
     assert run_in_folder("label", "known", "pile")[0] == 0
     Image.new("RGB", (8, 8), (0, 230, 0)).save(folder / "pile" / "0.jpg")

@@ -197,6 +197,23 @@ def test_an_interruption_is_exit_code_130(folder, monkeypatch, capsys):
     assert "Traceback" not in err
 
 
+def test_one_method_is_described_with_its_parameters(run_in_folder):
+    code, out, _ = run_in_folder("methods", "hard-em-dirichlet")
+    assert code == 0
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines[0] == "Hard EM-Dirichlet (hard-em-dirichlet)"
+    assert "reference Martin et al., CVPR 2024" in lines
+    assert "class names used; a class then needs no example" in lines
+    assert "max_iter : int, default=10" in lines
+    assert "large piles read in blocks" in " ".join(run_in_folder("methods", "paddle")[1].split())
+
+
+def test_a_method_that_does_not_exist_is_not_described(run_in_folder):
+    code, out, err = run_in_folder("methods", "hard-dirichlet")
+    assert (code, out) == (2, "")
+    assert "There is no method 'hard-dirichlet'; did you mean 'hard-em-dirichlet'?" in err
+
+
 def test_help_teaches_with_examples(monkeypatch, capsys):
     code, out, _ = label(monkeypatch, capsys, "--help")
     assert code == 0

@@ -111,6 +111,21 @@ def test_loose_files_beside_class_folders_get_a_sentence(tmp_path):
         open_source(write(tmp_path, ["cat/1.png", "notes.txt"]))
 
 
+def test_where_no_labels_are_needed_folders_and_loose_files_are_taken_together(tmp_path):
+    names = ["loose.png", "north/1.png", "south/creek/1.png"]
+    for path in (write(tmp_path, names), make_zip(tmp_path / ".set.zip", dict.fromkeys(names, picture()))):
+        source = open_source(path, need_labels=False)
+        assert source.names == tuple(names)
+        assert not source.is_labelled
+
+
+def test_where_no_labels_are_needed_folders_still_name_classes_and_empty_ones_are_ignored(tmp_path):
+    (tmp_path / "west").mkdir()
+    source = open_source(write(tmp_path, ["north/1.png", "south/1.png"]), need_labels=False)
+    assert source.class_names == ("north", "south")
+    assert source.labels.tolist() == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("data", "why"),
     [(picture(size=(200, 200), suffix="JPEG")[:-300], "damaged"), (b"hello", "not a picture"), (b"", "not a picture")],

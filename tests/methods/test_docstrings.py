@@ -11,6 +11,7 @@ import re
 import pytest
 
 from manyway import METHODS
+from manyway.methods.parameters import doc_entries, doc_sections
 
 SECTIONS = ["Parameters", "Returns", "Notes", "Examples"]
 ALL = list(METHODS.values())
@@ -42,6 +43,13 @@ def test_the_summary_is_one_sentence_on_one_line(method):
     assert first.endswith(".")
     assert second == ""
     assert method.summary == first
+
+
+@pytest.mark.parametrize("method", ALL, ids=lambda method: method.name)
+def test_the_description_is_read_from_the_source_as_it_is_after_import(method):
+    imported = doc_entries(doc_sections(inspect.getdoc(method.solver))["Parameters"])
+    assert method.argument_docs == imported
+    assert list(method.parameter_docs) == list(method.parameters)
 
 
 @pytest.mark.parametrize("method", ALL, ids=lambda method: method.name)

@@ -202,7 +202,9 @@ class Inputs:
         opened = open_encoder(encoder, device=device, say=speak)
         paths = {"names": self.class_names, "items": self.query, "examples": self.support}
         sources = {
-            what: open_for(opened, path, options=self._columns) for what, path in paths.items() if path is not None
+            what: open_for(opened, path, options=self._columns, need_labels=what != "items")
+            for what, path in paths.items()
+            if path is not None
         }
         self._check_columns(sources["names" if self.support is None else "examples"].header, sources["items"].header)
         if "examples" in sources and self.labels is None and not sources["examples"].is_labelled:

@@ -217,16 +217,60 @@ def label(
         run_review(review_data(source, examples, items, open_set=open_set), DEFAULT_FOLDER)
 
 
-def methods() -> None:
-    """List the methods, what they do and where they come from."""
+def methods(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", show_default=False, help="Describe this method.")
+    ] = None,
+) -> None:
+    """List the methods, or describe one: its reference, what it can use, and its parameters with their defaults.
+
+    [bold]Examples:[/bold]
+
+    manyway methods
+
+    manyway methods evidence
+    """
     from rich.table import Table
 
     from manyway.methods import DEFAULT_METHOD, METHODS
 
+    if name is not None:
+        _describe_method(name)
+        return
     table = Table(box=None)
     for column in ("method", "what it does", "reference"):
         table.add_column(column, no_wrap=column == "method")
     for method in sorted(METHODS.values(), key=lambda method: method.name != DEFAULT_METHOD):
-        name = f"{method.name} (default)" if method.name == DEFAULT_METHOD else method.name
-        table.add_row(name, method.summary, method.reference)
+        shown = f"{method.name} (default)" if method.name == DEFAULT_METHOD else method.name
+        table.add_row(shown, method.summary, method.reference)
     console().print(table)
+
+
+def _describe_method(name: str) -> None:
+    """Print what there is to know about a method before it is used."""
+    from rich.padding import Padding
+    from rich.table import Table
+
+    from manyway.methods import get_method
+
+    method = get_method(name)
+    screen = console()
+    screen.print(f"{method.title} ({method.name})", style="bold")
+    screen.print(method.summary)
+    table = Table(box=None, show_header=False)
+    facts = {
+        "reference": method.reference,
+        "items": "labelled jointly" if method.transductive else "labelled one by one",
+        "class names": "used; a class then needs no example" if method.class_features else "not used",
+        "known labels": "of some items are used" if "known" in method.argument_docs else "of items are not used",
+        "large piles": "read in blocks" if method.in_blocks is not None else "must fit into memory",
+        "learned on other tasks": "yes; answers are best for tasks like those" if method.training is not None else "no",
+        "more": "docs/methods.md: what it optimises, what it costs, what it reads besides examples and items",
+    }
+    for title, fact in facts.items():
+        table.add_row(title, fact)
+    screen.print("", table, "", sep="\n")
+    for entry in method.parameter_docs.values():
+        first, _, text = entry.partition("\n")
+        screen.print(first)
+        screen.print(Padding(" ".join(text.split()), (0, 0, 0, 4)))

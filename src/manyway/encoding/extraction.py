@@ -72,12 +72,17 @@ def remarks(skipped: Remarks, notes: Remarks) -> Iterator[str]:
 
 
 def open_for(
-    encoder: Encoder, path: str | Path, root: str | Path | None = None, options: Options | None = None
+    encoder: Encoder,
+    path: str | Path,
+    root: str | Path | None = None,
+    options: Options | None = None,
+    *,
+    need_labels: bool = True,
 ) -> Source:
     """Open what an encoder can read at a path: texts for a text encoder, pictures for an image encoder.
 
     A model that reads both gets texts where the path holds texts. ``root`` is the folder of the pictures of a CSV file;
-    ``options`` name the columns of a table of texts.
+    ``options`` name the columns of a table of texts. For ``need_labels`` see ``open_source``.
     """
     kind = likely_kind(Path(path), options)
     if isinstance(encoder, TextEncoder):
@@ -94,7 +99,7 @@ def open_for(
             f"{path} holds texts, which {encoder.name} cannot read; choose an encoder of texts with --encoder or, for "
             f"class names with pictures, one of both, such as {PICTURES_AND_TEXTS}."
         )
-    return open_source(path, root)
+    return open_source(path, root, need_labels=need_labels)
 
 
 def part_for(encoder: Encoder, source: Source) -> Encoder:

@@ -63,7 +63,7 @@ def described_as(source: Callable[..., Any]) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         theirs, own = _described(source), _described(function)
         entries = [
-            own[name] if name in own else _with_default(theirs[name], parameter.default)
+            own[name] if name in own else with_default(theirs[name], parameter.default)
             for name, parameter in inspect.signature(function).parameters.items()
             if name in own or name in theirs
         ]
@@ -105,6 +105,7 @@ def _described(source: Callable[..., Any]) -> dict[str, str]:
     return doc_entries(doc_sections(inspect.getdoc(source) or "").get("Parameters", ""))
 
 
-def _with_default(entry: str, default: Any) -> str:
+def with_default(entry: str, default: Any) -> str:
+    """The description of a parameter with another default."""
     shown = f'"{default}"' if isinstance(default, str) else repr(default)
     return re.sub(r"default=.*", lambda _: f"default={shown}", entry, count=1)

@@ -5,25 +5,28 @@ The table names where each solver lives and imports it on first use, so that rea
 
 from __future__ import annotations
 
-import ast
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_type_hints
 from warnings import warn
 
 from manyway.errors import InputError, nearest
 from manyway.methods.checks import check_params, check_samples, check_solution
+from manyway.methods.parameters import doc_entries, doc_sections
+from manyway.methods.source import described_parameters, first_line
 
 if TYPE_CHECKING:
     from manyway.core.solution import Solution
     from manyway.core.tasks import Tasks
     from manyway.streaming.blocks import BlockSolution
+
+
+_DATA = ("prepared", "known")  # arguments of solvers that are data, not parameters
+_NO_CHANGE = ("with_objective", "carry")  # parameters that do not change the answers for one task
 
 
 @dataclass(frozen=True)
@@ -71,13 +74,20 @@ class Method:
         """What it does: the first line of its docstring, read from the source so that torch is not loaded."""
         if not isinstance(self.home, str):
             return (inspect.getdoc(self.home) or "").partition("\n")[0]
-        module, _, function = self.home.partition(":")
-        spec = find_spec(f"manyway.methods.{module}")
-        assert spec is not None
-        assert spec.origin is not None
-        body = ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
-        found = next(node for node in body if isinstance(node, ast.FunctionDef) and node.name == function)
-        return (ast.get_docstring(found) or "").partition("\n")[0]
+        return first_line(*_place(self.home))
+
+    @property
+    def argument_docs(self) -> dict[str, str]:
+        """Its arguments by name as its docstring describes them, read from the source so that torch is not loaded."""
+        if not isinstance(self.home, str):
+            return doc_entries(doc_sections(inspect.getdoc(self.home) or "").get("Parameters", ""))
+        return described_parameters(*_place(self.home))
+
+    @property
+    def parameter_docs(self) -> dict[str, str]:
+        """The same for the ``parameters`` alone."""
+        left_out = ("tasks", *_DATA, *_NO_CHANGE)
+        return {name: entry for name, entry in self.argument_docs.items() if name not in left_out}
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -85,13 +95,13 @@ class Method:
         return {
             name: parameter.default
             for name, parameter in inspect.signature(self.solver).parameters.items()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in ("prepared", "known")
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in _DATA
         }
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The defaults of the parameters that change the answers for one task."""
-        return {name: value for name, value in self.defaults.items() if name not in ("with_objective", "carry")}
+        return {name: value for name, value in self.defaults.items() if name not in _NO_CHANGE}
 
     def check(self, params: Mapping[str, Any]) -> None:
         """Refuse parameters that the method does not have, or with values that it cannot use."""
@@ -165,9 +175,15 @@ def _imported(home: str | Callable[..., Any]) -> Callable[..., Any]:
     """A function, or the one that "module:function" below manyway.methods names, imported now."""
     if not isinstance(home, str):
         return home
-    module, _, function = home.partition(":")
-    found: Callable[..., Any] = getattr(import_module(f"manyway.methods.{module}"), function)
+    module, function = _place(home)
+    found: Callable[..., Any] = getattr(import_module(module), function)
     return found
+
+
+def _place(home: str) -> tuple[str, str]:
+    """The full name of a module, and the name of a function in it, of "module:function"."""
+    module, _, function = home.partition(":")
+    return f"manyway.methods.{module}", function
 
 
 def _table(*methods: Method) -> Mapping[str, Method]:
@@ -253,7 +269,7 @@ METHODS: Mapping[str, Method] = _table(
         holds_support=True,
         version=2,
         prepare="evidence.solver:prepare_evidence",
-        in_blocks="evidence.solver:evidence_in_blocks",
+        in_blocks="evidence.in_blocks:evidence_in_blocks",
         class_features=True,
         learned=("precision",),
     ),

@@ -38,11 +38,12 @@ from manyway.core.ops import one_hot
 from manyway.core.solution import Solution
 from manyway.errors import InputError
 from manyway.methods.evidence.one_shot import every
+from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.posterior import independent_part
 from manyway.methods.evidence.prior import Concentrations, Presence
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense, search
-from manyway.methods.evidence.solver import Parameters, evidence_from_likelihood
+from manyway.methods.evidence.solver import evidence_from_likelihood
 from manyway.methods.parameters import takes
 from manyway.methods.temperature_scaling import balanced_weights, fit_scaling, rescale
 

@@ -17,15 +17,11 @@ import manyway
 from manyway import Evidence, FeatureSet, InputError, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
 from manyway.methods.evidence.calibration import calibrate, calibrate_and_place
+from manyway.methods.evidence.in_blocks import evidence_in_blocks
+from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Concentrations, Presence, alpha_grid, remainders
 from manyway.methods.evidence.schedule import Schedule
-from manyway.methods.evidence.solver import (
-    Parameters,
-    evidence,
-    evidence_from_likelihood,
-    evidence_in_blocks,
-    prepare_evidence,
-)
+from manyway.methods.evidence.solver import evidence, evidence_from_likelihood, prepare_evidence
 
 
 def random_assignments(*shape: int, seed: int = 0, sharpness: float = 3.0) -> Tensor:

@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.features import make_features
 from manyway import InputError, Tasks, TaskSpec, sample_tasks, solve
+from manyway.methods.evidence.in_blocks import StreamedSolution, evidence_in_blocks
 from manyway.methods.evidence.schedule import Schedule
-from manyway.methods.evidence.solver import StreamedSolution, evidence_in_blocks
 from manyway.streaming.dask import on_dask
 
 

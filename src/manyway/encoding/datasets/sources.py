@@ -65,7 +65,7 @@ class ImageSource:
         return self.class_names != (UNLABELLED,)
 
 
-def open_source(path: str | Path, root: str | Path | None = None) -> ImageSource:
+def open_source(path: str | Path, root: str | Path | None = None, *, need_labels: bool = True) -> ImageSource:
     """List the pictures at a path.
 
     Parameters
@@ -75,6 +75,9 @@ def open_source(path: str | Path, root: str | Path | None = None) -> ImageSource
         of such a folder, or a CSV file with a picture and a label per row.
     root : path-like, optional
         The folder of the pictures of a CSV file; by default the folder that holds the file.
+    need_labels : bool, default=True
+        Whether folders beside loose files, and empty folders, are an InputError. If labels are not needed, the pictures
+        of such a folder have none, and empty folders are ignored.
 
     Returns
     -------
@@ -82,31 +85,32 @@ def open_source(path: str | Path, root: str | Path | None = None) -> ImageSource
     """
     path = Path(path)
     if path.is_dir():
-        return folder_source(path)
+        return folder_source(path, need_labels)
     if not path.exists():
         raise InputError(f"There is no folder or file {path}.")
     check_input(path)
     if path.suffix.lower() == ".csv":
         return csv_source(path, root)
-    return zip_source(path)
+    return zip_source(path, need_labels)
 
 
-def folder_source(folder: Path) -> ImageSource:
+def folder_source(folder: Path, need_labels: bool = True) -> ImageSource:
     """``folder/CLASS/*.jpg``: class names are folder names. Pictures without class folders have no labels."""
     try:
         class_folders = [entry.name for entry in sorted(folder.iterdir()) if entry.is_dir() and entry.name[0] != "."]
     except OSError as error:
         raise InputError(f"{folder} cannot be listed: {error.strerror}.") from error
-    return _labelled_by_folder(list_files(folder), class_folders, lambda name: read_file(folder / name), str(folder))
+    names = list_files(folder)
+    return _labelled_by_folder(names, class_folders, lambda name: read_file(folder / name), str(folder), need_labels)
 
 
-def zip_source(path: Path) -> ImageSource:
+def zip_source(path: Path, need_labels: bool = True) -> ImageSource:
     """The same inside a zip archive, read in place: nothing is unpacked to the disk."""
     names, read = open_zip(path)
     prefix = common_folder(names)
     inside = {name.removeprefix(prefix): name for name in names}
     folders = sorted({name.split("/")[0] for name in inside if "/" in name})
-    return _labelled_by_folder(list(inside), folders, lambda name: read(inside[name]), str(path))
+    return _labelled_by_folder(list(inside), folders, lambda name: read(inside[name]), str(path), need_labels)
 
 
 def list_files(folder: Path) -> list[str]:
@@ -133,21 +137,21 @@ def common_folder(names: Sequence[str]) -> str:
 
 
 def _labelled_by_folder(
-    names: Sequence[str], folders: Sequence[str], read: Callable[[str], bytes], title: str
+    names: Sequence[str], folders: Sequence[str], read: Callable[[str], bytes], title: str, need_labels: bool
 ) -> ImageSource:
     kept = [name for name in names if name.rpartition("/")[2].lower() not in {"thumbs.db", "desktop.ini"}]
     if not kept:
         raise InputError(f"{title} holds no pictures.")
-    if not folders:
-        return from_names(kept, [UNLABELLED] * len(kept), read, title)
     loose = next((name for name in kept if "/" not in name), None)
+    if not folders or (loose is not None and not need_labels):
+        return from_names(kept, [UNLABELLED] * len(kept), read, title)
     if loose is not None:
         raise InputError(
             f"{title} mixes class folders with loose files ({loose}); put every picture into a class folder."
         )
     classes = [name.split("/")[0] for name in kept]
     empty = sorted(set(folders) - set(classes))
-    if empty:
+    if empty and need_labels:
         raise InputError(f"The class folder '{empty[0]}' in {title} is empty; remove it or put pictures into it.")
     return from_names(kept, classes, read, title)
 

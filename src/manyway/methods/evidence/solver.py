@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
-from itertools import count
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from manyway.core.ops import class_sums
-from manyway.core.solution import UNKNOWN_ABOVE, Solution, between
+from manyway.core.solution import UNKNOWN_ABOVE, Solution
 from manyway.core.tasks import Tasks
-from manyway.errors import InputError, nearest
-from manyway.methods.checks import check_params
+from manyway.errors import InputError
 from manyway.methods.evidence.calibration import (
     Calibration,
     calibrate,
@@ -24,15 +22,9 @@ from manyway.methods.evidence.calibration import (
     squared_distances,
 )
 from manyway.methods.evidence.known import Known
-from manyway.methods.evidence.names import (
-    guesses,
-    log_probability,
-    names_of,
-    recentred,
-    scaling_with_names,
-    with_names,
-)
+from manyway.methods.evidence.names import guesses, log_probability, with_names
 from manyway.methods.evidence.one_shot import every, is_one_shot, powers, raised
+from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.posterior import (
     GroupPosterior,
     group_posterior,
@@ -42,103 +34,12 @@ from manyway.methods.evidence.posterior import (
 )
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
 from manyway.methods.evidence.review import review_scores
-from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense, Found, fused_search, resume, search
-from manyway.methods.evidence.stream import batches_per_stream, in_streams, rows_of
-from manyway.methods.evidence.streamed import (
-    FindFit,
-    FindSurest,
-    JudgeQueries,
-    NearestGroups,
-    Placing,
-    Probabilities,
-    Streamed,
-    TakeSample,
-    UpdatedPrototypes,
-)
-from manyway.methods.evidence.unknown import Members, groups_of, judge, judged_step, unknown_probability
+from manyway.methods.evidence.stream import batches_per_stream, in_streams, select_rows
+from manyway.methods.evidence.unknown import Members, unknown_probability
 from manyway.methods.parameters import takes
 from manyway.methods.prepared import QUERY_DEPENDENT
 from manyway.methods.scaling import transform
-from manyway.streaming.blocks import Blocks, Scaling, Spread, in_turn, scaling_of
-from manyway.streaming.topk import Answer
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """The parameters of evidence.
-
-    Parameters
-    ----------
-    precision : float or None, default=None
-        τ in the log-likelihood −½ τ ‖z − w‖². By default it is calibrated on the support.
-    metric : bool, default=True
-        Whether distances are measured in a metric that is learned from the support: directions in which samples of one
-        class differ much count less. It needs two examples of some class.
-    concentration : float or None, default=None
-        α of the Dirichlet prior of the class proportions. Small values favour few classes. By default the value with
-        the highest evidence is chosen for each task.
-    anneal_from : float, default=0.35
-        The search starts with likelihoods multiplied by this, and raises it to 1 in 15 updates. 1: no annealing.
-    update_prototypes : bool, default=True
-        Whether the queries of a class update its prototype before the final probabilities are computed.
-    group_posterior : bool, default=True
-        Whether the queries of a class, which share the error of its prototype, may as a group belong to another class.
-        This makes the probabilities calibrated where few classes are present. It changes few labels.
-    merge_groups : bool, default=True
-        Whether small groups may be fragments of larger ones. Part of ``group_posterior``.
-    open_set : bool, default=False
-        Whether queries may be of none of the classes. The solution then has ``unknown``, the probability of that, and
-        class probabilities sum to 1 − ``unknown``. It is calibrated on the support, by leaving classes out.
-    max_iter : int, default=50
-        Maximum number of iterations after annealing.
-    tol : float, default=0.01
-        A task has converged when no assignment changes by as much in an iteration.
-    scale : {"rcl2", "cl2", "l2", "range", "power"} or None, default="rcl2"
-        The transform of the features; see ``manyway.methods.scaling``.
-    schedule : mapping of str to float or None, default=None
-        Other values for constants of the method, by name; see ``manyway.methods.evidence.schedule``. For research.
-    """
-
-    precision: float | None = None
-    metric: bool = True
-    concentration: float | None = None
-    anneal_from: float = Schedule.anneal_from
-    update_prototypes: bool = True
-    group_posterior: bool = True
-    merge_groups: bool = True
-    open_set: bool = False
-    max_iter: int = 50
-    tol: float = 1e-2
-    scale: str | None = "rcl2"
-    schedule: Mapping[str, float] | None = None
-
-    def __post_init__(self) -> None:
-        check_params("evidence", vars(self), _types())
-        if self.anneal_from > 1:
-            raise InputError(f"evidence: anneal_from is {self.anneal_from}; it must be at most 1.")
-        for name in self.schedule or {}:
-            if not hasattr(Schedule, name):
-                raise InputError(
-                    f"The schedule of evidence has no constant '{name}'; {nearest(name, vars(Schedule()))}"
-                )
-
-    @property
-    def constants(self) -> Schedule:
-        """The schedule with this object's values."""
-        changes: dict[str, Any] = {**(self.schedule or {}), "anneal_from": self.anneal_from}
-        return replace(Schedule(), **changes)
-
-    @property
-    def of_calibration(self) -> tuple[Schedule, float | None, bool]:
-        """What ``calibrate`` takes besides the tasks."""
-        return self.constants, self.precision, self.metric
-
-
-@cache
-def _types() -> dict[str, Any]:
-    """The types of the parameters."""
-    return get_type_hints(Parameters)
 
 
 @takes(Parameters)
@@ -208,7 +109,7 @@ def evidence(
         ready = prepare_evidence(streams, **params) if prepared is None else prepared
 
         def solve(which: Tensor, batches: Tasks, given: Tensor | None) -> Solution:
-            return evidence(batches, prepared=rows_of(ready, which), known=given, **params)
+            return evidence(batches, prepared=select_rows(ready, which), known=given, **params)
 
         return in_streams(tasks, solve, parameters.concentration, known)
     if tasks.class_table is not None:
@@ -240,7 +141,7 @@ def evidence(
     if parameters.open_set:
         clamped = likelihood if given is None else given.clamp(likelihood)
         unknown, find_groups = unknown_probability(
-            placed, lambda step: _assigned(clamped[:, ::step], parameters), calibration, parameters.constants
+            placed, lambda step: assignments(clamped[:, ::step], parameters), calibration, parameters.constants
         )
         unknown = unknown if given is None else given.unknown(unknown.unsqueeze(-1)).squeeze(-1)
     solution, weights = _find_classes(
@@ -353,7 +254,7 @@ def evidence_from_likelihood(
     return _find_classes(likelihood, counts, Parameters(**params), with_objective)[0]
 
 
-def _assigned(likelihood: Tensor, parameters: Parameters) -> Tensor:
+def assignments(likelihood: Tensor, parameters: Parameters) -> Tensor:
     """[t, q, k] the assignments that a search finds, without post-processing."""
     _, n_query, n_classes = likelihood.shape
     prior = Concentrations.of(parameters.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
@@ -489,177 +390,3 @@ def _updated_likelihood(
         distances = updated_distances(distances, between(), weights, counts)
     masses = (counts + weights.sum(-2)).unsqueeze(-2)
     return leave_one_out(distances, weights, masses, scatter).mul_(-0.5 * precision)
-
-
-@dataclass(frozen=True, eq=False)
-class StreamedSolution:
-    """The answer for one large task. ``assign`` computes the probabilities of a block from what it remembered."""
-
-    assign: Probabilities  # (block [b, d], memory) -> [b, k]
-    memory: list[Any]  # one per block
-    presence: Tensor  # [k] the probability that the class is present
-    n_present: float  # the expected number of classes that are present
-    n_present_sd: float
-    precision: float
-    alpha: float
-    n_iter: int
-    converged: bool
-    active: tuple[int, ...]  # how many classes each update had, those of the annealing included
-    find_groups: NearestGroups | None = None  # (block) -> [b] the group of no class nearest to each query
-    unknown_medoids: Tensor | None = None  # [g] the query in the middle of each of these groups
-
-
-@takes(Parameters)
-def evidence_in_blocks(
-    support: Tensor,
-    labels: Tensor,
-    blocks: Blocks,
-    *,
-    base_mean: Tensor | None = None,
-    class_features: Tensor | None = None,
-    progress: Callable[[int], None] | None = None,
-    spread: Spread | None = None,
-    **params: Any,
-) -> StreamedSolution:
-    """Evidence for one task whose queries are read in blocks.
-
-    Parameters
-    ----------
-    support : Tensor of shape (s, d)
-        The labelled examples.
-    labels : Tensor of shape (s,)
-        Their classes, 0 to k-1.
-    blocks : callable
-        Returns an iterator over the queries, blocks of shape (b, d), from the start.
-    base_mean : Tensor of shape (d,), optional
-        The mean feature of the encoder's base classes.
-    class_features : Tensor of shape (k, d), optional
-        One vector per class, as in ``Tasks``. A class may then have no example, and the support may be empty.
-    progress : callable, optional
-        Called with the number of each finished update.
-    spread : callable, optional
-        Takes the work to the blocks; by default they are read in turn on this machine.
-
-    Returns
-    -------
-    StreamedSolution
-    """
-    parameters = Parameters(**params)
-    spread = in_turn(blocks, support.device) if spread is None else spread
-    n_done = count()
-    tell = None if progress is None else lambda _: progress(next(n_done))
-
-    def solve(scaling: Scaling) -> StreamedSolution:
-        calibration, one_shot = _calibrate_for_blocks(support, labels, class_features, scaling, parameters)
-        return _solve_blocks(Placing.of(scaling, calibration), calibration, one_shot, n_query, spread, parameters, tell)
-
-    def guessed(scaling: Scaling, vectors: Tensor) -> tuple[Tensor, float]:
-        """The proportions [k] with this scaling, and ln p(queries) with them."""
-        calibration, _ = _calibrate_for_blocks(support, labels, vectors, scaling, parameters)
-        placing, plain = Placing.of(scaling, calibration), replace(parameters, update_prototypes=False, open_set=False)
-        first = _solve_blocks(placing, calibration, False, n_query, spread, plain, tell)
-        answers, _ = spread(Answer(first.assign, 1), first.memory)
-        found = answers.total / n_query
-        return found, float(spread(FindFit(placing, calibration, found.to(support)), None)[0].value)
-
-    if class_features is None:
-        scaling, n_query = scaling_of(support, spread, parameters.scale, base_mean)
-        return solve(scaling)
-    class_features = class_features.to(support)
-    scaling, n_query = scaling_with_names(support, spread, parameters.scale, base_mean)
-    if len(support) == 0:
-        tried = []
-        for guess in guesses(1, class_features):
-            start = recentred(scaling, class_features, None if guess is None else guess[0])
-            tried.append(guessed(start, class_features))
-        found, _ = max(tried, key=lambda one: one[1])
-        scaling = recentred(scaling, class_features, found)
-    return solve(scaling)
-
-
-def _calibrate_for_blocks(
-    support: Tensor, labels: Tensor, class_features: Tensor | None, scaling: Scaling, parameters: Parameters
-) -> tuple[Calibration, bool]:
-    """The calibration of one task with the scaling of its queries, and whether no class has two samples."""
-    if class_features is None:
-        support = scaling(support)
-        tasks = Tasks.from_arrays(support[None], labels[None], support[None, :1])
-        return calibrate(tasks, *parameters.of_calibration), is_one_shot(tasks)
-    named = names_of(support, labels, class_features, scaling)
-    calibration = calibrate(named.tasks, *parameters.of_calibration)
-    return named.taken_in(calibration, calibration.place(named.vectors)), is_one_shot(named.tasks)
-
-
-def _solve_blocks(
-    placing: Placing,
-    calibration: Calibration,
-    one_shot: bool,
-    n_query: int,
-    spread: Spread,
-    parameters: Parameters,
-    progress: Callable[[int], None] | None,
-) -> StreamedSolution:
-    """The answer for one large task; ``one_shot``: whether no class had two samples to calibrate with."""
-    schedule, like = parameters.constants, calibration.counts
-    n_classes = like.shape[1]
-    prior = Concentrations.of(
-        parameters.concentration, n_query, n_classes, torch.float64, like.device, weighted=parameters.open_set
-    )
-    queries = Streamed(placing, calibration, n_query, spread, progress)
-    n_apart = judged_step(n_query, n_classes)
-    if parameters.open_set:
-        sample, _ = spread(TakeSample(queries.last, n_apart), None)
-        assigned = _assigned(calibration.log_likelihood(sample.placed[None]), parameters)
-        judged = judge(sample.placed[None], assigned, calibration, schedule)
-        _, queries.start = spread(JudgeQueries(queries.last, judged, schedule), None)
-    found = search(queries, prior, schedule, max_iter=parameters.max_iter, tol=parameters.tol)
-
-    presence = queries.presence
-    slopes = prior.slopes(presence)
-    classes = (queries.masses > 1).nonzero().squeeze(1)  # a group of at most one query keeps its class
-    sums = queries.group_sums(classes)
-    means = (sums / queries.masses[classes].unsqueeze(-1)).to(like)
-
-    def totals(part: slice) -> Tensor:
-        # Σ_q u_qg ‖z_q − w‖² and m_g ‖z̄_g − w‖² differ by a number that is equal for all classes.
-        return calibration.log_likelihood(means[None, part]) * queries.masses[classes[part]].to(means).view(1, -1, 1)
-
-    occupied, present, posterior = presence.present, presence.present, None
-    if parameters.group_posterior:
-        posterior = group_posterior(
-            totals, classes, presence, calibration.counts, slopes.alpha, schedule, merge=parameters.merge_groups
-        )
-        occupied, present = posterior.occupied(occupied), posterior.presence(occupied)
-    updated = None
-    if parameters.update_prototypes:
-        updated = UpdatedPrototypes.of(classes, queries.masses, sums, calibration)
-    step = replace(queries.last, idle=None)
-    assign = Probabilities(step, type(slopes)(*(value.to(like) for value in slopes)), updated, posterior)
-    if parameters.precision is None and one_shot:
-        chosen, _ = spread(TakeSample(step, every(n_query), assign), queries.before)
-        assign = replace(
-            assign, power=powers(chosen.placed[None], chosen.probabilities[None], calibration, schedule)[0]
-        )
-    find_groups, medoids = None, None
-    if parameters.open_set:
-        assign = replace(assign, open_set=True)
-        groups, medoids = groups_of(judged.similarity, judged.unknown > UNKNOWN_ABOVE)
-        inside = (groups[0] >= 0).nonzero().squeeze(1)
-        find_groups = NearestGroups(step, judged[inside], groups[0, inside])
-        medoids = sample.rows(n_apart)[medoids[0].cpu()]
-    surest = spread(FindSurest(assign), queries.before)[0].values.to(occupied)
-    n_present, n_present_sd = between(surest, occupied[0])
-    return StreamedSolution(
-        assign=assign,
-        memory=queries.before,
-        presence=(present[0] + surest) / 2,
-        n_present=float(n_present),
-        n_present_sd=float(n_present_sd),
-        precision=float(calibration.precision[0]),
-        alpha=float(slopes.alpha),
-        n_iter=int(found.n_iter),
-        converged=bool(found.converged),
-        active=tuple(queries.active),
-        find_groups=find_groups,
-        unknown_medoids=medoids,
-    )

@@ -204,12 +204,12 @@ def batches_per_stream(tasks: Tasks) -> int:
     return int(sizes[0])
 
 
-def rows_of(value: Any, which: Tensor) -> Any:
+def select_rows(value: Any, which: Tensor) -> Any:
     """Some rows of a dataclass of tensors [t, …]; tensors [1, …] serve all rows."""
     if isinstance(value, Tensor):
         return value if len(value) == 1 else value[which]
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{one.name: rows_of(getattr(value, one.name), which) for one in fields(value)})
+        return replace(value, **{one.name: select_rows(getattr(value, one.name), which) for one in fields(value)})
     return value
 
 

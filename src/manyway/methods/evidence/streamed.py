@@ -1,4 +1,4 @@
-"""Evidence for one task that is too large for memory: its queries are read in blocks.
+"""The passes of evidence over queries that are read in blocks; see ``in_blocks``.
 
 Likelihoods do not change during the search, so two numbers per class are kept between updates: Σ_q u_qk and
 Σ_q ln(1 − u_qk). The slopes of the prior follow from them, and an update reads the queries once. Only one thing depends
