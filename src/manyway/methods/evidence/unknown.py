@@ -11,7 +11,7 @@ Second, queries that a search assigns to one class are a group, and its excess i
 queries of no class gather at classes that do not occur. A group of the first kind can be a part of one of the second:
 queries of a class that are alike. It is no random sample of the class, and its mean is farther from the prototype.
 
-The proportion of such queries in the batch is unknown. It is integrated out, with a prior that is 0 with probability
+The proportion of such queries in the batch is not known. It is integrated out, with a prior that is 0 with probability
 one half. So a batch without unknown queries stays without.
 """
 
@@ -290,15 +290,20 @@ def _left_out_classes(calibration: Calibration, schedule: Schedule) -> tuple[Ten
 def _with_proportion(log_odds: Tensor, weights: Tensor, schedule: Schedule) -> Tensor:
     """[t, q] the probability of no class, with the proportion of such queries integrated out.
 
-    A query counts with its weight, because the queries of a group are judged together.
+    The queries of a group are judged together. So whether any query is unknown is decided with a weight per query that
+    makes each group count once. The proportion is one of queries, of which each counts alike: known queries form few
+    large groups and scattered unknown ones many small groups.
     """
     grid = (torch.arange(_PROPORTIONS, dtype=log_odds.dtype, device=log_odds.device) + 0.5) / _PROPORTIONS
-    prior = ((schedule.unknown_rarity - 1) * torch.log1p(-grid)).log_softmax(0) + log(1 - schedule.none_unknown)
+    prior = ((schedule.unknown_rarity - 1) * torch.log1p(-grid)).log_softmax(0)
     # With the proportion 0 every query is known: the probability of the data is 1 in these units.
     odds = log_odds.unsqueeze(-1)
-    data = (weights.unsqueeze(-1) * torch.logaddexp(torch.log1p(-grid), odds + grid.log())).sum(1) + prior
-    chance = torch.cat([torch.full_like(data[:, :1], log(schedule.none_unknown)), data], -1).softmax(-1)[:, 1:]
-    return ((odds + torch.logit(grid)).sigmoid() * chance.unsqueeze(1)).sum(-1)
+    data = torch.logaddexp(torch.log1p(-grid), odds + grid.log())
+    some = ((weights.unsqueeze(-1) * data).sum(1) + prior).logsumexp(-1)
+    some = some - log(schedule.none_unknown / (1 - schedule.none_unknown))
+    proportion = (weights.mean(1).unsqueeze(-1) * data.sum(1) + prior).softmax(-1)
+    given = ((odds + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
+    return given * some.sigmoid().unsqueeze(-1)
 
 
 @dataclass(eq=False)
