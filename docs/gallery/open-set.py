@@ -7,7 +7,7 @@ class, and says which of these items belong together.
 # %%
 # ## The data
 #
-# The examples are of 213 letters. The batch has drawings of five of these letters, and of two letters that have no
+# The examples are of 212 letters. The batch has drawings of five of these letters, and of three letters that have no
 # examples.
 import matplotlib.pyplot as plt
 import numpy as np
@@ -19,7 +19,7 @@ from manyway.encoding.glyphs import draw
 letters = load_glyphs()
 drawings = letters.features.numpy().reshape(215, 40, -1)
 names = np.array(letters.class_names)
-missing = [130, 180]
+missing = [60, 130, 180]
 known = np.setdiff1d(np.arange(215), missing)
 X_examples, y_examples = np.concatenate(drawings[known, :10]), names[known].repeat(10)
 
@@ -33,7 +33,7 @@ print(f"{len(X_items)} items, {is_new.sum()} of them of the letters without exam
 # %%
 # ## Without the option
 #
-# Every item gets one of the known labels. The drawings of the two letters are labelled as letters that look similar.
+# Every item gets one of the known labels. The drawings of the three letters are labelled as letters that look similar.
 closed = Evidence().fit(X_examples, y_examples).predict(X_items)
 for name, number in zip(*np.unique(closed[is_new], return_counts=True), strict=True):
     print(f"{number:3} {name}")
@@ -42,7 +42,7 @@ for name, number in zip(*np.unique(closed[is_new], return_counts=True), strict=T
 # ## With the option
 #
 # `unknown` is the probability that an item is of no class. An item is answered as `"unknown"` where this probability
-# is larger than that of every class.
+# is above one half: it is more probably of no class than of any class.
 result = Evidence(open_set=True).fit(X_examples, y_examples).infer(X_items)
 answered = result.labels == "unknown"
 print(f"{answered[is_new].sum()} of {is_new.sum()} items of no class were found")
@@ -50,7 +50,7 @@ print(f"{answered[~is_new].sum()} of {(~is_new).sum()} items of known classes we
 print(f"accuracy on items of known classes: {(result.labels == truth)[~is_new].mean():.2f}")
 
 # %%
-# The probability of no class, for items of known classes and for those of the two letters:
+# The probability of no class, for items of known classes and for those of the three letters:
 figure, ax = plt.subplots(figsize=(7, 2.6))
 bins = np.linspace(0, 1, 21)
 ax.hist([result.unknown[~is_new], result.unknown[is_new]], bins=bins, label=["of a known class", "of no known class"])
