@@ -145,7 +145,6 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if with_objective is None:
             with_objective = not (isinstance(X, Tensor) and X.is_cuda)
         solution = solve(**({"with_objective": with_objective} if "with_objective" in self._method.defaults else {}))
-
         return Inference.of(solution, self._names(solution, X), self.classes_, X, with_objective=with_objective)
 
     def predict(self, X: Any) -> Any:

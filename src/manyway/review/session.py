@@ -5,11 +5,9 @@ from __future__ import annotations
 import secrets
 import threading
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from textwrap import shorten
 from typing import Any
-
-import torch
 
 from manyway.errors import InputError
 from manyway.review.data import ReviewData
@@ -273,7 +271,7 @@ class Session:
         self.version += 1
         numbers = [self._number[_plain(name)] for name in found.classes]
         best, probabilities = found.best.tolist(), found.probabilities.tolist()
-        groups = _unknown_groups(found)
+        groups = [-1] * len(best) if found.unknown_groups is None else found.unknown_groups.tolist()
         unknown = [0.0] * len(best) if found.unknown is None else found.unknown.tolist()
         self.order = found.order
         for row in range(len(self.data.items)):
@@ -290,14 +288,6 @@ class Session:
             self.was[row] = before if before is not None and before != now and before >= 0 else -1
             if self._row(row) != old:
                 self._changed[row] = self.version
-
-
-def _unknown_groups(found: Suggestions) -> Sequence[int]:
-    """The group of each item that is more probably of no class than of any class; -1 for the others."""
-    if found.unknown is None:
-        return [-1] * len(found.best)
-    groups = torch.zeros_like(found.best[:, 0]) if found.unknown_groups is None else found.unknown_groups.clamp_min(0)
-    return list(torch.where(found.unknown > 0.5, groups, -1).tolist())
 
 
 def _plain(name: str) -> str:

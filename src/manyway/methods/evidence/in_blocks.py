@@ -109,7 +109,7 @@ def evidence_in_blocks(
         first = _solve_blocks(placing, calibration, False, n_query, spread, plain, tell)
         answers, _ = spread(Answer(first.assign, 1), first.memory)
         found = answers.total / n_query
-        return found, float(spread(FindFit(placing, calibration, found.to(support)), None)[0].value)
+        return found, float(spread(FindFit(placing, calibration, found.to(support)), None)[0].values)
 
     if class_features is None:
         scaling, n_query = scaling_of(support, spread, parameters.scale, base_mean)

@@ -340,13 +340,13 @@ class Streamed:
         return Idle(idle, tuple(dict.fromkeys(ahead)), alpha)
 
 
-class GroupSums(NamedTuple):
-    """Sums of features over the queries of some classes, in float64."""
+class Total(NamedTuple):
+    """What adds up over the blocks, in float64."""
 
-    values: Tensor  # [g, d]
+    values: Tensor
 
-    def plus(self, other: GroupSums) -> GroupSums:
-        return GroupSums(self.values + other.values)
+    def plus(self, other: Total) -> Total:
+        return Total(self.values + other.values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -356,10 +356,10 @@ class SumGroups:
     step: Assign
     classes: Tensor  # [g]
 
-    def __call__(self, block: Tensor, memory: Memory | None) -> tuple[GroupSums, None]:
+    def __call__(self, block: Tensor, memory: Memory | None) -> tuple[Total, None]:
         rows = self.step.rows(block)
         u = self.step.assign(rows, memory).index_select(1, self.classes)
-        return GroupSums((u.mT @ rows).double()), None
+        return Total((u.mT @ rows).double()), None
 
 
 @dataclass(frozen=True, eq=False)
@@ -462,12 +462,12 @@ class JudgeQueries:
     judged: Judged
     schedule: Schedule
 
-    def __call__(self, block: Tensor, memory: Any) -> tuple[GroupSums, Memory]:
+    def __call__(self, block: Tensor, memory: Any) -> tuple[Total, Memory]:
         rows = self.assign.rows(block)
         unknown = (self.judged.weights(rows[None])[0] @ self.judged.unknown[0].unsqueeze(-1)).squeeze(-1)
         nothing = torch.zeros(0, dtype=torch.int64, device=rows.device)
         counted = membership(unknown, self.judged.unknown.amin(), self.schedule)
-        return GroupSums(unknown.sum(dtype=torch.float64)), Memory(nothing, rows[:0, 0], None, unknown, counted)
+        return Total(unknown.sum(dtype=torch.float64)), Memory(nothing, rows[:0, 0], None, unknown, counted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -503,15 +503,6 @@ class FindSurest:
         return Surest(self.assign(block, memory).amax(0)), None
 
 
-class Fit(NamedTuple):
-    """ln p(queries), which adds up over blocks."""
-
-    value: Tensor
-
-    def plus(self, other: Fit) -> Fit:
-        return Fit(self.value + other.value)
-
-
 @dataclass(frozen=True, eq=False)
 class FindFit:
     """The work that computes ln p(queries) for given proportions [k] of the classes."""
@@ -520,6 +511,6 @@ class FindFit:
     calibration: Calibration
     proportions: Tensor
 
-    def __call__(self, block: Tensor, memory: None) -> tuple[Fit, None]:
+    def __call__(self, block: Tensor, memory: None) -> tuple[Total, None]:
         likelihood = self.calibration.log_likelihood(self.placing(block.to(self.proportions))[None])
-        return Fit(log_probability(likelihood, self.proportions[None]).double().cpu()), None
+        return Total(log_probability(likelihood, self.proportions[None]).double().cpu()), None
