@@ -21,7 +21,7 @@ import torch
 
 from manyway.encoding.datasets.sources import ImageSource, decode_rows
 from manyway.encoding.encoders import ImageEncoder, open_encoder
-from manyway.encoding.standard import open_dataset
+from manyway.training.standard import open_dataset
 
 N_CLASSES, SHOTS, N_ITEMS = 25, 5, 35
 FEW = (2, 7, 11, 16, 21)  # the classes of the last run

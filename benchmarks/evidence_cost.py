@@ -15,8 +15,8 @@ from benchmarks.measure import count_cpu_time, seconds
 from manyway import TaskSpec, sample_tasks, solve
 from manyway.bench.data import find_features
 from manyway.core.transforms import transform
-from manyway.methods.evidence.calibration import calibrate
-from manyway.methods.evidence.metric import products_among
+from manyway.methods.calibration.calibration import calibrate
+from manyway.methods.calibration.metric import products_among
 from manyway.methods.evidence.schedule import Schedule
 
 HEADER = ("features", "K", "d", "shots", "K_eff", "PADDLE", "evidence", "of it calibration", "plain distances")

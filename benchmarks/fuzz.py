@@ -312,9 +312,9 @@ class Trial:
         self.counts[f"{name}|{outcome}"] += 1
 
     def _call(self, kind: str, path: Path, draw: float) -> str:
-        from manyway.data.features import FeatureSet
-        from manyway.data.items import Items, read_items, read_labels
         from manyway.encoding.datasets.texts import open_texts
+        from manyway.files.items import Items, read_items, read_labels
+        from manyway.sampling.features import FeatureSet
 
         if kind.startswith("text"):
             assert len(open_texts(path)) > 0
@@ -378,7 +378,7 @@ def with_atheris(keep: Path | None, inputs: int) -> None:
     except ImportError:
         sys.exit("atheris is not installed: pip install atheris, or run without --atheris.")
     with atheris.instrument_imports(include=["manyway"]):
-        import manyway.data.items  # noqa: F401
+        import manyway.files.items  # noqa: F401
     trial = Trial(0, keep)
     kinds = list(trial.corpus)
 

@@ -18,15 +18,15 @@ import torch
 from torch import multiprocessing
 
 from manyway import FeatureSet, TaskSpec, evaluate
-from manyway.encoding import glyphs
 from manyway.encoding.backbones.encode import encode_images
 from manyway.encoding.backbones.resnet import ResNet
 from manyway.encoding.datasets import ImageSet
 from manyway.encoding.datasets.preprocess import Preprocess
-from manyway.encoding.glyphs.build import Plan
-from manyway.encoding.glyphs.render import SIZE
-from manyway.encoding.training.loop import train
-from manyway.encoding.training.recipe import Recipe
+from manyway.training import glyphs
+from manyway.training.glyphs.build import Plan
+from manyway.training.glyphs.render import SIZE
+from manyway.training.loop import train
+from manyway.training.recipe import Recipe
 
 TIE = 0.3  # points
 K_EFFS = (5, 10, 20)

@@ -27,7 +27,7 @@ import torch
 
 from benchmarks.reference import RECORDINGS, compare
 from manyway import METHODS, FeatureSet, Tasks, TaskSpec, sample_tasks, solve
-from manyway.data.embedded import load_glyphs
+from manyway.sampling.embedded import load_glyphs
 
 PATH = Path(__file__).parents[1] / "tests" / "golden" / "answers.npz"
 TOP = 5  # classes stored per query

@@ -20,7 +20,7 @@ from torch import Tensor
 from benchmarks.dense import paddle_dense
 from benchmarks.measure import plain, show
 from manyway import FeatureSet, Tasks, TaskSpec, sample_tasks, solve
-from manyway.data.embedded import load_glyphs
+from manyway.sampling.embedded import load_glyphs
 
 NAMES = ("clinc150_minilm_l6.npz", "cub200_mobilenetv2_192px.npz")
 _CHUNK = {"cpu": 10, "cuda": 250}

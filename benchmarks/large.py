@@ -20,10 +20,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from manyway.core.blocks import in_turn
+from manyway.core.topk import Answer
 from manyway.methods.evidence.in_blocks import evidence_in_blocks
 from manyway.methods.paddle.streamed import paddle_in_blocks
-from manyway.streaming.blocks import in_turn
-from manyway.streaming.topk import Answer
 
 _BLOCK_BYTES = 2**27
 _SHOTS = 5

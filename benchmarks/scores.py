@@ -31,10 +31,10 @@ from manyway import FeatureSet, Solution, Tasks, evidence_from_likelihood
 from manyway.bench.data import find_features
 from manyway.evaluation.metrics import METRICS
 from manyway.evaluation.statistics import accuracy, paired
+from manyway.methods.calibration.temperature_scaling import rescale
+from manyway.methods.evidence.from_scores import Tempering, fit_posteriors, held_out, temperatures
 from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.label_shift import class_proportions
-from manyway.methods.scores import Tempering, fit_posteriors, held_out, temperatures
-from manyway.methods.temperature_scaling import rescale
 
 SETS = {"CUB-200": "cub200", "CLINC150": "clinc150", "CIFAR-100": "cifar100"}
 K_EFF = (2, 5, 10, 20, None)

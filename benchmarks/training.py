@@ -18,8 +18,8 @@ import torch
 from manyway.encoding.backbones import build
 from manyway.encoding.datasets import ImageSet
 from manyway.encoding.datasets.preprocess import Preprocess
-from manyway.encoding.training.loop import Reporter, train
-from manyway.encoding.training.recipe import Recipe
+from manyway.training.loop import Reporter, train
+from manyway.training.recipe import Recipe
 
 N_CLASSES = 100
 

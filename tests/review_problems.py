@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from problems import make_features
 
-from manyway.data.items import Items
+from manyway.files.items import Items
 from manyway.review.data import NAMES, PICTURES, ReviewData
 
 CLASSES = ("alder", "birch", "cedar", "elm", "fir", "hazel", "larch", "oak")

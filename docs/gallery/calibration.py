@@ -12,7 +12,7 @@ labelled examples how far distances can be trusted; most other methods have a te
 import matplotlib.pyplot as plt
 
 from manyway import TaskSpec, plot_reliability, sample_tasks, solve
-from manyway.data.embedded import load_glyphs
+from manyway.sampling.embedded import load_glyphs
 
 letters = load_glyphs()
 tasks = sample_tasks(letters, TaskSpec(shots=5, k_eff=5, n_query=75), seed=0, count=100)

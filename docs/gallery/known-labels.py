@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from manyway import Evidence, TaskSpec, sample_tasks
-from manyway.data.embedded import load_glyphs
+from manyway.sampling.embedded import load_glyphs
 
 letters = load_glyphs()
 task = sample_tasks(letters, TaskSpec(shots=2, k_eff=25, n_query=150), seed=1, count=1)

@@ -14,8 +14,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from manyway import Evidence, SimpleShot, TaskSpec, plot_presence, sample_tasks
-from manyway.data.embedded import load_glyphs
-from manyway.encoding.glyphs import draw
+from manyway.sampling.embedded import load_glyphs
+from manyway.training.glyphs import draw
 
 letters = load_glyphs()
 task = sample_tasks(letters, TaskSpec(shots=5, k_eff=5, n_query=75), seed=4, count=1)

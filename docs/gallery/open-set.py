@@ -13,8 +13,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from manyway import Evidence
-from manyway.data.embedded import load_glyphs
-from manyway.encoding.glyphs import draw
+from manyway.sampling.embedded import load_glyphs
+from manyway.training.glyphs import draw
 
 letters = load_glyphs()
 drawings = letters.features.numpy().reshape(215, 40, -1)

@@ -15,7 +15,7 @@ import pandas as pd
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from manyway import EvidenceFromScores
-from manyway.data.embedded import load_glyphs
+from manyway.sampling.embedded import load_glyphs
 
 letters = load_glyphs()
 drawings = letters.features.numpy().reshape(215, 40, -1)

@@ -10,8 +10,8 @@ letters out of 215, on the same tasks, with a paired comparison.
 # `evaluate` draws tasks, runs a method on them and counts correct labels. Task i depends on the seed and on i only,
 # so all methods solve the same tasks.
 from manyway import TaskSpec, evaluate, plot_k_eff
-from manyway.data.embedded import load_glyphs
 from manyway.evaluation.statistics import paired
+from manyway.sampling.embedded import load_glyphs
 
 letters = load_glyphs()
 methods = ["evidence", "paddle", "laplacianshot", "simpleshot", "bd-cspn"]

@@ -1,8 +1,5 @@
 from .core.solution import Solution
 from .core.tasks import Tasks
-from .data.features import FeatureSet
-from .data.sampling import sample_tasks
-from .data.spec import TaskSpec
 from .errors import InputError
 from .estimators import (
     BDCSPN,
@@ -30,12 +27,15 @@ from .estimators import (
     TransCLIP,
     ZLaP,
 )
+from .estimators.from_scores import EvidenceFromScores
 from .evaluation.evaluator import Evaluation, evaluate
-from .interchange import from_fiftyone, from_frame, label_frame, to_fiftyone, to_frame
+from .labelling.frames import from_fiftyone, from_frame, label_frame, to_fiftyone, to_frame
+from .methods._table.registry import DEFAULT_METHOD, METHODS, solve
 from .methods.evidence.solver import evidence_from_likelihood
-from .methods.registry import DEFAULT_METHOD, METHODS, solve
 from .plots import plot_k_eff, plot_presence, plot_reliability
-from .score_estimator import EvidenceFromScores
+from .sampling.features import FeatureSet
+from .sampling.sampling import sample_tasks
+from .sampling.spec import TaskSpec
 
 __version__: str
 __all__ = [

@@ -67,6 +67,6 @@ def test_a_failure_on_a_worker_is_reported_and_the_others_finish(tmp_path, worke
 
 def test_an_address_without_a_scheduler_is_one_sentence(tmp_path, monkeypatch):
     data_folder_with_toy(tmp_path)
-    monkeypatch.setattr("manyway.streaming.dask._PATIENCE", 0.5)
+    monkeypatch.setattr("manyway.core.dask._PATIENCE", 0.5)
     with pytest.raises(InputError, match=r"No Dask scheduler answers at 'tcp://127\.0\.0\.1:9'"):
         run_on_dask(jobs_of(SMALL, tmp_path), Store(tmp_path), "tcp://127.0.0.1:9", None, Watching())

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.labels import Difference, differences, published, sets
 from manyway import TaskSpec, sample_tasks, solve
-from manyway.data.embedded import load_glyphs
+from manyway.sampling.embedded import load_glyphs
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from hostile.files import QUERY, TRUTH, Folder, X, Y
 
 from manyway import InputError
 from manyway.cli import main
-from manyway.data.items import Items
+from manyway.files.items import Items
 from manyway.labelling.label import label_items
 from manyway.labelling.table import check_table
 
@@ -128,8 +128,8 @@ def test_parameters_that_mean_nothing_are_refused(change, tmp_path):
 
 
 def test_probabilities_that_are_not_numbers_never_reach_a_table(tmp_path, monkeypatch):
+    from manyway.core.topk import Answers
     from manyway.labelling import label as module
-    from manyway.streaming.topk import Answers
 
     probabilities = torch.full((20, 6), float("nan"))
     monkeypatch.setattr(module, "_at_once", lambda *_: module.Result(Answers.of(probabilities, 2)))
@@ -178,7 +178,7 @@ def test_an_unexpected_error_is_one_line_that_asks_for_a_report(folder, monkeypa
     def fail(*_, **__):
         raise ZeroDivisionError("[/b] oops")
 
-    monkeypatch.setattr("manyway.data.items.read_items", fail)
+    monkeypatch.setattr("manyway.files.items.read_items", fail)
     monkeypatch.delenv("MANYWAY_DEBUG", raising=False)
     code, _, err = label(monkeypatch, capsys, "c.npz", "p.npz")
     assert code == 1
@@ -191,7 +191,7 @@ def test_an_interruption_is_exit_code_130(folder, monkeypatch, capsys):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("manyway.data.items.read_items", interrupt)
+    monkeypatch.setattr("manyway.files.items.read_items", interrupt)
     code, _, err = label(monkeypatch, capsys, "c.npz", "p.npz")
     assert code == 130
     assert "Traceback" not in err

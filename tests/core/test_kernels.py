@@ -17,8 +17,8 @@ from manyway.core import random as draws
 from manyway.core.kernels import fused, rows, subset, sums, tensor_cores
 from manyway.core.ops import class_sums
 from manyway.core.transforms import transform, unit
-from manyway.methods.evidence.calibration import LeftOut
-from manyway.methods.evidence.metric import Inner
+from manyway.methods.calibration.calibration import LeftOut
+from manyway.methods.calibration.metric import Inner
 from manyway.methods.evidence.prior import Concentrations
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense, fused_search, search
@@ -275,7 +275,7 @@ def test_left_out_samples_are_classified_alike(monkeypatch, n_tasks, weight, pre
         return left_out.classified(inner, given, full, torch.tensor([2.0, 5.0], device=device)[:n_tasks], start)
 
     plain = classified("cpu")
-    monkeypatch.setattr("manyway.methods.evidence.calibration.fused", lambda tensor: True)
+    monkeypatch.setattr("manyway.methods.calibration.calibration.fused", lambda tensor: True)
     for expected, found in zip(plain, classified(DEVICE), strict=True):
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
 

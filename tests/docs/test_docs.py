@@ -15,7 +15,7 @@ import pytest
 import manyway
 from manyway.estimators import ESTIMATORS
 from manyway.methods import METHODS
-from manyway.methods.parameters import doc_entries, doc_sections
+from manyway.methods._table.parameters import doc_entries, doc_sections
 
 mpl.use("Agg")
 MODULES = [name for _, name, _ in pkgutil.walk_packages(manyway.__path__, "manyway.") if not name.endswith("__main__")]

@@ -17,8 +17,8 @@ from manyway.encoding.datasets import archives
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.datasets.sources import UNLABELLED, csv_source, load_images, open_source, read_split
 from manyway.encoding.datasets.texts import open_texts
-from manyway.encoding.standard import DATASETS, open_dataset, standard_classes
 from manyway.errors import InputError
+from manyway.training.standard import DATASETS, open_dataset, standard_classes
 
 SMALL = Preprocess(resize=12, crop=8)
 

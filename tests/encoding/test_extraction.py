@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 from manyway.cli.extract import extract as extract_command
 from manyway.cli.label import label
-from manyway.data.features import FeatureSet
 from manyway.encoding.backbones import build
 from manyway.encoding.backbones.checkpoint import save_checkpoint
 from manyway.encoding.backbones.encode import encode_images
@@ -27,6 +26,7 @@ from manyway.encoding.datasets.sources import load_images, open_source
 from manyway.encoding.encoders import ImageEncoder, open_encoder
 from manyway.encoding.extraction import encode, encode_items, extract
 from manyway.errors import InputError
+from manyway.sampling.features import FeatureSet
 
 PREPROCESS = Preprocess(resize=16, crop=12)
 

@@ -8,9 +8,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from manyway.data.columns import Options
 from manyway.encoding.kinds import kind_of
 from manyway.errors import InputError
+from manyway.files.columns import Options
 
 FILES = {
     "features.csv": ("label,width,height\nant,1.5,2\nbee,1,3\n", "features"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from manyway import InputError, TaskSpec, evaluate, sample_tasks, solve
-from manyway.data.embedded import load_glyphs
 from manyway.evaluation.review import REVIEWERS, review
+from manyway.sampling.embedded import load_glyphs
 
 SHAPE = {"shots": 1, "k_eff": 4, "n_query": 16, "n_ways": 40}
 

@@ -10,9 +10,9 @@ import torch
 from hostile.files import COLUMNS, QUERY, Folder, X, Y, columns, examples, items, text
 
 from manyway import FeatureSet, InputError
-from manyway.data.items import Items, match_columns, read_items, read_labels
 from manyway.encoding.datasets.sources import UNLABELLED
 from manyway.encoding.datasets.texts import open_texts
+from manyway.files.items import Items, match_columns, read_items, read_labels
 
 NUMBERS = np.repeat(np.arange(6), 3)
 NAMES = [f"c{k}" for k in range(6)]

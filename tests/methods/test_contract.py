@@ -12,7 +12,7 @@ from torch import Tensor
 from manyway import METHODS, Solution, Tasks, TaskSpec, sample_tasks
 from manyway.estimators import ESTIMATORS
 from manyway.estimators.from_solver import OWN_PARAMETERS
-from manyway.methods.registry import Method, _table
+from manyway.methods._table.registry import Method, _table
 
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
 

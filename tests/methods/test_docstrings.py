@@ -11,7 +11,7 @@ import re
 import pytest
 
 from manyway import METHODS
-from manyway.methods.parameters import doc_entries, doc_sections
+from manyway.methods._table.parameters import doc_entries, doc_sections
 
 SECTIONS = ["Parameters", "Returns", "Notes", "Examples"]
 ALL = list(METHODS.values())

@@ -11,8 +11,8 @@ from problems import make_tasks
 
 from benchmarks.reference import feature_files, recorded_tasks
 from manyway import METHODS, FeatureSet, Tasks, solve
+from manyway.methods.calibration.temperature_scaling import balanced_weights, fit_scaling
 from manyway.methods.label_shift import class_proportions
-from manyway.methods.temperature_scaling import balanced_weights, fit_scaling
 
 
 def posteriors(n_query: int = 60, n_classes: int = 5) -> np.ndarray:

@@ -78,8 +78,8 @@ def test_the_wheel_holds_the_package_its_data_and_the_licence_and_is_small(wheel
         names = set(archive.namelist())
     assert {name.split("/")[0].split("-")[0] for name in names} == {"manyway"}
     needed = {
-        *("py.typed", "__init__.pyi", "data/splits.json", "data/embedded/glyphs.safetensors"),
-        *("data/embedded/glyphs-val.safetensors", "bench/suites/quickstart.toml", "methods/unem/letters.json"),
+        *("py.typed", "__init__.pyi", "training/splits.json", "sampling/embedded/glyphs.safetensors"),
+        *("sampling/embedded/glyphs-val.safetensors", "bench/suites/quickstart.toml", "methods/unem/letters.json"),
         *("bench/show/templates/report.html", "bench/show/templates/report.css", "bench/show/templates/report.js"),
         *("review/static/main.js", "review/static/review.css", "review/templates/review.html"),
     }

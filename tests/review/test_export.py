@@ -11,10 +11,10 @@ from review_problems import CLASSES, make_review, truth, with_pictures
 
 from manyway.cli import main
 from manyway.cli.review import picture_access
-from manyway.data.items import read_items
 from manyway.encoding.datasets.sources import open_source
 from manyway.encoding.datasets.texts import open_texts
 from manyway.errors import InputError
+from manyway.files.items import read_items
 from manyway.review.data import TEXTS
 from manyway.review.export import export_examples, export_labels
 from manyway.review.journal import Action

@@ -19,9 +19,7 @@ from browser import open_browser
 from review_problems import HOSTILE, make_review, truth, with_pictures
 
 from manyway.cli.review import demo_data, picture_access
-from manyway.data.embedded import load_glyphs
-from manyway.data.items import Items
-from manyway.encoding.glyphs import SAMPLES
+from manyway.files.items import Items
 from manyway.review.data import TEXTS, ReviewData
 from manyway.review.guard import Guard
 from manyway.review.journal import Action
@@ -29,6 +27,8 @@ from manyway.review.relabel import Relabel
 from manyway.review.serve import open_review, take_port
 from manyway.review.server import make_app
 from manyway.review.session import NO_CLASS, OPEN
+from manyway.sampling.embedded import load_glyphs
+from manyway.training.glyphs import SAMPLES
 
 uvicorn = pytest.importorskip("uvicorn", reason="needs the extra 'review'")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")

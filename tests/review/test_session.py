@@ -10,8 +10,8 @@ import pytest
 import torch
 from review_problems import CLASSES, make_review, truth
 
-from manyway.data.items import Items
 from manyway.errors import InputError
+from manyway.files.items import Items
 from manyway.review.data import JOURNAL, ReviewData
 from manyway.review.journal import Action, Journal
 from manyway.review.relabel import Relabel

@@ -9,8 +9,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from manyway.data.files import check_input
 from manyway.errors import InputError, nearest
+from manyway.files.files import check_input
 
 T = TypeVar("T", bound=BaseModel)
 Item = TypeVar("Item")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from manyway.data.features import FeatureSet
-from manyway.data.files import data_root
 from manyway.errors import InputError
+from manyway.files.files import data_root
+from manyway.sampling.features import FeatureSet
 
 _NETWORKS = {"rn18": "resnet18", "wrn": "wrn28-10"}
 _EMBEDDED = {"glyphs": "test", "glyphs-val": "val"}
@@ -21,7 +21,7 @@ def find_features(key: str, data: Path | None) -> FeatureSet:
     tune on. KEY+NAMES is KEY with class features, one vector per class, from the file of the key KEY_NAMES.
     """
     if key in _EMBEDDED:
-        from manyway.data.embedded import load_glyphs
+        from manyway.sampling.embedded import load_glyphs
 
         return load_glyphs(_EMBEDDED[key])
     if not re.fullmatch(r"\w[\w.+-]*(/\w[\w.+-]*)*", key):

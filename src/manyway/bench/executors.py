@@ -35,9 +35,9 @@ from manyway.bench.runner import (
 )
 from manyway.bench.store import Partial, Store, StoreError
 from manyway.bench.suite import Experiment
-from manyway.data.features import FeatureSet
+from manyway.core.dask import connect, distributed
 from manyway.errors import InputError
-from manyway.streaming.dask import connect, distributed
+from manyway.sampling.features import FeatureSet
 
 _BLOCK = 100  # tasks per block, about: many compared with the cost of a message, few to lose with a worker
 _TRIES = 5  # how often a block may be lost with its worker before the experiment fails

@@ -25,17 +25,17 @@ from manyway.bench.tuning import meant_for
 from manyway.core.parallel import side_by_side
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
-from manyway.data.features import FeatureSet
-from manyway.data.files import atomic_write
-from manyway.data.sampling import sample_tasks
-from manyway.data.spec import TaskSpec, task_fields, without_later_defaults
 from manyway.errors import InputError
 from manyway.evaluation.evaluator import Evaluation, evaluate
+from manyway.files.files import atomic_write
 from manyway.methods import get_method
 from manyway.methods.gradient.adam import adam_step
 from manyway.methods.paddle.forms import prototype_form
 from manyway.methods.unem.parameters import Parameters, read_parameters
 from manyway.methods.unem.solver import last_logits
+from manyway.sampling.features import FeatureSet
+from manyway.sampling.sampling import sample_tasks
+from manyway.sampling.spec import TaskSpec, task_fields, without_later_defaults
 
 _CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**31}  # from the shapes alone, so that a run is cut the same way everywhere
 _FIRST = 1.0  # every parameter before softplus, as the authors start

@@ -15,11 +15,11 @@ from manyway.bench.presentation import in_words
 from manyway.bench.records import experiment_key
 from manyway.bench.store import Plan, Store, now
 from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
-from manyway.data.features import FeatureSet
-from manyway.data.sampling import sample_tasks
-from manyway.data.spec import DEFAULTS, TaskSpec, task_fields, without_later_defaults
 from manyway.errors import InputError, nearest
 from manyway.methods import get_method
+from manyway.sampling.features import FeatureSet
+from manyway.sampling.sampling import sample_tasks
+from manyway.sampling.spec import DEFAULTS, TaskSpec, task_fields, without_later_defaults
 
 _ALWAYS = ("shots", "k_eff")  # fields of a task that its title names, also with their defaults
 

@@ -17,12 +17,12 @@ import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
 from manyway.bench.checking import Strict, checked, read_text
-from manyway.data.spec import DEFAULTS, task_fields, without_later_defaults
 from manyway.errors import InputError
 from manyway.evaluation.metrics import METRICS, Count, find_summary
 from manyway.evaluation.scorers import SCORERS
 from manyway.evaluation.statistics import Interval
 from manyway.methods import METHODS, get_method
+from manyway.sampling.spec import DEFAULTS, task_fields, without_later_defaults
 
 if TYPE_CHECKING:
     from manyway.bench.suite import Experiment

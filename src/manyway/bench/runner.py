@@ -17,11 +17,11 @@ from manyway.bench.records import Stretch, full_params, special_params
 from manyway.bench.store import Partial, Record, Store, StoreError, now
 from manyway.bench.suite import Experiment
 from manyway.bench.trace import follow
-from manyway.data.features import FeatureSet
-from manyway.data.spec import task_fields
 from manyway.evaluation.evaluator import Evaluation, chunk_size, evaluate
 from manyway.evaluation.metrics import METRICS
 from manyway.methods import get_method
+from manyway.sampling.features import FeatureSet
+from manyway.sampling.spec import task_fields
 
 SAVE_EVERY = 2.0  # seconds of work that a kill may cost, besides the chunks that are being solved
 

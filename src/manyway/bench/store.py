@@ -23,8 +23,8 @@ from pydantic import ConfigDict, Field
 
 from manyway.bench.checking import Strict, checked, read_text
 from manyway.bench.records import FORMAT, Partial, Record, read_record
-from manyway.data.files import atomic_write
 from manyway.errors import InputError
+from manyway.files.files import atomic_write
 
 _REMOVE = "remove it and run `manyway bench` again"
 __all__ = ["FORMAT", "Partial", "Plan", "Record", "Store", "StoreError", "now", "read_record"]

@@ -48,14 +48,14 @@ from pydantic import (
 
 from manyway.bench.checking import OneOrMore, Strict, checked, read_text
 from manyway.bench.presentation import NONE, Plot, Presentation, Table
-from manyway.data.spec import Reviewer, TaskSpec
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS
 from manyway.evaluation.scorers import SCORERS
 from manyway.methods import METHODS, get_method
+from manyway.sampling.spec import Reviewer, TaskSpec
 
 if TYPE_CHECKING:
-    from manyway.data.features import FeatureSet
+    from manyway.sampling.features import FeatureSet
 
 if sys.version_info >= (3, 11):
     import tomllib

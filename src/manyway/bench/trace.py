@@ -16,11 +16,11 @@ import torch
 
 from manyway.bench.suite import Experiment
 from manyway.core.solution import Solution
-from manyway.data.features import FeatureSet
-from manyway.data.sampling import sample_tasks
 from manyway.errors import InputError
 from manyway.evaluation.evaluator import clock
 from manyway.methods import get_method
+from manyway.sampling.features import FeatureSet
+from manyway.sampling.sampling import sample_tasks
 
 _LONG = 0.3  # seconds from which one timing is enough, and budgets go up in larger steps
 

@@ -17,8 +17,8 @@ from pydantic import ConfigDict
 from manyway.bench.checking import Strict, checked, read_text
 from manyway.bench.store import Record, StoreError, now
 from manyway.bench.suite import Suite, Tuned, check_params
-from manyway.data.files import atomic_write
 from manyway.errors import InputError
+from manyway.files.files import atomic_write
 from manyway.methods import METHODS
 
 if TYPE_CHECKING:

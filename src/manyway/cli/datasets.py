@@ -15,8 +15,8 @@ def datasets(data: Data = None) -> None:
     from rich.table import Table
 
     from manyway.cli.console import console
-    from manyway.data.files import data_root
-    from manyway.encoding.standard import DATASETS
+    from manyway.files.files import data_root
+    from manyway.training.standard import DATASETS
 
     folder = data_root(data)
     table = Table(title=f"Data sets in {folder}", show_lines=True)

@@ -164,9 +164,9 @@ def _encoders() -> dict[str, Any]:
 
 
 def _data(given: Path | None) -> dict[str, Any]:
-    from manyway.data.files import data_root
     from manyway.encoding.cache import cache_folder
-    from manyway.encoding.standard import DATASETS
+    from manyway.files.files import data_root
+    from manyway.training.standard import DATASETS
 
     folder = data_root(given)
     found = [name for name, entry in DATASETS.items() if not entry.places or entry.find(folder) is not None]
@@ -181,10 +181,10 @@ def _data(given: Path | None) -> dict[str, Any]:
 def _self_test() -> dict[str, Any]:
     """Label one task of the embedded letters, on the device that commands use by default."""
     from manyway.core.device import resolve_device
-    from manyway.data.embedded import load_glyphs
-    from manyway.data.spec import TaskSpec
     from manyway.evaluation.evaluator import evaluate
     from manyway.methods import DEFAULT_METHOD
+    from manyway.sampling.embedded import load_glyphs
+    from manyway.sampling.spec import TaskSpec
 
     device = resolve_device()
     spec = TaskSpec(shots=5, k_eff=5, n_query=75)

@@ -94,7 +94,7 @@ def extract(
 
 def named_source(source: str, data: Path | None) -> ImageSource | None:
     """The pictures of DATASET or DATASET:SPLIT (default: test); None if the source is a path."""
-    from manyway.encoding.standard import DATASETS, open_dataset
+    from manyway.training.standard import DATASETS, open_dataset
 
     name, _, split = source.partition(":")
     if Path(source).exists() or name not in DATASETS:

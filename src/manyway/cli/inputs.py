@@ -15,8 +15,8 @@ from manyway.errors import InputError
 if TYPE_CHECKING:
     import torch
 
-    from manyway.data.columns import Options
-    from manyway.data.items import Items
+    from manyway.files.columns import Options
+    from manyway.files.items import Items
 
 Labels = Annotated[
     Path | None,
@@ -102,7 +102,7 @@ class Inputs:
 
     @property
     def _columns(self) -> Options:
-        from manyway.data.columns import Options
+        from manyway.files.columns import Options
 
         return Options(self.label_column, self.item_column, tuple(self.ignore_columns), tuple(self.feature_columns))
 
@@ -148,8 +148,8 @@ class Inputs:
         """Read or encode examples, items and class names, and print what the reader guessed."""
         from dataclasses import replace
 
-        from manyway.data.columns import remarks_on_classes
-        from manyway.data.items import read_labels
+        from manyway.files.columns import remarks_on_classes
+        from manyway.files.items import read_labels
 
         examples, items, named = self._features() if self.encoder is None else self._encode(self.encoder, device)
         for note in (*examples.notes, *items.notes):
@@ -170,7 +170,7 @@ class Inputs:
         return examples, items, named
 
     def _features(self) -> tuple[Items, Items, Items | None]:
-        from manyway.data.items import read_items
+        from manyway.files.items import read_items
 
         def read(path: Path, like: Items | None = None) -> Items:
             options = self._columns
@@ -238,8 +238,8 @@ class Inputs:
 
     def _check_columns(self, examples: Sequence[str], items: Sequence[str]) -> None:
         """Refuse a column that was asked for and that no table has: it is a slip of the pen."""
-        from manyway.data.columns import find_column
         from manyway.errors import nearest
+        from manyway.files.columns import find_column
 
         name = None if self.labels is not None else self.label_column
         if name is not None and examples and find_column(examples, name) is None:

@@ -29,8 +29,8 @@ from manyway.errors import InputError, optional
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from manyway.data.items import Items
     from manyway.encoding.datasets.originals import Originals
+    from manyway.files.items import Items
     from manyway.review.data import ReviewData
     from manyway.review.session import Session
 
@@ -270,7 +270,7 @@ def _open_pictures(origin: str) -> Originals:
 def _letter(name: str) -> bytes:
     """A drawing of an embedded letter, dark on light, as a file; its name holds its row among the features."""
     from manyway.encoding.datasets.drawings import grey_file
-    from manyway.encoding.glyphs import SAMPLES
+    from manyway.training.glyphs import SAMPLES
 
     letter, index = divmod(int(Path(name).stem), SAMPLES)
     with _drawing:
@@ -281,8 +281,8 @@ def _letter(name: str) -> bytes:
 @cache
 def _drawings(letter: int, count: int) -> Tensor:
     """[count, 28, 28] the first drawings of an embedded letter."""
-    from manyway.data.embedded import load_glyphs
-    from manyway.encoding.glyphs import draw
+    from manyway.sampling.embedded import load_glyphs
+    from manyway.training.glyphs import draw
 
     return draw(load_glyphs().class_names[letter], range(count))
 
@@ -291,10 +291,10 @@ def demo_data() -> ReviewData:
     """Three drawings of each of 215 letters as examples, and drawings of some letters as items."""
     import numpy as np
 
-    from manyway.data.embedded import load_glyphs
-    from manyway.data.items import Items
-    from manyway.encoding.glyphs import SAMPLES
+    from manyway.files.items import Items
     from manyway.review.data import PICTURES, ReviewData
+    from manyway.sampling.embedded import load_glyphs
+    from manyway.training.glyphs import SAMPLES
 
     letters = load_glyphs()
     features = letters.features

@@ -89,11 +89,11 @@ class ScoreInputs:
 
     def label(self, table: Path, *, top: int, min_confidence: float, device: str | None) -> ScoreSummary:
         """Read everything, print what the readers guessed, label and write."""
-        from manyway.data.columns import Options
-        from manyway.data.score_files import read_class_prior, read_item_labels, read_scores
-        from manyway.data.taxonomy import read_taxonomy
+        from manyway.files.columns import Options
+        from manyway.files.score_files import read_class_prior, read_item_labels, read_scores
         from manyway.labelling.scores import label_scores
-        from manyway.methods.scores import KINDS
+        from manyway.labelling.taxonomy import read_taxonomy
+        from manyway.methods.evidence.from_scores import KINDS
 
         if self.kind not in KINDS:
             raise InputError(f"--score-kind is '{self.kind}'; choose one of {', '.join(KINDS)}.")

@@ -85,7 +85,7 @@ def table(
     """
     from manyway.bench.show.formats import to_csv, to_latex, to_markdown, to_rich
     from manyway.bench.show.tables import make_grids
-    from manyway.data.files import atomic_write
+    from manyway.files.files import atomic_write
 
     writers = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv}
     if format != "terminal" and format not in writers:
@@ -166,7 +166,7 @@ def report(
     from manyway.bench.show.report import make_report
     from manyway.bench.show.view import load_view
     from manyway.bench.store import Store
-    from manyway.data.files import atomic_write
+    from manyway.files.files import atomic_write
 
     path = results / "report.html" if out is None else out
     target = _output(path, results)
@@ -261,7 +261,7 @@ def _stored(results: Path) -> list[Path]:
 
 def _output(path: Path, results: Path) -> Path:
     """Where to write, after checking that no stored result is harmed."""
-    from manyway.data.files import check_output
+    from manyway.files.files import check_output
 
     target = check_output(path, _stored(results))
     if any(target.is_relative_to(os.path.realpath(kept)) for kept in _stored(results)):

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from manyway.encoding.datasets.images import ImageSet
     from manyway.encoding.datasets.preprocess import Preprocess
     from manyway.encoding.datasets.sources import ImageSource
-    from manyway.encoding.standard import DataSet
-    from manyway.encoding.training.loop import Reporter, Trained
-    from manyway.encoding.training.recipe import Recipe
+    from manyway.training.loop import Reporter, Trained
+    from manyway.training.recipe import Recipe
+    from manyway.training.standard import DataSet
 
 
 def train(
@@ -95,8 +95,8 @@ def train(
     from manyway.cli.console import console
     from manyway.encoding.backbones import build
     from manyway.encoding.extraction import check_output_of
-    from manyway.encoding.training.loop import BEST, LAST, LOG
-    from manyway.encoding.training.loop import train as run_training
+    from manyway.training.loop import BEST, LAST, LOG
+    from manyway.training.loop import train as run_training
 
     with _processes(device) as (where, rank):
         screen = console(stderr=True)
@@ -183,12 +183,12 @@ def _recipe(dataset: str, backbone: str, epochs: int | None, asked: dict[str, An
     """The recipe for a data set and a backbone, with the values that the user gave (not None)."""
     from dataclasses import replace
 
-    from manyway.encoding.standard import DATASETS
-    from manyway.encoding.training.recipe import Recipe, scaled_for
+    from manyway.training.recipe import Recipe, scaled_for
+    from manyway.training.standard import DATASETS
 
     recipe = Recipe(batch=128 if backbone == "wrn28-10" else 256)
     if dataset == "glyphs":
-        from manyway.encoding.glyphs.build import RECIPE
+        from manyway.training.glyphs.build import RECIPE
 
         recipe = RECIPE
     elif dataset in DATASETS and DATASETS[dataset].channels == 1:
@@ -203,8 +203,8 @@ def _sources(
 ) -> tuple[ImageSource, ImageSource | None, DataSet | None]:
     """Base and validation pictures, and the entry of a data set known by name."""
     from manyway.encoding.datasets.sources import open_source
-    from manyway.encoding.standard import DATASETS, open_dataset
     from manyway.errors import nearest
+    from manyway.training.standard import DATASETS, open_dataset
 
     if dataset in DATASETS:
         entry = DATASETS[dataset]
@@ -237,8 +237,8 @@ def _decode(source: ImageSource, preprocess: Preprocess, skip_bad: bool, screen:
 
 
 def _reporter(progress: Progress, recipe: Recipe, per_epoch: int) -> Reporter:
-    from manyway.encoding.training.log import EpochResult
-    from manyway.encoding.training.loop import Reporter
+    from manyway.training.log import EpochResult
+    from manyway.training.loop import Reporter
 
     task = progress.add_task(f"epoch 1 of {recipe.epochs}", total=recipe.epochs * per_epoch)
 
@@ -256,8 +256,8 @@ def _reporter(progress: Progress, recipe: Recipe, per_epoch: int) -> Reporter:
 
 def _finish(trained: Trained, out: Path, screen: Console) -> None:
     """Draw the curves, where matplotlib is installed, and say where the checkpoint is."""
-    from manyway.encoding.training.log import draw_curves
-    from manyway.encoding.training.loop import BEST
+    from manyway.training.log import draw_curves
+    from manyway.training.loop import BEST
 
     try:
         draw_curves(out / CURVES, trained.history)

@@ -24,8 +24,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from manyway.data.files import atomic_write
 from manyway.errors import InputError
+from manyway.files.files import atomic_write
 
 SHARD = 1024  # items per file
 LIMIT = 4 * 2**30  # bytes of all files together

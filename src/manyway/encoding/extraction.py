@@ -21,16 +21,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from manyway.data.columns import Options
-from manyway.data.features import FeatureSet
-from manyway.data.files import atomic_write, check_output
-from manyway.data.items import Items
 from manyway.encoding.cache import FeatureCache
 from manyway.encoding.datasets.sources import ImageSource, Remarks, decode_rows, open_source
 from manyway.encoding.datasets.texts import TextSource, open_texts
 from manyway.encoding.encoders import PICTURES_AND_TEXTS, ImageEncoder, TextEncoder
 from manyway.encoding.kinds import PICTURES, TEXTS, likely_kind
 from manyway.errors import InputError
+from manyway.files.columns import Options
+from manyway.files.files import atomic_write, check_output
+from manyway.files.items import Items
+from manyway.sampling.features import FeatureSet
 
 _DECODING = 3  # changes when the same file gives other pixels than before
 _OURS = re.compile(r"\.?job|\.job-.*|\.?\d{9}.*\.safetensors")  # names in a folder of partial results

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from manyway.data.columns import Options, find_column, is_id, is_label, is_row_number
-from manyway.data.tables import TABLE_SUFFIXES
-from manyway.data.text import is_number, listed, read_json_lines, read_records, table_header
 from manyway.encoding.datasets.archives import open_zip
 from manyway.encoding.datasets.sources import IMAGE_SUFFIXES, PATH_COLUMNS, list_files
 from manyway.encoding.datasets.texts import TEXT_KEYS
 from manyway.errors import InputError
+from manyway.files.columns import Options, find_column, is_id, is_label, is_row_number
+from manyway.files.tables import TABLE_SUFFIXES
+from manyway.files.text import is_number, listed, read_json_lines, read_records, table_header
 
 FEATURES, PICTURES, TEXTS = "features", "pictures", "texts"
 _SAMPLE = 50  # rows of a table that are looked at

@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from manyway.methods import Method
-from manyway.methods.parameters import doc_entries, doc_sections
+from manyway.methods._table.parameters import doc_entries, doc_sections
 
 _UNKNOWN_LABEL = (inspect.Parameter("unknown_label", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any"),)
 OWN_PARAMETERS = ("base_mean", "unknown_label")  # those that solvers do not have

@@ -15,15 +15,15 @@ from torch import Tensor
 from manyway.core.parallel import side_by_side
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.data.features import FeatureSet
-from manyway.data.sampling import sample_groups, sample_tasks
-from manyway.data.spec import TaskSpec
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS, Count, Metric, Values, find_summary
 from manyway.evaluation.review import review
 from manyway.evaluation.scorers import get_scorer
 from manyway.evaluation.statistics import Interval
 from manyway.methods import get_method
+from manyway.sampling.features import FeatureSet
+from manyway.sampling.sampling import sample_groups, sample_tasks
+from manyway.sampling.spec import TaskSpec
 
 # Working memory of a chunk of tasks. It follows from the shapes alone, never from the machine, so that the same
 # experiment is cut into the same chunks everywhere and gives the same bits.

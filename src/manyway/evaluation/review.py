@@ -18,9 +18,9 @@ from manyway.core.ops import one_hot
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
-from manyway.data.spec import Reviewer
 from manyway.errors import InputError
 from manyway.methods import get_method
+from manyway.sampling.spec import Reviewer
 
 # Answers to labels [t, q], -1 where they are not known: a solution, and scores [t, q] of which the highest is next.
 Answer = Callable[[Tensor], tuple[Solution, Tensor]]

@@ -127,7 +127,7 @@ def _prepared(tasks: Tasks) -> tuple[Tasks, Tensor]:
     """The tasks after the feature transform, and the prototypes [t, k, d]."""
     from manyway.core.ops import prototypes
     from manyway.core.transforms import transform, unit
-    from manyway.methods.checks import check_samples
+    from manyway.methods._table.checks import check_samples
 
     if tasks.class_table is not None:
         check_samples("a scorer", tasks)

@@ -13,18 +13,18 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
+from manyway.core.blocks import Blocks, Spread, in_turn
+from manyway.core.dask import on_dask
 from manyway.core.device import resolve_device
 from manyway.core.solution import UNKNOWN_ABOVE
 from manyway.core.tasks import Tasks
+from manyway.core.topk import Answer, Answers
 from manyway.core.validation import moderate, row_sizes
-from manyway.data.files import check_output
-from manyway.data.items import Items, match_columns
 from manyway.errors import InputError
+from manyway.files.files import check_output
+from manyway.files.items import Items, match_columns
 from manyway.labelling.table import UNKNOWN, LevelAnswer, Row, write_table
 from manyway.methods import DEFAULT_METHOD, METHODS, get_method
-from manyway.streaming.blocks import Blocks, Spread, in_turn
-from manyway.streaming.dask import on_dask
-from manyway.streaming.topk import Answer, Answers
 
 _IN_MEMORY_BYTES = 2**28  # larger assignments (or pairs of classes, for evidence) are computed block by block;
 _AT_MOST_BYTES = 2**30  # methods that cannot work in blocks refuse more than this

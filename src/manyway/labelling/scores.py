@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from manyway.core.device import resolve_device
-from manyway.data.files import check_output
-from manyway.data.scores import Scores
-from manyway.data.taxonomy import Levels
-from manyway.data.text import listed, shorten
+from manyway.core.topk import Answers
 from manyway.errors import InputError, nearest
+from manyway.files.files import check_output
+from manyway.files.scores import Scores
+from manyway.files.text import listed, shorten
+from manyway.labelling.hierarchy import answer_at_least
 from manyway.labelling.label import Result, Summary, write_answers
 from manyway.labelling.table import LevelAnswer
-from manyway.methods.hierarchy import answer_at_least
-from manyway.methods.scores import evidence_from_posteriors, fit_posteriors, log_posteriors, without_prior
-from manyway.streaming.topk import Answers
+from manyway.labelling.taxonomy import Levels
+from manyway.methods.evidence.from_scores import evidence_from_posteriors, fit_posteriors, log_posteriors, without_prior
 
 CLASS_LEVEL = "class"  # the level of answers that are a class itself
 
@@ -76,13 +76,14 @@ def label_scores(
     labels : mapping of str to str, optional
         Labels that are known for some of the items, by the names of the items.
     kind : str, optional
-        What the scores are; see `manyway.methods.scores.log_posteriors`. By default the format or the values say it.
+        What the scores are; see `manyway.methods.evidence.from_scores.log_posteriors`. By default the format or the
+        values say it.
     class_prior : mapping of str to float, optional
         The possible classes and how frequent they were among the classifier's training data.
     temperature : float, optional
         The temperature. By default labelled items or the batch itself say it.
     levels : mapping of str to mapping of str to str, optional
-        A taxonomy; see `manyway.data.taxonomy.read_taxonomy`. By default that of the scores.
+        A taxonomy; see `manyway.labelling.taxonomy.read_taxonomy`. By default that of the scores.
     at_least : float, optional
         Also write the finest answer, class or group, with at least this probability.
     top : int, default=2

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from manyway.data.files import AnyPath, atomic_write, check_output
-from manyway.data.items import SUFFIXES
 from manyway.errors import InputError
+from manyway.files.files import AnyPath, atomic_write, check_output
+from manyway.files.items import SUFFIXES
 
 DEFAULT_OUTPUT = Path("labels.csv")
 _FIRST_COLUMNS = ("item", "label", "probability")

@@ -11,7 +11,7 @@ from manyway.core.ops import dot_scores, one_hot, prototypes
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import unit
-from manyway.methods.scaling import transform
+from manyway.methods.calibration.scaling import transform
 
 
 def bd_cspn(

@@ -9,11 +9,11 @@ from manyway.core.ops import dot_scores
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import class_directions
-from manyway.methods.evidence.calibration import LeftOut
-from manyway.methods.evidence.calibration import calibrate as calibrate_distances
+from manyway.methods.calibration.calibration import LeftOut
+from manyway.methods.calibration.calibration import calibrate as calibrate_distances
+from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.temperature_scaling import balanced_weights, fit_scaling, rescale
 from manyway.methods.evidence.schedule import Schedule
-from manyway.methods.scaling import transform
-from manyway.methods.temperature_scaling import balanced_weights, fit_scaling, rescale
 
 _ITERATIONS_BETWEEN_CHECKS = 10  # each check is a synchronisation on a GPU, and several short operations elsewhere
 

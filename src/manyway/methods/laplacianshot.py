@@ -8,7 +8,7 @@ from torch import Tensor
 from manyway.core.ops import nearest_others, prototypes, squared_distances
 from manyway.core.solution import Recorder, Solution
 from manyway.core.tasks import Tasks
-from manyway.methods.scaling import transform
+from manyway.methods.calibration.scaling import transform
 
 _TERMS = ("entropy", "unary", "affinity")
 

@@ -9,7 +9,7 @@ from manyway.core.ops import class_sums, cross_products
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import unit
-from manyway.methods.scaling import transform
+from manyway.methods.calibration.scaling import transform
 
 
 def oslo(

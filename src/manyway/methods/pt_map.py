@@ -10,7 +10,7 @@ from torch import Tensor
 from manyway.core.ops import class_sums, prototypes, sinkhorn
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.methods.scaling import transform
+from manyway.methods.calibration.scaling import transform
 
 _TERMS = ("transport", "support", "entropy")
 

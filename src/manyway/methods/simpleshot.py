@@ -7,8 +7,8 @@ import torch
 from manyway.core.ops import dot_scores, prototypes
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.methods.prepared import QUERY_DEPENDENT, Prepared
-from manyway.methods.scaling import transform
+from manyway.methods._table.prepared import QUERY_DEPENDENT, Prepared
+from manyway.methods.calibration.scaling import transform
 
 
 def simpleshot(

@@ -13,9 +13,9 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from manyway.data.files import atomic_write
-from manyway.data.items import Items
 from manyway.errors import InputError
+from manyway.files.files import atomic_write
+from manyway.files.items import Items
 
 PICTURES, TEXTS, NAMES = KINDS = ("pictures", "texts", "names")
 FILE, JOURNAL = "review.safetensors", "journal.sqlite"

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from manyway.data.files import AnyPath, check_output
-from manyway.data.items import Items
 from manyway.errors import InputError
+from manyway.files.files import AnyPath, check_output
+from manyway.files.items import Items
 from manyway.labelling.table import WRITTEN, write_rows
 from manyway.review.data import TEXTS
 from manyway.review.session import NO_CLASS, OPEN, Session

@@ -13,9 +13,9 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from manyway.data.items import Items, match_columns
 from manyway.errors import InputError
 from manyway.estimators import Evidence
+from manyway.files.items import Items, match_columns
 from manyway.labelling.label import check_items
 
 SUGGESTIONS = 9  # per item: as many as there are digit keys

@@ -16,7 +16,7 @@ from torch import Tensor
 import manyway
 from manyway import Evidence, FeatureSet, InputError, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.evidence.calibration import calibrate, calibrate_and_place
+from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
 from manyway.methods.evidence.in_blocks import evidence_in_blocks
 from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Concentrations, Presence, alpha_grid, remainders
@@ -204,7 +204,7 @@ def test_a_shared_support_is_calibrated_once_with_the_same_answers(monkeypatch):
 def test_large_supports_are_calibrated_in_blocks_with_the_same_answers(monkeypatch):
     tasks = make_tasks(5, n_classes=6, shots=4)
     whole, placed = calibrate(tasks, Schedule()), calibrate_and_place(tasks, Schedule())[1]
-    monkeypatch.setattr("manyway.methods.evidence.calibration._BLOCK_NUMBERS", {"cpu": 1})
+    monkeypatch.setattr("manyway.methods.calibration.calibration._BLOCK_NUMBERS", {"cpu": 1})
     parts = calibrate(tasks, Schedule())
     torch.testing.assert_close(parts.precision, whole.precision)
     torch.testing.assert_close(parts.place(tasks.query), placed)

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from manyway import Evidence, InputError, Tasks, TaskSpec, sample_tasks, solve
 from manyway.core.transforms import transform
-from manyway.data.embedded import load_glyphs
 from manyway.methods import get_method
-from manyway.methods.evidence.calibration import calibrate
+from manyway.methods.calibration.calibration import calibrate
 from manyway.methods.evidence.known import Known
 from manyway.methods.evidence.schedule import Schedule
+from manyway.sampling.embedded import load_glyphs
 
 
 def some_known(tasks: Tasks, every: int = 3) -> Tensor:

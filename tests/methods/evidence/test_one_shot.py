@@ -8,7 +8,7 @@ from problems import make_tasks
 
 from manyway import solve
 from manyway.core.transforms import transform
-from manyway.methods.evidence.calibration import calibrate_and_place
+from manyway.methods.calibration.calibration import calibrate_and_place
 from manyway.methods.evidence.one_shot import powers, raised
 from manyway.methods.evidence.schedule import Schedule
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from manyway import FeatureSet, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.evidence.calibration import calibrate_and_place, squared_distances
+from manyway.methods.calibration.calibration import calibrate_and_place, squared_distances
 from manyway.methods.evidence.posterior import group_posterior, leave_one_out, query_weights, updated_distances
 from manyway.methods.evidence.prior import Presence, effective_number
 from manyway.methods.evidence.schedule import Schedule

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from manyway import Tasks, solve
+from manyway.methods.calibration.calibration import Calibration, calibrate
 from manyway.methods.evidence import review
-from manyway.methods.evidence.calibration import Calibration, calibrate
 from manyway.methods.evidence.known import Known
 from manyway.methods.evidence.schedule import Schedule
 

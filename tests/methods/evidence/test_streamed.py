@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.features import make_features
 from manyway import InputError, Tasks, TaskSpec, sample_tasks, solve
+from manyway.core.dask import on_dask
 from manyway.methods.evidence.in_blocks import StreamedSolution, evidence_in_blocks
 from manyway.methods.evidence.schedule import Schedule
-from manyway.streaming.dask import on_dask
 
 
 def one_task(n_classes=80, n_query=300, k_eff=4, shots=5, dtype=torch.float32) -> Tasks:

@@ -10,7 +10,7 @@ import torch
 
 from manyway import Evidence, Tasks, solve
 from manyway.errors import InputError
-from manyway.methods.evidence.calibration import calibrate, calibrate_and_place
+from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
 from manyway.methods.evidence.in_blocks import evidence_in_blocks
 from manyway.methods.evidence.prior import Concentrations, Presence
 from manyway.methods.evidence.schedule import Schedule

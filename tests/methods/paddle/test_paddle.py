@@ -35,7 +35,7 @@ def plain_paddle(support, labels, query, n_classes, lam=None, eps=1e-6, n_iter=1
 
 def real_tasks(name: str, request: pytest.FixtureRequest) -> Tasks:
     if name == "glyphs":
-        from manyway.data.embedded import load_glyphs
+        from manyway.sampling.embedded import load_glyphs
 
         features = load_glyphs()
     else:

@@ -7,8 +7,8 @@ import torch
 
 from benchmarks.features import make_features
 from manyway import InputError, TaskSpec, sample_tasks, solve
+from manyway.core.dask import on_dask
 from manyway.methods.paddle.streamed import paddle_in_blocks
-from manyway.streaming.dask import on_dask
 
 
 def one_task(n_classes=80, n_query=300, dtype=torch.float32):
@@ -71,7 +71,7 @@ def test_a_dask_cluster_gives_the_same(cluster):
 
 @pytest.mark.parametrize("method", ["evidence", "paddle", "simpleshot"])
 def test_the_command_spreads_items_over_a_cluster(cluster, tmp_path, method):
-    from manyway.data.items import Items
+    from manyway.files.items import Items
     from manyway.labelling.label import label_items
 
     tasks = one_task(n_classes=12, n_query=60)
@@ -88,6 +88,6 @@ def test_the_command_spreads_items_over_a_cluster(cluster, tmp_path, method):
 
 def test_a_scheduler_that_cannot_be_reached_is_one_sentence(monkeypatch):
     pytest.importorskip("distributed", reason="needs Dask")
-    monkeypatch.setattr("manyway.streaming.dask._PATIENCE", 0.1)
+    monkeypatch.setattr("manyway.core.dask._PATIENCE", 0.1)
     with pytest.raises(InputError, match="No Dask scheduler answers"), on_dask("tcp://127.0.0.1:1", lambda: iter(())):
         pass

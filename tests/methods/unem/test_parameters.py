@@ -7,8 +7,8 @@ import json
 import pytest
 
 from manyway import InputError
-from manyway.data.embedded import load_glyphs
 from manyway.methods.unem.parameters import preset_names, read_parameters
+from manyway.sampling.embedded import load_glyphs
 
 GOOD = {"feature_scale": 1.0, "lam": [1.0, 0.0], "temperature": [1.0, 2.0]}
 

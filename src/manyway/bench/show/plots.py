@@ -16,8 +16,8 @@ from xml.etree import ElementTree
 
 from manyway.bench.show.curves import Figure, Panel
 from manyway.bench.show.style import Style, styles_of
-from manyway.data.files import atomic_write
 from manyway.errors import InputError
+from manyway.files.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

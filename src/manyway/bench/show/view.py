@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 from manyway.bench.presentation import Plot, Presentation, Table, in_words, read_presentation
 from manyway.bench.store import Plan, Record, Store
-from manyway.data.spec import DEFAULTS
 from manyway.evaluation.metrics import find_summary
 from manyway.evaluation.scorers import SCORERS
 from manyway.methods import METHODS
+from manyway.sampling.spec import DEFAULTS
 
 Shown = TypeVar("Shown", Table, Plot)
 # Fields of a task that are named only where they differ from their defaults, in words.

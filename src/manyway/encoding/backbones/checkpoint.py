@@ -19,10 +19,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from manyway.data.files import atomic_write, check_input
 from manyway.encoding.backbones import BACKBONES, build
 from manyway.encoding.backbones.common import Backbone
 from manyway.errors import InputError, nearest
+from manyway.files.files import atomic_write, check_input
 
 FORMAT = "manyway-backbone-1"
 HEADS = ("fc", "linear")  # names of the classifier in public checkpoints

@@ -13,13 +13,13 @@ from pathlib import Path, PurePosixPath
 import torch
 from torch import Tensor
 
-from manyway.data.files import check_input
-from manyway.data.text import check_width, read_records
 from manyway.encoding.datasets.archives import open_zip, read_file, refuse_escape
 from manyway.encoding.datasets.decode import read_picture, require_pillow
 from manyway.encoding.datasets.images import ImageSet
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.errors import InputError
+from manyway.files.files import check_input
+from manyway.files.text import check_width, read_records
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 UNLABELLED = "unlabelled"  # the one class of pictures that come without class folders

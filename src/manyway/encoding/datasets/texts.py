@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.data.columns import Options, find_column, missing, refuse_duplicates
-from manyway.data.files import check_input
-from manyway.data.items import clean_labels
-from manyway.data.tables import open_parquet
-from manyway.data.text import check_width, read_json_lines, read_lines, read_records, table_header
 from manyway.encoding.datasets.sources import UNLABELLED, refuse_same_names
 from manyway.errors import InputError
+from manyway.files.columns import Options, find_column, missing, refuse_duplicates
+from manyway.files.files import check_input
+from manyway.files.items import clean_labels
+from manyway.files.tables import open_parquet
+from manyway.files.text import check_width, read_json_lines, read_lines, read_records, table_header
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".txt")
 TEXT_KEYS = ("text", "sentence", "utterance", "query")

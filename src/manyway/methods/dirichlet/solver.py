@@ -13,9 +13,9 @@ from manyway.core.solution import Recorder, Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import class_directions, unit
 from manyway.errors import InputError
+from manyway.methods._table.parameters import takes
+from manyway.methods.calibration.scaling import transform
 from manyway.methods.dirichlet.m_step import authors_steps, maximise
-from manyway.methods.parameters import takes
-from manyway.methods.scaling import transform
 
 _EPS = 1e-15  # the authors'; it keeps logarithms finite
 _ROW_SUMS = 1e-3  # how far the sum of a given point of the simplex may be from 1

@@ -13,9 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from manyway.core.blocks import Blocks, Scaling, Spread, in_turn, scaling_of
 from manyway.core.solution import UNKNOWN_ABOVE, between
 from manyway.core.tasks import Tasks
-from manyway.methods.evidence.calibration import Calibration, calibrate
+from manyway.core.topk import Answer
+from manyway.methods._table.parameters import takes
+from manyway.methods.calibration.calibration import Calibration, calibrate
 from manyway.methods.evidence.names import guesses, names_of, recentred, scaling_with_names
 from manyway.methods.evidence.one_shot import every, is_one_shot, powers
 from manyway.methods.evidence.parameters import Parameters
@@ -35,9 +38,6 @@ from manyway.methods.evidence.streamed import (
     UpdatedPrototypes,
 )
 from manyway.methods.evidence.unknown import groups_of, judge, judged_step
-from manyway.methods.parameters import takes
-from manyway.streaming.blocks import Blocks, Scaling, Spread, in_turn, scaling_of
-from manyway.streaming.topk import Answer
 
 
 @dataclass(frozen=True, eq=False)

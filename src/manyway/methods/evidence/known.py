@@ -17,7 +17,7 @@ from manyway.core.ops import one_hot
 from manyway.core.tasks import Tasks
 from manyway.core.validation import as_labels
 from manyway.errors import InputError
-from manyway.methods.evidence.calibration import Calibration
+from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.evidence.posterior import leave_one_out
 from manyway.methods.evidence.prior import log_remainders
 

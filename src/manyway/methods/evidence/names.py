@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from manyway.core.blocks import Scaling, Spread, measured, scaling_of
 from manyway.core.ops import class_sums
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import level, transform, unit
 from manyway.errors import InputError
-from manyway.methods.evidence.calibration import Calibration
+from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.evidence.prior import effective_number
-from manyway.streaming.blocks import Scaling, Spread, measured, scaling_of
 
 _LEAST_WORTH, _MOST_WORTH = 0.1, 8.0  # examples: beyond these the estimate is mostly its own error
 # The errors of names lie between similar classes more often than those of examples, so that they count this much less.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.tasks import Tasks
-from manyway.methods.evidence.calibration import Calibration, distances_between
+from manyway.methods.calibration.calibration import Calibration, distances_between
 from manyway.methods.evidence.schedule import Schedule
 
 _MOST_QUERIES = 512  # evenly spaced: enough to fit one number

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, get_type_hints
 
 from manyway.errors import InputError, nearest
-from manyway.methods.checks import check_params
+from manyway.methods._table.checks import check_params
 from manyway.methods.evidence.schedule import Schedule
 
 
@@ -43,7 +43,7 @@ class Parameters:
     tol : float, default=0.01
         A task has converged when no assignment changes by as much in an iteration.
     scale : {"rcl2", "cl2", "l2", "range", "power"} or None, default="rcl2"
-        The transform of the features; see ``manyway.methods.scaling``.
+        The transform of the features; see ``manyway.methods.calibration.scaling``.
     schedule : mapping of str to float or None, default=None
         Other values for constants of the method, by name; see ``manyway.methods.evidence.schedule``. For research.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from manyway.methods.evidence.calibration import Calibration, squared_distances
+from manyway.methods.calibration.calibration import Calibration, squared_distances
 from manyway.methods.evidence.known import Known
 
 # Two samples of a class have the squared distance 2S on average; at that distance two queries count as half alike. The

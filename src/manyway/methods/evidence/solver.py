@@ -14,13 +14,16 @@ from manyway.core.ops import class_sums
 from manyway.core.solution import UNKNOWN_ABOVE, Solution
 from manyway.core.tasks import Tasks
 from manyway.errors import InputError
-from manyway.methods.evidence.calibration import (
+from manyway.methods._table.parameters import takes
+from manyway.methods._table.prepared import QUERY_DEPENDENT
+from manyway.methods.calibration.calibration import (
     Calibration,
     calibrate,
     calibrate_and_place,
     distances_between,
     squared_distances,
 )
+from manyway.methods.calibration.scaling import transform
 from manyway.methods.evidence.known import Known
 from manyway.methods.evidence.names import guesses, log_probability, with_names
 from manyway.methods.evidence.one_shot import every, is_one_shot, powers, raised
@@ -37,9 +40,6 @@ from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.search import Dense, Found, fused_search, resume, search
 from manyway.methods.evidence.stream import batches_per_stream, in_streams, select_rows
 from manyway.methods.evidence.unknown import Members, unknown_probability
-from manyway.methods.parameters import takes
-from manyway.methods.prepared import QUERY_DEPENDENT
-from manyway.methods.scaling import transform
 
 
 @takes(Parameters)

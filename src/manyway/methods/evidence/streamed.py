@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from manyway.core.blocks import Scaling, Spread
 from manyway.core.parallel import threads_for
-from manyway.methods.evidence.calibration import Calibration, squared_distances
+from manyway.methods.calibration.calibration import Calibration, squared_distances
 from manyway.methods.evidence.names import log_probability
 from manyway.methods.evidence.one_shot import raised
 from manyway.methods.evidence.posterior import GroupPosterior, leave_one_out, query_weights
@@ -30,7 +31,6 @@ from manyway.methods.evidence.prior import Presence, Slopes, log_remainders, rem
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Update
 from manyway.methods.evidence.unknown import Judged, membership
-from manyway.streaming.blocks import Scaling, Spread
 
 _MOST_REMEMBERED = 1 << 24  # assignments, over all queries
 # An assignment is remembered if u·√p⁰ exceeds the first value, so that its cost is right to about 1e-4, or if u

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from manyway.errors import InputError
-from manyway.methods.evidence.calibration import Calibration, distances_between, squared_distances
+from manyway.methods.calibration.calibration import Calibration, distances_between, squared_distances
 from manyway.methods.evidence.prior import Presence, remainders
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense

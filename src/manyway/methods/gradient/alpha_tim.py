@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
+from manyway.methods._table.parameters import described_as
 from manyway.methods.gradient.information import Information
 from manyway.methods.gradient.tim import maximise_information, tim
-from manyway.methods.parameters import described_as
 
 
 @described_as(tim)

@@ -11,11 +11,11 @@ import torch
 from manyway.core.ops import prototypes
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
+from manyway.methods._table.parameters import takes
+from manyway.methods._table.prepared import QUERY_DEPENDENT, Prepared
+from manyway.methods.calibration.scaling import transform
 from manyway.methods.gradient.heads import Cosine, Euclidean, Head
 from manyway.methods.gradient.information import Information, descend
-from manyway.methods.parameters import takes
-from manyway.methods.prepared import QUERY_DEPENDENT, Prepared
-from manyway.methods.scaling import transform
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import torch
 from manyway.core.ops import prototypes
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
+from manyway.methods.calibration.scaling import transform
 from manyway.methods.gradient.heads import Euclidean
 from manyway.methods.gradient.information import TERMS, Information, descend
-from manyway.methods.scaling import transform
 
 
 def tim(

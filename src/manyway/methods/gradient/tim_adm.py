@@ -10,11 +10,11 @@ from torch import Tensor
 from manyway.core.ops import column_sums, one_hot, prototypes
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
+from manyway.methods._table.parameters import described_as
+from manyway.methods.calibration.scaling import transform
 from manyway.methods.gradient.heads import Euclidean
 from manyway.methods.gradient.information import TERMS, Information
 from manyway.methods.gradient.tim import tim
-from manyway.methods.parameters import described_as
-from manyway.methods.scaling import transform
 
 
 @described_as(tim)

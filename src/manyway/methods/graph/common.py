@@ -13,7 +13,7 @@ from torch import Tensor
 from manyway.core.ops import cross_products, extremes
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.methods.scaling import transform
+from manyway.methods.calibration.scaling import transform
 
 _LEAST_VARIANCE = 1e-6  # relative to the mean over features
 _DEAD = 1e-5  # a feature whose range is this much below the largest one is constant but for rounding

@@ -8,9 +8,9 @@ from torch import Tensor
 from manyway.core.parallel import threads_for
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
+from manyway.methods.calibration.scaling import transform
 from manyway.methods.ici.lasso_path import entry_penalties
 from manyway.methods.ici.logistic import Fit, logistic_regression, with_intercept
-from manyway.methods.scaling import transform
 
 _KRYLOV_BLOCKS = 7  # powers of the covariance that span the Krylov space
 

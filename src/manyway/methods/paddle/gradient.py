@@ -9,9 +9,9 @@ import torch
 from manyway.core.ops import dot_scores, prototypes
 from manyway.core.solution import Recorder, Solution
 from manyway.core.tasks import Tasks
+from manyway.methods.calibration.scaling import transform
 from manyway.methods.paddle.forms import FeatureForm, half_norms, prototype_form
 from manyway.methods.paddle.projected import AdamSteps, PlainSteps
-from manyway.methods.scaling import transform
 
 
 def paddle_pgd(

@@ -6,8 +6,8 @@ from typing import Literal
 
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
+from manyway.methods._table.parameters import described_as
 from manyway.methods.paddle.solver import paddle
-from manyway.methods.parameters import described_as
 
 
 @described_as(paddle)

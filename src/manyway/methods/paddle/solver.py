@@ -10,9 +10,9 @@ from torch import Tensor
 from manyway.core.kernels import fused
 from manyway.core.solution import Recorder, Solution
 from manyway.core.tasks import Tasks
+from manyway.methods.calibration.scaling import transform
 from manyway.methods.paddle.forms import FeatureForm, GramForm, half_norms, prototype_form
 from manyway.methods.paddle.live import dual, live_iterations
-from manyway.methods.scaling import transform
 
 # Iterations after which classes with almost no query may be skipped. In float64 all classes are always updated.
 _ALL_CLASSES_UNTIL = 10

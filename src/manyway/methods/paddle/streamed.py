@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from manyway.core.blocks import Blocks, Scaling, Spread, in_turn, scaling_of
 from manyway.core.ops import dot_scores
 from manyway.core.parallel import threads_for
-from manyway.streaming.blocks import Blocks, Scaling, Spread, in_turn, scaling_of
 
 _ALL_CLASSES_UNTIL = 3  # iterations after which dead classes may be skipped
 _PERIOD = 6  # one full iteration, then five that update the live classes only

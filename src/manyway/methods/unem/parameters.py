@@ -2,7 +2,7 @@
 
 They are a small JSON file that ``manyway tune --method unem`` writes. The files in this folder come with the package:
 
-* ``letters.json``: ``manyway tune --method unem --features src/manyway/data/embedded/glyphs-val.safetensors``;
+* ``letters.json``: ``manyway tune --method unem --features src/manyway/sampling/embedded/glyphs-val.safetensors``;
 * ``authors-cub-5shot.json``, ``authors-cub-20shot.json``: the values that the authors publish, after softplus.
 """
 

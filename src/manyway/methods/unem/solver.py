@@ -11,8 +11,8 @@ from torch import Tensor
 
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
+from manyway.methods.calibration.scaling import transform
 from manyway.methods.paddle.forms import FeatureForm, GramForm, prototype_form
-from manyway.methods.scaling import transform
 from manyway.methods.unem.parameters import read_parameters
 
 _EPS = 1e-6  # added to proportions, which keeps their logarithm finite

@@ -1,0 +1,69 @@
+"""The blocks of a large task on a Dask cluster: the work goes to the queries, and only sums come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from manyway.core.blocks import Blocks, Spread, Work
+from manyway.errors import InputError, optional
+
+_PATIENCE = 10  # seconds to wait for a scheduler
+
+
+def distributed() -> Any:
+    """The library ``distributed``; an error that says how to install it where it is missing."""
+    return optional("distributed", "dask", "--dask")
+
+
+def connect(address: str) -> Any:
+    """A client of the Dask scheduler at ``address``, to be used in a ``with`` statement."""
+    try:
+        return distributed().Client(address, timeout=_PATIENCE)
+    except (OSError, TimeoutError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"No Dask scheduler answers at '{address}'; start one with `dask scheduler`.") from error
+
+
+@contextmanager
+def on_dask(address: str, blocks: Blocks) -> Iterator[Spread]:
+    """A ``Spread`` over the workers of the cluster at ``address``.
+
+    Every block is sent once and stays with a worker, as does what is remembered of it. The state goes to all
+    workers, and the class sums are added in pairs where they are; the last pair comes back.
+    """
+    with connect(address) as client:
+        held = [client.scatter(block, hash=False) for block in blocks()]
+
+        def spread(work: Work, memories: Sequence[Any] | None) -> tuple[Any, list[Any]]:
+            sent = client.scatter(work, broadcast=True, hash=False)
+            pairs = zip(held, [None] * len(held) if memories is None else memories, strict=True)
+            done = [client.submit(_do, sent, block, memory, pure=False) for block, memory in pairs]
+            parts = [client.submit(_part, one, pure=False) for one in done]
+            while len(parts) > 1:
+                added = [client.submit(_plus, *parts[i : i + 2], pure=False) for i in range(0, len(parts) - 1, 2)]
+                parts = added + parts[len(added) * 2 :]
+            return (parts[0].result() if parts else None), [client.submit(_memory, one, pure=False) for one in done]
+
+        yield spread
+
+
+def _do(work: Work, block: torch.Tensor, memory: Any) -> tuple[Any, Any]:
+    torch.set_num_threads(1)  # a worker's threads each have a block of their own
+    return work(block, memory)
+
+
+def _part(done: tuple[Any, Any]) -> Any:
+    return done[0]
+
+
+def _memory(done: tuple[Any, Any]) -> Any:
+    return done[1]
+
+
+def _plus(one: Any, other: Any) -> Any:
+    return one.plus(other)

@@ -1,1 +1,0 @@
-"""Feature sets, people's own files, and the generator of tasks."""

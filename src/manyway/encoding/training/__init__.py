@@ -1,1 +1,0 @@
-"""Training an encoder on base classes."""

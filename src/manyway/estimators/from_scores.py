@@ -1,0 +1,205 @@
+"""``EvidenceFromScores``: a scikit-learn class for the scores of a classifier that somebody else has trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from manyway.errors import InputError
+from manyway.estimators import Inference
+from manyway.estimators.values import known_places, like, named
+from manyway.methods.evidence.from_scores import (
+    KINDS,
+    Scored,
+    evidence_from_posteriors,
+    fit_posteriors,
+    log_posteriors,
+    without_prior,
+)
+
+
+class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Label a batch jointly from the scores of any classifier: which of its classes occur, and the label of each item.
+
+    Parameters
+    ----------
+    classes : sequence, optional
+        The classes, in the order of the columns of the scores. By default they are numbered.
+    kind : {"auto", "probability", "log-probability", "logit", "sigmoid"}, default="auto"
+        What the scores are. "sigmoid": each class has a yes-or-no probability of its own.
+    class_prior : sequence of float, optional
+        How frequent each class was among the classifier's training data. By default all are equally frequent.
+    temperature : float, optional
+        The temperature by which log-probabilities are divided. By default labelled items or the batch itself say it.
+    concentration : float, optional
+        α of the Dirichlet prior of the class proportions, as in ``Evidence``.
+    max_iter : int, default=50
+        Maximum number of iterations after annealing.
+    tol : float, default=0.01
+        The search has converged when no assignment changes by as much in an iteration.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape [k]
+        The classes, in the order of the columns.
+    scaling_ : Tensor of shape [k + 1] or None
+        The biases and 1/T that were fitted to labelled items; None where these do not cover half of the classes.
+    labelled_ : tuple of Tensor or None
+        The log-posteriors and classes of the labelled items.
+
+    Notes
+    -----
+    `manyway.methods.evidence.from_scores` has the method. NaN stands for a class that an item does not list.
+
+    Examples
+    --------
+    >>> clf = EvidenceFromScores(classes=["fox", "dog", "cat"]).fit()
+    >>> clf.predict([[0.8, 0.1, 0.1], [0.9, 0.0, 0.1], [0.7, 0.2, 0.1], [0.4, 0.5, 0.1]]).tolist()
+    ['fox', 'fox', 'fox', 'fox']
+    """
+
+    def __init__(
+        self,
+        *,
+        classes: Sequence[Any] | None = None,
+        kind: str = "auto",
+        class_prior: Sequence[float] | None = None,
+        temperature: float | None = None,
+        concentration: float | None = None,
+        max_iter: int = 50,
+        tol: float = 1e-2,
+    ) -> None:
+        self.classes = classes
+        self.kind = kind
+        self.class_prior = class_prior
+        self.temperature = temperature
+        self.concentration = concentration
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def fit(self, X: Any = None, y: Any = None) -> EvidenceFromScores:
+        """Calibrate the scores on labelled items, where there are any.
+
+        Parameters
+        ----------
+        X : array of shape [n, k], optional
+            Scores of labelled items that the classifier was not trained on.
+        y : array of shape [n], optional
+            Their labels.
+
+        Returns
+        -------
+        self
+        """
+        if (X is None) != (y is None):
+            raise InputError("fit takes scores and labels, or neither; give both X and y.")
+        if X is None and self.classes is None:
+            raise InputError("Without labelled items the classes must be given: EvidenceFromScores(classes=…).fit().")
+        values = None if X is None else _tensor(X)
+        if self.classes is None:
+            assert values is not None
+            self.classes_ = np.arange(values.shape[1])
+        else:
+            self.classes_ = np.asarray(self.classes)
+        if self.classes_.ndim != 1 or len(set(self.classes_.tolist())) < max(2, len(self.classes_)):
+            raise InputError("The classes must be at least two, and all different.")
+        self.scaling_, self.labelled_ = None, None
+        if values is not None:
+            labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
+            if labels.shape != (len(values),):
+                raise InputError(f"There are {len(values)} rows of scores and labels of shape {labels.shape}.")
+            known = known_places(dict(enumerate(labels)), self.classes_, len(labels))
+            posteriors = self._posteriors(values)
+            self.labelled_ = posteriors, known.to(posteriors.device)
+            self.scaling_ = fit_posteriors(*self.labelled_)
+        return self
+
+    def infer(self, X: Any, *, known: Mapping[int, Any] | None = None) -> Inference:
+        """Label all rows of X jointly and return all results.
+
+        Parameters
+        ----------
+        X : array of shape [q, k]
+            The scores of the items; NaN where an item does not list a class.
+        known : mapping of int to label, optional
+            Labels that are known for some rows of X. They are kept, and the other rows take them into account.
+
+        Returns
+        -------
+        Inference
+        """
+        solution = self._solve(X, known).solution
+        return Inference.of(solution, named(solution, self.classes_, X), self.classes_, X, with_objective=False)
+
+    def predict(self, X: Any) -> Any:
+        """The label of each row of X, all rows taken together.
+
+        Parameters
+        ----------
+        X : array of shape [q, k]
+            The scores of the items.
+
+        Returns
+        -------
+        array of shape [q]
+        """
+        return named(self._solve(X).solution, self.classes_, X)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Class probabilities, all rows of X taken together.
+
+        Parameters
+        ----------
+        X : array of shape [q, k]
+            The scores of the items.
+
+        Returns
+        -------
+        array of shape [q, k]
+        """
+        return like(self._solve(X).solution.probabilities[0], X)
+
+    def _posteriors(self, values: Tensor) -> Tensor:
+        if self.kind not in KINDS:
+            raise InputError(f"kind is {self.kind!r}; choose one of {', '.join(KINDS)}.")
+        if values.shape[1] != len(self.classes_):
+            raise InputError(f"The scores have {values.shape[1]} columns for {len(self.classes_)} classes.")
+        prior = None if self.class_prior is None else torch.as_tensor(np.asarray(self.class_prior))
+        return without_prior(log_posteriors(values, self.kind), prior)
+
+    def _solve(self, X: Any, known: Mapping[int, Any] | None = None) -> Scored:
+        check_is_fitted(self, "classes_")
+        values = _tensor(X)
+        given = None if not known else known_places(known, self.classes_, len(values)).to(values.device)
+        posteriors = self._posteriors(values)
+        return evidence_from_posteriors(
+            posteriors,
+            scaling=None if self.scaling_ is None else self.scaling_.to(posteriors),
+            temperature=self.temperature,
+            known=given,
+            labelled=None
+            if self.labelled_ is None
+            else (self.labelled_[0].to(posteriors), self.labelled_[1].to(posteriors.device)),
+            concentration=self.concentration,
+            max_iter=self.max_iter,
+            tol=self.tol,
+        )
+
+
+def _tensor(values: Any) -> Tensor:
+    """Scores as a matrix of float32 or float64; a copy, so that the caller's array is not kept."""
+    try:
+        found = values.detach().clone() if isinstance(values, Tensor) else torch.tensor(np.asarray(values))
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            "The scores must be an array of numbers, one row per item and one column per class."
+        ) from error
+    if found.ndim != 2 or found.is_complex() or found.dtype == torch.bool:
+        raise InputError(f"The scores have shape {tuple(found.shape)}; give one row per item and one column per class.")
+    return found if found.dtype in (torch.float32, torch.float64) else found.float()

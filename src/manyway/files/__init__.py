@@ -1,0 +1,1 @@
+"""Files that people bring: tables, arrays, texts, scores; and careful writing."""

@@ -1,0 +1,368 @@
+"""The one reader of feature files: safetensors, npz, npy, csv, tsv, parquet and jsonl. Never a pickle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyway.core.validation import describe_rows
+from manyway.errors import InputError
+from manyway.files.arrays import ARRAY_SUFFIXES, decoded, plain, read_arrays, read_npy, values_of
+from manyway.files.columns import Options, find_label, missing, remarks_on_classes
+from manyway.files.files import check_input
+from manyway.files.tables import TABLE_SUFFIXES, read_columns
+from manyway.files.text import read_lines, read_records, shorten, table_header
+
+SUFFIXES = (*ARRAY_SUFFIXES, *TABLE_SUFFIXES)
+_CHECK_BYTES = 1 << 26  # rows checked together, so that checking a memory-mapped file needs little memory
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """Rows of features with what their file says about them.
+
+    Parameters
+    ----------
+    features : array or Tensor of shape [n, d]
+        They may be memory-mapped: read them with `rows`.
+    labels : tuple of str or None
+        The class of every row.
+    names : sequence of str or None
+        The name of every row. None: rows are known by their number.
+    base_mean : Tensor of shape [d] or None
+        The mean feature of the classes that the encoder was trained on.
+    columns : tuple of str or None
+        The names of the features, where the file has them.
+    skipped : tuple of (str, str)
+        Items that could not be read, with the reason. They have no row here, and appear in the table of labels.
+    notes : tuple of str
+        What the reader guessed, for the user to see.
+    header : tuple of str
+        All columns of the file, features or not.
+    """
+
+    features: np.ndarray[Any, Any] | Tensor
+    labels: tuple[str, ...] | None
+    names: Sequence[str] | None
+    base_mean: Tensor | None = None
+    columns: tuple[str, ...] | None = None
+    skipped: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return int(self.features.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """The number of features, d."""
+        return int(self.features.shape[1])
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Features of some rows, in memory, as float32 or float64."""
+        return _as_tensor(self.features[start:stop])
+
+    def all_alike(self) -> bool:
+        """Whether there are several rows and all have the same features."""
+        step, first = 1024, self.rows(0, 1)
+        return len(self) > 1 and all(
+            bool((self.rows(start, start + step) == first).all()) for start in range(0, len(self), step)
+        )
+
+    def name(self, row: int) -> str:
+        """The name of a row, or its number."""
+        return str(row) if self.names is None else self.names[row]
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """What a feature file holds, with labels as they are: numbers, or names."""
+
+    features: np.ndarray[Any, Any] | Tensor  # [n, d]
+    labels: np.ndarray[Any, Any] | tuple[str, ...] | None  # [n] int64, or names
+    class_names: tuple[str, ...] | None = None  # what numbers stand for
+    names: tuple[str, ...] | None = None
+    base_mean: Tensor | None = None
+    is_support: Tensor | None = None
+    class_features: Tensor | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    columns: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
+
+
+def read_items(
+    path: str | Path,
+    *,
+    label_column: str | None = None,
+    item_column: str | None = None,
+    ignore_columns: Sequence[str] = (),
+    feature_columns: Sequence[str] = (),
+    like: Items | None = None,
+) -> Items:
+    """Read the features in a file, with labels and item names where it has them.
+
+    Parameters
+    ----------
+    path : path-like
+        A file of arrays (.safetensors, .npz: ``features`` and optionally ``labels``, ``class_names`` and ``items``;
+        .npy: the features alone) or a table (.csv, .tsv, .parquet, .jsonl) with one row per item. A folder whose name
+        ends with .parquet is read as one table.
+    label_column, item_column : str, optional
+        Columns of a table that hold the label and the name of an item. By default they are found by their usual names.
+    ignore_columns : sequence of str, optional
+        Columns of a table to leave out.
+    feature_columns : sequence of str, optional
+        Columns that are features although they look like an index.
+    like : Items, optional
+        The labelled examples. Features are then matched to theirs by name, and labels are not read.
+
+    Returns
+    -------
+    Items
+
+    Raises
+    ------
+    InputError
+        If the file cannot be used. The sentence says what is wrong, and where.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "examples.csv"
+    >>> _ = path.write_text("label;width;height\\nant;1,5;0,3\\nbee;1,0;0,5\\n")
+    >>> items = read_items(path)
+    >>> items.labels, items.columns, items.rows(0, 1)
+    (('ant', 'bee'), ('width', 'height'), tensor([[1.5000, 0.3000]]))
+    """
+    path = Path(path)
+    known = None if like is None else like.columns
+    options = Options(label_column, item_column, tuple(ignore_columns), tuple(feature_columns), known)
+    contents = read_contents(path, options, with_labels=like is None)
+    items = Items(
+        contents.features,
+        _class_of_row(path, contents),
+        contents.names,
+        contents.base_mean,
+        contents.columns,
+        notes=contents.notes,
+        header=contents.header,
+    )
+    _check_finite(path, items)
+    return items if like is None else match_columns(like, items)
+
+
+def match_columns(support: Items, query: Items) -> Items:
+    """The query with its features in the order of the support's, by name where both have names."""
+    theirs, ours = support.columns, query.columns
+    if theirs is None or ours is None or theirs == ours or len(theirs) != len(ours):
+        return query
+    position = {name: at for at, name in enumerate(ours)}
+    unknown = [name for name in theirs if name not in position]
+    if unknown:
+        raise InputError(
+            f"The labelled examples have the feature '{unknown[0]}', which the items lack; give both the same columns."
+        )
+    order = [position[name] for name in theirs]
+    return replace(query, features=query.features[:, order], columns=theirs)
+
+
+def read_contents(path: str | Path, options: Options | None = None, *, with_labels: bool = True) -> Contents:
+    """Read a feature file of any kind, see `read_items`; features are not checked for NaN in files of arrays."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix != ".parquet" or not path.is_dir():
+        check_input(path)
+    if suffix not in SUFFIXES:
+        raise InputError(f"{path} has an unknown ending; features come as {', '.join(SUFFIXES)}.")
+    if suffix in TABLE_SUFFIXES:
+        table = read_columns(path, options or Options())
+        lines = table.lines
+
+        def place(row: int) -> str:
+            return _place(path, row, lines, headed=bool(table.header))
+
+        contents = Contents(
+            table.features,
+            clean_labels(path, table.labels, place) if with_labels and table.labels is not None else None,
+            names=_item_names(path, table.items),
+            meta={"source": path.name},
+            columns=table.feature_names,
+            notes=table.notes,
+            header=table.header,
+        )
+    else:
+        arrays = read_arrays(path)
+        contents = Contents(
+            arrays.features,
+            clean_labels(path, arrays.labels) if with_labels and arrays.labels is not None else None,
+            arrays.class_names,
+            _item_names(path, arrays.items),
+            arrays.base_mean,
+            arrays.is_support,
+            arrays.class_features,
+            arrays.meta,
+        )
+    _check_shape(path, contents)
+    return replace(contents, notes=(*contents.notes, *_remarks(path, contents)))
+
+
+def _remarks(path: Path, contents: Contents) -> tuple[str, ...]:
+    names = contents.labels if isinstance(contents.labels, tuple) else contents.class_names
+    return remarks_on_classes(path, names or ())
+
+
+def read_labels(path: str | Path, label_column: str | None = None) -> tuple[str, ...]:
+    """Read labels from a .npy array, the label column of a csv or tsv, or a text file with one label per line."""
+    path = check_input(path)
+    suffix = path.suffix.lower()
+    if suffix == ".json" or (suffix in SUFFIXES and suffix not in (".npy", ".csv", ".tsv")):
+        raise InputError(f"{path} is no file of labels; give a .txt with one label per line, a .csv, .tsv or .npy.")
+    if suffix == ".npy":
+        return tuple(map(str, clean_labels(path, read_npy(path))))
+    lines, labels = [], []
+    if suffix in (".csv", ".tsv"):
+        records = list(read_records(path))
+        _, header = table_header(path, iter(records))
+        column, _ = find_label(path, header, Options(label_column))
+        if column is not None or len(header) > 1:
+            if column is None:
+                raise InputError(
+                    f"{path} has {len(header)} columns and none is named '{label_column or 'label'}'; name the column "
+                    "of labels with --label-column."
+                )
+            records = records[1:]
+        for line, cells in records:
+            if len(cells) != len(header):
+                raise InputError(f"{path} has {len(header)} columns and {len(cells)} cells in line {line}.")
+            lines.append(line)
+            labels.append(cells[column or 0])
+    else:
+        for line, text in read_lines(path):
+            lines.append(line)
+            labels.append(text)
+        while labels and not labels[-1].strip():
+            labels.pop()
+    return tuple(map(str, clean_labels(path, labels, lambda row: f"line {lines[row]}")))
+
+
+def clean_labels(
+    path: Path, values: Any, place: Callable[[int], str] = lambda row: f"row {row}"
+) -> np.ndarray[Any, Any] | tuple[str, ...]:
+    """Labels as int64 or as names; a missing label is an error that says where."""
+    array = values if isinstance(values, np.ndarray) else None
+    if array is not None:
+        if array.ndim != 1 or array.dtype.kind not in "iufUSb":
+            raise InputError(
+                f"labels in {path} must be one integer or string per row, not {array.dtype} of shape {array.shape}."
+            )
+        if array.dtype.kind in "iu":
+            if array.size and int(array.max()) > np.iinfo(np.int64).max:
+                raise InputError(f"labels in {path} go up to {array.max()}; number the classes from 0.")
+            return array.astype(np.int64)
+        values = values_of(path, array)
+    gone = [row for row, value in enumerate(values) if missing(value)]
+    if gone:
+        shown = ", ".join(place(row) for row in gone[:3]) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
+        found = values[gone[0]]
+        stands = f"; {shorten(found)} stands for a missing label" if isinstance(found, str) and found.strip() else ""
+        raise InputError(
+            f"{path} has no label in {shown}{stands}; every labelled example needs one. Fill or remove these rows."
+        )
+    return tuple(_label(path, value, row, place) for row, value in enumerate(values))
+
+
+def _label(path: Path, value: Any, row: int, place: Callable[[int], str]) -> str:
+    if isinstance(value, Decimal):
+        value = float(value)
+    if isinstance(value, date):
+        value = value.isoformat()
+    if isinstance(value, float) and not value.is_integer():
+        raise InputError(f"The label in {place(row)} of {path} is {value}; labels are names or whole numbers.")
+    if not isinstance(value, str | bytes | int | float):
+        raise InputError(f"The label in {place(row)} of {path} is {shorten(value)}; labels are names or whole numbers.")
+    return decoded(path, value).strip()
+
+
+def _item_names(path: Path, values: Any) -> tuple[str, ...] | None:
+    """Names of items as text; an item without a name is known by its number."""
+    if values is None:
+        return None
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1 or values.dtype.kind not in "iufUSb":
+            raise InputError(f"items in {path} must be one name per row, not {values.dtype} of shape {values.shape}.")
+        values = values_of(path, values)
+    return tuple(str(row) if missing(value) else decoded(path, value) for row, value in enumerate(values))
+
+
+def _place(path: Path, row: int, lines: Sequence[int] | None, *, headed: bool) -> str:
+    """Where a row is: the line that an editor shows, or the row of a parquet file."""
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        return f"row {row}"
+    if lines is None:  # read at full speed: count the lines now that they are needed
+        lines = [line for line, _ in read_records(path)][1 if headed else 0 :]
+    return f"line {lines[row]}"
+
+
+def _class_of_row(path: Path, contents: Contents) -> tuple[str, ...] | None:
+    labels, names = contents.labels, contents.class_names
+    if labels is None or isinstance(labels, tuple):
+        return labels
+    if names is None:
+        return tuple(map(str, labels.tolist()))
+    if labels.size and (labels.min() < 0 or labels.max() >= len(names)):
+        raise InputError(
+            f"labels in {path} go from {labels.min()} to {labels.max()} but there are {len(names)} class names."
+        )
+    return tuple(names[label] for label in labels.tolist())
+
+
+def _check_shape(path: Path, contents: Contents) -> None:
+    """Refuse arrays that no method can use."""
+    features = contents.features
+    if features.ndim != 2:
+        raise InputError(f"features in {path} must have two axes (item, feature), not shape {tuple(features.shape)}.")
+    real = not features.is_complex() if isinstance(features, Tensor) else features.dtype.kind in "fiu"
+    if not real or (isinstance(features, Tensor) and features.dtype == torch.bool):
+        raise InputError(f"features in {path} are {features.dtype}; they must be real numbers (float32 is best).")
+    if features.shape[1] == 0:
+        raise InputError(f"{path} has no features: its shape is {tuple(features.shape)}.")
+    for what, values in (
+        ("labels", contents.labels),
+        ("item names", contents.names),
+        ("is_support", contents.is_support),
+    ):
+        if values is not None and len(values) != len(features):
+            raise InputError(
+                f"{path} has {len(features)} rows of features and {len(values)} {what}; give one for each row."
+            )
+    if contents.base_mean is not None and contents.base_mean.shape != features.shape[1:]:
+        raise InputError(
+            f"base_mean in {path} has {len(contents.base_mean)} entries; features have {features.shape[1]} dimensions."
+        )
+
+
+def _check_finite(path: Path, items: Items) -> None:
+    """Refuse NaN; in pieces, so that a large file is never in memory whole."""
+    step = max(1, _CHECK_BYTES // (8 * items.n_features))
+    for start in range(0, len(items), step):
+        bad = (~torch.isfinite(items.rows(start, start + step))).any(1).nonzero().flatten() + start
+        if len(bad):
+            raise InputError(
+                f"{path} has NaN or infinite features in {describe_rows(bad.tolist())}; remove or repair them."
+            )
+
+
+def _as_tensor(features: np.ndarray[Any, Any] | Tensor) -> Tensor:
+    if isinstance(features, Tensor):
+        return features if features.dtype in (torch.float32, torch.float64) else features.to(torch.float32)
+    return torch.from_numpy(plain(features))

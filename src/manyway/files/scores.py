@@ -1,0 +1,107 @@
+"""Scores of a classifier: one per item and class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from manyway.errors import InputError
+from manyway.files.columns import missing
+from manyway.files.text import shorten
+
+_MOST_SCORES = 2**27  # items × classes; evidence needs about ten arrays of this size
+
+Pair = tuple[str, str, str, float]  # place ("line 3"), item, class, score
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The scores of a classifier for a batch of items.
+
+    Parameters
+    ----------
+    values : ndarray of shape [n, k], float32
+        One score per item and class. NaN: the item does not list the class.
+    classes : tuple of str
+        The possible classes.
+    names : tuple of str
+        The names of the items.
+    labels : tuple of (str or None), optional
+        The labels that are known.
+    kind : str, default="auto"
+        What the scores are, where the format says it; see `manyway.methods.evidence.from_scores.log_posteriors`.
+    levels : mapping of str to mapping of str to str
+        Groups of classes, finest level first: level -> class -> group. Where the format has a taxonomy.
+    skipped : tuple of (str, str)
+        Items without scores, with the reason.
+    notes : tuple of str
+        What the reader guessed, for the user to see.
+    """
+
+    values: np.ndarray[Any, Any]
+    classes: tuple[str, ...]
+    names: tuple[str, ...]
+    labels: tuple[str | None, ...] | None = None
+    kind: str = "auto"
+    levels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    skipped: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def name(self, row: int) -> str:
+        """The name of an item."""
+        return self.names[row]
+
+    def with_classes(self, classes: Sequence[str]) -> Scores:
+        """The same scores with columns for these classes, in this order; a class that is not here is listed nowhere."""
+        if tuple(classes) == self.classes:
+            return self
+        place = {name: at for at, name in enumerate(self.classes)}
+        check_size(len(self), len(classes))
+        values = np.full((len(self), len(classes)), np.nan, np.float32)
+        shared = [(at, place[name]) for at, name in enumerate(classes) if name in place]
+        values[:, [at for at, _ in shared]] = self.values[:, [at for _, at in shared]]
+        return replace(self, values=values, classes=tuple(classes))
+
+
+def from_pairs(path: Path, pairs: Iterable[Pair], classes: Iterable[str] = (), **more: Any) -> Scores:
+    """Scores from one record per item and class; ``classes`` are possible ones that need not occur."""
+    items: dict[str, int] = {}
+    columns: dict[str, int] = {}
+    cells: dict[tuple[int, int], float] = {}
+    for place, item, name, score in pairs:
+        for what, value in (("item", item), ("class", name)):
+            if missing(value):
+                raise InputError(f"{path} has no {what} in {place}; every score needs an item and a class.")
+        key = items.setdefault(item, len(items)), columns.setdefault(name.strip(), len(columns))
+        if key in cells:
+            raise InputError(
+                f"{path} has two scores of class {shorten(name)} for the item {shorten(item)} (the second in {place}); "
+                "remove one, or give the items different names."
+            )
+        cells[key] = score
+    if not cells:
+        raise InputError(f"{path} has no score of any class.")
+    ordered = sorted({*columns, *classes})
+    check_size(len(items), len(ordered))
+    place_of = {name: at for at, name in enumerate(ordered)}
+    moved = np.array([place_of[name] for name in columns])
+    rows, found = np.array(list(cells)).T
+    values = np.full((len(items), len(ordered)), np.nan, np.float32)
+    values[rows, moved[found]] = list(cells.values())
+    return Scores(values, tuple(ordered), tuple(items), **more)
+
+
+def check_size(n_items: int, n_classes: int) -> None:
+    """Refuse more scores than fit into memory."""
+    if n_items * n_classes > _MOST_SCORES:
+        raise InputError(
+            f"{n_items} items and {n_classes} classes are too many to label at once; cut the items into batches that "
+            "belong together, such as one camera or one week."
+        )

@@ -1,0 +1,238 @@
+"""Text files: encoding, delimiter, and records with the lines they are on."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import itertools
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from manyway.errors import InputError
+from manyway.files.files import check_input
+
+_DELIMITERS = (",", ";", "\t", "|")
+_RARE_DELIMITERS = (" ", ":", "^", "~", "#", "!", "&", "\x01", "\x1f")  # believed only between numbers
+_BOMS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe\0\0": "utf-32", b"\0\0\xfe\xff": "utf-32"}
+_BOMS |= {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_MAGIC = {b"PK\x03\x04": "a zip archive or an Excel file", b"PAR1": "a parquet file", b"\x93NUMPY": "a .npy file"}
+_MAGIC |= {b"\x1f\x8b": "a gzip archive", b"\xd0\xcf\x11\xe0": "an Excel file", b"\x89PNG": "a picture"}
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a text table is written."""
+
+    delimiter: str
+    encoding: str
+    first: int  # lines before the header ("sep=;", as Excel writes)
+    skip_blanks: bool = False  # blanks after a delimiter belong to no cell
+
+
+def encoding_of(path: Path) -> str:
+    """UTF-8, or what the byte-order mark says; a file that is no text is an error."""
+    with check_input(path).open("rb") as file:
+        start = file.read(4096)
+    kind = next((name for magic, name in _MAGIC.items() if start.startswith(magic)), None)
+    if kind is not None:
+        raise InputError(f"{path} is {kind} inside, not text; give it its proper ending, or save it as CSV.")
+    encoding = next((name for mark, name in _BOMS.items() if start.startswith(mark)), "utf-8")
+    if encoding.startswith("utf-8") and b"\0" in start:
+        raise InputError(f"{path} is not a readable text file (it has NUL bytes); save it as UTF-8.")
+    return encoding
+
+
+@contextlib.contextmanager
+def open_text(path: Path, encoding: str | None = None) -> Iterator[TextIO]:
+    """Open a text file; bytes that are no text become an error that names the place."""
+    encoding = encoding or encoding_of(path)
+    try:
+        with path.open(encoding=encoding, newline="") as file:
+            yield file
+    except UnicodeError as error:
+        raise InputError(
+            f"{path} is not readable as {encoding} text{_where(path, error)}; save it as UTF-8."
+        ) from error
+
+
+def _where(path: Path, error: UnicodeError) -> str:
+    """The line of the first byte that is not UTF-8, for people who repair it in an editor."""
+    if not isinstance(error, UnicodeDecodeError) or not error.encoding.startswith("utf-8"):
+        return ""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as found:
+                return f" (line {number} has the byte 0x{line[found.start]:02x})"
+    return ""
+
+
+def sniff(path: Path) -> Dialect:
+    """Find encoding and delimiter from the first lines of a table."""
+    encoding = encoding_of(path)
+    with open_text(path, encoding) as file:
+        text = file.read(1 << 16)
+        complete = not file.read(1)
+    lines = text.splitlines(keepends=True)
+    declared = re.fullmatch(r"sep=(.)[\r\n]*", lines[0]) if lines else None
+    if declared:
+        return Dialect(declared[1], encoding, 1)
+    if not complete and len(lines) > 1:
+        text = "".join(lines[:-1])
+    _allow_long_fields()
+    best, most = ",", 0
+    preferred = ("\t", *_DELIMITERS) if path.suffix.lower() == ".tsv" else _DELIMITERS
+    for delimiter in (*preferred, *_RARE_DELIMITERS):
+        with contextlib.suppress(csv.Error):
+            reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+            rows = [row for row in itertools.islice(reader, 50) if row]
+            width = len(rows[0]) if rows else 0
+            even = width > 1 and all(len(row) == width for row in (rows if complete else rows[:-1] or rows))
+            if delimiter in _RARE_DELIMITERS and (most >= 1000 or not even or not _mostly_numbers(rows)):
+                continue
+            if even and delimiter == ";" and all(is_number(cell, ",") for cell in rows[0]):
+                return Dialect(";", encoding, 0)  # 1,5;2,5: the commas are decimal
+            score = (width * 1000 if even else width) if width > 1 else 0
+            if score > most:
+                best, most = delimiter, score
+    skip_blanks = best == " " or re.search(re.escape(best) + ' +"', text) is not None
+    return Dialect(best, encoding, 0, skip_blanks)
+
+
+def _mostly_numbers(rows: Sequence[Sequence[str]]) -> bool:
+    return all(2 * sum(is_number(cell) or is_number(cell, ",") for cell in row) >= len(row) for row in rows[1:] or rows)
+
+
+def read_records(path: Path, dialect: Dialect | None = None) -> Iterator[tuple[int, list[str]]]:
+    """Yield every record of a csv or tsv file, blank lines left out, with the line it starts on (from 1)."""
+    dialect = dialect or sniff(path)
+    _allow_long_fields()
+    with open_text(path, dialect.encoding) as file:
+        reader = csv.reader(file, delimiter=dialect.delimiter, strict=True, skipinitialspace=dialect.skip_blanks)
+        line = 1
+        while True:
+            try:
+                cells = next(reader, None)
+            except csv.Error as error:
+                why = "a quotation mark is not closed" if "unexpected end" in str(error) else str(error)
+                why = "text follows a closing quotation mark" if "expected after" in why else why
+                raise InputError(f"{path} cannot be read as CSV: line {line}: {why}.") from error
+            if cells is None:
+                return
+            # Delimiters without content are a record of empty cells; a blank line is none.
+            if line > dialect.first and (len(cells) > 1 or any(cell.strip() for cell in cells)):
+                yield line, cells
+            line = reader.line_num + 1
+
+
+def _allow_long_fields() -> None:
+    """Lift the limit of 131,072 characters per field. It is one for the whole process, so it is never lowered again."""
+    csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
+
+
+def table_header(path: Path, records: Iterator[tuple[int, list[str]]]) -> tuple[int, list[str]]:
+    """The first record, which names the columns, without blanks around the names."""
+    line, cells = next(records, (0, []))
+    if not cells:
+        raise InputError(f"{path} is empty; the first line names the columns, the others are items.")
+    cells[0] = cells[0].removeprefix("# ")  # numpy.savetxt writes the header as a comment
+    return line, [cell.strip() for cell in cells]
+
+
+def check_width(path: Path, line: int, cells: Sequence[str], names: Sequence[str]) -> None:
+    """Refuse a record that has not one cell per column."""
+    if len(cells) != len(names):
+        raise InputError(
+            f"{path} has {len(names)} columns but another number of cells ({len(cells)}) in line {line}; "
+            "give one cell per column, and put cells that contain the delimiter between quotation marks."
+        )
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the object on every line of a .jsonl file that is not blank, with its line number (from 1)."""
+
+    with open_text(path) as file:
+        for number, line in enumerate(_lines(file), start=1):
+            if not line.strip():
+                continue
+            record = _parse_json(line, f"Line {number} of {path}")
+            if not isinstance(record, dict):
+                raise InputError(f'Line {number} of {path} is not a JSON object, such as {{"label": "ant"}}.')
+            yield number, record
+
+
+def read_json(path: Path) -> Any:
+    """The value in a .json file."""
+    with open_text(path) as file:
+        return _parse_json(file.read(), str(path))
+
+
+def _parse_json(text: str, place: str) -> Any:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
+            raise InputError(f"{place} has two values named '{twice}'; remove one.")
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        why = getattr(error, "msg", None) or one_line(error)
+        line = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) and "\n" in text.strip() else ""
+        raise InputError(f"{place} is not JSON ({why}{line}).") from error
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield every line of a text file with its number (from 1), without the line break."""
+    with open_text(path) as file:
+        for number, line in enumerate(file, start=1):
+            yield number, line.rstrip("\r\n")
+
+
+def _lines(file: TextIO) -> Iterator[str]:
+    """Lines that end with a newline: a carriage return can only be blank space in JSON."""
+    held = ""
+    for piece in file:  # without translation, pieces end at carriage returns too
+        held += piece
+        if piece.endswith("\n"):
+            yield held
+            held = ""
+    if held:
+        yield held
+
+
+def is_number(cell: str, decimal: str = ".") -> bool:
+    try:
+        float(with_point(cell, decimal))
+    except ValueError:
+        return False
+    return True
+
+
+def with_point(cell: str, decimal: str) -> str:
+    return cell if decimal == "." else cell.replace(".", "?").replace(decimal, ".")
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:most]) or "(none)"
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def shorten(value: Any) -> str:
+    """A value in quotation marks, cut where it is long."""
+    text = str(value)
+    return repr(text if len(text) <= 40 else f"{text[:37]}…")
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, on one line of reasonable length."""
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,0 +1,312 @@
+"""Frames, data sets and sample collections of other libraries: features out of them, labels into them.
+
+A *frame* is a pandas or polars DataFrame, a Hugging Face ``datasets.Dataset`` or an Arrow table. Nothing is imported
+for them: whoever has one has its library. All are read as Arrow tables, by the reader of parquet files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from manyway.errors import InputError, nearest, optional
+from manyway.estimators import Evidence, Inference, TransductiveClassifier
+from manyway.files.tables import arrow_features, is_list
+
+_FRAMES = {"pandas": "DataFrame", "polars": "DataFrame", "datasets": "Dataset", "pyarrow": "Table"}
+
+
+def label_frame(
+    examples: Any,
+    items: Any,
+    *,
+    features: str | Sequence[str] | None = None,
+    label: str = "label",
+    estimator: TransductiveClassifier | None = None,
+    prefix: str = "",
+) -> Any:
+    """Label all rows of a frame jointly and return it with the labels as further columns.
+
+    Parameters
+    ----------
+    examples : frame
+        The labelled examples: a pandas or polars DataFrame, a ``datasets.Dataset`` or a ``pyarrow.Table``.
+    items : frame
+        The items to label, of the same or of another of these kinds.
+    features : str or sequence of str, optional
+        The column of lists that holds the features, or the columns of numbers. None: the only column of lists.
+    label : str, default="label"
+        The column of the examples that holds their labels.
+    estimator : estimator, optional
+        The method with its parameters. None: ``Evidence()``.
+    prefix : str, default=""
+        What the names of the new columns begin with.
+
+    Returns
+    -------
+    frame
+        ``items``, as the kind that it was, with the new columns of `to_frame`.
+
+    Raises
+    ------
+    InputError
+        If a column is missing or cannot be used, or if a new column has the name of one that is there already.
+
+    Examples
+    --------
+    >>> import pyarrow
+    >>> examples = pyarrow.table({"embedding": [[0.0, 1.0], [1.0, 0.0]], "label": ["ant", "bee"]})
+    >>> items = pyarrow.table({"photo": ["1.png", "2.png"], "embedding": [[0.1, 1.0], [1.0, 0.2]]})
+    >>> label_frame(examples, items).select(["photo", "label"]).to_pylist()
+    [{'photo': '1.png', 'label': 'ant'}, {'photo': '2.png', 'label': 'bee'}]
+    """
+    estimator = Evidence() if estimator is None else estimator
+    known, names = _read(examples, features, label, "examples")
+    query, _ = _read(items, features, None, "items")
+    return to_frame(items, estimator.fit(known, names).infer(query), prefix)
+
+
+def from_frame(
+    frame: Any, features: str | Sequence[str] | None = None, label: str | None = None
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
+    """The features and labels in a frame, as arrays.
+
+    Parameters
+    ----------
+    frame : frame
+        A pandas or polars DataFrame, a ``datasets.Dataset`` or a ``pyarrow.Table``.
+    features : str or sequence of str, optional
+        The column of lists that holds the features, or the columns of numbers. None: the only column of lists.
+    label : str, optional
+        The column of labels. Class names are returned for a column of the type ``datasets.ClassLabel``.
+
+    Returns
+    -------
+    features : ndarray of shape [n, d]
+        In float32, as from files.
+    labels : ndarray of shape [n] or None
+        None where no column of labels is named.
+
+    Examples
+    --------
+    >>> import pyarrow
+    >>> from_frame(pyarrow.table({"width": [1.5, 2.0], "height": [0.5, 1.0], "kind": ["ant", "bee"]}),
+    ...            ["width", "height"], "kind")
+    (array([[1.5, 0.5],
+           [2. , 1. ]], dtype=float32), array(['ant', 'bee'], dtype=object))
+    """
+    return _read(frame, features, label, "rows")
+
+
+def to_frame(frame: Any, result: Inference, prefix: str = "") -> Any:
+    """A frame with the result of ``infer`` for its rows as further columns.
+
+    Parameters
+    ----------
+    frame : frame
+        A pandas or polars DataFrame, a ``datasets.Dataset`` or a ``pyarrow.Table``; it is not changed.
+    result : Inference
+        What ``infer`` returned for the rows of the frame, in their order.
+    prefix : str, default=""
+        What the names of the new columns begin with.
+
+    Returns
+    -------
+    frame
+        The same kind of frame with the columns ``label``, ``probability``, ``second_label`` and
+        ``second_probability``; with ``open_set`` also ``unknown``, the probability of no class, and ``group``, the
+        number of the group of unknown items or -1.
+
+    Examples
+    --------
+    >>> import pyarrow
+    >>> from manyway import SimpleShot
+    >>> items = pyarrow.table({"embedding": [[0.1, 1.0], [1.0, 0.2]]})
+    >>> clf = SimpleShot().fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"])
+    >>> to_frame(items, clf.infer(from_frame(items)[0]), prefix="predicted_").column_names[:2]
+    ['embedding', 'predicted_label']
+    """
+    present = _columns(frame, "items")
+    new = {prefix + name: values for name, values in result.columns().items()}
+    _check_length(len(frame), result)
+    taken = [column for column in new if column in present]
+    if taken:
+        raise InputError(f"The items have a column {taken[0]!r} already; give the new columns a `prefix`.")
+    kind = _kind(frame)
+    if kind == "pandas":
+        return frame.assign(**new)
+    lists = {column: values.tolist() for column, values in new.items()}
+    if kind == "polars":
+        return frame.hstack(type(frame)(lists))
+    for column, values in lists.items():
+        frame = frame.add_column(column, values) if kind == "datasets" else frame.append_column(column, [values])
+    return frame
+
+
+def to_fiftyone(samples: Any, result: Inference, field: str = "manyway") -> None:
+    """Write the result of ``infer`` into the samples of a FiftyOne data set or view.
+
+    Parameters
+    ----------
+    samples : fiftyone.core.collections.SampleCollection
+        The samples, in the order of the queries.
+    result : Inference
+        What ``infer`` returned for them.
+    field : str, default="manyway"
+        The field for the labels: a ``Classification`` with the probability as its confidence. The second class is in
+        ``<field>_second``. With ``open_set``, ``<field>_unknown`` is the probability of no class, and ``<field>_group``
+        the number of the group of unknown samples, or -1.
+
+    Returns
+    -------
+    None
+
+    Examples
+    --------
+    >>> to_fiftyone(view, clf.infer(from_fiftyone(view)[0]))  # doctest: +SKIP
+    """
+    classification = optional("fiftyone", "fiftyone", "to_fiftyone").Classification
+    _check_length(len(samples), result)
+    columns = {name: values.tolist() for name, values in result.columns().items()}
+    for name, beside in (("", ""), ("second_", "_second")):
+        pairs = zip(columns[f"{name}label"], columns[f"{name}probability"], strict=True)
+        samples.set_values(field + beside, [classification(label=str(label), confidence=p) for label, p in pairs])
+    for name in ("unknown", "group"):
+        if name in columns:
+            samples.set_values(f"{field}_{name}", columns[name])
+
+
+def from_fiftyone(
+    samples: Any, embeddings: str = "embeddings", label: str | None = None
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
+    """The features and labels of the samples of a FiftyOne data set or view, as arrays.
+
+    Parameters
+    ----------
+    samples : fiftyone.core.collections.SampleCollection
+        The samples.
+    embeddings : str, default="embeddings"
+        The field that holds one vector per sample.
+    label : str, optional
+        The field that holds a ``Classification`` per sample, such as ``ground_truth``.
+
+    Returns
+    -------
+    features : ndarray of shape [n, d]
+    labels : ndarray of shape [n] or None
+        None where no field of labels is named.
+
+    Raises
+    ------
+    InputError
+        If a sample has no embedding, or no label.
+
+    Examples
+    --------
+    >>> labelled = dataset.exists("ground_truth")  # doctest: +SKIP
+    >>> clf = Evidence().fit(*from_fiftyone(labelled, label="ground_truth"))  # doctest: +SKIP
+    """
+    vectors = samples.values(embeddings)
+    _refuse_missing(vectors, f"embedding in the field '{embeddings}'")
+    if len({np.shape(vector) for vector in vectors}) != 1:
+        raise InputError(f"The field '{embeddings}' holds no vectors, or vectors of different lengths.")
+    labels = None if label is None else samples.values(f"{label}.label")
+    if labels is not None:
+        _refuse_missing(labels, f"label in the field '{label}'")
+    return np.stack([np.asarray(vector) for vector in vectors]), None if labels is None else np.array(labels)
+
+
+def _refuse_missing(values: Sequence[Any], what: str) -> None:
+    missing = [row for row, value in enumerate(values) if value is None]
+    if missing:
+        raise InputError(
+            f"{len(missing)} of {len(values)} samples have no {what}, the first is number {missing[0]}; compute it, or "
+            "take a view of the samples that have one."
+        )
+
+
+def _check_length(n_rows: int, result: Inference) -> None:
+    if n_rows != len(result.labels):
+        raise InputError(
+            f"There are {n_rows} rows and the result has {len(result.labels)} items; they must be the same."
+        )
+
+
+def _kind(frame: Any) -> str:
+    """The library of a frame; an error where it is none."""
+    library, name = type(frame).__module__.split(".")[0], type(frame).__name__
+    if any(base.__name__ == _FRAMES.get(library) for base in type(frame).__mro__):
+        return library
+    hint = {"LazyFrame": "; call collect() first", "DatasetDict": "; choose one of its splits"}.get(name, "")
+    raise InputError(
+        f"{library}.{name} is no table that can be labelled{hint}; give a DataFrame of pandas or polars, a "
+        "datasets.Dataset or a pyarrow.Table."
+    )
+
+
+def _read(
+    frame: Any, features: str | Sequence[str] | None, label: str | None, name: str
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
+    """See `from_frame`; ``name`` is what messages call the rows of the frame."""
+    columns = _columns(frame, name)
+    if features is None:
+        lists = [column for column in columns if _holds_lists(frame, column)]
+        if len(lists) != 1:
+            found = f"the columns of lists {', '.join(map(repr, lists))}" if lists else "no column of lists"
+            raise InputError(f"The {name} have {found}; name the columns that hold the features with `features`.")
+        features = lists
+    wanted = [features] if isinstance(features, str) else list(features)
+    for column in [*wanted, *([] if label is None else [label])]:
+        if column not in columns:
+            raise InputError(f"The {name} have no column {column!r}; {nearest(str(column), map(str, columns))}")
+    if not wanted:
+        raise InputError("`features` names no column; name the column of lists, or the columns of numbers.")
+    table = _arrow(frame, wanted)
+    if not table.num_rows:
+        raise InputError(f"There are no {name}; the frame has no rows.")
+    values, _ = arrow_features(f"the {name}", table, "leave it out of `features`.")
+    return values, None if label is None else _labels(frame, label)
+
+
+def _holds_lists(frame: Any, column: Any) -> bool:
+    try:
+        return is_list(_arrow(frame, [column], slice(1)).schema.field(0).type)
+    except InputError:  # other objects, such as pictures
+        return False
+
+
+def _columns(frame: Any, name: str) -> list[Any]:
+    """The names of the columns of a frame."""
+    columns = list(frame.column_names if _kind(frame) in ("datasets", "pyarrow") else frame.columns)
+    if len(set(columns)) < len(columns):
+        raise InputError(f"The {name} have two columns of one name; rename or remove one.")
+    return columns
+
+
+def _arrow(frame: Any, columns: Iterable[Any], rows: slice = slice(None)) -> Any:
+    """Some columns of a frame as an Arrow table."""
+    import pyarrow
+
+    columns, kind = list(columns), _kind(frame)
+    if kind == "datasets":
+        return frame.select_columns(columns).with_format("arrow")[rows]
+    if kind == "polars":
+        return frame.select(columns)[rows].to_arrow()
+    if kind == "pyarrow":
+        return frame.select(columns)[rows]
+    part = frame[columns].iloc[rows]
+    try:
+        return pyarrow.Table.from_pandas(part.set_axis(list(map(str, columns)), axis=1), preserve_index=False)
+    except pyarrow.ArrowException as error:
+        raise InputError(f"The columns {', '.join(map(repr, columns[:3]))} cannot be read ({error}).") from error
+
+
+def _labels(frame: Any, label: str) -> np.ndarray[Any, Any]:
+    values = _arrow(frame, [label]).column(0).to_pylist()
+    names = getattr(frame.features[label], "names", None) if _kind(frame) == "datasets" else None
+    if names is not None:
+        values = [None if value is None or value < 0 else names[value] for value in values]
+    strings = any(isinstance(value, str) or value is None for value in values)
+    return np.array(values, dtype=object if strings else None)

@@ -1,0 +1,350 @@
+"""``METHODS``, the table of methods, and ``solve``, which runs one of them.
+
+The table names where each solver lives and imports it on first use, so that reading the table does not load torch.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, get_type_hints
+from warnings import warn
+
+from manyway.errors import InputError, nearest
+from manyway.methods._table.checks import check_params, check_samples, check_solution
+from manyway.methods._table.parameters import doc_entries, doc_sections
+from manyway.methods._table.source import described_parameters, first_line
+
+if TYPE_CHECKING:
+    from manyway.core.blocks import BlockSolution
+    from manyway.core.solution import Solution
+    from manyway.core.tasks import Tasks
+
+
+_DATA = ("prepared", "known")  # arguments of solvers that are data, not parameters
+_NO_CHANGE = ("with_objective", "carry")  # parameters that do not change the answers for one task
+
+
+@dataclass(frozen=True)
+class Method:
+    """A solver, and what the library needs to know about it."""
+
+    name: str
+    title: str
+    home: str | Callable[..., Solution]  # "module:function" below manyway.methods, or the function itself
+    reference: str
+    transductive: bool = True
+    holds_support: bool = False  # whether it keeps every support sample in memory, not only class sums
+    version: int = 1  # rises when the method's answers change; stored results remember it
+    stops_without_tol: bool = False  # whether it has a stopping rule that no parameter `tol` switches on
+    # What depends on the support alone, "module:function" or the function: (tasks, **parameters) -> prepared, a
+    # dataclass of tensors, or None where nothing can be prepared with these parameters. Solvers take it as `prepared`.
+    prepare: str | Callable[..., Any] | None = None
+    # The same method for one task whose queries are read in blocks: (support, labels, blocks, **options) -> a
+    # ``manyway.core.blocks.BlockSolution``; None where the method needs all queries at once.
+    in_blocks: str | Callable[..., Any] | None = None
+    class_features: bool = False  # whether it uses the class features of tasks; classes then need no support sample
+    # For methods with parameters that were learned on other tasks: (params, *, shots, n_classes, n_query, k_eff) -> a
+    # sentence where tasks of these sizes differ from those, or None. "module:function" or the function.
+    training: str | Callable[..., str | None] | None = None
+    learned: tuple[str, ...] = ()  # attributes of what is prepared that estimators show, as `precision_`
+
+    @cached_property
+    def solver(self) -> Callable[..., Solution]:
+        """The function itself, imported now."""
+        solver: Callable[..., Solution] = _imported(self.home)
+        return solver
+
+    @cached_property
+    def preparation(self) -> Callable[..., Any] | None:
+        """The function that prepares for a support, imported now; None where the method has nothing to prepare."""
+        return None if self.prepare is None else _imported(self.prepare)
+
+    @cached_property
+    def streamed(self) -> Callable[..., BlockSolution] | None:
+        """The function for queries in blocks, imported now; None where the method needs all queries at once."""
+        return None if self.in_blocks is None else _imported(self.in_blocks)
+
+    @property
+    def summary(self) -> str:
+        """What it does: the first line of its docstring, read from the source so that torch is not loaded."""
+        if not isinstance(self.home, str):
+            return (inspect.getdoc(self.home) or "").partition("\n")[0]
+        return first_line(*_place(self.home))
+
+    @property
+    def argument_docs(self) -> dict[str, str]:
+        """Its arguments by name as its docstring describes them, read from the source so that torch is not loaded."""
+        if not isinstance(self.home, str):
+            return doc_entries(doc_sections(inspect.getdoc(self.home) or "").get("Parameters", ""))
+        return described_parameters(*_place(self.home))
+
+    @property
+    def parameter_docs(self) -> dict[str, str]:
+        """The same for the ``parameters`` alone."""
+        left_out = ("tasks", *_DATA, *_NO_CHANGE)
+        return {name: entry for name, entry in self.argument_docs.items() if name not in left_out}
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Its parameters with their default values; ``prepared`` and ``known`` are data, not parameters."""
+        return {
+            name: parameter.default
+            for name, parameter in inspect.signature(self.solver).parameters.items()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in _DATA
+        }
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The defaults of the parameters that change the answers for one task."""
+        return {name: value for name, value in self.defaults.items() if name not in _NO_CHANGE}
+
+    def check(self, params: Mapping[str, Any]) -> None:
+        """Refuse parameters that the method does not have, or with values that it cannot use."""
+        unknown = sorted(set(params) - set(self.defaults))
+        if unknown:
+            hint = nearest(unknown[0], self.defaults)
+            raise InputError(f"{self.name} has no parameter '{unknown[0]}'; {hint}")
+        check_params(self.name, params, self._annotations)
+
+    @cached_property
+    def _annotations(self) -> dict[str, Any]:
+        """The types of the solver's parameters, from its signature; one that cannot be resolved is Any."""
+        found: dict[str, Any] = {}
+        for name, parameter in inspect.signature(self.solver).parameters.items():
+            holder = SimpleNamespace(__annotations__={name: parameter.annotation})
+            try:
+                found |= get_type_hints(holder, getattr(self.solver, "__globals__", {}))
+            except NameError:
+                found[name] = Any
+        return found
+
+    @property
+    def takes_known(self) -> bool:
+        """Whether it can use labels that are known for some of the queries."""
+        return "known" in inspect.signature(self.solver).parameters
+
+    def __call__(self, tasks: Tasks, *, prepared: Any = None, known: Any = None, **params: Any) -> Solution:
+        import torch
+
+        from manyway.core.parallel import threads_for
+
+        self.check(params)
+        if tasks.class_table is not None and not self.class_features:  # without class features, Tasks has checked it
+            check_samples(self.name, tasks)
+        if known is not None and not self.takes_known:
+            raise InputError(f"{self.name} cannot use known labels of queries; use evidence, or leave known out.")
+        given = {name: value for name, value in (("prepared", prepared), ("known", known)) if value is not None}
+        with torch.no_grad(), threads_for(tasks.n_query * tasks.n_classes):
+            solution = self.solver(tasks, **params, **given)
+            check_solution(self.name, tasks, solution)
+        return solution
+
+    def unfinished(self, solution: Solution, params: Mapping[str, Any]) -> str | None:
+        """A sentence where an iteration limit was reached before the stopping rule was met; None where it was not."""
+        values = {**self.defaults, **params}
+        if values.get("tol") is None and not self.stops_without_tol:
+            return None
+        n_tasks, n_left = len(solution.converged), int((~solution.converged).sum())
+        limits = " or ".join(name for name in values if name.endswith("_iter"))
+        if n_left == 0:
+            return None
+        return f"{self.name} did not converge in {n_left} of {n_tasks} tasks; raise {limits}."
+
+    def unlike_training(
+        self, params: Mapping[str, Any], *, shots: float, n_classes: int, n_query: int, k_eff: int | None = None
+    ) -> str | None:
+        """A sentence where tasks differ from those that learned parameters are for; None where they do not."""
+        if self.training is None:
+            return None
+        sizes = {"shots": shots, "n_classes": n_classes, "n_query": n_query, "k_eff": k_eff}
+        sentence: str | None = _imported(self.training)({**self.defaults, **params}, **sizes)
+        return sentence
+
+    def unlike(self, tasks: Tasks, params: Mapping[str, Any]) -> str | None:
+        """The same for tasks at hand, whose number of present classes is not known."""
+        shots = tasks.n_support / tasks.n_classes
+        return self.unlike_training(params, shots=shots, n_classes=tasks.n_classes, n_query=tasks.n_query)
+
+
+def _imported(home: str | Callable[..., Any]) -> Callable[..., Any]:
+    """A function, or the one that "module:function" below manyway.methods names, imported now."""
+    if not isinstance(home, str):
+        return home
+    module, function = _place(home)
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
+
+
+def _place(home: str) -> tuple[str, str]:
+    """The full name of a module, and the name of a function in it, of "module:function"."""
+    module, _, function = home.partition(":")
+    return f"manyway.methods.{module}", function
+
+
+def _table(*methods: Method) -> Mapping[str, Method]:
+    table = {method.name: method for method in methods}
+    if len(table) != len(methods):
+        raise ValueError("two methods have the same name")
+    return table
+
+
+METHODS: Mapping[str, Method] = _table(
+    Method(
+        "paddle",
+        "PADDLE",
+        "paddle.solver:paddle",
+        "Martin et al., NeurIPS 2022",
+        in_blocks="paddle.streamed:paddle_in_blocks",
+    ),
+    Method(
+        "soft-kmeans",
+        "soft K-means",
+        "paddle.soft_kmeans:soft_kmeans",
+        "ablation of Martin et al., NeurIPS 2022",
+        in_blocks="paddle.streamed:soft_kmeans_in_blocks",
+    ),
+    Method("paddle-pgd", "PADDLE by PGD", "paddle.gradient:paddle_pgd", "ablation of Martin et al., NeurIPS 2022"),
+    Method(
+        "baseline",
+        "Baseline",
+        "gradient.baseline:baseline",
+        "Chen et al., ICLR 2019",
+        transductive=False,
+        holds_support=True,
+        prepare="gradient.baseline:prepare_baseline",
+    ),
+    Method(
+        "baseline++",
+        "Baseline++",
+        "gradient.baseline:baseline_pp",
+        "Chen et al., ICLR 2019",
+        transductive=False,
+        holds_support=True,
+        prepare="gradient.baseline:prepare_baseline_pp",
+    ),
+    Method(
+        "simpleshot",
+        "SimpleShot",
+        "simpleshot:simpleshot",
+        "Wang et al., 2019",
+        transductive=False,
+        prepare="simpleshot:prepare_simpleshot",
+    ),
+    Method("ici", "LR+ICI", "ici.solver:ici", "Wang et al., CVPR 2020", holds_support=True, stops_without_tol=True),
+    Method("bd-cspn", "BD-CSPN", "bd_cspn:bd_cspn", "Liu et al., ECCV 2020", holds_support=True),
+    Method("pt-map", "PT-MAP", "pt_map:pt_map", "Hu et al., ICANN 2021", holds_support=True),
+    Method("laplacianshot", "LaplacianShot", "laplacianshot:laplacianshot", "Ziko et al., ICML 2020"),
+    Method(
+        "unem",
+        "UNEM",
+        "unem.solver:unem",
+        "Zhou et al., CVPR 2025",
+        training="unem.parameters:unlike_training",
+    ),
+    Method("oslo", "OSLO", "oslo:oslo", "Boudiaf et al., CVPR 2023", holds_support=True),
+    Method("tim", "TIM", "gradient.tim:tim", "Boudiaf et al., NeurIPS 2020", holds_support=True),
+    Method("tim-adm", "TIM-ADM", "gradient.tim_adm:tim_adm", "Boudiaf et al., NeurIPS 2020", holds_support=True),
+    Method("alpha-tim", "α-TIM", "gradient.alpha_tim:alpha_tim", "Veilleux et al., NeurIPS 2021", holds_support=True),
+    Method(
+        "transclip",
+        "TransCLIP",
+        "graph.transclip:transclip",
+        "Zanella et al., NeurIPS 2024",
+        holds_support=True,
+        class_features=True,
+    ),
+    Method("stata", "StatA", "graph.stata:stata", "Zanella et al., CVPR 2025", class_features=True),
+    Method("moon", "MOON", "graph.moon:moon", "von Mises–Fisher relative of StatA", class_features=True),
+    Method("zlap", "ZLaP", "graph.zlap:zlap", "Stojnić et al., CVPR 2024", class_features=True),
+    Method(
+        "evidence",
+        "Evidence",
+        "evidence.solver:evidence",
+        "this project, docs/evidence.md",
+        holds_support=True,
+        version=2,
+        prepare="evidence.solver:prepare_evidence",
+        in_blocks="evidence.in_blocks:evidence_in_blocks",
+        class_features=True,
+        learned=("precision",),
+    ),
+    Method(
+        "em-dirichlet",
+        "EM-Dirichlet",
+        "dirichlet.solver:em_dirichlet",
+        "Martin et al., CVPR 2024",
+        holds_support=True,
+        class_features=True,
+    ),
+    Method(
+        "hard-em-dirichlet",
+        "Hard EM-Dirichlet",
+        "dirichlet.solver:hard_em_dirichlet",
+        "Martin et al., CVPR 2024",
+        holds_support=True,
+        class_features=True,
+    ),
+    Method(
+        "label-shift",
+        "Label shift",
+        "label_shift:label_shift",
+        "Saerens et al., 2002",
+        holds_support=True,
+        class_features=True,
+    ),
+)
+DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor a temperature
+
+
+def get_method(name: str) -> Method:
+    """The method of that name; an unknown one is an error that names the nearest."""
+    if name not in METHODS:
+        raise InputError(f"There is no method '{name}'; {nearest(name, METHODS)}")
+    return METHODS[name]
+
+
+def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
+    """Run the named method on a batch of tasks.
+
+    Parameters
+    ----------
+    method : str
+        A name in ``METHODS``, for example ``"evidence"``.
+    tasks : Tasks
+        The tasks to solve, all at once.
+    **params
+        The method's own parameters; see ``manyway methods NAME``.
+
+    Returns
+    -------
+    Solution
+        Class probabilities ``[t, q, k]``, and the further results of the method.
+
+    Warns
+    -----
+    RuntimeWarning
+        If tasks reached an iteration limit before the method's stopping rule was met.
+    UserWarning
+        If tasks differ from those that the method's parameters were learned on.
+
+    Examples
+    --------
+    >>> from manyway import Tasks, solve
+    >>> tasks = Tasks.from_arrays([[[0.0], [5.0]]], [[0, 1]], [[[0.1], [4.8]]])
+    >>> solve("simpleshot", tasks).labels.tolist()
+    [[0, 1]]
+    """
+    found = get_method(method)
+    solution = found(tasks, **params)
+    unfinished = found.unfinished(solution, params)
+    if unfinished is not None:
+        warn(unfinished, RuntimeWarning, stacklevel=2)
+    unlike = found.unlike(tasks, params)
+    if unlike is not None:
+        warn(unlike, UserWarning, stacklevel=2)
+    return solution

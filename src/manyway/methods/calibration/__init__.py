@@ -1,0 +1,1 @@
+"""What a distance or a score means, learned from labelled examples."""

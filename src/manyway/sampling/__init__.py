@@ -1,0 +1,1 @@
+"""Feature sets and the generator of tasks."""

@@ -1,0 +1,37 @@
+"""The embedded features: letters drawn from fonts, encoded by a small network that was trained on other alphabets.
+
+``python -m manyway.training.glyphs`` makes the files again.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from manyway.errors import InputError, nearest
+from manyway.sampling.features import FeatureSet
+
+FILES = {"test": "glyphs.safetensors", "val": "glyphs-val.safetensors"}
+FOLDER = Path(str(resources.files("manyway.sampling.embedded")))
+
+
+def load_glyphs(split: str = "test") -> FeatureSet:
+    """Load the embedded features of letters.
+
+    Parameters
+    ----------
+    split : {"test", "val"}
+        ``test`` has 215 letters, ``val`` has 100 letters of other alphabets. Both have 40 samples per letter.
+
+    Returns
+    -------
+    FeatureSet
+
+    Examples
+    --------
+    >>> load_glyphs("val").n_classes
+    100
+    """
+    if split not in FILES:
+        raise InputError(f"There are no embedded glyph features '{split}'; {nearest(split, FILES)}")
+    return FeatureSet.load(FOLDER / FILES[split])

@@ -1,0 +1,342 @@
+"""FeatureSet: features with labels and their origin, stored as one safetensors file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from manyway.core.validation import as_features, as_labels, moderate
+from manyway.errors import InputError
+from manyway.files.arrays import FORMAT, plain, refuse_same_classes
+from manyway.files.columns import Options
+from manyway.files.files import atomic_write
+from manyway.files.items import Contents, read_contents
+
+_SPARSE = 100  # labels may go up to this many times the number of rows
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class FeatureSet:
+    """Features with one class per row, and where they came from.
+
+    Parameters
+    ----------
+    features : array of shape [n, d]
+        NumPy or torch, of any real dtype.
+    labels : array of shape [n]
+        Integers from 0 to the number of classes minus one.
+    class_names : sequence of str, optional
+        The names of the classes. None: their numbers.
+    base_mean : array of shape [d], optional
+        The mean feature of the classes that the encoder was trained on.
+    meta : mapping, optional
+        Where the features came from. It is saved with them.
+    is_support : array of bool of shape [n], optional
+        Marks rows that are given as labelled examples, for ``TaskSpec(shots=None)``.
+    class_features : array of shape [c, d], optional
+        One vector per class in the space of the features, such as the text embedding of its name. See also
+        ``with_class_features``.
+
+    Examples
+    --------
+    >>> fs = FeatureSet([[0.0, 1.0], [1.0, 0.0]], [0, 1], class_names=["ant", "bee"])
+    >>> fs.n_classes, fs.counts.tolist()
+    (2, [1, 1])
+    """
+
+    features: Tensor  # [n, d] float32 or float64
+    labels: Tensor  # [n] int64, 0..c-1
+    class_names: tuple[str, ...]
+    base_mean: Tensor | None
+    is_support: Tensor | None
+    class_features: Tensor | None  # [c, d]
+    meta: Mapping[str, Any]
+
+    def __init__(
+        self,
+        features: Any,
+        labels: Any,
+        class_names: Sequence[str] | None = None,
+        base_mean: Any = None,
+        meta: Mapping[str, Any] | None = None,
+        *,
+        is_support: Any = None,
+        class_features: Any = None,
+    ) -> None:
+        features, labels = as_features(features, "features"), as_labels(labels, "labels")
+        if features.ndim != 2:
+            raise InputError(f"features must have two axes (sample, feature); got {tuple(features.shape)}.")
+        if labels.shape != features.shape[:1]:
+            raise InputError(
+                f"There are {len(features)} feature rows and {labels.numel()} labels; give one for each row."
+            )
+        if len(features) == 0:
+            raise InputError("The feature set is empty; give at least one row.")
+        if int(labels.min()) < 0:
+            raise InputError("labels must be integers from 0 to the number of classes minus one.")
+        n_classes = int(labels.max()) + 1
+        if class_names is None and n_classes > max(10_000, _SPARSE * len(labels)):
+            raise InputError(
+                f"labels go up to {n_classes - 1} for {len(labels)} rows; number the classes from 0 without gaps, for "
+                "example with numpy.unique(labels, return_inverse=True)."
+            )
+        names = tuple(map(str, class_names)) if class_names is not None else tuple(map(str, range(n_classes)))
+        if len(names) < n_classes:
+            raise InputError(f"labels go up to {n_classes - 1} but there are only {len(names)} class names.")
+        refuse_same_classes(names, "class_names")
+        if base_mean is not None:
+            base_mean = as_features(base_mean, "base_mean").to(features)
+            if base_mean.shape != features.shape[1:]:
+                raise InputError(
+                    f"base_mean has shape {tuple(base_mean.shape)}; features have {features.shape[1]} dimensions."
+                )
+        if is_support is not None:
+            is_support = torch.as_tensor(is_support, dtype=torch.bool, device=features.device)
+            if is_support.shape != labels.shape:
+                raise InputError(
+                    f"is_support has {is_support.numel()} entries for {len(labels)} rows; give one for each."
+                )
+        if class_features is not None:
+            class_features = as_features(class_features, "class_features").to(features)
+            if class_features.shape != (len(names), features.shape[1]):
+                raise InputError(
+                    f"class_features has shape {tuple(class_features.shape)}; give one row of {features.shape[1]} "
+                    f"features for each of the {len(names)} classes."
+                )
+        for name, value in {
+            "features": features,
+            "labels": labels.to(features.device),
+            "class_names": names,
+            "base_mean": base_mean,
+            "is_support": is_support,
+            "class_features": class_features,
+            "meta": dict(meta or {}),
+        }.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.class_names)
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """[c] how many rows each class has."""
+        return torch.bincount(self.labels, minlength=self.n_classes)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of what experiments depend on: features, labels, given support, base mean and class features."""
+        digest = hashlib.sha256()
+        for value in (self.features, self.labels, self.base_mean, self.is_support, self.class_features):
+            if value is not None:
+                array = np.ascontiguousarray(value.cpu().numpy())
+                digest.update(f"{array.dtype}{array.shape}".encode())
+                digest.update(array.data)
+        return digest.hexdigest()[:16]
+
+    @cached_property
+    def moderate(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Features, base mean and class features, rescaled by a power of two where their magnitude is extreme."""
+        known, n = self.features, len(self.features)
+        if self.class_features is not None:
+            known = torch.cat([known, self.class_features])
+        table = known.unsqueeze(0)
+        scaled, _, base_mean = moderate(table, base_mean=self.base_mean)
+        if scaled is table:
+            return self.features, self.base_mean, self.class_features
+        return scaled[0, :n], base_mean, None if self.class_features is None else scaled[0, n:]
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> FeatureSet:
+        """The same set on another device, or in another precision.
+
+        Parameters
+        ----------
+        device : torch.device or str, optional
+        dtype : torch.dtype, optional
+
+        Returns
+        -------
+        FeatureSet
+        """
+        features = self.features.to(device=device, dtype=dtype)
+        if features is self.features:
+            return self
+        return self._with(features=features)
+
+    def _with(self, **changes: Any) -> FeatureSet:
+        """The same set with some of its parts replaced."""
+        return FeatureSet(**{field.name: getattr(self, field.name) for field in fields(self)} | changes)
+
+    def with_class_features(self, source: Any, class_names: Sequence[str] | None = None) -> FeatureSet:
+        """The same set with one vector per class, such as the text embedding of its name.
+
+        Parameters
+        ----------
+        source : array of shape [c, d] or path-like
+            The vectors; or a file of ``features`` and ``class_names`` (or a table with a column of labels), one row
+            per class.
+        class_names : sequence of str, optional
+            The class of each row of an array. None: rows are in the order of the set's classes.
+
+        Returns
+        -------
+        FeatureSet
+
+        Examples
+        --------
+        >>> fs = FeatureSet([[0.0, 1.0], [1.0, 0.0]], [0, 1], class_names=["ant", "bee"])
+        >>> fs.with_class_features([[2.0, 0.0], [0.0, 2.0]], ["bee", "ant"]).class_features.tolist()
+        [[0.0, 2.0], [2.0, 0.0]]
+        """
+        where = "class_features"
+        if isinstance(source, str | Path):
+            where = str(source)
+            source, class_names = _read_class_features(Path(source))
+        vectors = as_features(source, where)
+        if class_names is not None:
+            vectors = vectors[_places(self.class_names, tuple(map(str, class_names)), len(vectors), where)]
+        try:
+            return self._with(class_features=vectors)
+        except InputError as error:
+            raise InputError(f"{where} cannot be used: {error}") from error
+
+    def save(self, path: str | Path, *, half: bool = False) -> None:
+        """Write to a safetensors file, atomically.
+
+        Parameters
+        ----------
+        path : path-like
+            The file; it is replaced if it exists.
+        half : bool, default=False
+            Store features in 16 bits: half the size, three digits.
+        """
+        tensors = {
+            "features": self.features.cpu().to(torch.float16) if half else self.features.cpu(),
+            "labels": self.labels.cpu(),
+        }
+        if self.base_mean is not None:
+            tensors["base_mean"] = self.base_mean.cpu()
+        if self.is_support is not None:
+            tensors["is_support"] = self.is_support.cpu()
+        if self.class_features is not None:
+            tensors["class_features"] = self.class_features.cpu()
+        tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        # One header entry: safetensors writes several in any order, and the same set should be the same bytes.
+        header = {FORMAT: json.dumps({"class_names": self.class_names, "meta": dict(self.meta)}, sort_keys=True)}
+        with atomic_write(path) as temporary:
+            save_file(tensors, temporary, metadata=header)
+
+    @staticmethod
+    def load(
+        path: str | Path,
+        *,
+        label_column: str | None = None,
+        ignore_columns: Sequence[str] = (),
+        unlabelled: bool = False,
+    ) -> FeatureSet:
+        """Read a feature set from any file that `manyway.files.items.read_items` reads.
+
+        Parameters
+        ----------
+        path : path-like
+            A file that `save` wrote, a .npz with arrays of the same names (``features`` and ``labels`` at least), or a
+            table (.csv, .tsv, .parquet, .jsonl) with a column of labels.
+        label_column : str, optional
+            The column of labels in a table. By default it is found by its usual names.
+        ignore_columns : sequence of str, optional
+            Columns of a table to leave out.
+        unlabelled : bool, default=False
+            Whether a file without labels is accepted: its rows are then of one class each, such as scattered items for
+            ``TaskSpec(unknown_from=…)``.
+
+        Returns
+        -------
+        FeatureSet
+            Integer labels of array files are kept. Labels that are names are numbered in sorted order, or in that of
+            the file's ``class_names``.
+        """
+        path = Path(path)
+        contents = read_contents(path, Options(label_column, ignore_columns=tuple(ignore_columns)))
+        labels, class_names = contents.labels, contents.class_names
+        if labels is None and unlabelled:
+            class_names, labels = None, np.arange(len(contents.features))
+        if labels is None:
+            raise InputError(f"{path} has no 'labels'; a feature set needs one label per row.")
+        if isinstance(labels, tuple):
+            class_names, labels = _numbered(path, labels, class_names)
+        elif contents.columns is not None:  # integers in a table are names, and need not start with 0
+            class_names, labels = _numbered(path, tuple(map(str, labels.tolist())), None)
+        try:
+            return FeatureSet(
+                _tensor(contents),
+                labels,
+                class_names,
+                contents.base_mean,
+                contents.meta,
+                is_support=contents.is_support,
+                class_features=contents.class_features,
+            )
+        except InputError as error:
+            raise InputError(f"{path} cannot be used: {error}") from error
+
+
+def _tensor(contents: Contents) -> Tensor:
+    found = contents.features
+    return found if isinstance(found, Tensor) else torch.from_numpy(plain(found))
+
+
+def _read_class_features(path: Path) -> tuple[Tensor, tuple[str, ...]]:
+    """Vectors [c, d] and the class of each, from a file with one row per class."""
+    contents = read_contents(path, Options())
+    names, labels = contents.class_names, contents.labels
+    if isinstance(labels, tuple):
+        names = labels
+    elif labels is not None:
+        if names is not None and labels.max(initial=0) >= len(names):
+            raise InputError(f"{path} has a label {labels.max()} but only {len(names)} class names.")
+        names = tuple(str(label) if names is None else names[label] for label in labels.tolist())
+    if names is None:
+        raise InputError(f"{path} does not say which class each row is of; add 'class_names' or a column of labels.")
+    refuse_same_classes(names, str(path))
+    return _tensor(contents), names
+
+
+def _places(classes: tuple[str, ...], names: tuple[str, ...], n_rows: int, where: str) -> list[int]:
+    """The row of each class, where row i is of the class ``names[i]``."""
+    refuse_same_classes(names, where)
+    if len(names) != n_rows:
+        raise InputError(f"{where} has {n_rows} rows and {len(names)} class names; give one for each row.")
+    row = {name: i for i, name in enumerate(names)}
+    known = set(classes)
+    unknown = next((name for name in names if name not in known), None)
+    missing = next((name for name in classes if name not in row), None)
+    if unknown is not None:
+        raise InputError(f"{where} has the class '{unknown}', which is not among the classes of the feature set.")
+    if missing is not None:
+        raise InputError(f"{where} has no row for the class '{missing}'; give one per class.")
+    return [row[name] for name in classes]
+
+
+def _numbered(
+    path: Path, labels: tuple[str, ...], class_names: tuple[str, ...] | None
+) -> tuple[tuple[str, ...], np.ndarray[Any, Any]]:
+    """Names of classes, and the number of each label among them."""
+    present = set(labels)
+    if class_names is None:
+        numeric = all(name.isascii() and name.isdigit() for name in present)
+        class_names = tuple(sorted(present, key=(lambda name: (int(name), name)) if numeric else None))
+    number = {name: k for k, name in enumerate(class_names)}
+    unknown = present - number.keys()
+    if unknown:
+        raise InputError(f"{path} has the label '{min(unknown)}', which is not among its class names.")
+    return class_names, np.array([number[name] for name in labels], dtype=np.int64)

@@ -1,0 +1,480 @@
+"""The paper's realistic task generator, vectorised, with unknown queries and streams of batches.
+
+Task i depends on (seed, i) alone: not on the chunk, the device or the worker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from scipy.special import gammaincinv, gammaln
+from torch import Tensor
+
+from manyway.core import random as draws
+from manyway.core.kernels import fused
+from manyway.core.parallel import side_by_side
+from manyway.core.tasks import Tasks
+from manyway.core.validation import moderate
+from manyway.errors import InputError
+from manyway.sampling.features import FeatureSet
+from manyway.sampling.spec import TaskSpec
+
+# One number per purpose, so that no two draws of a task share their randomness.
+_WAYS, _EFFECTIVE, _SUPPORT, _QUERY, _SHARES, _K_EFF, _UNKNOWN_CLASSES, _UNKNOWN, _ORDER, _BATCHES = range(10)
+_BLOCK_DRAWS = 1 << 19  # tasks are drawn in blocks of about this many integers: they stay in the cache
+_BLOCK_DRAWS_GPU = 1 << 26  # on a GPU the cost is in the launches
+
+
+def sample_tasks(features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int = 0, count: int = 1000) -> Tasks:
+    """Tasks start..start+count-1 of the stream that (features, spec, seed) defines.
+
+    Task i depends on (features, spec, seed, i) alone. Support and queries never overlap.
+
+    Parameters
+    ----------
+    features : FeatureSet
+        What to draw from.
+    spec : TaskSpec
+        What a task looks like.
+    seed : int, default=0
+        Which stream.
+    start : int, default=0
+        The number of the first task.
+    count : int, default=1000
+        How many tasks.
+
+    Returns
+    -------
+    Tasks
+        It holds indices; features are gathered when a solver uses them. The true labels are ``query_labels``.
+
+    Examples
+    --------
+    >>> fs = FeatureSet(torch.arange(60.0).view(60, 1), torch.arange(60) % 6)
+    >>> tasks = sample_tasks(fs, TaskSpec(shots=2, k_eff=2, n_query=5), seed=1, count=3)
+    >>> tasks.support.shape, tasks.query.shape, tasks.n_classes
+    (torch.Size([3, 12, 1]), torch.Size([3, 5, 1]), 6)
+    """
+    groups = sample_groups(features, spec, seed, start, count)
+    if len(groups) > 1:
+        sizes = [group.n_query for _, group in groups]
+        raise InputError(
+            f"These tasks have {min(sizes)} to {max(sizes)} queries, because some classes have few samples; lower "
+            "n_query, or draw them with manyway.sampling.sampling.sample_groups."
+        )
+    return groups[0][1]
+
+
+def sample_groups(
+    features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int = 0, count: int = 1000
+) -> list[tuple[Tensor, Tasks]]:
+    """The tasks of ``sample_tasks`` in groups with the same number of queries, each with the places of its tasks.
+
+    There are several groups only where ``k_eff`` is a range and some classes have few samples.
+
+    >>> fs = FeatureSet(torch.arange(60.0).view(60, 1), torch.arange(60) % 6)
+    >>> groups = sample_groups(fs, TaskSpec(shots=2, k_eff=(1, 3), n_query=12), count=5)
+    >>> [(places.tolist(), tasks.n_query) for places, tasks in groups]
+    [([0], 8), ([1, 2, 3, 4], 12)]
+    """
+    if count < 1 or start < 0:
+        raise InputError(f"start is {start} and count {count}; ask for at least one task, numbered from 0.")
+    strangers = _strangers(features, spec)
+    pool = _Pool.of(features, spec)
+    unknown = None if strangers is None else _Pool.of_strangers(strangers, spec, len(features.labels))
+    table, base_mean, class_table = features.moderate if strangers is None else _one_table(features, strangers)
+    n_ways = spec.ways(features.n_classes)
+    per_task = n_ways * (spec.shots or 1) + spec.n_known + spec.n_unknown
+    device = features.features.device
+    block = max(1, (_BLOCK_DRAWS_GPU if device.type == "cuda" else _BLOCK_DRAWS) // per_task)
+
+    def draw(first: int) -> _Drawn:
+        return _draw(pool, unknown, spec, seed, torch.arange(first, min(first + block, start + count), device=device))
+
+    firsts = range(start, start + count, block)
+    drawn = _Drawn.joined(side_by_side(draw, firsts) if device.type == "cpu" else list(map(draw, firsts)))
+    n_rows = count * spec.n_batches
+    if spec.shots is None:
+        support = pool.given.expand(n_rows, -1)
+        support_labels = features.labels[pool.given].expand(n_rows, -1)
+    else:
+        support_labels = torch.arange(n_ways, device=device).repeat_interleave(spec.shots).expand(n_rows, -1)
+        # Without shots there is no row of no class.
+        support = support_labels if drawn.support is None else _repeated(drawn.support, spec.n_batches)
+    tasks = Tasks(
+        table,
+        support,
+        support_labels,
+        table,
+        drawn.query.view(n_rows, -1),
+        n_ways,
+        drawn.query_labels.view(n_rows, -1),
+        None if drawn.classes is None else _repeated(drawn.classes, spec.n_batches),
+        base_mean,
+        class_table=class_table,
+        unknown_labels=drawn.unknown_labels,
+        stream=torch.arange(start, start + count, device=device).repeat_interleave(spec.n_batches)
+        if spec.n_batches > 1
+        else None,
+    )
+    everything = torch.arange(count)
+    if drawn.sizes is None:
+        return [(everything, tasks)]
+    sizes = drawn.sizes.cpu()
+    return [(everything[sizes == size], _part(tasks, sizes == size, size)) for size in sorted(set(sizes.tolist()))]
+
+
+def _repeated(rows: Tensor, times: int) -> Tensor:
+    return rows if times == 1 else rows.repeat_interleave(times, 0)
+
+
+def _part(tasks: Tasks, which: Tensor, n_query: int) -> Tasks:
+    """Some of the tasks, with their first queries."""
+    which = which.to(tasks.device)
+
+    def cut(value: Tensor | None) -> Tensor | None:
+        return None if value is None else value[which][:, :n_query]
+
+    labels = tasks.support_labels[:1].expand(int(which.sum()), -1)  # the same in every task that is drawn
+    shared = tasks.shared_support
+    assert tasks.support_index is not None
+    return replace(
+        tasks,
+        support_index=tasks.support_index[:1].expand(len(labels), -1) if shared else tasks.support_index[which],
+        support_labels=labels,
+        query_index=cut(tasks.query_index),
+        query_labels=cut(tasks.query_labels),
+        unknown_labels=cut(tasks.unknown_labels),
+        class_ids=None if tasks.class_ids is None else tasks.class_ids[which],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """What is drawn for some tasks; unknown queries come first."""
+
+    support: Tensor | None  # [t, k·shots] rows; None where the support is given
+    query: Tensor  # [t, q] rows
+    query_labels: Tensor  # [t, q], -1 for unknown queries
+    classes: Tensor | None  # [t, k]; None where all classes are in the task
+    unknown_labels: Tensor | None  # [t, q] the class of each unknown query; -1 for the others
+    sizes: Tensor | None  # [t] the number of queries, where tasks differ: those after them mean nothing
+
+    @staticmethod
+    def joined(parts: list[_Drawn]) -> _Drawn:
+        if len(parts) == 1:
+            return parts[0]
+        columns = {name: [getattr(part, name) for part in parts] for name in (field.name for field in fields(_Drawn))}
+        whole: dict[str, Any] = {name: None if of[0] is None else torch.cat(of) for name, of in columns.items()}
+        return _Drawn(**whole)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pool:
+    """The rows that tasks draw from, class by class."""
+
+    rows: Tensor  # rows sorted by class
+    first: Tensor  # [c] where each class starts in `rows`
+    sizes: Tensor  # [c]
+    given: Tensor  # rows of the given support, sorted by class; empty when shots are drawn
+
+    @staticmethod
+    def of(features: FeatureSet, spec: TaskSpec) -> _Pool:
+        labels = features.labels
+        everyone = torch.arange(len(labels), device=labels.device)
+        given = everyone[:0]
+        if spec.shots is None:
+            if features.is_support is None:
+                raise InputError("shots is None, but this feature set has no given support; set shots or is_support.")
+            if spec.n_ways is not None:
+                raise InputError("A given support goes with all classes; leave n_ways out when shots is None.")
+            if spec.n_unknown and spec.unknown_from is None:
+                raise InputError("A given support goes with all classes; unknown queries then need unknown_from.")
+            given, everyone = everyone[features.is_support], everyone[~features.is_support]
+            given = given[labels[given].argsort(stable=True)]
+            bare = torch.bincount(labels[given], minlength=features.n_classes) == 0
+            if bool(bare.any()):
+                raise InputError(
+                    f"Class '{features.class_names[int(bare.nonzero()[0])]}' has no sample in the given support."
+                )
+        rows = everyone[labels[everyone].argsort(stable=True)]
+        sizes = torch.bincount(labels[rows], minlength=features.n_classes)
+        _check_possible(features, spec, sizes)
+        return _Pool(rows, sizes.cumsum(0) - sizes, sizes, given)
+
+    @staticmethod
+    def of_strangers(strangers: FeatureSet, spec: TaskSpec, offset: int) -> _Pool:
+        """The rows of another feature set, which come after ``offset`` others in the table."""
+        sizes = strangers.counts
+        _check_unknown(spec, sizes, strangers.n_classes, "unknown_from has")
+        rows = strangers.labels.argsort(stable=True) + offset
+        return _Pool(rows, sizes.cumsum(0) - sizes, sizes, rows[:0])
+
+
+def _strangers(features: FeatureSet, spec: TaskSpec) -> FeatureSet | None:
+    """The set that unknown queries come from, where it is another one; checked."""
+    if spec.unknown_from is None:
+        return None
+    if not isinstance(spec.unknown_from, FeatureSet):
+        raise InputError(f"unknown_from is {spec.unknown_from!r}; give a FeatureSet (only suites name it by a key).")
+    strangers = spec.unknown_from.to(features.features.device, features.features.dtype)
+    ours, theirs = features.features.shape[1], strangers.features.shape[1]
+    if ours != theirs:
+        raise InputError(
+            f"unknown_from has {theirs} features per sample and the feature set {ours}; use the same encoder for both."
+        )
+    return strangers
+
+
+def _one_table(features: FeatureSet, strangers: FeatureSet) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The features of both in one table, the base mean and the class features, of a moderate magnitude."""
+    known, n = features.features, len(features.features)
+    if features.class_features is not None:
+        known = torch.cat([known, features.class_features])
+    scaled, unknown, base_mean = moderate(known.unsqueeze(0), strangers.features.unsqueeze(0), features.base_mean)
+    assert unknown is not None
+    class_table = None if features.class_features is None else scaled[0, n:]
+    return torch.cat([scaled[0, :n], unknown[0]]), base_mean, class_table
+
+
+def _check_possible(features: FeatureSet, spec: TaskSpec, sizes: Tensor) -> None:
+    """Refuse what cannot be drawn from every choice of classes, before any work."""
+    n_ways = spec.ways(features.n_classes)
+    if features.n_classes < 2:
+        raise InputError("The feature set has one class only; there is nothing to choose between.")
+    if n_ways < 2:
+        raise InputError(f"The feature set has {features.n_classes} classes, too few to leave some out as unknown.")
+    if n_ways > features.n_classes:
+        raise InputError(f"n_ways is {n_ways} but the feature set has {features.n_classes} classes.")
+    if spec.most_k_eff > n_ways:
+        raise InputError(f"k_eff is {spec.most_k_eff} but a task has only {n_ways} classes; lower k_eff.")
+    if spec.n_unknown and spec.unknown_from is None:
+        _check_unknown(spec, sizes, features.n_classes - n_ways, "outside the task there are")
+    if spec.shots == 0 and features.class_features is None:
+        raise InputError("shots is 0, but this feature set has no class features; ask for at least one shot.")
+    shots = spec.shots or 0
+    each = spec.n_query // spec.most_k_eff if spec.sampling == "balanced" else int(spec.is_ragged)
+    smallest = int(sizes.argmin())
+    if int(sizes[smallest]) < shots + each:
+        needs = f"{shots} shots" + (f" + {each} queries" if each else "")
+        raise InputError(
+            f"Class '{features.class_names[smallest]}' has {int(sizes[smallest])} samples, fewer than {needs}; "
+            "ask for less or leave the class out."
+        )
+    left = int((sizes - shots).sort().values[: spec.most_k_eff].sum())
+    if left < spec.n_known and not spec.is_ragged:
+        batches = "" if spec.n_batches == 1 else f" in {spec.n_batches} batches"
+        raise InputError(
+            f"The {spec.most_k_eff} smallest classes have {left} samples left after {shots} shots, fewer than "
+            f"n_query = {spec.n_query}{batches}; lower n_query or shots, or raise k_eff."
+        )
+
+
+def _check_unknown(spec: TaskSpec, sizes: Tensor, n_classes: int, where: str) -> None:
+    """Refuse unknown queries that cannot be drawn from every choice of ``n_classes`` classes of these sizes."""
+    if n_classes < (spec.unknown_classes or 1):
+        raise InputError(
+            f"The unknown queries come from {spec.unknown_classes or 1} classes, but {where} {n_classes}; lower "
+            "unknown_classes or n_ways, or give unknown_from."
+        )
+    n_drawn = spec.unknown_classes or n_classes
+    n_samples = int(sizes.sort().values[:n_drawn].sum())
+    if n_samples < spec.n_unknown:
+        raise InputError(
+            f"The {n_drawn} smallest classes of unknown queries have {n_samples} samples, fewer than "
+            f"n_unknown = {spec.n_unknown}; lower n_unknown or raise unknown_classes."
+        )
+
+
+def _draw(pool: _Pool, unknown: _Pool | None, spec: TaskSpec, seed: int, tasks: Tensor) -> _Drawn:
+    """Draw the numbered tasks; unknown queries come from the pool ``unknown``, or from classes not in the task."""
+    n_all = len(pool.sizes)
+    n_ways = spec.ways(n_all)
+    classes = None
+    ways = torch.arange(n_all, device=tasks.device).expand(len(tasks), -1)
+    if spec.n_ways is not None or n_ways < n_all:
+        total = torch.tensor(n_all, device=tasks.device)
+        ways = classes = _subset(draws.keys(seed, _WAYS, tasks), n_ways, total, ordered=True)  # [t, k]
+    sizes, first = pool.sizes[ways], pool.first[ways]  # [t, k]
+
+    support = None
+    shots = spec.shots or 0
+    if shots:
+        key = draws.mix(draws.keys(seed, _SUPPORT, tasks).unsqueeze(-1) ^ draws.mix(ways))  # [t, k]
+        taken = _subset(key, shots, sizes, ordered=True)  # [t, k, shots], places within the class
+        support = pool.rows.take((first.unsqueeze(-1) + taken).flatten(1))
+
+    effective, use = _effective(spec, seed, tasks, n_ways)
+    left = sizes.gather(1, effective) - shots  # [t, e] samples that can still be queries
+    left = left if use is None else left * use
+    labels, place = _query_places(spec, seed, tasks, left)  # [t, q]: which effective class, which of its left samples
+    if spec.n_batches > 1:
+        order = _order_in_stream(spec, seed, tasks, labels)
+        labels, place = labels.gather(1, order), place.gather(1, order)
+    query_labels = effective.gather(1, labels)
+    if shots:
+        # The n-th sample that is not in the support: step over each support place at or below it. Places are sorted,
+        # so the i-th of them is stepped over when it is at most n + i.
+        of_query = taken.gather(1, query_labels.unsqueeze(-1).expand(-1, -1, shots))
+        place = place + (of_query - torch.arange(shots, device=tasks.device) <= place.unsqueeze(-1)).sum(-1)
+    # Where tasks differ in size, columns after a task's own hold any row; it must be one that exists.
+    query = pool.rows[(first.gather(1, query_labels) + place).clamp_max(len(pool.rows) - 1)]
+    n_queries = left.sum(1).clamp_max(spec.n_query) + spec.n_unknown if spec.is_ragged else None
+    if not spec.n_unknown:
+        return _Drawn(support, query, query_labels, classes, None, n_queries)
+    rows, of_class = _draw_unknown(pool if unknown is None else unknown, None if unknown else ways, spec, seed, tasks)
+    none = torch.full_like(rows, -1)
+    return _Drawn(
+        support,
+        torch.cat([rows, query], 1),
+        torch.cat([none, query_labels], 1),
+        classes,
+        torch.cat([of_class, torch.full_like(query, -1)], 1),
+        n_queries,
+    )
+
+
+def _effective(spec: TaskSpec, seed: int, tasks: Tensor, n_ways: int) -> tuple[Tensor, Tensor | None]:
+    """The classes of a task that queries come from [t, e]; where their number differs, which of them to use."""
+    key, total = draws.keys(seed, _EFFECTIVE, tasks), torch.tensor(n_ways, device=tasks.device)
+    if not spec.is_ragged:
+        return _subset(key, spec.most_k_eff, total, ordered=True), None
+    width = spec.most_k_eff - spec.least_k_eff + 1
+    k_eff = spec.least_k_eff + (draws.uniform(draws.keys(seed, _K_EFF, tasks), 0) * width).long()
+    effective = _subset(key, spec.most_k_eff, total, k_eff).clamp_max(n_ways - 1)
+    return effective, torch.arange(spec.most_k_eff, device=tasks.device) < k_eff.unsqueeze(-1)
+
+
+def _draw_unknown(pool: _Pool, ways: Tensor | None, spec: TaskSpec, seed: int, tasks: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and classes [t, n_unknown] of queries from any class of the pool but those in ``ways`` [t, k]."""
+    classes = torch.arange(len(pool.sizes), device=tasks.device).expand(len(tasks), -1)
+    if ways is not None:
+        outside = torch.ones_like(classes, dtype=torch.bool).scatter_(1, ways, False)
+        classes = classes[outside].view(len(tasks), -1)
+    if spec.unknown_classes is not None:
+        total = torch.tensor(classes.shape[1], device=tasks.device)
+        key = draws.keys(seed, _UNKNOWN_CLASSES, tasks)
+        classes = classes.gather(1, _subset(key, spec.unknown_classes, total, ordered=True))
+    sizes = pool.sizes[classes]
+    which, place = _from_all(draws.keys(seed, _UNKNOWN, tasks), spec.n_unknown, sizes)
+    of_class = classes.gather(1, which)
+    return pool.rows[pool.first[of_class] + place], of_class
+
+
+def _subset(key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None, *, ordered: bool = False) -> Tensor:
+    """``draws.subset``, by fused code where there is some: the integers are the same."""
+    if fused(key):
+        from manyway.core.kernels.subset import MAX_SIZE, subset
+
+        if size <= MAX_SIZE:
+            return subset(key, size, total, wanted, ordered=ordered)
+    return draws.subset(key, size, total, wanted, ordered=ordered)
+
+
+def _from_all(key: Tensor, n_items: int, left: Tensor, wanted: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Draw from all samples of some classes together: which class [t, n], and which of its samples.
+
+    ``left`` [t, e] is the number of samples of each class. With ``wanted`` [t], only so many draws are meaningful.
+    """
+    ends = left.cumsum(1)
+    drawn = _subset(key, n_items, ends[:, -1], wanted).contiguous()  # [t, n] of all left samples together
+    if wanted is not None:
+        drawn = drawn.clamp_max(ends[:, -1:] - 1)
+    labels = torch.searchsorted(ends, drawn, right=True)
+    return labels, drawn - (ends - left).gather(1, labels)
+
+
+def _query_places(spec: TaskSpec, seed: int, tasks: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
+    """For each query, which effective class it comes from and which of the class's left samples it is [t, q]."""
+    key = draws.keys(seed, _QUERY, tasks)
+    if spec.sampling == "uniform":
+        wanted = left.sum(1).clamp_max(spec.n_query) if spec.is_ragged else None
+        return _from_all(key, spec.n_known, left, wanted)
+    k_eff = spec.most_k_eff
+    if spec.sampling == "balanced":
+        counts = torch.full_like(left, spec.n_query // k_eff)
+    else:
+        counts = _dirichlet_counts(draws.keys(seed, _SHARES, tasks), left, spec)
+    longest = int(counts.max())
+    per_class = draws.mix(key.unsqueeze(-1) ^ draws.mix(torch.arange(k_eff, device=tasks.device)))
+    places = _subset(per_class, longest, left, counts)  # [t, e, longest]
+    use = torch.arange(longest, device=tasks.device) < counts.unsqueeze(-1)
+    owner = torch.arange(k_eff, device=tasks.device).view(1, -1, 1).expand_as(places)
+    return owner[use].view(len(tasks), -1), places[use].view(len(tasks), -1)
+
+
+def _order_in_stream(spec: TaskSpec, seed: int, tasks: Tensor, labels: Tensor) -> Tensor:
+    """The order [t, n] in which the items of a stream arrive, given the class [t, n] of each.
+
+    Every item draws a batch from the proportions of its class over the batches, and items are sorted by it. The batches
+    are then cut to equal sizes, so that an item may arrive one batch earlier or later than it drew. Computed on the CPU
+    in float64, as the counts of Dirichlet proportions are.
+    """
+    device, tasks, labels = labels.device, tasks.cpu(), labels.cpu()
+    item = draws.mix(draws.keys(seed, _ORDER, tasks).unsqueeze(-1) ^ draws.mix(torch.arange(labels.shape[1])))
+    arrival = draws.uniform(item, 0)
+    if spec.gamma is not None:
+        key = draws.keys(seed, _BATCHES, tasks).unsqueeze(-1) ^ draws.mix(torch.arange(spec.most_k_eff))
+        arrival = arrival + _batch_drawn(spec, draws.mix(key), labels, draws.uniform(item, 1))
+    return arrival.argsort(dim=1, stable=True).to(device)
+
+
+def _batch_drawn(spec: TaskSpec, key: Tensor, labels: Tensor, at: Tensor) -> Tensor:
+    """The number [t, n] of the batch that each item draws; with gamma = 0, the place of its class in a random order."""
+    if not spec.gamma:
+        return draws.uniform(key, 0).argsort(1).argsort(1).gather(1, labels)
+    batches = torch.arange(spec.n_batches)
+    shares = _log_gamma(draws.mix(key.unsqueeze(-1) ^ draws.mix(batches)), spec.gamma).softmax(-1)  # [t, e, b]
+    # One ascending sequence per task: the cumulated proportions of class e lie between e and e + 1.
+    ends = (shares.cumsum(-1) + torch.arange(spec.most_k_eff).view(1, -1, 1)).flatten(1)
+    found = torch.searchsorted(ends, labels + at, right=True) - labels * spec.n_batches
+    return found.clamp(0, spec.n_batches - 1)
+
+
+def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
+    """Counts [t, e] that add up to n_query, in Dirichlet(alpha) proportions, none above what its class has left.
+
+    They are computed on the CPU in float64: special functions differ between devices in the last digit, and a task must
+    not.
+    """
+    device = left.device
+    key, left = key.cpu(), left.cpu()
+    shares = _gamma(
+        draws.mix(key.unsqueeze(-1) ^ draws.mix(torch.arange(left.shape[1]))),
+        1.0 if spec.alpha is None else spec.alpha,
+    )
+    shares = shares / shares.amax(1, keepdim=True).clamp_min(1e-300)  # their sum must not overflow
+    counts = torch.zeros_like(left)
+    # What a class lacks is taken from the others in the same proportions; each round exhausts at least one class.
+    for _ in range(left.shape[1]):
+        missing = spec.n_query - counts.sum(1, keepdim=True)
+        room = left - counts
+        weights = torch.where(room > 0, shares, torch.zeros_like(shares)).clamp_min(0)
+        weights = torch.where((weights.sum(1, keepdim=True) > 0), weights, (room > 0).double())
+        counts = counts + torch.minimum(_largest_remainder(weights, missing), room)
+        if bool((counts.sum(1) == spec.n_query).all()):
+            break
+    return counts.to(device)
+
+
+def _largest_remainder(weights: Tensor, total: Tensor) -> Tensor:
+    """Integers [t, e] in proportion to the weights, adding up to total [t, 1]; the largest fractions are rounded up."""
+    exact = weights / weights.sum(1, keepdim=True) * total
+    floor = exact.floor()
+    rest = total - floor.sum(1, keepdim=True).long()
+    rank = (exact - floor).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+    return floor.long() + (rank < rest)
+
+
+def _gamma(key: Tensor, alpha: float) -> Tensor:
+    """float64 draws of Gamma(alpha, 1), one per key, by inversion of one uniform draw each."""
+    return torch.from_numpy(gammaincinv(alpha, draws.uniform(key, 0).numpy()))
+
+
+def _log_gamma(key: Tensor, alpha: float) -> Tensor:
+    """The logarithm of such draws, also where they are too small for float64: there P(x) = x^alpha / Γ(alpha + 1)."""
+    uniform = draws.uniform(key, 0)
+    drawn = torch.from_numpy(gammaincinv(alpha, uniform.numpy()))
+    return torch.where(drawn > 1e-290, drawn.log(), (uniform.log() + float(gammaln(alpha + 1))) / alpha)

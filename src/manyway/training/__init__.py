@@ -1,0 +1,1 @@
+"""Training an encoder on base classes, and the data sets of the paper."""

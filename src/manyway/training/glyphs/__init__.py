@@ -1,0 +1,75 @@
+"""Glyphs: images of many classes that need no download.
+
+Distorted letters from the font files of matplotlib: Latin and other scripts for training, Greek and Coptic for
+validation, Cyrillic, Armenian and Georgian for testing. ``image_set`` draws the images, and ``python -m
+manyway.training.glyphs`` recomputes the embedded features (``manyway.sampling.embedded``).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from manyway.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from manyway.encoding.datasets.images import ImageSet
+    from manyway.training.glyphs.letters import Letter
+    from manyway.training.glyphs.render import Masters
+
+BASE_SAMPLES = 16  # drawings per base letter; few are enough because there are many letters
+SAMPLES = 40  # drawings per validation or test letter
+_NEEDS = "Drawing letters needs {}: pip install 'manyway[images]'."
+
+
+def image_set(split: str, per_class: int, *, seed: int = 0) -> ImageSet:
+    """Draw letters of the split base, val or test: images [n, 1, 28, 28], ``per_class`` of each letter.
+
+    Image i of a letter depends only on the seed, the letter and i.
+    """
+    from manyway.encoding.datasets.images import ImageSet
+    from manyway.training.glyphs.render import draw_samples
+
+    classes, masters = _alphabet()
+    if split not in classes:
+        raise InputError(f"Glyphs have no split '{split}'; {nearest(split, classes)}")
+    images, labels = draw_samples(classes[split], masters, range(per_class), seed=seed)
+    return ImageSet(images, labels, tuple(letter.name for letter in classes[split]))
+
+
+def draw(name: str, indices: range, *, seed: int = 0) -> Tensor:
+    """Draw samples ``indices`` of one letter: images [n, 28, 28] uint8, the same as in ``image_set``.
+
+    ``name`` is that of a class, such as ``Ж CYRILLIC CAPITAL LETTER ZHE``. Only this letter is drawn, which is fast.
+    """
+    from manyway.training.glyphs.render import draw_masters, draw_samples
+
+    letter = _candidates()[name]
+    return draw_samples([letter], draw_masters([letter]), indices, seed=seed)[0].squeeze(1)
+
+
+@lru_cache(maxsize=1)
+def _candidates() -> dict[str, Letter]:
+    """The letters that the fonts have, by name."""
+    try:
+        from manyway.training.glyphs.letters import candidate_letters
+
+        return {letter.name: letter for letter in candidate_letters()}
+    except ModuleNotFoundError as error:
+        raise InputError(_NEEDS.format(error.name)) from error
+
+
+@lru_cache(maxsize=1)
+def _alphabet() -> tuple[dict[str, tuple[Letter, ...]], Masters]:
+    """The letters of each split and their undistorted drawings; computed once, as it takes seconds."""
+    try:
+        from manyway.training.glyphs.lookalikes import choose_letters
+        from manyway.training.glyphs.render import draw_masters
+
+        letters = tuple(_candidates().values())
+        masters = draw_masters(letters)
+    except ModuleNotFoundError as error:
+        raise InputError(_NEEDS.format(error.name)) from error
+    return choose_letters(letters, masters), masters

@@ -1,0 +1,290 @@
+"""Training on base classes with cross-entropy, so that the features also separate classes never seen.
+
+Random numbers come from generators seeded by (seed, purpose, epoch, step) and never from the global one. An epoch is
+therefore the same whatever ran before it: a resumed run equals an uninterrupted one, and n processes equal one with the
+same global batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+
+from manyway.encoding.backbones.checkpoint import Checkpoint, load_weights, read_checkpoint, save_checkpoint
+from manyway.encoding.backbones.common import Backbone
+from manyway.encoding.backbones.encode import encode_images, memory_format, precision
+from manyway.encoding.backbones.shared_norm import share_batch_norm
+from manyway.encoding.datasets.images import ImageSet
+from manyway.encoding.datasets.metadata import from_metadata
+from manyway.encoding.datasets.preprocess import Preprocess
+from manyway.errors import InputError
+from manyway.sampling.features import FeatureSet
+from manyway.training.batch import ORDER, generator_for, training_batch
+from manyway.training.log import EpochResult, write_log
+from manyway.training.recipe import Recipe, learning_rate
+
+BEST, LAST, LOG = "best.safetensors", "last.safetensors", "log.csv"
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """Callbacks that follow the training: ``step(epoch, n_images)`` per batch and ``epoch(result)`` per epoch."""
+
+    step: Callable[[int, int], None] = lambda epoch, n_images: None
+    epoch: Callable[[EpochResult], None] = lambda result: None
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """The result of training."""
+
+    network: Backbone  # with the weights of the best epoch
+    base_mean: Tensor  # [d] mean feature of the base images
+    history: tuple[EpochResult, ...]
+
+    @property
+    def best(self) -> EpochResult:
+        """The first epoch of the highest validation accuracy; without validation the last epoch."""
+        return best_epoch(self.history)
+
+
+def best_epoch(history: Sequence[EpochResult]) -> EpochResult:
+    """The first epoch of the highest validation accuracy; without validation the last epoch."""
+    validated = [result for result in history if result.val_accuracy is not None]
+    return max(validated, key=lambda result: (result.val_accuracy or 0.0, -result.epoch), default=history[-1])
+
+
+def train(
+    network: Backbone,
+    base: ImageSet,
+    recipe: Recipe,
+    preprocess: Preprocess,
+    *,
+    val: ImageSet | None = None,
+    folder: Path | None = None,
+    meta: dict[str, Any] | None = None,
+    device: torch.device | str = "cpu",
+    reporter: Reporter | None = None,
+) -> Trained:
+    """Train a network, in place, on the images of base classes.
+
+    The epoch that is best on 5-way 1-shot tasks of ``val``, images of other classes, is kept; by default the last one.
+    Checked epochs are saved in ``folder``: ``last.safetensors`` (weights, optimiser, history), ``log.csv`` and, for the
+    best epoch so far, ``best.safetensors``. A later call with the same folder and settings continues from there.
+    ``meta`` is stored with the weights; it must contain ``backbone`` if there is a ``folder``.
+
+    When torch.distributed is initialised, every process takes its part of each batch.
+    """
+    device, reporter = torch.device(device), reporter or Reporter()
+    world, rank = _world()
+    if recipe.batch % world:
+        raise InputError(f"A batch of {recipe.batch} cannot be divided equally among {world} processes.")
+    if len(base) < recipe.batch:
+        raise InputError(f"There are {len(base)} base images, fewer than one batch of {recipe.batch}.")
+    if network.n_outputs != base.n_classes:
+        raise InputError(f"The network gives {network.n_outputs} scores; there are {base.n_classes} classes.")
+    if val is not None and (val.n_classes < 5 or int(val.labels.bincount(minlength=val.n_classes).min()) < 2):
+        raise InputError("Validation uses 5-way 1-shot tasks: give at least five classes of at least two images each.")
+    description = {**(meta or {}), "recipe": recipe.to_meta(), "preprocess": preprocess.to_meta()}
+    description |= {"class_names": list(base.class_names)}
+
+    base, val = base.to(device), None if val is None else val.to(device)
+    network = network.to(device)
+    if device.type == "cuda":
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    module: nn.Module = network
+    if world > 1:
+        shared = share_batch_norm(network, device)
+        module = nn.parallel.DistributedDataParallel(shared)
+    optimiser = _optimiser(network, recipe)
+    history = _resume(folder, network, optimiser, description)
+    best = _best_weights(folder, network, description, resumed=bool(history))
+    for epoch in range(len(history) + 1, recipe.epochs + 1):
+        loss, accuracy = _run_epoch(module, optimiser, base, recipe, preprocess, epoch, reporter.step)
+        checked = recipe.checks(epoch)
+        val_accuracy = _from_first(_validate, network, val, recipe, preprocess) if val is not None and checked else None
+        result = EpochResult(epoch, learning_rate(recipe, epoch - 1), loss, accuracy, val_accuracy)
+        history.append(result)
+        if checked and (val_accuracy is None or best_epoch(history) is result):
+            best = {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
+            if folder is not None and rank == 0:
+                save_checkpoint(folder / BEST, best, {**description, "epoch": epoch})
+        if checked and folder is not None and rank == 0:
+            _save_last(folder / LAST, network, optimiser, description, history)
+            write_log(folder / LOG, history)
+        reporter.epoch(result)
+
+    network.load_state_dict(best)
+    base_mean = encode_images(network, base.images, preprocess).mean(0)
+    trained = Trained(network, base_mean, tuple(history))
+    if folder is not None and rank == 0:
+        save_checkpoint(folder / BEST, {**best, "base_mean": base_mean}, {**description, "epoch": trained.best.epoch})
+    return trained
+
+
+def _optimiser(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    if recipe.optimiser == "adamw":
+        return torch.optim.AdamW(network.parameters(), recipe.lr, weight_decay=recipe.weight_decay)
+    return torch.optim.SGD(network.parameters(), recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+
+
+def _run_epoch(
+    network: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    base: ImageSet,
+    recipe: Recipe,
+    preprocess: Preprocess,
+    epoch: int,
+    on_step: Callable[[int, int], None],
+) -> tuple[float, float]:
+    """One pass over the images; returns the mean loss and the accuracy on the augmented images."""
+    world, rank = _world()
+    device = base.images.device
+    mine = slice(rank * recipe.batch // world, (rank + 1) * recipe.batch // world)
+    order = torch.randperm(len(base), generator=generator_for(recipe.seed, ORDER, epoch))
+    # Sums stay on the device: reading them would synchronise with it at every step.
+    total_loss, n_correct = torch.zeros((), device=device), torch.zeros((), device=device)
+    network.train()
+    # A last, smaller batch would give batch normalisation poor statistics, so it is left out: other images each epoch.
+    n_steps = len(base) // recipe.batch
+    for step in range(n_steps):
+        for group in optimiser.param_groups:
+            group["lr"] = learning_rate(recipe, epoch - 1 + step / n_steps)
+        chosen = order[step * recipe.batch : (step + 1) * recipe.batch]
+        batch = training_batch(base, chosen, recipe, preprocess, epoch, step, mine)
+        with precision(device):
+            scores = network(batch.images.contiguous(memory_format=memory_format(device))).float()
+        loss = batch.loss(scores, recipe.label_smoothing)
+        optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        optimiser.step()
+        total_loss += loss.detach()
+        n_correct += (scores.argmax(1) == batch.labels).sum()
+        on_step(epoch, (step + 1) * recipe.batch)
+    totals = torch.stack([total_loss / world, n_correct])
+    if world > 1:
+        distributed.all_reduce(totals)
+    return float(totals[0]) / n_steps, float(totals[1]) / (n_steps * recipe.batch)
+
+
+def _validate(network: Backbone, val: ImageSet, recipe: Recipe, preprocess: Preprocess) -> float:
+    """Accuracy of the nearest prototype on 5-way 1-shot tasks of the validation classes."""
+    from manyway.evaluation.evaluator import evaluate
+    from manyway.sampling.spec import TaskSpec
+
+    features = FeatureSet(encode_images(network, val.images, preprocess, fast=True), val.labels, val.class_names)
+    fewest = int(features.counts.min())
+    spec = TaskSpec(shots=1, k_eff=5, n_ways=5, n_query=5 * min(15, fewest - 1), sampling="balanced")
+    return float(evaluate("simpleshot", features, spec, n_tasks=recipe.val_tasks, seed=recipe.seed).accuracy)
+
+
+def _save_last(
+    path: Path,
+    network: Backbone,
+    optimiser: torch.optim.Optimizer,
+    description: dict[str, Any],
+    history: Sequence[EpochResult],
+) -> None:
+    """Save everything that the next epoch depends on."""
+    tensors = dict(network.state_dict())
+    for name, parameter in network.named_parameters():
+        for key, value in optimiser.state[parameter].items():
+            tensors[f"optimiser.{name}.{key}"] = torch.as_tensor(value)
+    save_checkpoint(path, tensors, {**description, "history": [asdict(result) for result in history]})
+
+
+def _resume(
+    folder: Path | None, network: Backbone, optimiser: torch.optim.Optimizer, description: dict[str, Any]
+) -> list[EpochResult]:
+    """Restore network and optimiser after the last saved epoch; returns the history (empty for a new run)."""
+    if folder is None or not (folder / LAST).exists():
+        return []
+    checkpoint = read_checkpoint(folder / LAST)
+    changed = _differences(checkpoint, description)
+    if changed:
+        raise InputError(
+            f"{folder} holds a run with another {' and '.join(changed)}; choose another folder or the same settings."
+        )
+    weights, state = _split_optimiser(checkpoint)
+    load_weights(network, weights, checkpoint.source, str(description.get("backbone", "the network")))
+    try:
+        history = from_metadata(list[EpochResult], checkpoint.meta.get("history"), "history")
+        if [result.epoch for result in history] != list(range(1, len(history) + 1)):
+            raise InputError("'history' in the metadata does not count the epochs from 1.")
+        for name, parameter in network.named_parameters():
+            for key, value in state[name].items():
+                # AdamW counts its steps on the CPU, on any device; other values have the layout of the weights.
+                here = value if key == "step" else torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+                optimiser.state[parameter][key] = here
+    except (InputError, KeyError, RuntimeError) as error:
+        raise InputError(
+            f"{checkpoint.source} is not the state of a run ({error}); train again with --restart or in another folder."
+        ) from error
+    return history
+
+
+def _differences(checkpoint: Checkpoint, description: dict[str, Any]) -> list[str]:
+    """The settings in which a saved run differs from this one."""
+    now = json.loads(json.dumps(description))
+    return [key for key in now if checkpoint.meta.get(key) != now[key]]
+
+
+def _best_weights(
+    folder: Path | None, network: Backbone, description: dict[str, Any], *, resumed: bool
+) -> dict[str, Tensor]:
+    """The weights of the best epoch so far. A file of another run is not written over."""
+    if folder is not None and (folder / BEST).exists():
+        checkpoint = read_checkpoint(folder / BEST)
+        if _differences(checkpoint, description):
+            raise InputError(
+                f"{folder / BEST} is of another run and would be replaced; choose another folder or use --restart."
+            )
+        if resumed:
+            tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name != "base_mean"}
+            if _shapes(tensors) != _shapes(network.state_dict()):
+                raise InputError(f"The weights in {folder / BEST} do not fit this run; train again with --restart.")
+            return tensors
+    return {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
+
+
+def _split_optimiser(checkpoint: Checkpoint) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
+    """The weights by name, and the state of the optimiser per parameter."""
+    weights: dict[str, Tensor] = {}
+    state: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in checkpoint.tensors.items():
+        if name.startswith("optimiser."):
+            parameter, _, key = name.removeprefix("optimiser.").rpartition(".")
+            state.setdefault(parameter, {})[key] = tensor
+        else:
+            weights[name] = tensor
+    return weights, state
+
+
+def _world() -> tuple[int, int]:
+    """(number of processes, which one this is)."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_world_size(), distributed.get_rank()
+    return 1, 0
+
+
+def _from_first(compute: Callable[..., float], network: Backbone, *arguments: Any) -> float:
+    """Compute in the first process and send the result to the others, which wait."""
+    world, rank = _world()
+    if world == 1:
+        return compute(network, *arguments)
+    device = next(network.parameters()).device
+    value = torch.zeros((), device=device, dtype=torch.float64)
+    if rank == 0:
+        value.fill_(compute(network, *arguments))
+    distributed.broadcast(value, src=0)
+    return float(value)

@@ -1,0 +1,141 @@
+"""Properties of the reader of feature files: every format gives back what was written, and rubbish is an InputError."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from safetensors.numpy import save_file
+
+from manyway import FeatureSet, InputError
+from manyway.encoding.datasets.texts import TextSource, open_texts
+from manyway.files.items import Items, read_items
+
+FORMATS = [
+    "csv",
+    "csv;",
+    "tsv",
+    "csv|",
+    "utf-16",
+    "bom",
+    "crlf",
+    "parquet",
+    "jsonl",
+    "list.jsonl",
+    "npz",
+    "safetensors",
+]
+SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+# Labels that people could have: visible, without line breaks and not a word for a missing value.
+LABELS = st.text(
+    st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp")), min_size=1, max_size=8
+).filter(lambda text: text.strip() == text and text.casefold() not in ("nan", "<na>", "nat", "#n/a"))
+
+
+@st.composite
+def tables(draw):
+    n, d = draw(st.integers(2, 6)), draw(st.integers(1, 4))
+    values = st.floats(-1e6, 1e6, width=32).filter(lambda v: v == 0 or abs(v) > 1e-30)
+    features = draw(hnp.arrays(np.float32, (n, d), elements=values)) + np.float32(0.25)  # no column of row numbers
+    return features, draw(st.lists(LABELS, min_size=n, max_size=n))
+
+
+def write(folder, kind, features, labels):
+    columns = [f"f{i}" for i in range(features.shape[1])]
+    rows = [[*map(str, row), label] for row, label in zip(features, labels, strict=True)]
+    path = folder / f"a.{kind.split('.')[-1]}"
+    if kind in ("csv", "csv;", "csv|", "tsv", "utf-16", "bom", "crlf"):
+        path = folder / ("a.tsv" if kind == "tsv" else "a.csv")
+        text = io.StringIO()
+        delimiter = {"csv;": ";", "csv|": "|", "tsv": "\t"}.get(kind, ",")
+        writer = csv.writer(text, delimiter=delimiter, lineterminator="\r\n" if kind == "crlf" else "\n")
+        writer.writerows([[*columns, "label"], *rows])
+        path.write_bytes(text.getvalue().encode({"utf-16": "utf-16", "bom": "utf-8-sig"}.get(kind, "utf-8")))
+    elif kind == "parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({**{name: features[:, i] for i, name in enumerate(columns)}, "label": labels}), path)
+    elif kind == "jsonl":
+        records = [dict(zip([*columns, "label"], [*map(float, row[:-1]), row[-1]], strict=True)) for row in rows]
+        path.write_text("\n".join(map(json.dumps, records)))
+    elif kind == "list.jsonl":
+        records = [{"label": label, "v": row.tolist()} for row, label in zip(features, labels, strict=True)]
+        path.write_text("\n".join(json.dumps(record, ensure_ascii=False) for record in records), encoding="utf-8")
+    elif kind == "npz":
+        np.savez(path, features=features, labels=np.array(labels))
+    else:
+        names = sorted(set(labels))
+        header = {"manyway-features-1": json.dumps({"class_names": names})}
+        save_file({"features": features, "labels": np.array([names.index(y) for y in labels])}, path, header)
+    return path
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@SETTINGS
+@given(table=tables())
+def test_what_is_written_is_read(kind, table):
+    features, labels = table
+    if kind == "npz" and any("\0" in label for label in labels):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder), kind, features, labels)
+        items = read_items(path)
+        assert torch.equal(items.rows(0, len(items)), torch.from_numpy(features))
+        assert items.labels == tuple(labels)
+        again = read_items(path, like=items)
+        assert torch.equal(again.rows(0, len(items)), torch.from_numpy(features))
+        loaded = FeatureSet.load(path)
+        assert [loaded.class_names[k] for k in loaded.labels] == labels
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "npz", "npy", "safetensors"])
+@SETTINGS
+@given(data=st.binary(max_size=300) | st.text('0123456789.,;"\n\r\t -+eEna{}[]:labelfx', max_size=200).map(str.encode))
+def test_any_bytes_are_items_or_one_sentence(suffix, data):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"a.{suffix}"
+        path.write_bytes(data)
+        try:
+            items = read_items(path)
+        except InputError:
+            return
+        assert isinstance(items, Items)
+        assert bool(torch.isfinite(items.rows(0, len(items))).all())
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "txt", "parquet"])
+@SETTINGS
+@given(
+    data=st.binary(max_size=200)
+    | st.text('texlabi,;"\n\r {}:', max_size=100).map(lambda t: f"text,label\n{t}".encode())
+)
+def test_any_bytes_are_texts_or_one_sentence(suffix, data):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"a.{suffix}"
+        path.write_bytes(data)
+        with contextlib.suppress(InputError):
+            assert isinstance(open_texts(path), TextSource)
+
+
+@SETTINGS
+@given(texts=st.lists(st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip), min_size=1, max_size=4))
+def test_any_texts_survive_a_csv(texts):
+    text = io.StringIO()
+    csv.writer(text).writerows([["text", "label"], *([each, "x"] for each in texts)])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.csv"
+        path.write_bytes(text.getvalue().encode())
+        if "\0" in text.getvalue():
+            return
+        assert list(open_texts(path).texts) == texts

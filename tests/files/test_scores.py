@@ -1,0 +1,206 @@
+"""Files of scores: every form is read alike, and what makes no sense is refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manyway import InputError
+from manyway.files.columns import Options
+from manyway.files.score_files import read_class_prior, read_item_labels, read_scores
+from manyway.labelling.taxonomy import read_taxonomy
+
+EXAMPLES = Path(__file__).parent / "scores"
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def listed(scores, row: int = 0) -> dict[str, float]:
+    """The classes that an item lists, with their scores."""
+    values = dict(zip(scores.classes, scores.values[row].tolist(), strict=True))
+    return {name: round(value, 4) for name, value in values.items() if not np.isnan(value)}
+
+
+def test_speciesnet_has_five_labels_per_picture_and_a_taxonomy():
+    scores = read_scores(EXAMPLES / "speciesnet.json")
+    assert scores.names == ("cam1/0001.jpg", "cam1/0002.jpg")
+    assert listed(scores) == {
+        "lion": 0.7115,
+        "leopard": 0.1422,
+        "felidae family": 0.0812,
+        "impala": 0.0211,
+        "blank": 0.0102,
+    }
+    assert listed(scores, 1) == {"leopard": 0.4503, "lion": 0.4401, "blank": 0.0301}
+    assert list(scores.levels) == ["genus", "family", "order", "taxonomic class"]
+    assert scores.levels["genus"] == {"lion": "panthera", "leopard": "panthera", "impala": "aepyceros"}
+    assert scores.levels["family"]["felidae family"] == "felidae"
+    assert scores.skipped == (("cam1/0003.jpg", "no classifications (CLASSIFIER)"),)
+    assert scores.kind == "probability"
+
+
+def test_megadetector_has_one_item_per_classified_detection():
+    scores = read_scores(EXAMPLES / "megadetector.json")
+    assert scores.names == ("week1/a.jpg", "week1/b.jpg#1", "week1/b.jpg#2")
+    assert scores.classes == ("bear", "elk", "fox", "moose", "wolf")
+    assert listed(scores) == {"bear": 0.901, "elk": 0.071, "moose": 0.025}
+    assert scores.skipped == (("week1/broken.jpg", "Failure image access"),)
+    assert scores.notes == ("1 images of megadetector.json have no classified detection and are left out",)
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "genus"),
+    [
+        ("birdnet.csv", "rec/morning.wav 0-3", "Turdus"),
+        ("birdnet.selection.table.txt", "rec/morning.wav 0-3", None),
+        ("kaleidoscope.csv", "site1/morning.wav 0-3", "Turdus"),
+    ],
+)
+def test_birdnet_has_one_item_per_segment(name, first, genus):
+    scores = read_scores(EXAMPLES / name)
+    assert scores.names[0] == first
+    assert listed(scores)["Eurasian Blackbird"] == 0.8123
+    assert scores.kind == "sigmoid"
+    assert scores.levels.get("genus", {}).get("Song Thrush") == genus
+    assert "nocall" not in scores.classes
+
+
+LONG = "item,class,score\na,fox,0.9\na,dog,0.1\nb,dog,0.6\nb,fox,0.4\n"
+WIDE = "item,dog,fox\na,0.1,0.9\nb,0.6,0.4\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("s.csv", LONG),
+        ("s.csv", WIDE),
+        ("s.csv", WIDE.replace(",", ";").replace(".", ",")),
+        ("s.csv", LONG.replace(",", ";").replace(".", ",")),
+        ("s.tsv", LONG.replace(",", "\t").replace("item", "\ufefffile name")),
+        ("s.jsonl", '{"item": "a", "dog": 0.1, "fox": 0.9}\n{"item": "b", "fox": 0.4, "dog": 0.6}\n'),
+    ],
+    ids=["long", "wide", "wide with decimal commas", "long with decimal commas", "tsv with byte-order mark", "jsonl"],
+)  # fmt: skip
+def test_all_forms_of_a_table_are_the_same_scores(name, text, tmp_path):
+    scores = read_scores(write(tmp_path, name, text))
+    assert (scores.names, scores.classes) == (("a", "b"), ("dog", "fox"))
+    np.testing.assert_allclose(scores.values, [[0.1, 0.9], [0.6, 0.4]], rtol=1e-6)
+
+
+def test_a_wide_table_may_have_some_labels(tmp_path):
+    scores = read_scores(write(tmp_path, "s.csv", "item,dog,fox,label\na,0.1,0.9,fox\nb,0.6,0.4,\n"))
+    assert scores.labels == ("fox", None)
+
+
+BAD = {
+    "two scores": ("s.csv", LONG + "a,fox,0.5\n", "two scores of class 'fox' .*the second in line 6"),
+    "an item twice": ("s.csv", WIDE + "a,0.5,0.5\n", "the item 'a' twice"),
+    "NaN": ("s.csv", LONG.replace("0.6", "nan"), "line 4, which is not a finite number"),
+    "infinite": ("s.csv", LONG.replace("0.6", "1e999"), "line 4, which is not a finite number"),
+    "a word": ("s.csv", LONG.replace("0.6", "high"), "not all numbers"),
+    "no score": ("s.csv", LONG.replace("0.6", ""), "'score' of .* is empty in line 4"),
+    "no class": ("s.csv", LONG.replace("b,dog", "b,"), "no class in line 4"),
+    "no item": ("s.csv", LONG.replace("b,dog", ",dog"), "no item in line 4"),
+    "an empty cell": ("s.csv", WIDE.replace("0.6", ""), "'dog' of .* is empty in line 3"),
+    "too many cells": ("s.csv", LONG + "c,fox,0.5,1\n", "another number of cells"),
+    "one class": ("s.csv", "item,class,score\na,fox,0.9\n", "one class only"),
+    "no rows": ("s.csv", "item,class,score\n", "no score of any class"),
+    "two columns": ("s.csv", "item,fox,fox\na,1,0\n", "two columns named 'fox'"),
+    "no names of classes": ("s.csv", "0.25,0.75\n0.5,0.5\n", "names the class of each column"),
+    "another json": ("s.json", "[1, 2]", "neither a predictions file of SpeciesNet"),
+    "broken json": ("s.json", '{"predictions": [', "is not JSON"),
+    "deep json": ("s.json", "[" * 100_000, "is not JSON"),
+    "a key twice": ("s.json", '{"predictions": [], "predictions": []}', "two values named 'predictions'"),
+    "an ending": ("s.npy", "", "unknown ending"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "message"), BAD.values(), ids=BAD)
+def test_what_makes_no_sense_is_refused(name, text, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        read_scores(write(tmp_path, name, text))
+
+
+SPECIESNET = {"filepath": "a.jpg", "classifications": {"classes": ["fox", "dog"], "scores": [0.9, 0.1]}}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"filepath": 3}, "'3' instead of a filepath in prediction 0"),
+        ({"classifications": {"classes": ["fox"], "scores": [0.9, 0.1]}}, "equally long lists"),
+        ({"classifications": {"classes": ["fox", "dog"], "scores": [0.9, "x"]}}, "not all numbers"),
+        ({"classifications": {"classes": ["fox", "fox"], "scores": [0.9, 0.1]}}, "two scores of class 'fox'"),
+        ({"classifications": [1]}, "instead of an object"),
+    ],
+)
+def test_damaged_predictions_of_speciesnet_are_refused(change, message, tmp_path):
+    path = write(tmp_path, "p.json", json.dumps({"predictions": [SPECIESNET | change]}))
+    with pytest.raises(InputError, match=message):
+        read_scores(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"classification_categories"', '"other"', "were not classified"),
+        ('["3", 0.901]', '["9", 0.901]', "among the classifications in image 0"),
+        ('"moose"', '"fox"', "the category 'fox' twice"),
+        ('"detections": []', '"detections": 3', "no list 'detections'"),
+    ],
+)
+def test_damaged_files_of_megadetector_are_refused(old, new, message, tmp_path):
+    text = (EXAMPLES / "megadetector.json").read_text()
+    with pytest.raises(InputError, match=message):
+        read_scores(write(tmp_path, "m.json", text.replace(old, new)))
+
+
+def test_too_many_scores_are_refused_before_memory_is_used(tmp_path):
+    lines = "".join(f"i{n},c{n},0.5\n" for n in range(12_000))
+    with pytest.raises(InputError, match="too many to label at once"):
+        read_scores(write(tmp_path, "s.csv", "item,class,score\n" + lines))
+
+
+def test_labels_of_items_may_be_incomplete_and_not_contradictory(tmp_path):
+    path = write(tmp_path, "l.csv", "file,species\na,fox\nb,\n")
+    assert read_item_labels(path) == {"a": "fox"}
+    with pytest.raises(InputError, match="another label for the item 'a' in line 4"):
+        read_item_labels(write(tmp_path, "l.csv", "item,label\na,fox\nb,dog\na,dog\n"))
+    with pytest.raises(InputError, match="needs one named 'label'"):
+        read_item_labels(write(tmp_path, "l.csv", "item,width\na,3\n"), Options())
+
+
+def test_a_class_prior_is_positive_and_lists_each_class_once(tmp_path):
+    assert read_class_prior(write(tmp_path, "p.csv", "class,count\nfox,30\ndog,10\n")) == {"fox": 30, "dog": 10}
+    assert read_class_prior(write(tmp_path, "p.csv", "class\nfox\ndog\n")) == {"fox": 1, "dog": 1}
+    for text, message in (
+        ("class,prior\nfox,1\ndog,0\n", "prior 0 for the class 'dog' in line 3"),
+        ("class,prior\nfox,1\nfox,2\n", "the class 'fox' twice"),
+        ("class,prior\nfox,1\n,2\n", "no class in line 3"),
+        ("class,width\nfox,1\ndog,2\n", "needs one named 'prior'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read_class_prior(write(tmp_path, "p.csv", text))
+
+
+def test_a_taxonomy_is_nested_and_ordered_from_fine_to_coarse(tmp_path):
+    text = (
+        "species,family,genus\nlion,cats,Panthera\nserval,cats,Leptailurus\nfox,dogs,Vulpes\nwolf,dogs,Canis\nblank,,\n"
+    )
+    levels = read_taxonomy(write(tmp_path, "t.csv", text))
+    assert list(levels) == ["genus", "family"]
+    assert "blank" not in levels["genus"]
+    for old, new, message in (
+        ("fox,dogs,Vulpes", "fox,dogs,Panthera", "the genus 'Panthera' in two groups of family, 'cats' and 'dogs'"),
+        ("fox,", "lion,", "the class 'lion' twice"),
+        ("species", "width", "needs one named 'class'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read_taxonomy(write(tmp_path, "t.csv", text.replace(old, new)))

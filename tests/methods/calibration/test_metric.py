@@ -1,0 +1,197 @@
+"""The metric of evidence: leaving a sample out is exact, both forms agree, and noisy directions count less."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from problems import make_tasks
+
+from manyway import Tasks, solve
+from manyway.core.transforms import transform
+from manyway.methods.calibration.calibration import LeftOut, calibrate
+from manyway.methods.calibration.metric import Contrasts, Gram, Scatter, metrics_of, products_among, solve_lower
+from manyway.methods.evidence.schedule import Schedule
+
+N_CLASSES, SHOTS = 4, 5
+
+
+def stretched_task(n_features, *, n_query=40, noise=3.0, seed=0):
+    """Classes differ in the first half of the features; in one of the others samples of a class differ much."""
+    generator = torch.Generator().manual_seed(seed)
+    means = torch.randn(1, N_CLASSES, n_features, generator=generator, dtype=torch.float64)
+    means[..., n_features // 2 :] = 0
+
+    def samples(labels):
+        spread = 0.5 * torch.randn(1, labels.shape[1], n_features, generator=generator, dtype=torch.float64)
+        spread[..., -1] *= 2 * noise
+        return means.gather(1, labels.unsqueeze(-1).expand(-1, -1, n_features)) + spread
+
+    labels = torch.arange(N_CLASSES).repeat_interleave(SHOTS)[None]
+    queries = torch.arange(n_query)[None] % N_CLASSES
+    tasks = Tasks.from_arrays(samples(labels), labels, samples(queries))
+    return tasks, queries
+
+
+def residuals_of(tasks):
+    means = torch.stack([tasks.support[0, tasks.support_labels[0] == k].mean(0) for k in range(tasks.n_classes)])
+    return means, tasks.support[0] - means[tasks.support_labels[0]]
+
+
+def contrasts_of(tasks):
+    means, _ = residuals_of(tasks)
+    counts = torch.full((1, tasks.n_classes), float(SHOTS), dtype=torch.float64)
+    return Contrasts.of(tasks.support, tasks.support_labels, means[None], counts)
+
+
+def inner_products(metrics, tasks, gamma):
+    means, residuals = residuals_of(tasks)
+    samples = torch.arange(tasks.n_support)
+    prototypes = (means - means.mean(0))[None]
+    crossed = metrics.crossed(prototypes)
+    inner = metrics.inner(samples, tasks.support_labels, residuals[None], prototypes, crossed)
+    return inner(metrics.root(gamma), gamma)
+
+
+def test_contrasts_span_the_residuals():
+    labels = torch.tensor([[2, 0, 1, 0, 2, 0], [1, 1, 1, 0, 2, 2]])  # classes of one, two and three samples
+    generator = torch.Generator().manual_seed(0)
+    support = torch.randn(2, 6, 4, generator=generator, dtype=torch.float64)
+    member = torch.nn.functional.one_hot(labels).double()
+    counts = member.sum(1)
+    means = member.mT @ support / counts.unsqueeze(-1)
+    residuals = support - member @ means
+    contrasts = Contrasts.of(support, labels, means, counts)
+    assert contrasts.rows.shape == (2, 3, 4)
+    torch.testing.assert_close(contrasts.rows.mT @ contrasts.rows, residuals.mT @ residuals)
+    coefficients = contrasts.coefficients(torch.arange(6), labels)
+    torch.testing.assert_close(coefficients @ contrasts.rows, residuals)
+    torch.testing.assert_close(coefficients.mT @ coefficients, torch.eye(3, dtype=torch.float64).expand(2, 3, 3))
+
+
+@pytest.mark.parametrize("n_features", [6, 40])  # fewer and more features than samples
+@pytest.mark.parametrize("gamma", [0.95, 0.3])
+def test_left_out_samples_are_missing_from_their_prototype_and_from_the_metric(n_features, gamma):
+    tasks, _ = stretched_task(n_features)
+    _, residuals = residuals_of(tasks)
+    labels, n_samples = tasks.support_labels[0], tasks.n_support
+    freedom = n_samples - N_CLASSES
+    scatter = float(residuals.square().sum()) / freedom
+    weight = n_features / (freedom * scatter)
+    metrics = metrics_of(contrasts_of(tasks), torch.tensor([weight], dtype=torch.float64))
+    inner = inner_products(metrics, tasks, gamma)
+    plain = calibrate(tasks, Schedule(), metric=False)
+    left_out = LeftOut.of(tasks.support_labels, plain, torch.ones(1, dtype=torch.float64), Schedule())
+    taken_out = torch.tensor([(1 - gamma) * weight], dtype=torch.float64)
+    found = left_out.classified(inner, left_out._gain(), taken_out)
+    for i in range(n_samples):
+        others = torch.arange(n_samples) != i
+        without = torch.stack([tasks.support[0, others & (labels == k)].mean(0) for k in range(N_CLASSES)])
+        rest = tasks.support[0, others] - without[labels[others]]
+        metric = (1 - gamma) * weight * rest.T @ rest + gamma * torch.eye(n_features, dtype=torch.float64)
+        offsets = tasks.support[0, i] - without
+        distances = (offsets @ torch.linalg.inv(metric) * offsets).sum(-1)
+        distances = distances - scatter / (torch.bincount(labels[others], minlength=N_CLASSES))
+        expected = -(-0.5 * distances).log_softmax(-1)[labels[i]]
+        torch.testing.assert_close(found.losses[0, i], expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("n_features", [6, 40])
+def test_both_forms_give_the_metric(n_features):
+    tasks, _ = stretched_task(n_features)
+    _, residuals = residuals_of(tasks)
+    weight = torch.tensor([0.3], dtype=torch.float64)
+    gamma = torch.tensor([0.4], dtype=torch.float64)
+    identity = torch.eye(n_features, dtype=torch.float64)
+    metric = 0.6 * 0.3 * residuals.T @ residuals + 0.4 * identity
+    found = []
+    for form in (Scatter, Gram):
+        metrics = form.of(contrasts_of(tasks), weight)
+        rows = metrics.whitening(metrics.root(0.4), gamma)(identity[None])[0]
+        torch.testing.assert_close(rows @ rows.T, torch.linalg.inv(metric))
+        found.append(inner_products(metrics, tasks, 0.4))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+    n_contrasts = tasks.n_support - N_CLASSES
+    assert isinstance(metrics_of(contrasts_of(tasks), weight), Gram if n_features > n_contrasts else Scatter)
+
+
+@pytest.mark.parametrize("form", [Scatter, Gram])
+def test_without_shrinkage_distances_are_plain(form):
+    tasks, _ = stretched_task(6)
+    metrics = form.of(contrasts_of(tasks), torch.ones(1, dtype=torch.float64))
+    whitening = metrics.whitening(metrics.root(0.5), torch.ones(1, dtype=torch.float64))
+    torch.testing.assert_close(whitening(tasks.support), tasks.support)
+
+
+def test_directions_in_which_samples_of_a_class_differ_count_less():
+    right = {True: 0, False: 0}
+    for seed in range(5):
+        tasks, labels = stretched_task(8, seed=seed)
+        for metric in right:
+            right[metric] += int((solve("evidence", tasks, scale=None, metric=metric).labels == labels).sum())
+        assert calibrate(tasks, Schedule()).shrinkage < 1
+    assert right[True] > right[False]
+
+
+def test_the_within_class_scatter_of_placed_features_is_that_of_the_features():
+    tasks, _ = stretched_task(8)
+    calibration = calibrate(tasks, Schedule())
+    assert calibration.scatter == calibrate(tasks, Schedule(), metric=False).scatter
+    placed = calibration.place(tasks.support)
+    means = torch.stack([placed[0, tasks.support_labels[0] == k].mean(0) for k in range(N_CLASSES)])
+    torch.testing.assert_close(means[None], calibration.offsets)
+
+
+def test_a_metric_whose_gain_is_noise_is_not_used():
+    tasks = make_tasks(20, n_classes=6, n_query=5, shots=4, spread=0.5)  # all directions are alike
+    scaled = transform(tasks, "rcl2")
+    cautious, eager = (calibrate(scaled, Schedule(metric_gain=gain)).shrinkage for gain in (1.0, 0.0))
+    assert (cautious == 1).sum() > (eager == 1).sum()
+    assert (cautious[cautious < 1] == eager[cautious < 1]).all()
+
+
+def test_shrinkages_are_tried_in_either_order(monkeypatch):
+    tasks = [stretched_task(8, noise=noise, seed=seed)[0] for noise in (1.0, 3.0) for seed in range(4)]
+    found = []
+    for many in (0, 10**9):
+        monkeypatch.setattr("manyway.methods.calibration.calibration._MANY_CONTRASTS", many)
+        found.append(torch.cat([calibrate(task, Schedule()).shrinkage for task in tasks]))
+    torch.testing.assert_close(*found)
+    assert found[0].unique().numel() > 1
+
+
+def test_some_of_many_examples_choose_the_metric(monkeypatch):
+    tasks, _ = stretched_task(8)
+    all_of_them = calibrate(tasks, Schedule())
+    monkeypatch.setattr("manyway.methods.calibration.calibration._MOST_FOR_METRIC", 10)
+    some = calibrate(tasks, Schedule())
+    assert some.shrinkage == all_of_them.shrinkage
+    torch.testing.assert_close(some.precision, all_of_them.precision, rtol=0.3, atol=0)
+    assert some.precision != all_of_them.precision
+
+
+@pytest.mark.parametrize("metric", [False, True])
+def test_a_given_precision_is_used_as_it_is(metric):
+    tasks, _ = stretched_task(6)
+    torch.testing.assert_close(calibrate(tasks, Schedule(), 7.0, metric).precision, torch.tensor([7.0]).double())
+
+
+def test_one_example_per_class_gives_no_metric():
+    tasks = make_tasks(2, n_classes=6, n_query=5, shots=1)
+    assert calibrate(tasks, Schedule()).metric is None
+
+
+def test_products_are_computed_in_panels(monkeypatch):
+    monkeypatch.setattr("manyway.methods.calibration.metric._PANEL", 3)
+    rows = torch.randn(2, 8, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for panels in (True, False):
+        torch.testing.assert_close(products_among(rows, panels).tril(), (rows @ rows.mT).tril())
+
+
+def test_a_triangular_system_is_solved_in_panels(monkeypatch):
+    monkeypatch.setattr("manyway.methods.calibration.metric._PANEL", 3)
+    generator = torch.Generator().manual_seed(0)
+    root = torch.randn(2, 8, 8, generator=generator, dtype=torch.float64).tril() + 4 * torch.eye(8)
+    right = torch.randn(2, 8, 5, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(root @ solve_lower(root, right, panels=True), right)
+    torch.testing.assert_close(solve_lower(root[:1], right, panels=True)[0], solve_lower(root, right)[0])

@@ -1,0 +1,171 @@
+"""Evidence from the scores of a classifier: what scores are, how sharp they should be, and what follows from them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from manyway import InputError, evidence_from_likelihood
+from manyway.labelling.hierarchy import answer_at_least
+from manyway.methods.evidence.from_scores import (
+    Tempering,
+    evidence_from_posteriors,
+    find_kind,
+    fit_posteriors,
+    log_posteriors,
+    without_prior,
+)
+
+NAN = math.nan
+
+
+def batch(n_classes: int = 30, n_present: int = 3, n_query: int = 60, noise: float = 1.0, seed: int = 0):
+    """Calibrated log-posteriors of equally frequent classes, of which few are present, and the labels."""
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.randint(n_present, (n_query,), generator=generator)
+    x = torch.nn.functional.one_hot(truth, n_classes) + noise / 2 * torch.randn(n_query, n_classes, generator=generator)
+    return (x * (2 / noise) ** 2).log_softmax(-1), truth
+
+
+def test_kinds_are_found():
+    p = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
+    assert find_kind(p) == "probability"
+    assert find_kind(p[:, :2]) == "probability"  # a list that was cut
+    assert find_kind(p.log()) == "log-probability"
+    assert find_kind(p.log() + 1) == find_kind(p.log() * 3 + 5) == "logit"
+    with pytest.raises(InputError, match=r"row 0 sum to 1\.5.*sigmoid"):
+        find_kind(torch.tensor([[0.9, 0.6]]))
+    with pytest.raises(InputError, match=r"row 1 go up to 80.*percentages"):
+        find_kind(torch.tensor([[0.0, 1.0], [20.0, 80.0]]))
+
+
+@pytest.mark.parametrize("kind", ["probability", "log-probability", "logit"])
+def test_complete_scores_of_every_kind_are_the_same_posteriors(kind):
+    p = torch.tensor([[0.7, 0.2, 0.1]])
+    given = {"probability": p, "log-probability": p.log(), "logit": p.log() + 1}[kind]
+    for named in (kind, "auto"):
+        torch.testing.assert_close(log_posteriors(given, named), p.log())
+
+
+def test_the_probability_that_a_list_leaves_is_spread_over_the_other_classes():
+    p = log_posteriors(torch.tensor([[0.6, 0.2, NAN, NAN], [0.6, 0.2, 0.0, 0.0]])).exp()
+    torch.testing.assert_close(p, torch.tensor([[0.6, 0.2, 0.1, 0.1]] * 2))
+    # no class gets more than the lowest that is listed: the others are not among the possible classes
+    torch.testing.assert_close(log_posteriors(torch.tensor([[0.3, 0.1, NAN]])).exp(), torch.tensor([[0.6, 0.2, 0.2]]))
+    # rounded lists that sum to 1 leave the others 0.1 %
+    p = log_posteriors(torch.tensor([[0.75, 0.25, NAN, NAN]])).exp()
+    torch.testing.assert_close(p[0, 2:], torch.full((2,), 0.0005), rtol=2e-3, atol=0)
+
+
+def test_independent_confidences_become_odds():
+    p = log_posteriors(torch.tensor([[0.8, NAN, NAN]]), "sigmoid").exp()
+    torch.testing.assert_close(p, torch.tensor([[0.8, 0.1, 0.1]]))
+    p = log_posteriors(torch.tensor([[0.5, 0.9, NAN]]), "sigmoid").exp()
+    torch.testing.assert_close(p, torch.tensor([[1.0, 9.0, 1.0]]) / 11)
+
+
+@pytest.mark.parametrize(
+    ("scores", "kind", "message"),
+    [
+        ([[0.5, -0.1]], "probability", "row 0 are negative"),
+        ([[0.5, 0.5], [0.0, 0.0]], "auto", "row 1 are all 0"),
+        ([[0.5, 0.5], [NAN, NAN]], "auto", "row 1 are missing: the item lists no class"),
+        ([[0.9, 0.9]], "probability", "row 0 sum to more than 1"),
+        ([[0.9, 1.9]], "sigmoid", "row 0 are above 1"),
+        ([[-0.9, 1.9]], "log-probability", "row 0 are positive"),
+        ([[-3.0, 1.9, NAN]], "logit", "do not list every class"),
+        ([[math.inf, 0.0]], "auto", "row 0 are infinite"),
+        ([[0.5, 0.5]], "percent", "choose one of auto, probability"),
+        ([[0.5]], "auto", "1 items for 1 classes"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(scores, kind, message):
+    with pytest.raises(InputError, match=message):
+        log_posteriors(torch.tensor(scores), kind)
+
+
+def test_the_training_prior_is_taken_out():
+    likelihood = torch.tensor([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
+    prior = torch.tensor([70.0, 20.0, 10.0])
+    posteriors = (likelihood.log() + prior.log()).log_softmax(-1)
+    torch.testing.assert_close(without_prior(posteriors, prior), likelihood.log())
+    with pytest.raises(InputError, match="not positive"):
+        without_prior(posteriors, torch.tensor([1.0, 0.0, 1.0]))
+    with pytest.raises(InputError, match="2 class priors for 3 classes"):
+        without_prior(posteriors, torch.ones(2))
+
+
+def test_items_help_each_other():
+    posteriors, truth = batch()
+    found = evidence_from_posteriors(posteriors)
+    alone = (posteriors.argmax(-1) == truth).float().mean()
+    together = (found.solution.labels[0] == truth).float().mean()
+    assert together > alone + 0.1
+    assert abs(float(found.solution.n_present[0]) - 3) < 1
+
+
+def test_posteriors_that_are_too_sharp_are_tempered_more():
+    posteriors, _ = batch(n_query=100)
+    temperature = [
+        evidence_from_posteriors((posteriors * factor).log_softmax(-1)).temperature for factor in (0.5, 1, 3)
+    ]
+    assert temperature[0] < temperature[1] < temperature[2]
+
+
+def test_items_of_all_classes_say_nothing_about_the_temperature():
+    posteriors = torch.eye(24).mul(3.0).log_softmax(-1)
+    assert evidence_from_posteriors(posteriors).temperature == pytest.approx(Tempering().usual, rel=0.25)  # one step
+
+
+def test_labelled_items_decide_the_temperature():
+    posteriors, truth = batch(n_query=200)
+    sharp = (posteriors * 4).log_softmax(-1)
+    labelled = sharp[100:], truth[100:]
+    assert fit_posteriors(*labelled) is None  # three of thirty classes
+    without, given = (evidence_from_posteriors(sharp[:100], labelled=each).temperature for each in (None, labelled))
+    assert given > without
+
+
+def test_labelled_items_of_all_classes_calibrate_each_class():
+    posteriors, truth = batch(12, 12, 600)
+    bias = torch.linspace(-1, 1, 12)
+    scaling = fit_posteriors((posteriors * 2 + bias).log_softmax(-1), truth)
+    assert scaling is not None
+    assert 1 / float(scaling[-1]) == pytest.approx(2, rel=0.3)
+    assert torch.corrcoef(torch.stack([scaling[:-1], bias]))[0, 1] < -0.8
+    found = evidence_from_posteriors(posteriors[:50], scaling=scaling)
+    assert found.temperature == pytest.approx(1 / float(scaling[-1]))
+
+
+def test_known_items_keep_their_label_and_help_the_others():
+    posteriors = torch.tensor([[0.55, 0.45, 1e-3]] * 6).log()
+    known = torch.tensor([1, 1, -1, -1, -1, -1])
+    found = evidence_from_posteriors(posteriors.log_softmax(-1), known=known).solution
+    assert evidence_from_posteriors(posteriors.log_softmax(-1)).solution.labels.tolist() == [[0] * 6]
+    assert found.labels.tolist() == [[1] * 6]
+    assert found.probabilities[0, 0].tolist() == [0, 1, 0]
+
+
+def test_one_item_and_half_precision_free_types_work():
+    p = torch.tensor([[0.6, 0.3, 0.1]], dtype=torch.float64).log()
+    found = evidence_from_posteriors(p).solution
+    assert found.labels.tolist() == [[0]]
+    assert found.probabilities.dtype == torch.float64
+
+
+def test_likelihoods_of_the_wrong_shape_or_nan_are_refused():
+    with pytest.raises(InputError, match=r"shape \(2, 3\)"):
+        evidence_from_likelihood(torch.zeros(2, 3), torch.ones(1, 3))
+    with pytest.raises(InputError, match="NaN or infinite"):
+        evidence_from_likelihood(torch.full((1, 2, 3), NAN), torch.ones(1, 3))
+
+
+def test_answers_are_as_fine_as_the_wanted_probability_allows():
+    p = torch.tensor([[0.95, 0.05, 0.0, 0.0], [0.5, 0.45, 0.05, 0.0], [0.4, 0.2, 0.35, 0.05], [0.3, 0.1, 0.1, 0.5]])
+    genus, family = torch.tensor([0, 0, 1, -1]), torch.tensor([0, 0, 0, -1])
+    found = answer_at_least(p, [genus, family], 0.9)
+    assert found.level.tolist() == [0, 1, 2, -1]
+    assert found.group[:3].tolist() == [0, 0, 0]
+    torch.testing.assert_close(found.probability[:3], torch.tensor([0.95, 0.95, 0.95]))
