@@ -262,8 +262,8 @@ def test_texts_that_cannot_be(name, content, words, folder):
     [
         ([[1.5, 2.0], [1.5]] * 9, "1 numbers in row 1"),
         ([[1.5, 2.0], None] * 9, "no list of numbers in row 1"),
-        ([[1.5, None]] * 18, "not all numbers"),
-        ([[1.5, float("nan")]] * 18, "NaN or infinite features in row 0"),
+        ([[1.5, None]] * 18, "is empty in row 0"),
+        ([[1.5, float("nan")]] * 18, "'nan' in row 0"),
         ([[]] * 18, "0 numbers in row 0"),
         ([["x"]] * 18, "not all numbers"),
     ],

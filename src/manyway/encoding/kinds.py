@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,10 @@ from manyway.encoding.datasets.sources import IMAGE_SUFFIXES, PATH_COLUMNS, list
 from manyway.encoding.datasets.texts import TEXT_KEYS
 from manyway.errors import InputError
 from manyway.files.columns import Options, find_column, is_id, is_label, is_row_number
-from manyway.files.tables import TABLE_SUFFIXES
-from manyway.files.text import is_number, listed, read_json_lines, read_records, table_header
+from manyway.files.tables import SAMPLE, TABLE_SUFFIXES, read_table
+from manyway.files.text import is_number, listed
 
 FEATURES, PICTURES, TEXTS = "features", "pictures", "texts"
-_SAMPLE = 50  # rows of a table that are looked at
 
 
 def kind_of(path: Path, options: Options | None = None) -> str:
@@ -91,7 +89,8 @@ def _kind_of_files(path: Path, names: Sequence[str]) -> str:
 
 def _kind_of_table(path: Path, options: Options) -> str:
     try:
-        columns = _sample(path)
+        table = read_table(path, rows=SAMPLE)
+        columns = {name: table.sample(at) for at, name in enumerate(table.names)}
     except InputError:
         return FEATURES  # their reader says more about it
     names = list(columns)
@@ -115,28 +114,6 @@ def _kind_of_table(path: Path, options: Options) -> str:
             "--ignore-column."
         )
     return TEXTS if texts else PICTURES if paths and not numbers else FEATURES
-
-
-def _sample(path: Path) -> dict[str, list[Any]]:
-    """The first values of every column."""
-    suffix = path.suffix.lower()
-    if suffix == ".parquet":
-        import pyarrow.parquet
-
-        try:
-            with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
-                start = next(file.iter_batches(_SAMPLE))
-        except Exception as error:  # damaged files raise errors of many kinds
-            raise InputError(f"{path} cannot be read.") from error
-        return {str(name): start.column(at).to_pylist() for at, name in enumerate(start.schema.names)}
-    if suffix == ".jsonl":
-        records = [record for _, record in itertools.islice(read_json_lines(path), _SAMPLE)]
-        names = dict.fromkeys(name for record in records for name in record)
-        return {name: [record.get(name) for record in records] for name in names}
-    lines = read_records(path)
-    _, header = table_header(path, lines)
-    rows = [cells for _, cells in itertools.islice(lines, _SAMPLE)]
-    return {name: [cells[at] for cells in rows if at < len(cells)] for at, name in enumerate(header)}
 
 
 def _are_words(values: Iterable[Any]) -> bool:

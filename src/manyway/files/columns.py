@@ -6,11 +6,14 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from manyway.errors import InputError
+from manyway.files.tables import Table, read_table
 from manyway.files.text import listed
 
 LABEL_NAMES = ("label", "labels", "class", "class_name", "category", "target", "intent")
@@ -43,6 +46,18 @@ class Options:
     ignore_columns: Sequence[str] = ()
     feature_columns: Sequence[str] = ()
     like: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """A table of features, picked apart."""
+
+    features: np.ndarray[Any, Any]  # [n, d] float32 or float64
+    names: tuple[str, ...] | None  # [d]; None: columns have no names and are known by their position
+    labels: list[Any] | None  # [n]
+    items: list[Any] | None  # [n]
+    table: Table
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -133,12 +148,67 @@ def find_label(path: Path, names: Sequence[str], options: Options) -> tuple[int 
     return exact[0], None if name == "label" else f"column '{name}' of {path.name} is taken as the label"
 
 
+def read_columns(path: Path, options: Options) -> Columns:
+    """Read a table of features, with labels and item names where it has them."""
+    known = {name.casefold() for name in (options.label_column, options.item_column, "item", *LABEL_NAMES) if name}
+    like = set(options.like or ("",))
+    table = read_table(path, lambda first: bool({*map(str.casefold, first)} & known) or like <= {*first} or None)
+    if table.is_empty:
+        raise InputError(f"{path} has no data row; the first line names the columns, the others are items.")
+    if table.named:
+        roles = assign_roles(path, table.names, _with_lists(options, table.names), table.index)
+    else:
+        roles = Roles(tuple(range(len(table.names))), None, None, ())
+    features = table.features(roles.features)
+    labels, items = table.values([roles.label, roles.item])
+    names = tuple(table.names[at] for at in roles.features)
+    if len(names) == 1 and table.holds_lists(roles.features[0]):
+        names = tuple(f"{names[0]}[{i}]" for i in range(features.shape[1]))
+    columns = Columns(features, names if table.named else None, labels, items, table, (*roles.notes, *table.notes))
+    _refuse_index(path, columns, options)
+    return columns
+
+
+def _with_lists(options: Options, names: Sequence[str]) -> Options:
+    """Options for a table that stores embedding[0], embedding[1], … as one column ``embedding``."""
+    like = list(options.like or ())
+    base = like[0].removesuffix("[0]") if like and like[0].endswith("[0]") else None
+    if base is None or base not in names or like != [f"{base}[{i}]" for i in range(len(like))]:
+        return options
+    return replace(options, like=(base,))
+
+
+def _refuse_index(path: Path, columns: Columns, options: Options) -> None:
+    """Refuse a feature that counts the rows, where the other features are measurements."""
+    features, names = columns.features, columns.names
+    if options.like is not None or names is None or len(features) < 3 or len(names) < 2:
+        return
+    start = features[:100]
+    whole = np.flatnonzero((start == np.floor(start)).all(0))
+    if len(whole) * 2 > len(names):
+        return  # whole numbers are usual in this table
+    for at in whole.tolist():
+        values = features[:, at].astype(np.float64)
+        if not bool((values == np.floor(values)).all()):
+            continue
+        steps = np.diff(values)
+        counted = np.sort(values) - np.arange(len(values))
+        in_order = bool((steps == 1).all()) and values[0] in (0, 1)
+        shuffled = len(values) >= 5 and counted[0] in (0, 1) and bool((counted == counted[0]).all())
+        rising = len(values) >= 8 and bool((steps > 0).all())
+        if names[at] not in options.feature_columns and (in_order or shuffled or rising):
+            raise InputError(
+                f"Column '{names[at]}' of {path} numbers the rows ({', '.join(map(str, values[:3].astype(int)))}, …) "
+                f"and does not look like a feature; use --item-column {names[at]!r} if it names the items, "
+                "--ignore-column to leave it out, or --feature-column to keep it."
+            )
+
+
 def assign_roles(path: Path, names: Sequence[str], options: Options, index: Sequence[str] = ()) -> Roles:
     """Decide which columns are features, label and item name.
 
     ``index`` names columns that the file itself declares to be an index (parquet written by pandas).
     """
-    refuse_duplicates(path, names)
     label, remark = find_label(path, names, options)
     notes = [remark] if remark else []
     forced = {*options.feature_columns, *(options.like or ())}
@@ -197,12 +267,3 @@ def _like(
             "name, so give both files the same columns (see --ignore-column and --item-column)."
         )
     return [position[name] for name in like]
-
-
-def refuse_duplicates(path: Path, names: Sequence[str]) -> None:
-    """Refuse a table in which two columns have one name."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InputError(f"{path} has two columns named '{name}'; rename or remove one.")
-        seen.add(name)
