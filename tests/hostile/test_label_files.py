@@ -190,7 +190,20 @@ LABELLED = {
     "row names of R": case("taken as the item name", **in_front("row.names", lambda i: i + 1)),
     "unnamed column": case("Unnamed: 0", p=pile(first={"Unnamed: 0": count})),
     "id column": case("'photo_id' of p.csv is taken as the item name", p=pile(first={"photo_id": lambda i: i * 7})),
-    "index and id column": case("counts rows and is left out", p=pile(first={"": count, "id": lambda i: 7 * i})),
+    "index and id column": case("'id' of p.csv is taken", p=pile(first={"": count, "id": lambda i: 7 * i})),
+    "two ids": case(
+        "'photo_id' of p.csv is taken as the item name (not 'user_id'; choose with --item-column)",
+        p=pile(first={"user_id": lambda i: i % 3, "photo_id": count})),
+    "item and id": case(p=pile(first={"photo_id": count, "item": lambda i: f"x{i}"})),
+    "capital Item": case("'Item' of p.csv is taken as the item name", p=pile(first={"Item": lambda i: f"x{i}"})),
+    "codes in a column of any name": case(
+        "'Vorgang' of p.csv is taken as the item name", p=pile(first={"Vorgang": lambda i: f"T-{4000 + i}"})),
+    "columns that only the pile has": case(
+        p=pile(first={"site": lambda i: "creek"}, last={"extra": lambda i: 1.5, "date": lambda i: "2024-05-01"})),
+    "row numbers in the pile alone": case(p=pile(first={"nr": count})),
+    "texts and dates among the examples": case(
+        "no features", "'site', 'date'; keep one with --feature-column",
+        c=known(first={"site": lambda i: "creek"}, last={"date": lambda i: f"2024-05-{i + 1:02}"})),
     "column of files": case("taken as the item name", **in_front("file", lambda i: f"{i}.jpg")),
     "column of numbered paths": case("taken as the item name", **in_front("image_path", lambda i: i * 37 % 19)),
     "row numbers ignored": case(**in_front("nr"), options="--ignore-column nr"),
@@ -260,9 +273,8 @@ LABELLED = {
 
 REFUSED = {
     # Columns.
-    "other columns": case("lacks the columns 'f0'", "has the columns 'g0'", p=pile(names=[f"g{i}" for i in range(8)])),
+    "other columns": case("lacks the columns 'f0'", "it has 'g0'", p=pile(names=[f"g{i}" for i in range(8)])),
     "one column renamed": case("lacks the columns 'f7'", "'F7'", p=pile(names=[*COLUMNS[:-1], "F7"])),
-    "one column more": case("has the columns 'extra'", p=pile(last={"extra": lambda i: 1.5})),
     "one column less": case("lacks the columns 'f7'", p=pile(order=range(7))),
     "other parquet columns": case(
         "lacks the columns", c=parquet(), p=("p.parquet", {f"x{i}": QUERY[:, i] for i in range(8)})),
@@ -278,9 +290,6 @@ REFUSED = {
         p=("p.parquet", columns(QUERY, nr=np.arange(1, 21)))),
     "shuffled row numbers": case("'nr'", "numbers the rows", c=known(first={"nr": lambda i: i * 5 % 18})),
     "rising numbers": case("'sample'", "numbers the rows", c=known(first={"sample": lambda i: 1000 + 3 * i * i})),
-    "row numbers in the pile alone": case("has the columns 'nr'", p=pile(first={"nr": count})),
-    "two ids": case("'photo_id', 'user_id'", "--item-column", p=pile(first={"photo_id": count, "user_id": count})),
-    "item and id": case("'photo_id'", "--ignore-column", p=pile(first={"photo_id": count, "item": lambda i: f"x{i}"})),
     "two label columns": case(
         "'class', 'category'", "--label-column", c=known(label="class", last={"category": lambda i: "x"})),
     "class beside label": case(
@@ -295,7 +304,7 @@ REFUSED = {
     "unknown item column": case("no column 'photo'", options="--item-column photo"),
     "unknown ignored column": case("no column 'idd'", options="--ignore-column idd"),
     "texts and numbers": case(
-        "'text'", "'width'", "--feature-column", "--ignore-column",
+        "'text'", "'width'", "--text-column", "--ignore-column",
         c="text,width,label\nhello,1.5,a\nbye,2,b\n", p="text\nhi\n"),
     "texts and features": case("c.csv holds features", "p.csv holds texts", "manyway extract", p="text\nhi\n"),
     # Cells.

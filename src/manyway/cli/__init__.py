@@ -10,7 +10,7 @@ import typer
 
 import manyway
 from manyway.cli import bench, datasets, doctor, extract, label, review, show, train
-from manyway.cli.console import say, spell_streams
+from manyway.cli.console import say, spell_streams, with_flags
 from manyway.errors import InputError
 
 app = typer.Typer(
@@ -82,5 +82,5 @@ def main() -> None:
 
 
 def _stop(message: str, code: int) -> None:
-    say(f"manyway: {' '.join(message.split())}", stderr=True)
+    say(f"manyway: {with_flags(' '.join(message.split()))}", stderr=True)
     sys.exit(code)

@@ -68,6 +68,27 @@ def console(*, stderr: bool = False) -> Console:
     return _Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
+def with_flags(message: str) -> str:
+    """A message of the library with the options of the command line: `label_column` becomes --label-column.
+
+    >>> with_flags("name the column with `label_column`, or leave it out with `ignore_columns`")
+    'name the column with --label-column, or leave it out with --ignore-column'
+    """
+    from typer.main import get_group
+
+    from manyway.cli import app
+
+    options = [option for command in get_group(app).commands.values() for option in command.params]
+    flags = {option.name: max(option.opts, key=len) for option in options if option.opts[0].startswith("-")}
+    flags |= {f"{name}s": flag for name, flag in flags.items() if f"{name}s" not in flags}
+    return re.sub(r"`(\w+)`", lambda found: flags.get(found[1], found[0]), message)
+
+
+def note(text: str) -> None:
+    """Print what a reader guessed."""
+    say(f"note: {with_flags(text)}", stderr=True)
+
+
 def say(text: object, style: str = "", *, stderr: bool = False) -> None:
     """Print one line of text as it is, without breaking it at the width of the terminal."""
     console(stderr=stderr).print(str(text), style=style or None, soft_wrap=True)

@@ -19,6 +19,7 @@ from manyway.cli.inputs import (
     NoCache,
     OpenSet,
     SkipBadItems,
+    TextColumn,
 )
 from manyway.cli.scores import AtLeast, ClassPrior, ScoreFile, ScoreInputs, ScoreKind, Taxonomy, describe
 from manyway.errors import InputError
@@ -83,6 +84,7 @@ def label(
     item_column: ItemColumn = None,
     ignore_column: IgnoreColumn = None,
     feature_column: FeatureColumn = None,
+    text_column: TextColumn = None,
     review: Annotated[
         bool,
         typer.Option(
@@ -166,6 +168,7 @@ def label(
             encoder=encoder,
             skip_bad=skip_bad,
             feature_column=feature_column,
+            text_column=text_column,
             review=review,
         )
         found = given.label(
@@ -191,7 +194,16 @@ def label(
     if examples_at is None and class_names is None:
         raise InputError("There are examples or items, not both; give EXAMPLES and ITEMS, or --class-names and ITEMS.")
     source = Inputs(
-        examples_at, query, labels, encoder, skip_bad, *columns, feature_column or (), class_names, not no_cache
+        examples_at,
+        query,
+        labels,
+        encoder,
+        skip_bad,
+        *columns,
+        feature_column or (),
+        class_names,
+        text_column,
+        cached=not no_cache,
     ).with_encoder()
     table = check_table(output, source.paths, overwrite=overwrite)
     where = resolve_device("cpu" if device is None and dask is not None else device)

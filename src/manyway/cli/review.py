@@ -22,6 +22,7 @@ from manyway.cli.inputs import (
     NoCache,
     OpenSet,
     SkipBadItems,
+    TextColumn,
 )
 from manyway.cli.options import Device
 from manyway.errors import InputError, optional
@@ -96,6 +97,7 @@ def review(
     item_column: ItemColumn = None,
     ignore_column: IgnoreColumn = None,
     feature_column: FeatureColumn = None,
+    text_column: TextColumn = None,
 ) -> None:
     """Look at the labels of a batch on a local web page, and correct them.
 
@@ -146,6 +148,7 @@ def review(
         item_column,
         ignore_column or (),
         feature_column or (),
+        text_column=text_column,
         cached=not no_cache,
     ).with_encoder()
     from manyway.core.device import resolve_device

@@ -47,6 +47,10 @@ class Items:
         What the reader guessed, for the user to see.
     header : tuple of str
         All columns of the file, features or not.
+    carried : mapping of str to sequence
+        Columns of the file that say more about each row. They come back in the table of labels.
+    texts : sequence of str or None
+        The text of every row, where rows are texts.
     """
 
     features: np.ndarray[Any, Any] | Tensor
@@ -57,6 +61,8 @@ class Items:
     skipped: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
     header: tuple[str, ...] = ()
+    carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    texts: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return int(self.features.shape[0])
@@ -81,6 +87,10 @@ class Items:
         """The name of a row, or its number."""
         return str(row) if self.names is None else self.names[row]
 
+    def text(self, row: int) -> str:
+        """The text of a row, or its name."""
+        return self.name(row) if self.texts is None else self.texts[row]
+
 
 @dataclass(frozen=True, eq=False)
 class Contents:
@@ -97,17 +107,10 @@ class Contents:
     columns: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     header: tuple[str, ...] = ()
+    carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
-def read_items(
-    path: str | Path,
-    *,
-    label_column: str | None = None,
-    item_column: str | None = None,
-    ignore_columns: Sequence[str] = (),
-    feature_columns: Sequence[str] = (),
-    like: Items | None = None,
-) -> Items:
+def read_items(path: str | Path, options: Options | None = None, *, like: Items | None = None, **columns: Any) -> Items:
     """Read the features in a file, with labels and item names where it has them.
 
     Parameters
@@ -116,14 +119,12 @@ def read_items(
         A file of arrays (.safetensors, .npz: ``features`` and optionally ``labels``, ``class_names`` and ``items``;
         .npy: the features alone) or a table (.csv, .tsv, .parquet, .jsonl) with one row per item. A folder whose name
         ends with .parquet is read as one table.
-    label_column, item_column : str, optional
-        Columns of a table that hold the label and the name of an item. By default they are found by their usual names.
-    ignore_columns : sequence of str, optional
-        Columns of a table to leave out.
-    feature_columns : sequence of str, optional
-        Columns that are features although they look like an index.
+    options : Options, optional
+        What the user says about the columns of a table. By default they are found.
     like : Items, optional
         The labelled examples. Features are then matched to theirs by name, and labels are not read.
+    **columns
+        The same as ``options``, each by its name: ``label_column``, ``item_column``, ``ignore_columns``, ….
 
     Returns
     -------
@@ -144,8 +145,7 @@ def read_items(
     (('ant', 'bee'), ('width', 'height'), tensor([[1.5000, 0.3000]]))
     """
     path = Path(path)
-    known = None if like is None else like.columns
-    options = Options(label_column, item_column, tuple(ignore_columns), tuple(feature_columns), known)
+    options = replace(options or Options(), like=None if like is None else like.columns, **columns)
     contents = read_contents(path, options, with_labels=like is None)
     items = Items(
         contents.features,
@@ -155,6 +155,7 @@ def read_items(
         contents.columns,
         notes=contents.notes,
         header=contents.header,
+        carried=contents.carried,
     )
     _check_finite(path, items)
     return items if like is None else match_columns(like, items)
@@ -184,20 +185,21 @@ def read_contents(path: str | Path, options: Options | None = None, *, with_labe
     if suffix not in SUFFIXES:
         raise InputError(f"{path} has an unknown ending; features come as {', '.join(SUFFIXES)}.")
     if suffix in TABLE_SUFFIXES:
-        found = read_columns(path, options or Options())
+        found = read_columns(path, options or Options(), with_labels=with_labels)
         table = found.table
         contents = Contents(
             found.features,
-            clean_labels(path, found.labels, table.place) if with_labels and found.labels is not None else None,
-            names=_item_names(path, found.items),
+            None if found.labels is None else clean_labels(path, found.labels, table.place),
+            names=item_names(path, found.items),
             meta={"source": path.name},
             columns=found.names,
             notes=found.notes,
             header=table.names if table.named else (),
+            carried=found.carried,
         )
     else:
         arrays = read_arrays(path)
-        labels, names = arrays.pop("labels", None), _item_names(path, arrays.pop("items", None))
+        labels, names = arrays.pop("labels", None), item_names(path, arrays.pop("items", None))
         labels = clean_labels(path, labels) if with_labels and labels is not None else None
         contents = Contents(labels=labels, names=names, **arrays)
     _check_shape(path, contents)
@@ -267,7 +269,7 @@ def _label(path: Path, value: Any, row: int, place: Callable[[int], str]) -> str
     return decoded(path, value).strip()
 
 
-def _item_names(path: Path, values: Any) -> tuple[str, ...] | None:
+def item_names(path: Path, values: Any) -> tuple[str, ...] | None:
     """Names of items as text; an item without a name is known by its number."""
     if values is None:
         return None

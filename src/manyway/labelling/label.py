@@ -353,10 +353,13 @@ def _in_blocks(
 
 
 class Named(Protocol):
-    """Items with their names, and those that could not be read."""
+    """Items with their names and further columns, and those that could not be read."""
 
     @property
     def skipped(self) -> tuple[tuple[str, str], ...]: ...
+
+    @property
+    def carried(self) -> Mapping[str, Sequence[Any]]: ...
 
     def __len__(self) -> int: ...
 
@@ -410,7 +413,9 @@ def write_answers(
                 row += 1
 
     open_set, top = bool(result.answers.unknown), result.answers.best[0][0].shape[1]
-    write_table(output, rows(), top, query.skipped, inputs, open_set=open_set, at_levels=at_levels is not None)
+    write_table(
+        output, rows(), top, query.skipped, inputs, query.carried, open_set=open_set, at_levels=at_levels is not None
+    )
     presence = [None] * len(classes) if result.presence is None else result.presence.tolist()
     present = [
         ClassSummary(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,6 +89,7 @@ def write_table(
     top: int,
     skipped: Sequence[tuple[str, str]] = (),
     inputs: Iterable[AnyPath | None] = (),
+    carried: Mapping[str, Sequence[Any]] | None = None,
     *,
     open_set: bool = False,
     at_levels: bool = False,
@@ -108,6 +109,9 @@ def write_table(
         there only if there are any.
     inputs : iterable of path-like or None
         Files and folders that must not be written over.
+    carried : mapping of str to sequence
+        Further columns of the items, which come last. One that has the name of a column of the answer gets
+        ``given_`` in front of it.
     open_set : bool, default=False
         Whether to write the columns ``unknown`` and ``group``.
     at_levels : bool, default=False
@@ -122,22 +126,36 @@ def write_table(
         header += ["answer", "answer_probability", "level"]
     if skipped:
         header.append("note")
+    more = dict(carried or {})
+    # Probabilities have four digits in a text; other numbers come back as they were.
+    exact = path.suffix.lower() not in (".parquet", ".jsonl")
+    for name in more:
+        header.append(_free(name, {*header, *(other for other in more if other != name)}))
 
     def cells() -> Iterator[list[Any]]:
-        for row in rows:
+        for at, row in enumerate(rows):
             filled: list[Any] = [row.item, *(cell for name, p in row.best for cell in (name, round(p, 4)))]
             if open_set:
                 filled += [None if row.unknown is None else round(row.unknown, 4), row.group]
             if row.answer is not None:
                 filled += [row.answer.name, round(row.answer.probability, 4), row.answer.level]
-            yield [*filled, ""] if skipped else filled
+            others = (column[at] for column in more.values())
+            texts = (str(cell) if exact and isinstance(cell, float) else cell for cell in others)
+            yield [*filled, *([""] if skipped else []), *texts]
         for name, reason in skipped:
             empty: list[Any] = [None if n % 2 == 0 else "" for n in range(2 * top - 1)]
             empty += [None, None] if open_set else []
             empty += ["", None, ""] if at_levels else []
-            yield [name, "", *empty, f"skipped: {reason}"]
+            yield [name, "", *empty, f"skipped: {reason}", *(None for _ in more)]
 
     write_rows(path, header, cells(), inputs)
+
+
+def _free(name: str, others: Collection[str]) -> str:
+    """A name that no other column has."""
+    while name in others:
+        name = f"given_{name}"
+    return name
 
 
 def write_rows(
@@ -161,7 +179,7 @@ def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]])
 def _write_jsonl(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         for row in rows:
-            file.write(json.dumps(dict(zip(header, row, strict=True)), ensure_ascii=False) + "\n")
+            file.write(json.dumps(dict(zip(header, row, strict=True)), ensure_ascii=False, default=str) + "\n")
 
 
 def _write_parquet(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -172,4 +190,10 @@ def _write_parquet(path: Path, header: Sequence[str], rows: Iterable[Sequence[An
     for row in rows:
         for column, cell in zip(columns, row, strict=True):
             column.append(cell.encode("utf-8", "backslashreplace").decode() if isinstance(cell, str) else cell)
-    pyarrow.parquet.write_table(pyarrow.table(dict(zip(header, columns, strict=True))), path)
+    arrays = {}
+    for name, column in zip(header, columns, strict=True):
+        try:
+            arrays[name] = pyarrow.array(column)
+        except (pyarrow.ArrowException, TypeError, OverflowError):  # cells of several kinds, which only text can hold
+            arrays[name] = pyarrow.array([None if cell is None else str(cell) for cell in column])
+    pyarrow.parquet.write_table(pyarrow.table(arrays), path)

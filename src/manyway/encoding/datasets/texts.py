@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,13 @@ from torch import Tensor
 
 from manyway.encoding.datasets.sources import UNLABELLED, refuse_same_names
 from manyway.errors import InputError
-from manyway.files.columns import Options, find_column, missing
+from manyway.files.columns import TEXT_NAMES, Options, find_item, find_label, find_text
 from manyway.files.files import check_input
-from manyway.files.items import clean_labels
-from manyway.files.tables import TABLE_SUFFIXES, read_table, refuse_duplicates
-from manyway.files.text import read_lines
+from manyway.files.items import clean_labels, item_names
+from manyway.files.tables import TABLE_SUFFIXES, read_table
+from manyway.files.text import listed, read_lines
 
 TEXT_SUFFIXES = (*TABLE_SUFFIXES, ".txt")
-TEXT_KEYS = ("text", "sentence", "utterance", "query")
-_LABEL_KEYS = ("label", "intent", "class", "category")
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +30,11 @@ class TextSource:
     labels: Tensor  # [n] int64
     class_names: tuple[str, ...]
     title: str
-    items: tuple[str, ...] | None = None  # [n] names of the texts, where a column of names was asked for
+    items: tuple[str, ...] | None = None  # [n] names of the texts, where there is a column of names
     header: tuple[str, ...] = ()  # all columns of a table
+    carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # the columns that are neither name nor label
+    notes: tuple[str, ...] = ()  # what was guessed
+    text_column: str = ""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -44,23 +45,25 @@ class TextSource:
         return self.class_names != (UNLABELLED,)
 
 
-def open_texts(path: str | Path, options: Options | None = None) -> TextSource:
+def open_texts(path: str | Path, options: Options | None = None, *, need_labels: bool = True) -> TextSource:
     """Read texts and, where there are any, their labels.
 
     Parameters
     ----------
     path : path-like
-        A .csv, .tsv, .parquet or .jsonl file with a text and optionally a label per row, a .txt file with one text per
-        line, or a folder of CLASS.txt files.
+        A table with a text and optionally a label and a name per row, a .txt file with one text per line, or a folder
+        of CLASS.txt files.
     options : Options, optional
-        Which columns of a table hold the text (the only one in ``feature_columns``), the label and the name of an item.
-        By default text and label are found by their usual names.
+        Which columns of a table hold the text, the label and the name of an item. By default they are found by their
+        usual names, or by what is in them.
+    need_labels : bool, default=True
+        Whether labels are read. Otherwise a column of labels is carried like any other.
 
     Returns
     -------
     TextSource
     """
-    path = Path(path)
+    path, options = Path(path), options or Options()
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix.lower() == ".txt")
         if not files:
@@ -75,28 +78,42 @@ def open_texts(path: str | Path, options: Options | None = None) -> TextSource:
         lines = _lines(path)
         return _source(path, [f"line {number}" for number, _ in lines], [text for _, text in lines])
     table = read_table(path)
-    if table.is_empty:
-        return _source(path)
-    wanted = _find_columns(path, table.names, options or Options())
-    texts, labels, items = table.values(wanted)
-    places = [table.place(row) for row in range(len(texts))]
-    return _source(path, places, texts, labels, items, table.names, table.names[wanted[0]])
+    names = table.names
+    label, remark = find_label(path, names, options) if need_labels else (None, None)
+    text, chosen = find_text(table, options, {label})
+    if text is None and not table.is_empty:
+        raise InputError(
+            f"{path} has the columns {listed(names)}, of which none holds texts (or is named {', '.join(TEXT_NAMES)}); "
+            "name the column of texts with `text_column`."
+        )
+    item, called = find_item(table, options, {label, text})
+    others = [at for at in range(len(names)) if at not in (label, item) and (at != text or item is not None)]
+    texts, labels, items, *carried = table.values([text, label, item, *others])
+    return _source(
+        path,
+        [table.place(row) for row in range(len(texts or ()))],
+        texts or (),
+        labels,
+        text_column="" if text is None else names[text],
+        items=item_names(path, items),
+        header=names,
+        carried={names[at]: cells for at, cells in zip(others, carried, strict=True)},
+        notes=tuple(filter(None, (remark, chosen, called))),
+    )
 
 
 def _source(
     path: Path,
-    places: Sequence[str] = (),
-    texts: Sequence[Any] = (),
+    places: Sequence[str],
+    texts: Sequence[Any],
     given: Sequence[Any] | None = None,
-    items: Sequence[Any] | None = None,
-    header: Sequence[str] = (),
-    text_column: str = "",
+    **more: Any,
 ) -> TextSource:
     if not texts:
         raise InputError(f"{path} holds no texts.")
     for place, text in zip(places, texts, strict=True):
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"{place.capitalize()} of {path} needs a text in the column '{text_column}'.")
+            raise InputError(f"{place.capitalize()} of {path} needs a text in the column '{more['text_column']}'.")
     labels = [UNLABELLED] * len(texts)
     if given is not None:
         labels = list(map(str, clean_labels(path, given, lambda row: places[row])))
@@ -109,30 +126,8 @@ def _source(
         torch.tensor([number[label] for label in labels], dtype=torch.int64),
         class_names,
         str(path),
-        None if items is None else tuple(str(row) if missing(name) else str(name) for row, name in enumerate(items)),
-        tuple(header),
+        **more,
     )
-
-
-def _find_columns(path: Path, names: Sequence[str], options: Options) -> tuple[int, int | None, int | None]:
-    """The positions of text, label and item name."""
-    known = [name.strip().lower() for name in names]
-    refuse_duplicates(path, known)
-    item = None if options.item_column is None else find_column(names, options.item_column)
-    if options.feature_columns:
-        text = find_column(names, options.feature_columns[0])
-    else:
-        text = next((known.index(key) for key in TEXT_KEYS if key in known and known.index(key) != item), None)
-    if options.label_column is not None:
-        label = find_column(names, options.label_column)
-    else:
-        label = next((known.index(key) for key in _LABEL_KEYS if key in known), None)
-    if text is None:
-        raise InputError(
-            f"{path} has the columns {', '.join(known) or '(none)'}; it needs one of {', '.join(TEXT_KEYS)} (or name "
-            f"the column of texts with `text_column`), and for labelled examples one of {', '.join(_LABEL_KEYS)}."
-        )
-    return text, label, item
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:
