@@ -69,7 +69,7 @@ def test_a_link_is_written_through(folder, monkeypatch, capsys):
     assert (folder / "target.csv").read_text().startswith("item,label,probability")
 
 
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "txt"])
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "xlsx", "txt"])
 def test_the_ending_chooses_the_format(suffix, folder, monkeypatch, capsys):
     path = folder / f"out.{suffix}"
     assert label(monkeypatch, capsys, "c.npz", "p.npz", "-o", path)[0] == 0
@@ -79,6 +79,11 @@ def test_the_ending_chooses_the_format(suffix, folder, monkeypatch, capsys):
         rows = pyarrow.parquet.read_table(path).to_pylist()
     elif suffix == "jsonl":
         rows = [json.loads(line) for line in path.read_text().splitlines()]
+    elif suffix == "xlsx":
+        import openpyxl
+
+        header, *cells = openpyxl.load_workbook(path).active.iter_rows(values_only=True)
+        rows = [dict(zip(header, row, strict=True)) for row in cells]
     else:
         rows = list(csv.DictReader(path.open(), delimiter="\t" if suffix == "tsv" else ","))
     assert list(rows[0]) == ["item", "label", "probability", "label_2", "probability_2"]

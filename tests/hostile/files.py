@@ -82,6 +82,16 @@ def write(path: Path, content: Any) -> Path:
 
         header = {"manyway-features-1": content["header"]} if "header" in content else None
         save_file({k: torch.as_tensor(v) for k, v in content.items() if k != "header"}, path, header)
+    elif suffix == ".xlsx":
+        import openpyxl
+
+        book = openpyxl.Workbook()
+        for name, rows in content.items():
+            page = book.create_sheet(name)
+            for row in rows:
+                page.append(row)
+        book.remove(book.active)
+        book.save(path)
     elif suffix == ".jsonl":
         path.write_text("".join(json.dumps(record) + "\n" for record in content))
     return path
@@ -158,6 +168,12 @@ def records(values: Any, **more: Any) -> list[dict[str, Any]]:
 def vectors(values: Any, **more: Any) -> list[dict[str, Any]]:
     """The same with one list per object."""
     return [{"v": row.tolist(), **{name: cells[i] for name, cells in more.items()}} for i, row in enumerate(values)]
+
+
+def sheet(values: Any, **around: Any) -> list[list[Any]]:
+    """The rows of an Excel sheet."""
+    rows = [[*(cells[i] for cells in around.values()), *map(float, row)] for i, row in enumerate(values)]
+    return [[*around, *COLUMNS], *rows]
 
 
 def changed(value: Any, rows: Sequence[int] = (1, 3)) -> list[Any]:

@@ -68,6 +68,9 @@ FeatureColumn = Annotated[
         help="A column that is a feature although it does not look so; may be repeated.",
     ),
 ]
+Sheet = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The sheet of an Excel file: its name or number. Default: the first.")
+]
 # The default encoder of what an input holds, and what to say about it.
 _DEFAULTS = {
     "pictures": (
@@ -98,6 +101,7 @@ class Inputs:
     feature_columns: Sequence[str] = ()
     class_names: Path | None = None
     text_column: str | None = None
+    sheet: str | None = None
     cached: bool = True  # whether features of earlier runs are used, and new ones kept
 
     @property
@@ -115,6 +119,7 @@ class Inputs:
             tuple(self.ignore_columns),
             tuple(self.feature_columns),
             text_column=self.text_column,
+            sheet=self.sheet,
         )
 
     def with_encoder(self) -> Inputs:

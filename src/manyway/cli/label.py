@@ -18,6 +18,7 @@ from manyway.cli.inputs import (
     Labels,
     NoCache,
     OpenSet,
+    Sheet,
     SkipBadItems,
     TextColumn,
 )
@@ -56,8 +57,8 @@ def label(
             "--output",
             "--out",
             "-o",
-            help="The table of labels: .csv, .tsv, .parquet or .jsonl. Default: labels.csv, which is never written "
-            "over a file of yours.",
+            help="The table of labels: .csv, .tsv, .xlsx, .parquet or .jsonl. Default: labels.csv, which is never "
+            "written over a file of yours.",
         ),
     ] = None,
     overwrite: Annotated[
@@ -85,6 +86,7 @@ def label(
     ignore_column: IgnoreColumn = None,
     feature_column: FeatureColumn = None,
     text_column: TextColumn = None,
+    sheet: Sheet = None,
     review: Annotated[
         bool,
         typer.Option(
@@ -102,8 +104,9 @@ def label(
     All items are labelled together. Which classes occur in the batch, and how many, is part of the answer.
 
     EXAMPLES holds features and labels, ITEMS holds features from the same encoder. Both are files of arrays
-    (safetensors, npz, npy) or tables (csv, tsv, parquet, jsonl). Arrays are named `features` and `labels`. In a table
-    every column is a feature except the label and the item name; features are matched by column name.
+    (safetensors, npz, npy) or tables (csv, tsv, xlsx, parquet, jsonl). Arrays are named `features` and `labels`. In a
+    table every column of numbers is a feature except the label and the item name; features are matched by column name,
+    and other columns of ITEMS come back in the table of labels.
 
     EXAMPLES and ITEMS may also be pictures (folders, or zip archives of them; the names of folders are the classes) or
     texts (tables with a column `text`, or .txt files with one text per line). They are turned into features by
@@ -169,6 +172,7 @@ def label(
             skip_bad=skip_bad,
             feature_column=feature_column,
             text_column=text_column,
+            sheet=sheet,
             review=review,
         )
         found = given.label(
@@ -203,6 +207,7 @@ def label(
         feature_column or (),
         class_names,
         text_column,
+        sheet,
         cached=not no_cache,
     ).with_encoder()
     table = check_table(output, source.paths, overwrite=overwrite)

@@ -21,6 +21,7 @@ from manyway.cli.inputs import (
     Labels,
     NoCache,
     OpenSet,
+    Sheet,
     SkipBadItems,
     TextColumn,
 )
@@ -98,6 +99,7 @@ def review(
     ignore_column: IgnoreColumn = None,
     feature_column: FeatureColumn = None,
     text_column: TextColumn = None,
+    sheet: Sheet = None,
 ) -> None:
     """Look at the labels of a batch on a local web page, and correct them.
 
@@ -149,6 +151,7 @@ def review(
         ignore_column or (),
         feature_column or (),
         text_column=text_column,
+        sheet=sheet,
         cached=not no_cache,
     ).with_encoder()
     from manyway.core.device import resolve_device

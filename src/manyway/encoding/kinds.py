@@ -21,7 +21,7 @@ from manyway.files.columns import (
     words_in,
 )
 from manyway.files.tables import SAMPLE, TABLE_SUFFIXES, Table, read_table
-from manyway.files.text import listed
+from manyway.files.text import listed, suffix_of
 
 FEATURES, PICTURES, TEXTS = "features", "pictures", "texts"
 _MANY = 16  # so many columns of measurements are features, whatever texts stand beside them
@@ -53,7 +53,7 @@ def kind_of(path: Path, options: Options | None = None, expected: str | None = N
     >>> kind_of(path), kind_of(Path("photos.npz"))
     ('texts', 'features')
     """
-    suffix = path.suffix.lower()
+    suffix = suffix_of(path)
     if path.is_dir() and suffix != ".parquet":
         return _kind_of_files(path, list_files(path))
     if not path.is_file():
@@ -102,7 +102,7 @@ def _kind_of_files(path: Path, names: Sequence[str]) -> str:
 
 def _kind_of_table(path: Path, options: Options, expected: str | None) -> str:
     try:
-        table = read_table(path, rows=SAMPLE)
+        table = read_table(path, rows=SAMPLE, sheet=options.sheet)
     except InputError:
         return FEATURES  # their reader says more about it
     names = table.names

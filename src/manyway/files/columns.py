@@ -43,6 +43,8 @@ class Options:
         Columns that are features although they do not look so.
     like : sequence of str or None
         The feature columns of the labelled examples, or their column of texts: these and no others are the features.
+    sheet : str or None
+        The name or number of the sheet of an Excel file. None: the first.
     """
 
     label_column: str | None = None
@@ -51,6 +53,7 @@ class Options:
     feature_columns: Sequence[str] = ()
     like: Sequence[str] | None = None
     text_column: str | None = None
+    sheet: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +248,11 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
     """Read a table of features, with item names and further columns, of which one may be the labels."""
     known = {name.casefold() for name in (options.label_column, options.item_column, "item", *LABEL_NAMES) if name}
     like = set(options.like or ("",))
-    table = read_table(path, lambda first: bool({*map(str.casefold, first)} & known) or like <= {*first} or None)
+
+    def is_header(first: Sequence[str]) -> bool | None:
+        return bool({*map(str.casefold, first)} & known) or like <= {*first} or None
+
+    table = read_table(path, is_header, sheet=options.sheet)
     if table.is_empty:
         raise InputError(f"{path} has no data row; the first line names the columns, the others are items.")
     roles = Roles(tuple(range(len(table.names))), None, None, ())

@@ -19,7 +19,7 @@ from manyway.files.arrays import ARRAY_SUFFIXES, decoded, plain, read_arrays, re
 from manyway.files.columns import Options, find_label, missing, read_columns, remarks_on_classes
 from manyway.files.files import check_input
 from manyway.files.tables import TABLE_SUFFIXES, read_table
-from manyway.files.text import read_lines, shorten
+from manyway.files.text import read_lines, shorten, suffix_of
 
 SUFFIXES = (*ARRAY_SUFFIXES, *TABLE_SUFFIXES)
 _CHECK_BYTES = 1 << 26  # rows checked together, so that checking a memory-mapped file needs little memory
@@ -179,8 +179,8 @@ def match_columns(support: Items, query: Items) -> Items:
 def read_contents(path: str | Path, options: Options | None = None, *, with_labels: bool = True) -> Contents:
     """Read a feature file of any kind, see `read_items`; features are not checked for NaN in files of arrays."""
     path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix != ".parquet" or not path.is_dir():
+    suffix = suffix_of(path)
+    if path.suffix.lower() != ".parquet" or not path.is_dir():
         check_input(path)
     if suffix not in SUFFIXES:
         raise InputError(f"{path} has an unknown ending; features come as {', '.join(SUFFIXES)}.")
@@ -210,7 +210,7 @@ def read_contents(path: str | Path, options: Options | None = None, *, with_labe
 def read_labels(path: str | Path, label_column: str | None = None) -> tuple[str, ...]:
     """Read labels from a .npy array, the label column of a table, or a text file with one label per line."""
     path = check_input(path)
-    suffix = path.suffix.lower()
+    suffix = suffix_of(path)
     if suffix == ".npy":
         return tuple(map(str, clean_labels(path, read_npy(path))))
     if suffix in (".json", *ARRAY_SUFFIXES):

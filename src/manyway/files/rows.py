@@ -9,7 +9,7 @@ from typing import Any
 from manyway.errors import InputError
 from manyway.files.columns import find_column, missing
 from manyway.files.tables import TABLE_SUFFIXES, as_number, read_table
-from manyway.files.text import listed, shorten
+from manyway.files.text import listed, shorten, suffix_of
 
 __all__ = ["Rows", "as_number", "column", "find_any", "one_row_per_class", "read_rows"]
 
@@ -18,7 +18,7 @@ Rows = Iterator[tuple[str, Sequence[Any]]]  # place ("line 3") and cells
 
 def read_rows(path: Path) -> tuple[Sequence[str], Rows]:
     """The names of the columns, and the rows, of a table or a .txt file of that kind."""
-    if path.suffix.lower() not in (*TABLE_SUFFIXES, ".txt"):
+    if suffix_of(path) not in (*TABLE_SUFFIXES, ".txt"):
         raise InputError(f"{path} has an unknown ending; tables come as {', '.join(TABLE_SUFFIXES)}.")
     table = read_table(path)
     return table.names, table.rows()

@@ -15,7 +15,7 @@ from manyway.files.rows import Rows, as_number, column, find_any, one_row_per_cl
 from manyway.files.score_formats import is_birdnet, read_birdnet, read_score_json
 from manyway.files.scores import Pair, Scores, check_size, from_pairs
 from manyway.files.tables import TABLE_SUFFIXES
-from manyway.files.text import listed, shorten
+from manyway.files.text import listed, shorten, suffix_of
 
 SCORE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".json")
 _CLASS_NAMES = ("class", "species", *LABEL_NAMES)
@@ -53,7 +53,7 @@ def read_scores(path: str | Path, options: Options | None = None) -> Scores:
     (('a.jpg', 'b.jpg'), ('dog', 'fox'), [[0.10000000149011612, 0.8999999761581421], [0.6000000238418579, nan]])
     """
     path, options = Path(path), options or Options()
-    suffix = path.suffix.lower()
+    suffix = suffix_of(path)
     if suffix not in SCORE_SUFFIXES:
         raise InputError(f"{path} has an unknown ending; scores come as {', '.join(SCORE_SUFFIXES)}.")
     if suffix == ".json":
@@ -84,7 +84,7 @@ def _read_long(path: Path, names: Sequence[str], rows: Rows, options: Options) -
         ids = [at for at, name in enumerate(names) if is_id(name)]
         if len(ids) != 1:
             raise InputError(
-                f"{path} has the columns {listed(names)}; name the column of the items with --item-column."
+                f"{path} has the columns {listed(names)}; name the column of the items with `item_column`."
             )
         of_item = ids[0]
 

@@ -1,4 +1,4 @@
-"""Tables of any kind (csv, tsv, jsonl, parquet, Arrow): columns with names, from which each reader picks its own."""
+"""Tables of any kind (text, jsonl, parquet, Excel, Arrow): columns with names, from which each reader picks its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import itertools
 import json
 import math
 import mmap
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, time
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
@@ -14,21 +16,24 @@ from typing import Any
 
 import numpy as np
 
-from manyway.errors import InputError
-from manyway.files.files import check_input
+from manyway.errors import InputError, nearest, optional
+from manyway.files.files import check_input, most_unpacked
 from manyway.files.text import (
     check_width,
     is_number,
     one_line,
     read_json_lines,
     read_records,
+    read_text,
     shorten,
     sniff,
+    suffix_of,
     table_header,
     with_point,
 )
 
-TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
+EXCEL_SUFFIXES = (".xlsx", ".xlsm")
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", *EXCEL_SUFFIXES)
 SAMPLE = 100  # rows that are looked at to guess what a column holds
 _BLOCK_BYTES = 1 << 23
 _LARGEST = float(np.finfo(np.float32).max)
@@ -187,8 +192,9 @@ class _TextTable(Table):
     """A csv or tsv file. Columns are read when they are asked for: by Arrow, at full speed, if nothing is unusual."""
 
     def __init__(self, path: Path, is_header: Callable[[Sequence[str]], bool | None] | None) -> None:
-        self._dialect = sniff(path)
-        records = read_records(path, self._dialect)
+        self._text = read_text(path)
+        self._dialect = sniff(self._text)
+        records = read_records(self._text, self._dialect)
         first, names = table_header(path, records)
         self._decimals = (".",) if self._dialect.delimiter == "," else (".", ",")
         said = True if is_header is None else is_header(names)
@@ -197,6 +203,7 @@ class _TextTable(Table):
         self._skip = first if self.named else first - 1
         super().__init__(path, names if self.named else [str(n + 1) for n in range(len(names))], word="line")
         self._path = path
+        self.notes += self._text.notes
         if said is None and self.named:
             guesses = (_note_numbers(path, names, self._start, sign) for sign in self._decimals)
             self.notes += next(filter(None, guesses), [])
@@ -209,7 +216,7 @@ class _TextTable(Table):
     @cached_property
     def _records(self) -> list[list[str]]:
         """All columns, read line by line: slow, and able to say what is wrong where."""
-        records = list(read_records(self._path, self._dialect))[1 if self.named else 0 :]
+        records = list(read_records(self._text, self._dialect))[1 if self.named else 0 :]
         for line, cells in records:
             check_width(self._path, line, cells, self.names)
         self._numbers = [line for line, _ in records]
@@ -253,7 +260,7 @@ class _TextTable(Table):
 
     def _by_arrow(self, wanted: Sequence[int], kind: str, decimal: str = ".") -> Any:
         """Some columns as an Arrow table; None where anything is unusual, for the careful reader to look at."""
-        if self._dialect.encoding not in ("utf-8", "utf-8-sig") or len(self.names) == 1 or not self._start:
+        if len(self.names) == 1 or not self._start:
             return None
         import pyarrow.csv
 
@@ -269,7 +276,8 @@ class _TextTable(Table):
             decimal_point=decimal,
         )
         try:
-            table = pyarrow.csv.read_csv(self._path, reading, parsing, converting)
+            source = self._path if self._text.data is None else pyarrow.BufferReader(self._text.data)
+            table = pyarrow.csv.read_csv(source, reading, parsing, converting)
         except (pyarrow.ArrowException, OSError):
             return None
         # Both readers must agree on the first row: no line was taken for a header that is none, or the reverse.
@@ -280,14 +288,19 @@ class _TextTable(Table):
 
     @cached_property
     def _has_quotes(self) -> bool:
+        if self._text.data is not None:
+            return b'"' in self._text.data
         with self._path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             return mapped.find(b'"') >= 0
 
 
 def read_table(
-    path: Path, is_header: Callable[[Sequence[str]], bool | None] | None = None, rows: int | None = None
+    path: Path,
+    is_header: Callable[[Sequence[str]], bool | None] | None = None,
+    rows: int | None = None,
+    sheet: str | None = None,
 ) -> Table:
-    """Open a table: a .csv, .tsv, .txt, .jsonl or .parquet file, or a folder of parquet files.
+    """Open a table: a .csv, .tsv, .txt, .jsonl (also packed), .xlsx or .parquet file, or a folder of parquet files.
 
     Parameters
     ----------
@@ -298,16 +311,20 @@ def read_table(
         line of numbers is taken for the first row. By default the first line always has the names.
     rows : int, optional
         How many rows are needed, where not all are.
+    sheet : str, optional
+        The name of the sheet of an Excel file, or its number from 1. None: the first.
 
     Returns
     -------
     Table
     """
-    suffix = path.suffix.lower()
-    if suffix != ".parquet" or not path.is_dir():
+    suffix = suffix_of(path)
+    if path.suffix.lower() != ".parquet" or not path.is_dir():
         check_input(path)
     if suffix == ".parquet":
         table = _open_parquet(path, rows)
+    elif suffix in EXCEL_SUFFIXES:
+        table = _open_excel(path, sheet, rows)
     else:
         table = _open_jsonl(path, rows) if suffix == ".jsonl" else _TextTable(path, is_header)
     if table.named:
@@ -316,10 +333,56 @@ def read_table(
 
 
 def _open_jsonl(path: Path, rows: int | None) -> Table:
-    found = list(itertools.islice(read_json_lines(path), rows))
+    text = read_text(path)
+    found = list(itertools.islice(read_json_lines(text), rows))
     names = list(dict.fromkeys(name for _, record in found for name in record))
     columns = [[record.get(name) for _, record in found] for name in names]
-    return Table(path, names, columns, "line", [number for number, _ in found])
+    table = Table(path, names, columns, "line", [number for number, _ in found])
+    table.notes += text.notes
+    return table
+
+
+def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
+    openpyxl = optional("openpyxl", "excel", f"{path} is an Excel file, which")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(info.file_size for info in archive.infolist()) > most_unpacked(path.stat().st_size):
+                raise ValueError("it unpacks to far more than its size")
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        names = [page.title for page in book.worksheets]
+        chosen = names[0] if sheet is None else next((n for i, n in enumerate(names, 1) if sheet in (n, str(i))), None)
+        if chosen is None:
+            raise InputError(f"{path} has no sheet '{sheet}'; {nearest(str(sheet), names)}")
+        book[chosen].reset_dimensions()  # what the file says about its size may be wrong
+        rows = [
+            (number, [_plain_date(cell) for cell in cells])
+            for number, cells in enumerate(book[chosen].iter_rows(values_only=True), 1)
+            if any(cell is not None for cell in cells)
+        ]
+        book.close()
+    except InputError:
+        raise
+    except Exception as error:  # damaged files raise errors of many kinds
+        raise InputError(f"{path} cannot be read as an Excel file ({one_line(error)}).") from error
+    width = max((len(cells) for _, cells in rows), default=0)
+    # A single cell above a table is its title.
+    while len(rows) > 1 and width > 1 and sum(cell is not None for cell in rows[0][1]) == 1:
+        del rows[0]
+    if not rows:
+        raise InputError(f"{path} is empty; the first row names the columns, the others are items.")
+    (_, header), *rows = [(number, [*cells, *[None] * (width - len(cells))]) for number, cells in rows[:count]]
+    used = [at for at in range(width) if header[at] is not None or any(cells[at] is not None for _, cells in rows)]
+    titles = ["" if header[at] is None else str(header[at]).strip() for at in used]
+    columns = [[cells[at] for _, cells in rows] for at in used]
+    table = Table(path, titles, columns, numbers=[number for number, _ in rows])
+    if len(names) > 1 and sheet is None:
+        table.notes.append(f"the first sheet of {path.name} is read ('{chosen}'); choose another with `sheet`")
+    return table
+
+
+def _plain_date(cell: Any) -> Any:
+    """A date without its midnight."""
+    return cell.date() if isinstance(cell, datetime) and cell.time() == time() else cell
 
 
 def _open_parquet(path: Path, rows: int | None) -> Table:

@@ -13,10 +13,9 @@ from torch import Tensor
 from manyway.encoding.datasets.sources import UNLABELLED, refuse_same_names
 from manyway.errors import InputError
 from manyway.files.columns import TEXT_NAMES, Options, find_item, find_label, find_text
-from manyway.files.files import check_input
 from manyway.files.items import clean_labels, item_names
 from manyway.files.tables import TABLE_SUFFIXES, read_table
-from manyway.files.text import listed, read_lines
+from manyway.files.text import TextFile, listed, read_lines, read_text, suffix_of
 
 TEXT_SUFFIXES = (*TABLE_SUFFIXES, ".txt")
 
@@ -71,13 +70,15 @@ def open_texts(path: str | Path, options: Options | None = None, *, need_labels:
         found = [(f"{file.stem}:line {number}", text, file.stem) for file in files for number, text in _lines(file)]
         places, texts, labels = ([row[at] for row in found] for at in range(3))
         return _source(path, places, texts, labels)
-    suffix = path.suffix.lower()
+    suffix = suffix_of(path)
     if suffix not in TEXT_SUFFIXES:
         raise InputError(f"{path} is no text file known here; give one of {', '.join(TEXT_SUFFIXES)}.")
     if suffix == ".txt":
-        lines = _lines(path)
-        return _source(path, [f"line {number}" for number, _ in lines], [text for _, text in lines])
-    table = read_table(path)
+        source = read_text(path)
+        lines = _lines(source)
+        places, texts = ([f"line {number}" for number, _ in lines], [text for _, text in lines])
+        return _source(path, places, texts, notes=source.notes)
+    table = read_table(path, sheet=options.sheet)
     names = table.names
     label, remark = find_label(path, names, options) if need_labels else (None, None)
     text, chosen = find_text(table, options, {label})
@@ -98,7 +99,7 @@ def open_texts(path: str | Path, options: Options | None = None, *, need_labels:
         items=item_names(path, items),
         header=names,
         carried={names[at]: cells for at, cells in zip(others, carried, strict=True)},
-        notes=tuple(filter(None, (remark, chosen, called))),
+        notes=(*table.notes, *filter(None, (remark, chosen, called))),
     )
 
 
@@ -130,5 +131,5 @@ def _source(
     )
 
 
-def _lines(path: Path) -> list[tuple[int, str]]:
-    return [(number, line.strip()) for number, line in read_lines(check_input(path)) if line.strip()]
+def _lines(path: Path | TextFile) -> list[tuple[int, str]]:
+    return [(number, line.strip()) for number, line in read_lines(path) if line.strip()]
