@@ -53,6 +53,8 @@ from hostile.files import (
 from manyway.cli import main
 
 SHUFFLED = [3, 1, 7, 0, 2, 6, 5, 4]
+WHOLE_X, WHOLE = (np.rint(values * 100).astype(np.int64) + 10**12 for values in (X, QUERY))
+FAR_X, FAR = (values.astype(float) + 1e8 for values in (X, QUERY))
 NUMBERS = np.repeat(np.arange(6), 3)
 NAMES = [f"c{k}" for k in range(6)]
 FEATURES = {"c": ("c.npy", X), "p": ("p.npy", QUERY)}  # without labels
@@ -268,6 +270,25 @@ LABELLED = {
         p=("p.safetensors", {"features": torch.from_numpy(QUERY).bfloat16()})),
     "npy of version 2": case(c=npz(), p=npy_of_version((2, 0))),
     "npy of version 3": case(c=npz(), p=npy_of_version((3, 0))),
+    # Numbers far from 0, of which float32 would leave nothing.
+    "coordinates in csv": case(c=known(values=X.astype(float) + 5.4e6), p=pile(values=QUERY.astype(float) + 5.4e6)),
+    "numbers at 1e8 in csv with decimal commas": case(
+        c=known(values=FAR_X, sep=";", decimal=","), p=pile(values=FAR, sep=";", decimal=",")),
+    "numbers at 1e8 in parquet": case(
+        c=("c.parquet", columns(FAR_X, label=Y)), p=("p.parquet", columns(FAR))),
+    "numbers at 1e8 in jsonl": case(
+        c=("c.jsonl", records(FAR_X, label=Y.tolist())), p=("p.jsonl", records(FAR))),
+    "numbers at 1e8 in excel": case(
+        c=("c.xlsx", {"a": sheet(FAR_X, label=Y)}), p=("p.xlsx", {"a": sheet(FAR)})),
+    "lists at 1e8": case(
+        c=("c.parquet", {"v": list(FAR_X), "label": Y}), p=("p.parquet", {"v": list(FAR)})),
+    "integers at 1e12 in csv": case(c=known(values=WHOLE_X), p=pile(values=WHOLE)),
+    "integers at 1e12 in parquet": case(
+        c=("c.parquet", columns(WHOLE_X, label=Y)), p=("p.parquet", columns(WHOLE))),
+    "integers at 1e12 in npz": case(c=npz(features=WHOLE_X), p=npz_items(features=WHOLE)),
+    "integers at 1e12 in safetensors": case(
+        c=npz(features=WHOLE_X), p=("p.safetensors", {"features": WHOLE})),
+    "doubles at 1e8 and a table": case(c=npz(features=FAR_X), p=pile(values=FAR)),
     # Excel.
     "excel": case(c=("c.xlsx", {"a": sheet(X, label=Y)}), p=("p.xlsx", {"a": sheet(QUERY, id=range(20))})),
     "excel and csv": case(p=("p.XLSX", {"a": sheet(QUERY)})),

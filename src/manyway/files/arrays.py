@@ -29,13 +29,14 @@ def read_arrays(path: Path) -> dict[str, Any]:
     """The arrays of a .safetensors, .npz or .npy file by name, and ``meta``; large files are memory-mapped."""
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        return {"features": read_npy(path)}
+        return {"features": _exact(read_npy(path))}
     found, names = (_read_safetensors if suffix == ".safetensors" else _read_npz)(path)
     if "features" not in found:
         raise InputError(
             f"{path} has no array 'features'; it holds: {', '.join(sorted(names)) or 'nothing'}. Save the features "
             "under this name, and labels as 'labels'."
         )
+    found["features"] = _exact(found["features"])
     for name in {"base_mean", "is_support", "class_features"} & found.keys():
         found[name] = _numbers(path, name, found[name])
     if "class_names" in found:
@@ -185,6 +186,15 @@ def decoded(path: Path, value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
+
+
+def _exact(values: np.ndarray[Any, Any] | Tensor) -> np.ndarray[Any, Any] | Tensor:
+    """Integers that float32 cannot hold as float64; other numbers as they are."""
+    whole = isinstance(values, Tensor) and values.dtype in (torch.int32, torch.int64)
+    array = values.numpy() if isinstance(values, Tensor) and whole else values
+    if isinstance(array, Tensor) or array.dtype.kind not in "iu" or array.dtype.itemsize < 4 or not array.size:
+        return values
+    return array.astype(np.float64) if max(-int(array.min()), int(array.max())) > 2**24 else values
 
 
 def _numbers(path: Path, name: str, values: np.ndarray[Any, Any] | Tensor) -> Tensor:
