@@ -474,15 +474,18 @@ def _narrow(found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _precision(sample: np.ndarray[Any, Any]) -> type[np.floating[Any]]:
     """float32, or float64 if some column lies so far from 0 that float32 would round its differences away.
 
-    >>> _precision(np.array([[0.1], [0.2]])).__name__, _precision(np.array([[5e6], [5e6 + 1]])).__name__
+    >>> _precision(np.array([[0.1], [0.2]])).__name__, _precision(np.array([[5e6], [5e6 + 1], [5e6]])).__name__
     ('float32', 'float64')
     """
-    if not len(sample):
+    if len(sample) < 2:
         return np.float32
+    # Two numbers are near each other by chance, and so are the middle ones of a few.
+    far = _FAR if len(sample) > 2 else _FAR**2
+    around = (0.25, 0.5, 0.75) if len(sample) >= 20 else (0, 0.5, 1)
     with np.errstate(invalid="ignore"):
-        low, middle, high = np.quantile(sample, (0.25, 0.5, 0.75), axis=0, method="nearest")
+        low, middle, high = np.quantile(sample, around, axis=0, method="nearest")
         spread = np.where(high > low, high - low, np.ptp(sample, axis=0))
-        return np.float64 if bool((np.abs(middle) > _FAR * spread)[spread > 0].any()) else np.float32
+        return np.float64 if bool((np.abs(middle) > far * spread)[spread > 0].any()) else np.float32
 
 
 def _has_header(path: Path, first: Sequence[str], decimal: str) -> bool:
