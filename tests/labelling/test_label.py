@@ -293,7 +293,7 @@ def make_bad(folder, problem, what):
         items = folder / "nothing.npz"
         words = "There is no file"
     elif what == "unknown ending":
-        items = folder / "query.xlsx"
+        items = folder / "query.docx"
         items.write_bytes(b"")
         words = "unknown ending"
     elif what == "text in a csv":
@@ -319,7 +319,7 @@ def test_bad_input_gets_one_sentence_and_leaves_no_file(what, problem, tmp_path,
     support, query, options, words = make_bad(tmp_path, problem, what)
     output = tmp_path / "out.csv"
     output.write_text("from before")
-    code, _, err = run(monkeypatch, capsys, "label", support, query, "-o", output, *options)
+    code, _, err = run(monkeypatch, capsys, "label", support, query, "-o", output, "--overwrite", *options)
     assert code == 2
     assert words
     assert words in err

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from manyway.cli.console import console
+from manyway.cli.console import console, note
 from manyway.cli.inputs import (
     Encoder,
     FeatureColumn,
@@ -24,6 +24,8 @@ from manyway.cli.inputs import (
 )
 from manyway.cli.scores import AtLeast, ClassPrior, ScoreFile, ScoreInputs, ScoreKind, Taxonomy, describe
 from manyway.errors import InputError
+
+_KEPT = "labels.csv is another file, or was changed; it stays as it is (`overwrite` replaces it)"
 
 
 def label(
@@ -62,7 +64,7 @@ def label(
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Let the default output replace a file that manyway did not write.")
+        bool, typer.Option("--overwrite", help="Replace a file that is not a table as manyway wrote it.")
     ] = False,
     labels: Labels = None,
     method: Annotated[str, typer.Option(help="How to label; `manyway methods` lists them.")] = "evidence",
@@ -156,7 +158,7 @@ def label(
     from manyway.cli.summary import print_summary
     from manyway.core.device import resolve_device
     from manyway.labelling.label import label_items
-    from manyway.labelling.table import check_table
+    from manyway.labelling.table import DEFAULT_OUTPUT, check_table
     from manyway.methods import get_method
 
     columns = (label_column, item_column, tuple(ignore_column or ()))
@@ -175,13 +177,16 @@ def label(
             sheet=sheet,
             review=review,
         )
+        table = check_table(output, given.paths, overwrite=overwrite)
         found = given.label(
-            check_table(output, given.paths, overwrite=overwrite),
+            table,
             top=top,
             min_confidence=min_confidence,
             device=device,
         )
         print_summary(found.labels, min_confidence, describe(found, at_least))
+        if output is None and table != DEFAULT_OUTPUT:
+            note(_KEPT)
         return
     for option, value in (("--class-prior", class_prior), ("--taxonomy", taxonomy), ("--at-least", at_least)):
         if value is not None:
@@ -230,6 +235,8 @@ def label(
             inputs=source.paths,
         )
     print_summary(summary, min_confidence)
+    if output is None and table != DEFAULT_OUTPUT:
+        note(_KEPT)
     if review:
         run_review(review_data(source, examples, items, open_set=open_set), DEFAULT_FOLDER)
 

@@ -20,6 +20,7 @@ from manyway.errors import InputError, nearest, optional
 from manyway.files.files import check_input, most_unpacked
 from manyway.files.text import (
     check_width,
+    is_formula,
     is_number,
     one_line,
     read_json_lines,
@@ -242,8 +243,8 @@ class _TextTable(Table):
             columns = [column.to_pylist() for column in table.columns]
             # A line break, or a quotation mark in front, may be seen differently by the two readers.
             if not any("\n" in cell or cell.lstrip()[:1] == '"' for column in columns for cell in column):
-                return wanted, columns
-        return wanted, [self._records[at] for at in wanted]
+                return wanted, [_as_written(column) for column in columns]
+        return wanted, [_as_written(self._records[at]) for at in wanted]
 
     def _stacked(self, wanted: Sequence[int]) -> np.ndarray[Any, Any]:
         samples = (cell for at in wanted for cell in self.sample(at))
@@ -407,6 +408,11 @@ def _open_parquet(path: Path, rows: int | None) -> Table:
         raise InputError(f"{path} cannot be read as parquet ({one_line(error)}).") from error
 
 
+def _as_written(cells: list[str]) -> list[str]:
+    """Cells without the apostrophe that the writer of tables puts in front of what looks like a formula."""
+    return [cell[1:] if cell[:1] == "'" and is_formula(cell[1:]) else cell for cell in cells]
+
+
 def refuse_duplicates(where: Path | str, names: Sequence[str]) -> None:
     """Refuse a table in which two columns have one name."""
     seen: set[str] = set()
@@ -446,7 +452,7 @@ def _is_plain(column: Any) -> bool:
 
     if isinstance(column, list) or column.null_count:
         return False
-    tests = (kinds.is_floating, kinds.is_integer, kinds.is_boolean)
+    tests = (kinds.is_floating, kinds.is_integer, kinds.is_boolean, kinds.is_decimal)
     return any(test(column.type) for test in tests)
 
 

@@ -99,6 +99,8 @@ class Summary:
         The table that was written.
     levels : mapping of str to int
         The number of items that were answered at each level of a taxonomy; those without an answer have the level ''.
+    notes : tuple of str
+        What there is to say about the table.
     """
 
     n_items: int
@@ -113,6 +115,7 @@ class Summary:
     skipped: int = 0
     output: Path | None = None
     levels: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -413,7 +416,7 @@ def write_answers(
                 row += 1
 
     open_set, top = bool(result.answers.unknown), result.answers.best[0][0].shape[1]
-    write_table(
+    notes = write_table(
         output, rows(), top, query.skipped, inputs, query.carried, open_set=open_set, at_levels=at_levels is not None
     )
     presence = [None] * len(classes) if result.presence is None else result.presence.tolist()
@@ -442,6 +445,7 @@ def write_answers(
         len(query.skipped),
         output,
         Counter(answer.level for answer in at_levels or ()),
+        tuple(notes),
     )
 
 
