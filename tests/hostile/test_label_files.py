@@ -131,6 +131,23 @@ def bomb(path):
     path.write_bytes(gzip.compress(bytes(2**28 + 1), 1))
 
 
+def constant_parquet(path):
+    """A few kilobytes that unpack to 300 million bytes."""
+    write_parquet(path, {"x": pyarrow.array(np.zeros(300_000_000 // 8))})
+
+
+def repeating_parquet(path):
+    write_parquet(path, {"x": pyarrow.DictionaryArray.from_arrays(np.zeros(3000, np.int32), ["x" * 100_000])})
+
+
+def zip_bomb(name):
+    def create(path):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            archive.writestr(name, bytes(2**28 + 1))
+
+    return create
+
+
 def savetxt(**options):
     return lambda path: np.savetxt(path, QUERY, **options)
 
@@ -344,6 +361,9 @@ LABELLED = {
         c=("c.parquet", columns(X.astype(float), label=Y)), p=("p.parquet", columns(QUERY.astype(float)))),
     "parquet with an index": case(
         "__index_level_0__", c=parquet(), p=("p.parquet", columns(QUERY, __index_level_0__=np.arange(20)[::-1]))),
+    "parquet with an index of no sense": case(
+        c=parquet(),
+        p=("p.parquet", lambda path: write_parquet(path, columns(QUERY), {"pandas": '{"index_columns": 5}'}))),
     "parquet with a named index": case(
         "'sheet' of p.parquet", c=parquet(),
         p=("p.parquet", lambda path: write_parquet(
@@ -581,6 +601,10 @@ REFUSED |= {
     "parquet with dates": case(
         "is not all numbers", "1970-01-01", p=("p.parquet", {**columns(QUERY), "f0": np.arange(20).astype("M8[s]")})),
     "parquet with texts": case("is not all numbers", p=("p.parquet", {**columns(QUERY), "f0": ["x"] * 20})),
+    "parquet bomb of numbers": case("far more than its size", p=("p.parquet", constant_parquet)),
+    "parquet bomb of texts": case("its texts unpack to", p=("p.parquet", repeating_parquet)),
+    "npz bomb": case("far more than its size", p=("p.npz", zip_bomb("features.npy"))),
+    "excel bomb": case("far more than its size", p=("p.xlsx", zip_bomb("xl/workbook.xml"))),
     "parquet with uneven lists": case(
         "has 7 numbers in row 2", c=("c.parquet", {"v": list(X), "label": Y}),
         p=("p.parquet", {"v": [q[1:] if i == 2 else q for i, q in enumerate(QUERY)]})),
