@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from manyway.files.columns import Options
     from manyway.files.items import Items
 
+ClassNames = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="One vector per class, such as the text embedding of its name: a feature file with labels, or a file "
+        "of texts if the encoder reads texts. Classes then need no examples.",
+    ),
+]
 Labels = Annotated[
     Path | None,
     typer.Option(

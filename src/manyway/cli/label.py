@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from manyway.cli.console import console
 from manyway.cli.inputs import (
+    ClassNames,
     Encoder,
     FeatureColumn,
     IgnoreColumn,
@@ -20,7 +22,7 @@ from manyway.cli.inputs import (
     OpenSet,
     SkipBadItems,
 )
-from manyway.cli.scores import AtLeast, ClassPrior, ScoreFile, ScoreInputs, ScoreKind, Taxonomy, describe
+from manyway.cli.label_scores import AtLeast, ClassPrior, ScoreFile, ScoreInputs, ScoreKind, Taxonomy, describe
 from manyway.errors import InputError
 
 
@@ -41,14 +43,7 @@ def label(
             help="Items to label, of the same kind. With --class-names alone: leave EXAMPLES out.",
         ),
     ] = None,
-    class_names: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="One vector per class, such as the text embedding of its name: a feature file with labels, or a file "
-            "of texts if the encoder reads texts. Classes then need no examples.",
-        ),
-    ] = None,
+    class_names: ClassNames = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -147,74 +142,72 @@ def label(
 
         manyway label --scores scores.csv --labels labels.csv --taxonomy taxonomy.csv --at-least 0.9 -o answers.csv
     """
-    from manyway.cli.review import DEFAULT_FOLDER, check_review, review_data, run_review
+    from manyway.cli.review import DEFAULT_FOLDER, check_review, features_data, run_review, scores_data
     from manyway.cli.summary import print_summary
-    from manyway.core.device import resolve_device
-    from manyway.labelling.label import label_items
+    from manyway.labelling.batch import Place, features_batch
+    from manyway.labelling.label import solve_batch, write_labels
     from manyway.labelling.table import check_table
     from manyway.methods import get_method
 
     columns = (label_column, item_column, tuple(ignore_column or ()))
-    if scores is not None:
-        given = ScoreInputs(scores, support, labels, score_kind, class_prior, taxonomy, at_least, *columns)
-        given.refuse(
-            items=query,
-            class_names=class_names,
-            method=method != "evidence",
-            open_set=open_set,
-            dask=dask,
-            encoder=encoder,
-            skip_bad=skip_bad,
-            feature_column=feature_column,
-            review=review,
-        )
-        found = given.label(
-            check_table(output, given.paths, overwrite=overwrite),
-            top=top,
-            min_confidence=min_confidence,
-            device=device,
-        )
-        print_summary(found.labels, min_confidence, describe(found, at_least))
-        return
-    for option, value in (("--class-prior", class_prior), ("--taxonomy", taxonomy), ("--at-least", at_least)):
-        if value is not None:
-            raise InputError(f"{option} is for the scores of a classifier; name their file with --scores.")
-    if support is None:
-        raise InputError(
-            "There is nothing to label; give EXAMPLES and ITEMS, or the scores of a classifier (--scores)."
-        )
-    get_method(method)
+    in_blocks = get_method(method).in_blocks is not None
     if review:
-        check_review(method, dask, class_names)
-    examples_at = None if query is None else support
-    query = support if query is None else query
-    if examples_at is None and class_names is None:
-        raise InputError("There are examples or items, not both; give EXAMPLES and ITEMS, or --class-names and ITEMS.")
-    source = Inputs(
-        examples_at, query, labels, encoder, skip_bad, *columns, feature_column or (), class_names, not no_cache
-    ).with_encoder()
-    table = check_table(output, source.paths, overwrite=overwrite)
-    where = resolve_device("cpu" if device is None and dask is not None else device)
+        check_review(method, dask)
     shown = console(stderr=True)
-    examples, items, named = source.read(where)
-    with shown.status(f"labelling {len(items)} items with {method} …") as status:
-        summary = label_items(
-            examples,
-            items,
-            table,
-            method=method,
-            top=top,
-            min_confidence=min_confidence,
-            open_set=open_set,
-            class_names=named,
-            device=where,
-            dask=dask,
-            progress=lambda step: status.update(f"labelling {len(items)} items with {method}, {step} …"),
-            inputs=source.paths,
-        )
-    print_summary(summary, min_confidence)
-    if review:
-        run_review(review_data(source, examples, items, open_set=open_set), DEFAULT_FOLDER)
+    status = shown.status("reading …")
+    place = Place(device, dask, in_blocks, lambda number: status.update(f"labelling with {method}, pass {number} …"))
+    if scores is not None:
+        for option, value in (("ITEMS", query), ("--class-names", class_names), ("--encoder", encoder)):
+            if value is not None:
+                raise InputError(f"{option} is for features; leave it out with --scores.")
+        given = ScoreInputs(scores, support, labels, score_kind, class_prior, taxonomy, at_least, *columns)
+        paths, source = given.paths, None
+        table = check_table(output, paths, overwrite=overwrite)
+        made = given.batch(place)
+    else:
+        if class_prior is not None:
+            raise InputError("--class-prior is for the scores of a classifier; name their file with --scores.")
+        if support is None:
+            raise InputError(
+                "There is nothing to label; give EXAMPLES and ITEMS, or the scores of a classifier (--scores)."
+            )
+        examples_at = None if query is None else support
+        query = support if query is None else query
+        if examples_at is None and class_names is None:
+            raise InputError(
+                "There are examples or items, not both; give EXAMPLES and ITEMS, or --class-names and ITEMS."
+            )
+        source = Inputs(
+            examples_at, query, labels, encoder, skip_bad, *columns, feature_column or (), class_names, not no_cache
+        ).with_encoder()
+        paths = source.paths
+        table = check_table(output, paths, overwrite=overwrite)
+        read = source.read(place.where)
+        made = features_batch(read[0], read[1], place, class_names=read[2])
+    with made as batch:
+        if taxonomy is not None and source is not None:
+            from manyway.labelling.taxonomy import read_taxonomy
+
+            batch = replace(batch, levels=read_taxonomy(taxonomy))
+        with status:
+            status.update(f"labelling {len(batch.items)} items with {method} …")
+            solution = solve_batch(batch, method, open_set=open_set)
+            summary = write_labels(
+                batch,
+                solution,
+                table,
+                top=top,
+                min_confidence=min_confidence,
+                at_least=at_least,
+                inputs=paths,
+            )
+        print_summary(summary, min_confidence, describe(summary, at_least))
+        if review:
+            if source is None:
+                data = scores_data(batch, Path(str(scores)).name, open_set=open_set)
+            else:
+                data = features_data(source, *read, open_set=open_set)
+            run_review(data, DEFAULT_FOLDER, first=solution)
 
 
 def methods(

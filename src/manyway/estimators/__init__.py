@@ -10,17 +10,16 @@ The classes are in this module, and not in others of the package, because files 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
 from manyway.estimators.base import TransductiveClassifier as TransductiveClassifier
 from manyway.estimators.inference import Inference as Inference
 from manyway.estimators.values import to_numpy
-from manyway.methods.evidence.stream import Memory, next_batch
+from manyway.methods.evidence.streams import Memory
 
 
 class PADDLE(TransductiveClassifier, method="paddle"):
@@ -150,7 +149,7 @@ class Evidence(TransductiveClassifier, method="evidence"):
 
         Notes
         -----
-        See ``manyway.methods.evidence.stream``. It cannot be used with ``open_set``.
+        See ``manyway.methods.evidence.streams``.
 
         Examples
         --------
@@ -161,16 +160,11 @@ class Evidence(TransductiveClassifier, method="evidence"):
         >>> clf.partial_infer([[0, 0, 0, 4, 5, 4]]).labels.tolist()
         ['ant']
         """
-        tasks = self._tasks(X)
-        given = self._known(known, tasks.n_query)
-        memory = getattr(self, "memory_", None)  # estimators pickled by earlier versions have none
-        memory = Memory.empty(tasks) if memory is None else memory.to(tasks.device)
+        tasks = replace(self._tasks(X, known), earlier=self.memory_ or ())
 
         def solve(**recorded: bool) -> Solution:
-            def answer(_: Tensor, batches: Tasks, given: Tensor | None) -> Solution:
-                return self._answer(batches, given, **recorded)
-
-            solution, self.memory_ = next_batch(tasks, memory, answer, self._params()["concentration"], given)
+            solution = self._answer(tasks, **recorded)
+            self.memory_ = solution.memory
             return solution
 
         return self._inference(X, with_objective, solve)

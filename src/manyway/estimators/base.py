@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, ClassVar
 from warnings import warn
 
@@ -136,9 +136,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         -------
         Inference
         """
-        tasks = self._tasks(X)
-        given = self._known(known, tasks.n_query)
-        return self._inference(X, with_objective, lambda **recorded: self._answer(tasks, given, **recorded))
+        tasks = self._tasks(X, known)
+        return self._inference(X, with_objective, lambda **recorded: self._answer(tasks, **recorded))
 
     def _inference(self, X: Any, with_objective: bool | None, solve: Callable[..., Solution]) -> Inference:
         """What a solver finds for X, in the user's labels and array type."""
@@ -191,8 +190,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     @property
     def _vectors(self) -> Any:
-        vectors = getattr(self, "class_features_", None)  # estimators pickled by earlier versions have none
-        return None if vectors is None else vectors[None]
+        return None if self.class_features_ is None else self.class_features_[None]
 
     def _prepare(self) -> Any:
         """What the method prepares from the labelled examples alone; None where it prepares nothing."""
@@ -224,8 +222,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _params(self) -> dict[str, Any]:
         return {name: value for name, value in self.get_params(deep=False).items() if name not in OWN_PARAMETERS}
 
-    def _tasks(self, X: Any) -> Tasks:
-        """One task, with the rows of X as queries."""
+    def _tasks(self, X: Any, known: Mapping[int, Any] | None = None) -> Tasks:
+        """One task, with the rows of X as queries, some of which have known labels."""
         check_is_fitted(self)
         query = validate_data(self, read_features(X), reset=False, dtype=[np.float64, np.float32])
         tasks = Tasks.from_arrays(
@@ -235,13 +233,13 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             self.base_mean_,
             n_classes=len(self.classes_),
             class_features=self._vectors,
-        )
+        ).with_known(known_places(known, self.classes_, len(query))[None] if known else None)
         return tasks.to(X.device) if isinstance(X, Tensor) else tasks
 
-    def _answer(self, tasks: Tasks, known: Tensor | None = None, **recorded: bool) -> Solution:
+    def _answer(self, tasks: Tasks, **recorded: bool) -> Solution:
         prepared = None if self.prepared_ is None else _moved(self.prepared_, tasks.device)
         params = self._params()
-        solution = self._method(tasks, prepared=prepared, known=known, **params, **recorded)
+        solution = self._method(tasks, prepared=prepared, **params, **recorded)
         unfinished = self._method.unfinished(solution, params)
         if unfinished is not None:
             warn(unfinished, ConvergenceWarning, stacklevel=3)
@@ -249,10 +247,6 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if unlike is not None:
             warn(unlike, UserWarning, stacklevel=3)
         return solution
-
-    def _known(self, known: Mapping[int, Any] | None, n_query: int) -> Tensor | None:
-        """[1, q] the places of known labels in ``classes_``, -1 where none is known; None where there is no label."""
-        return None if known is None or not len(known) else known_places(known, self.classes_, n_query)[None]
 
     @property
     def _with_unknown(self) -> Any:
@@ -271,6 +265,9 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
 
 def _moved(prepared: Any, device: torch.device) -> Any:
-    """A dataclass with its tensors on a device."""
-    values = {field.name: getattr(prepared, field.name) for field in fields(prepared)}
-    return replace(prepared, **{name: v.to(device) for name, v in values.items() if isinstance(v, Tensor)})
+    """A dataclass with its tensors on a device, those of its own dataclasses too."""
+    if isinstance(prepared, Tensor | Tasks):
+        return prepared.to(device)
+    if not is_dataclass(prepared) or isinstance(prepared, type):
+        return prepared
+    return replace(prepared, **{one.name: _moved(getattr(prepared, one.name), device) for one in fields(prepared)})

@@ -58,7 +58,7 @@ def rejected(solution: Solution, tasks: Tasks) -> Tensor:
     """[t, 2] the fractions of known and of unknown queries that are more probably of no class than of a class."""
     import torch
 
-    from manyway.core.solution import UNKNOWN_ABOVE
+    from manyway.core.topk import UNKNOWN_ABOVE
 
     known = truth_of(tasks) >= 0
     said = torch.zeros_like(known)

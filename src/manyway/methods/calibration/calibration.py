@@ -22,8 +22,8 @@ from torch import Tensor
 from manyway.core.kernels import fused, tensor_cores
 from manyway.core.ops import class_sums, column_sums
 from manyway.core.tasks import Tasks
+from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import Contrasts, Inner, Metric, metrics_of, rows_of
-from manyway.methods.evidence.schedule import Schedule
 
 _MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit a precision
 _MOST_FOR_METRIC = 256  # of these, evenly spaced, to choose among metrics on the same samples
@@ -57,6 +57,14 @@ class Calibration:
         rows = rows - self.middle
         return (rows if self.metric is None else self.metric(rows)).view(features.shape)
 
+    def placing(self, factor: Tensor | None = None) -> Placing:
+        """``place`` as a map of its own, without the prototypes; placed features are multiplied by a factor [t]."""
+        factor = torch.ones_like(self.precision) if factor is None else factor
+        if self.metric is None:
+            return Placing(self.middle, self.middle[..., :0], factor)
+        identity = torch.eye(self.middle.shape[-1], dtype=self.middle.dtype, device=self.middle.device)
+        return Placing(self.middle, self.metric(identity.expand(len(self.middle), -1, -1)), factor)
+
     def squared_distances(self, placed: Tensor) -> Tensor:
         """[t, q, k] ‖z_q − w_k‖² − S/n_k for placed features."""
         return _squared_distances(placed, self.offsets, self.squares)
@@ -75,19 +83,34 @@ class Calibration:
         return (precision.unsqueeze(-1) * self.offsets).mT.contiguous(), -0.5 * precision * self.squares
 
 
-def calibrate(tasks: Tasks, schedule: Schedule, precision: float | None = None, metric: bool = True) -> Calibration:
+@dataclass(frozen=True, eq=False)
+class Placing:
+    """The coordinates of a calibration, as a map of rows [t, n, d]; one row of tensors serves all tasks."""
+
+    middle: Tensor  # [t, 1, d]
+    metric: Tensor  # [t, d, d]; [t, 1, 0] for plain distances
+    factor: Tensor  # [t]
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        shape = rows.shape
+        rows = (rows if len(self.middle) == len(rows) else rows.reshape(1, -1, shape[-1])) - self.middle
+        rows = rows @ self.metric if self.metric.shape[-1] else rows
+        return rows.mul_(self.factor.view(-1, 1, 1)).view(shape)
+
+
+def calibrate(tasks: Tasks, constants: Constants, precision: float | None = None, metric: bool = True) -> Calibration:
     """Prototypes, metric, scatter and precision of each task. A given precision is used as it is."""
-    parts = [one for _, one in _blocks(tasks, schedule, precision, metric)]
+    parts = [one for _, one in _blocks(tasks, constants, precision, metric)]
     metrics = [one.metric for one in parts if one.metric is not None]  # all or none
     return _joined(parts, Metric.joined(metrics) if metrics else None)
 
 
 def calibrate_and_place(
-    tasks: Tasks, schedule: Schedule, precision: float | None = None, metric: bool = True
+    tasks: Tasks, constants: Constants, precision: float | None = None, metric: bool = True
 ) -> tuple[Calibration, Tensor]:
     """The calibration and the placed queries [t, q, d]. Metrics are not kept: those of many tasks take much memory."""
     parts, placed = [], []
-    for block, one in _blocks(tasks, schedule, precision, metric):
+    for block, one in _blocks(tasks, constants, precision, metric):
         placed.append(one.place(tasks.query if tasks.shared_support else tasks[block].query))
         parts.append(one)
     return _joined(parts, None), torch.cat(placed)
@@ -102,7 +125,7 @@ def _joined(parts: list[Calibration], metric: Metric | None) -> Calibration:
 
 
 def _blocks(
-    tasks: Tasks, schedule: Schedule, precision: float | None, metric: bool
+    tasks: Tasks, constants: Constants, precision: float | None, metric: bool
 ) -> Iterator[tuple[slice, Calibration]]:
     """Calibrate some tasks at a time."""
     tasks = tasks[:1] if tasks.shared_support else tasks
@@ -116,7 +139,7 @@ def _blocks(
     for first in range(0, len(prototypes), size):
         block = slice(first, first + size)
         support, labels = tasks[block].support, tasks.support_labels[block]
-        yield block, _calibrated(support, labels, prototypes[block], counts[block], step, schedule, precision, metric)
+        yield block, _calibrated(support, labels, prototypes[block], counts[block], step, constants, precision, metric)
 
 
 def _calibrated(
@@ -125,7 +148,7 @@ def _calibrated(
     prototypes: Tensor,
     counts: Tensor,
     step: int,
-    schedule: Schedule,
+    constants: Constants,
     precision: float | None,
     metric: bool,
 ) -> Calibration:
@@ -138,8 +161,8 @@ def _calibrated(
     if freedom:
         scatter = (squares - (prototypes.square().sum(-1) * counts).sum(-1)).clamp_min_(0) / freedom
     else:
-        scatter = schedule.one_shot_scatter * variance
-    usual = _usual_precision(variance, counts, schedule)
+        scatter = constants.one_shot_scatter * variance
+    usual = _usual_precision(variance, counts, constants)
     given = None if precision is None else torch.full_like(usual, precision)
     plain = Calibration(
         middle,
@@ -150,11 +173,11 @@ def _calibrated(
         scatter,
         usual if given is None else given,
         torch.ones_like(usual),
-        schedule.one_shot_noise * scatter,
+        constants.one_shot_noise * scatter,
     )
     if not freedom or not (metric or given is None):
         return plain
-    left_out = LeftOut.of(labels[:, ::step], plain, usual, schedule)
+    left_out = LeftOut.of(labels[:, ::step], plain, usual, constants)
     samples = torch.arange(0, n_samples, step, device=support.device)
     residuals = support[:, ::step] - rows_of(prototypes, left_out.labels)
     inner = Inner.of(residuals, offsets)
@@ -164,7 +187,7 @@ def _calibrated(
     plain = replace(plain, precision=answers.precision, noise=answers.noise)
     if not metric:
         return plain
-    return _with_metric(plain, support, labels, samples, residuals, some, left_out, given, schedule)
+    return _with_metric(plain, support, labels, samples, residuals, some, left_out, given, constants)
 
 
 def _with_metric(
@@ -176,7 +199,7 @@ def _with_metric(
     inner: Inner,
     left_out: LeftOut,
     given: Tensor | None,
-    schedule: Schedule,
+    constants: Constants,
 ) -> Calibration:
     """The calibration with the metric whose answers for left-out samples have the smallest cross-entropy.
 
@@ -199,7 +222,7 @@ def _with_metric(
     last = torch.full_like(shrinkage, torch.inf) if upwards else answers.losses.sum(-1)
     improving = torch.ones_like(shrinkage, dtype=torch.bool)
     root = None
-    for gamma in sorted(schedule.shrinkages, reverse=not upwards):
+    for gamma in sorted(constants.shrinkages, reverse=not upwards):
         factor = metrics.root(gamma)
         with tensor_cores(support):  # a choice among a few values needs no more digits
             found = products(factor, gamma)
@@ -217,7 +240,7 @@ def _with_metric(
     # The plain metric stays where the gain is within its standard error, that of all left-out samples.
     gains = answers.losses - best.losses
     noise = gains.var(-1).mul(gains.shape[-1] / every).sqrt()
-    kept = gains.sum(-1) > schedule.metric_gain * noise
+    kept = gains.sum(-1) > constants.metric_gain * noise
     shrinkage = shrinkage.where(kept, 1.0)
     stretch = (answers.spread / best.spread).where(kept, 1.0).sqrt()
     assert root is not None
@@ -272,10 +295,10 @@ class LeftOut:
     usable: Tensor  # [t, n] 1 or 0: a class of one sample has no prototype without it
 
     @staticmethod
-    def of(labels: Tensor, plain: Calibration, usual: Tensor, schedule: Schedule) -> LeftOut:
+    def of(labels: Tensor, plain: Calibration, usual: Tensor, constants: Constants) -> LeftOut:
         own_counts = plain.counts.gather(1, labels)
         usable = (own_counts > 1).to(own_counts.dtype)
-        return LeftOut(labels, plain.counts, plain.scatter, usual, schedule.precision_prior_sd, own_counts, usable)
+        return LeftOut(labels, plain.counts, plain.scatter, usual, constants.precision_prior_sd, own_counts, usable)
 
     def some(self, every: int) -> LeftOut:
         """Every so many of the samples."""
@@ -432,7 +455,7 @@ def _variance(mean: Tensor, square: Tensor) -> Tensor:
     return (square - mean.square().sum(-1)).clamp_min(torch.finfo(mean.dtype).tiny)
 
 
-def _usual_precision(variance: Tensor, counts: Tensor, schedule: Schedule) -> Tensor:
+def _usual_precision(variance: Tensor, counts: Tensor, constants: Constants) -> Tensor:
     """[t] the usual precision for features of this variance and classes of this many samples."""
     # The error of a prototype adds 1/n to the scatter of a sample around it.
-    return schedule.one_shot_precision / variance * (2 * counts / (counts + 1)).mean(-1)
+    return constants.one_shot_precision / variance * (2 * counts / (counts + 1)).mean(-1)

@@ -27,25 +27,24 @@ therefore multiplied by 1 − 0.4 (1 − w). Up to 512 items are used for the te
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 from math import log
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from manyway.core.ops import one_hot
-from manyway.core.solution import Solution
+from manyway.core.blocks import Joined, Pile
+from manyway.core.tasks import Tasks
 from manyway.errors import InputError
-from manyway.methods._table.parameters import takes
 from manyway.methods.calibration.temperature_scaling import balanced_weights, fit_scaling, rescale
-from manyway.methods.evidence.one_shot import every
+from manyway.methods.evidence.groups import independent_part
+from manyway.methods.evidence.likelihood import Scores
+from manyway.methods.evidence.one_shot import stride
 from manyway.methods.evidence.parameters import Parameters
-from manyway.methods.evidence.posterior import independent_part
-from manyway.methods.evidence.prior import Concentrations, Presence
-from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.prior import Presence
+from manyway.methods.evidence.queries import excluded
 from manyway.methods.evidence.search import Dense, search
-from manyway.methods.evidence.solver import evidence_from_likelihood
 
 KINDS = ("auto", "probability", "log-probability", "logit", "sigmoid")
 _USUAL_COUNT = 100.0  # training samples per class of a classifier, where nothing is said
@@ -54,7 +53,6 @@ _SLACK = 0.02  # by which rounded probabilities may sum to more than 1
 _LEAST_MISSING = 1e-3  # the probability of the classes that an item does not list is at least this
 _LARGEST_SIGMOID = 0.9999  # tables are rounded to four digits
 _COVERED = 0.5  # part of the classes that must have labelled items before each class gets a bias
-_EXCLUDED = -50.0  # the log-likelihood of the classes that a known item does not have
 
 
 class Tempering(NamedTuple):
@@ -203,106 +201,63 @@ def fit_posteriors(posteriors: Tensor, labels: Tensor) -> Tensor | None:
     return fit_scaling(logits, labels, weights)[0].to(posteriors)
 
 
-class Scored(NamedTuple):
-    """The answer for a batch of scores."""
+@dataclass(frozen=True, eq=False)
+class Tempered:
+    """From rows of log-posteriors [t, b, k] to log-likelihoods: ln softmax(ln p / T + b)."""
 
-    solution: Solution  # of one task
-    temperature: float  # T
+    scaling: Tensor  # [t, k + 1] the biases b, and 1/T
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        return rescale(rows, self.scaling).log_softmax(-1)
 
 
-@takes(Parameters, without=("precision", "metric", "update_prototypes", "open_set", "scale"))
-def evidence_from_posteriors(
-    posteriors: Tensor,
-    *,
-    scaling: Tensor | None = None,
-    temperature: float | None = None,
-    known: Tensor | None = None,
-    labelled: tuple[Tensor, Tensor] | None = None,
-    counts: Tensor | None = None,
-    with_objective: bool = False,
-    **params: Any,
-) -> Scored:
-    """Which classes occur, and the label of each item, from a classifier's posteriors for equally frequent classes.
+def learn_scores(tasks: Tasks, parameters: Parameters) -> tuple[Scores, Tensor | Pile]:
+    """The likelihood of scores, and the placed queries.
 
-    Parameters
-    ----------
-    posteriors : Tensor of shape (q, k)
-        ln p(class | item), normalised.
-    scaling : Tensor of shape (k + 1,), optional
-        What `fit_posteriors` learned from labelled items.
-    temperature : float, optional
-        T. By default it is that of ``scaling``, or found from the batch.
-    known : Tensor of shape (q,), optional
-        The classes of items whose label is known, -1 for the others. They keep their class.
-    labelled : tuple of Tensors of shape (n, k) and (n,), optional
-        Log-posteriors and classes of other items, for the temperature.
-    counts : Tensor of shape (k,), optional
-        The number of samples of each class that the classifier was trained on; 100 by default.
-    with_objective : bool, default=False
-        Whether to record the bound after each iteration.
-
-    Returns
-    -------
-    Scored
-        The solution of one task, and the temperature.
-
-    Examples
-    --------
-    >>> scores = torch.tensor([[0.8, 0.1, 0.1], [0.9, 0.0, 0.1], [0.7, 0.2, 0.1], [0.4, 0.5, 0.1]])
-    >>> evidence_from_posteriors(log_posteriors(scores)).solution.labels.tolist()
-    [[0, 0, 0, 0]]
+    T and b are fitted to labelled scores, those of the support and of queries with a known label, where these cover the
+    classes. Otherwise b = 0, and T is ``parameters.temperature``, or what the batch and the labelled scores say.
     """
-    if known is not None and not bool((known >= 0).any()):
-        known = None
-    if scaling is not None and temperature is None:
-        temperature = 1 / float(scaling[-1])
-        likelihood = rescale(posteriors[None], scaling[None]).log_softmax(-1)
-    else:
-        if temperature is None:
-            temperature = _temperature(
-                posteriors, known, _with_known(labelled, posteriors, known), Parameters(**params)
-            )
-        elif not temperature > 0:
-            raise InputError(f"The temperature is {temperature}; it must be positive.")
-        likelihood = (posteriors[None] / temperature).log_softmax(-1)
-    counts = posteriors.new_full(posteriors.shape[-1:], _USUAL_COUNT) if counts is None else counts.to(posteriors)
-    likelihood = _fixed(likelihood, known, _EXCLUDED, 0.0)
-    solution = evidence_from_likelihood(likelihood, counts[None], with_objective=with_objective, **params)
-    return Scored(replace(solution, probabilities=_fixed(solution.probabilities, known, 0.0, 1.0)), temperature)
+    step = stride(tasks.n_query)
+    rows, known = (tasks.query[:, ::step], tasks.known_labels[:, ::step]) if tasks.pile is None else _read(tasks, step)
+    labelled = tasks.query if tasks.pile is None else rows
+    truth = tasks.known_labels if tasks.pile is None else known
+    scalings = []
+    for task in range(len(tasks)):
+        some = truth[task] >= 0
+        theirs = torch.cat([labelled[task, some], tasks.support[task]])
+        labels = torch.cat([truth[task, some], tasks.support_labels[task]])
+        fitted = fit_posteriors(theirs, labels) if parameters.temperature is None and len(labels) else None
+        if fitted is None:
+            temperature = parameters.temperature or _temperature(rows[task], known[task], (theirs, labels), parameters)
+            fitted = torch.nn.functional.pad(rows.new_zeros(rows.shape[-1]), (0, 1), value=1 / temperature)
+        scalings.append(fitted)
+    place = Tempered(torch.stack(scalings))
+    counts = rows.new_full((1, rows.shape[-1]), _USUAL_COUNT)
+    likelihood = Scores(counts, {"temperature": 1 / place.scaling[:, -1]})
+    return likelihood, place(tasks.query) if tasks.pile is None else tasks.pile.then(place)
 
 
-def _fixed(values: Tensor, known: Tensor | None, others: float, own: float) -> Tensor:
-    """[t, q, k] with one value for the class of a known item, and another one for its other classes."""
-    if known is None:
-        return values
-    chosen = one_hot(known.clamp_min(0), values.shape[-1], values.dtype)
-    return torch.where((known >= 0).unsqueeze(-1), others + chosen * (own - others), values)
+def _read(tasks: Tasks, step: int) -> tuple[Tensor, Tensor]:
+    """Every so many rows of a pile, and their known labels; all rows with a known label are among them."""
+    assert tasks.pile is not None
+    known = tasks.known_labels
+    wanted = known >= 0
+    wanted[:, ::step] = True
+    rows = tasks.pile.each(_take, tasks.pile.split(wanted))[0].values[0]
+    return rows, known[wanted][None]
 
 
-def _with_known(
-    labelled: tuple[Tensor, Tensor] | None, posteriors: Tensor, known: Tensor | None
-) -> tuple[Tensor, Tensor] | None:
-    """All labelled items: those of the batch and others."""
-    if known is None:
-        return labelled
-    own = posteriors[known >= 0], known[known >= 0]
-    return own if labelled is None else (torch.cat([own[0], labelled[0]]), torch.cat([own[1], labelled[1]]))
+def _take(rows: Tensor, wanted: Tensor) -> tuple[Joined, None]:
+    return Joined((rows[:, wanted[0]],)), None
 
 
-def _temperature(
-    posteriors: Tensor, known: Tensor | None, labelled: tuple[Tensor, Tensor] | None, parameters: Parameters
-) -> float:
+def _temperature(posteriors: Tensor, known: Tensor, labelled: tuple[Tensor, Tensor], parameters: Parameters) -> float:
     """The temperature that the items of a batch and labelled items say, with a prior."""
-    step = every(len(posteriors))
     grid = temperatures().to(posteriors)
-    score, part = held_out(
-        _fixed(tempered(posteriors[::step], grid), None if known is None else known[::step], _EXCLUDED, 0.0), parameters
-    )
-    own: Tensor | float = 0.0
-    if labelled is not None:
-        theirs, truth = labelled
-        places = truth.view(1, -1, 1).expand(len(grid), -1, 1)
-        own = tempered(theirs, grid).gather(-1, places).sum(1)
+    likelihood = tempered(posteriors, grid)
+    score, part = held_out(excluded(likelihood, known.expand(len(grid), -1)), parameters)
+    theirs, truth = labelled
+    own = tempered(theirs, grid).gather(-1, truth.view(1, -1, 1).expand(len(grid), -1, 1)).sum(1)
     return float(Tempering().choose(grid, score.unsqueeze(-1), part.unsqueeze(-1), own))
 
 
@@ -319,8 +274,8 @@ def tempered(posteriors: Tensor, temperatures: Tensor) -> Tensor:
 def held_out(likelihood: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
     """[t] the log-likelihood of each item given the others, summed, and the part of the items that is independent."""
     _, n_query, n_classes = likelihood.shape
-    schedule: Schedule = parameters.constants
-    prior = Concentrations.of(parameters.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
+    schedule = parameters.constants
+    prior = parameters.prior(n_query, likelihood[:1, 0])
     found = search(Dense.of(likelihood), prior, schedule, max_iter=parameters.max_iter, tol=parameters.tol).queries
     presence = Presence.of(found.u, found.remainder)
     alpha = prior.best(presence).view(-1, 1, 1)

@@ -26,7 +26,7 @@ def is_one_shot(tasks: Tasks) -> bool:
     return tasks.n_support == tasks.n_classes
 
 
-def every(n_query: int) -> int:
+def stride(n_query: int) -> int:
     """The distance between the queries that are used."""
     return ceil(n_query / _MOST_QUERIES)
 
@@ -55,7 +55,7 @@ def powers(placed: Tensor, probabilities: Tensor, calibration: Calibration, sche
     return log_powers[torch.stack(losses).argmin(0)].exp()
 
 
-def raised(probabilities: Tensor, power: Tensor) -> Tensor:
+def tempered(probabilities: Tensor, power: Tensor) -> Tensor:
     """[…, k] probabilities to the power, so that each row sums to one again."""
     tiny = torch.finfo(probabilities.dtype).tiny
     return probabilities.clamp_min(tiny).log_().mul_(power).softmax(-1)

@@ -12,7 +12,10 @@ from manyway.cli.console import console, say
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
-    from manyway.labelling.scores import ScoreSummary
+    from contextlib import AbstractContextManager
+
+    from manyway.labelling.batch import Batch, Place
+    from manyway.labelling.label import Summary
 
 ScoreFile = Annotated[
     Path | None,
@@ -80,18 +83,11 @@ class ScoreInputs:
         """What is read, and must not be written over."""
         return self.scores, self.examples, self.labels, self.class_prior, self.taxonomy
 
-    def refuse(self, **others: object) -> None:
-        """Refuse options of ``label`` that scores cannot have."""
-        for name, value in others.items():
-            if value:
-                option = "--" + name.replace("_", "-")
-                raise InputError(f"{option} is for features; leave it out with --scores.")
-
-    def label(self, table: Path, *, top: int, min_confidence: float, device: str | None) -> ScoreSummary:
-        """Read everything, print what the readers guessed, label and write."""
+    def batch(self, place: Place) -> AbstractContextManager[Batch]:
+        """Read everything, print what the readers guessed, and make a batch."""
         from manyway.files.columns import Options
         from manyway.files.score_files import read_class_prior, read_item_labels, read_scores
-        from manyway.labelling.scores import label_scores
+        from manyway.labelling.batch import scores_batch
         from manyway.labelling.taxonomy import read_taxonomy
         from manyway.methods.evidence.from_scores import KINDS
 
@@ -105,40 +101,26 @@ class ScoreInputs:
             raise InputError(f"{self.examples} has no column of labels; scores are calibrated on labelled items.")
         for note in (*scores.notes, *(() if examples is None else examples.notes)):
             say(f"note: {note}", stderr=True)
-        with console(stderr=True).status(f"labelling {len(scores)} items …"):
-            return label_scores(
-                scores,
-                table,
-                examples=examples,
-                labels=None if self.labels is None else read_item_labels(self.labels, options),
-                kind=None if self.kind == "auto" else self.kind,
-                class_prior=None if self.class_prior is None else read_class_prior(self.class_prior),
-                levels=None if self.taxonomy is None else read_taxonomy(self.taxonomy),
-                at_least=self.at_least,
-                top=top,
-                min_confidence=min_confidence,
-                device=device,
-                inputs=self.paths,
-            )
+        return scores_batch(
+            scores,
+            place,
+            examples=examples,
+            labels=None if self.labels is None else read_item_labels(self.labels, options),
+            kind=None if self.kind == "auto" else self.kind,
+            class_prior=None if self.class_prior is None else read_class_prior(self.class_prior),
+            levels=None if self.taxonomy is None else read_taxonomy(self.taxonomy),
+        )
 
 
-def describe(found: ScoreSummary, at_least: float | None) -> list[str]:
+def describe(found: Summary, at_least: float | None) -> list[str]:
     """What is printed besides the summary of labels."""
-    lines = []
-    if found.calibrated:
-        lines.append(
-            f"Scores were calibrated on {found.n_labelled} labelled items (temperature {found.temperature:.2f})."
-        )
-    elif found.n_labelled:
-        lines.append(
-            f"The batch and {found.n_labelled} labelled items gave the scores the temperature {found.temperature:.2f}."
-        )
-    else:
-        lines.append(
-            f"The batch gave the scores the temperature {found.temperature:.2f}; labelled items would calibrate them."
-        )
+    lines, temperature = [], found.learned.get("temperature")
+    if temperature is not None and found.n_labelled:
+        lines.append(f"The scores have the temperature {temperature:.2f}; {found.n_labelled} labelled items helped.")
+    elif temperature is not None:
+        lines.append(f"The batch gave the scores the temperature {temperature:.2f}; labelled items would help.")
     if at_least is not None:
-        levels = dict(found.labels.levels)
+        levels = dict(found.levels)
         without = levels.pop("", 0)
         parts = [f"{count} as {level}" for level, count in sorted(levels.items(), key=lambda each: -each[1])]
         lines.append(f"Answers with probability {at_least:g} or more: {', '.join([*parts, f'{without} without'])}.")

@@ -9,16 +9,27 @@ with many queries may be split between its own prototype and a neighbouring one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from manyway.methods.evidence.prior import Presence, effective_number
+from manyway.methods.evidence.likelihood import Likelihood, Updated, known_classes
+from manyway.methods.evidence.one_shot import tempered
+from manyway.methods.evidence.parameters import Parameters
+from manyway.methods.evidence.prior import (
+    Concentrations,
+    Presence,
+    Slopes,
+    effective_number,
+    log_remainders,
+    remainders,
+)
+from manyway.methods.evidence.queries import Part, Queries, Sums
 from manyway.methods.evidence.schedule import Schedule, agreement
 
 _GROUPS_AT_ONCE = 1024  # limits the memory of [groups, classes] arrays
-_LARGEST_GROUPS = 16  # how many of the largest groups can have fragments; limits the cost
 
 
 def query_weights(masses: Tensor) -> Tensor:
@@ -30,29 +41,6 @@ def query_weights(masses: Tensor) -> Tensor:
     return torch.where(masses > 1, agreement(masses).unsqueeze(-1), 0.0)
 
 
-def updated_distances(distances: Tensor, between: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
-    """[t, q, k] squared distances to prototypes that have taken in the queries with weights c_qk.
-
-    Computed from the distances to the present prototypes [t, q, k] and those ``between`` queries [t, q, q] alone: the
-    mean squared distance to the members of a class is the squared distance to their mean plus the members' variance.
-    """
-    masses = (counts + weights.sum(1)).unsqueeze(1)
-    to_members = torch.baddbmm(distances * counts.unsqueeze(1), between, weights).div_(masses)
-    of_support = (weights * distances).sum(1, keepdim=True) * counts.unsqueeze(1) / masses.square()
-    variance = of_support + (weights * to_members).sum(1, keepdim=True) / masses
-    return to_members.sub_(variance, alpha=0.5)
-
-
-def leave_one_out(distances: Tensor, weights: Tensor, masses: Tensor, scatter: Tensor) -> Tensor:
-    """[…, q, k] squared distances to prototypes without the query itself, less the bias of noisy means.
-
-    ``weights`` [q, k] is what each query contributes to a prototype and ``masses`` [k] the total, support included.
-    Without z, a mean of mass N is N/(N − c) times as far from z.
-    """
-    others = masses - weights
-    return distances * (masses / others).square() - scatter / others
-
-
 class GroupPosterior(NamedTuple):
     """Which class each group of queries belongs to."""
 
@@ -62,6 +50,8 @@ class GroupPosterior(NamedTuple):
 
     def apply(self, u: Tensor) -> Tensor:
         """[t, q, k] class probabilities from assignments to groups; other classes keep theirs."""
+        if not len(self.classes):
+            return u
         whole = u.index_select(-1, self.classes) @ self.probabilities
         return whole if len(self.classes) == u.shape[-1] else u.index_fill(-1, self.classes, 0).add_(whole)
 
@@ -89,8 +79,8 @@ def group_posterior(
     schedule: Schedule,
     *,
     merge: bool,
-    names: Tensor | None = None,
-    present: Tensor | None = None,
+    names: Tensor,
+    known: Tensor,
 ) -> GroupPosterior:
     """The posterior of the groups' classes.
 
@@ -102,10 +92,11 @@ def group_posterior(
     its class. Where half of all classes or more seem to be present, groups are mixtures of neighbours, and keep their
     classes as well.
 
-    Where labels of queries are known, ``names`` [t, g, k] is what they say about the class of each group, and
-    ``present`` [t, k] are the classes that have a known query: their groups keep their class.
+    ``names`` [t, g, k] is what queries with known labels say about the class of each group; [t, 0, k] where no label is
+    known. ``known`` [t, k] are the classes that have such a query: their groups keep their class.
     """
-    masses = presence.masses.to(counts)
+    named = bool(names.shape[1])
+    masses, alpha = presence.masses.to(counts), alpha.to(counts)
     few = (1 - (effective_number(masses) - 1) / (schedule.most_groups_with_fragments - 1)).clamp(0, 1) * float(merge)
     which = few.nonzero().squeeze(1)  # tasks in which fragments are looked for
     agreed = (2 * agreement(masses)).clamp_max(1).unsqueeze(-1)
@@ -116,25 +107,27 @@ def group_posterior(
         theirs, samples = masses[:, columns], counts[:, columns]
         correlation = schedule.shared_error + 1 / (samples + 1)
         scores = likelihood * independent_part(theirs, correlation).unsqueeze(-1)
-        if names is not None:
+        if named:
             scores, likelihood = scores + names[:, part], likelihood + names[:, part]
         found = scores.softmax(-1)
         fragment = torch.zeros_like(theirs)
         if len(which):
             own = likelihood.gather(-1, columns.view(1, -1, 1).expand(len(likelihood), -1, 1))
-            larger, joining = _joining(*(value[which] for value in (likelihood, own, theirs, alpha, masses)))
+            larger, joining = _joining(
+                likelihood[which], own[which], theirs[which], alpha[which], masses[which], schedule.largest_groups
+            )
             fading = few[which, None]
-            if names is not None:  # a group with a known query is not a fragment that lacks a name
+            if named:  # a group with a known query is not a fragment that lacks a name
                 fading = fading * names[which, part].amax(-1).neg().exp()
             joining = joining * fading.unsqueeze(-1)
             fragment[which] = joining.sum(-1)
             apart = found[which] * (1 - fragment[which]).unsqueeze(-1)
             found[which] = apart.scatter_add_(-1, larger.unsqueeze(1).expand_as(joining), joining)
         others = (1 - 1 / theirs.clamp_min(1)) * agreed
-        if present is not None:
-            others = others.masked_fill(present[:, columns], 0)
+        if named:
+            others = others.masked_fill(known[:, columns], 0)
             # A group that takes the class of known queries is a part of their group.
-            fragment = torch.maximum(fragment, (found * present.unsqueeze(1)).sum(-1))
+            fragment = torch.maximum(fragment, (found * known.unsqueeze(1)).sum(-1))
         keep = (1 - others).unsqueeze(-1)
         found.mul_(others.unsqueeze(-1))
         rows.append(found.scatter_add_(-1, columns.view(1, -1, 1).expand(len(found), -1, 1), keep))
@@ -142,13 +135,15 @@ def group_posterior(
     return GroupPosterior(classes, torch.cat(rows[1:] or rows, 1), torch.cat(fragments[1:] or fragments, 1))
 
 
-def _joining(totals: Tensor, own: Tensor, masses: Tensor, alpha: Tensor, all_masses: Tensor) -> tuple[Tensor, Tensor]:
+def _joining(
+    totals: Tensor, own: Tensor, masses: Tensor, alpha: Tensor, all_masses: Tensor, most: int
+) -> tuple[Tensor, Tensor]:
     """The classes [t, l] of the largest groups, and the probability [t, g, l] that a group is a fragment of each.
 
     A fragment needs no class of its own: joining a larger group is as probable as the prior of the labels says. Its
     queries lie on another side of the prototype than those of the larger group, so they count as independent.
     """
-    largest, which = all_masses.topk(min(_LARGEST_GROUPS, all_masses.shape[-1]))
+    largest, which = all_masses.topk(min(most, all_masses.shape[-1]))
     columns = which.unsqueeze(1).expand(-1, masses.shape[1], -1)
     theirs, mine, alpha = largest.unsqueeze(1), masses.unsqueeze(-1), alpha.to(masses).view(-1, 1, 1)
     joining = torch.lgamma(mine + theirs + alpha) - torch.lgamma(theirs + alpha)
@@ -165,3 +160,116 @@ def independent_part(masses: Tensor, correlation: Tensor) -> Tensor:
     s/m + s/n, so they count as (s + s/n) / (s/m + s/n) = m / (1 + (m − 1)/(n + 1)) queries.
     """
     return 1 / (1 + correlation * (masses - 1).clamp_min(0))
+
+
+@dataclass(frozen=True, eq=False)
+class CountMembers:
+    """The work that counts the members of each class, as if no label were known: Σ u and Σ ln(1 − u) [t, k]."""
+
+    slopes: Slopes
+
+    def __call__(self, part: Part) -> Sums:
+        members = part.members(self.slopes)
+        return Sums((members.sum(1), log_remainders(members).sum(1)))
+
+
+@dataclass(frozen=True, eq=False)
+class SumGroups:
+    """The work that sums the queries of some groups [g].
+
+    The sums are Σ u z of the members [t, g, d], as if no label were known; Σ u z [t, g, d] and Σ u [t, g] of the
+    queries whose label is not known; and ``Groups.names`` and ``Groups.own``.
+    """
+
+    classes: Tensor
+    slopes: Slopes
+
+    def __call__(self, part: Part) -> Sums:
+        u = self._of_groups(part.u)
+        if not part.any_known:
+            sums = u.mT @ part.placed
+            nothing = sums.new_zeros(len(u), 0, part.u.shape[-1])
+            return Sums((sums, sums, u.sum(1), nothing, nothing))
+        members, free = self._of_groups(part.members(self.slopes)), u * part.free
+        # A group of class k contains no query of another class, so each known query of another class multiplies its
+        # likelihood by 1 − u. Up to a number per group, this is to divide the likelihood of the query's class by it.
+        known = known_classes(part.known, part.u)
+        names = -(log_remainders(members).mT @ known)
+        own = members.mT @ ((part.of.without_known(part.likelihood, part.known) - part.likelihood) * known)
+        return Sums((members.mT @ part.placed, free.mT @ part.placed, free.sum(1), names, own))
+
+    def _of_groups(self, u: Tensor) -> Tensor:
+        return u if len(self.classes) == u.shape[-1] else u.index_select(-1, self.classes)
+
+
+class Groups(NamedTuple):
+    """The groups that a search has found, and the prototypes that have taken them in."""
+
+    presence: Presence
+    slopes: Slopes
+    classes: Tensor  # [g] the classes with a group of more than one query
+    members: Presence  # as if no label were known
+    sums: Tensor  # [t, g, d] of the members
+    names: Tensor  # [t, g, k] what known labels say about the class of a group; [t, 0, k] where none is known
+    own: Tensor  # [t, g, k] what Σ u ℓ gains where known queries are left out of their class; [t, 0, k] likewise
+    updated: Updated
+
+    @staticmethod
+    def of(queries: Queries, prior: Concentrations, likelihood: Likelihood, parameters: Parameters) -> Groups:
+        """Of the last search."""
+        presence, like = queries.presence, likelihood.counts
+        slopes = prior.slopes(presence).to(like)
+        members = presence
+        if queries.any_known:
+            masses, log_absent = queries.each(CountMembers(slopes)).values
+            members = Presence.of_products(masses, log_absent.exp())
+        if len(presence.masses) > 1:  # many tasks have many groups, and looking for them would wait for a GPU
+            classes = torch.arange(like.shape[1], device=like.device)
+        else:
+            classes = torch.maximum(presence.masses, members.masses).gt(1).flatten().nonzero().squeeze(1)
+        sums, free, masses, names, own = (one.to(like) for one in queries.each(SumGroups(classes, slopes)).values)
+        weights = query_weights(presence.masses)[:, classes].to(like) * float(parameters.update_prototypes)
+        updated = likelihood.updated(classes, free, masses, weights)
+        return Groups(presence, slopes, classes, members, sums, names, own, updated)
+
+    def posterior(self, likelihood: Likelihood, known: Tensor, parameters: Parameters) -> GroupPosterior:
+        """Which class each group belongs to; ``known`` [t, k] are the classes with a known query."""
+        like, n_tasks = likelihood.counts, len(self.presence.masses)
+        chosen = self.classes if parameters.group_posterior else self.classes[:0]
+        masses = self.members.masses[:, self.classes].to(like)
+
+        def totals(part: slice) -> Tensor:
+            found = likelihood.totals(self.sums[:, part], masses[:, part])
+            return found + self.own[:, part] if self.own.shape[1] else found
+
+        return group_posterior(
+            totals,
+            chosen,
+            self.members,
+            like.expand(n_tasks, -1),
+            self.slopes.alpha,
+            parameters.constants,
+            merge=parameters.merge_groups,
+            names=self.names,
+            known=known,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Probabilities:
+    """From the assignments of queries to their class probabilities."""
+
+    slopes: Slopes
+    updated: Updated
+    posterior: GroupPosterior
+    power: Tensor  # [t, 1, 1] what the probabilities are raised to; see ``one_shot``
+
+    def __call__(self, part: Part) -> Tensor:
+        """[t, b, k]; a row sums to 1 minus the probability that the query is unknown."""
+        scores = self.updated(part.placed, part.u, part.free, part.likelihood)
+        found = self.posterior.apply(self.slopes.add_to(scores, remainders(part.u)).softmax(-1))
+        if not bool((self.power == 1).all()):
+            found = tempered(found, self.power)
+        if part.any_known:
+            found = torch.where(part.free > 0, found, known_classes(part.known, found))
+        return found.mul_((1 - part.unknown).unsqueeze(-1)) if part.any_unknown else found
