@@ -130,7 +130,7 @@ def plot(
     manyway plot figure-keff --format pdf --out paper/figures
     """
     from manyway.bench.show.curves import make_figures
-    from manyway.bench.show.plots import write_figures
+    from manyway.plots.figures import write_figures
 
     folder = results / "plots" if out is None else out
     _output(folder / "plot.png", results)

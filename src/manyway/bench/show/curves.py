@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
@@ -12,42 +11,7 @@ from manyway.bench.show.view import View, axis_title, context, grouped, has_metr
 from manyway.bench.store import Record
 from manyway.evaluation.metrics import find_summary
 from manyway.evaluation.statistics import paired
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Points in the order of x. ``low`` and ``high`` bound a band; they are empty where there is none."""
-
-    label: str
-    name: str  # decides its style
-    x: Sequence[float]
-    y: Sequence[float]
-    low: Sequence[float] = ()
-    high: Sequence[float] = ()
-    markers: bool = True
-    dots: Sequence[tuple[float, float]] = ()  # single points that do not belong to the line
-
-
-@dataclass(frozen=True)
-class Panel:
-    title: str
-    curves: Sequence[Curve]
-    verticals: Sequence[tuple[str, float, str]] = ()  # label, x, "dashed" or "dotted"
-    identity: bool = False  # draw y = x
-
-
-@dataclass(frozen=True)
-class Figure:
-    name: str
-    title: str
-    caption: str
-    x_label: str
-    y_label: str
-    panels: Sequence[Panel]
-    n_columns: int
-    log_x: bool = False
-    log_y: bool = False
-    band: str = ""  # what the band means
+from manyway.plots.figures import Curve, Figure, Panel
 
 
 def make_figures(view: View, metric: str | None = None) -> list[Figure]:

@@ -14,9 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from manyway.bench.show.compare import setting
-from manyway.bench.show.curves import Figure, make_figures
-from manyway.bench.show.plots import NEEDS_MATPLOTLIB, SYMBOL, has_matplotlib, panel_svg, sample_svg
-from manyway.bench.show.style import styles_of
+from manyway.bench.show.curves import make_figures
 from manyway.bench.show.tables import OLD_NOTE, Grid, make_grids
 from manyway.bench.show.view import View, method_title, number, special_params
 from manyway.bench.store import Record, now
@@ -24,6 +22,8 @@ from manyway.errors import InputError
 from manyway.evaluation.metrics import find_summary
 from manyway.evaluation.statistics import tasks_needed
 from manyway.methods import METHODS
+from manyway.plots.figures import SYMBOL, Figure, cannot_draw
+from manyway.plots.svg import panel_svg, sample_svg
 
 
 def make_report(views: Sequence[View], metrics: Sequence[str | None] = (None,)) -> str:
@@ -60,8 +60,8 @@ def _run_page(view: View, prefix: str, metrics: Sequence[str | None]) -> dict[st
     if view.missing:
         warnings.append(f"{view.missing} of {len(view.plan.experiments)} experiments have no result yet.")
     figures = [figure for metric in metrics for figure in make_figures(view, metric)]
-    if figures and not has_matplotlib():
-        warnings.append(NEEDS_MATPLOTLIB)
+    if figures and (reason := cannot_draw()):
+        warnings.append(reason)
         figures = []
     tables = []
     for metric in metrics:
@@ -93,7 +93,7 @@ def _figure(figure: Figure, prefix: str, heading: str) -> dict[str, Any]:
     if any(panel.identity for panel in figure.panels):
         marks["λ = |Q|"] = "dashed"
     notes = [f"{dash}: {label}" for label, dash in marks.items()] + ([f"band: {figure.band}"] if figure.band else [])
-    styles = enumerate(styles_of(figure).items())
+    styles = enumerate(figure.styles.items())
     return {
         "title": "" if figure.title == heading else figure.title,
         "caption": "; ".join([figure.caption, *notes]),
