@@ -13,13 +13,13 @@ from manyway.bench.checking import checked
 from manyway.bench.data import find_features, find_strangers
 from manyway.bench.presentation import in_words
 from manyway.bench.records import experiment_key
-from manyway.bench.store import Plan, Store, now
+from manyway.bench.store import Asked, Plan, Store, now
 from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
 from manyway.errors import InputError, nearest
 from manyway.methods import get_method
 from manyway.sampling.features import FeatureSet
 from manyway.sampling.sampling import sample_tasks
-from manyway.sampling.spec import DEFAULTS, TaskSpec, task_fields, without_later_defaults
+from manyway.sampling.spec import DEFAULTS, TaskSpec, task_fields
 
 _ALWAYS = ("shots", "k_eff")  # fields of a task that its title names, also with their defaults
 
@@ -155,33 +155,38 @@ def make_plan(
     a whole suite replaces them.
     """
     override = None if wishes.features is None else override_name(wishes.features)
-    experiments: list[Mapping[str, Any]] = [
-        {
-            "key": job.key,
-            "features": job.experiment.features,
-            "method": job.experiment.method,
-            "params": dict(job.experiment.params),
-            "task": without_later_defaults(task_fields(job.experiment.task)),
-            "n_tasks": job.experiment.n_tasks,
-            "seed": job.experiment.seed,
-            **({} if job.experiment.scorer is None else {"scorer": job.experiment.scorer}),
-        }
+    experiments = [
+        Asked(
+            key=job.key,
+            features=job.experiment.features,
+            method=job.experiment.method,
+            params=dict(job.experiment.params),
+            task=task_fields(job.experiment.task),
+            n_tasks=job.experiment.n_tasks,
+            seed=job.experiment.seed,
+            scorer=job.experiment.scorer,
+        )
         for job in jobs
     ]
     name = suite.name if override is None else f"{suite.name}@{override}"
-    if wishes.only and store is not None and experiments:
-        size = experiments[0]["n_tasks"], experiments[0]["seed"]
+    if wishes.only and store is not None:
         # The same experiment has another key where another version of the method made it.
-        new = [_without_key(entry) for entry in experiments]
-        before = [e for e in store.asked(name) if (e["n_tasks"], e["seed"]) == size and _without_key(e) not in new]
-        experiments += before
+        new = [asked.model_copy(update={"key": ""}) for asked in experiments]
+        sizes = {(asked.n_tasks, asked.seed) for asked in experiments}
+        for asked in (asked for plan in store.plans() if plan.name == name for asked in plan.experiments):
+            if (asked.n_tasks, asked.seed) in sizes and asked.model_copy(update={"key": ""}) not in new:
+                experiments.append(asked)
         order = [method for block in suite.blocks for method in block.methods]
-        experiments.sort(key=lambda entry: order.index(entry["method"]) if entry["method"] in order else len(order))
-    return Plan(name, suite.name, suite.source, override, experiments, now(), list(skipped))
-
-
-def _without_key(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in entry.items() if name != "key"}
+        experiments.sort(key=lambda asked: order.index(asked.method) if asked.method in order else len(order))
+    return Plan(
+        name=name,
+        suite=suite.name,
+        source=dict(suite.source),
+        override=override,
+        experiments=experiments,
+        created=now(),
+        skipped=list(skipped),
+    )
 
 
 def override_name(path: Path) -> str:

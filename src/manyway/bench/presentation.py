@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, model_validator
 
 from manyway.bench.checking import OneOrMore, Strict, checked
 from manyway.errors import InputError
@@ -20,12 +20,12 @@ Where = dict[str, OneOrMore[Any]]
 def in_words(axis: str, value: Any) -> Any:
     """A value of an axis as a suite or a command line writes it.
 
-    >>> in_words("shots", None), in_words("shots", 5), in_words("k_eff", (2, 10))
-    ('given', 5, '2-10')
+    >>> in_words("shots", None), in_words("shots", 5), in_words("k_eff", (2, 10)), in_words("lam", None)
+    ('given', 5, '2-10', 'default')
     """
     if axis == "k_eff" and isinstance(value, list | tuple):
         return "-".join(map(str, value))
-    return NONE.get(axis, value) if value is None else value
+    return NONE.get(axis, "default") if value is None else value
 
 
 def _file_name(name: str) -> str:
@@ -49,18 +49,37 @@ def _curve(name: str) -> str:
 
 
 class Table(Strict):
-    """A metric by rows and columns, each a list of axes."""
+    """Metrics by rows and columns, each a list of axes. Several metrics are an axis of their own, ``metric``.
+
+    ``minus`` shows the difference of accuracy to the result that is the same but for some axes, on the same tasks:
+    ``{ method = "paddle" }``, or "best" for the best other one, or "default" for a parameter's default. ``over`` are
+    axes to take the mean of, with the lowest and the highest value. ``best`` is a parameter: besides its values the
+    best of them is shown for every task, under the value "best".
+    """
 
     title: str = ""
-    metric: Annotated[str, AfterValidator(_metric)] = "accuracy"
+    metric: OneOrMore[Annotated[str, AfterValidator(_metric)]] = ("accuracy",)
     rows: OneOrMore[str] = ("method",)
     columns: OneOrMore[str] = ("features",)
     where: Where = Field(default_factory=dict)  # axis -> the values to show
+    minus: dict[str, Any] = Field(default_factory=dict)
+    over: OneOrMore[str] = ()
+    best: str = ""
+    interval: bool = True
+    digits: NonNegativeInt | None = None  # after the point; None: as many as the metric usually has
+
+    @model_validator(mode="after")
+    def _of_accuracy(self) -> Table:
+        if self.minus and self.metric != ("accuracy",):
+            raise ValueError("must have metric = 'accuracy', because minus compares task by task")
+        return self
 
     @property
     def axes(self) -> dict[str, Sequence[str]]:
         """The axes that it names, by the key that names them."""
-        return {"rows": self.rows, "columns": self.columns, "where": list(self.where)}
+        best = [self.best] if self.best else []
+        named = {"rows": self.rows, "columns": self.columns, "where": [*self.where]}
+        return {**named, "minus": [*self.minus], "over": self.over, "best": best}
 
 
 class Plot(Strict):

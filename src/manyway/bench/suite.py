@@ -239,7 +239,7 @@ class Block(Strict):
     def axes(self) -> set[str]:
         """The names of the axes that its experiments have a place on."""
         params = [name for method in self.methods for name in get_method(method).defaults]
-        return {"method", "features", "scorer", *TaskAxes.model_fields, *params}
+        return {"method", "version", "features", "scorer", "metric", *TaskAxes.model_fields, *params}
 
 
 class _File(Presentation):
@@ -347,8 +347,9 @@ def _check_axes(file: _File, where: str) -> None:
                     if axis not in known:
                         hint = nearest(axis, sorted(known))
                         raise InputError(f"{place}.{field} names '{axis}', which is no axis of an experiment; {hint}")
-            metric = item.metric if isinstance(item, Table) else item.y
-            if metric not in ("criterion", "best") and metric.partition(".")[0] not in measured:
+            for metric in item.metric if isinstance(item, Table) else (item.y,):
+                if metric in ("criterion", "best") or metric.partition(".")[0] in measured:
+                    continue
                 raise InputError(f"{place} shows '{metric}', which is not measured; add it to metrics = [...].")
 
 

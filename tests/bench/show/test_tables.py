@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from bench.show.results import ANSWERS, SOURCE, calibrated, make_record, make_view
+from bench.show.results import ANSWERS, SOURCE, calibrated, changed, make_record, make_view, old
 
 from manyway import InputError
 from manyway.bench.show.tables import Cell, make_grids
@@ -35,7 +35,7 @@ def test_a_table_has_one_row_per_method_and_one_column_per_setting(view):
 )
 def test_the_best_is_bold_and_has_a_star_if_it_beats_each_other_in_a_paired_test(view, simpleshot, best):
     answers = {**ANSWERS, "simpleshot": simpleshot}
-    records = [replace(r, outcome={"n_query": 12, "correct": answers[r.method]}) for r in view.records]
+    records = [changed(r, outcome=r.outcome.model_copy(update={"correct": answers[r.method]})) for r in view.records]
     (grid,) = make_grids(replace(view, records=records))
     assert [(cell.best, cell.star) for _, (cell, *_) in grid.rows] == best
 
@@ -48,9 +48,9 @@ def test_a_missing_result_is_a_dash(view):
 def test_a_result_of_another_version_of_the_method_has_a_dagger_and_a_note(view):
     (grid,) = make_grids(view)
     assert "†" not in grid.note
-    (grid,) = make_grids(replace(view, records=[replace(view.records[0], version=0), *view.records[1:]]))
+    (grid,) = make_grids(replace(view, records=[old(view.records[0]), *view.records[1:]]))
     assert [cell.words for cell in grid.rows[0][1]] == ["87.5 ± 3.0*†", *["87.5 ± 3.0*"] * 3]
-    assert "†: made by an earlier version of the method" in grid.note
+    assert "†: made by version 2 of paddle, now 1" in grid.note
 
 
 def test_another_metric_replaces_accuracy_and_low_may_be_better():
@@ -101,11 +101,11 @@ def test_numbers_have_the_digits_that_their_interval_supports(cell, words):
 def test_a_trace_shows_when_the_prototypes_no_longer_moved():
     outcome = {"n_query": 12, "steps": [1, 2000], "seconds": [0.1, 0.6], "criterion": [0.5, 1e-7], "correct": [6, 9]}
     records = [
-        make_record("paddle", trace={"tol": 1e-6}, outcome={**outcome, "reached": 2000}, version=0),
+        old(make_record("paddle", trace={"tol": 1e-6}, outcome={**outcome, "reached": 2000})),
         make_record("soft-kmeans", trace={"tol": 1e-6}, outcome={**outcome, "reached": None}),
     ]
     (grid,) = make_grids(make_view(records))
     words = [[cell.words for cell in cells] for _, cells in grid.rows]
     assert words == [["2,000", "0.6", "1.0e-07", "75.0†"], ["not in 2,000", "> 0.6", "1.0e-07", "75.0"]]
     assert [cells[0].mean for _, cells in grid.rows] == [2000, 2000]
-    assert "†: made by an earlier version" in grid.note
+    assert "†: made by version 2 of paddle, now 1" in grid.note
