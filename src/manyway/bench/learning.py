@@ -12,14 +12,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from manyway.bench.checking import Strict, checked, read_text
 from manyway.bench.plan import Job
+from manyway.bench.records import Stored, plain
 from manyway.bench.store import write_text
 from manyway.bench.suite import Learning
 from manyway.bench.tuning import meant_for
@@ -75,8 +75,10 @@ class Lesson:
         return evaluate("unem", self.features, self.task, n_tasks, self.seed, device, start=n_tasks, parameters=given)
 
 
-class _State(Strict):
+class _State(Stored):
     """Parameters before softplus, and what Adam remembers of their gradients, after some steps."""
+
+    what: ClassVar[str] = "the state of a training"
 
     training: dict[str, Any]
     step: int
@@ -146,7 +148,7 @@ def learn(
         if not bool(torch.isfinite(values).all()):
             raise InputError(f"unem on {lesson.name}: step {step} has a loss of {loss}; lower lr.")
         kept = {"values": values.tolist(), "mean": mean.tolist(), "square": square.tolist()}
-        write_text(checkpoint, json.dumps({"training": training, "step": step, **kept}, indent=1))
+        write_text(checkpoint, _State(training=training, step=step, **kept).to_json())
     feature_scale, lam, temperature = effective(values)
     checkpoint.unlink(missing_ok=True)
     return Parameters(float(feature_scale), tuple(lam.tolist()), tuple(temperature.tolist()), learning.scale, training)
@@ -178,7 +180,7 @@ def already_learned(lesson: Lesson, path: Path) -> Parameters | None:
     if not path.exists():
         return None
     found = read_parameters(path)
-    return found if found.training == json.loads(json.dumps(lesson.training)) else None
+    return found if plain(found.training) == plain(lesson.training) else None
 
 
 def write_parameters(parameters: Parameters, path: Path) -> None:
@@ -204,15 +206,10 @@ def _resume(path: Path, training: Mapping[str, Any], n_values: int) -> tuple[int
     if not path.exists():
         values = torch.full((n_values,), _FIRST, dtype=torch.float64)
         return 0, values, torch.zeros_like(values), torch.zeros_like(values)
-    wrong = f"{path} is not the state of a training of unem; remove it or use --rerun"
-    try:
-        data = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{wrong} ({error}).") from error
-    state = checked(_State, data, wrong)
-    if state.training != json.loads(json.dumps(training)) or state.step < 1:
-        raise InputError(f"{wrong}: it belongs to another training.")
+    state = _State.read(path)
+    if state.training != plain(training) or state.step < 1:
+        raise InputError(f"{path} is the state of another training; remove it.")
     if {len(state.values), len(state.mean), len(state.square)} != {n_values}:
-        raise InputError(f"{wrong}: it does not have {n_values} values of each kind.")
+        raise InputError(f"{path} does not have {n_values} values of each kind; remove it.")
     values, mean, square = (torch.tensor(of, dtype=torch.float64) for of in (state.values, state.mean, state.square))
     return state.step, values, mean, square

@@ -38,7 +38,7 @@ class Stored(Strict):
 
     def to_json(self) -> str:
         """JSON with a checksum: one line per field, so that it is short and readable with a pager."""
-        data = {"format": FORMAT, **_plain(self.model_dump())}
+        data = {"format": FORMAT, **plain(self.model_dump())}
         lines = (f"{json.dumps(name)}: {json.dumps(value, sort_keys=True)}" for name, value in data.items())
         return "{\n" + ",\n".join([*lines, f'"{_SEAL}": "{_digest(data)}"']) + "\n}\n"
 
@@ -78,18 +78,18 @@ def experiment_key(experiment: Experiment, fingerprint: str) -> str:
         "metrics": sorted(experiment.metrics),
         "scorer": None if experiment.scorer is None else [experiment.scorer, SCORERS[experiment.scorer].version],
     }
-    return _digest(_plain(asked))[:16]
+    return _digest(plain(asked))[:16]
 
 
 def full_params(experiment: Experiment) -> dict[str, Any]:
     """The method's parameters: those given, and the defaults of the others."""
-    params: dict[str, Any] = _plain({**get_method(experiment.method).defaults, **experiment.params})
+    params: dict[str, Any] = plain({**get_method(experiment.method).defaults, **experiment.params})
     return params
 
 
 def special_params(experiment: Experiment) -> list[str]:
     """The parameters whose values are not the method's defaults."""
-    defaults = _plain(get_method(experiment.method).defaults)
+    defaults = plain(get_method(experiment.method).defaults)
     return [name for name, value in full_params(experiment).items() if value != defaults[name]]
 
 
@@ -344,12 +344,12 @@ def _digest(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """The value with tuples as lists and whole floats as integers, so that equal requests have equal text."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value

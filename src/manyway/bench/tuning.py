@@ -53,7 +53,7 @@ def check_lessons(jobs: Sequence[Job]) -> None:
     places = [(job.experiment.method, meant_for(job.experiment.features)) for job in jobs]
     for method, target in places:
         if places.count((method, target)) > 1:
-            raise InputError(f"{method} can be learned on tasks of one kind only for {target}; choose one with --only.")
+            raise InputError(f"{method} can be learned on tasks of one kind only for {target}; choose one with `only`.")
 
 
 def choose(records: Sequence[Record], suite: Suite) -> dict[str, dict[str, dict[str, Any]]]:

@@ -159,8 +159,8 @@ def tune(
     manyway tune --features birds_val.npz --task n_query=40
     """
     from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
+    from manyway.bench.presentation import number
     from manyway.bench.show.view import load_view
-    from manyway.bench.show.words import number
     from manyway.bench.store import Store
     from manyway.bench.suite import load_suite
     from manyway.bench.tuning import FILE, check_grid, check_lessons, choose, write_tuned

@@ -14,11 +14,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from manyway.bench.presentation import number
 from manyway.bench.records import Record
 from manyway.bench.show.curves import make_figures
 from manyway.bench.show.tables import ABSENT, Cell, Grid, make_grids
 from manyway.bench.show.view import View
-from manyway.bench.show.words import label, number, old_note, params, setting
+from manyway.bench.show.words import label, old_note, params, setting
 from manyway.bench.store import now
 from manyway.errors import InputError
 from manyway.evaluation.metrics import find_summary

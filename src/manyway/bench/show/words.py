@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from manyway.bench.presentation import in_words
+from manyway.bench.presentation import in_words, number
 from manyway.bench.records import Record
 from manyway.evaluation.metrics import find_summary
 from manyway.evaluation.scorers import SCORERS
@@ -81,21 +81,6 @@ def later_words(task: Mapping[str, Any]) -> list[str]:
     ['20 unknown queries', '3 unknown classes']
     """
     return [label(name, task[name]) for name in LATER if name in task and task[name] != DEFAULTS[name]]
-
-
-def number(value: Any) -> str:
-    """A value in few characters.
-
-    >>> number(37.5), number(5), number(None), number([1, 0.3])
-    ('37.5', '5', 'default', '[1, 0.3]')
-    """
-    if value is None or isinstance(value, bool):
-        return {None: "default", True: "yes", False: "no"}[value]
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(number, value))}]"
-    return "…" if isinstance(value, Mapping) else str(value)
 
 
 def record_title(record: Record) -> str:
