@@ -8,6 +8,7 @@ import pytest
 from bench.show.results import ANSWERS, SOURCE, calibrated, changed, make_record, make_view, old
 
 from manyway import InputError
+from manyway.bench.records import Record
 from manyway.bench.show.tables import Cell, make_grids
 from manyway.evaluation.statistics import accuracy
 from manyway.methods import METHODS
@@ -109,3 +110,69 @@ def test_a_trace_shows_when_the_prototypes_no_longer_moved():
     assert words == [["2,000", "0.6", "1.0e-07", "75.0†"], ["not in 2,000", "> 0.6", "1.0e-07", "75.0"]]
     assert [cells[0].mean for _, cells in grid.rows] == [2000, 2000]
     assert "†: made by version 2 of paddle, now 1" in grid.note
+
+
+def lam(value: float | None, correct: list[int], k_eff: int = 2, **changes) -> Record:
+    """PADDLE with a value of λ; None is the default."""
+    key, special = f"{k_eff}{value}".rjust(16, "0"), [] if value is None else ["lam"]
+    outcome = {"n_query": 12, "correct": correct * 20}
+    return make_record(key=key, k_eff=k_eff, params={"lam": value}, special=special, outcome=outcome, **changes)
+
+
+def words_of(records: list[Record], **table) -> tuple[list[tuple[str, ...]], dict[str, list[str]]]:
+    """The columns of a table, and the words in its rows."""
+    (grid,) = make_grids(make_view(records, {"title": "t", "tables": [table]}))
+    return list(grid.columns), {label: [cell.words for cell in cells] for label, cells in grid.rows}
+
+
+def test_several_metrics_are_an_axis_of_their_own():
+    records = [calibrated(make_record(method), 3) for method in ("paddle", "simpleshot")]
+    columns, rows = words_of(records, metric=["accuracy", "calibration"], interval=False)
+    assert columns == [("accuracy",), ("calibration error",)]
+    assert rows == {"PADDLE": ["87.5*", "9.5"], "SimpleShot": ["85.4", "9.5"]}
+    _, rows = words_of(records, metric=["accuracy", "calibration"], rows=["method", "metric"], digits=0)
+    assert list(rows) == [
+        "PADDLE · accuracy", "PADDLE · calibration error", "SimpleShot · accuracy", "SimpleShot · calibration error"
+    ]  # fmt: skip
+
+
+def test_a_difference_is_taken_task_by_task():
+    records = [make_record(method) for method in ANSWERS]
+    _, rows = words_of(records, minus={"method": "simpleshot"}, where={"method": ["paddle", "soft-kmeans"]})
+    difference = records[0].against(records[2]).difference
+    assert rows["PADDLE"] == [f"+2.1 ± {100 * difference.half:.1f}"]
+    assert rows["soft K-means"][0].startswith("-6.2 ± ")
+    # The best other method is named.
+    _, rows = words_of(records, minus={"method": "best"}, where={"method": ["paddle"]})
+    assert list(rows.values()) == [[f"+2.1 ± {100 * difference.half:.1f} over SimpleShot"]]
+
+
+def test_a_difference_to_the_default_of_a_parameter_and_its_mean_over_an_axis():
+    good, bad = [10, 11], [8, 8]
+    records = [lam(None, good), lam(5, bad), lam(None, good, k_eff=4), lam(5, [9, 10], k_eff=4)]
+    table = {"rows": "lam", "columns": "shots", "minus": {"lam": "default"}}
+    _, rows = words_of(records, **table, over=["k_eff"], digits=2)
+    assert rows == {"λ = default": ["+0.00 (+0.00 … +0.00)"], "λ = 5": ["-14.58 (-20.83 … -8.33)"]}
+
+
+def test_a_difference_between_versions_of_a_method():
+    before = old(make_record("paddle", outcome={"n_query": 12, "correct": [8, 9, 10, 11] * 10}))
+    now, other = make_record("paddle"), make_record("simpleshot")
+    _, rows = words_of(
+        [changed(before, key="0" * 16), now, other], where={"version": [1], "method": ["paddle"]}, minus={"version": 2}
+    )
+    assert list(rows.values()) == [["+8.3 ± 0.00†"]]
+
+
+def test_the_best_value_of_a_parameter_is_shown_beside_a_fixed_one():
+    records = [lam(None, [9, 9]), lam(5, [10, 11]), lam(20, [8, 8]), make_record("simpleshot", params={})]
+    columns, rows = words_of(
+        records, rows="shots", columns=["method", "lam"], best="lam", where={"lam": ["default", "best"]}, interval=False
+    )
+    assert columns == [("PADDLE", "λ = default"), ("PADDLE", "λ = best"), ("SimpleShot", "")]
+    assert list(rows.values()) == [["75.0", "87.5", "85.4"]]
+
+
+def test_minus_compares_accuracy_only():
+    with pytest.raises(InputError, match="must have metric = 'accuracy'"):
+        words_of([make_record()], metric="calibration", minus={"method": "best"})

@@ -50,7 +50,7 @@ def to_markdown(grid: Grid) -> str:
 
 def pipe_table(grid: Grid) -> str:
     """The table alone, in Markdown."""
-    rows = [[_pipe(grid.corner), *(_pipe(", ".join(column)) for column in grid.columns)]]
+    rows = [[_pipe(grid.corner), *(_pipe(", ".join(filter(None, column))) for column in grid.columns)]]
     for label, cells in grid.rows:
         rows.append([_pipe(label), *(f"**{_pipe(cell.words)}**" if cell.best else _pipe(cell.words) for cell in cells)])
     lines = [f"| {' | '.join(row)} |" for row in rows]
@@ -81,7 +81,7 @@ def to_csv(grid: Grid) -> str:
     """One line per row, with mean and half interval in separate columns; the last column names the old results."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    names = [", ".join(column) for column in grid.columns]
+    names = [", ".join(filter(None, column)) for column in grid.columns]
     writer.writerow([grid.corner, *(name for mean in names for name in (mean, f"{mean} ±")), "old"])
     for label, cells in grid.rows:
         numbers: list[str] = []

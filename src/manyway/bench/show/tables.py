@@ -117,8 +117,12 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
         note=_note(table, records),
         corner=" · ".join(axis_title(axis) for axis in (row_axes if len(row_axes) < 4 else row_axes[:1])),
         columns=[
-            tuple(view.label(axis, value) for axis, value in zip(column_axes, place, strict=True)) or (title,)
-            for place in columns
+            tuple(
+                view.label(axis, value) if axis in ("metric", *of[0].record.axes) else ""
+                for axis, value in zip(column_axes, place, strict=True)
+            )
+            or (title,)
+            for place, of in columns.items()
         ],
         rows=rows,
     )

@@ -74,7 +74,7 @@ class View:
             axes = [axis for axis in axes if axis not in record.params or axis in record.special]
         if len(axes) > 1 and record.scorer is None:
             axes = [axis for axis in axes if axis != "scorer"]
-        return " · ".join(self.label(axis, record.axis(axis)) for axis in axes)
+        return " · ".join(self.label(axis, record.axis(axis)) for axis in axes) or "default"
 
     def _distinct(self, shown: Sequence[Shown]) -> list[Shown]:
         """Without repetitions: those that differ in their title, name or filter only and show the same records.
