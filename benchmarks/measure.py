@@ -5,11 +5,20 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
 
 import torch
+
+import manyway
+from manyway.bench.records import Stored
+from manyway.bench.store import now, write_text
+from manyway.methods import METHODS
 
 _clock = [time.perf_counter]  # the one in use
 
@@ -86,13 +95,45 @@ def growth(
         ]
 
 
+class Printed(Stored):
+    """A table that a benchmark printed."""
+
+    what: ClassVar[str] = "a printed table"
+
+    title: str
+    command: str
+    header: list[str]
+    rows: list[list[str]]
+    manyway: str
+    methods: dict[str, int]  # the versions of all methods
+    finished: str
+
+
 def show(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table in Markdown."""
-    print(f"\n### {title}\n", flush=True)
-    print("| " + " | ".join(header) + " |")
-    print("|" + "|".join(" --- " for _ in header) + "|", flush=True)
+    """Print a table in Markdown, and keep it in the folder that MANYWAY_RESULTS names."""
+    print(f"\n### {title}\n\n{markdown(header, ())}", flush=True)
+    shown: list[list[str]] = []
     for row in rows:
-        print("| " + " | ".join(_cell(value) for value in row) + " |", flush=True)
+        shown.append([_cell(value) for value in row])
+        print(f"| {' | '.join(shown[-1])} |", flush=True)
+    if folder := os.environ.get("MANYWAY_RESULTS"):
+        kept = Printed(
+            title=title,
+            command=" ".join(sys.orig_argv[1:]),
+            header=list(header),
+            rows=shown,
+            manyway=manyway.__version__,
+            methods={name: method.version for name, method in METHODS.items()},
+            finished=now(),
+        )
+        name = re.sub(r"\W+", "-", title).strip("-").lower()[:100]
+        write_text(Path(folder) / "printed" / f"{name}.json", kept.to_json())
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [f"| {' | '.join(row)} |" for row in (header, *rows)]
+    return "\n".join([lines[0], "|" + " --- |" * len(header), *lines[1:]])
 
 
 def _cell(value: object) -> str:

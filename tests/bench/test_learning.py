@@ -12,7 +12,7 @@ from problems import make_features
 
 from manyway import InputError, TaskSpec, evaluate, sample_tasks
 from manyway.bench import learning
-from manyway.bench.learning import Lesson, already_learned, learn, loss_gradient, write_parameters
+from manyway.bench.learning import Lesson, _State, already_learned, learn, loss_gradient, write_parameters
 from manyway.bench.suite import Learning, parse_suite
 from manyway.bench.tuning import check_lessons
 from manyway.methods.unem.parameters import read_parameters
@@ -83,10 +83,10 @@ def test_a_state_that_is_damaged_or_of_another_run_is_refused(lesson, tmp_path):
     path = tmp_path / "state.json"
     kept = {"training": lesson.training, "step": 1, "values": [1.0] * 7, "mean": [0.0] * 7, "square": [0.0] * 7}
     for content, message in (
-        ("{", "is not the state of a training of unem; remove it or use --rerun"),
-        (json.dumps({**kept, "values": "x"}), "values is 'x'"),
-        (json.dumps({**kept, "mean": [0.0]}), "does not have 7 values of each kind"),
-        (json.dumps({**kept, "training": {}}), "belongs to another training"),
+        ("{", "is not the state of a training of manyway"),
+        (_State(**kept).to_json().replace("7", "8"), "was changed after it was written"),
+        (_State(**{**kept, "mean": [0.0]}).to_json(), "does not have 7 values of each kind"),
+        (_State(**{**kept, "training": {}}).to_json(), "is the state of another training"),
     ):
         path.write_text(content)
         with pytest.raises(InputError, match=message):

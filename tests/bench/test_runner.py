@@ -18,7 +18,8 @@ from manyway.bench import runner as run
 from manyway.bench.estimate import estimates
 from manyway.bench.executors import run_side_by_side
 from manyway.bench.progress import Bar
-from manyway.bench.store import Partial, Store
+from manyway.bench.records import Partial
+from manyway.bench.store import Store
 from manyway.evaluation import evaluator
 
 
@@ -39,11 +40,10 @@ def test_a_stretch_that_is_there_already_is_taken_over(tmp_path, monkeypatch):
     (job, *_) = jobs_of(SMALL, tmp_path)
     run.run_job(job, whole, None, Watching())
     record = whole.find(job.key)
-    chunk = record.provenance["chunk"]
+    chunk = record.provenance.chunk
     assert 2 * chunk < 40
-    resumed.write_partial(
-        job.key, Partial(chunk, "cpu", {chunk: {"accuracy": record.outcome["correct"][chunk : 2 * chunk]}})
-    )
+    second = {chunk: {"accuracy": record.outcome.correct[chunk : 2 * chunk]}}
+    resumed.write_partial(job.key, Partial(chunk=chunk, device="cpu", done=second))
     watching = Watching()
     run.run_job(job, resumed, None, watching)
     assert watching.tasks == 40 - chunk
@@ -54,7 +54,7 @@ def test_a_stretch_from_another_kind_of_device_is_not(tmp_path):
     data_folder_with_toy(tmp_path)
     store = Store(tmp_path / "a")
     (job, *_) = jobs_of(SMALL, tmp_path)
-    store.write_partial(job.key, Partial(16, "cuda", {0: {"accuracy": [0] * 16}}))
+    store.write_partial(job.key, Partial(chunk=16, device="cuda", done={0: {"accuracy": [0] * 16}}))
     watching = Watching()
     run.run_job(job, store, None, watching)
     assert watching.tasks == 40
@@ -65,7 +65,7 @@ def test_a_partial_result_with_impossible_content_is_a_failure_that_names_the_fi
     store = Store(tmp_path / "results")
     (job, *others) = jobs_of(SMALL, tmp_path)
     chunk = evaluator.chunk_size(job.experiment.method, job.features, job.experiment.task, "cpu")
-    store.write_partial(job.key, Partial(chunk, "cpu", {0: {"accuracy": [9999]}}))
+    store.write_partial(job.key, Partial(chunk=chunk, device="cpu", done={0: {"accuracy": [9999]}}))
     (failure,) = run.run_jobs([job, *others], store, None, Watching())
     assert f"{job.key}.json has impossible content: correct must be whole numbers from 0 to 12" in failure.error
     assert store.keys() == {other.key for other in others}
@@ -82,9 +82,9 @@ def test_metrics_are_stored_and_do_not_depend_on_interruptions(tmp_path, monkeyp
     (job, *_) = jobs_of(METRICS, tmp_path)
     whole, resumed = Store(tmp_path / "a"), Store(tmp_path / "b")
     run.run_job(job, whole, None, Watching())
-    chunk = whole.find(job.key).provenance["chunk"]
+    chunk = whole.find(job.key).provenance.chunk
     part = run.measure(job.experiment, job.features, chunk, chunk)
-    resumed.write_partial(job.key, Partial(chunk, "cpu", {chunk: run.stretch_of(part, chunk)}))
+    resumed.write_partial(job.key, Partial(chunk=chunk, device="cpu", done={chunk: run.stretch_of(part, chunk)}))
     watching = Watching()
     run.run_job(job, resumed, None, watching)
     assert watching.tasks == 40 - chunk
@@ -221,7 +221,7 @@ def test_a_single_task_that_does_not_fit_is_one_sentence(monkeypatch):
 
 def test_estimates_are_about_right_and_tell_what_cannot_be_done(tmp_path):
     data_folder_with_toy(tmp_path)
-    jobs = jobs_of(SMALL.replace("k_eff = [2, 4]", "k_eff = 4"), tmp_path, n_tasks=100_000)
+    jobs = jobs_of(SMALL.replace("k_eff = [2, 4]", "k_eff = 4"), tmp_path, n_tasks=10_000)
     seconds = estimates(jobs, Store(tmp_path / "results"), None)
     assert all(value is not None and 0 < value < 3600 for value in seconds)
     impossible = jobs_of(SMALL.replace("k_eff = [2, 4]", "k_eff = 13"), tmp_path)

@@ -215,7 +215,7 @@ def test_an_unknown_suite_gets_the_nearest_name():
 
 
 def test_missing_features_say_what_to_do(tmp_path):
-    with pytest.raises(InputError, match=r"no features 'toy' in .*toy\.safetensors, or .*--features FILE"):
+    with pytest.raises(InputError, match=r"no features 'toy' in .*toy\.safetensors, or .*`features`"):
         jobs_of(SMALL, tmp_path)
     with pytest.raises(InputError, match=r"manyway train --dataset mini .*manyway extract mini:test .*mini-wrn\.saf"):
         jobs_of(SMALL.replace('"toy"', '"mini-wrn"'), tmp_path)
@@ -255,7 +255,7 @@ def test_a_given_support_that_a_file_lacks_is_left_out_or_explained(tmp_path):
     both = SMALL + given[given.index("[[experiments]]") : given.index("[[tables]]")]
     file = tmp_path / "toy.safetensors"
     assert len(jobs_of(both, tmp_path, features=file)) == 12
-    with pytest.raises(InputError, match="--task shots=10"):
+    with pytest.raises(InputError, match="say how many to draw: shots=10 in `task`"):
         jobs_of(given, tmp_path, features=file)
     assert len(jobs_of(given, tmp_path, features=file, task=parse_task(["shots=2"]))) == 6
 
@@ -288,7 +288,7 @@ def test_options_that_make_no_sense_are_refused():
         parse_only(["paddle"])
     with pytest.raises(InputError, match="did you mean 'shots'"):
         parse_task(["shot=3"])
-    with pytest.raises(InputError, match="--task: shots is 'few'; it must be a whole number"):
+    with pytest.raises(InputError, match="`task`: shots is 'few'; it must be a whole number"):
         parse_task(["shots=few"])
-    with pytest.raises(InputError, match="--task: alpha is inf; it must be finite"):
+    with pytest.raises(InputError, match="`task`: alpha is inf; it must be finite"):
         parse_task(["alpha=inf"])

@@ -39,10 +39,10 @@ def chosen(tmp_path):
 
 def test_the_point_with_the_highest_accuracy_is_chosen_for_the_set_without_val(chosen):
     view, found = chosen
-    best = max(view.records, key=lambda record: sum(record.outcome["correct"]))
+    best = max(view.records, key=lambda record: sum(record.outcome.correct))
     entry = found["toy"]["laplacianshot"]
     assert entry["params"] == {"lam": best.params["lam"], "knn": best.params["knn"]}
-    assert entry["accuracy"] == accuracy(best.outcome["correct"], 15).mean
+    assert entry["accuracy"] == accuracy(best.outcome.correct, 15).mean
     assert entry["record"] == best.key
 
 

@@ -12,14 +12,15 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from manyway.bench.checking import Strict, checked, read_text
 from manyway.bench.plan import Job
+from manyway.bench.records import Stored, plain
+from manyway.bench.store import write_text
 from manyway.bench.suite import Learning
 from manyway.bench.tuning import meant_for
 from manyway.core.parallel import side_by_side
@@ -27,7 +28,6 @@ from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.errors import InputError
 from manyway.evaluation.evaluator import Evaluation, evaluate
-from manyway.files.files import atomic_write
 from manyway.methods import get_method
 from manyway.methods.gradient.adam import adam_step
 from manyway.methods.paddle.forms import prototype_form
@@ -35,7 +35,7 @@ from manyway.methods.unem.parameters import Parameters, read_parameters
 from manyway.methods.unem.solver import last_logits
 from manyway.sampling.features import FeatureSet
 from manyway.sampling.sampling import sample_tasks
-from manyway.sampling.spec import TaskSpec, task_fields, without_later_defaults
+from manyway.sampling.spec import TaskSpec, task_fields
 
 _CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**31}  # from the shapes alone, so that a run is cut the same way everywhere
 _FIRST = 1.0  # every parameter before softplus, as the authors start
@@ -56,7 +56,7 @@ class Lesson:
     @property
     def training(self) -> dict[str, Any]:
         """What the file of parameters says about it; all that decides what is learned."""
-        task = without_later_defaults(task_fields(self.task))
+        task = task_fields(self.task)
         del task["n_ways"]
         task["n_classes"] = self.task.ways(self.features.n_classes)
         return {
@@ -75,8 +75,10 @@ class Lesson:
         return evaluate("unem", self.features, self.task, n_tasks, self.seed, device, start=n_tasks, parameters=given)
 
 
-class _State(Strict):
+class _State(Stored):
     """Parameters before softplus, and what Adam remembers of their gradients, after some steps."""
+
+    what: ClassVar[str] = "the state of a training"
 
     training: dict[str, Any]
     step: int
@@ -145,7 +147,8 @@ def learn(
         values, mean, square = adam_step(values, mean, square, gradient, step, rate)
         if not bool(torch.isfinite(values).all()):
             raise InputError(f"unem on {lesson.name}: step {step} has a loss of {loss}; lower lr.")
-        _write(checkpoint, _State(training=training, step=step, **_lists(values=values, mean=mean, square=square)))
+        kept = {"values": values.tolist(), "mean": mean.tolist(), "square": square.tolist()}
+        write_text(checkpoint, _State(training=training, step=step, **kept).to_json())
     feature_scale, lam, temperature = effective(values)
     checkpoint.unlink(missing_ok=True)
     return Parameters(float(feature_scale), tuple(lam.tolist()), tuple(temperature.tolist()), learning.scale, training)
@@ -177,12 +180,12 @@ def already_learned(lesson: Lesson, path: Path) -> Parameters | None:
     if not path.exists():
         return None
     found = read_parameters(path)
-    return found if found.training == json.loads(json.dumps(lesson.training)) else None
+    return found if plain(found.training) == plain(lesson.training) else None
 
 
 def write_parameters(parameters: Parameters, path: Path) -> None:
     """Write the file that ``unem`` takes as ``parameters``."""
-    _write(path, parameters.to_json())
+    write_text(path, json.dumps(parameters.to_json(), indent=1) + "\n")
 
 
 def checkpoint_path(lesson: Lesson, results: Path) -> Path:
@@ -203,25 +206,10 @@ def _resume(path: Path, training: Mapping[str, Any], n_values: int) -> tuple[int
     if not path.exists():
         values = torch.full((n_values,), _FIRST, dtype=torch.float64)
         return 0, values, torch.zeros_like(values), torch.zeros_like(values)
-    wrong = f"{path} is not the state of a training of unem; remove it or use --rerun"
-    try:
-        data = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{wrong} ({error}).") from error
-    state = checked(_State, data, wrong)
-    if state.training != json.loads(json.dumps(training)) or state.step < 1:
-        raise InputError(f"{wrong}: it belongs to another training.")
+    state = _State.read(path)
+    if state.training != plain(training) or state.step < 1:
+        raise InputError(f"{path} is the state of another training; remove it.")
     if {len(state.values), len(state.mean), len(state.square)} != {n_values}:
-        raise InputError(f"{wrong}: it does not have {n_values} values of each kind.")
+        raise InputError(f"{path} does not have {n_values} values of each kind; remove it.")
     values, mean, square = (torch.tensor(of, dtype=torch.float64) for of in (state.values, state.mean, state.square))
     return state.step, values, mean, square
-
-
-def _lists(**tensors: Tensor) -> dict[str, Any]:
-    return {name: tensor.tolist() for name, tensor in tensors.items()}
-
-
-def _write(path: Path, data: _State | Mapping[str, Any]) -> None:
-    text = json.dumps(data.model_dump() if isinstance(data, _State) else data, indent=1)
-    with atomic_write(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")

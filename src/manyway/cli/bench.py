@@ -159,7 +159,8 @@ def tune(
     manyway tune --features birds_val.npz --task n_query=40
     """
     from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
-    from manyway.bench.show.view import load_view, number
+    from manyway.bench.presentation import number
+    from manyway.bench.show.view import load_view
     from manyway.bench.store import Store
     from manyway.bench.suite import load_suite
     from manyway.bench.tuning import FILE, check_grid, check_lessons, choose, write_tuned
@@ -302,15 +303,15 @@ def _run(
 def _show(view: View, results: Path, console: Console) -> None:
     from manyway.bench.show.curves import make_figures
     from manyway.bench.show.formats import to_rich
-    from manyway.bench.show.plots import NEEDS_MATPLOTLIB, has_matplotlib, write_figures
     from manyway.bench.show.tables import make_grids
+    from manyway.plots.figures import cannot_draw, write_figures
 
     if view.records:
         for grid in make_grids(view):
             console.print(*to_rich(grid, console), sep="\n")
     figures = make_figures(view)
-    if figures and not has_matplotlib():
-        console.print(NEEDS_MATPLOTLIB)
+    if figures and (reason := cannot_draw()):
+        console.print(reason)
     elif figures:
         for path in write_figures(figures, results / "plots", view.plan.name, ["png"]):
             console.print(f"plot: {path}")

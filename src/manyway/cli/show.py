@@ -49,7 +49,7 @@ def status(results: Results = Path("results")) -> None:
     if not plans:
         raise InputError(_none_in(results))
     for plan in plans:
-        sizes = {entry["key"]: entry["n_tasks"] for entry in plan.experiments}
+        sizes = {asked.key: asked.n_tasks for asked in plan.experiments}
         done = sum(key in known for key in sizes)
         begun = {key: part for key in sizes if key not in known and (part := store.partial(key)) is not None}
         words = ", ".join(f"{part.n_done:,} of {sizes[key]:,} tasks" for key, part in begun.items())
@@ -130,7 +130,7 @@ def plot(
     manyway plot figure-keff --format pdf --out paper/figures
     """
     from manyway.bench.show.curves import make_figures
-    from manyway.bench.show.plots import write_figures
+    from manyway.plots.figures import write_figures
 
     folder = results / "plots" if out is None else out
     _output(folder / "plot.png", results)
@@ -207,17 +207,17 @@ def compare(
     """
     from rich.table import Table
 
-    from manyway.bench.show.compare import compare as pair_up
-    from manyway.bench.show.compare import find_records, record_title, setting
+    from manyway.bench.show.compare import find_records, pairs
+    from manyway.bench.show.words import record_title, setting
     from manyway.bench.store import Store
     from manyway.evaluation.statistics import tasks_needed
 
     store = Store(results)
-    for pair in pair_up(find_records(a, store), find_records(b, store)):
-        test, difference = pair.paired, pair.paired.difference
-        shown = Table(show_header=False, box=None, pad_edge=False)
-        for record, accuracy in ((pair.a, pair.accuracy_a), (pair.b, pair.accuracy_b)):
-            shown.add_row(record_title(record), f"{100 * accuracy.mean:.2f} ± {100 * accuracy.half:.2f}")
+    for pair in pairs(find_records(a, store), find_records(b, store)):
+        test = pair[0].against(pair[1])
+        difference, shown = test.difference, Table(show_header=False, box=None, pad_edge=False)
+        for record in pair:
+            shown.add_row(record_title(record), f"{100 * record.value().mean:.2f} ± {100 * record.value().half:.2f}")
         shown.add_row(
             "difference", f"{100 * difference.mean:+.2f} ± {100 * difference.half:.2f} points, p = {test.p:.2g}"
         )
@@ -225,7 +225,7 @@ def compare(
         shown.add_row("tasks", f"{difference.n:,}: {counts}")
         if difference.deviation == difference.deviation:
             shown.add_row(f"for ± {width:g} points", f"{tasks_needed(difference.deviation, width / 100):,} tasks")
-        say(setting(pair.a), "bold")
+        say(setting(pair[0]), "bold")
         console().print(shown, "")
 
 

@@ -12,8 +12,6 @@ from problems import make_features
 from sklearn.base import clone
 
 from manyway import Evidence, FeatureSet, InputError, TaskSpec, evaluate, sample_tasks, solve
-from manyway.bench.records import experiment_key
-from manyway.bench.suite import Experiment
 from manyway.methods.evidence import stream
 
 FEATURES = make_features(n_classes=20, per_class=40)
@@ -111,14 +109,6 @@ def test_classes_by_name_alone_are_carried_over():
 def test_streams_of_different_lengths_are_refused():
     with pytest.raises(InputError, match="different numbers of batches"):
         solve("evidence", sample_tasks(FEATURES, ALIKE, count=2)[:9], carry=True)
-
-
-def test_carry_enters_the_key_of_a_result_only_where_it_is_on():
-    keys = [
-        experiment_key(Experiment("made", "evidence", params, ALIKE, 2, 0), "0" * 8)
-        for params in ({}, {"carry": False}, {"carry": True})
-    ]
-    assert keys[0] == keys[1] != keys[2]
 
 
 # --- the state of an estimator --------------------------------------------------------------------------------------

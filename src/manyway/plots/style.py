@@ -7,9 +7,19 @@ blindness. Variants of a method share its colour and differ in dash and marker.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from manyway.bench.show.curves import Figure
+# No date and a fixed salt: the same results give the same file. Text stays text, so that it can be searched and edited.
+SETTINGS: dict[Any, Any] = {
+    "font.size": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "manyway",
+    "svg.fonttype": "none",
+}
+MARK: dict[str, Any] = {"color": "0.5", "linewidth": 1.2, "zorder": 1}  # a line that is no curve
 
 
 @dataclass(frozen=True)
@@ -18,6 +28,13 @@ class Style:
     marker: str  # as matplotlib names it
     dash: tuple[float, ...] = ()  # on, off, ... in points; empty is solid
     width: float = 1.8
+
+    @property
+    def look(self) -> dict[str, Any]:
+        """The style in matplotlib's words."""
+        dash = (0, self.dash) if self.dash else "-"
+        line = {"color": self.colour, "linewidth": self.width, "linestyle": dash}
+        return {**line, "marker": self.marker, "markersize": 5}
 
 
 _VERMILION, _BLUE, _GREEN, _ORANGE = "#D55E00", "#0072B2", "#009E73", "#E69F00"
@@ -56,11 +73,7 @@ _SPARE = [
 ]
 
 
-def styles_of(figure: Figure) -> dict[str, Style]:
-    """The style of each line of a figure by its label, the same in all panels and in the legend.
-
-    A method has its own style. Other lines get the spare styles in turn.
-    """
-    lines = {curve.label: curve.name for panel in figure.panels for curve in panel.curves}
+def styles_of(lines: Mapping[str, str]) -> dict[str, Style]:
+    """The style of each line by its label; ``lines`` has their names. A method has its own, others the spare ones."""
     spare = itertools.cycle(_SPARE)
     return {label: METHOD_STYLES.get(name) or next(spare) for label, name in lines.items()}

@@ -1,4 +1,4 @@
-"""Plots of results: which classes are present, whether probabilities are calibrated, accuracy against K_eff.
+"""Plots of single results: present classes, calibration, accuracy against K_eff.
 
 Each function draws into the given axes, or into new ones, and returns them. They need matplotlib.
 """
@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.calibration import calibration_curve
 
 from manyway.errors import InputError, optional
+from manyway.plots.style import styles_of
 
 
 def plot_presence(result: Any, class_names: Sequence[Any] | None = None, top: int = 20, ax: Any = None) -> Any:
@@ -126,12 +127,12 @@ def plot_k_eff(evaluations: Mapping[str, Mapping[int, Any]], ax: Any = None) -> 
     >>> plot_k_eff({"simpleshot": found}).get_xlabel()
     'number of classes that occur (K_eff)'
     """
-    ax = _axes(ax)
+    ax, styles = _axes(ax), styles_of({method: method for method in evaluations})
     for method, found in evaluations.items():
         k_eff = sorted(found)
         accuracy = [100 * found[k].accuracy for k in k_eff]
         interval = [np.nan_to_num(100 * found[k].ci95) for k in k_eff]
-        ax.errorbar(k_eff, accuracy, yerr=interval, marker="o", capsize=2, label=method)
+        ax.errorbar(k_eff, accuracy, yerr=interval, capsize=2, label=method, **styles[method].look)
     ax.set(xlabel="number of classes that occur (K_eff)", ylabel="accuracy (%)")
     if evaluations:
         ax.legend()
