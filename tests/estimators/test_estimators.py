@@ -71,7 +71,7 @@ def quickest(estimator):
     if estimator.method == "pt-map":
         return PTMAP(max_iter=3, sinkhorn_iter=50)
     if estimator.method == "ici":  # all queries join in one round; tests/methods/test_contract.py follows the path
-        return ICI(max_iter=1, c=0.1, n_components=2, step=1000)
+        return ICI(max_iter=1, c=0.1, n_components=2, n_per_round=1000)
     return quick(estimator)
 
 

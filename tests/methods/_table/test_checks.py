@@ -70,7 +70,7 @@ def test_types_are_read_from_the_annotation(value, annotation, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("temperature", 0.0), ("temperature", -1), ("lam", -0.5), ("tol", -1e-9), ("weights", (1, -1))]
+    ("name", "value"), [("logit_scale", 0.0), ("logit_scale", -1), ("lam", -0.5), ("tol", -1e-9), ("weights", (1, -1))]
 )
 def test_ranges_are_the_same_in_every_method(name, value):
     with pytest.raises(InputError, match=f"{name} is .*; it must (be positive|not be negative)"):
@@ -170,7 +170,7 @@ def test_nan_never_leaves_a_method():
         ("paddle", {"max_iter": 2, "tol": 1e-12}, True),
         ("paddle", {"max_iter": 5000, "tol": 1e-3}, False),
         ("laplacianshot", {"max_iter": 3, "tol": 0.0}, True),
-        ("ici", {"max_iter": 1, "step": 1}, True),
+        ("ici", {"max_iter": 1, "n_per_round": 1}, True),
         ("tim", {"max_iter": 2}, False),
         ("evidence", {"max_iter": 1, "tol": 1e-12}, True),
         ("simpleshot", {}, False),

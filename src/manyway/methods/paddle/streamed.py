@@ -90,7 +90,7 @@ def paddle_in_blocks(
     lam: float | None = None,
     eps: float = 1e-6,
     max_iter: int = 100,
-    tol: float | None = 1e-6,
+    tol: float | None = None,
     scale: str | None = "range",
     base_mean: Tensor | None = None,
     progress: Callable[[int], None] | None = None,
@@ -98,10 +98,10 @@ def paddle_in_blocks(
 ) -> LargeSolution:
     """Run PADDLE on one task over blocks of queries.
 
-    ``support`` [s, d], its ``labels`` [s] from 0 to k-1, ``base_mean`` [d] and the parameters are those of ``paddle``,
-    but ``tol`` is 1e-6 by default. ``blocks`` returns an iterator over blocks [b, d] of the queries; it is called once
-    per iteration. ``progress`` is called with the number of each finished iteration. ``spread`` runs the work on the
-    blocks; None runs it here, block after block.
+    ``support`` [s, d], its ``labels`` [s] from 0 to k-1, ``base_mean`` [d] and the parameters are those of ``paddle``.
+    Without ``tol``, iterations that move the prototypes by no more than rounding are skipped. ``blocks`` returns an
+    iterator over blocks [b, d] of the queries; it is called once per iteration. ``progress`` is called with the number
+    of each finished iteration. ``spread`` runs the work on the blocks; None runs it here, block after block.
 
     Dead classes are skipped in float32 only, and for at most five iterations; ``tol`` can be met only in an iteration
     that updates all classes.
@@ -116,6 +116,7 @@ def paddle_in_blocks(
     weight = 1.0 if lam is None else lam / n_query
     prototypes = (sums / counts.unsqueeze(-1)).to(support.dtype)
     state = LargeSolution(prototypes, torch.zeros_like(prototypes[:, 0]), scaling, n_iter=1, converged=False)
+    rounding = torch.finfo(support.dtype).eps * float(prototypes.norm(dim=1).mean())
     masses = counts  # Σ_q u_qk; before the first iteration no class is dead
     every_class = live = torch.arange(n_classes, device=support.device)
     memories: list[Any] = []
@@ -146,9 +147,9 @@ def paddle_in_blocks(
         )
         if progress is not None:
             progress(iteration)
-        if tol is not None and moved < tol:
+        if moved < (rounding if tol is None else tol):
             if full:
-                return replace(state, converged=True)
+                return replace(state, converged=tol is not None)
             skipping = 0  # only live classes were updated, so the next iteration updates all
     return state
 
