@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from manyway.errors import InputError
+from manyway.errors import ConvergenceWarning, InputError
 from manyway.estimators import Evidence
 from manyway.files.items import Items, match_columns
 from manyway.labelling.label import check_items
@@ -132,8 +131,8 @@ class Relabel:
             X = np.concatenate([self._support, self._query[list(firsts.values())]])
             y = np.array([*self._labels, *firsts])
             # A class may have any printable name, so the answer "of no class" has another.
-            options = {"base_mean": self.examples.base_mean, "open_set": self.open_set, "unknown_label": "\0"}
-            self._kept = key, Evidence(**options).fit(X, y)
+            mean = self.examples.base_mean
+            self._kept = key, Evidence(base_mean=mean, open_set=self.open_set, unknown_label="\0").fit(X, y)
         return self._kept[1]
 
     def nearest(self, row: int, count: int) -> list[int]:
