@@ -32,8 +32,8 @@ TIE = 0.3  # points
 K_EFFS = (5, 10, 20)
 SMALL, WIDE = (24, 48, 96), (32, 64, 128)  # widths of the stages: those of resnet-small, and a third more
 
-FIRST = Recipe(epochs=10, batch=64, lr=3e-3, optimiser="adamw", schedule="cosine", weight_decay=0.05, augment="none")
-SGD = replace(FIRST, optimiser="sgd", lr=0.1, weight_decay=5e-4)
+FIRST = Recipe(epochs=10, batch=64, lr=3e-3, optimizer="adamw", schedule="cosine", weight_decay=0.05, augment="none")
+SGD = replace(FIRST, optimizer="sgd", lr=0.1, weight_decay=5e-4)
 RECIPES: dict[str, tuple[Recipe, tuple[int, ...]]] = {
     "AdamW, 10 epochs": (FIRST, SMALL),
     "5 epochs": (replace(FIRST, epochs=5), SMALL),

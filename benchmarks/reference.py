@@ -82,7 +82,7 @@ RECORDINGS: Mapping[str, Recording] = {
     "transclip-graphfixed": Recording("transclip", {**_AUTHORS_TRANSCLIP, "graph": "ordered"}),
     "stata": Recording("stata"),
     "stata-softbeta": Recording("stata", {"soft_counts": True}),
-    "saerens": Recording("label-shift", {"calibrate": False, "temperature": 20.0, "max_iter": 100, "tol": 1e-6}),
+    "saerens": Recording("label-shift", {"calibrate": False, "logit_scale": 20.0, "max_iter": 100, "tol": 1e-6}),
 }
 
 

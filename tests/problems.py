@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from manyway import FeatureSet, Tasks
+from manyway import FeatureSet, Tasks, estimators
+
+# The estimator of every method.
+ESTIMATORS = {method: getattr(estimators, name) for name, method in estimators.METHOD_OF.items()}
 
 
 def make_tasks(

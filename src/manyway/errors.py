@@ -1,4 +1,4 @@
-"""The error for input that the user must correct: one sentence that says what, where, and what to do."""
+"""The error for input that the user must correct: one sentence that says what, where, and what to do; and a warning."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from typing import Any
 
 class InputError(ValueError):
     """Input that cannot be used. The command line prints the sentence and exits with code 2."""
+
+
+class ConvergenceWarning(UserWarning):
+    """A method reached an iteration limit before its stopping rule was met."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -47,7 +47,7 @@ def test_the_key_changes_with_everything_that_was_asked_and_not_with_names():
         experiment_key(EXPERIMENT, "a"),
         experiment_key(EXPERIMENT, "b"),
         experiment_key(replace(EXPERIMENT, method="paddle"), "a"),
-        experiment_key(replace(EXPERIMENT, params={"temperature": 2.0}), "a"),
+        experiment_key(replace(EXPERIMENT, params={"logit_scale": 2.0}), "a"),
         experiment_key(replace(EXPERIMENT, task=TaskSpec(shots=10)), "a"),
         experiment_key(replace(EXPERIMENT, n_tasks=999), "a"),
         experiment_key(replace(EXPERIMENT, seed=1), "a"),
@@ -57,7 +57,7 @@ def test_the_key_changes_with_everything_that_was_asked_and_not_with_names():
     assert len(keys) == 9
     assert experiment_key(replace(EXPERIMENT, features="another name"), "a") in keys
     # A default that is written out, and a whole number written as a float, are the same request.
-    assert experiment_key(replace(EXPERIMENT, params={"temperature": 1}), "a") in keys
+    assert experiment_key(replace(EXPERIMENT, params={"logit_scale": 1}), "a") in keys
 
 
 def test_a_record_is_the_same_when_it_is_read_again(tmp_path):

@@ -100,11 +100,11 @@ def test_metrics_are_those_of_the_suite_or_of_the_block():
 def test_parameters_may_be_set_for_one_feature_set_and_tuned_ones_replace_them():
     (block,) = parse(
         'title = "t"\n[[experiments]]\nfeatures = ["a", "b"]\nmethods = "simpleshot"\n'
-        "params.simpleshot = { temperature = 2 }\nparams_on.b.simpleshot = { temperature = 3 }\n"
+        "params.simpleshot = { logit_scale = 2 }\nparams_on.b.simpleshot = { logit_scale = 3 }\n"
     ).blocks
-    assert [point.params["temperature"] for point in block.experiments()] == [2, 3]
-    tuned = {"a": {"simpleshot": {"temperature": 9}}}
-    assert [point.params["temperature"] for point in block.experiments(tuned)] == [9, 3]
+    assert [point.params["logit_scale"] for point in block.experiments()] == [2, 3]
+    tuned = {"a": {"simpleshot": {"logit_scale": 9}}}
+    assert [point.params["logit_scale"] for point in block.experiments(tuned)] == [9, 3]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_parameters_may_be_set_for_one_feature_set_and_tuned_ones_replace_them()
             "params.paddle: lam is True; it must be a finite number",
         ),
         (one_block("params.paddle = { max_iter = 2.5 }"), "params.paddle: max_iter is 2.5; it must be an integer."),
-        (one_block("params.simpleshot = { temperature = -1 }"), "params.simpleshot: temperature is -1; it must be pos"),
+        (one_block("params.simpleshot = { logit_scale = -1 }"), "params.simpleshot: logit_scale is -1; it must be pos"),
         (one_block("params.paddle = 3"), "experiments[1].params.paddle is 3; it must be a table."),
         (
             one_block("params.tim = { weights = [1, nan, 1] }"),

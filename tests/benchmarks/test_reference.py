@@ -81,7 +81,7 @@ def test_configurations_can_be_chosen(record):
 def test_later_recordings_are_repeated_with_their_parameters(record, monkeypatch):
     write_later(record.parent, "leak")
     asked = []
-    leak = reference.Recording("simpleshot", {"temperature": 2.0}, lambda at: asked.append(at) or {"scale": "l2"})
+    leak = reference.Recording("simpleshot", {"logit_scale": 2.0}, lambda at: asked.append(at) or {"scale": "l2"})
     monkeypatch.setattr(reference, "RECORDINGS", {"leak": leak})
     (found,) = reference.compare(record, ["leak"])
     assert (found.name, found.method, found.within) == ("leak", "simpleshot", True)

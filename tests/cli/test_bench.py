@@ -19,7 +19,7 @@ features = "toy-val"
 methods = "laplacianshot"
 task = { shots = 2, k_eff = 5, n_ways = 5, n_query = 15 }
 n_tasks = 20
-sweep.laplacianshot = { lam = [0.1, 0.7] }
+sweep.laplacianshot = { graph_weight = [0.1, 0.7] }
 """
 LESSON = """
 [[experiments]]
@@ -82,9 +82,9 @@ def test_tune_then_bench_uses_what_was_chosen(run, tmp_path):
     (tmp_path / "grid.toml").write_text(GRID)
     code, out, _ = run("tune", "grid.toml")
     assert code == 0
-    assert "toy: laplacianshot: lam = " in out
+    assert "toy: laplacianshot: graph_weight = " in out
     (tmp_path / "use.toml").write_text(SMALL.replace('"paddle", "soft-kmeans", "simpleshot"', '"laplacianshot"'))
-    assert "lam=" in run("bench", "use.toml", "--dry-run")[1]
+    assert "graph_weight=" in run("bench", "use.toml", "--dry-run")[1]
 
 
 def test_tune_takes_changes_of_its_tasks(run, tmp_path):

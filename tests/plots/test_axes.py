@@ -63,7 +63,7 @@ def test_reliability_of_a_solution_and_of_an_inference_with_names(ax):
     plot_reliability(solve("simpleshot", tasks), tasks.query_labels, ax=ax)
     assert len(ax.get_lines()) == 2
     ax.clear()
-    result = SimpleShot(temperature=50.0).fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"]).infer([[0.0, 1.0], [1.0, 0.0]])
+    result = SimpleShot(logit_scale=50.0).fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"]).infer([[0.0, 1.0], [1.0, 0.0]])
     plot_reliability(result, ["ant", "bee"], ax=ax)
     assert ax.get_lines()[1].get_ydata().tolist() == [1.0]
     with pytest.raises(InputError, match="labels of shape"):

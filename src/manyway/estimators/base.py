@@ -5,20 +5,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
 from warnings import warn
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.errors import InputError
+from manyway.errors import ConvergenceWarning, InputError
 from manyway.estimators.from_solver import OWN_PARAMETERS, constructor, documentation
 from manyway.estimators.inference import Inference
 from manyway.estimators.values import (
@@ -32,6 +33,12 @@ from manyway.estimators.values import (
 )
 from manyway.methods import Method, get_method
 
+Classifier = TypeVar("Classifier", bound="TransductiveClassifier")
+
+
+class _ConvergenceWarning(ConvergenceWarning, SklearnConvergenceWarning):  # type: ignore[misc]
+    """The warning of ``solve``, which is also the one that scikit-learn's users know."""
+
 
 class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """What all methods share; a subclass names its method: ``class PADDLE(TransductiveClassifier, method="paddle")``.
@@ -43,9 +50,9 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     Examples
     --------
-    >>> from manyway.estimators import ESTIMATORS
-    >>> ESTIMATORS["simpleshot"]().get_params()
-    {'base_mean': None, 'scale': 'cl2', 'temperature': 1.0}
+    >>> from manyway import SimpleShot
+    >>> SimpleShot().get_params()
+    {'base_mean': None, 'logit_scale': 1.0, 'scale': 'cl2'}
     """
 
     method: ClassVar[str]
@@ -63,7 +70,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def __init__(self, **params: Any) -> None:
         raise TypeError("TransductiveClassifier is a base class; use one of its subclasses, such as Evidence.")
 
-    def fit(self, X: Any, y: Any, class_features: Any = None) -> TransductiveClassifier:
+    def fit(self: Classifier, X: Any, y: Any, class_features: Any = None) -> Classifier:
         """Keep a copy of the labelled examples, and prepare what depends on them alone.
 
         Parameters
@@ -111,7 +118,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.support_ = X
         self.class_features_ = vectors
         self.base_mean_ = None if self.base_mean is None else np.array(read_features(self.base_mean))
-        self.prepared_ = self._prepare()
+        self.__dict__.pop("prepared_", None)  # of an earlier fit
         for name in self._method.learned if self.prepared_ is not None else ():
             value = to_numpy(getattr(self.prepared_, name))
             setattr(self, f"{name}_", value.item() if np.size(value) == 1 else value)
@@ -192,8 +199,12 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _vectors(self) -> Any:
         return None if self.class_features_ is None else self.class_features_[None]
 
-    def _prepare(self) -> Any:
-        """What the method prepares from the labelled examples alone; None where it prepares nothing."""
+    @cached_property
+    def prepared_(self) -> Any:
+        """What the method prepares from the labelled examples alone; None where it prepares nothing.
+
+        ``fit`` computes it, and an estimator that was loaded from a file on its first use.
+        """
         support = Tasks.from_support(
             self.support_[None], self.support_labels_[None], self.base_mean_, class_features=self._vectors
         )
@@ -206,18 +217,13 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             return prepare(support, **self._params(), **recorded)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is saved: parameters, numbers and arrays. What was prepared is left out and computed again on loading.
+        """What is saved: parameters, numbers and arrays. What was prepared is left out, and computed again when used.
 
         Files then need no trust in further types, as pickled tensors would, and do not depend on how a version of the
         method keeps what it has prepared.
         """
         state: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in state.items() if name != "prepared_"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "support_" in state and "prepared_" not in state:  # earlier versions saved it
-            self.prepared_ = self._prepare()
 
     def _params(self) -> dict[str, Any]:
         return {name: value for name, value in self.get_params(deep=False).items() if name not in OWN_PARAMETERS}
@@ -242,7 +248,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         solution = self._method(tasks, prepared=prepared, **params, **recorded)
         unfinished = self._method.unfinished(solution, params)
         if unfinished is not None:
-            warn(unfinished, ConvergenceWarning, stacklevel=3)
+            warn(unfinished, _ConvergenceWarning, stacklevel=3)
         unlike = self._method.unlike(tasks, params)
         if unlike is not None:
             warn(unlike, UserWarning, stacklevel=3)

@@ -17,7 +17,7 @@ def constructor(cls: type, method: Method) -> Any:
 
     >>> from manyway.methods import get_method
     >>> list(inspect.signature(constructor(object, get_method("simpleshot"))).parameters)
-    ['self', 'base_mean', 'scale', 'temperature']
+    ['self', 'base_mean', 'scale', 'logit_scale']
     """
     keyword = inspect.Parameter.KEYWORD_ONLY
     solver = inspect.signature(method.solver).parameters

@@ -24,7 +24,7 @@ def label_shift(
     tasks: Tasks,
     *,
     calibrate: bool = True,
-    temperature: float = 20.0,
+    logit_scale: float = 20.0,
     max_iter: int = 1000,
     tol: float = 1e-6,
     scale: str | None = "cl2",
@@ -42,21 +42,22 @@ def label_shift(
     the within-class scatter and τ the precision. T and b minimise the cross-entropy of the support samples, each of
     which is left out of its own class mean, with normal priors: 1/T is 1 ± 0.5 and b_k is 0 ± 1. Where no class has two
     samples, T = 1 and b = 0. With class features, w_k is the normalised class feature, ℓ_qk = −½ τ ‖z_q − w_k‖² with τ
-    = ``temperature``, and no sample need be left out. Each class has the same weight in the cross-entropy.
+    = ``logit_scale``, and no sample need be left out. Each class has the same weight in the cross-entropy.
 
     Parameters
     ----------
     tasks : Tasks
         The tasks to solve.
     calibrate : bool, default=True
-        Whether to calibrate posteriors. If not, they are softmax_k(−½ τ ‖z_q − w_k‖²) with τ = ``temperature`` and w_k
+        Whether to calibrate posteriors. If not, they are softmax_k(−½ τ ‖z_q − w_k‖²) with τ = ``logit_scale`` and w_k
         the normalised mean of the support samples or class feature.
-    temperature : float, default=20.0
-        τ, which multiplies squared distances where it is not calibrated on left-out samples.
+    logit_scale : float, default=20.0
+        τ, which multiplies the logits before a softmax. The logits are −½ squared distances. It is used where τ is not
+        calibrated on left-out samples.
     max_iter : int, default=1000
         The largest number of iterations.
     tol : float, default=1e-06
-        A task stops when the proportion of no class changes by more.
+        A task stops when an iteration changes less than this. The change is the largest one of a class proportion.
     scale : str or None, default="cl2"
         Feature transform; None uses the features as they are.
 
@@ -98,9 +99,9 @@ def label_shift(
         centres, logits = _calibrated_on_left_out(tasks)
     else:
         centres = class_directions(tasks)
-        logits = dot_scores(tasks.query, centres) * temperature
+        logits = dot_scores(tasks.query, centres) * logit_scale
         if calibrate and tasks.n_support:
-            known = dot_scores(tasks.support, centres) * temperature
+            known = dot_scores(tasks.support, centres) * logit_scale
             weights = balanced_weights(tasks.support_labels, torch.ones_like(known[..., 0]), tasks.n_classes)
             logits = rescale(logits, fit_scaling(known, tasks.support_labels, weights))
     posteriors = (logits - logits.amax(-1, keepdim=True)).exp_()

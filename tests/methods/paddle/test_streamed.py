@@ -27,15 +27,15 @@ def in_blocks(tasks, size=64, **options):
 def test_blocks_of_any_size_give_the_answers_in_memory(size):
     tasks = one_task()
     expected = solve("paddle", tasks, max_iter=30).probabilities[0]
-    large = in_blocks(tasks, size, max_iter=30, tol=None)
+    large = in_blocks(tasks, size, max_iter=30)
     torch.testing.assert_close(large.assign(tasks.query[0]), expected, rtol=0, atol=1e-4)
     assert torch.equal(large.assign(tasks.query[0]).argmax(1), expected.argmax(1))
 
 
 def test_skipping_dead_classes_does_not_change_the_result():
     tasks = one_task()
-    resting = in_blocks(tasks, max_iter=40, tol=None)
-    everyone = in_blocks(one_task(dtype=torch.float64), max_iter=40, tol=None)
+    resting = in_blocks(tasks, max_iter=40, tol=0.0)
+    everyone = in_blocks(one_task(dtype=torch.float64), max_iter=40, tol=0.0)
     assert set(everyone.active) == {80}
     assert len(resting.active) == 39
     assert min(resting.active) < 20
@@ -52,19 +52,28 @@ def test_convergence_is_declared_only_after_an_iteration_of_all_classes():
     assert large.n_iter == len(large.active) + 1 < 100
 
 
+def test_without_a_tolerance_iterations_that_move_nothing_but_roundings_are_skipped():
+    tasks = one_task(12, 60)
+    large, every = in_blocks(tasks), in_blocks(tasks, tol=0.0)
+    assert large.n_iter < every.n_iter == 100
+    assert not large.converged  # as in memory: nothing was asked
+    query = tasks.query[0]
+    torch.testing.assert_close(large.assign(query), every.assign(query), rtol=0, atol=1e-4)
+
+
 def test_soft_kmeans_in_blocks():
     tasks = one_task()
     expected = solve("soft-kmeans", tasks, max_iter=20).probabilities[0]
-    large = in_blocks(tasks, max_iter=20, tol=None, lam=0.0, eps=0.0)
+    large = in_blocks(tasks, max_iter=20, lam=0.0, eps=0.0)
     torch.testing.assert_close(large.assign(tasks.query[0]), expected, rtol=0, atol=1e-4)
 
 
 def test_a_dask_cluster_gives_the_same(cluster):
     tasks = one_task()
-    here = in_blocks(tasks, max_iter=8, tol=None)
+    here = in_blocks(tasks, max_iter=8)
     query = tasks.query[0]
     with on_dask(cluster, lambda: iter(query.split(64))) as spread:
-        there = in_blocks(tasks, max_iter=8, tol=None, spread=spread)
+        there = in_blocks(tasks, max_iter=8, spread=spread)
     assert there.active == here.active
     torch.testing.assert_close(there.assign(query), here.assign(query), rtol=0, atol=1e-5)
 

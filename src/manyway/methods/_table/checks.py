@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from manyway.core.tasks import Tasks
 
 # A parameter means the same in every method, so its range is written once. Integers are counts, at least 1.
-_POSITIVE = {"temperature", "precision", "concentration", "lr", "c", "step", "alphas", "anneal_from", "prior_weight"}
-_POSITIVE |= {"lambda_s", "lambda_z", "tempering", "max_concentration", "power"}
-_NOT_NEGATIVE = {"lam", "eps", "tol", "weights", "gammas"}
+_POSITIVE = {"logit_scale", "temperature", "inlier_temperature", "tempering", "precision", "concentration", "power"}
+_POSITIVE |= {"lr", "c", "step", "alphas", "anneal_from", "max_concentration"}
+_POSITIVE |= {"prior_weight", "anchor_weight", "entropy_weight"}
+_NOT_NEGATIVE = {"lam", "eps", "tol", "sinkhorn_tol", "weights", "graph_weight", "guess_weight", "gammas"}
 _ROW_SUMS = 1e-3  # how far a row of probabilities may be from 1
 
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_type_hints
 from warnings import warn
 
-from manyway.errors import InputError, nearest
+from manyway.errors import ConvergenceWarning, InputError, nearest
 from manyway.methods._table.checks import check_params, check_samples, check_solution
 from manyway.methods._table.parameters import doc_entries, doc_sections
 from manyway.methods._table.source import described_parameters, first_line
@@ -292,7 +292,7 @@ METHODS: Mapping[str, Method] = _table(
     ),
     Method("ici", "LR+ICI", "ici.solver:ici", "Wang et al., CVPR 2020", holds_support=True, stops_without_tol=True),
     Method("bd-cspn", "BD-CSPN", "bd_cspn:bd_cspn", "Liu et al., ECCV 2020", holds_support=True),
-    Method("pt-map", "PT-MAP", "pt_map:pt_map", "Hu et al., ICANN 2021", holds_support=True),
+    Method("pt-map", "PT-MAP", "pt_map:pt_map", "Hu et al., ICANN 2021", holds_support=True, stops_without_tol=True),
     Method("laplacianshot", "LaplacianShot", "laplacianshot:laplacianshot", "Ziko et al., ICML 2020"),
     Method(
         "unem",
@@ -384,7 +384,7 @@ def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
 
     Warns
     -----
-    RuntimeWarning
+    ConvergenceWarning
         If tasks reached an iteration limit before the method's stopping rule was met.
     UserWarning
         If tasks differ from those that the method's parameters were learned on.
@@ -400,7 +400,7 @@ def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
     solution = found(tasks, **params)
     unfinished = found.unfinished(solution, params)
     if unfinished is not None:
-        warn(unfinished, RuntimeWarning, stacklevel=2)
+        warn(unfinished, ConvergenceWarning, stacklevel=2)
     unlike = found.unlike(tasks, params)
     if unlike is not None:
         warn(unlike, UserWarning, stacklevel=2)

@@ -22,7 +22,7 @@ def described_parameters(module: str, name: str) -> dict[str, str]:
     """The parameters of a function by name, as its docstring describes them after ``takes`` and ``described_as``.
 
     >>> list(described_parameters("manyway.methods.simpleshot", "simpleshot"))
-    ['tasks', 'scale', 'temperature', 'prepared']
+    ['tasks', 'scale', 'logit_scale', 'prepared']
     """
     module, node = _defined(module, name)
     own = doc_entries(doc_sections(ast.get_docstring(node) or "").get("Parameters", ""))

@@ -22,7 +22,7 @@ def tim_adm(
     tasks: Tasks,
     *,
     weights: Sequence[float] = (0.1, 1.0, 0.1),
-    temperature: float = 15.0,
+    logit_scale: float = 15.0,
     step: float = 1.0,
     max_iter: int = 150,
     scale: str | None = "l2",
@@ -46,12 +46,7 @@ def tim_adm(
     tasks : Tasks
         The tasks to solve.
     step : float, default=1.0
-        How far w moves towards its update.
-    max_iter : int, default=150
-        Number of iterations. There is no stopping rule.
-    with_objective : bool, default=False
-        Whether to record TIM's loss and its terms ``cross_entropy``, ``marginal`` and ``conditional`` after each
-        iteration.
+        How far prototypes move towards their update.
 
     Returns
     -------
@@ -76,7 +71,7 @@ def tim_adm(
     >>> tim_adm(tasks).labels.tolist()
     [[0, 1]]
     """
-    loss, head = Information(weights), Euclidean(temperature)
+    loss, head = Information(weights), Euclidean(logit_scale)
     tasks = transform(tasks, scale)
     n_support, n_query, labels = tasks.n_support, tasks.n_query, tasks.support_labels
     samples = torch.cat([tasks.support, tasks.query], dim=1)

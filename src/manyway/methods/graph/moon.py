@@ -29,9 +29,9 @@ _LENGTHS = (1e-3, 0.999)  # bounds of the mean resultant length
 def moon(
     tasks: Tasks,
     *,
-    temperature: float = 100.0,
-    lam: float = 1.0,
-    n_neighbours: int = 3,
+    logit_scale: float = 100.0,
+    graph_weight: float = 1.0,
+    n_neighbors: int = 3,
     tempering: float = 50.0,
     max_concentration: float = 500.0,
     max_iter: int = 10,
@@ -56,20 +56,21 @@ def moon(
     tasks : Tasks
         The tasks to solve. The class vectors are their class features, and the normalised class means of the support
         where they have none. With class features the support is not used.
-    temperature : float, default=100.0
-        τ, which multiplies the cosines.
-    lam : float, default=1.0
+    logit_scale : float, default=100.0
+        τ, which multiplies the logits before a softmax. The logits are cosines.
+    graph_weight : float, default=1.0
         λ, the weight of the graph.
-    n_neighbours : int, default=3
-        n, the number of nearest other queries.
+    n_neighbors : int, default=3
+        n, the number of nearest other queries that a query has edges to.
     tempering : float, default=50.0
         What the log-likelihood is divided by.
     max_concentration : float, default=500.0
         The largest κ after the start.
     max_iter : int, default=10
-        The number of updates of directions and concentrations.
+        The largest number of iterations. All are done: they are updates of directions and concentrations.
     scale : str or None, default="cl2"
-        Feature transform. Vectors are divided by their norms afterwards in any case.
+        Feature transform; None uses the features as they are. Vectors are divided by their norms
+        afterwards in any case.
 
     Returns
     -------
@@ -94,8 +95,8 @@ def moon(
     """
     tasks = unit_tasks(tasks, scale)
     query, anchors = tasks.query, class_directions(tasks)
-    prior = log_posterior(query, anchors, temperature)
-    graph = symmetric_graph(query, n_neighbours, lam)
+    prior = log_posterior(query, anchors, logit_scale)
+    graph = symmetric_graph(query, n_neighbors, graph_weight)
     u = prior.exp()
     d = n_live_features(query, anchors)
     trust = u.mean(1).mul_(u.amax(1)).sqrt_()  # c, [t, k]

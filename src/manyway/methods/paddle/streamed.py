@@ -94,13 +94,14 @@ def paddle_in_blocks(
     lam: float | None = None,
     eps: float = 1e-6,
     max_iter: int = 100,
-    tol: float | None = 1e-6,
+    tol: float | None = None,
     scale: str | None = "range",
     with_objective: bool = False,
 ) -> Solution:
     """Run PADDLE on one task over blocks of queries (``Tasks.pile``).
 
-    The parameters are those of ``paddle``, but ``tol`` is 1e-6 by default, and no objective is recorded.
+    The parameters are those of ``paddle``. Without ``tol``, iterations that move the prototypes by no more than
+    rounding are skipped. No objective is recorded.
 
     Dead classes are skipped in float32 only, and for at most five iterations; ``tol`` can be met only in an iteration
     that updates all classes.
@@ -116,6 +117,7 @@ def paddle_in_blocks(
     weight = 1.0 if lam is None else lam / n_query
     prototypes = (sums / counts.unsqueeze(-1)).to(support.dtype)
     state = State(prototypes, torch.zeros_like(prototypes[:, 0]))
+    rounding = torch.finfo(support.dtype).eps * float(prototypes.norm(dim=1).mean())
     masses = counts  # Σ_q u_qk; before the first iteration no class is dead
     every_class = live = torch.arange(n_classes, device=support.device)
     memories: list[Any] = []
@@ -140,8 +142,8 @@ def paddle_in_blocks(
         masses = masses.index_copy(0, which, part.masses)
         state = State(state.prototypes.index_copy(0, which, new), state.bias.index_copy(0, which, bias))
         n_iter = iteration + 1
-        if tol is not None and moved < tol:
-            converged = full
+        if moved < (rounding if tol is None else tol):
+            converged = full and tol is not None
             if full:
                 break
             skipping = 0  # only live classes were updated, so the next iteration updates all
