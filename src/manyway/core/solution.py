@@ -12,7 +12,7 @@ from torch import Tensor
 
 from manyway.errors import optional
 
-UNKNOWN_ABOVE = 0.5  # a query is answered as of no class where that is more probable than any class at all
+UNKNOWN_ABOVE = 0.5  # a query is answered as unknown where that is more probable than any class at all
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,15 +49,15 @@ class Solution:
         The probability that a query is of none of the classes, for methods that estimate it.
     unknown_groups : Tensor of shape [t, q], optional
         The number of the group of unknown queries that a query belongs to, the largest group first; -1 for queries that
-        are labelled with a class. For methods that can answer that a query is of no class.
+        are labelled with a class. For methods that can answer that a query is unknown.
     unknown_medoids : Tensor of shape [t, g], optional
         The query in the middle of each of these groups; -1 where a task has fewer.
 
     Attributes
     ----------
     labels : Tensor of shape [t, q]
-        The most probable class of each query; -1 where ``unknown_groups`` is given and the query is more probably of
-        no class than of any class.
+        The most probable class of each query; -1 where ``unknown_groups`` is given and the query is more probably
+        unknown than of any class.
     n_unknown_groups : Tensor of shape [t] or None
         The number of groups of unknown queries.
     proportions : Tensor of shape [t, k]
@@ -106,7 +106,7 @@ class Solution:
 
     @property
     def labels(self) -> Tensor:
-        """[t, q] the most probable class of each query, -1 for no class; the lowest class wins a tie."""
+        """[t, q] the most probable class of each query, -1 for unknown; the lowest class wins a tie."""
         labels = self.probabilities.argmax(-1)
         if self.unknown is None or self.unknown_groups is None:
             return labels

@@ -15,14 +15,14 @@ class Answers(NamedTuple):
 
     best: tuple[tuple[Tensor, Tensor], ...]  # of each block: the largest probabilities [b, n], and of which classes
     total: Tensor  # [k] the expected number of items of each class
-    unknown: tuple[Tensor, ...] = ()  # of each block: the probability of no class [b]; empty: all items are of a class
-    groups: tuple[Tensor, ...] = ()  # of each block: the group of items of no class [b] nearest to each item
+    unknown: tuple[Tensor, ...] = ()  # of each block: the probability of being unknown [b]; empty: all are of a class
+    groups: tuple[Tensor, ...] = ()  # of each block: the group of unknown items [b] nearest to each item
 
     @staticmethod
     def of(probabilities: Tensor, top: int, groups: Tensor | None = None) -> Answers:
         """From [b, k]: keeps the ``top`` best classes of each item.
 
-        ``groups`` [b] is given where items can be of no class: that has the probability which the classes leave.
+        ``groups`` [b] is given where items can be unknown: that has the probability which the classes leave.
         """
         best = probabilities.topk(top, dim=1)
         kept = ((best.values.cpu(), best.indices.cpu()),), probabilities.sum(0, dtype=torch.float64).cpu()
@@ -42,7 +42,7 @@ class Answer:
 
     assign: Callable[[Tensor, Any], Tensor]  # a block and its memory -> probabilities [b, k]
     top: int
-    find_groups: Callable[[Tensor], Tensor] | None = None  # a block -> groups [b], where items can be of no class
+    find_groups: Callable[[Tensor], Tensor] | None = None  # a block -> groups [b], where items can be unknown
 
     def __call__(self, block: Tensor, memory: Any) -> tuple[Answers, None]:
         groups = None if self.find_groups is None else self.find_groups(block)

@@ -58,7 +58,7 @@ class ClassSummary:
 
 @dataclass(frozen=True)
 class UnknownGroup:
-    """Items of no class that belong together.
+    """Unknown items that belong together.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Summary:
         The estimated number of classes that occur in the batch, with its standard deviation; None if the method does
         not estimate it.
     n_unknown : int or None
-        The number of items whose label is that they are of no class; None where all items were taken to be of one.
+        The number of items that are labelled unknown; None where all items were taken to be of a class.
     unknown_groups : tuple of UnknownGroup
         The groups of these items, largest first.
     skipped : int
@@ -123,7 +123,7 @@ class Result:
     presence: Tensor | None = None  # [k]
     n_present: float | None = None
     n_present_sd: float | None = None
-    medoids: Tensor | None = None  # [g] of the groups of items of no class
+    medoids: Tensor | None = None  # [g] of the groups of unknown items
 
 
 def label_items(
@@ -161,8 +161,8 @@ def label_items(
     min_confidence : float, default=0.0
         The label is left empty where its probability is lower.
     open_set : bool, default=False
-        Whether items may be of no class. Those are labelled ``unknown``, and the table has the columns ``unknown``, the
-        probability of no class, and ``group``, the number of the group that such an item belongs to.
+        Whether items may be of none of the classes. Those are labelled ``unknown``, and the table has the columns
+        ``unknown``, the probability of it, and ``group``, the number of the group that such an item belongs to.
     class_names : Items, optional
         One vector per class, such as the text embedding of its name, from the encoder of the items. Its labels are the
         classes; without labels, its item names are. Classes then need no examples.
@@ -238,11 +238,11 @@ def _in_blocks_with(vectors: Tensor | None) -> list[str]:
 
 
 def _open_set(method: str, classes: list[str]) -> dict[str, bool]:
-    """The parameters of the method with which items may be of no class."""
+    """The parameters of the method with which items may be unknown."""
     if "open_set" not in get_method(method).parameters:
-        raise InputError(f"{method} cannot tell that an item is of no class; use --method evidence, or --closed.")
+        raise InputError(f"{method} cannot tell that an item is unknown; use --method evidence, or --closed.")
     if UNKNOWN in classes:
-        raise InputError(f"A class is called '{UNKNOWN}', the label of items of no class; rename it, or use --closed.")
+        raise InputError(f"A class is called '{UNKNOWN}', the label of unknown items; rename it, or use --closed.")
     return {"open_set": True}
 
 

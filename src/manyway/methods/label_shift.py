@@ -54,7 +54,7 @@ def label_shift(
     max_iter : int, default=1000
         The largest number of iterations.
     tol : float, default=1e-06
-        A task stops when the proportion of no class changes by more.
+        A task stops when no proportion changes by more.
     scale : str or None, default="cl2"
         Feature transform; None uses the features as they are.
 

@@ -38,7 +38,7 @@ class ReviewData:
     origins : mapping of str to str, optional
         Where the pictures of ``examples`` and ``items`` come from, in words that the opener of pictures understands.
     open_set : bool, default=False
-        Whether items may be of no class.
+        Whether items may be unknown.
     """
 
     examples: Items

@@ -35,7 +35,7 @@ class Suggestions:
     probabilities : Tensor of shape [n, m]
         Their probabilities.
     unknown : Tensor of shape [n], optional
-        The probability that the item is of no class.
+        The probability that the item is unknown.
     unknown_groups : Tensor of shape [n], optional
         The group of unknown items that an item belongs to; -1 for items of a known class.
     order : tuple of int
@@ -60,7 +60,7 @@ class Relabel:
     items : Items
         The items to label.
     open_set : bool, default=False
-        Whether items may be of no class.
+        Whether items may be unknown.
 
     Raises
     ------
@@ -89,7 +89,7 @@ class Relabel:
         Parameters
         ----------
         known : mapping of int to str or None
-            The answers so far: the class of an item, or None for an item of no known class.
+            The answers so far: the class of an item, or None for an unknown item.
 
         Returns
         -------
@@ -100,7 +100,7 @@ class Relabel:
         for row, label in known.items():
             if label is not None and label not in self._catalogue:
                 firsts.setdefault(label, row)
-        # Items of no class take no part: they must be given no label, and must not move a class.
+        # Unknown items take no part: they must be given no label, and must not move a class.
         left_out = {row for row, label in known.items() if label is None} | set(firsts.values())
         pile = [row for row in range(len(self._query)) if row not in left_out]
         given = {at: known[row] for at, row in enumerate(pile) if row in known}
@@ -131,7 +131,7 @@ class Relabel:
         if self._kept is None or self._kept[0] != key:
             X = np.concatenate([self._support, self._query[list(firsts.values())]])
             y = np.array([*self._labels, *firsts])
-            # A class may have any printable name, so the answer "of no class" has another.
+            # A class may have any printable name, so the answer "unknown" has another.
             options = {"base_mean": self.examples.base_mean, "open_set": self.open_set, "unknown_label": "\0"}
             self._kept = key, Evidence(**options).fit(X, y)
         return self._kept[1]
