@@ -7,9 +7,9 @@ A logistic regression over all classes is trained on 15 items per class of CUB-2
 75 other items are drawn from 2, 5, 10, 20 or all classes. Everything sees the same scores. "Calibrated" means
 bias-corrected temperature scaling on 4 further labelled items per class; without it no label is used.
 
-``--choose`` compares constants of the temperature that a batch says, on the first half of the classes of CUB-200 and
-CLINC150. The tables are of the second half (batches of all classes: of both), and of CIFAR-100, which had no part in
-the choice.
+``--choose`` compares priors of the temperature that is fitted to an unlabelled batch, on the first half of the classes
+of CUB-200 and CLINC150. The tables are of the second half (batches of all classes: of both), and of CIFAR-100, which
+had no part in the choice.
 """
 
 from __future__ import annotations

@@ -357,7 +357,7 @@ def test_blocks_and_memory_agree_to_tolerance_in_float64():
         torch.testing.assert_close(large.assign(query), expected, atol=1e-9, rtol=0)
 
 
-# --- items of no class -------------------------------------------------------------------------------------------
+# --- unknown items -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -384,7 +384,7 @@ def test_items_of_no_class_are_labelled_unknown_and_grouped(in_blocks, strangers
     files = write_strangers(tmp_path, strangers)
     code, out, _ = run(monkeypatch, capsys, "label", *files, "--open-set", "-o", tmp_path / "out.csv")
     assert code == 0
-    assert "20 items are probably of no class, in 1 group: 20 items like" in " ".join(out.split())
+    assert "20 items are probably unknown, in 1 group: 20 items like" in " ".join(out.split())
     with (tmp_path / "out.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["label"] for row in rows] == ["bird 2"] * 20 + ["bird 5"] * 20 + ["unknown"] * 20
@@ -398,7 +398,7 @@ def test_without_open_set_every_item_is_of_a_class(more, strangers, tmp_path, mo
     files = write_strangers(tmp_path, strangers)
     code, out, _ = run(monkeypatch, capsys, "label", *files, *more, "-o", tmp_path / "out.csv")
     assert code == 0
-    assert "no class" not in out
+    assert "unknown" not in out
     assert (tmp_path / "out.csv").read_text().startswith("item,label,probability,label_2,probability_2\n")
 
 
@@ -406,7 +406,7 @@ def test_open_set_needs_a_method_that_can_and_a_free_name(strangers, tmp_path, m
     files = write_strangers(tmp_path, strangers)
     code, _, err = run(monkeypatch, capsys, "label", *files, "--open-set", "--method", "paddle")
     assert code == 2
-    assert "paddle cannot tell that an item is of no class" in " ".join(err.split())
+    assert "paddle cannot tell that an item is unknown" in " ".join(err.split())
     x, _ = strangers
     np.savez(files[0], features=x, labels=np.array(["unknown", *(f"bird {k}" for k in range(1, 8))]).repeat(5))
     code, _, err = run(monkeypatch, capsys, "label", *files, "--open-set")

@@ -209,7 +209,7 @@ def test_hands_stay_on_the_keyboard(open_page):
     review.press("x")
     review.settle()
     assert review.answer(here) == "none"
-    assert review.titles()[-1] == "No known class"
+    assert review.titles()[-1] == "Unknown"
 
     for _ in range(5):
         review.press("u")
@@ -352,7 +352,7 @@ def test_a_group_of_unknown_items_is_named_at_once(open_page):
     review.settle()
     assert [review.answer(row) for row in range(40)].count("Ginkgo") == 2
     assert "Ginkgo" in review.titles()
-    assert "No known class" not in review.titles()
+    assert "Unknown" not in review.titles()
     review.press("/")
     review.page.keyboard.insert_text("GI\u0301N")  # accents are ignored
     assert review.page.locator("#search-found li").first.inner_text() == "Ginkgo"

@@ -234,7 +234,7 @@ def test_items_that_are_probably_of_no_class_form_groups(tmp_path):
     data = make_review()
 
     class WithUnknown(Relabel):
-        """What a method gives that knows items of no class: items 5 and 6, and 7, are two groups."""
+        """What a method gives that finds unknown items: items 5 and 6, and 7, are two groups."""
 
         def __call__(self, known):
             found = super().__call__(known)

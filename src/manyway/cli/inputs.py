@@ -50,8 +50,8 @@ OpenSet = Annotated[
     bool,
     typer.Option(
         "--open-set/--closed",
-        help="Whether items may be of no class. They are then labelled `unknown`, and the table says which of them "
-        "belong together.",
+        help="Whether items may be of none of the classes. They are then labelled `unknown`, and the table says "
+        "which of them belong together.",
     ),
 ]
 SkipBadItems = Annotated[bool, typer.Option("--skip-bad", help="Leave broken pictures out and list them in the table.")]
@@ -259,7 +259,7 @@ class Inputs:
 
 
 def _no_examples(named: Items | None) -> Items:
-    """Examples of no class, in the space of the class names."""
+    """No examples, in the space of the class names."""
     from dataclasses import replace
 
     assert named is not None

@@ -112,7 +112,7 @@ def label(
 
         manyway label herbarium.csv sheets.csv --label-column species --item-column file -o labels.parquet
 
-    Photos of which some may be of no class in the catalogue:
+    Photos of which some may be of none of the classes in the catalogue:
 
         manyway label catalogue.npz photos.npz --open-set
 

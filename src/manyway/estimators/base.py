@@ -179,7 +179,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         -------
         array of shape [q, k]
             Columns are in the order of ``classes_``. With ``open_set``, rows sum to less than 1: the rest
-            is the probability of no class.
+            is the probability of being unknown.
         """
         return like(self._answer(self._tasks(X)).probabilities[0], X)
 
@@ -256,12 +256,12 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     @property
     def _with_unknown(self) -> Any:
-        """[k + 1] the classes, and last what stands for no class."""
+        """[k + 1] the classes, and last what stands for unknown."""
         given = self.unknown_label
         if given is None:
             given = -1 if np.issubdtype(self.classes_.dtype, np.number) else "unknown"
         if given in self.classes_.tolist():
-            raise InputError(f"A class is called {given!r}; choose another unknown_label for queries of no class.")
+            raise InputError(f"A class is called {given!r}; choose another unknown_label for unknown queries.")
         alike = np.asarray(given).dtype.kind in ("U" if self.classes_.dtype.kind == "U" else "iuf")
         classes = self.classes_ if alike else self.classes_.astype(object)
         return np.append(classes, np.array([given], dtype=None if alike else object))

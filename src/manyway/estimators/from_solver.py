@@ -75,7 +75,7 @@ n_features_in_ : int
 ['ant', 'bee', 'ant']
 """
 _DESCRIBED_UNKNOWN = """unknown_label : object, optional
-    What ``predict`` answers for a query of no class, with ``open_set``. By default -1 where labels are numbers and
+    What ``predict`` answers for an unknown query, with ``open_set``. By default -1 where labels are numbers and
     ``"unknown"`` where they are strings."""
 _PREPARED = """prepared_ : object or None
     What the method has prepared from the labelled examples.

@@ -48,7 +48,7 @@ class Inference:
     solution : Solution
         What the solver returned.
     unknown : array of shape [q] or None
-        How likely each query is of no class; None where the method assumes that all are of one.
+        How likely each query is unknown; None where the method assumes that all are of a class.
     unknown_groups : array of shape [q] or None
         The number of the group of unknown queries that a query belongs to, the largest first; -1 for the others.
     unknown_medoids : array of shape [g] or None
@@ -142,7 +142,7 @@ class Inference:
         -------
         pandas.DataFrame
             Columns ``label``, ``probability``, ``second_label``, ``second_probability``, and ``unknown`` and ``group``
-            where the method has them. Where the answer is that a query is of no class, ``probability`` is that of the
+            where the method has them. Where the answer is that a query is unknown, ``probability`` is that of the
             most probable class.
 
         Examples

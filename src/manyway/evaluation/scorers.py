@@ -1,4 +1,4 @@
-"""``SCORERS``: scores that tell queries of no class of the task from the others, for comparison with methods.
+"""``SCORERS``: scores that tell unknown queries from the others, for comparison with methods.
 
 The higher the score of a query, the more likely it is unknown. A score has any scale; only its order matters. All of
 them see the features after the transform ``cl2``: the base mean is subtracted, and vectors have unit norm. Prototypes

@@ -14,7 +14,7 @@ from manyway.files.items import SUFFIXES
 
 DEFAULT_OUTPUT = Path("labels.csv")
 _FIRST_COLUMNS = ("item", "label", "probability")
-UNKNOWN = "unknown"  # the label of items of no class
+UNKNOWN = "unknown"  # the label of items of none of the classes
 WRITTEN = (".csv", ".tsv", ".parquet", ".jsonl")
 _OTHERS = (".json", ".xlsx", ".xls", ".ods", ".gz", ".bz2", ".xz", ".zst", ".zip", ".html", ".feather", ".h5", ".pkl")
 
@@ -32,8 +32,8 @@ class Row(NamedTuple):
 
     item: str
     best: Sequence[tuple[str, float]]  # class and probability; the first class is empty where it is too uncertain
-    unknown: float | None = None  # the probability of no class
-    group: int | None = None  # of items of no class, where the label says that it is one
+    unknown: float | None = None  # the probability of being unknown
+    group: int | None = None  # of unknown items, where the label says so
     answer: LevelAnswer | None = None
 
 

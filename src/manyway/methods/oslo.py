@@ -20,7 +20,7 @@ def oslo(
     max_iter: int = 2,
     scale: str | None = "tcl2",
 ) -> Solution:
-    """Label queries, and score which of them are of no class, by prototypes that outliers hardly move.
+    """Label queries, and score which of them are unknown, by prototypes that outliers hardly move.
 
     With c_qk = cos(z_q, w_k), w_k the support's class means and assignments p_qk = 1/K at the start, repeat
 

@@ -32,7 +32,7 @@ def export_labels(session: Session, path: AnyPath) -> int:
     session : Session
     path : path-like
         A .csv, .tsv, .parquet or .jsonl file. ``reviewed`` is ``yes``, ``no``, or ``unknown`` for an item that a person
-        has marked as of no known class; its label is empty then.
+        has marked as unknown; its label is empty then.
 
     Returns
     -------

@@ -46,8 +46,8 @@ class Session:
         self.answers = [OPEN] * n
         self.best: list[list[int]] = [[] for _ in range(n)]  # numbers of classes, most probable first
         self.probabilities: list[list[float]] = [[] for _ in range(n)]
-        self.unknown = [0.0] * n  # the probability of no class
-        self.groups = [-1] * n  # of items that are suggested to be of no class
+        self.unknown = [0.0] * n  # the probability of being unknown
+        self.groups = [-1] * n  # of items that are suggested to be unknown
         self.was = [-1] * n  # the class that was suggested before the last change
         self.order: tuple[int, ...] = ()
         self.version, self._changed = 1, [1] * n  # the version at which an item last changed
@@ -104,7 +104,7 @@ class Session:
 
     @property
     def known(self) -> dict[int, str | None]:
-        """The answers for items with features: a class, or None for no known class."""
+        """The answers for items with features: a class, or None for unknown."""
         found = enumerate(self.answers[: len(self.data.items)])
         return {row: None if k == NO_CLASS else self.classes[k] for row, k in found if k != OPEN}
 
@@ -240,7 +240,7 @@ class Session:
         if action.kind == LABEL:
             names = set(action.labels)
             return f"{items}: {names.pop() if len(names) == 1 else f'{len(names)} classes'}"
-        return f"{items}: " + {UNKNOWN: "of no known class", CLEAR: "open again"}[action.kind]
+        return f"{items}: " + {UNKNOWN: "unknown", CLEAR: "open again"}[action.kind]
 
     def _work(self) -> None:
         while True:
