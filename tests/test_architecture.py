@@ -25,7 +25,7 @@ ROOMS: dict[str, set[str]] = {
     "estimators": {"errors", "core", "methods"},
     "plots": {"errors", "files"},
     "labelling": {"errors", "core", "files", "methods", "estimators"},
-    "review": {"errors", "files", "estimators", "labelling"},
+    "review": {"errors", "core", "files", "methods", "labelling"},
     "encoding.datasets": {"errors", "files", "sampling"},
     "encoding.backbones": {"errors", "files", "sampling", "encoding.datasets"},
     "encoding": {"errors", "files", "sampling", "encoding.datasets", "encoding.backbones"},

@@ -120,11 +120,32 @@ class Solution:
         self._make = {name: make for name, make in zip(_LAZY, made, strict=True) if make is not None}
 
     def each(self, work: Callable[[Answered], Any]) -> Any:
-        """The sum of ``work`` over parts of the queries: one part in memory, one per block of a pile."""
+        """The sum of ``work`` over parts of the queries: one part in memory, one per block of a pile.
+
+        Parameters
+        ----------
+        work : callable
+            From the answers for some queries to something with a method ``plus``.
+
+        Returns
+        -------
+        object
+            What the parts add up to.
+        """
         return work(self._answers) if isinstance(self._answers, Answered) else self._answers.each(work)
 
     def changed(self, probabilities: Tensor | None = None, unknown: Tensor | None = None) -> Solution:
-        """The same solution with other probabilities [t, q, k], or with other scores [t, q] of unknown queries."""
+        """The same solution with other answers.
+
+        Parameters
+        ----------
+        probabilities : Tensor of shape [t, q, k], optional
+        unknown : Tensor of shape [t, q], optional
+
+        Returns
+        -------
+        Solution
+        """
         kept = self._whole
         return Solution(
             kept.probabilities if probabilities is None else probabilities,
@@ -142,7 +163,17 @@ class Solution:
         )
 
     def top(self, n: int) -> TopK:
-        """The ``n`` most probable classes of each query, and the expected number of queries of each class."""
+        """The most probable classes of each query, and the expected number of queries of each class.
+
+        Parameters
+        ----------
+        n : int
+            How many classes per query.
+
+        Returns
+        -------
+        TopK
+        """
         found: TopK = self.each(Top(n))
         return found
 

@@ -248,7 +248,17 @@ class Tasks:
         return tasks.with_known(known)
 
     def with_known(self, known: Any) -> Tasks:
-        """The same tasks with labels [t, q] that are known for some queries, -1 for the others; None: for none."""
+        """The same tasks with labels that are known for some queries.
+
+        Parameters
+        ----------
+        known : array of shape [t, q] or None
+            The classes of these queries, -1 for the others. None leaves the tasks as they are.
+
+        Returns
+        -------
+        Tasks
+        """
         if known is None:
             return self
         labels = as_labels(known, "known").to(self.device)
@@ -269,7 +279,14 @@ class Tasks:
     def scores_as_features(self, *, class_features: bool) -> Tasks:
         """Scores as features, for methods that have no better use for them: probabilities.
 
-        With ``class_features``, each class is also known by what a perfect classifier would answer for it.
+        Parameters
+        ----------
+        class_features : bool
+            Whether each class is also known by what a perfect classifier would answer for it.
+
+        Returns
+        -------
+        Tasks
         """
         rows = torch.eye(self.n_classes, dtype=self.dtype, device=self.device)[None] if class_features else None
         pile = None if self.pile is None else self.pile.then(torch.exp)
