@@ -58,7 +58,9 @@ def problem(mode: Mode) -> tuple[Tasks, Tasks]:
     rows = query
     labels = torch.arange(n_classes).repeat_interleave(shots)
     support = centres[labels] + torch.randn(len(labels), d, generator=g, dtype=torch.float64)
-    names = centres[:n_classes] + 0.5 * torch.randn(n_classes, d, generator=g, dtype=torch.float64) if mode.names else None
+    names = (
+        centres[:n_classes] + 0.5 * torch.randn(n_classes, d, generator=g, dtype=torch.float64) if mode.names else None
+    )
     memory = Tasks.from_arrays(
         support[None],
         labels[None],
