@@ -255,7 +255,7 @@ def _describe_method(name: str) -> None:
         "reference": method.reference,
         "items": "labelled jointly" if method.transductive else "labelled one by one",
         "class names": "used; a class then needs no example" if method.class_features else "not used",
-        "known labels": "of some items are used" if "known" in method.argument_docs else "of items are not used",
+        "known labels": "of some items are used" if method.takes_known else "of items are not used",
         "large piles": "read in blocks" if method.in_blocks is not None else "must fit into memory",
         "learned on other tasks": "yes; answers are best for tasks like those" if method.training is not None else "no",
         "more": "docs/methods.md: what it optimises, what it costs, what it reads besides examples and items",

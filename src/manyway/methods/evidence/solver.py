@@ -348,6 +348,8 @@ def _learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tupl
     with_names = found.tasks
     if found.vectors.shape[1]:
         rows = torch.cat([with_names.query, found.vectors], 1)
+        if with_names.factor is not None:
+            with_names = replace(with_names, support_table=with_names.support, support_index=None)
         with_names = replace(with_names, query_table=rows, query_index=None, factor=None)
     calibration, placed = calibrate_and_place(with_names, *parameters.of_calibration)
     calibration = found.with_names(calibration, placed[:, tasks.n_query :])
@@ -468,5 +470,5 @@ def evidence_from_likelihood(
         tol=tol,
         schedule=schedule,
     )
-    queries = hold(Tasks.from_scores(likelihood), likelihood, Scores(counts), parameters)
+    queries = hold(Tasks.from_scores(likelihood), likelihood, Scores(counts.to(likelihood)), parameters)
     return find(queries, parameters, with_objective=with_objective)

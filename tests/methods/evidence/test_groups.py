@@ -8,8 +8,9 @@ from torch import Tensor
 
 from manyway import FeatureSet, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
-from manyway.methods.calibration.calibration import calibrate_and_place, squared_distances
-from manyway.methods.evidence.posterior import group_posterior, leave_one_out, query_weights, updated_distances
+from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
+from manyway.methods.evidence.groups import group_posterior, query_weights
+from manyway.methods.evidence.likelihood import Distances, leave_one_out
 from manyway.methods.evidence.prior import Presence, effective_number
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.solver import evidence_from_likelihood
@@ -22,14 +23,29 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 # --- updated prototypes ---------------------------------------------------------------------------------------------
 
 
-def test_distances_to_updated_prototypes_follow_from_distances_alone():
-    query, centres = normal(3, 7, 5), normal(3, 4, 5, seed=1)
-    counts = torch.tensor([[1.0, 2, 5, 9]], dtype=torch.float64)
-    weights = normal(3, 7, 4, seed=2).softmax(-1) * 0.8
-    found = updated_distances(squared_distances(query, centres), squared_distances(query, query), weights, counts)
-    totals = counts.unsqueeze(-1) * centres + weights.mT @ query
-    means = totals / (counts + weights.sum(1)).unsqueeze(-1)
-    torch.testing.assert_close(found, torch.cdist(query, means).square())
+def test_prototypes_take_in_their_queries_and_each_query_is_compared_without_itself():
+    tasks = make_tasks(3, n_classes=4, n_query=7, shots=None)
+    likelihood = Distances(calibrate(tasks, Schedule()))
+    calibration, classes = likelihood.calibration, torch.tensor([0, 2, 3])
+    support, query = calibration.place(tasks.support), calibration.place(tasks.query)
+    u, weights = normal(3, 7, 4, seed=2).softmax(-1), torch.tensor([[0.8, 0.5, 0.0]], dtype=torch.float64)
+    free = torch.ones(3, 7, 1, dtype=torch.float64)
+    free[:, 5] = 0  # a query with a known label counts in no prototype here
+    taken = u[..., classes] * free
+    updated = likelihood.updated(classes, taken.mT @ query, taken.sum(1), weights.expand(3, -1))
+    found = updated(query, u, free, likelihood.of(query))
+    assert torch.equal(found[..., 1], likelihood.of(query)[..., 1])  # a class without a group
+    for t in range(3):
+        scatter, precision = calibration.scatter[t], calibration.precision[t]
+        for place, k in enumerate(classes.tolist()):
+            samples = support[t, tasks.support_labels[t] == k]
+            for q in range(7):
+                own = weights[0, place] * taken[t, :, place]
+                own[q] = 0
+                mass = len(samples) + own.sum()
+                mean = (samples.sum(0) + own @ query[t]) / mass
+                distance = (query[t, q] - mean).square().sum() - scatter / mass
+                torch.testing.assert_close(found[t, q, k], -0.5 * precision * distance)
 
 
 def test_a_query_is_left_out_of_the_prototype_that_it_is_compared_with():
@@ -38,8 +54,9 @@ def test_a_query_is_left_out_of_the_prototype_that_it_is_compared_with():
     weights = torch.zeros(1, 6, 2, dtype=torch.float64)
     weights[0, :4, 0] = weights[0, 4:, 1] = 1.0
     scatter = torch.tensor(0.7, dtype=torch.float64)
-    distances = updated_distances(squared_distances(query, centres), squared_distances(query, query), weights, counts)
-    found = leave_one_out(distances, weights, (counts + weights.sum(1)).unsqueeze(1), scatter)
+    masses = counts + weights.sum(1)
+    means = (counts.unsqueeze(-1) * centres + weights.mT @ query) / masses.unsqueeze(-1)
+    found = leave_one_out(torch.cdist(query, means).square(), weights, masses.unsqueeze(1), scatter)
     for q in range(6):
         for k in range(2):
             others = [i for i in range(6) if i != q and weights[0, i, k] == 1]
@@ -87,7 +104,15 @@ def posterior(totals: Tensor, masses: Tensor, merge: bool = True, alpha: float =
     presence = Presence.of_products(masses, torch.exp(-masses))
     classes = torch.arange(masses.shape[1])
     found = group_posterior(
-        lambda part: totals[:, part], classes, presence, counts, masses.new_tensor([alpha]), Schedule(), merge=merge
+        lambda part: totals[:, part],
+        classes,
+        presence,
+        counts,
+        masses.new_tensor([alpha]),
+        Schedule(),
+        merge=merge,
+        names=totals[:, :0],
+        known=torch.zeros_like(masses, dtype=torch.bool),
     )
     return found.probabilities, found.fragment
 

@@ -12,7 +12,8 @@ from problems import make_features
 from sklearn.base import clone
 
 from manyway import Evidence, FeatureSet, InputError, TaskSpec, evaluate, sample_tasks, solve
-from manyway.methods.evidence import stream
+from manyway.methods.evidence import streams
+from manyway.methods.evidence.schedule import Schedule
 
 FEATURES = make_features(n_classes=20, per_class=40)
 ALIKE = TaskSpec(shots=2, k_eff=3, n_query=8, n_batches=6)  # three of twenty classes, in every batch
@@ -63,7 +64,7 @@ def test_a_run_ends_where_classes_change_and_another_begins():
         before = clf.memory_
         clf.partial_infer(batch)
         if before is not None:
-            n_earlier.append(int(clf.memory_.earlier(before)))
+            n_earlier.append(int(clf.memory_.earlier(before, Schedule().doubt)))
     assert n_earlier == [1, 0, 1, 2]
 
 
@@ -134,7 +135,7 @@ def test_infer_and_predict_leave_the_memory_alone():
 
 
 def test_the_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(stream, "MOST_ITEMS", 20)
+    monkeypatch.setattr(streams, "MOST_ITEMS", 20)
     clf, arriving = batches(ALIKE)
     for batch in arriving:
         clf.partial_infer(batch)
@@ -159,8 +160,40 @@ def test_known_labels_of_earlier_batches_are_remembered():
     )
 
 
-def test_open_set_is_refused():
-    clf, arriving = batches(ALIKE)
-    clf.set_params(open_set=True).fit(clf.support_, clf.support_labels_)
-    with pytest.raises(InputError, match="open_set"):
-        clf.partial_infer(arriving[0])
+def test_unknown_items_are_found_in_a_stream_and_earlier_batches_help():
+    features = make_features(n_classes=20, per_class=40, n_features=24)
+    some = features.labels < 19
+    tasks = sample_tasks(
+        FeatureSet(features.features[some], features.labels[some]), replace(ALIKE, shots=4, n_batches=3), count=1
+    )
+    strangers = features.features[~some][:12].split(4)
+    pairs = zip(tasks.query, strangers, strict=True)
+    arriving = [torch.cat([batch, more]).numpy() for batch, more in pairs]
+    clf = Evidence(open_set=True).fit(tasks.support[0].numpy(), tasks.support_labels[0].numpy())
+    for number, batch in enumerate(arriving):
+        found = clf.partial_infer(batch)
+        assert found.unknown.shape == (12,)
+        np.testing.assert_allclose(found.probabilities.sum(1) + found.unknown, 1, atol=1e-5)
+        assert ((found.labels == -1) == (np.arange(12) >= 8)).all()
+        assert set(found.unknown_groups[found.labels == -1]) == set(range(len(found.unknown_medoids)))
+        assert (found.unknown_groups[found.labels != -1] == -1).all()
+        assert all(found.unknown_groups[row] == group for group, row in enumerate(found.unknown_medoids))
+        if number == 0:
+            assert np.array_equal(found.unknown, clf.infer(batch).unknown)
+    together = clf.infer(np.concatenate(arriving[::-1]))
+    assert int(clf.memory_.lengths[0].argmax()) == 2  # one run
+    assert np.array_equal(found.unknown, together.unknown[:12])
+
+
+def test_streams_with_unknown_items_together_give_the_answers_of_one_estimator_each():
+    spec = replace(ALIKE, k_eff=6, gamma=0.1, n_batches=4)
+    tasks = sample_tasks(FEATURES, spec, count=2)
+    together = solve("evidence", tasks, carry=True, open_set=True)
+    for start in range(2):
+        clf, arriving = batches(spec, start)
+        clf.set_params(open_set=True).fit(clf.support_, clf.support_labels_)
+        for place, batch in enumerate(arriving):
+            found = clf.partial_infer(batch)
+            row = start * 4 + place
+            np.testing.assert_allclose(together.probabilities[row].numpy(), found.probabilities, atol=2e-3)
+            np.testing.assert_allclose(together.unknown[row].numpy(), found.unknown, atol=2e-3)
