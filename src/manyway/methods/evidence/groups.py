@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.methods.evidence.likelihood import Likelihood, Updated, known_classes
+from manyway.methods.evidence.likelihood import Likelihood, Updated, columns_of, known_classes
 from manyway.methods.evidence.one_shot import tempered
 from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import (
@@ -44,30 +44,30 @@ def query_weights(masses: Tensor) -> Tensor:
 class GroupPosterior(NamedTuple):
     """Which class each group of queries belongs to."""
 
-    classes: Tensor  # [g] the classes whose queries form a group
+    classes: Tensor  # [t, g] the classes whose queries form a group
     probabilities: Tensor  # [t, g, k] that group g, taken as a whole, belongs to class k
     fragment: Tensor  # [t, g] that the group is a fragment of a larger one
 
     def apply(self, u: Tensor) -> Tensor:
         """[t, q, k] class probabilities from assignments to groups; other classes keep theirs."""
-        if not len(self.classes):
+        if not self.classes.shape[1]:
             return u
-        whole = u.index_select(-1, self.classes) @ self.probabilities
-        return whole if len(self.classes) == u.shape[-1] else u.index_fill(-1, self.classes, 0).add_(whole)
+        rows = self.classes.unsqueeze(1).expand(-1, u.shape[1], -1)
+        return u.scatter(-1, rows, 0).add_(u.gather(-1, rows) @ self.probabilities)
 
     def presence(self, occupied: Tensor) -> Tensor:
         """[t, k] the probability that a class is present, given that its group has a query [t, k]."""
-        log_absent = torch.log1p(-occupied.index_fill(-1, self.classes, 0).clamp_max_(1 - 1e-6))
-        for first in range(0, len(self.classes), _GROUPS_AT_ONCE):
+        log_absent = torch.log1p(-occupied.scatter(1, self.classes, 0).clamp_max_(1 - 1e-6))
+        for first in range(0, self.classes.shape[1], _GROUPS_AT_ONCE):
             part = slice(first, first + _GROUPS_AT_ONCE)
-            joint = occupied[:, self.classes[part]].unsqueeze(-1) * self.probabilities[:, part].to(occupied)
+            joint = occupied.gather(1, self.classes[:, part]).unsqueeze(-1) * self.probabilities[:, part].to(occupied)
             log_absent += torch.log1p(-joint.clamp_max_(1 - 1e-6)).sum(1)
         return -torch.expm1(log_absent)
 
     def occupied(self, occupied: Tensor) -> Tensor:
         """[t, k] the probability that a group has a query and is not a fragment of another."""
-        remaining = occupied[:, self.classes] * (1 - self.fragment)
-        return occupied.index_copy(-1, self.classes, remaining.to(occupied))
+        remaining = occupied.gather(1, self.classes) * (1 - self.fragment)
+        return occupied.scatter(1, self.classes, remaining.to(occupied))
 
 
 def group_posterior(
@@ -85,7 +85,7 @@ def group_posterior(
     """The posterior of the groups' classes.
 
     ``totals`` returns, for a slice of the groups, the log-likelihoods [t, g, k] of all their queries as members of
-    class k, Σ_q u_qg ℓ_qk. ``classes`` [g] are the groups, ``counts`` [t, k] the support samples per class.
+    class k, Σ_q u_qg ℓ_qk. ``classes`` [t, g] are the groups, ``counts`` [t, k] the support samples per class.
 
     m queries count as m / (1 + ρ(m − 1)) independent ones. With ``merge`` a group may also be a fragment of a larger
     one; see ``_joining``. A query's own evidence is contained in its assignment already, so a group of one keeps
@@ -101,10 +101,10 @@ def group_posterior(
     which = few.nonzero().squeeze(1)  # tasks in which fragments are looked for
     agreed = (2 * agreement(masses)).clamp_max(1).unsqueeze(-1)
     rows, fragments = [counts.new_zeros(len(counts), 0, counts.shape[1])], [counts.new_zeros(len(counts), 0)]
-    for first in range(0, len(classes), _GROUPS_AT_ONCE):
+    for first in range(0, classes.shape[1], _GROUPS_AT_ONCE):
         part = slice(first, first + _GROUPS_AT_ONCE)
-        columns, likelihood = classes[part], totals(part)
-        theirs, samples = masses[:, columns], counts[:, columns]
+        columns, likelihood = classes[:, part], totals(part)
+        theirs, samples = masses.gather(1, columns), counts.gather(1, columns)
         correlation = schedule.shared_error + 1 / (samples + 1)
         scores = likelihood * independent_part(theirs, correlation).unsqueeze(-1)
         if named:
@@ -112,7 +112,7 @@ def group_posterior(
         found = scores.softmax(-1)
         fragment = torch.zeros_like(theirs)
         if len(which):
-            own = likelihood.gather(-1, columns.view(1, -1, 1).expand(len(likelihood), -1, 1))
+            own = likelihood.gather(-1, columns.unsqueeze(-1))
             larger, joining = _joining(
                 likelihood[which], own[which], theirs[which], alpha[which], masses[which], schedule.largest_groups
             )
@@ -125,12 +125,12 @@ def group_posterior(
             found[which] = apart.scatter_add_(-1, larger.unsqueeze(1).expand_as(joining), joining)
         others = (1 - 1 / theirs.clamp_min(1)) * agreed
         if named:
-            others = others.masked_fill(known[:, columns], 0)
+            others = others.masked_fill(known.gather(1, columns), 0)
             # A group that takes the class of known queries is a part of their group.
             fragment = torch.maximum(fragment, (found * known.unsqueeze(1)).sum(-1))
         keep = (1 - others).unsqueeze(-1)
         found.mul_(others.unsqueeze(-1))
-        rows.append(found.scatter_add_(-1, columns.view(1, -1, 1).expand(len(found), -1, 1), keep))
+        rows.append(found.scatter_add_(-1, columns.unsqueeze(-1), keep))
         fragments.append(fragment.mul_(others))
     return GroupPosterior(classes, torch.cat(rows[1:] or rows, 1), torch.cat(fragments[1:] or fragments, 1))
 
@@ -175,7 +175,7 @@ class CountMembers:
 
 @dataclass(frozen=True, eq=False)
 class SumGroups:
-    """The work that sums the queries of some groups [g].
+    """The work that sums the queries of some groups [t, g].
 
     The sums are Σ u z of the members [t, g, d], as if no label were known; Σ u z [t, g, d] and Σ u [t, g] of the
     queries whose label is not known; and ``Groups.names`` and ``Groups.own``.
@@ -185,12 +185,12 @@ class SumGroups:
     slopes: Slopes
 
     def __call__(self, part: Part) -> Sums:
-        u = self._of_groups(part.u)
+        u = columns_of(part.u, self.classes)
         if not part.any_known:
             sums = u.mT @ part.placed
             nothing = sums.new_zeros(len(u), 0, part.u.shape[-1])
             return Sums((sums, sums, u.sum(1), nothing, nothing))
-        members, free = self._of_groups(part.members(self.slopes)), u * part.free
+        members, free = columns_of(part.members(self.slopes), self.classes), u * part.free
         # A group of class k contains no query of another class, so each known query of another class multiplies its
         # likelihood by 1 − u. Up to a number per group, this is to divide the likelihood of the query's class by it.
         known = known_classes(part.known, part.u)
@@ -198,16 +198,13 @@ class SumGroups:
         own = members.mT @ ((part.of.without_known(part.likelihood, part.known) - part.likelihood) * known)
         return Sums((members.mT @ part.placed, free.mT @ part.placed, free.sum(1), names, own))
 
-    def _of_groups(self, u: Tensor) -> Tensor:
-        return u if len(self.classes) == u.shape[-1] else u.index_select(-1, self.classes)
-
 
 class Groups(NamedTuple):
     """The groups that a search has found, and the prototypes that have taken them in."""
 
     presence: Presence
     slopes: Slopes
-    classes: Tensor  # [g] the classes with a group of more than one query
+    classes: Tensor  # [t, g] the classes with a group of more than one query, and others where a task has fewer
     members: Presence  # as if no label were known
     sums: Tensor  # [t, g, d] of the members
     names: Tensor  # [t, g, k] what known labels say about the class of a group; [t, 0, k] where none is known
@@ -223,20 +220,18 @@ class Groups(NamedTuple):
         if queries.any_known:
             masses, log_absent = queries.each(CountMembers(slopes)).values
             members = Presence.of_products(masses, log_absent.exp())
-        if len(presence.masses) > 1:  # many tasks have many groups, and looking for them would wait for a GPU
-            classes = torch.arange(like.shape[1], device=like.device)
-        else:
-            classes = torch.maximum(presence.masses, members.masses).gt(1).flatten().nonzero().squeeze(1)
+        largest = torch.maximum(presence.masses, members.masses)
+        classes = largest.topk(int((largest > 1).sum(1).max()), dim=1).indices
         sums, free, masses, names, own = (one.to(like) for one in queries.each(SumGroups(classes, slopes)).values)
-        weights = query_weights(presence.masses)[:, classes].to(like) * float(parameters.update_prototypes)
+        weights = query_weights(presence.masses).gather(1, classes).to(like) * float(parameters.update_prototypes)
         updated = likelihood.updated(classes, free, masses, weights)
         return Groups(presence, slopes, classes, members, sums, names, own, updated)
 
     def posterior(self, likelihood: Likelihood, known: Tensor, parameters: Parameters) -> GroupPosterior:
         """Which class each group belongs to; ``known`` [t, k] are the classes with a known query."""
         like, n_tasks = likelihood.counts, len(self.presence.masses)
-        chosen = self.classes if parameters.group_posterior else self.classes[:0]
-        masses = self.members.masses[:, self.classes].to(like)
+        chosen = self.classes if parameters.group_posterior else self.classes[:, :0]
+        masses = self.members.masses.gather(1, self.classes).to(like)
 
         def totals(part: slice) -> Tensor:
             found = likelihood.totals(self.sums[:, part], masses[:, part])

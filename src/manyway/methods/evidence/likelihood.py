@@ -55,7 +55,7 @@ class Columns(NamedTuple):
 class Updated:
     """Prototypes of some classes that have taken in their queries; without classes nothing changes."""
 
-    classes: Tensor  # [g]
+    classes: Tensor  # [t, g]
     prototypes: Tensor  # [t, g, d]
     weights: Tensor  # [t, g] how much of a sample one query counts
     masses: Tensor  # [t, g] samples and weighted queries
@@ -68,14 +68,12 @@ class Updated:
         ``u`` [t, b, k] are the assignments, ``free`` [t, b, 1] is 0 where the label is known and 1 elsewhere, and
         ``likelihood`` [t, b, k] is ℓ before the update.
         """
-        if not len(self.classes):
+        if not self.classes.shape[1]:
             return likelihood
-        every_class = len(self.classes) == likelihood.shape[-1]
-        taken = (u if every_class else u.index_select(-1, self.classes)) * self.weights.unsqueeze(1) * free
+        taken = columns_of(u, self.classes) * self.weights.unsqueeze(1) * free
         distances = squared_distances(placed, self.prototypes)
         distances = leave_one_out(distances, taken, self.masses.unsqueeze(1), self.scatter)
-        found = distances.mul_(-0.5 * self.precision)
-        return found if every_class else likelihood.index_copy(-1, self.classes, found)
+        return likelihood.scatter(-1, _like(self.classes, u), distances.mul_(-0.5 * self.precision))
 
 
 class Likelihood(Protocol):
@@ -95,7 +93,7 @@ class Likelihood(Protocol):
         """[t, g, k] Σ_q u_qg ℓ_qk up to a number per group, from Σ_q u_qg z_q [t, g, d] and Σ_q u_qg [t, g]."""
 
     def updated(self, classes: Tensor, sums: Tensor, masses: Tensor, weights: Tensor) -> Updated:
-        """The classes [g] with queries as further samples: each counts ``weights`` [t, g]; sums and masses as above."""
+        """Classes [t, g] with queries as further samples: each counts ``weights`` [t, g]; sums and masses as above."""
 
     def linear(self) -> Linear | Columns:
         """ℓ of the rows of the one task, as a single product."""
@@ -146,10 +144,12 @@ class Distances:
         return self.of(sums / masses) * masses
 
     def updated(self, classes: Tensor, sums: Tensor, masses: Tensor, weights: Tensor) -> Updated:
-        calibration = self.calibration
-        counts = calibration.counts[:, classes]
+        calibration, n_tasks = self.calibration, len(classes)
+        counts = calibration.counts.expand(n_tasks, -1).gather(1, classes)
         total = counts + weights * masses
-        prototypes = counts.unsqueeze(-1) * calibration.offsets[:, classes] + weights.unsqueeze(-1) * sums
+        offsets = calibration.offsets.expand(n_tasks, -1, -1)
+        offsets = offsets.gather(1, classes.unsqueeze(-1).expand(-1, -1, offsets.shape[-1]))
+        prototypes = counts.unsqueeze(-1) * offsets + weights.unsqueeze(-1) * sums
         scatter, precision = calibration.scatter.view(-1, 1, 1), calibration.precision.view(-1, 1, 1)
         return Updated(classes, prototypes / total.unsqueeze(-1), weights, total, scatter, precision)
 
@@ -183,13 +183,23 @@ class Scores:
 
     def updated(self, classes: Tensor, sums: Tensor, masses: Tensor, weights: Tensor) -> Updated:
         one = sums.new_ones(1, 1, 1)
-        return Updated(classes[:0], sums[:, :0], weights[:, :0], masses[:, :0], one, one)
+        return Updated(classes[:, :0], sums[:, :0], weights[:, :0], masses[:, :0], one, one)
 
     def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
         return placed.new_ones(1, placed.shape[1], others.shape[1])
 
     def linear(self) -> Columns:
         return Columns(torch.arange(self.counts.shape[1], device=self.counts.device))
+
+
+def columns_of(values: Tensor, classes: Tensor) -> Tensor:
+    """[t, b, g] some columns of values [t, b, k]: those of the classes [t, g]."""
+    return values.gather(-1, _like(classes, values))
+
+
+def _like(classes: Tensor, values: Tensor) -> Tensor:
+    """[t, b, g] the classes [t, g] for every row of values [t, b, k]."""
+    return classes.unsqueeze(1).expand(-1, values.shape[1], -1)
 
 
 def moved(calibration: Calibration, offsets: Tensor, counts: Tensor) -> Calibration:

@@ -201,7 +201,8 @@ def find(
     found = queries.search(prior, with_terms=with_objective)
     n_iter, converged = found.n_iter, found.converged
     groups = Groups.of(queries, prior, likelihood, parameters)
-    if queries.any_known and len(groups.updated.classes) and parameters.update_prototypes and not one_shot:
+    updates = parameters.update_prototypes and groups.updated.classes.shape[1]
+    if queries.any_known and updates and not one_shot:
         # Known queries tell which groups are right, so that the search can go on with updated prototypes. With one
         # sample per class it must not: a prototype is then mostly queries, and those of a wrong group stay in it.
         again = queries.resume(groups.updated, groups.presence, prior)
