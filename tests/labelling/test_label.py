@@ -235,7 +235,7 @@ def test_a_method_that_cannot_work_in_blocks_says_which_can(problem, tmp_path, m
     monkeypatch.setattr("manyway.labelling.batch.AT_MOST_BYTES", 100)
     code, _, err = run(monkeypatch, capsys, "label", support, query, "--method", "tim", "-o", tmp_path / "out.csv")
     assert code == 2
-    assert "choose the `method` paddle or soft-kmeans or evidence" in err
+    assert "paddle or soft-kmeans or evidence" in err
 
 
 def make_bad(folder, problem, what):
@@ -460,7 +460,7 @@ def test_a_method_with_class_names_that_cannot_work_in_blocks_says_which_can(pro
     in_small_blocks(monkeypatch)
     code, _, err = run(monkeypatch, capsys, "label", support, query, "--class-names", names, "--method", "transclip")
     assert code == 2
-    assert "cannot be labelled by transclip in blocks; choose the `method` evidence, or" in " ".join(err.split())
+    assert "cannot be labelled by transclip in blocks; choose" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(
