@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -118,6 +118,7 @@ class Solution:
         # A function may hold many tensors: it goes when its result is there.
         made = (make_prototypes, make_presence, make_review_scores)
         self._make = {name: make for name, make in zip(_LAZY, made, strict=True) if make is not None}
+        self._given = tuple(self._make)
 
     def each(self, work: Callable[[Answered], Any]) -> Any:
         """The sum of ``work`` over parts of the queries: one part in memory, one per block of a pile.
@@ -154,9 +155,9 @@ class Solution:
             unknown=kept.unknown if unknown is None else unknown,
             unknown_groups=kept.groups,
             unknown_medoids=self.unknown_medoids,
-            make_prototypes=self._make.get("prototypes"),
-            make_presence=self._make.get("independent_presence"),
-            make_review_scores=self._make.get("review_scores"),
+            make_prototypes=self._later("prototypes"),
+            make_presence=self._later("independent_presence"),
+            make_review_scores=self._later("review_scores"),
             objective=self.objective,
             occupancy=self.occupancy,
             learned=self.learned,
@@ -200,6 +201,10 @@ class Solution:
     def prototypes(self) -> Tensor | None:
         """[t, k, d] the class prototypes, in the feature scale that the method worked in; None if it has none."""
         return self._made("prototypes")
+
+    def _later(self, name: str) -> Callable[[], Tensor] | None:
+        """What computes a result that the method has, or that was computed before."""
+        return (lambda: cast(Tensor, getattr(self, name))) if name in self._given else None
 
     def _made(self, name: str) -> Tensor | None:
         make = self._make.pop(name, None)

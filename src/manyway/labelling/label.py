@@ -134,6 +134,10 @@ def solve_batch(batch: Batch, method: str = DEFAULT_METHOD, *, open_set: bool = 
     Solution
     """
     solver = get_method(method)
+    if batch.tasks.class_table is not None and not solver.class_features:
+        raise InputError(
+            f"{method} does not use class names; choose the `method` evidence, or leave `class_names` out."
+        )
     if open_set:
         if "open_set" not in solver.parameters:
             raise InputError(f"{method} cannot tell that an item is unknown; choose the `method` evidence.")
