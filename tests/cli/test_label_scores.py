@@ -78,11 +78,11 @@ def test_the_class_prior_adds_classes_and_is_taken_out(label):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["scores.csv", "--at-least", "0.9"], "add --taxonomy FILE"),
+        (["scores.csv", "--at-least", "0.9"], "add a --taxonomy"),
         (["scores.csv", "--labels", "stranger.csv"], "the item 'z', which the scores lack"),
         (["scores.csv", "--labels", "cow.csv"], "the class 'cow', which the scores lack"),
         (["scores.csv", "scores.csv"], "scores.csv has no column of labels"),
-        (["scores.csv", "a.csv", "b.csv"], "--items is for features"),
+        (["scores.csv", "a.csv", "b.csv"], "ITEMS is for features"),
         (["scores.csv", "--open-set"], "--open-set is for features"),
         (["scores.csv", "--method", "paddle"], "--method is for features"),
         (["scores.csv", "--score-kind", "odds"], "choose one of auto, probability"),

@@ -76,8 +76,8 @@ def label(
     no_cache: NoCache = False,
     label_column: LabelColumn = None,
     item_column: ItemColumn = None,
-    ignore_column: IgnoreColumn = None,
-    feature_column: FeatureColumn = None,
+    ignore_columns: IgnoreColumn = None,
+    feature_columns: FeatureColumn = None,
     review: Annotated[
         bool,
         typer.Option(
@@ -85,7 +85,7 @@ def label(
         ),
     ] = False,
     scores: ScoreFile = None,
-    score_kind: ScoreKind = "auto",
+    kind: ScoreKind = "auto",
     class_prior: ClassPrior = None,
     taxonomy: Taxonomy = None,
     at_least: AtLeast = None,
@@ -149,7 +149,7 @@ def label(
     from manyway.labelling.table import check_table
     from manyway.methods import get_method
 
-    columns = (label_column, item_column, tuple(ignore_column or ()))
+    columns = (label_column, item_column, tuple(ignore_columns or ()))
     in_blocks = get_method(method).in_blocks is not None
     if review:
         check_review(method, dask)
@@ -160,7 +160,7 @@ def label(
         for option, value in (("ITEMS", query), ("--class-names", class_names), ("--encoder", encoder)):
             if value is not None:
                 raise InputError(f"{option} is for features; leave it out with --scores.")
-        given = ScoreInputs(scores, support, labels, score_kind, class_prior, taxonomy, at_least, *columns)
+        given = ScoreInputs(scores, support, labels, kind, class_prior, taxonomy, at_least, *columns)
         paths, source = given.paths, None
         table = check_table(output, paths, overwrite=overwrite)
         made = given.batch(place)
@@ -178,7 +178,7 @@ def label(
                 "There are examples or items, not both; give EXAMPLES and ITEMS, or --class-names and ITEMS."
             )
         source = Inputs(
-            examples_at, query, labels, encoder, skip_bad, *columns, feature_column or (), class_names, not no_cache
+            examples_at, query, labels, encoder, skip_bad, *columns, feature_columns or (), class_names, not no_cache
         ).with_encoder()
         paths = source.paths
         table = check_table(output, paths, overwrite=overwrite)

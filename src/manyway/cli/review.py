@@ -89,7 +89,7 @@ def review(
     ] = None,
     class_names: ClassNames = None,
     scores: ScoreFile = None,
-    score_kind: ScoreKind = "auto",
+    kind: ScoreKind = "auto",
     labels: Labels = None,
     encoder: Encoder = None,
     pictures: Pictures = None,
@@ -101,8 +101,8 @@ def review(
     no_cache: NoCache = False,
     label_column: LabelColumn = None,
     item_column: ItemColumn = None,
-    ignore_column: IgnoreColumn = None,
-    feature_column: FeatureColumn = None,
+    ignore_columns: IgnoreColumn = None,
+    feature_columns: FeatureColumn = None,
 ) -> None:
     """Look at the labels of a batch on a local web page, and correct them.
 
@@ -137,7 +137,7 @@ def review(
     if scores is not None:
         if items is not None or class_names is not None:
             raise InputError("With --scores give at most EXAMPLES: scores of labelled items.")
-        given = ScoreInputs(scores, examples, labels, score_kind, label_column=label_column, item_column=item_column)
+        given = ScoreInputs(scores, examples, labels, kind, label_column=label_column, item_column=item_column)
         from manyway.labelling.batch import Place
 
         with given.batch(Place(device, in_blocks=False)) as batch:
@@ -164,8 +164,8 @@ def review(
         skip_bad,
         label_column,
         item_column,
-        ignore_column or (),
-        feature_column or (),
+        ignore_columns or (),
+        feature_columns or (),
         class_names,
         cached=not no_cache,
     ).with_encoder()
