@@ -84,8 +84,8 @@ def unem(
     u = last_logits(problem, values.to(tasks.device)).softmax(-1)
     return Solution(
         u,
-        n_iter=torch.full((tasks.n_tasks,), len(learned.lam), device=tasks.device),
-        converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
+        n_iter=len(learned.lam),
+        converged=False,
         make_prototypes=lambda: problem.prototypes(u),
     )
 
