@@ -54,7 +54,6 @@ OpenSet = Annotated[
         "which of them belong together.",
     ),
 ]
-SkipBadItems = Annotated[bool, typer.Option("--skip-bad", help="Leave broken pictures out and list them in the table.")]
 LabelColumn = Annotated[
     str | None, typer.Option(metavar="NAME", help="The column of labels in a table. Default: found by its name.")
 ]

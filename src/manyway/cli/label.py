@@ -8,21 +8,11 @@ from typing import Annotated
 
 import typer
 
+from manyway.cli import inputs
 from manyway.cli.console import console
-from manyway.cli.inputs import (
-    ClassNames,
-    Encoder,
-    FeatureColumn,
-    IgnoreColumn,
-    Inputs,
-    ItemColumn,
-    LabelColumn,
-    Labels,
-    NoCache,
-    OpenSet,
-    SkipBadItems,
-)
+from manyway.cli.inputs import Inputs
 from manyway.cli.label_scores import AtLeast, ClassPrior, ScoreFile, ScoreInputs, ScoreKind, Taxonomy, describe
+from manyway.cli.options import Device, SkipBad
 from manyway.errors import InputError
 
 
@@ -43,7 +33,7 @@ def label(
             help="Items to label, of the same kind. With --class-names alone: leave EXAMPLES out.",
         ),
     ] = None,
-    class_names: ClassNames = None,
+    class_names: inputs.ClassNames = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -57,27 +47,25 @@ def label(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Let the default output replace a file that manyway did not write.")
     ] = False,
-    labels: Labels = None,
+    labels: inputs.Labels = None,
     method: Annotated[str, typer.Option(help="How to label; `manyway methods` lists them.")] = "evidence",
     top: Annotated[int, typer.Option(min=1, help="The number of classes to write per item.")] = 2,
     min_confidence: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Leave the label empty when its probability is lower.")
     ] = 0.0,
-    open_set: OpenSet = False,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: cuda where it is available.")
-    ] = None,
+    open_set: inputs.OpenSet = False,
+    device: Device = None,
     dask: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Distribute the items over the workers of this Dask scheduler."),
     ] = None,
-    encoder: Encoder = None,
-    skip_bad: SkipBadItems = False,
-    no_cache: NoCache = False,
-    label_column: LabelColumn = None,
-    item_column: ItemColumn = None,
-    ignore_columns: IgnoreColumn = None,
-    feature_columns: FeatureColumn = None,
+    encoder: inputs.Encoder = None,
+    skip_bad: SkipBad = False,
+    no_cache: inputs.NoCache = False,
+    label_column: inputs.LabelColumn = None,
+    item_column: inputs.ItemColumn = None,
+    ignore_columns: inputs.IgnoreColumn = None,
+    feature_columns: inputs.FeatureColumn = None,
     review: Annotated[
         bool,
         typer.Option(
