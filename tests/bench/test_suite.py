@@ -217,7 +217,7 @@ def test_an_unknown_suite_gets_the_nearest_name():
 def test_missing_features_say_what_to_do(tmp_path):
     with pytest.raises(InputError, match=r"no features 'toy' in .*toy\.safetensors, or .*`features`"):
         jobs_of(SMALL, tmp_path)
-    with pytest.raises(InputError, match=r"manyway train --dataset mini .*manyway extract mini:test .*mini-wrn\.saf"):
+    with pytest.raises(InputError, match=r"wrn28-10 on mini with `manyway train`.*mini:test into .*mini-wrn\.saf"):
         jobs_of(SMALL.replace('"toy"', '"mini-wrn"'), tmp_path)
 
 

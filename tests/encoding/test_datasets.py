@@ -133,7 +133,7 @@ def test_where_no_labels_are_needed_folders_still_name_classes_and_empty_ones_ar
 def test_broken_pictures_stop_it_or_are_left_out(data, why, tmp_path):
     write(tmp_path, ["cat/1.png", "dog/1.png"])
     write(tmp_path, ["cat/bad.jpg"], data)
-    with pytest.raises(InputError, match=rf"cat/bad\.jpg .* cannot be used: .*{why}.*--skip-bad"):
+    with pytest.raises(InputError, match=rf"cat/bad\.jpg .* cannot be used: .*{why}.*`skip_bad`"):
         load_images(open_source(tmp_path), SMALL)
     loaded = load_images(open_source(tmp_path), SMALL, skip_bad=True)
     assert loaded.rows == (0, 2)

@@ -14,8 +14,6 @@ import manyway
 from manyway import METHODS, estimators
 
 SOLVERS = {f"manyway.methods.{method.home.partition(':')[0]}" for method in METHODS.values()}
-# evidence takes **params from a table until it is rewritten; remove it from here then.
-TO_COME = {"evidence"}
 
 
 def test_the_stub_says_what_the_solvers_say():
@@ -32,9 +30,8 @@ def test_the_stub_has_every_estimator_with_its_parameters():
 @pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
 def test_a_solver_shows_its_parameters_in_its_own_signature(method):
     """So that editors and type checkers see them too: not by a decorator that writes a signature over **params."""
-    kinds = method.solver.__code__.co_flags
-    explicit = not kinds & inspect.CO_VARKEYWORDS and not hasattr(method.solver, "__signature__")
-    assert explicit or method.name in TO_COME
+    assert not method.solver.__code__.co_flags & inspect.CO_VARKEYWORDS
+    assert not hasattr(method.solver, "__signature__")
 
 
 def test_every_method_has_an_estimator_and_every_estimator_is_public():

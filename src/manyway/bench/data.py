@@ -98,9 +98,8 @@ def _how_to_get(key: str, folder: Path | None) -> str:
     dataset, network, split = parts[1], parts[2], "val" if parts[3] else "test"
     # iNat's few-shot set has no base classes to train on.
     trained = "tiered" if dataset == "inat" else dataset
-    run = f"runs/{trained}-{network}"
     return (
-        f"There are no features '{key}' in {place}: get the pictures (`manyway datasets` says where), train an encoder "
-        f"with `manyway train --dataset {trained} --backbone {_NETWORKS[network]} --out {run}` (or take a published "
-        f"checkpoint), and `manyway extract {dataset}:{split} --encoder {run}/best.safetensors --out {made}`; {another}"
+        f"There are no features '{key}' in {place}: get the pictures (`manyway datasets` says where), train "
+        f"{_NETWORKS[network]} on {trained} with `manyway train` (or take a published checkpoint), and turn "
+        f"{dataset}:{split} into {made} with `manyway extract`; {another}"
     )

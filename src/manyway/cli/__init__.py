@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 import manyway
 from manyway.cli import bench, datasets, doctor, extract, label, review, show, train
-from manyway.cli.console import say, spell_streams
+from manyway.cli.console import say, spell_streams, with_options
 from manyway.errors import InputError
+
+
+class _Command(TyperCommand):
+    """A command whose errors name its options, where the library's name parameters."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            raise InputError(with_options(str(error), self.params)) from error
+
 
 app = typer.Typer(
     name="manyway",
@@ -36,7 +48,7 @@ for command in (
     bench.tune,
     doctor.doctor,
 ):
-    app.command()(command)
+    app.command(cls=_Command)(command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -10,10 +10,13 @@ import codecs
 import io
 import re
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
+
+from manyway.errors import NAMED
 
 _SPELLED = {"±": "+/-", "–": "-", "−": "-", "…": "...", "·": "/", "×": "x", "‖": "||", "≤": "<=", "≥": ">="}
 _SPELLED |= {"’": "'", "‘": "'", "“": '"', "”": '"', "→": "->", "←": "<-", "λ": "lambda", "α": "alpha"}
@@ -46,6 +49,33 @@ def spell_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="manyway.spell")
+
+
+def with_options(sentence: str, options: Iterable[Any]) -> str:
+    """A sentence of the library in the words of a command: parameters in backticks become its options.
+
+    >>> from types import SimpleNamespace
+    >>> flags = {"opts": ["--open-set"], "secondary_opts": ["--closed"]}
+    >>> kind = SimpleNamespace(name="open_set", param_type_name="option", **flags)
+    >>> with_options("Use `open_set=False`, or a column `text`.", [kind])
+    'Use --closed, or a column `text`.'
+    """
+    known: dict[str, Any] = {}
+    for option in options:
+        known |= {name.lstrip("-").replace("-", "_"): option for name in (*option.opts, option.name or "")}
+
+    def spelled(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        if name not in known:
+            return found.group()
+        option = known[name]
+        if option.param_type_name == "argument":
+            return str(option.metavar or option.name.upper())
+        if value == "False" and option.secondary_opts:
+            return str(option.secondary_opts[0])
+        return str(option.opts[0]) if value is None else f"{option.opts[0]} {value.strip(chr(39))}"
+
+    return NAMED.sub(spelled, sentence)
 
 
 class _Console(Console):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +14,6 @@ import typer
 from manyway.cli.options import Data
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from packaging.requirements import Requirement
 
 FOR_DEVELOPERS = {"dev", "docs", "test"}  # extras that a user does not need
@@ -74,23 +73,20 @@ def examine(data: Path | None = None) -> dict[str, Any]:
         "memory_gib": _memory(),
         "packages": packages,
         "extras": extras,
-        "gpu": _part(_gpu),
-        "encoders": _part(_encoders),
-        "data": _part(_data, data),
-        "self_test": _part(_self_test),
+        **{key: _looked(look, data) for _, key, look, _ in _PARTS},
         "variables": {name: _without_home(os.environ[name]) for name in VARIABLES if name in os.environ},
     }
     problems = [f"{name} is {_package(each)}." for name, each in packages.items() if not each["good"]]
-    problems += [f"{title}: {report[key]['error']}" for title, key in _PARTS.items() if "error" in report[key]]
+    problems += [f"{title}: {report[key]['error']}" for title, key, *_ in _PARTS if "error" in report[key]]
     if report["self_test"].get("correct", EXPECTED) < EXPECTED:
         problems.append("The labels of the self-test are wrong; please report it with the output of --json.")
     return {**report, "problems": problems}
 
 
-def _part(look: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
+def _looked(look: Callable[[Path | None], dict[str, Any]], data: Path | None) -> dict[str, Any]:
     """A part of the report; an error in it is reported instead of ending the command."""
     try:
-        return look(*given)
+        return look(data)
     except Exception as error:  # a broken library raises anything
         return {"error": _without_home(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")}
 
@@ -122,12 +118,9 @@ def _found(needed: Requirement) -> dict[str, Any]:
     try:
         version = metadata.version(needed.name)
     except metadata.PackageNotFoundError:
-        return {"needed": str(needed.specifier), "installed": None, "good": False}
-    return {
-        "needed": str(needed.specifier),
-        "installed": version,
-        "good": needed.specifier.contains(version, prereleases=True),
-    }
+        version = None
+    good = version is not None and needed.specifier.contains(version, prereleases=True)
+    return {"needed": str(needed.specifier), "installed": version, "good": good}
 
 
 def _cores() -> int:
@@ -142,7 +135,7 @@ def _memory() -> float | None:
         return None
 
 
-def _gpu() -> dict[str, Any]:
+def _gpu(_: Path | None) -> dict[str, Any]:
     """The GPUs, and whether the fused kernels are used on the first of them."""
     import torch
 
@@ -157,7 +150,7 @@ def _gpu() -> dict[str, Any]:
     return found
 
 
-def _encoders() -> dict[str, Any]:
+def _encoders(_: Path | None) -> dict[str, Any]:
     from manyway.encoding.encoders import installed_encoders
 
     return installed_encoders()
@@ -178,7 +171,7 @@ def _data(given: Path | None) -> dict[str, Any]:
     }
 
 
-def _self_test() -> dict[str, Any]:
+def _self_test(_: Path | None) -> dict[str, Any]:
     """Label one task of the embedded letters, on the device that commands use by default."""
     from manyway.core.device import resolve_device
     from manyway.evaluation.evaluator import evaluate
@@ -203,7 +196,6 @@ def _print(report: dict[str, Any]) -> None:
     from manyway.cli.console import console, say
 
     memory = "unknown memory" if report["memory_gib"] is None else f"{report['memory_gib']} GiB of memory"
-    parts = {title: report[key] for title, key in _PARTS.items()}
     sections: list[dict[str, str]] = [
         {
             "manyway": report["manyway"],
@@ -212,7 +204,7 @@ def _print(report: dict[str, Any]) -> None:
         },
         {name: _package(found) for name, found in report["packages"].items()},
         {f"manyway[{name}]": _extra(name, found) for name, found in report["extras"].items()},
-        {title: part.get("error") or _LINES[title](part) for title, part in parts.items()},
+        {title: report[key].get("error") or line(report[key]) for title, key, _, line in _PARTS},
         report["variables"],
     ]
     table = Table(show_header=False)
@@ -263,5 +255,10 @@ def _self_test_line(part: dict[str, Any]) -> str:
     return f"{good}: {part['correct']} of {part['items']} labels by {part['method']} on {part['device']} are correct"
 
 
-_PARTS = {"GPU": "gpu", "encoders": "encoders", "data sets": "data", "self-test": "self_test"}
-_LINES = {"GPU": _gpu_line, "encoders": _encoder_lines, "data sets": _data_line, "self-test": _self_test_line}
+# The parts of the report that can fail by themselves: title, key, what looks (in the data folder), and what is printed.
+_PARTS: tuple[tuple[str, str, Callable[[Path | None], dict[str, Any]], Callable[[dict[str, Any]], str]], ...] = (
+    ("GPU", "gpu", _gpu, _gpu_line),
+    ("encoders", "encoders", _encoders, _encoder_lines),
+    ("data sets", "data", _data, _data_line),
+    ("self-test", "self_test", _self_test, _self_test_line),
+)

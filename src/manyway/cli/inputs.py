@@ -54,7 +54,6 @@ OpenSet = Annotated[
         "which of them belong together.",
     ),
 ]
-SkipBadItems = Annotated[bool, typer.Option("--skip-bad", help="Leave broken pictures out and list them in the table.")]
 LabelColumn = Annotated[
     str | None, typer.Option(metavar="NAME", help="The column of labels in a table. Default: found by its name.")
 ]
@@ -63,11 +62,13 @@ ItemColumn = Annotated[
     typer.Option(metavar="NAME", help="The column of item names in a table. Default: `item`, or an id column."),
 ]
 IgnoreColumn = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="A column of a table to leave out; may be repeated.")
+    list[str] | None,
+    typer.Option("--ignore-column", metavar="NAME", help="A column of a table to leave out; may be repeated."),
 ]
 FeatureColumn = Annotated[
     list[str] | None,
     typer.Option(
+        "--feature-column",
         metavar="NAME",
         help="A column that is a feature although it looks like an index (repeatable), or the column of texts.",
     ),

@@ -8,21 +8,11 @@ from typing import Annotated
 
 import typer
 
+from manyway.cli import inputs
 from manyway.cli.console import console
-from manyway.cli.inputs import (
-    ClassNames,
-    Encoder,
-    FeatureColumn,
-    IgnoreColumn,
-    Inputs,
-    ItemColumn,
-    LabelColumn,
-    Labels,
-    NoCache,
-    OpenSet,
-    SkipBadItems,
-)
+from manyway.cli.inputs import Inputs
 from manyway.cli.label_scores import AtLeast, ClassPrior, ScoreFile, ScoreInputs, ScoreKind, Taxonomy, describe
+from manyway.cli.options import Device, SkipBad
 from manyway.errors import InputError
 
 
@@ -43,7 +33,7 @@ def label(
             help="Items to label, of the same kind. With --class-names alone: leave EXAMPLES out.",
         ),
     ] = None,
-    class_names: ClassNames = None,
+    class_names: inputs.ClassNames = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -57,27 +47,25 @@ def label(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Let the default output replace a file that manyway did not write.")
     ] = False,
-    labels: Labels = None,
+    labels: inputs.Labels = None,
     method: Annotated[str, typer.Option(help="How to label; `manyway methods` lists them.")] = "evidence",
     top: Annotated[int, typer.Option(min=1, help="The number of classes to write per item.")] = 2,
     min_confidence: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Leave the label empty when its probability is lower.")
     ] = 0.0,
-    open_set: OpenSet = False,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: cuda where it is available.")
-    ] = None,
+    open_set: inputs.OpenSet = False,
+    device: Device = None,
     dask: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Distribute the items over the workers of this Dask scheduler."),
     ] = None,
-    encoder: Encoder = None,
-    skip_bad: SkipBadItems = False,
-    no_cache: NoCache = False,
-    label_column: LabelColumn = None,
-    item_column: ItemColumn = None,
-    ignore_column: IgnoreColumn = None,
-    feature_column: FeatureColumn = None,
+    encoder: inputs.Encoder = None,
+    skip_bad: SkipBad = False,
+    no_cache: inputs.NoCache = False,
+    label_column: inputs.LabelColumn = None,
+    item_column: inputs.ItemColumn = None,
+    ignore_columns: inputs.IgnoreColumn = None,
+    feature_columns: inputs.FeatureColumn = None,
     review: Annotated[
         bool,
         typer.Option(
@@ -85,7 +73,7 @@ def label(
         ),
     ] = False,
     scores: ScoreFile = None,
-    score_kind: ScoreKind = "auto",
+    kind: ScoreKind = "auto",
     class_prior: ClassPrior = None,
     taxonomy: Taxonomy = None,
     at_least: AtLeast = None,
@@ -149,7 +137,7 @@ def label(
     from manyway.labelling.table import check_table
     from manyway.methods import get_method
 
-    columns = (label_column, item_column, tuple(ignore_column or ()))
+    columns = (label_column, item_column, tuple(ignore_columns or ()))
     in_blocks = get_method(method).in_blocks is not None
     if review:
         check_review(method, dask)
@@ -160,7 +148,7 @@ def label(
         for option, value in (("ITEMS", query), ("--class-names", class_names), ("--encoder", encoder)):
             if value is not None:
                 raise InputError(f"{option} is for features; leave it out with --scores.")
-        given = ScoreInputs(scores, support, labels, score_kind, class_prior, taxonomy, at_least, *columns)
+        given = ScoreInputs(scores, support, labels, kind, class_prior, taxonomy, at_least, *columns)
         paths, source = given.paths, None
         table = check_table(output, paths, overwrite=overwrite)
         made = given.batch(place)
@@ -178,7 +166,7 @@ def label(
                 "There are examples or items, not both; give EXAMPLES and ITEMS, or --class-names and ITEMS."
             )
         source = Inputs(
-            examples_at, query, labels, encoder, skip_bad, *columns, feature_column or (), class_names, not no_cache
+            examples_at, query, labels, encoder, skip_bad, *columns, feature_columns or (), class_names, not no_cache
         ).with_encoder()
         paths = source.paths
         table = check_table(output, paths, overwrite=overwrite)

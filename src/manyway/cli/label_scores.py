@@ -30,6 +30,7 @@ ScoreFile = Annotated[
 ScoreKind = Annotated[
     str,
     typer.Option(
+        "--score-kind",
         help="What the scores are: probability, log-probability, logit, or sigmoid (each class has a yes-or-no "
         "probability of its own).",
         rich_help_panel="Scores of a classifier",

@@ -10,22 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from manyway.cli import inputs
 from manyway.cli.console import console, say
-from manyway.cli.inputs import (
-    ClassNames,
-    Encoder,
-    FeatureColumn,
-    IgnoreColumn,
-    Inputs,
-    ItemColumn,
-    LabelColumn,
-    Labels,
-    NoCache,
-    OpenSet,
-    SkipBadItems,
-)
+from manyway.cli.inputs import Inputs
 from manyway.cli.label_scores import ScoreFile, ScoreInputs, ScoreKind
-from manyway.cli.options import Device
+from manyway.cli.options import Device, SkipBad
 from manyway.errors import InputError, optional
 
 if TYPE_CHECKING:
@@ -87,22 +76,22 @@ def review(
             "folder of pictures per class, and stop. `manyway label` reads them as examples.",
         ),
     ] = None,
-    class_names: ClassNames = None,
+    class_names: inputs.ClassNames = None,
     scores: ScoreFile = None,
-    score_kind: ScoreKind = "auto",
-    labels: Labels = None,
-    encoder: Encoder = None,
+    kind: ScoreKind = "auto",
+    labels: inputs.Labels = None,
+    encoder: inputs.Encoder = None,
     pictures: Pictures = None,
-    open_set: OpenSet = False,
+    open_set: inputs.OpenSet = False,
     port: Port = 8765,
     no_browser: NoBrowser = False,
     device: Device = None,
-    skip_bad: SkipBadItems = False,
-    no_cache: NoCache = False,
-    label_column: LabelColumn = None,
-    item_column: ItemColumn = None,
-    ignore_column: IgnoreColumn = None,
-    feature_column: FeatureColumn = None,
+    skip_bad: SkipBad = False,
+    no_cache: inputs.NoCache = False,
+    label_column: inputs.LabelColumn = None,
+    item_column: inputs.ItemColumn = None,
+    ignore_columns: inputs.IgnoreColumn = None,
+    feature_columns: inputs.FeatureColumn = None,
 ) -> None:
     """Look at the labels of a batch on a local web page, and correct them.
 
@@ -137,7 +126,7 @@ def review(
     if scores is not None:
         if items is not None or class_names is not None:
             raise InputError("With --scores give at most EXAMPLES: scores of labelled items.")
-        given = ScoreInputs(scores, examples, labels, score_kind, label_column=label_column, item_column=item_column)
+        given = ScoreInputs(scores, examples, labels, kind, label_column=label_column, item_column=item_column)
         from manyway.labelling.batch import Place
 
         with given.batch(Place(device, in_blocks=False)) as batch:
@@ -164,8 +153,8 @@ def review(
         skip_bad,
         label_column,
         item_column,
-        ignore_column or (),
-        feature_column or (),
+        ignore_columns or (),
+        feature_columns or (),
         class_names,
         cached=not no_cache,
     ).with_encoder()

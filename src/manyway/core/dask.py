@@ -16,7 +16,7 @@ _PATIENCE = 10  # seconds to wait for a scheduler
 
 def distributed() -> Any:
     """The library ``distributed``; an error that says how to install it where it is missing."""
-    return optional("distributed", "dask", "--dask")
+    return optional("distributed", "dask", "`dask`")
 
 
 def connect(address: str) -> Any:

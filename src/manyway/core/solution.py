@@ -26,9 +26,9 @@ class Solution:
     probabilities : Tensor of shape [t, q, k], or Reading
         The class probabilities of each query. Each row sums to 1; with ``unknown_groups``, to 1 − ``unknown``. For a
         pile: what computes them block by block.
-    n_iter : Tensor of shape [t]
-        The number of iterations.
-    converged : Tensor of shape [t]
+    n_iter : Tensor of shape [t], or int
+        The number of iterations; a number is that of every task.
+    converged : Tensor of shape [t], or bool
         Whether the method's own stopping rule was met. True for methods without iterations; False for methods that run
         a fixed number of iterations.
     make_prototypes : callable, optional
@@ -92,8 +92,8 @@ class Solution:
     def __init__(
         self,
         probabilities: Tensor | Reading,
-        n_iter: Tensor,
-        converged: Tensor,
+        n_iter: Tensor | int,
+        converged: Tensor | bool,
         make_prototypes: Callable[[], Tensor] | None = None,
         objective: Tensor | None = None,
         objective_parts: Mapping[str, Tensor] | None = None,
@@ -108,7 +108,8 @@ class Solution:
         labels: Tensor | None = None,
     ) -> None:
         self._labels = labels
-        self.n_iter, self.converged, self.memory = n_iter, converged, memory
+        self.n_iter, self.converged = _of_tasks(n_iter, probabilities), _of_tasks(converged, probabilities)
+        self.memory = memory
         self.objective_parts, self.occupancy, self.learned = objective_parts, occupancy, learned or {}
         self.objective = torch.stack([*objective_parts.values()]).sum(0) if objective_parts else objective
         self.unknown_medoids = unknown_medoids
@@ -310,6 +311,13 @@ class Solution:
         for name in tuple(self._make):
             getattr(self, name)
         return {**self.__dict__, "_answers": self._whole, "memory": None}
+
+
+def _of_tasks(value: Tensor | int, probabilities: Tensor | Reading) -> Tensor:
+    """[t] a value of every task; for a pile, which is one task, it is given as it is."""
+    if isinstance(value, Tensor) or isinstance(probabilities, Reading):
+        return torch.as_tensor(value)
+    return torch.full((len(probabilities),), value, device=probabilities.device)
 
 
 class Recorder:

@@ -70,7 +70,7 @@ def _kind_of_files(path: Path, names: Sequence[str]) -> str:
     if suffixes & IMAGE_SUFFIXES:
         if loose and path.is_dir():
             raise InputError(
-                f"{path} holds pictures and texts (.txt); keep them in separate folders, or say with --encoder which "
+                f"{path} holds pictures and texts (.txt); keep them in separate folders, or say with `encoder` which "
                 "of them to read."
             )
         return PICTURES
@@ -85,7 +85,7 @@ def _kind_of_files(path: Path, names: Sequence[str]) -> str:
         )
     raise InputError(
         f"{path} holds no pictures that are known by their ending ({names[0]} is none); name a feature file, or choose "
-        "an encoder with --encoder to read them all the same."
+        "an `encoder` to read them all the same."
     )
 
 
@@ -107,12 +107,12 @@ def _kind_of_table(path: Path, options: Options) -> str:
     if texts and numbers:
         raise InputError(
             f"{path} has texts (column '{texts[0]}') and columns of numbers ({listed(numbers, 3)}); choose the texts "
-            f"with --feature-column {texts[0]!r}, or the numbers with --ignore-column {texts[0]!r}."
+            "with `feature_columns`, or leave them out with `ignore_columns`."
         )
     if texts and paths:
         raise InputError(
             f"{path} has texts (column '{texts[0]}') and pictures (column '{paths[0]}'); leave one of them out with "
-            "--ignore-column."
+            "`ignore_columns`."
         )
     return TEXTS if texts else PICTURES if paths and not numbers else FEATURES
 

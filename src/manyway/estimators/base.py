@@ -45,8 +45,31 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     Parameters
     ----------
+    base_mean : array of shape [d], optional
+        The mean feature of the classes that the encoder was trained on. The transforms ``cl2`` and ``rcl2`` subtract
+        it; without one they subtract the mean of the labelled examples.
+    unknown_label : object, optional
+        What ``predict`` answers for an unknown query, with ``open_set``, where the method has it. By default -1 where
+        labels are numbers and ``"unknown"`` where they are strings.
     **params
-        ``base_mean`` and the keyword-only parameters of the method's solver; each subclass has them in its signature.
+        The keyword-only parameters of the method's solver; each subclass has them in its signature.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape [k]
+        The distinct labels, sorted; columns of probabilities are in this order.
+    support_ : ndarray of shape [s, d]
+        A copy of the features of the labelled examples.
+    support_labels_ : ndarray of shape [s]
+        Their labels, as places in ``classes_``.
+    base_mean_ : ndarray of shape [d] or None
+        A copy of ``base_mean``.
+    class_features_ : ndarray of shape [k, d] or None
+        A copy of the class features, in the order of ``classes_``.
+    n_features_in_ : int
+        The number of features.
+    prepared_ : object or None
+        What the method has prepared from the labelled examples.
 
     Examples
     --------
@@ -65,7 +88,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             return
         found = get_method(method) if isinstance(method, str) else method
         cls.method, cls._method = found.name, found
-        cls.__init__, cls.__doc__ = constructor(cls, found), documentation(cls, found)  # type: ignore[method-assign]
+        cls.__init__ = constructor(cls, found)  # type: ignore[method-assign]
+        cls.__doc__ = documentation(cls, found, TransductiveClassifier.__doc__ or "")
 
     def __init__(self, **params: Any) -> None:
         raise TypeError("TransductiveClassifier is a base class; use one of its subclasses, such as Evidence.")

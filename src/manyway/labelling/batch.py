@@ -1,5 +1,5 @@
-"""A batch to label: the problem that ``manyway label``, ``manyway label --scores`` and ``manyway review`` give to a
-method, and the names of its classes and items."""
+"""A batch to label: the problem that ``manyway label`` and ``manyway review`` give to a method, from features or
+from scores, and the names of its classes and items."""
 
 from __future__ import annotations
 

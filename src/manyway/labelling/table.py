@@ -70,8 +70,8 @@ def check_table(path: AnyPath | None, inputs: Iterable[AnyPath | None] = (), *, 
         raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(WRITTEN)}.")
     if path is None and not overwrite and target.exists() and not is_table(target):
         raise InputError(
-            f"{chosen} exists and is not a table that manyway wrote; name another output with -o, or replace it with "
-            "--overwrite."
+            f"{chosen} exists and is not a table that manyway wrote; name another `output`, or replace it with "
+            "`overwrite`."
         )
     return chosen
 

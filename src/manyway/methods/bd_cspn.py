@@ -79,8 +79,7 @@ def bd_cspn(
     rectified = _weights(similarity * logit_scale, assigned, weighting).mT @ samples
     rectified = torch.where(assigned.any(1).unsqueeze(-1), rectified, means)
     scores = unit(shifted) @ unit(rectified).mT * logit_scale if cosine else dot_scores(query, rectified)
-    once = torch.ones(tasks.n_tasks, dtype=torch.int64, device=tasks.device)
-    return Solution(scores.softmax(-1), n_iter=once, converged=once.bool(), make_prototypes=lambda: rectified)
+    return Solution(scores.softmax(-1), n_iter=1, converged=True, make_prototypes=lambda: rectified)
 
 
 def _weights(logits: Tensor, assigned: Tensor, weighting: str) -> Tensor:

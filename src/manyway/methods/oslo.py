@@ -87,8 +87,8 @@ def oslo(
         centres = torch.baddbmm(sums, weights.mT, query) / (counts + weights.sum(1)).unsqueeze(-1)
     return Solution(
         (_cosines(directions, centres) / temperature).softmax(-1),
-        n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
-        converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
+        n_iter=max_iter,
+        converged=False,
         make_prototypes=lambda: centres,
         unknown=(-evidence).sigmoid().squeeze(-1),
     )

@@ -109,7 +109,7 @@ def pt_map(
     parts = torch.stack(terms, dim=-1) if terms else None
     return Solution(
         probabilities=plan / plan.sum(-1, keepdim=True),
-        n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
+        n_iter=max_iter,
         converged=converged,
         make_prototypes=lambda: problem.centres(a, b),
         objective_parts=None if parts is None else dict(zip(_TERMS, parts, strict=True)),

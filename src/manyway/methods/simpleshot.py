@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from manyway.core.ops import dot_scores, prototypes
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
@@ -51,8 +49,7 @@ def simpleshot(
     tasks = transform(tasks, scale)
     centres = prototypes(tasks) if prepared is None else prepared.prototypes.expand(tasks.n_tasks, -1, -1)
     probabilities = (dot_scores(tasks.query, centres) * logit_scale).softmax(-1)
-    once = torch.ones(tasks.n_tasks, dtype=torch.int64, device=tasks.device)
-    return Solution(probabilities, n_iter=once, converged=once.bool(), make_prototypes=lambda: centres)
+    return Solution(probabilities, n_iter=1, converged=True, make_prototypes=lambda: centres)
 
 
 def prepare_simpleshot(tasks: Tasks, *, scale: str | None = "cl2", logit_scale: float = 1.0) -> Prepared | None:

@@ -115,4 +115,4 @@ def take_port(port: int) -> socket.socket:
             found.close()
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
-    raise InputError(f"No port from {port} to {candidate} is free; name another one with --port.")
+    raise InputError(f"No port from {port} to {candidate} is free; name another one with `port`.")

@@ -224,7 +224,7 @@ def _resume(
                 optimizer.state[parameter][key] = here
     except (InputError, KeyError, RuntimeError) as error:
         raise InputError(
-            f"{checkpoint.source} is not the state of a run ({error}); train again with --restart or in another folder."
+            f"{checkpoint.source} is not the state of a run ({error}); train again with `restart` or in another folder."
         ) from error
     return history
 
@@ -243,12 +243,12 @@ def _best_weights(
         checkpoint = read_checkpoint(folder / BEST)
         if _differences(checkpoint, description):
             raise InputError(
-                f"{folder / BEST} is of another run and would be replaced; choose another folder or use --restart."
+                f"{folder / BEST} is of another run and would be replaced; choose another folder or use `restart`."
             )
         if resumed:
             tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name != "base_mean"}
             if _shapes(tensors) != _shapes(network.state_dict()):
-                raise InputError(f"The weights in {folder / BEST} do not fit this run; train again with --restart.")
+                raise InputError(f"The weights in {folder / BEST} do not fit this run; train again with `restart`.")
             return tensors
     return {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
 

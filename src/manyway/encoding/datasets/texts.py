@@ -123,7 +123,7 @@ def _find_columns(path: Path, names: Sequence[str], options: Options) -> tuple[i
     if text is None:
         raise InputError(
             f"{path} has the columns {', '.join(known) or '(none)'}; it needs one of {', '.join(TEXT_KEYS)} (or name "
-            f"the column of texts with --feature-column), and for labelled examples one of {', '.join(_LABEL_KEYS)}."
+            f"the column of texts with `feature_columns`), and for labelled examples one of {', '.join(_LABEL_KEYS)}."
         )
     return text, label, item
 

@@ -215,8 +215,8 @@ def _solve(tasks: Tasks, parameters: _Parameters) -> Solution:
     alpha = torch.cat(alphas)
     return Solution(
         probabilities=torch.cat(answers).to(tasks.dtype),
-        n_iter=torch.full((tasks.n_tasks,), parameters.max_iter, device=tasks.device),
-        converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
+        n_iter=parameters.max_iter,
+        converged=False,
         make_prototypes=lambda: (alpha / alpha.sum(-1, keepdim=True)).to(tasks.dtype),
         objective_parts={name: torch.cat([part[name] for part in terms]) for name in terms[0]},
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import torch
-
 from manyway.core.ops import prototypes
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
@@ -200,8 +198,8 @@ def _solve(
     w = trained.prototypes.expand(n_tasks, -1, -1)
     return Solution(
         probabilities=head.logits(tasks.query, w).softmax(-1),
-        n_iter=torch.full((n_tasks,), max_iter, device=tasks.device),
-        converged=torch.zeros(n_tasks, dtype=torch.bool, device=tasks.device),
+        n_iter=max_iter,
+        converged=False,
         make_prototypes=lambda: w,
         objective=None if trained.objective is None else trained.objective.expand(n_tasks, -1),
     )

@@ -101,8 +101,8 @@ def maximise_information(
     )
     return Solution(
         probabilities=head.logits(samples[:, tasks.n_support :], w).softmax(-1),
-        n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
-        converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
+        n_iter=max_iter,
+        converged=False,
         make_prototypes=lambda: w,
         objective_parts=None if terms is None else dict(zip(TERMS, terms, strict=True)),
     )

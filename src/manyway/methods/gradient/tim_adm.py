@@ -94,8 +94,8 @@ def tim_adm(
     parts = torch.stack(terms, -1) if terms else None
     return Solution(
         probabilities=logits[:, n_support:].softmax(-1),
-        n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
-        converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
+        n_iter=max_iter,
+        converged=False,
         make_prototypes=lambda: w,
         objective_parts=None if parts is None else dict(zip(TERMS, parts, strict=True)),
     )

@@ -66,12 +66,8 @@ def with_classes(scores: Tensor, prior: Tensor, density: Tensor, classes: Tensor
 
 def unstopped(u: Tensor, max_iter: int, anchors: Tensor, classes: Tensor, means: Tensor) -> Solution:
     """The answer after a fixed number of updates. Classes [t, m] have new means [t, m, d], the others their anchors."""
-    return Solution(
-        u,
-        n_iter=torch.full((len(u),), max_iter, device=u.device),
-        converged=torch.zeros(len(u), dtype=torch.bool, device=u.device),
-        make_prototypes=lambda: anchors.scatter(1, classes.unsqueeze(-1).expand_as(means), means),
-    )
+    columns = classes.unsqueeze(-1).expand_as(means)
+    return Solution(u, n_iter=max_iter, converged=False, make_prototypes=lambda: anchors.scatter(1, columns, means))
 
 
 def smoothed(scores: Tensor, graph: Tensor, u: Tensor, n_iter: int) -> Tensor:

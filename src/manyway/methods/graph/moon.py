@@ -104,15 +104,11 @@ def moon(
     cosines = cross_products(query, anchors)
     # 1 − ½‖x − w‖² = x·w for vectors of length one
     length = (u * cosines).sum((1, 2), keepdim=True).div_(tasks.n_query)
-    at_anchors = prior + _score(cosines, length, d) / tempering
-    scores, means = at_anchors, anchors
-    classes = torch.arange(tasks.n_classes, device=tasks.device).expand(tasks.n_tasks, -1)
-    for update in range(max_iter + 1):
+    scores = prior + _score(cosines, length, d) / tempering
+    # A class that no query chooses has μ = w and r = 1: only the others are computed again.
+    at_anchors = prior + _score(cosines, torch.ones_like(length), d, max_concentration) / tempering
+    for _ in range(max_iter):
         u = smoothed(scores, graph, u, 1)
-        if update == max_iter:
-            break
-        if update == 0:  # a class that no query chooses has μ = w and r = 1; only the others are computed again
-            at_anchors = prior + _score(cosines, torch.ones_like(length), d, max_concentration) / tempering
         classes, counts = chosen_classes(u)
         beta = (counts / (anchor_weight.gather(1, classes) + counts)).unsqueeze(-1)
         weights = u * (1 - entropy(u) / math.log(tasks.n_classes)).clamp_min_(0).unsqueeze(-1)
@@ -123,6 +119,7 @@ def moon(
         means = unit(means)
         density = _score(cross_products(query, means), lengths, d, max_concentration)
         scores = with_classes(at_anchors, prior, density / tempering, classes)
+    u = smoothed(scores, graph, u, 1)
     return unstopped(u, max_iter, anchors, classes, means)
 
 

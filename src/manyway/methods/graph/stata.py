@@ -112,11 +112,8 @@ def stata(
     # A class that no query chooses has β = 0 and stays at its anchor: only the others are computed again.
     at_anchors = prior + _log_likelihood(both, anchors - centre, first.expand_as(anchors)) / tempering
     scores, every = at_anchors, torch.arange(tasks.n_classes, device=tasks.device).expand(tasks.n_tasks, -1)
-    means, classes = anchors, every
-    for update in range(max_iter + 1):
+    for _ in range(max_iter):
         u = smoothed(scores, graph, u, inner_iter)
-        if update == max_iter:
-            break
         classes, counts = (every, column_sums(u)) if soft_counts else chosen_classes(u)
         held, part = of_classes(anchors, classes), of_classes(u.mT, classes).mT  # [t, m, d], [t, q, m]
         beta = (counts / (anchor_weight + counts)).unsqueeze(-1)
@@ -126,6 +123,7 @@ def stata(
         variances = torch.maximum(beta * spread + (1 - beta) * (first + (held - means).square()), least)
         likelihood = _log_likelihood(both, means - centre, variances)
         scores = with_classes(at_anchors, prior, likelihood / tempering, classes)
+    u = smoothed(scores, graph, u, inner_iter)
     return unstopped(u, max_iter, anchors, classes, means)
 
 

@@ -143,22 +143,16 @@ def transclip(
     for gamma in gammas if tasks.n_support else gammas[:1]:
         u, means, variance = begin if restart else state
         for update in range(max_iter + 1):
+            if update:
+                means, variance = moments.update(u, gamma * _LABELLED, vectors)
             scores = prior + moments.log_likelihood(means, variance) / tempering
             u = smoothed(scores, edges, u, inner_iter)
-            if update == max_iter:
-                break
-            means, variance = moments.update(u, gamma * _LABELLED, vectors)
         state = u, means, variance
         n_right = ((u.argmax(-1).gather(1, nearest) == labels) & judges).sum(1)
         better = (n_right > best).view(-1, 1, 1) | (choose == "last")
         best = torch.maximum(best, n_right)
         answer, answer_means = torch.where(better, u, answer), torch.where(better, means, answer_means)
-    return Solution(
-        answer,
-        n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
-        converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
-        make_prototypes=lambda: answer_means,
-    )
+    return Solution(answer, n_iter=max_iter, converged=False, make_prototypes=lambda: answer_means)
 
 
 def _graph(

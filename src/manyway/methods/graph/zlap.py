@@ -89,13 +89,8 @@ def zlap(
     total = scores.sum(-1, keepdim=True)
     reached = total > 0
     alone = log_posterior(query, vectors, logit_scale).exp()
-    once = torch.ones(tasks.n_tasks, dtype=torch.int64, device=tasks.device)
-    return Solution(
-        torch.where(reached, scores / total.where(reached, 1), alone),
-        n_iter=once,
-        converged=once.bool(),
-        make_prototypes=lambda: vectors,
-    )
+    answer = torch.where(reached, scores / total.where(reached, 1), alone)
+    return Solution(answer, n_iter=1, converged=True, make_prototypes=lambda: vectors)
 
 
 def _inverse_root(degrees: torch.Tensor) -> torch.Tensor:
