@@ -16,13 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from manyway.methods.evidence.in_blocks import evidence_in_blocks
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from benchmarks.measure import show
 from manyway.core.blocks import in_turn
 from manyway.core.topk import Answer
-from manyway.methods.evidence.in_blocks import evidence_in_blocks
 from manyway.methods.paddle.streamed import paddle_in_blocks
 
 _BLOCK_BYTES = 2**27
@@ -87,19 +88,24 @@ def main() -> None:
             right = int((found == truth).sum())
             wall, worked = time.perf_counter() - begin, time.process_time() - worked
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    readings = len(solution.active) + 1
-    work = sum(solution.active) + arguments.classes
-    print(f"{arguments.queries:,} queries, {arguments.classes:,} classes of which {arguments.present} occur")
-    print(f"{wall:.1f} s on {arguments.device} ({worked:.1f} s of a CPU core)")
-    print(f"{solution.n_iter} iterations, converged {solution.converged}")
-    print(f"classes updated in each iteration: {' '.join(map(str, solution.active))}")
-    print(f"work of {work / arguments.classes:.1f} full iterations instead of {readings}")
-    print(f"accuracy {right / arguments.queries:.4f}")
-    if arguments.method == "evidence":
-        print(f"classes estimated to occur: {solution.n_present:.1f} ± {solution.n_present_sd:.1f}")
-    print(f"peak memory {peak:.2f} GiB ({before:.2f} before, with the queries in memory to write them)")
-    if arguments.device != "cpu":
-        print(f"peak GPU memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")
+    work = (sum(solution.active) + arguments.classes) / arguments.classes
+    gpu = "–" if arguments.device == "cpu" else f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB"
+    found = "–" if arguments.method != "evidence" else f"{solution.n_present:.1f} ± {solution.n_present_sd:.1f}"
+    row = {
+        "method": f"{arguments.method}, {arguments.device}",
+        "queries": f"{arguments.queries:,}",
+        "classes": f"{arguments.present} of {arguments.classes:,}",
+        "wall": f"{wall:.1f} s",
+        "CPU time": f"{worked:.1f} s",
+        "iterations": f"{solution.n_iter}, {'converged' if solution.converged else 'not converged'}",
+        "classes updated in each": " ".join(map(str, solution.active)),
+        "work, in full iterations": f"{work:.1f} instead of {len(solution.active) + 1}",
+        "peak memory (before, to write the queries)": f"{peak:.2f} GiB ({before:.2f})",
+        "GPU memory": gpu,
+        "classes estimated": found,
+        "correct": f"{100 * right / arguments.queries:.2f} %",
+    }
+    show(f"A large pile: {row['method']}, {row['queries']} queries", list(row), [list(row.values())])
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -57,15 +58,32 @@ def plain() -> Iterator[None]:
         del os.environ["MANYWAY_PLAIN"]
 
 
-def chosen_parts(parser: argparse.ArgumentParser, parts: Sequence[str], default: Sequence[str]) -> set[str]:
-    """The parts of a benchmark that are named on the command line."""
-    parser.add_argument(
-        "parts", nargs="*", metavar="PART", help=f"any of {', '.join(parts)}; default: {', '.join(default)}"
-    )
-    named = set(parser.parse_args().parts) or set(default)
-    if not named <= set(parts):
-        parser.error(f"there is no part {', '.join(sorted(named - set(parts)))}; choose from {', '.join(parts)}")
-    return named
+@dataclass(frozen=True)
+class Part:
+    """A table of a benchmark."""
+
+    title: str
+    header: str  # the names of the columns, separated by " | "
+    rows: Callable[[argparse.Namespace], Iterable[Sequence[object]]]
+    usual: bool = True  # whether it runs when no part is named
+
+
+def run_parts(parser: argparse.ArgumentParser, parts: Mapping[str, Part]) -> argparse.Namespace:
+    """Read the command line; gives its options. `show_parts` then prints the parts that it names."""
+    usual = ", ".join(name for name, part in parts.items() if part.usual)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(parts)}; default: {usual}")
+    options = parser.parse_args()
+    unknown = sorted(set(options.parts) - set(parts))
+    if unknown:
+        parser.error(f"there is no part {', '.join(unknown)}; choose from {', '.join(parts)}")
+    return options
+
+
+def show_parts(parts: Mapping[str, Part], options: argparse.Namespace) -> None:
+    """Print the tables of the named parts."""
+    for name, part in parts.items():
+        if name in options.parts or (part.usual and not options.parts):
+            show(part.title, part.header.split(" | "), part.rows(options))
 
 
 def exponent(sizes: Sequence[float], times: Sequence[float]) -> float:

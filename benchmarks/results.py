@@ -3,10 +3,11 @@
     python -m benchmarks.results RESULTS ... [--pages docs/results] [--check]
 
 RESULTS are folders that ``manyway bench --results`` wrote; what lies in a later one replaces the same result of an
-earlier one. ``PAGES/tables.toml`` says how each table is made: its keys are those of a suite's table, and ``run``. A
-table NAME of PAGE is written between ``<!--table:NAME-->`` and ``<!--end-->`` in PAGE.md, and under its name in
-PAGE.csv, wherever it is found there; nothing else is touched. Above it stand the versions of the package and of the
-methods and the date of the results; in a csv file they are the last column.
+earlier one. ``PAGES/tables.toml`` says how each table is made: its keys are those of a suite's table, ``run``, and
+``beside``, tables with the same rows whose columns follow. A table NAME of PAGE is written between
+``<!--table:NAME-->`` and ``<!--end-->`` in PAGE.md and under its name in PAGE.csv, where it is found there; where it is
+found in neither, it is added to PAGE.csv. Nothing else is touched. Above a table stand the versions of the package and
+of the methods and the date of the results; in a csv file they are the last column.
 
 Tables that other benchmarks print are kept in RESULTS where the variable MANYWAY_RESULTS names it:
 ``MANYWAY_RESULTS=RESULTS python -m benchmarks.gpu compare``. Their key is ``printed``, the title, instead of ``run``.
@@ -21,7 +22,7 @@ import argparse
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -34,7 +35,7 @@ from manyway.bench.checking import OneOrMore, checked, read_text
 from manyway.bench.presentation import Table
 from manyway.bench.records import Record
 from manyway.bench.show.formats import pipe_table
-from manyway.bench.show.tables import grids_of
+from manyway.bench.show.tables import Cell, grids_of
 from manyway.bench.show.view import View, load_view
 from manyway.bench.show.words import old_note
 from manyway.bench.store import Store, write_text
@@ -49,7 +50,8 @@ class Spec(Table):
 
     run: OneOrMore[str] = ()
     printed: OneOrMore[str] = ()
-    methods: OneOrMore[str] = Field(())  # whose versions matter in a printed table
+    methods: OneOrMore[str] = ()  # whose versions matter in a printed table
+    beside: list[dict[str, Any]] = Field(default_factory=list)  # what differs in tables whose columns follow
 
     @model_validator(mode="after")
     def _one_origin(self) -> Spec:
@@ -90,21 +92,28 @@ def make(spec: Spec, stores: Sequence[Store]) -> Made:
     """A table from stored results."""
     if spec.printed:
         return _from_printed(spec, [_find_printed(title, stores) for title in spec.printed])
-    view = _merged([_view(run, stores) for run in spec.run], spec)
+    own = spec.model_dump(exclude_defaults=True, exclude={"beside"})
+    specs = [spec, *(checked(Spec, {**own, **other}, "beside") for other in spec.beside)]
+    view = _merged([_view(run, stores) for run in spec.run], specs)
     known = {"metric"}.union(*(record.axes for record in view.records))
-    for axis in (axis for axes in spec.axes.values() for axis in axes):
+    for axis in (axis for one in specs for axes in one.axes.values() for axis in axes):
         if axis not in known:
             raise InputError(f"{', '.join(spec.run)} has no axis '{axis}'.")
-    grids = grids_of(view, spec)
-    if not grids:
+    grids = [grid for one in specs for grid in grids_of(view, one)[:1]]
+    if len(grids) < len(specs):
         raise Missing("no result fits")
-    grid = grids[0]
-    rows = [[label, *(cell.words for cell in cells)] for label, cells in grid.rows]
-    header = [grid.corner, *(", ".join(filter(None, column)) for column in grid.columns)]
-    used = view.chosen(spec)
+    cells: dict[str, list[Cell]] = {label: [] for grid in grids for label, _ in grid.rows}
+    for n, grid in enumerate(grids):
+        rows = dict(grid.rows)
+        for label, row in cells.items():
+            row += rows.get(label, [Cell()] * len(grids[n].columns))
+    whole = replace(grids[0], columns=[column for grid in grids for column in grid.columns], rows=list(cells.items()))
+    header = [whole.corner, *(", ".join(filter(None, column)) for column in whole.columns)]
+    used = list({record.key: record for one in specs for record in view.chosen(one)}.values())
     versions = {(record.method, record.version) for record in used}
     origin = _origin(versions, {r.provenance.versions["manyway"] for r in used}, {r.timing.finished for r in used})
-    return Made(header, rows, pipe_table(grid), " ".join(filter(None, [origin, old_note(used)])))
+    words = [[label, *(cell.words for cell in row)] for label, row in whole.rows]
+    return Made(header, words, pipe_table(whole), " ".join(filter(None, [origin, old_note(used)])))
 
 
 def _view(run: str, stores: Sequence[Store]) -> View:
@@ -118,9 +127,9 @@ def _view(run: str, stores: Sequence[Store]) -> View:
     return replace(views[-1], records=[record for view in views for record in view.records])
 
 
-def _merged(views: Sequence[View], spec: Spec) -> View:
+def _merged(views: Sequence[View], specs: Sequence[Spec]) -> View:
     """Several runs as one. Of the same experiment, the last result counts; versions only where the table has them."""
-    versions = any("version" in axes for axes in spec.axes.values())
+    versions = any("version" in axes for spec in specs for axes in spec.axes.values())
     kept: dict[str, Record] = {}
     for record in (record for view in views for record in view.records):
         axes = record.axes if versions else {**record.axes, "version": None}
@@ -166,15 +175,15 @@ def in_page(text: str, name: str, made: Made) -> str:
 
 
 def in_csv(text: str, name: str, made: Made) -> str:
-    """The csv file with the table under its name; tables are separated by an empty line."""
+    """The csv file with the table under its name, at its place or at the end; tables are separated by empty lines."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["table", *made.header, "made by"])
     writer.writerows([name, *row, made.origin] for row in made.rows)
-    return (
-        "\n\n".join(out.getvalue().rstrip("\n") if named(b) == name else b for b in text.rstrip("\n").split("\n\n"))
-        + "\n"
-    )
+    blocks = [block for block in text.rstrip("\n").split("\n\n") if block]
+    place = next((n for n, block in enumerate(blocks) if named(block) == name), len(blocks))
+    kept = [block for block in blocks if named(block) != name]
+    return "\n\n".join([*kept[:place], out.getvalue().rstrip("\n"), *kept[place:]]) + "\n"
 
 
 def named(block: str) -> str:
@@ -183,13 +192,12 @@ def named(block: str) -> str:
     return rows[1][0] if len(rows) > 1 and rows[1] else ""
 
 
-def places(pages: Path, page: str, name: str) -> Iterator[Path]:
+def places(pages: Path, page: str, name: str) -> list[Path]:
     """The files in which a table stands."""
-    markdown_page, table = pages / f"{page}.md", pages / f"{page}.csv"
-    if markdown_page.exists() and f"<!--table:{name}-->" in markdown_page.read_text(encoding="utf-8"):
-        yield markdown_page
-    if table.exists() and name in map(named, table.read_text(encoding="utf-8").split("\n\n")):
-        yield table
+    text, table = pages / f"{page}.md", pages / f"{page}.csv"
+    found = [text] if text.exists() and f"<!--table:{name}-->" in text.read_text(encoding="utf-8") else []
+    in_table = table.exists() and name in map(named, table.read_text(encoding="utf-8").split("\n\n"))
+    return [*found, table] if in_table or not found else found
 
 
 def fill(pages: Path, folders: Sequence[Path]) -> tuple[dict[Path, str], list[str]]:
@@ -198,19 +206,19 @@ def fill(pages: Path, folders: Sequence[Path]) -> tuple[dict[Path, str], list[st
     left: list[str] = []
     stores = [Store(folder) for folder in folders]
     for (page, name), spec in read_specs(pages).items():
-        found = list(places(pages, page, name))
-        if not found:
-            left.append(f"{page}: '{name}' has no place, neither markers in {page}.md nor rows in {page}.csv")
-            continue
         try:
             made = make(spec, stores)
         except (Missing, InputError) as error:
             left.append(f"{page}: '{name}' stays as it is: {error}")
             continue
-        for path in found:
-            text = texts.get(path, path.read_text(encoding="utf-8"))
+        for path in places(pages, page, name):
+            text = texts.get(path, _text(path))
             texts[path] = (in_page if path.suffix == ".md" else in_csv)(text, name, made)
     return texts, left
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -223,7 +231,7 @@ def main(words: Sequence[str] | None = None) -> int:
         texts, left = fill(options.pages, options.results)
     except InputError as error:
         parser.error(str(error))
-    changed = {path: text for path, text in texts.items() if text != path.read_text(encoding="utf-8")}
+    changed = {path: text for path, text in texts.items() if text != _text(path)}
     for path, text in changed.items():
         print(f"{path} {'differs' if options.check else 'filled'}")
         if not options.check:

@@ -10,11 +10,12 @@ from bench.show.results import changed
 from bench_problems import Watching
 
 from benchmarks.measure import Printed, show
-from benchmarks.results import main, read_specs
+from benchmarks.results import Spec, main, read_specs
+from manyway.bench.checking import checked
 from manyway.bench.plan import Wishes, make_jobs, make_plan
 from manyway.bench.runner import run_jobs
 from manyway.bench.store import Store
-from manyway.bench.suite import parse_suite
+from manyway.bench.suite import load_suite, parse_suite
 from manyway.methods import METHODS
 
 TINY = """
@@ -70,7 +71,7 @@ def run(folder: Path, toml: str = TINY, name: str = "tiny") -> Store:
     suite, wishes, store = parse_suite(toml, name, name), Wishes(), Store(folder)
     jobs, _ = make_jobs(suite, wishes)
     store.write_plan(make_plan(suite, jobs, wishes))
-    assert run_jobs([job for job in jobs if job.key not in set(store.keys())], store, None, Watching()) == []
+    assert run_jobs(jobs, store, None, Watching()) == []
     return store
 
 
@@ -163,6 +164,17 @@ def test_a_table_that_a_benchmark_printed_is_kept_and_filled_in(pages, tmp_path,
     assert f": evidence {METHODS['evidence'].version}*\n\n| K | whole |\n| --- | --- |\n| 20 | 1.23 |" in text
 
 
+def test_tables_with_the_same_rows_stand_side_by_side_and_a_new_table_goes_to_the_end_of_the_csv_file(pages, tmp_path):
+    spec = '[letters.both]\nrun = "tiny"\ncolumns = ["k_eff"]\ninterval = false\n'
+    (pages / "tables.toml").write_text(spec + 'beside = [{ metric = "calibration", where = { k_eff = 2 } }]\n')
+    toml = TINY.replace("n_tasks = 3", 'n_tasks = 3\nmetrics = ["calibration"]')
+    fill(pages, str(run(tmp_path / "results", toml).folder))
+    table = (pages / "letters.csv").read_text()
+    assert table.startswith(CSV)
+    assert table[len(CSV) :].splitlines()[1] == "table,Method,K_eff = 2,K_eff = 3,calibration error,made by"
+    assert len(table[len(CSV) :].splitlines()) == 4
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -179,5 +191,13 @@ def test_a_wrong_specification_is_one_sentence(pages, spec, message, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_the_specifications_of_the_repository_are_valid():
-    assert read_specs(Path(__file__).parents[2] / "docs" / "results")
+SPECS_HERE = read_specs(Path(__file__).parents[2] / "docs" / "results")
+
+
+@pytest.mark.parametrize("spec", [spec for spec in SPECS_HERE.values() if spec.run], ids=lambda spec: spec.run[0])
+def test_the_specifications_of_the_repository_fit_their_suites(spec):
+    blocks = [block for run in spec.run for block in load_suite(run.partition("@")[0]).blocks]
+    axes, measured = set().union(*(block.axes for block in blocks)), {m for block in blocks for m in block.metrics}
+    for one in (spec, *(checked(Spec, {"run": spec.run, **other}, "beside") for other in spec.beside)):
+        assert {axis for named in one.axes.values() for axis in named} <= axes
+        assert {metric.partition(".")[0] for metric in one.metric} <= {"accuracy", *measured}
