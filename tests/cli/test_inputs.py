@@ -100,13 +100,33 @@ def test_a_second_run_encodes_only_what_is_new_unless_told_otherwise(folder, enc
 def test_tables_of_texts_need_no_option(folder, encoded, run_in_folder):
     code, _, err = run_in_folder("label", "examples.csv", "items.csv")
     assert code == 0, err
-    assert labels(folder) == {"a canal": "x", "sleep": "y"}
+    assert labels(folder) == {"t1": "x", "t2": "y"}
+    assert "column 'id' of items.csv is taken as the item name" in err
     assert "texts are encoded with minilm" in err
     assert "use-multilingual" in err
 
 
+def test_ids_texts_and_all_other_columns_come_back(folder, encoded, run_in_folder):
+    (folder / "examples.csv").write_text(
+        "Betreff,Beschreibung,Kategorie\na b,banana boat,x\na c,salad bar,x\na d,bee tree,y\na e,tree house,y\n"
+    )
+    (folder / "items.csv").write_text(
+        "Ticket,Kunde,Betreff,Beschreibung,label,Betrag\nT-7,Ada,x y,a canal here,?,1.50\nT-8,Bob,x z,sleep well,,007\n"
+    )
+    code, _, err = run_in_folder("label", "examples.csv", "items.csv", "--label-column", "Kategorie")
+    assert code == 0, err
+    assert "'Beschreibung' of examples.csv is taken as the text (not 'Betreff'; choose with --text-column)" in err
+    assert "column 'Ticket' of items.csv is taken as the item name" in err
+    with (folder / "labels.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0])[:5] == ["item", "label", "probability", "label_2", "probability_2"]
+    kept = {"Kunde": "Bob", "Betreff": "x z", "Beschreibung": "sleep well", "given_label": "", "Betrag": "007"}
+    assert {name: rows[1][name] for name in list(rows[1])[5:]} == kept
+    assert [(row["item"], row["label"]) for row in rows] == [("T-7", "x"), ("T-8", "y")]
+
+
 def test_columns_of_texts_labels_and_names_can_be_chosen(folder, encoded, run_in_folder):
-    options = ("--label-column", "topic", "--item-column", "id", "--feature-column", "text")
+    options = ("--label-column", "topic", "--item-column", "id", "--text-column", "text")
     assert run_in_folder("label", "examples.csv", "items.csv", *options)[0] == 0
     assert labels(folder) == {"t1": "a", "t2": "e"}
     code, _, err = run_in_folder("label", "examples.csv", "items.csv", "--label-column", "topics")
@@ -198,6 +218,7 @@ def test_a_review_knows_what_it_shows(folder, encoded, colours, run_in_folder, m
     assert run_in_folder("review", "examples.csv", "items.csv")[0] == 0
     assert run_in_folder("review", "known", "pile", "--encoder", "sentence-transformers:model")[0] == 0
     assert [data.kind for data in shown] == ["pictures", "texts", "pictures"]
+    assert (shown[1].names, shown[1].shown) == (("t1", "t2"), ("a canal", "sleep"))
     assert shown[0].origins["items"] == str(folder / "pile")
 
 

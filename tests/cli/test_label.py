@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hostile.files import QUERY, TRUTH, Folder, X, Y
+from hostile.files import QUERY, TRUTH, X, Y, write
 
 from manyway import InputError, Solution
 from manyway.cli import main
@@ -23,9 +23,9 @@ from manyway.labelling.table import check_table
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    made = Folder(tmp_path)
-    made.good_npz()
-    return made
+    write(tmp_path / "c.npz", {"features": X, "labels": Y})
+    write(tmp_path / "p.npz", {"features": QUERY})
+    return tmp_path
 
 
 def label(monkeypatch, capsys, *arguments):
@@ -45,7 +45,7 @@ def test_the_default_output_can_be_written_twice(folder, monkeypatch, capsys):
 
 
 def test_the_default_output_replaces_a_foreign_file_only_when_asked(folder, monkeypatch, capsys):
-    folder.write("labels.csv", "mine")
+    write(folder / "labels.csv", "mine")
     assert label(monkeypatch, capsys, "c.npz", "p.npz")[0] == 2
     assert (folder / "labels.csv").read_text() == "mine"
     assert label(monkeypatch, capsys, "c.npz", "p.npz", "--overwrite")[0] == 0
@@ -53,8 +53,8 @@ def test_the_default_output_replaces_a_foreign_file_only_when_asked(folder, monk
 
 
 def test_overwrite_does_not_help_against_inputs(folder, monkeypatch, capsys):
-    folder.npy("c.npy", X)
-    folder.write("labels.csv", "\n".join(Y))
+    write(folder / "c.npy", X)
+    write(folder / "labels.csv", "\n".join(Y))
     code, _, err = label(monkeypatch, capsys, "c.npy", "p.npz", "--labels", "labels.csv", "--overwrite")
     assert code == 2
     assert "one of the inputs" in err
@@ -62,14 +62,14 @@ def test_overwrite_does_not_help_against_inputs(folder, monkeypatch, capsys):
 
 
 def test_a_link_is_written_through(folder, monkeypatch, capsys):
-    folder.write("target.csv", "old")
+    write(folder / "target.csv", "old")
     (folder / "link.csv").symlink_to("target.csv")
     assert label(monkeypatch, capsys, "c.npz", "p.npz", "-o", "link.csv")[0] == 0
     assert (folder / "link.csv").is_symlink()
     assert (folder / "target.csv").read_text().startswith("item,label,probability")
 
 
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "txt"])
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "xlsx", "txt"])
 def test_the_ending_chooses_the_format(suffix, folder, monkeypatch, capsys):
     path = folder / f"out.{suffix}"
     assert label(monkeypatch, capsys, "c.npz", "p.npz", "-o", path)[0] == 0
@@ -79,6 +79,11 @@ def test_the_ending_chooses_the_format(suffix, folder, monkeypatch, capsys):
         rows = pyarrow.parquet.read_table(path).to_pylist()
     elif suffix == "jsonl":
         rows = [json.loads(line) for line in path.read_text().splitlines()]
+    elif suffix == "xlsx":
+        import openpyxl
+
+        header, *cells = openpyxl.load_workbook(path).active.iter_rows(values_only=True)
+        rows = [dict(zip(header, row, strict=True)) for row in cells]
     else:
         rows = list(csv.DictReader(path.open(), delimiter="\t" if suffix == "tsv" else ","))
     assert list(rows[0]) == ["item", "label", "probability", "label_2", "probability_2"]
@@ -138,13 +143,13 @@ def test_probabilities_that_are_not_numbers_never_reach_a_table(tmp_path, monkey
 
 def test_an_output_is_checked_before_anything_is_read(folder):
     with pytest.raises(InputError, match="is a folder"):
-        check_table(folder.path)
+        check_table(folder)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
 def test_a_process_without_terminal_in_any_encoding(encoding, folder):
     names = np.where(Y == "c1", "[/b]bée ±", Y)
-    folder.npz("[red]c.npz", features=X, labels=names)
+    write(folder / "[red]c.npz", {"features": X, "labels": names})
     code = "from manyway.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "label", "[red]c.npz", "p.npz", "-o", "[/o]ut.csv"],
@@ -156,7 +161,7 @@ def test_a_process_without_terminal_in_any_encoding(encoding, folder):
     assert (done.returncode, done.stderr) == (0, b"")
     assert "[/b]b" in out
     assert "Written to [/o]ut.csv." in out
-    written = (folder.path / "[" / "o]ut.csv").read_text(encoding="utf-8")
+    written = (folder / "[" / "o]ut.csv").read_text(encoding="utf-8")
     assert "[/b]bée ±" in written
 
 

@@ -80,7 +80,7 @@ def test_what_does_not_exist_is_left_to_the_reader(tmp_path):
 @pytest.mark.parametrize(
     ("options", "kind"),
     [
-        (Options(feature_columns=("text",)), "texts"),
+        (Options(text_column="text"), "texts"),
         (Options(feature_columns=("length",)), "features"),
         (Options(ignore_columns=("text",)), "features"),
         (Options(ignore_columns=("length",)), "texts"),
@@ -88,13 +88,38 @@ def test_what_does_not_exist_is_left_to_the_reader(tmp_path):
     ],
 )
 def test_the_user_decides_where_texts_and_numbers_are_given(options, kind, tmp_path):
-    (tmp_path / "a.csv").write_text("text,label,length\nhello,greet,5\n")
+    (tmp_path / "a.csv").write_text("text,label,length\nhello,greet,5.5\n")
     assert kind_of(tmp_path / "a.csv", options) == kind
+
+
+@pytest.mark.parametrize(
+    ("table", "kind"),
+    [
+        ("Ticket,Betreff,Priority\nT-1,Karte ist weg,1\nT-2,Rechnung ist falsch,3\n", "texts"),
+        ("Kunde;Beschreibung;Betrag\n17;Karte ist weg;1,50\n", None),
+        ("note,label,width,height\nseen near the creek,ant,1.5,2\n", None),
+        (f"note,label,{','.join(map('f{}'.format, range(16)))}\nseen near the creek,ant{',1.5' * 16}\n", "features"),
+        ("colour,label\ndark red,ant\ndark red,bee\ndark red,ant\n", "features"),
+        ("message,label\n你好吗朋友,greet\n", "texts"),
+    ],
+)
+def test_texts_are_found_by_what_is_in_a_column_and_numbers_decide_where_they_are_many(table, kind, tmp_path):
+    (tmp_path / "a.csv").write_text(table)
+    if kind is None:
+        with pytest.raises(InputError, match="`text_column`"):
+            kind_of(tmp_path / "a.csv")
+    else:
+        assert kind_of(tmp_path / "a.csv") == kind
+    # What the examples are says it where both are possible.
+    assert kind is not None or {kind_of(tmp_path / "a.csv", expected=wanted) for wanted in ("texts", "features")} == {
+        "texts",
+        "features",
+    }
 
 
 def test_a_column_of_texts_may_have_any_name(tmp_path):
     (tmp_path / "a.csv").write_text("message,label\nhello,greet\n")
-    assert kind_of(tmp_path / "a.csv", Options(feature_columns=("message",))) == "texts"
+    assert kind_of(tmp_path / "a.csv", Options(text_column="message")) == "texts"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +142,7 @@ def test_folders_of_no_clear_kind_get_a_sentence(names, why, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("a.csv", "text,label,length\nhello,greet,5\n", r"texts \(column 'text'\) and columns of numbers \('length'\)"),
+        ("a.csv", "text,label,size\nhello,greet,5.5\n", r"texts \(column 'text'\) and columns of numbers \('size'\)"),
         ("a.csv", "text,file\nhello,a.jpg\n", r"texts \(column 'text'\) and pictures \(column 'file'\)"),
         ("a.jpg", "x", "is a single picture"),
         ("a.zip", "x", "neither a folder nor a readable zip archive"),

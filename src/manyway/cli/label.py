@@ -40,8 +40,8 @@ def label(
             "--output",
             "--out",
             "-o",
-            help="The table of labels: .csv, .tsv, .parquet or .jsonl. Default: labels.csv, which is never written "
-            "over a file of yours.",
+            help="The table of labels: .csv, .tsv, .xlsx, .parquet or .jsonl. Default: labels.csv, which is never "
+            "written over a file of yours.",
         ),
     ] = None,
     overwrite: Annotated[
@@ -66,6 +66,8 @@ def label(
     item_column: inputs.ItemColumn = None,
     ignore_columns: inputs.IgnoreColumn = None,
     feature_columns: inputs.FeatureColumn = None,
+    text_column: inputs.TextColumn = None,
+    sheet: inputs.Sheet = None,
     review: Annotated[
         bool,
         typer.Option(
@@ -83,8 +85,9 @@ def label(
     All items are labelled together. Which classes occur in the batch, and how many, is part of the answer.
 
     EXAMPLES holds features and labels, ITEMS holds features from the same encoder. Both are files of arrays
-    (safetensors, npz, npy) or tables (csv, tsv, parquet, jsonl). Arrays are named `features` and `labels`. In a table
-    every column is a feature except the label and the item name; features are matched by column name.
+    (safetensors, npz, npy) or tables (csv, tsv, xlsx, parquet, jsonl). Arrays are named `features` and `labels`. In a
+    table every column of numbers is a feature except the label and the item name; features are matched by column name,
+    and other columns of ITEMS come back in the table of labels.
 
     EXAMPLES and ITEMS may also be pictures (folders, or zip archives of them; the names of folders are the classes) or
     texts (tables with a column `text`, or .txt files with one text per line). They are turned into features by
@@ -166,7 +169,17 @@ def label(
                 "There are examples or items, not both; give EXAMPLES and ITEMS, or --class-names and ITEMS."
             )
         source = Inputs(
-            examples_at, query, labels, encoder, skip_bad, *columns, feature_columns or (), class_names, not no_cache
+            examples_at,
+            query,
+            labels,
+            encoder,
+            skip_bad,
+            *columns,
+            feature_columns or (),
+            class_names,
+            text_column,
+            sheet,
+            cached=not no_cache,
         ).with_encoder()
         paths = source.paths
         table = check_table(output, paths, overwrite=overwrite)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manyway.cli.console import console, say
+from manyway.cli.console import console, note
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ class ScoreInputs:
             examples = None if self.examples is None else read_scores(self.examples, options)
         if examples is not None and examples.labels is None:
             raise InputError(f"{self.examples} has no column of labels; scores are calibrated on labelled items.")
-        for note in (*scores.notes, *(() if examples is None else examples.notes)):
-            say(f"note: {note}", stderr=True)
+        for remark in (*scores.notes, *(() if examples is None else examples.notes)):
+            note(remark)
         return scores_batch(
             scores,
             place,

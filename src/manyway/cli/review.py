@@ -92,6 +92,8 @@ def review(
     item_column: inputs.ItemColumn = None,
     ignore_columns: inputs.IgnoreColumn = None,
     feature_columns: inputs.FeatureColumn = None,
+    text_column: inputs.TextColumn = None,
+    sheet: inputs.Sheet = None,
 ) -> None:
     """Look at the labels of a batch on a local web page, and correct them.
 
@@ -156,6 +158,8 @@ def review(
         ignore_columns or (),
         feature_columns or (),
         class_names,
+        text_column=text_column,
+        sheet=sheet,
         cached=not no_cache,
     ).with_encoder()
     from manyway.core.device import resolve_device

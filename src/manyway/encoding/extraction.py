@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +91,9 @@ def open_for(
                 f"{path} holds pictures, which {encoder.name} cannot read; choose an `encoder` of pictures, or of "
                 "pictures and texts if there are class names."
             )
-        return open_texts(path, options)
+        return open_texts(path, options, need_labels=need_labels)
     if kind == TEXTS and encoder.texts is not None:
-        return open_texts(path, options)
+        return open_texts(path, options, need_labels=need_labels)
     if kind == TEXTS and Path(path).is_file():
         raise InputError(
             f"{path} holds texts, which {encoder.name} cannot read; choose an `encoder` of texts or, for class "
@@ -242,17 +242,19 @@ def encode_items(
     # Small chunks, so that the progress is seen.
     encoded = encode(source, encoder, skip_bad=skip_bad, chunk=128, cache=cache, progress=progress)
     labels = source.labels.tolist()
-    # In a table of labels the name of a text is the text itself unless its file names it, and that of a picture is its
-    # path.
-    names = (source.items or source.texts) if isinstance(source, TextSource) else source.names
-    return Items(
+    items = Items(
         encoded.features,
         tuple(source.class_names[labels[row]] for row in encoded.rows) if source.is_labelled else None,
-        [names[row] for row in encoded.rows],
+        [source.names[row] for row in encoded.rows],
         encoder.base_mean,
         skipped=encoded.skipped,
         notes=tuple(remarks((), encoded.notes)),
     )
+    if not isinstance(source, TextSource):
+        return items
+    # Texts are all encoded. Without a name, a text is called by itself.
+    names, notes = list(source.items or source.texts), (*source.notes, *items.notes)
+    return replace(items, names=names, texts=source.texts, carried=source.carried, notes=notes)
 
 
 def base_mean_from(path: str | Path, encoder: Encoder) -> Tensor:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-import itertools
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from manyway.encoding.datasets.archives import open_zip
 from manyway.encoding.datasets.sources import IMAGE_SUFFIXES, PATH_COLUMNS, list_files
-from manyway.encoding.datasets.texts import TEXT_KEYS
 from manyway.errors import InputError
-from manyway.files.columns import Options, find_column, is_id, is_label, is_row_number
-from manyway.files.tables import TABLE_SUFFIXES
-from manyway.files.text import is_number, listed, read_json_lines, read_records, table_header
+from manyway.files.columns import (
+    Options,
+    find_column,
+    find_text,
+    is_id,
+    is_label,
+    is_number_like,
+    is_row_number,
+    words_in,
+)
+from manyway.files.tables import SAMPLE, TABLE_SUFFIXES, Table, read_table
+from manyway.files.text import listed, suffix_of
 
 FEATURES, PICTURES, TEXTS = "features", "pictures", "texts"
-_SAMPLE = 50  # rows of a table that are looked at
+_MANY = 16  # so many columns of measurements are features, whatever texts stand beside them
+_WHOLE = re.compile(r"\s*[-+]?\d*\s*")
 
 
-def kind_of(path: Path, options: Options | None = None) -> str:
+def kind_of(path: Path, options: Options | None = None, expected: str | None = None) -> str:
     """Whether a path holds ``features``, ``pictures`` or ``texts``; an InputError where it cannot be told.
 
     Parameters
@@ -29,6 +38,8 @@ def kind_of(path: Path, options: Options | None = None) -> str:
         reader says what is wrong.
     options : Options, optional
         What the user says about the columns of a table.
+    expected : str, optional
+        What is wanted where the path holds several kinds, such as a table with texts and numbers.
 
     Returns
     -------
@@ -42,7 +53,7 @@ def kind_of(path: Path, options: Options | None = None) -> str:
     >>> kind_of(path), kind_of(Path("photos.npz"))
     ('texts', 'features')
     """
-    suffix = path.suffix.lower()
+    suffix = suffix_of(path)
     if path.is_dir() and suffix != ".parquet":
         return _kind_of_files(path, list_files(path))
     if not path.is_file():
@@ -53,7 +64,7 @@ def kind_of(path: Path, options: Options | None = None) -> str:
         return TEXTS
     if suffix in IMAGE_SUFFIXES:
         raise InputError(f"{path} is a single picture; put the pictures into a folder and name the folder.")
-    return _kind_of_table(path, options or Options()) if suffix in TABLE_SUFFIXES else FEATURES
+    return _kind_of_table(path, options or Options(), expected) if suffix in TABLE_SUFFIXES else FEATURES
 
 
 def likely_kind(path: Path, options: Options | None = None) -> str | None:
@@ -89,70 +100,50 @@ def _kind_of_files(path: Path, names: Sequence[str]) -> str:
     )
 
 
-def _kind_of_table(path: Path, options: Options) -> str:
+def _kind_of_table(path: Path, options: Options, expected: str | None) -> str:
     try:
-        columns = _sample(path)
+        table = read_table(path, rows=SAMPLE, sheet=options.sheet)
     except InputError:
         return FEATURES  # their reader says more about it
-    names = list(columns)
+    names = table.names
+    if options.text_column is not None and find_column(names, options.text_column) is not None:
+        return TEXTS
     chosen = {name for name in (options.label_column, options.item_column) if name} | set(options.ignore_columns)
     left_out = {find_column(names, name) for name in chosen}
-    free = [name for at, name in enumerate(names) if at not in left_out and not is_label(name)]
-    words = [name for name in free if _are_words(columns[name])]
-    numbers = [name for name in free if not is_id(name) and not is_row_number(name) and _are_numbers(columns[name])]
-    if options.feature_columns:
-        return TEXTS if set(options.feature_columns) <= set(words) else FEATURES
-    texts = [name for name in words if name.strip().lower() in TEXT_KEYS]
-    paths = [name for name in words if name.strip().lower() in PATH_COLUMNS and _are_pictures(columns[name])]
-    if texts and numbers:
+    free = [at for at, name in enumerate(names) if at not in left_out and not is_label(name)]
+    numbers = [at for at in free if not is_id(names[at]) and not is_row_number(names[at]) and _are_numbers(table, at)]
+    text, _ = find_text(table, options, left_out)
+    text = None if text is None or not words_in(table, text) else text
+    paths = [at for at in free if names[at].strip().lower() in PATH_COLUMNS and _are_pictures(table.sample(at))]
+    possible = {TEXTS: text is not None or not (numbers or paths), FEATURES: bool(numbers), PICTURES: bool(paths)}
+    if expected is not None and possible[expected]:
+        return expected
+    if options.feature_columns or text is None:
+        return PICTURES if paths and not numbers else FEATURES
+    if paths:
         raise InputError(
-            f"{path} has texts (column '{texts[0]}') and columns of numbers ({listed(numbers, 3)}); choose the texts "
-            "with `feature_columns`, or leave them out with `ignore_columns`."
+            f"{path} has texts (column '{names[text]}') and pictures (column '{names[paths[0]]}'); leave one of them "
+            "out with `ignore_columns`."
         )
-    if texts and paths:
+    # Whole numbers beside a text are its number, date or priority; others may be what is measured.
+    measured = [names[at] for at in numbers if not all(map(_is_whole, table.sample(at)))]
+    if 0 < len(measured) < _MANY:
         raise InputError(
-            f"{path} has texts (column '{texts[0]}') and pictures (column '{paths[0]}'); leave one of them out with "
-            "`ignore_columns`."
+            f"{path} has texts (column '{names[text]}') and columns of numbers ({listed(measured, 3)}); choose the "
+            f"texts with `text_column`, or the numbers by leaving '{names[text]}' out with `ignore_columns`."
         )
-    return TEXTS if texts else PICTURES if paths and not numbers else FEATURES
+    return FEATURES if measured else TEXTS
 
 
-def _sample(path: Path) -> dict[str, list[Any]]:
-    """The first values of every column."""
-    suffix = path.suffix.lower()
-    if suffix == ".parquet":
-        import pyarrow.parquet
-
-        try:
-            with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
-                start = next(file.iter_batches(_SAMPLE))
-        except Exception as error:  # damaged files raise errors of many kinds
-            raise InputError(f"{path} cannot be read.") from error
-        return {str(name): start.column(at).to_pylist() for at, name in enumerate(start.schema.names)}
-    if suffix == ".jsonl":
-        records = [record for _, record in itertools.islice(read_json_lines(path), _SAMPLE)]
-        names = dict.fromkeys(name for record in records for name in record)
-        return {name: [record.get(name) for record in records] for name in names}
-    lines = read_records(path)
-    _, header = table_header(path, lines)
-    rows = [cells for _, cells in itertools.islice(lines, _SAMPLE)]
-    return {name: [cells[at] for cells in rows if at < len(cells)] for at, name in enumerate(header)}
-
-
-def _are_words(values: Iterable[Any]) -> bool:
-    """Whether there are strings, and not only numbers written as strings."""
-    return any(isinstance(value, str) and value.strip() and not _is_numeric(value) for value in values)
-
-
-def _are_numbers(values: Sequence[Any]) -> bool:
+def _are_numbers(table: Table, at: int) -> bool:
     """Whether there are numbers, or lists of them, and nothing else."""
-    given = [value for value in values if value is not None and value != ""]
-    return bool(given) and all(isinstance(value, int | float | list) or _is_numeric(value) for value in given)
+    given = [cell for cell in table.sample(at) if cell is not None and cell != ""]
+    return bool(given) and (table.holds_lists(at) or all(map(is_number_like, given)))
+
+
+def _is_whole(cell: Any) -> bool:
+    return isinstance(cell, int) or (isinstance(cell, float) and cell.is_integer()) or bool(_WHOLE.fullmatch(str(cell)))
 
 
 def _are_pictures(values: Iterable[Any]) -> bool:
     return all(isinstance(value, str) and Path(value).suffix.lower() in IMAGE_SUFFIXES for value in values)
-
-
-def _is_numeric(value: Any) -> bool:
-    return isinstance(value, str) and (is_number(value) or is_number(value, ","))

@@ -7,7 +7,6 @@ import math
 import sys
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,24 +25,30 @@ _NAMES = ("features", "labels", "class_names", "items", "base_mean", "is_support
 _DEFLATE_LIMIT = 1100  # deflate cannot compress by more than 1032 times
 
 
-@dataclass(frozen=True, eq=False)
-class Arrays:
-    """The arrays of a feature file, as they are stored."""
-
-    features: np.ndarray[Any, Any] | Tensor
-    labels: np.ndarray[Any, Any] | None = None
-    class_names: tuple[str, ...] | None = None
-    items: np.ndarray[Any, Any] | None = None
-    base_mean: Tensor | None = None
-    is_support: Tensor | None = None
-    class_features: Tensor | None = None
-    meta: Mapping[str, Any] = field(default_factory=dict)
-
-
-def read_arrays(path: Path) -> Arrays:
-    """Read a .safetensors, .npz or .npy file; large .safetensors and .npy files are memory-mapped."""
-    reader = {".safetensors": _read_safetensors, ".npz": _read_npz, ".npy": _read_npy}[path.suffix.lower()]
-    return reader(path)
+def read_arrays(path: Path) -> dict[str, Any]:
+    """The arrays of a .safetensors, .npz or .npy file by name, and ``meta``; large files are memory-mapped."""
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        return {"features": _exact(read_npy(path))}
+    found, names = (_read_safetensors if suffix == ".safetensors" else _read_npz)(path)
+    if "features" not in found:
+        raise InputError(
+            f"{path} has no array 'features'; it holds: {', '.join(sorted(names)) or 'nothing'}. Save the features "
+            "under this name, and labels as 'labels'."
+        )
+    found["features"] = _exact(found["features"])
+    for name in {"base_mean", "is_support", "class_features"} & found.keys():
+        found[name] = _numbers(path, name, found[name])
+    if "class_names" in found:
+        found["class_names"] = _class_names(path, found["class_names"])
+    if "base_mean" in found and not (found["base_mean"].ndim == 1 and bool(torch.isfinite(found["base_mean"]).all())):
+        raise InputError(f"base_mean in {path} must be one finite number per feature.")
+    if "is_support" in found:
+        flags = found["is_support"]
+        if flags.ndim != 1 or not bool(((flags == 0) | (flags == 1)).all()):
+            raise InputError(f"is_support in {path} must be true or false for every row.")
+        found["is_support"] = flags.bool()
+    return found
 
 
 def read_npy(path: Path) -> np.ndarray[Any, Any]:
@@ -65,11 +70,7 @@ def plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array if usable else np.array(array, dtype=dtype, order="C")
 
 
-def _read_npy(path: Path) -> Arrays:
-    return Arrays(read_npy(path))
-
-
-def _read_npz(path: Path) -> Arrays:
+def _read_npz(path: Path) -> tuple[dict[str, Any], list[str]]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
@@ -77,31 +78,13 @@ def _read_npz(path: Path) -> Arrays:
             if len(set(names)) < len(names):
                 raise InputError(f"{path} holds two arrays of one name; save it again.")
             size = path.stat().st_size
-            found = {
-                name: _read_member(archive, info, size)
-                for name, info in zip(names, members, strict=True)
-                if name in _NAMES
-            }
+            wanted = [(name, info) for name, info in zip(names, members, strict=True) if name in _NAMES]
+            found = {name: _read_member(archive, info, size) for name, info in wanted}
     except InputError:
         raise
     except Exception as error:  # damaged archives raise errors of many kinds
         raise InputError(f"{path} cannot be read as an .npz of plain arrays ({_plainly(error)}).") from error
-    if "features" not in found:
-        raise _lacks_features(path, names)
-    return Arrays(
-        found["features"],
-        found.get("labels"),
-        _class_names(path, found["class_names"]) if "class_names" in found else None,
-        found.get("items"),
-        _base_mean(path, torch.from_numpy(_numbers(path, "base_mean", found["base_mean"])))
-        if "base_mean" in found
-        else None,
-        _is_support(path, _numbers(path, "is_support", found["is_support"])) if "is_support" in found else None,
-        torch.from_numpy(_numbers(path, "class_features", found["class_features"]))
-        if "class_features" in found
-        else None,
-        {"source": path.name},
-    )
+    return {**found, "meta": {"source": path.name}}, names
 
 
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, size: int) -> np.ndarray[Any, Any]:
@@ -134,28 +117,20 @@ def _npy_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], np.dtype[A
     return shape, dtype
 
 
-def _read_safetensors(path: Path) -> Arrays:
+def _read_safetensors(path: Path) -> tuple[dict[str, Any], list[str]]:
     try:
         with safe_open(path, framework="pt") as file:
-            names, metadata = set(file.keys()), file.metadata()
-            found = {name: file.get_tensor(name) for name in names if name in _NAMES}
+            names, metadata = list(file.keys()), file.metadata()
+            found: dict[str, Any] = {name: file.get_tensor(name) for name in names if name in _NAMES}
     except Exception as error:  # damaged headers raise errors of many kinds
         raise InputError(f"{path} cannot be read as safetensors ({one_line(error)}).") from error
-    if "features" not in found:
-        raise _lacks_features(path, sorted(names))
     header = read_header(path, metadata)
-    labels = found.get("labels")
-    if labels is not None and labels.is_floating_point():
-        labels = labels.to(torch.float64)  # NumPy has no bfloat16
-    return Arrays(
-        found["features"],
-        None if labels is None else labels.numpy(),
-        _class_names(path, header["class_names"]) if header.get("class_names") is not None else None,
-        base_mean=_base_mean(path, found["base_mean"]) if "base_mean" in found else None,
-        is_support=_is_support(path, found["is_support"].to(torch.float32).numpy()) if "is_support" in found else None,
-        class_features=found.get("class_features"),
-        meta=header.get("meta") or {},
-    )
+    if "labels" in found:
+        labels = found["labels"]
+        found["labels"] = (labels.double() if labels.is_floating_point() else labels).numpy()  # NumPy has no bfloat16
+    if header.get("class_names") is not None:
+        found["class_names"] = header["class_names"]
+    return {**found, "meta": header.get("meta") or {}}, names
 
 
 def read_header(path: Path, metadata: Mapping[str, str] | None) -> dict[str, Any]:
@@ -213,29 +188,21 @@ def decoded(path: Path, value: Any) -> str:
     return str(value)
 
 
-def _numbers(path: Path, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    if array.dtype.kind not in "fiub":
-        raise InputError(f"{name} in {path} is {array.dtype}; it must hold numbers.")
-    return plain(array)
+def _exact(values: np.ndarray[Any, Any] | Tensor) -> np.ndarray[Any, Any] | Tensor:
+    """Integers that float32 cannot hold as float64; other numbers as they are."""
+    whole = isinstance(values, Tensor) and values.dtype in (torch.int32, torch.int64)
+    array = values.numpy() if isinstance(values, Tensor) and whole else values
+    if isinstance(array, Tensor) or array.dtype.kind not in "iu" or array.dtype.itemsize < 4 or not array.size:
+        return values
+    return array.astype(np.float64) if max(-int(array.min()), int(array.max())) > 2**24 else values
 
 
-def _base_mean(path: Path, values: Tensor) -> Tensor:
-    if values.ndim != 1 or values.is_complex() or not bool(torch.isfinite(values).all()):
-        raise InputError(f"base_mean in {path} must be one finite number per feature.")
-    return values if values.dtype in (torch.float32, torch.float64) else values.float()
-
-
-def _is_support(path: Path, values: np.ndarray[Any, Any]) -> Tensor:
-    if values.ndim != 1 or not np.isin(values, (0, 1)).all():
-        raise InputError(f"is_support in {path} must be true or false for every row.")
-    return torch.from_numpy(values.astype(bool))
-
-
-def _lacks_features(path: Path, names: list[str]) -> InputError:
-    return InputError(
-        f"{path} has no array 'features'; it holds: {', '.join(sorted(names)) or 'nothing'}. Save the features under "
-        "this name, and labels as 'labels'."
-    )
+def _numbers(path: Path, name: str, values: np.ndarray[Any, Any] | Tensor) -> Tensor:
+    if isinstance(values, Tensor) and not values.is_complex():
+        return values if values.dtype in (torch.float32, torch.float64) else values.float()
+    if isinstance(values, Tensor) or values.dtype.kind not in "fiub":
+        raise InputError(f"{name} in {path} is {values.dtype}; it must hold numbers.")
+    return torch.from_numpy(plain(values))
 
 
 def _plainly(error: Exception) -> str:

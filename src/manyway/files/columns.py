@@ -1,41 +1,50 @@
-"""Which column of a table is what: features, label, item name."""
+"""Which column of a table is what: features, label, item name or text. The others are carried along."""
 
 from __future__ import annotations
 
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from manyway.errors import InputError
-from manyway.files.text import listed
+from manyway.files.tables import Table, read_table
+from manyway.files.text import is_number, listed
 
 LABEL_NAMES = ("label", "labels", "class", "class_name", "category", "target", "intent")
+TEXT_NAMES = ("text", "sentence", "utterance", "query")
 _MISSING = {"", "nan", "<na>", "nat", "#n/a"}  # cells that stand for no label; "None" and "NA" can be names of classes
+_PERHAPS_MISSING = {"na", "n/a", "null", "none", "?", "-"}
 _ROW_NUMBERS = re.compile(
     r"(unnamed: \d+(_level_\d+)?|index|idx|level_\d+|__index_level_\d+__|row[_. ]?(names?|nr|no|num|number|index))?"
 )
 _IDS = re.compile(r"(.*[_\-. ])?(id|uuid|guid|file|file[_ ]?name|(file[_ ]?)?path|url|uri)|.*[a-z](Id|ID)")
-_PERHAPS_MISSING = {"na", "n/a", "null", "none", "?", "-"}
+_CODE = re.compile(r"(?=.*\d)\S{1,80}|\S{1,80}\.[A-Za-z]\w{1,4}")  # T-4026, owl.png
+_DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([ T]\d.*)?|\d{1,2}:\d\d(:\d.*)?")
+_WORDS = 2  # texts have at least this many words on average
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user says about the columns of a table; the rest is found by name.
+    """What the user says about the columns of a table; the rest is found by name, or by what is in them.
 
     Parameters
     ----------
-    label_column, item_column : str or None
-        The columns of labels and of item names. None: found by their usual names.
+    label_column, item_column, text_column : str or None
+        The columns of labels, of item names and of texts. None: they are found.
     ignore_columns : sequence of str
-        Columns that are neither features nor anything else of use.
+        Columns that are no features.
     feature_columns : sequence of str
-        Columns that are features although they look like an index.
+        Columns that are features although they do not look so.
     like : sequence of str or None
-        The feature columns of the labelled examples: these and no others are the features.
+        The feature columns of the labelled examples, or their column of texts: these and no others are the features.
+    sheet : str or None
+        The name or number of the sheet of an Excel file. None: the first.
     """
 
     label_column: str | None = None
@@ -43,6 +52,21 @@ class Options:
     ignore_columns: Sequence[str] = ()
     feature_columns: Sequence[str] = ()
     like: Sequence[str] | None = None
+    text_column: str | None = None
+    sheet: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """A table of features, picked apart."""
+
+    features: np.ndarray[Any, Any]  # [n, d] float32 or float64
+    names: tuple[str, ...] | None  # [d]; None: columns have no names and are known by their position
+    labels: list[Any] | None  # [n]
+    items: list[Any] | None  # [n]
+    carried: dict[str, list[Any]]  # all other columns
+    table: Table
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -125,7 +149,7 @@ def find_label(path: Path, names: Sequence[str], options: Options) -> tuple[int 
     if len(alike) > 1 and options.like is None:
         raise InputError(
             f"{path} has several columns that could be the label: {listed([names[at] for at in alike])}; say which "
-            "with --label-column, and leave the others out with --ignore-column or keep them with --feature-column."
+            "with `label_column`, and leave the others out with `ignore_columns` or keep them with `feature_columns`."
         )
     if not exact:
         return None, None
@@ -133,76 +157,206 @@ def find_label(path: Path, names: Sequence[str], options: Options) -> tuple[int 
     return exact[0], None if name == "label" else f"column '{name}' of {path.name} is taken as the label"
 
 
-def assign_roles(path: Path, names: Sequence[str], options: Options, index: Sequence[str] = ()) -> Roles:
-    """Decide which columns are features, label and item name.
+def find_item(table: Table, options: Options, taken: Collection[int | None]) -> tuple[int | None, str | None]:
+    """The position of the column of item names, and a remark where it was guessed.
 
-    ``index`` names columns that the file itself declares to be an index (parquet written by pandas).
+    It is the column ``item``; else one whose name says that it identifies items, best one without repetitions; else one
+    that is full of codes or file names; else one that counts rows. ``taken`` are columns of another use.
     """
-    refuse_duplicates(path, names)
-    label, remark = find_label(path, names, options)
-    notes = [remark] if remark else []
+    names = table.names
+    if options.item_column is not None:
+        return find_column(names, options.item_column), None
     forced = {*options.feature_columns, *(options.like or ())}
-    left_out = {find_column(names, name) for name in options.ignore_columns} | {label}
-    free = [at for at in range(len(names)) if at not in left_out]
-    item = find_column(names, options.item_column or "item")
-    if item in left_out or (item is not None and options.item_column is None and names[item] in forced):
-        item = None
-    ids = [at for at in free if at != item and names[at] not in forced and is_id(names[at])]
-    counts = [at for at in free if at != item and names[at] not in forced and at not in ids]
-    counts = [at for at in counts if is_row_number(names[at]) or names[at] in index]
-    if item is None and len(ids) > 1:
-        raise InputError(
-            f"The columns {listed([names[at] for at in ids])} of {path} look like identifiers, not features; choose "
-            "the item name with --item-column and leave the others out with --ignore-column (or keep one as a feature "
-            "with --feature-column)."
-        )
-    if item is None and (ids or counts):
-        item = (ids or counts)[0]
-        notes.append(f"column '{names[item]}' of {path.name} is taken as the item name, not as a feature")
-    elif item is not None and ids:
-        raise InputError(
-            f"Column '{names[ids[0]]}' of {path} looks like an identifier, not a feature; leave it out with "
-            f"--ignore-column {names[ids[0]]!r}, or keep it with --feature-column."
-        )
-    for at in counts:
-        if at != item:
-            notes.append(f"column '{names[at]}' of {path.name} counts rows and is left out")
-    features = [at for at in free if at != item and at not in counts]
+    free = [at for at, name in enumerate(names) if at not in taken and name not in forced]
+    exact = [at for at in free if names[at].strip().casefold() == "item"]
+    ids = [at for at in free if is_id(names[at])]
+    found = exact or sorted(ids, key=lambda at: not _distinct(table.sample(at)))
+    found += [at for at in free if _distinct(table.sample(at)) and _are_codes(table.sample(at))]
+    found += [at for at in free if is_row_number(names[at]) or names[at] in table.index]
+    if not found:
+        return None, None
+    at, others = found[0], [names[other] for other in dict.fromkeys(ids) if other != found[0]]
+    if names[at] == "item":
+        return at, None
+    choice = f" (not {listed(others, 2)}; choose with `item_column`)" if others else ""
+    return at, f"column '{names[at]}' of {name_of(table)} is taken as the item name{choice}"
+
+
+def find_text(table: Table, options: Options, taken: Collection[int | None]) -> tuple[int | None, str | None]:
+    """The position of the column of texts, and a remark where it was guessed.
+
+    It is the one that is named, by the user or by the labelled examples; else ``text`` or one of its usual names; else
+    the column with most words.
+    """
+    names = table.names
+    for name in (options.text_column, *(options.like or ())):
+        at = None if name is None else find_column(names, name)
+        if at is not None:
+            return at, None
+    free = [at for at in range(len(names)) if at not in taken]
+    usual = [at for name in TEXT_NAMES for at in free if names[at].strip().casefold() == name]
+    if usual:
+        return usual[0], None
+    words = {at: words_in(table, at) for at in free if not is_label(names[at]) and not is_id(names[at])}
+    found = [at for at in words if words[at] >= _WORDS and not _repeats(table.sample(at))]
+    found.sort(key=lambda at: (words[at], sum(map(len, map(str, table.sample(at))))), reverse=True)
+    if not found:
+        return None, None
+    others = [names[at] for at in found[1:]]
+    choice = f" (not {listed(others, 2)}; choose with `text_column`)" if others else ""
+    return found[0], f"column '{names[found[0]]}' of {name_of(table)} is taken as the text{choice}"
+
+
+def name_of(table: Table) -> str:
+    """What notes call a table."""
+    return Path(table.where).name
+
+
+def words_in(table: Table, at: int) -> float:
+    """The mean number of words per cell of a column; numbers and dates are none."""
+    cells = table.sample(at)
+    texts = [cell for cell in cells if isinstance(cell, str) and not is_number_like(cell) and not _DATE.fullmatch(cell)]
+    # Chinese and Japanese have no blanks: two of their characters are about a word.
+    words = sum(len(text.split()) + sum("\u3040" <= c <= "\u9fff" for c in text) / 2 for text in texts)
+    return words / max(1, len(cells))
+
+
+def _repeats(cells: Sequence[Any]) -> bool:
+    """Whether most cells are repetitions, as names of classes or places are."""
+    return 2 * len(set(cells)) < len(cells)
+
+
+def is_number_like(cell: Any) -> bool:
+    """Whether a cell is a number, or a text that is one."""
+    if isinstance(cell, str):
+        return is_number(cell) or is_number(cell, ",")
+    return isinstance(cell, int | float)
+
+
+def _distinct(cells: Sequence[Any]) -> bool:
+    return len(set(map(str, cells))) == len(cells)
+
+
+def _are_codes(cells: Sequence[Any]) -> bool:
+    return len(cells) > 1 and all(
+        isinstance(cell, str) and _CODE.fullmatch(cell) and not _DATE.fullmatch(cell) and not is_number_like(cell)
+        for cell in cells
+    )
+
+
+def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> Columns:
+    """Read a table of features, with item names and further columns, of which one may be the labels."""
+    known = {name.casefold() for name in (options.label_column, options.item_column, "item", *LABEL_NAMES) if name}
+    like = set(options.like or ("",))
+
+    def is_header(first: Sequence[str]) -> bool | None:
+        return bool({*map(str.casefold, first)} & known) or like <= {*first} or None
+
+    table = read_table(path, is_header, sheet=options.sheet)
+    if table.is_empty:
+        raise InputError(f"{path} has no data row; the first line names the columns, the others are items.")
+    roles = Roles(tuple(range(len(table.names))), None, None, ())
+    if table.named:
+        roles = assign_roles(path, table, _with_lists(options, table.names))
+        roles = roles if with_labels else replace(roles, label=None)
+    features = table.features(roles.features)
+    others = [at for at in range(len(table.names)) if at not in {*roles.features, roles.label, roles.item}]
+    labels, items, *carried = table.values([roles.label, roles.item, *others])
+    names = tuple(table.names[at] for at in roles.features)
+    if len(names) == 1 and table.holds_lists(roles.features[0]):
+        names = tuple(f"{names[0]}[{i}]" for i in range(features.shape[1]))
+    columns = Columns(
+        features,
+        names if table.named else None,
+        labels,
+        items,
+        {table.names[at]: cells for at, cells in zip(others, carried, strict=True)},
+        table,
+        (*roles.notes, *table.notes),
+    )
+    _refuse_index(path, columns, options)
+    return columns
+
+
+def _with_lists(options: Options, names: Sequence[str]) -> Options:
+    """Options for a table that stores embedding[0], embedding[1], … as one column ``embedding``."""
+    like = list(options.like or ())
+    base = like[0].removesuffix("[0]") if like and like[0].endswith("[0]") else None
+    if base is None or base not in names or like != [f"{base}[{i}]" for i in range(len(like))]:
+        return options
+    return replace(options, like=(base,))
+
+
+def _refuse_index(path: Path, columns: Columns, options: Options) -> None:
+    """Refuse a feature that counts the rows, where the other features are measurements."""
+    features, names = columns.features, columns.names
+    if options.like is not None or names is None or len(features) < 3 or len(names) < 2:
+        return
+    start = features[:100]
+    whole = np.flatnonzero((start == np.floor(start)).all(0))
+    if len(whole) * 2 > len(names):
+        return  # whole numbers are usual in this table
+    for at in whole.tolist():
+        values = features[:, at].astype(np.float64)
+        if not bool((values == np.floor(values)).all()):
+            continue
+        steps = np.diff(values)
+        counted = np.sort(values) - np.arange(len(values))
+        in_order = bool((steps == 1).all()) and values[0] in (0, 1)
+        shuffled = len(values) >= 5 and counted[0] in (0, 1) and bool((counted == counted[0]).all())
+        rising = len(values) >= 8 and bool((steps > 0).all())
+        if names[at] not in options.feature_columns and (in_order or shuffled or rising):
+            raise InputError(
+                f"Column '{names[at]}' of {path} numbers the rows ({', '.join(map(str, values[:3].astype(int)))}, …) "
+                "and does not look like a feature; name it with `item_column` if it names the items, leave it out with "
+                "`ignore_columns`, or keep it with `feature_columns`."
+            )
+
+
+def assign_roles(path: Path, table: Table, options: Options) -> Roles:
+    """Decide which columns are features, label and item name."""
+    names = table.names
+    label, remark = find_label(path, names, options)
+    taken = {find_column(names, name) for name in options.ignore_columns} | {label}
+    item, called = find_item(table, options, taken)
+    notes = [*filter(None, (remark, called))]
     if options.like is not None:
-        features = _like(path, names, features, label, options.like)
-    elif any(is_label(names[at]) and names[at] not in forced for at in features):
-        name = next(names[at] for at in features if is_label(names[at]) and names[at] not in forced)
+        return Roles(_like(path, names, {label, item}, options.like), label, item, tuple(notes))
+    free = [at for at in range(len(names)) if at not in taken and at != item]
+    forced = [at for at in free if names[at] in options.feature_columns]
+    features = [at for at in free if at in forced or _may_be_feature(table, at)]
+    odd = next((names[at] for at in features if is_label(names[at]) and at not in forced), None)
+    if odd is not None:
         raise InputError(
-            f"Column '{name}' of {path} looks like a label, not a feature; leave it out with --ignore-column {name!r}, "
-            "or keep it with --feature-column."
+            f"Column '{odd}' of {path} looks like a label, not a feature; leave it out with `ignore_columns`, or keep "
+            "it with `feature_columns`."
         )
     if not features:
         raise InputError(f"{path} has no feature column; its columns are {listed(names)}.")
-    return Roles(tuple(features), None if options.like is not None else label, item, tuple(notes))
-
-
-def _like(
-    path: Path, names: Sequence[str], features: Sequence[int], label: int | None, like: Sequence[str]
-) -> list[int]:
-    """The feature columns in the order of the labelled examples; a difference is an error."""
-    position = {names[at]: at for at in features}
-    known = set(like)
-    lacking = [name for name in like if name not in position]
-    surplus = [name for name in position if name not in known and not is_label(name)]
-    if lacking or surplus:
-        lacks = f"lacks the columns {listed(lacking)}" if lacking else ""
-        has = f"has the columns {listed(surplus)}" if surplus else ""
-        raise InputError(
-            f"{path} {' and '.join(filter(None, (lacks, has)))}, unlike the labelled examples; features are matched by "
-            "name, so give both files the same columns (see --ignore-column and --item-column)."
+    left_out = [names[at] for at in free if at not in features and names[at].strip()]
+    if left_out:
+        notes.append(
+            f"columns that are no features (texts, dates, ids, row numbers) of {path.name}: {listed(left_out)}; keep "
+            "one with `feature_columns`"
         )
-    return [position[name] for name in like]
+    return Roles(tuple(features), label, item, tuple(notes))
 
 
-def refuse_duplicates(path: Path, names: Sequence[str]) -> None:
-    """Refuse a table in which two columns have one name."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InputError(f"{path} has two columns named '{name}'; rename or remove one.")
-        seen.add(name)
+def _may_be_feature(table: Table, at: int) -> bool:
+    name = table.names[at]
+    named = is_id(name) or is_row_number(name) or name in table.index
+    return not named and (table.holds_lists(at) or any(map(is_number_like, table.sample(at))))
+
+
+def _like(path: Path, names: Sequence[str], taken: Collection[int | None], like: Sequence[str]) -> tuple[int, ...]:
+    """The feature columns in the order of the labelled examples; one that is missing is an error."""
+    position = {name: at for at, name in enumerate(names) if at not in taken}
+    lacking = [name for name in like if name not in position]
+    if lacking:
+        surplus = [name for name in position if name not in set(like)]
+        instead = f" (it has {listed(surplus)} instead)" if surplus else ""
+        raise InputError(
+            f"{path} lacks the columns {listed(lacking)} of the labelled examples{instead}; features are matched by "
+            "name, so give both files the same columns, or leave some out with `ignore_columns`."
+        )
+    return tuple(position[name] for name in like)

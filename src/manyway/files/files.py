@@ -22,6 +22,15 @@ _KINDS = (
 )
 
 
+_UNPACKED = 100  # a file may unpack to this many times its size,
+_SMALL = 2**28  # or to so many bytes
+
+
+def most_unpacked(size: int) -> int:
+    """The number of bytes that a file of ``size`` bytes may unpack to: what claims more is damaged, or made to harm."""
+    return max(_SMALL, _UNPACKED * size)
+
+
 def data_root(given: str | Path | None = None) -> Path:
     """The folder of data sets: the given one, otherwise MANYWAY_DATA, otherwise ``data``."""
     return Path(given or os.environ.get("MANYWAY_DATA") or "data")

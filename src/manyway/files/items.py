@@ -16,10 +16,10 @@ from torch import Tensor
 from manyway.core.validation import describe_rows
 from manyway.errors import InputError
 from manyway.files.arrays import ARRAY_SUFFIXES, decoded, plain, read_arrays, read_npy, values_of
-from manyway.files.columns import Options, find_label, missing, remarks_on_classes
+from manyway.files.columns import Options, find_label, missing, read_columns, remarks_on_classes
 from manyway.files.files import check_input
-from manyway.files.tables import TABLE_SUFFIXES, read_columns
-from manyway.files.text import read_lines, read_records, shorten, table_header
+from manyway.files.tables import TABLE_SUFFIXES, read_table
+from manyway.files.text import read_lines, shorten, suffix_of
 
 SUFFIXES = (*ARRAY_SUFFIXES, *TABLE_SUFFIXES)
 _CHECK_BYTES = 1 << 26  # rows checked together, so that checking a memory-mapped file needs little memory
@@ -47,6 +47,10 @@ class Items:
         What the reader guessed, for the user to see.
     header : tuple of str
         All columns of the file, features or not.
+    carried : mapping of str to sequence
+        Columns of the file that say more about each row. They come back in the table of labels.
+    texts : sequence of str or None
+        The text of every row, where rows are texts.
     """
 
     features: np.ndarray[Any, Any] | Tensor
@@ -57,6 +61,8 @@ class Items:
     skipped: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
     header: tuple[str, ...] = ()
+    carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    texts: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return int(self.features.shape[0])
@@ -81,6 +87,10 @@ class Items:
         """The name of a row, or its number."""
         return str(row) if self.names is None else self.names[row]
 
+    def text(self, row: int) -> str:
+        """The text of a row, or its name."""
+        return self.name(row) if self.texts is None else self.texts[row]
+
 
 @dataclass(frozen=True, eq=False)
 class Contents:
@@ -97,17 +107,10 @@ class Contents:
     columns: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     header: tuple[str, ...] = ()
+    carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
-def read_items(
-    path: str | Path,
-    *,
-    label_column: str | None = None,
-    item_column: str | None = None,
-    ignore_columns: Sequence[str] = (),
-    feature_columns: Sequence[str] = (),
-    like: Items | None = None,
-) -> Items:
+def read_items(path: str | Path, options: Options | None = None, *, like: Items | None = None, **columns: Any) -> Items:
     """Read the features in a file, with labels and item names where it has them.
 
     Parameters
@@ -116,14 +119,12 @@ def read_items(
         A file of arrays (.safetensors, .npz: ``features`` and optionally ``labels``, ``class_names`` and ``items``;
         .npy: the features alone) or a table (.csv, .tsv, .parquet, .jsonl) with one row per item. A folder whose name
         ends with .parquet is read as one table.
-    label_column, item_column : str, optional
-        Columns of a table that hold the label and the name of an item. By default they are found by their usual names.
-    ignore_columns : sequence of str, optional
-        Columns of a table to leave out.
-    feature_columns : sequence of str, optional
-        Columns that are features although they look like an index.
+    options : Options, optional
+        What the user says about the columns of a table. By default they are found.
     like : Items, optional
         The labelled examples. Features are then matched to theirs by name, and labels are not read.
+    **columns
+        The same as ``options``, each by its name: ``label_column``, ``item_column``, ``ignore_columns``, ….
 
     Returns
     -------
@@ -144,8 +145,7 @@ def read_items(
     (('ant', 'bee'), ('width', 'height'), tensor([[1.5000, 0.3000]]))
     """
     path = Path(path)
-    known = None if like is None else like.columns
-    options = Options(label_column, item_column, tuple(ignore_columns), tuple(feature_columns), known)
+    options = replace(options or Options(), like=None if like is None else like.columns, **columns)
     contents = read_contents(path, options, with_labels=like is None)
     items = Items(
         contents.features,
@@ -155,6 +155,7 @@ def read_items(
         contents.columns,
         notes=contents.notes,
         header=contents.header,
+        carried=contents.carried,
     )
     _check_finite(path, items)
     return items if like is None else match_columns(like, items)
@@ -178,80 +179,56 @@ def match_columns(support: Items, query: Items) -> Items:
 def read_contents(path: str | Path, options: Options | None = None, *, with_labels: bool = True) -> Contents:
     """Read a feature file of any kind, see `read_items`; features are not checked for NaN in files of arrays."""
     path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix != ".parquet" or not path.is_dir():
+    suffix = suffix_of(path)
+    if path.suffix.lower() != ".parquet" or not path.is_dir():
         check_input(path)
     if suffix not in SUFFIXES:
         raise InputError(f"{path} has an unknown ending; features come as {', '.join(SUFFIXES)}.")
     if suffix in TABLE_SUFFIXES:
-        table = read_columns(path, options or Options())
-        lines = table.lines
-
-        def place(row: int) -> str:
-            return _place(path, row, lines, headed=bool(table.header))
-
+        found = read_columns(path, options or Options(), with_labels=with_labels)
+        table = found.table
         contents = Contents(
-            table.features,
-            clean_labels(path, table.labels, place) if with_labels and table.labels is not None else None,
-            names=_item_names(path, table.items),
+            found.features,
+            None if found.labels is None else clean_labels(path, found.labels, table.place),
+            names=item_names(path, found.items),
             meta={"source": path.name},
-            columns=table.feature_names,
-            notes=table.notes,
-            header=table.header,
+            columns=found.names,
+            notes=found.notes,
+            header=table.names if table.named else (),
+            carried=found.carried,
         )
     else:
         arrays = read_arrays(path)
-        contents = Contents(
-            arrays.features,
-            clean_labels(path, arrays.labels) if with_labels and arrays.labels is not None else None,
-            arrays.class_names,
-            _item_names(path, arrays.items),
-            arrays.base_mean,
-            arrays.is_support,
-            arrays.class_features,
-            arrays.meta,
-        )
+        labels, names = arrays.pop("labels", None), item_names(path, arrays.pop("items", None))
+        labels = clean_labels(path, labels) if with_labels and labels is not None else None
+        contents = Contents(labels=labels, names=names, **arrays)
     _check_shape(path, contents)
-    return replace(contents, notes=(*contents.notes, *_remarks(path, contents)))
-
-
-def _remarks(path: Path, contents: Contents) -> tuple[str, ...]:
-    names = contents.labels if isinstance(contents.labels, tuple) else contents.class_names
-    return remarks_on_classes(path, names or ())
+    classes = contents.labels if isinstance(contents.labels, tuple) else contents.class_names
+    return replace(contents, notes=(*contents.notes, *remarks_on_classes(path, classes or ())))
 
 
 def read_labels(path: str | Path, label_column: str | None = None) -> tuple[str, ...]:
-    """Read labels from a .npy array, the label column of a csv or tsv, or a text file with one label per line."""
+    """Read labels from a .npy array, the label column of a table, or a text file with one label per line."""
     path = check_input(path)
-    suffix = path.suffix.lower()
-    if suffix == ".json" or (suffix in SUFFIXES and suffix not in (".npy", ".csv", ".tsv")):
-        raise InputError(f"{path} is no file of labels; give a .txt with one label per line, a .csv, .tsv or .npy.")
+    suffix = suffix_of(path)
     if suffix == ".npy":
         return tuple(map(str, clean_labels(path, read_npy(path))))
-    lines, labels = [], []
-    if suffix in (".csv", ".tsv"):
-        records = list(read_records(path))
-        _, header = table_header(path, iter(records))
-        column, _ = find_label(path, header, Options(label_column))
-        if column is not None or len(header) > 1:
-            if column is None:
-                raise InputError(
-                    f"{path} has {len(header)} columns and none is named '{label_column or 'label'}'; name the column "
-                    "of labels with --label-column."
-                )
-            records = records[1:]
-        for line, cells in records:
-            if len(cells) != len(header):
-                raise InputError(f"{path} has {len(header)} columns and {len(cells)} cells in line {line}.")
-            lines.append(line)
-            labels.append(cells[column or 0])
-    else:
-        for line, text in read_lines(path):
-            lines.append(line)
-            labels.append(text)
-        while labels and not labels[-1].strip():
-            labels.pop()
-    return tuple(map(str, clean_labels(path, labels, lambda row: f"line {lines[row]}")))
+    if suffix in (".json", *ARRAY_SUFFIXES):
+        raise InputError(f"{path} is no file of labels; give a .txt with one label per line, a table or a .npy.")
+    if suffix not in TABLE_SUFFIXES:
+        lines = list(read_lines(path))
+        while lines and not lines[-1][1].strip():
+            lines.pop()
+        return tuple(map(str, clean_labels(path, [text for _, text in lines], lambda row: f"line {lines[row][0]}")))
+    # A single column may have no name.
+    table = read_table(path, lambda names: len(names) > 1 or find_label(path, names, Options(label_column))[0] == 0)
+    at, _ = find_label(path, table.names, Options(label_column)) if table.named else (0, None)
+    if at is None:
+        raise InputError(
+            f"{path} has {len(table.names)} columns and none is named '{label_column or 'label'}'; name the column of "
+            "labels with `label_column`."
+        )
+    return tuple(map(str, clean_labels(path, table.values([at])[0], table.place)))
 
 
 def clean_labels(
@@ -292,7 +269,7 @@ def _label(path: Path, value: Any, row: int, place: Callable[[int], str]) -> str
     return decoded(path, value).strip()
 
 
-def _item_names(path: Path, values: Any) -> tuple[str, ...] | None:
+def item_names(path: Path, values: Any) -> tuple[str, ...] | None:
     """Names of items as text; an item without a name is known by its number."""
     if values is None:
         return None
@@ -301,16 +278,6 @@ def _item_names(path: Path, values: Any) -> tuple[str, ...] | None:
             raise InputError(f"items in {path} must be one name per row, not {values.dtype} of shape {values.shape}.")
         values = values_of(path, values)
     return tuple(str(row) if missing(value) else decoded(path, value) for row, value in enumerate(values))
-
-
-def _place(path: Path, row: int, lines: Sequence[int] | None, *, headed: bool) -> str:
-    """Where a row is: the line that an editor shows, or the row of a parquet file."""
-    suffix = path.suffix.lower()
-    if suffix == ".parquet":
-        return f"row {row}"
-    if lines is None:  # read at full speed: count the lines now that they are needed
-        lines = [line for line, _ in read_records(path)][1 if headed else 0 :]
-    return f"line {lines[row]}"
 
 
 def _class_of_row(path: Path, contents: Contents) -> tuple[str, ...] | None:

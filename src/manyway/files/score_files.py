@@ -6,14 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from manyway.errors import InputError
-from manyway.files.columns import LABEL_NAMES, Options, is_id, missing, remarks_on_classes
+from manyway.files.columns import LABEL_NAMES, Options, is_id, missing, read_columns, remarks_on_classes
 from manyway.files.files import check_input
 from manyway.files.rows import Rows, as_number, column, find_any, one_row_per_class, read_rows
 from manyway.files.score_formats import is_birdnet, read_birdnet, read_score_json
 from manyway.files.scores import Pair, Scores, check_size, from_pairs
-from manyway.files.tables import TABLE_SUFFIXES, read_columns
-from manyway.files.text import listed, shorten
+from manyway.files.tables import TABLE_SUFFIXES
+from manyway.files.text import listed, shorten, suffix_of
 
 SCORE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".json")
 _CLASS_NAMES = ("class", "species", *LABEL_NAMES)
@@ -51,7 +53,7 @@ def read_scores(path: str | Path, options: Options | None = None) -> Scores:
     (('a.jpg', 'b.jpg'), ('dog', 'fox'), [[0.10000000149011612, 0.8999999761581421], [0.6000000238418579, nan]])
     """
     path, options = Path(path), options or Options()
-    suffix = path.suffix.lower()
+    suffix = suffix_of(path)
     if suffix not in SCORE_SUFFIXES:
         raise InputError(f"{path} has an unknown ending; scores come as {', '.join(SCORE_SUFFIXES)}.")
     if suffix == ".json":
@@ -74,7 +76,7 @@ def _is_long(names: Sequence[str], options: Options) -> bool:
     return bool(known & set(_SCORE_NAMES)) and bool(known & {*_CLASS_NAMES, (options.label_column or "").casefold()})
 
 
-def _read_long(path: Path, names: list[str], rows: Rows, options: Options) -> Scores:
+def _read_long(path: Path, names: Sequence[str], rows: Rows, options: Options) -> Scores:
     of_class = column(path, names, *filter(None, (options.label_column, *_CLASS_NAMES)))
     of_score = column(path, names, *_SCORE_NAMES)
     of_item = find_any(names, options.item_column or "item")
@@ -82,7 +84,7 @@ def _read_long(path: Path, names: list[str], rows: Rows, options: Options) -> Sc
         ids = [at for at, name in enumerate(names) if is_id(name)]
         if len(ids) != 1:
             raise InputError(
-                f"{path} has the columns {listed(names)}; name the column of the items with --item-column."
+                f"{path} has the columns {listed(names)}; name the column of the items with `item_column`."
             )
         of_item = ids[0]
 
@@ -97,12 +99,12 @@ def _read_long(path: Path, names: list[str], rows: Rows, options: Options) -> Sc
 
 def _read_wide(path: Path, options: Options) -> Scores:
     table = read_columns(path, options)
-    if table.feature_names is None:
+    if table.names is None:
         raise InputError(
             f"The first line of {path} holds numbers; add a first line that names the class of each column."
         )
     count = len(table.features)
-    check_size(count, len(table.feature_names))
+    check_size(count, len(table.names))
     names = tuple(map(str, range(count) if table.items is None else table.items))
     twice = {name for name in names if names.count(name) > 1} if len(set(names)) < count else set()
     if twice:
@@ -110,7 +112,7 @@ def _read_wide(path: Path, options: Options) -> Scores:
     labels = None
     if table.labels is not None:
         labels = tuple(None if missing(label) else str(label).strip() for label in table.labels)
-    return Scores(table.features, table.feature_names, names, labels, notes=table.notes)
+    return Scores(np.asarray(table.features, np.float32), table.names, names, labels, notes=table.notes)
 
 
 def read_item_labels(path: Path, options: Options | None = None) -> dict[str, str]:

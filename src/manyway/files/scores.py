@@ -40,6 +40,8 @@ class Scores:
         Items without scores, with the reason.
     notes : tuple of str
         What the reader guessed, for the user to see.
+    carried : mapping of str to sequence
+        Columns that say more about each item. They come back in the table of labels.
     """
 
     values: np.ndarray[Any, Any]
@@ -50,6 +52,7 @@ class Scores:
     levels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     skipped: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+    carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.names)

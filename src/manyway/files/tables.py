@@ -1,4 +1,4 @@
-"""Tables of features: csv, tsv, jsonl and parquet, read as columns."""
+"""Tables of any kind (text, jsonl, parquet, Excel, Arrow): columns with names, from which each reader picks its own."""
 
 from __future__ import annotations
 
@@ -6,96 +6,492 @@ import itertools
 import json
 import math
 import mmap
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, time
+from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from manyway.errors import InputError
-from manyway.files.columns import LABEL_NAMES, Options, Roles, assign_roles
-from manyway.files.files import check_input
+from manyway.errors import InputError, nearest, optional
+from manyway.files.files import check_input, most_unpacked
 from manyway.files.text import (
-    Dialect,
     check_width,
     is_number,
     one_line,
     read_json_lines,
     read_records,
+    read_text,
     shorten,
     sniff,
+    suffix_of,
     table_header,
     with_point,
 )
 
-TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
+EXCEL_SUFFIXES = (".xlsx", ".xlsm")
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", *EXCEL_SUFFIXES)
+SAMPLE = 100  # rows that are looked at to guess what a column holds
 _BLOCK_BYTES = 1 << 23
-_SAMPLE = 100  # records that are looked at to find decimal commas
 _LARGEST = float(np.finfo(np.float32).max)
+_FAR = 1000  # float32 keeps four digits of the differences between numbers that lie this many times as far from 0
+_LOOKED_AT = 1000  # rows that say how far numbers are from 0
 _HINT = (
-    "name the label and item columns with --label-column and --item-column, and leave others out with --ignore-column "
-    "(texts need --encoder)."
+    "name the label and item columns with `label_column` and `item_column`, and leave others out with "
+    "`ignore_columns` (texts need an `encoder`)."
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """A table of features as it was read."""
+class Table:
+    """Columns with names.
 
-    features: np.ndarray[Any, Any]  # [n, d] float32
-    feature_names: tuple[str, ...] | None  # [d]; None: the table has no names, columns are known by their position
-    labels: Sequence[Any] | None  # [n]
-    items: Sequence[Any] | None  # [n]
-    header: tuple[str, ...]  # all columns
-    notes: tuple[str, ...]
-    lines: Sequence[int] | None = None  # [n] line numbers, where they are known already
+    Parameters
+    ----------
+    where : Path or str
+        What messages call the table.
+    names : sequence of str
+        The names of the columns.
+    columns : sequence of (list or pyarrow.ChunkedArray)
+        Their cells.
+    word : str, default="row"
+        What the program that shows the table calls a row.
+    numbers : sequence of int, optional
+        How that program numbers the rows. None: from 0.
+    index : sequence of str
+        The columns that the file itself declares to be an index (parquet written by pandas).
+    hint : str
+        What to do about a column that holds no numbers.
 
+    Examples
+    --------
+    >>> table = Table("a.jsonl", ["width", "label"], [[1.5, 2], ["ant", "bee"]], "line", [1, 2])
+    >>> table.features([0]).tolist(), table.values([1]), table.place(1)
+    ([[1.5], [2.0]], [['ant', 'bee']], 'line 2')
+    """
 
-def read_columns(path: Path, options: Options) -> Columns:
-    """Read a feature table: a .csv, .tsv, .jsonl or .parquet file."""
-    suffix = path.suffix.lower()
-    reader = {".parquet": _read_parquet, ".jsonl": _read_jsonl}.get(suffix, _read_csv)
-    columns = reader(path, options)
-    _refuse_index(path, columns, options)
-    return columns
+    named = True  # whether the columns have names, or only an order
+    _decimal = "."
 
+    def __init__(
+        self,
+        where: Path | str,
+        names: Sequence[str],
+        columns: Sequence[Any] = (),
+        word: str = "row",
+        numbers: Sequence[int] | None = None,
+        *,
+        index: Sequence[str] = (),
+        hint: str = _HINT,
+    ) -> None:
+        self.where, self.names, self.index, self._hint = where, tuple(names), tuple(index), hint
+        self.notes: list[str] = []  # what was guessed, for the user to see
+        self._columns, self._word, self._numbers = columns, word, numbers
 
-def _refuse_index(path: Path, columns: Columns, options: Options) -> None:
-    """Refuse a feature that counts the rows, where the other features are measurements."""
-    features, names = columns.features, columns.feature_names
-    if options.like is not None or names is None or len(features) < 3 or len(names) < 2:
-        return
-    start = features[:100]
-    whole = np.flatnonzero((start == np.floor(start)).all(0))
-    if len(whole) * 2 > len(names):
-        return  # whole numbers are usual in this table
-    for at in whole.tolist():
-        values = features[:, at].astype(np.float64)
-        if not bool((values == np.floor(values)).all()):
-            continue
-        steps = np.diff(values)
-        counted = np.sort(values) - np.arange(len(values))
-        in_order = bool((steps == 1).all()) and values[0] in (0, 1)
-        shuffled = len(values) >= 5 and counted[0] in (0, 1) and bool((counted == counted[0]).all())
-        rising = len(values) >= 8 and bool((steps > 0).all())
-        if names[at] not in options.feature_columns and (in_order or shuffled or rising):
+    @classmethod
+    def of_arrow(cls, where: Path | str, table: Any, **more: Any) -> Table:
+        """The columns of an Arrow table."""
+        return cls(where, [str(name) for name in table.column_names], table.columns, **more)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no row."""
+        return not self._columns or not len(self._columns[0])
+
+    def place(self, row: int) -> str:
+        """Where a row is, for a person who looks for it: ``line 3``, or ``row 2``."""
+        return f"{self._word} {row if self._numbers is None else self._numbers[row]}"
+
+    def sample(self, at: int) -> list[Any]:
+        """The first cells of a column."""
+        return self._list(at, self._columns[at][:SAMPLE])
+
+    def values(self, wanted: Sequence[int | None]) -> list[Any]:
+        """The cells of some columns, as they are: a list for each, None where no column is named."""
+        found = dict(zip(*self._read([at for at in wanted if at is not None]), strict=True))
+        return [None if at is None else found[at] for at in wanted]
+
+    def _read(self, wanted: list[int]) -> tuple[list[int], list[list[Any]]]:
+        return wanted, [self._list(at, self._columns[at]) for at in wanted]
+
+    def _list(self, at: int, cells: Any) -> list[Any]:
+        try:
+            return cells if isinstance(cells, list) else list(cells.to_pylist())
+        except Exception as error:  # strings that are no UTF-8, times out of range
             raise InputError(
-                f"Column '{names[at]}' of {path} numbers the rows ({', '.join(map(str, values[:3].astype(int)))}, …) "
-                f"and does not look like a feature; use --item-column {names[at]!r} if it names the items, "
-                "--ignore-column to leave it out, or --feature-column to keep it."
-            )
+                f"Column '{self.names[at]}' of {self.where} cannot be read ({one_line(error)})."
+            ) from error
+
+    def rows(self) -> Iterator[tuple[str, Sequence[Any]]]:
+        """The place and the cells of each row."""
+        for row, cells in enumerate(zip(*self.values(range(len(self.names))), strict=True)):
+            yield self.place(row), cells
+
+    def holds_lists(self, at: int) -> bool:
+        """Whether a column holds lists, as vector databases and notebooks store embeddings."""
+        column = self._columns[at]
+        if isinstance(column, list):
+            return any(isinstance(cell, list) for cell in column[:SAMPLE])
+        return str(column.type).startswith(("list", "large_list", "fixed_size_list"))
+
+    def features(self, wanted: Sequence[int]) -> np.ndarray[Any, Any]:
+        """Columns of numbers, or the lists in one column, as an array [n, d]; a cell that is neither is an error.
+
+        The array is float32, or float64 where float32 would lose digits that matter (coordinates, for example).
+        """
+        lists = len(wanted) == 1 and self.holds_lists(wanted[0])
+        found = self._lists(wanted[0]) if lists else self._stacked(wanted)
+        if not found.size or (found.min() >= -_LARGEST and found.max() <= _LARGEST):
+            return found
+        row, at = np.argwhere(~(np.abs(found) <= _LARGEST))[0].tolist()
+        column = wanted[0 if lists else at]
+        cell = found[row, at] if lists else self.values([column])[0][row]
+        raise _not_finite(self.where, self.place(row), self.names[column], cell)
+
+    def _stacked(self, wanted: Sequence[int]) -> np.ndarray[Any, Any]:
+        columns = [self._columns[at] for at in wanted]
+        if all(map(_is_plain, columns)):
+            import pyarrow
+
+            return _stack(pyarrow.Table.from_arrays(columns, [str(at) for at in wanted]))
+        cells = [
+            [self._number(row, self.names[at], cell) for row, cell in enumerate(self._list(at, self._columns[at]))]
+            for at in wanted
+        ]
+        return _narrow(np.array(cells).T)
+
+    def _number(self, row: int, name: str, cell: Any) -> float:
+        if type(cell) is float and abs(cell) <= _LARGEST:
+            return cell
+        return as_number(self.where, self.place(row), name, cell, self._decimal, self._hint)
+
+    def _lists(self, at: int) -> np.ndarray[Any, Any]:
+        """At once where all lists are alike, else row by row to say which is not."""
+        column, name = self._columns[at], self.names[at]
+        if not isinstance(column, list):
+            import pyarrow.compute
+
+            lengths = pyarrow.compute.min_max(pyarrow.compute.list_value_length(column)).as_py()
+            flat = pyarrow.compute.list_flatten(column)
+            if not column.null_count and lengths["min"] == lengths["max"] != 0 and _is_plain(flat):
+                return _narrow(flat.to_numpy().reshape(len(column), -1))
+        lists = self._list(at, column)
+        width = len(lists[0]) if isinstance(lists[0], list) else 0
+        for row, cells in enumerate(lists):
+            if not isinstance(cells, list) or len(cells) != width or not width:
+                has = f"{len(cells)} numbers" if isinstance(cells, list) else "no list of numbers"
+                raise InputError(
+                    f"Column '{name}' of {self.where} has {has} in {self.place(row)}; every row needs {width}."
+                )
+        return _narrow(np.array([[self._number(row, name, x) for x in cells] for row, cells in enumerate(lists)]))
 
 
-def _has_header(path: Path, first: Sequence[str], decimal: str, options: Options) -> bool:
+class _TextTable(Table):
+    """A csv or tsv file. Columns are read when they are asked for: by Arrow, at full speed, if nothing is unusual."""
+
+    def __init__(self, path: Path, is_header: Callable[[Sequence[str]], bool | None] | None) -> None:
+        self._text = read_text(path)
+        self._dialect = sniff(self._text)
+        records = read_records(self._text, self._dialect)
+        first, names = table_header(path, records)
+        self._decimals = (".",) if self._dialect.delimiter == "," else (".", ",")
+        said = True if is_header is None else is_header(names)
+        self.named = all(_has_header(path, names, sign) for sign in self._decimals) if said is None else said
+        self._start = [cells for _, cells in itertools.islice(records, SAMPLE)]
+        self._skip = first if self.named else first - 1
+        super().__init__(path, names if self.named else [str(n + 1) for n in range(len(names))], word="line")
+        self._path = path
+        self.notes += self._text.notes
+        if said is None and self.named:
+            guesses = (_note_numbers(path, names, self._start, sign) for sign in self._decimals)
+            self.notes += next(filter(None, guesses), [])
+        elif said is None:
+            note = f"the first line of {path.name} holds numbers, so its columns have no names and keep their order"
+            self.notes.append(note)
+        if not self.named:
+            self._start.insert(0, names)
+
+    @cached_property
+    def _records(self) -> list[list[str]]:
+        """All columns, read line by line: slow, and able to say what is wrong where."""
+        records = list(read_records(self._text, self._dialect))[1 if self.named else 0 :]
+        for line, cells in records:
+            check_width(self._path, line, cells, self.names)
+        self._numbers = [line for line, _ in records]
+        return [[cells[at] for _, cells in records] for at in range(len(self.names))]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._start
+
+    def place(self, row: int) -> str:
+        _ = self._records
+        return super().place(row)
+
+    def sample(self, at: int) -> list[Any]:
+        return [cells[at] for cells in self._start if at < len(cells)]
+
+    def holds_lists(self, at: int) -> bool:
+        return False
+
+    def _read(self, wanted: list[int]) -> tuple[list[int], list[list[Any]]]:
+        table = self._by_arrow(wanted, "string") if wanted else None
+        if table is not None:
+            columns = [column.to_pylist() for column in table.columns]
+            # A line break, or a quotation mark in front, may be seen differently by the two readers.
+            if not any("\n" in cell or cell.lstrip()[:1] == '"' for column in columns for cell in column):
+                return wanted, columns
+        return wanted, [self._records[at] for at in wanted]
+
+    def _stacked(self, wanted: Sequence[int]) -> np.ndarray[Any, Any]:
+        samples = (cell for at in wanted for cell in self.sample(at))
+        comma = len(self._decimals) > 1 and any("," in cell and is_number(cell, ",") for cell in samples)
+        signs = self._decimals[::-1] if comma else self._decimals
+        read = ((sign, self._by_arrow(wanted, "float64", sign)) for sign in signs)
+        self._decimal, table = next((found for found in read if found[1] is not None), (signs[0], None))
+        if self._decimal == ",":
+            self.notes.append(f"numbers in {self._path.name} are read with a decimal comma")
+        if table is not None:
+            return _stack(table)
+        self._columns = self._records
+        return super()._stacked(wanted)
+
+    def _by_arrow(self, wanted: Sequence[int], kind: str, decimal: str = ".") -> Any:
+        """Some columns as an Arrow table; None where anything is unusual, for the careful reader to look at."""
+        if len(self.names) == 1 or not self._start:
+            return None
+        import pyarrow.csv
+
+        columns = [str(at) for at in wanted]
+        reading = pyarrow.csv.ReadOptions(
+            column_names=[str(at) for at in range(len(self.names))], skip_rows=self._skip, block_size=_BLOCK_BYTES
+        )
+        parsing = pyarrow.csv.ParseOptions(delimiter=self._dialect.delimiter, newlines_in_values=self._has_quotes)
+        converting = pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(columns, getattr(pyarrow, kind)()),
+            include_columns=columns,
+            null_values=[],
+            decimal_point=decimal,
+        )
+        try:
+            source = self._path if self._text.data is None else pyarrow.BufferReader(self._text.data)
+            table = pyarrow.csv.read_csv(source, reading, parsing, converting)
+        except (pyarrow.ArrowException, OSError):
+            return None
+        # Both readers must agree on the first row: no line was taken for a header that is none, or the reverse.
+        first: list[Any] = [self._start[0][at] for at in wanted if at < len(self._start[0])]
+        if kind == "float64":
+            first = [float(with_point(cell, decimal)) if is_number(cell, decimal) else None for cell in first]
+        return table if table.num_rows and [column[0].as_py() for column in table.columns] == first else None
+
+    @cached_property
+    def _has_quotes(self) -> bool:
+        if self._text.data is not None:
+            return b'"' in self._text.data
+        with self._path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            return mapped.find(b'"') >= 0
+
+
+def read_table(
+    path: Path,
+    is_header: Callable[[Sequence[str]], bool | None] | None = None,
+    rows: int | None = None,
+    sheet: str | None = None,
+) -> Table:
+    """Open a table: a .csv, .tsv, .txt, .jsonl (also packed), .xlsx or .parquet file, or a folder of parquet files.
+
+    Parameters
+    ----------
+    path : Path
+        The file; its ending says what it holds.
+    is_header : callable, optional
+        Whether the first line of a text table has the names of the columns, by its cells; where the answer is None, a
+        line of numbers is taken for the first row. By default the first line always has the names.
+    rows : int, optional
+        How many rows are needed, where not all are.
+    sheet : str, optional
+        The name of the sheet of an Excel file, or its number from 1. None: the first.
+
+    Returns
+    -------
+    Table
+    """
+    suffix = suffix_of(path)
+    if path.suffix.lower() != ".parquet" or not path.is_dir():
+        check_input(path)
+    if suffix == ".parquet":
+        table = _open_parquet(path, rows)
+    elif suffix in EXCEL_SUFFIXES:
+        table = _open_excel(path, sheet, rows)
+    else:
+        table = _open_jsonl(path, rows) if suffix == ".jsonl" else _TextTable(path, is_header)
+    if table.named:
+        refuse_duplicates(path, table.names)
+    return table
+
+
+def _open_jsonl(path: Path, rows: int | None) -> Table:
+    text = read_text(path)
+    found = list(itertools.islice(read_json_lines(text), rows))
+    names = list(dict.fromkeys(name for _, record in found for name in record))
+    columns = [[record.get(name) for _, record in found] for name in names]
+    table = Table(path, names, columns, "line", [number for number, _ in found])
+    table.notes += text.notes
+    return table
+
+
+def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
+    openpyxl = optional("openpyxl", "excel", f"{path} is an Excel file, which")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(info.file_size for info in archive.infolist()) > most_unpacked(path.stat().st_size):
+                raise ValueError("it unpacks to far more than its size")
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        names = [page.title for page in book.worksheets]
+        chosen = names[0] if sheet is None else next((n for i, n in enumerate(names, 1) if sheet in (n, str(i))), None)
+        if chosen is None:
+            raise InputError(f"{path} has no sheet '{sheet}'; {nearest(str(sheet), names)}")
+        book[chosen].reset_dimensions()  # what the file says about its size may be wrong
+        rows = [
+            (number, [_plain_date(cell) for cell in cells])
+            for number, cells in enumerate(book[chosen].iter_rows(values_only=True), 1)
+            if any(cell is not None for cell in cells)
+        ]
+        book.close()
+    except InputError:
+        raise
+    except Exception as error:  # damaged files raise errors of many kinds
+        raise InputError(f"{path} cannot be read as an Excel file ({one_line(error)}).") from error
+    width = max((len(cells) for _, cells in rows), default=0)
+    # A single cell above a table is its title.
+    while len(rows) > 1 and width > 1 and sum(cell is not None for cell in rows[0][1]) == 1:
+        del rows[0]
+    if not rows:
+        raise InputError(f"{path} is empty; the first row names the columns, the others are items.")
+    (_, header), *rows = [(number, [*cells, *[None] * (width - len(cells))]) for number, cells in rows[:count]]
+    used = [at for at in range(width) if header[at] is not None or any(cells[at] is not None for _, cells in rows)]
+    titles = ["" if header[at] is None else str(header[at]).strip() for at in used]
+    columns = [[cells[at] for _, cells in rows] for at in used]
+    table = Table(path, titles, columns, numbers=[number for number, _ in rows])
+    if len(names) > 1 and sheet is None:
+        table.notes.append(f"the first sheet of {path.name} is read ('{chosen}'); choose another with `sheet`")
+    return table
+
+
+def _plain_date(cell: Any) -> Any:
+    """A date without its midnight."""
+    return cell.date() if isinstance(cell, datetime) and cell.time() == time() else cell
+
+
+def _open_parquet(path: Path, rows: int | None) -> Table:
+    import pyarrow.parquet
+
+    if path.is_dir():  # Spark and Dask write folders of files; those with a dot or an underscore are their own notes
+        for file in path.rglob("*"):
+            if not file.is_dir() and not file.name.startswith((".", "_")):
+                check_input(file)
+    try:
+        if path.is_dir():
+            table = pyarrow.parquet.read_table(path, memory_map=True)
+        else:
+            with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
+                start = [] if rows is None else list(itertools.islice(file.iter_batches(rows), 1))
+                table = pyarrow.Table.from_batches(start) if start else file.read()
+        table.validate(full=True)
+        stored = json.loads((table.schema.metadata or {}).get(b"pandas", b"{}"))
+        index = stored.get("index_columns", []) if isinstance(stored, dict) else []
+        return Table.of_arrow(path, table, index=[name for name in index if isinstance(name, str)])
+    except Exception as error:  # damaged files raise errors of many kinds
+        raise InputError(f"{path} cannot be read as parquet ({one_line(error)}).") from error
+
+
+def refuse_duplicates(where: Path | str, names: Sequence[str]) -> None:
+    """Refuse a table in which two columns have one name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(f"{where} has two columns named '{name}'; rename or remove one.")
+        seen.add(name)
+
+
+def as_number(
+    where: Path | str, place: str, name: str, cell: Any, decimal: str | None = None, hint: str = "write a number."
+) -> float:
+    """A cell as a finite number. ``decimal`` is the sign that texts use; None: a point, or a comma where it fits."""
+    number: Any = cell
+    if cell is None or (isinstance(cell, str) and not cell.strip()):
+        raise InputError(f"Column '{name}' of {where} is empty in {place}; fill the cell or remove the row.")
+    if isinstance(cell, str):
+        sign = decimal or ("," if "," in cell and is_number(cell, ",") else ".")
+        number = float(with_point(cell, sign)) if is_number(cell, sign) else None
+    if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
+        raise InputError(f"Column '{name}' of {where} is not all numbers ({place} has {shorten(cell)}); {hint}")
+    if not -_LARGEST <= number <= _LARGEST:
+        raise _not_finite(where, place, name, cell)
+    return float(number)
+
+
+def _not_finite(where: Path | str, place: str, name: str, cell: Any) -> InputError:
+    return InputError(
+        f"Column '{name}' of {where} has {shorten(cell)} in {place}, which is not a finite number (of 32 bits); remove "
+        "or repair it."
+    )
+
+
+def _is_plain(column: Any) -> bool:
+    """Whether a column is an Arrow array of numbers, complete."""
+    import pyarrow.types as kinds
+
+    if isinstance(column, list) or column.null_count:
+        return False
+    tests = (kinds.is_floating, kinds.is_integer, kinds.is_boolean)
+    return any(test(column.type) for test in tests)
+
+
+def _stack(table: Any) -> np.ndarray[Any, Any]:
+    """The columns of an Arrow table as one array, written batch by batch so that memory is visited in order."""
+    n, step = table.num_rows, max(1, table.num_rows // _LOOKED_AT)
+    start = table.take(np.arange(0, n, step))
+    looked_at = np.stack([column.to_numpy().astype(np.float64) for column in start.columns], 1)
+    stacked = np.empty((n, table.num_columns), _precision(looked_at))
+    row = 0
+    with np.errstate(over="ignore"):  # what is too large is found later
+        for batch in table.to_batches():
+            for at, column in enumerate(batch.columns):
+                stacked[row : row + batch.num_rows, at] = column.to_numpy(zero_copy_only=False)
+            row += batch.num_rows
+    return stacked
+
+
+def _narrow(found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    looked_at = found[:: max(1, len(found) // _LOOKED_AT)].astype(np.float64)
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(found, _precision(looked_at))
+
+
+def _precision(sample: np.ndarray[Any, Any]) -> type[np.floating[Any]]:
+    """float32, or float64 if some column lies so far from 0 that float32 would round its differences away.
+
+    >>> _precision(np.array([[0.1], [0.2]])).__name__, _precision(np.array([[5e6], [5e6 + 1], [5e6]])).__name__
+    ('float32', 'float64')
+    """
+    if len(sample) < 2:
+        return np.float32
+    # Two numbers are near each other by chance, and so are the middle ones of a few.
+    far = _FAR if len(sample) > 2 else _FAR**2
+    around = (0.25, 0.5, 0.75) if len(sample) >= 20 else (0, 0.5, 1)
+    with np.errstate(invalid="ignore"):
+        low, middle, high = np.quantile(sample, around, axis=0, method="nearest")
+        spread = np.where(high > low, high - low, np.ptp(sample, axis=0))
+        return np.float64 if bool((np.abs(middle) > far * spread)[spread > 0].any()) else np.float32
+
+
+def _has_header(path: Path, first: Sequence[str], decimal: str) -> bool:
     """Whether the first line names columns; False where it holds numbers; an error where it cannot be told."""
     numbers = [float(with_point(cell, decimal)) for cell in first if is_number(cell, decimal)]
-    named = {name.casefold() for name in (options.label_column, options.item_column, "item", *LABEL_NAMES) if name}
-    if not numbers or any(cell.casefold() in named for cell in first):
-        return True
-    if options.like is not None and set(options.like) <= set(first):
-        return True
-    if numbers in ([*range(len(numbers))], [*range(1, len(numbers) + 1)]):
+    if not numbers or numbers in ([*range(len(numbers))], [*range(1, len(numbers) + 1)]):
         return True  # pandas numbers columns without names
     if _is_scale(numbers):
         return True  # wavelengths, dates
@@ -115,10 +511,10 @@ def _is_scale(numbers: Sequence[float]) -> bool:
     return len(numbers) >= 5 and steps in ({1}, {-1}) and all(map(math.isfinite, numbers))
 
 
-def _note_numbers(path: Path, names: Sequence[str], sample: Sequence[Sequence[str]], decimal: str) -> tuple[str, ...]:
+def _note_numbers(path: Path, names: Sequence[str], sample: Sequence[Sequence[str]], decimal: str) -> list[str]:
     """Say that a first line of numbers is taken for names; refuse it where the rows look the same."""
     if not all(is_number(name, decimal) for name in names):
-        return ()
+        return []
     rows = [[float(with_point(cell, decimal)) for cell in row if is_number(cell, decimal)] for row in sample]
     whole = all(float(with_point(name, decimal)).is_integer() for name in names)
     if all(map(_is_scale, rows)) and not whole:
@@ -126,322 +522,4 @@ def _note_numbers(path: Path, names: Sequence[str], sample: Sequence[Sequence[st
             f"The first line of {path} ({', '.join(names[:3])}, …) could be names of columns or an item, as all lines "
             "have rising numbers; add a first line that names the columns."
         )
-    return (f"the first line of {path.name} ({', '.join(names[:3])}, …) is taken as the names of the columns",)
-
-
-def _read_csv(path: Path, options: Options) -> Columns:
-    dialect = sniff(path)
-    records = read_records(path, dialect)
-    first_line, names = table_header(path, records)
-    decimals = (".",) if dialect.delimiter == "," else (".", ",")
-    named = all(_has_header(path, names, decimal, options) for decimal in decimals)
-    sample = [cells for _, cells in itertools.islice(records, _SAMPLE)]
-    if named and not sample:
-        raise InputError(f"{path} has no data row; the first line names the columns, the others are items.")
-    if named:
-        roles = assign_roles(path, names, options)
-        if options.like is None:
-            guessed = next(filter(None, (_note_numbers(path, names, sample, decimal) for decimal in decimals)), ())
-            roles = replace(roles, notes=(*roles.notes, *guessed))
-    else:
-        note = f"the first line of {path.name} holds numbers, so its columns have no names and keep their order"
-        roles = Roles(tuple(range(len(names))), None, None, (note,))
-    if len(decimals) > 1 and any(_comma_decimals(cells, roles) for cells in sample):
-        decimals = (",", ".")
-    read = None
-    for decimal in decimals:
-        read = _csv_by_arrow(path, dialect, len(names), roles, first_line if named else first_line - 1, decimal)
-        if read is not None and not _starts_with(read[0], sample[0] if named else names, roles, decimal):
-            read = None
-        if read is not None:
-            break
-    else:
-        decimal = decimals[0]
-    features, labels, items, lines = read or _csv_by_record(path, dialect, names, roles, named, decimal)
-    comma = (f"numbers in {path.name} are read with a decimal comma",) if decimal == "," else ()
-    return Columns(
-        features,
-        tuple(names[at] for at in roles.features) if named else None,
-        labels,
-        items,
-        tuple(names) if named else (),
-        (*roles.notes, *comma),
-        lines,
-    )
-
-
-def _comma_decimals(cells: Sequence[str], roles: Roles) -> bool:
-    return any("," in cells[at] and is_number(cells[at], ",") for at in roles.features if at < len(cells))
-
-
-def _starts_with(features: np.ndarray[Any, Any], cells: Sequence[str], roles: Roles, decimal: str) -> bool:
-    """Whether two readers agree on the first row: no line was taken for a header that is none, or the reverse."""
-    try:
-        first = np.array([float(with_point(cells[at], decimal)) for at in roles.features])
-    except (ValueError, IndexError):
-        return False
-    return bool(np.allclose(features[0], first, rtol=1e-6, atol=1e-30))
-
-
-def _csv_by_arrow(
-    path: Path, dialect: Dialect, width: int, roles: Roles, skip: int, decimal: str
-) -> tuple[np.ndarray[Any, Any], list[str] | None, list[str] | None, list[int] | None] | None:
-    """The table in one pass at full speed; None where anything is unusual, for the careful reader to look at."""
-    if dialect.encoding not in ("utf-8", "utf-8-sig"):
-        return None
-    import pyarrow
-    import pyarrow.csv
-
-    text_columns = [at for at in (roles.label, roles.item) if at is not None]
-    types = {str(at): pyarrow.float32() for at in roles.features} | {str(at): pyarrow.string() for at in text_columns}
-    kept = [*roles.features, *text_columns]
-    try:
-        table = pyarrow.csv.read_csv(
-            path,
-            read_options=pyarrow.csv.ReadOptions(
-                column_names=[str(at) for at in range(width)], skip_rows=skip, block_size=_BLOCK_BYTES
-            ),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=_has_quotes(path)),
-            convert_options=pyarrow.csv.ConvertOptions(
-                column_types=types, include_columns=[str(at) for at in kept], null_values=[], decimal_point=decimal
-            ),
-        )
-    except (pyarrow.ArrowException, OSError):
-        return None
-    features = _stack(table, range(len(roles.features)))
-    texts = {at: table.column(len(roles.features) + i).to_pylist() for i, at in enumerate(text_columns)}
-    if not len(features) or not np.isfinite(features).all():
-        return None
-    if any("\n" in text or text.lstrip()[:1] == '"' for values in texts.values() for text in values):
-        return None
-    return (
-        features,
-        None if roles.label is None else texts[roles.label],
-        None if roles.item is None else texts[roles.item],
-        None,
-    )
-
-
-def _has_quotes(path: Path) -> bool:
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        return mapped.find(b'"') >= 0
-
-
-def _stack(table: Any, columns: Sequence[int]) -> np.ndarray[Any, Any]:
-    """Columns of an Arrow table as one float32 array, written batch by batch so that memory is visited in order."""
-    stacked = np.empty((table.num_rows, len(columns)), np.float32)
-    start = 0
-    for batch in table.to_batches():
-        stop = start + batch.num_rows
-        for at, column in enumerate(columns):
-            stacked[start:stop, at] = batch.column(column).to_numpy(zero_copy_only=False)
-        start = stop
-    return stacked
-
-
-def _csv_by_record(
-    path: Path, dialect: Dialect, names: Sequence[str], roles: Roles, named: bool, decimal: str
-) -> tuple[np.ndarray[Any, Any], list[str] | None, list[str] | None, list[int] | None]:
-    """The same, record by record: slower, and it can say what is wrong where."""
-    records = read_records(path, dialect)
-    if named:
-        next(records)
-    rows, labels, items, lines = [], [], [], []
-    for line, cells in records:
-        check_width(path, line, cells, names)
-        values = np.array([_number(path, line, names[at], cells[at], decimal, named) for at in roles.features])
-        rows.append(values.astype(np.float32))
-        lines.append(line)
-        if roles.label is not None:
-            labels.append(cells[roles.label])
-        if roles.item is not None:
-            items.append(cells[roles.item])
-    return (
-        np.stack(rows),
-        None if roles.label is None else labels,
-        None if roles.item is None else items,
-        lines,
-    )
-
-
-def _number(path: Path, line: int, name: str, cell: str, decimal: str, named: bool) -> float:
-    column = f"Column '{name}'" if named else "A column"
-    if not cell.strip():
-        raise InputError(f"{column} of {path} is empty in line {line}; fill the cell or remove the row.")
-    try:
-        value = float(with_point(cell, decimal))
-    except ValueError:
-        raise InputError(f"{column} of {path} is not all numbers (line {line} has {shorten(cell)}); {_HINT}") from None
-    if not math.isfinite(value) or abs(value) > _LARGEST:
-        raise InputError(
-            f"{column} of {path} has {shorten(cell)} in line {line}, which is NaN, infinite or too large for 32 bits; "
-            "remove or repair it."
-        )
-    return value
-
-
-def open_parquet(path: Path) -> tuple[Any, tuple[str, ...]]:
-    """The Arrow table in a parquet file or folder, and the names of the columns that pandas stored as its index."""
-    import pyarrow.parquet
-
-    if path.is_dir():  # Spark and Dask write folders of files; those with a dot or an underscore are their own notes
-        for file in path.rglob("*"):
-            if not file.is_dir() and not file.name.startswith((".", "_")):
-                check_input(file)
-    try:
-        if path.is_dir():
-            table = pyarrow.parquet.read_table(path, memory_map=True)
-        else:
-            with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
-                table = file.read()
-        table.validate(full=True)
-        names = [str(name) for name in table.column_names]
-        stored = json.loads((table.schema.metadata or {}).get(b"pandas", b"{}"))
-        index = stored.get("index_columns", []) if isinstance(stored, dict) else []
-    except Exception as error:  # damaged files raise errors of many kinds
-        raise InputError(f"{path} cannot be read as parquet ({one_line(error)}).") from error
-    return table.rename_columns(names), tuple(name for name in index if isinstance(name, str))
-
-
-def _read_parquet(path: Path, options: Options) -> Columns:
-    table, index = open_parquet(path)
-    names = list(table.column_names)
-    if not table.num_rows:
-        raise InputError(f"{path} has no data row.")
-    roles = assign_roles(path, names, options if options.like is None else _without_lists(options, names), index)
-    labels, items = (_arrow_values(path, table, at) for at in (roles.label, roles.item))
-    features, feature_names = arrow_features(path, table.select(list(roles.features)))
-    return Columns(features, feature_names, labels, items, tuple(names), roles.notes)
-
-
-def arrow_features(where: Path | str, table: Any, hint: str = _HINT) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
-    """The features [n, d] in an Arrow table, float32, and their names: one column of lists, or columns of numbers.
-
-    Messages call the table ``where``; ``hint`` says what to do about a column that holds no numbers.
-    """
-    import pyarrow
-    import pyarrow.types as kinds
-
-    names = table.column_names
-    if len(names) == 1 and is_list(table.schema.field(0).type):
-        return _list_column(where, names[0], table.column(0))
-    for name, kind, column in zip(names, table.schema.types, table.columns, strict=True):
-        if not (kinds.is_floating(kind) or kinds.is_integer(kind) or kinds.is_boolean(kind) or kinds.is_decimal(kind)):
-            raise InputError(f"Column '{name}' of {where} is not all numbers (it holds {kind}); {hint}")
-        if column.null_count:
-            row = column.is_null().to_pylist().index(True)
-            raise InputError(f"Column '{name}' of {where} is empty in row {row}; fill the cell or remove the row.")
-    try:
-        features = _stack(table, range(len(names)))
-    except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"The numbers in {where} cannot be read ({one_line(error)}).") from error
-    if not np.isfinite(features).all():
-        row, at = np.argwhere(~np.isfinite(features))[0].tolist()
-        raise InputError(
-            f"{where} has NaN or infinite features in row {row}, column '{names[at]}'; remove or repair them."
-        )
-    return features, tuple(names)
-
-
-def _arrow_values(path: Path, table: Any, at: int | None) -> list[Any] | None:
-    if at is None:
-        return None
-    try:
-        values: list[Any] = table.column(at).to_pylist()
-    except Exception as error:  # strings that are no UTF-8, times out of range
-        name = table.column_names[at]
-        raise InputError(f"Column '{name}' of {path} cannot be read ({one_line(error)}).") from error
-    return values
-
-
-def is_list(kind: Any) -> bool:
-    """Whether an Arrow type is one of lists, as vector databases and notebooks store embeddings."""
-    import pyarrow.types as kinds
-
-    return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
-
-
-def _without_lists(options: Options, names: Sequence[str]) -> Options:
-    """Options for a table that stores embedding[0], embedding[1], … as one column ``embedding``."""
-    like = list(options.like or ())
-    base = like[0].removesuffix("[0]") if like and like[0].endswith("[0]") else None
-    if base is None or base not in names or like != [f"{base}[{i}]" for i in range(len(like))]:
-        return options
-    return Options(options.label_column, options.item_column, options.ignore_columns, options.feature_columns, (base,))
-
-
-def _list_column(path: Path | str, name: str, column: Any) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
-    """A column of lists as features: at once where all lists are alike, else row by row to say which is not."""
-    import pyarrow.compute
-    import pyarrow.types as kinds
-
-    lengths = pyarrow.compute.min_max(pyarrow.compute.list_value_length(column)).as_py()
-    numbers = pyarrow.compute.list_flatten(column)
-    kind, width = numbers.type, lengths["min"]
-    if column.null_count or numbers.null_count or width != lengths["max"] or not width or not kinds.is_floating(kind):
-        return _list_features(path, name, column.to_pylist(), "row", range(len(column)))
-    features = numbers.to_numpy().astype(np.float32).reshape(len(column), width)
-    _refuse_infinite(path, features, "row", range(len(column)))
-    return features, tuple(f"{name}[{i}]" for i in range(width))
-
-
-def _list_features(
-    path: Path | str, name: str, lists: Sequence[Any], word: str, numbers: Sequence[int]
-) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
-    width = len(lists[0]) if isinstance(lists[0], list) else 0
-    for number, values in zip(numbers, lists, strict=True):
-        if not isinstance(values, list) or len(values) != width or not width:
-            has = f"{len(values)} numbers" if isinstance(values, list) else "no list of numbers"
-            raise InputError(f"Column '{name}' of {path} has {has} in {word} {number}; every row needs {width}.")
-        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-            raise InputError(f"Column '{name}' of {path} is not all numbers ({word} {number}).")
-    features = _as_float32(path, lists)
-    _refuse_infinite(path, features, word, numbers)
-    return features, tuple(f"{name}[{i}]" for i in range(width))
-
-
-def _refuse_infinite(path: Path | str, features: np.ndarray[Any, Any], word: str, numbers: Sequence[int]) -> None:
-    bad = np.flatnonzero(~np.isfinite(features).all(1))
-    if len(bad):
-        raise InputError(f"{path} has NaN or infinite features in {word} {numbers[bad[0]]}; remove or repair them.")
-
-
-def _as_float32(path: Path | str, rows: Sequence[Any]) -> np.ndarray[Any, Any]:
-    try:
-        with np.errstate(over="ignore"):
-            return np.asarray(rows, dtype=np.float64).astype(np.float32)
-    except (OverflowError, ValueError, TypeError) as error:
-        raise InputError(f"The numbers in {path} cannot be read ({one_line(error)}).") from error
-
-
-def _read_jsonl(path: Path, options: Options) -> Columns:
-    lines, records = [], []
-    for number, record in read_json_lines(path):
-        lines.append(number)
-        records.append(record)
-    if not records:
-        raise InputError(f"{path} has no data row; write one JSON object per line.")
-    names = list(dict.fromkeys(name for record in records for name in record))
-    roles = assign_roles(path, names, options if options.like is None else _without_lists(options, names))
-    for number, record in zip(lines, records, strict=True):
-        lacking = [names[at] for at in roles.features if record.get(names[at]) is None]
-        if lacking:
-            raise InputError(f"Line {number} of {path} lacks the value '{lacking[0]}'; every line needs all features.")
-    labels = None if roles.label is None else [record.get(names[roles.label]) for record in records]
-    items = None if roles.item is None else [record.get(names[roles.item]) for record in records]
-    feature_names = tuple(names[at] for at in roles.features)
-    if len(roles.features) == 1 and isinstance(records[0][feature_names[0]], list):
-        lists = [record[feature_names[0]] for record in records]
-        features, feature_names = _list_features(path, feature_names[0], lists, "line", lines)
-        return Columns(features, feature_names, labels, items, tuple(names), roles.notes, lines)
-    for number, record in zip(lines, records, strict=True):
-        for name in feature_names:
-            value = record[name]
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InputError(
-                    f"Column '{name}' of {path} is not all numbers (line {number} has {shorten(value)}); {_HINT}"
-                )
-            if isinstance(value, float) and not abs(value) <= _LARGEST:
-                raise InputError(f"Column '{name}' of {path} has NaN or an infinite number in line {number}.")
-    features = _as_float32(path, [[record[name] for name in feature_names] for record in records])
-    return Columns(features, feature_names, labels, items, tuple(names), roles.notes, lines)
+    return [f"the first line of {path.name} ({', '.join(names[:3])}, …) is taken as the names of the columns"]

@@ -1,27 +1,49 @@
-"""Text files: encoding, delimiter, and records with the lines they are on."""
+"""Text files: unpacked, as UTF-8, with their delimiter, and records with the lines they are on."""
 
 from __future__ import annotations
 
+import bz2
+import codecs
 import contextlib
 import csv
+import gzip
 import io
 import itertools
 import json
+import lzma
 import re
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from manyway.errors import InputError
-from manyway.files.files import check_input
+from manyway.files.files import check_input, most_unpacked
 
 _DELIMITERS = (",", ";", "\t", "|")
 _RARE_DELIMITERS = (" ", ":", "^", "~", "#", "!", "&", "\x01", "\x1f")  # believed only between numbers
-_BOMS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe\0\0": "utf-32", b"\0\0\xfe\xff": "utf-32"}
-_BOMS |= {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_BOMS = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32"}
+_BOMS |= {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _MAGIC = {b"PK\x03\x04": "a zip archive or an Excel file", b"PAR1": "a parquet file", b"\x93NUMPY": "a .npy file"}
-_MAGIC |= {b"\x1f\x8b": "a gzip archive", b"\xd0\xcf\x11\xe0": "an Excel file", b"\x89PNG": "a picture"}
+_MAGIC |= {b"\xd0\xcf\x11\xe0": "an Excel file", b"\x89PNG": "a picture"}
+_PACKED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x7f]")  # in no text; Windows-1252 has a letter for nearly every other byte
+_PIECE = 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class TextFile:
+    """A text file, to be read as UTF-8."""
+
+    path: Path
+    data: bytes | None  # its content where it was unpacked or had another encoding; None: the file itself is UTF-8
+    notes: tuple[str, ...] = ()
+
+    def open(self) -> TextIO:
+        """The text, with line breaks as they are."""
+        raw = self.path.open("rb") if self.data is None else io.BytesIO(self.data)
+        return io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
 
 
 @dataclass(frozen=True)
@@ -29,42 +51,92 @@ class Dialect:
     """How a text table is written."""
 
     delimiter: str
-    encoding: str
     first: int  # lines before the header ("sep=;", as Excel writes)
     skip_blanks: bool = False  # blanks after a delimiter belong to no cell
 
 
-def encoding_of(path: Path) -> str:
-    """UTF-8, or what the byte-order mark says; a file that is no text is an error."""
+def suffix_of(path: Path) -> str:
+    """The ending that says what a file holds.
+
+    >>> suffix_of(Path("table.CSV")), suffix_of(Path("table.csv.gz"))
+    ('.csv', '.csv')
+    """
+    return (Path(path.stem) if path.suffix.lower() in _PACKED_SUFFIXES else path).suffix.lower()
+
+
+def read_text(path: Path) -> TextFile:
+    """Find out how a text file is packed and encoded; a file that is no text is an error.
+
+    UTF-16 and Windows-1252 are recognised by the bytes alone, and named in the notes.
+    """
     with check_input(path).open("rb") as file:
         start = file.read(4096)
+    openers: dict[bytes, Callable[..., Any]]
+    openers = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open, b"\x28\xb5\x2f\xfd": _open_zstd}
+    opener = next((each for magic, each in openers.items() if start.startswith(magic)), None)
+    data = None if opener is None else _unpack(path, opener)
+    start = start if data is None else data[:4096]
     kind = next((name for magic, name in _MAGIC.items() if start.startswith(magic)), None)
     if kind is not None:
         raise InputError(f"{path} is {kind} inside, not text; give it its proper ending, or save it as CSV.")
-    encoding = next((name for mark, name in _BOMS.items() if start.startswith(mark)), "utf-8")
-    if encoding.startswith("utf-8") and b"\0" in start:
-        raise InputError(f"{path} is not a readable text file (it has NUL bytes); save it as UTF-8.")
-    return encoding
-
-
-@contextlib.contextmanager
-def open_text(path: Path, encoding: str | None = None) -> Iterator[TextIO]:
-    """Open a text file; bytes that are no text become an error that names the place."""
-    encoding = encoding or encoding_of(path)
+    encoding = next((name for mark, name in _BOMS.items() if start.startswith(mark)), None)
+    if encoding is None and b"\0" in start:  # every second byte of UTF-16 is 0 where letters are Latin
+        low, high = start[::2].count(0), start[1::2].count(0)
+        if 4 * max(low, high) < len(start) or 20 * min(low, high) > len(start):
+            raise InputError(f"{path} is not a readable text file (it has NUL bytes); save it as UTF-8.")
+        encoding = "UTF-16-LE" if high > low else "UTF-16-BE"
+    if encoding is None and not _is_utf8(path, data):
+        encoding = "Windows-1252"
+    if encoding in (None, "UTF-8"):
+        return TextFile(path, data)
     try:
-        with path.open(encoding=encoding, newline="") as file:
-            yield file
+        text = (path.read_bytes() if data is None else data).decode(encoding)
+        if _CONTROL.search(text):
+            raise UnicodeError("it has control characters")
     except UnicodeError as error:
-        raise InputError(
-            f"{path} is not readable as {encoding} text{_where(path, error)}; save it as UTF-8."
-        ) from error
+        where = _where(path, data) if encoding == "Windows-1252" else ""
+        name = "UTF-8" if where else encoding
+        raise InputError(f"{path} is not readable as {name} text{where}; save it as UTF-8.") from error
+    note = f"{path.name} is read as {encoding[:6] if encoding[0] == 'U' else encoding} text"
+    return TextFile(path, text.encode(), (note,))
 
 
-def _where(path: Path, error: UnicodeError) -> str:
+def _unpack(path: Path, opener: Callable[[Path], Any]) -> bytes:
+    most, pieces, size = most_unpacked(path.stat().st_size), [], 0
+    try:
+        with opener(path) as file:
+            while size <= most and (piece := file.read(_PIECE)):
+                pieces.append(piece)
+                size += len(piece)
+    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+        raise InputError(f"{path} cannot be unpacked ({one_line(error)}).") from error
+    if size > most:
+        raise InputError(f"{path} unpacks to more than {most:,} bytes, far more than its size; it was not read.")
+    return b"".join(pieces)
+
+
+def _open_zstd(path: Path) -> Any:
+    import pyarrow
+
+    return pyarrow.input_stream(path, compression="zstd")
+
+
+def _is_utf8(path: Path, data: bytes | None) -> bool:
+    """Whether all of a file is UTF-8; in pieces, so that a large file is never in memory whole."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        with path.open("rb") if data is None else io.BytesIO(data) as file:
+            while piece := file.read(_PIECE):
+                decoder.decode(piece)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _where(path: Path, data: bytes | None) -> str:
     """The line of the first byte that is not UTF-8, for people who repair it in an editor."""
-    if not isinstance(error, UnicodeDecodeError) or not error.encoding.startswith("utf-8"):
-        return ""
-    with path.open("rb") as file:
+    with path.open("rb") if data is None else io.BytesIO(data) as file:
         for number, line in enumerate(file, start=1):
             try:
                 line.decode("utf-8")
@@ -73,21 +145,28 @@ def _where(path: Path, error: UnicodeError) -> str:
     return ""
 
 
-def sniff(path: Path) -> Dialect:
-    """Find encoding and delimiter from the first lines of a table."""
-    encoding = encoding_of(path)
-    with open_text(path, encoding) as file:
+@contextlib.contextmanager
+def open_text(path: Path | TextFile) -> Iterator[TextIO]:
+    """Open a text file; see `read_text`."""
+    with (path if isinstance(path, TextFile) else read_text(path)).open() as file:
+        yield file
+
+
+def sniff(path: Path | TextFile) -> Dialect:
+    """Find the delimiter from the first lines of a table."""
+    source = path if isinstance(path, TextFile) else read_text(path)
+    with source.open() as file:
         text = file.read(1 << 16)
         complete = not file.read(1)
     lines = text.splitlines(keepends=True)
     declared = re.fullmatch(r"sep=(.)[\r\n]*", lines[0]) if lines else None
     if declared:
-        return Dialect(declared[1], encoding, 1)
+        return Dialect(declared[1], 1)
     if not complete and len(lines) > 1:
         text = "".join(lines[:-1])
     _allow_long_fields()
     best, most = ",", 0
-    preferred = ("\t", *_DELIMITERS) if path.suffix.lower() == ".tsv" else _DELIMITERS
+    preferred = ("\t", *_DELIMITERS) if suffix_of(source.path) == ".tsv" else _DELIMITERS
     for delimiter in (*preferred, *_RARE_DELIMITERS):
         with contextlib.suppress(csv.Error):
             reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
@@ -97,23 +176,24 @@ def sniff(path: Path) -> Dialect:
             if delimiter in _RARE_DELIMITERS and (most >= 1000 or not even or not _mostly_numbers(rows)):
                 continue
             if even and delimiter == ";" and all(is_number(cell, ",") for cell in rows[0]):
-                return Dialect(";", encoding, 0)  # 1,5;2,5: the commas are decimal
+                return Dialect(";", 0)  # 1,5;2,5: the commas are decimal
             score = (width * 1000 if even else width) if width > 1 else 0
             if score > most:
                 best, most = delimiter, score
     skip_blanks = best == " " or re.search(re.escape(best) + ' +"', text) is not None
-    return Dialect(best, encoding, 0, skip_blanks)
+    return Dialect(best, 0, skip_blanks)
 
 
 def _mostly_numbers(rows: Sequence[Sequence[str]]) -> bool:
     return all(2 * sum(is_number(cell) or is_number(cell, ",") for cell in row) >= len(row) for row in rows[1:] or rows)
 
 
-def read_records(path: Path, dialect: Dialect | None = None) -> Iterator[tuple[int, list[str]]]:
+def read_records(path: Path | TextFile, dialect: Dialect | None = None) -> Iterator[tuple[int, list[str]]]:
     """Yield every record of a csv or tsv file, blank lines left out, with the line it starts on (from 1)."""
-    dialect = dialect or sniff(path)
+    source = path if isinstance(path, TextFile) else read_text(path)
+    path, dialect = source.path, dialect or sniff(source)
     _allow_long_fields()
-    with open_text(path, dialect.encoding) as file:
+    with source.open() as file:
         reader = csv.reader(file, delimiter=dialect.delimiter, strict=True, skipinitialspace=dialect.skip_blanks)
         line = 1
         while True:
@@ -154,10 +234,10 @@ def check_width(path: Path, line: int, cells: Sequence[str], names: Sequence[str
         )
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_json_lines(source: TextFile) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the object on every line of a .jsonl file that is not blank, with its line number (from 1)."""
-
-    with open_text(path) as file:
+    path = source.path
+    with source.open() as file:
         for number, line in enumerate(_lines(file), start=1):
             if not line.strip():
                 continue
@@ -191,7 +271,7 @@ def _parse_json(text: str, place: str) -> Any:
         raise InputError(f"{place} is not JSON ({why}{line}).") from error
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path | TextFile) -> Iterator[tuple[int, str]]:
     """Yield every line of a text file with its number (from 1), without the line break."""
     with open_text(path) as file:
         for number, line in enumerate(file, start=1):

@@ -30,10 +30,13 @@ _BLOCK_BYTES = 2**27
 
 
 class Named(Protocol):
-    """Items with their names, and those that could not be read."""
+    """Items with their names and further columns, and those that could not be read."""
 
     @property
     def skipped(self) -> tuple[tuple[str, str], ...]: ...
+
+    @property
+    def carried(self) -> Mapping[str, Sequence[Any]]: ...
 
     def __len__(self) -> int: ...
 

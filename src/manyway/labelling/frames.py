@@ -13,7 +13,7 @@ import numpy as np
 
 from manyway.errors import InputError, nearest, optional
 from manyway.estimators import Evidence, Inference, TransductiveClassifier
-from manyway.files.tables import arrow_features, is_list
+from manyway.files.tables import Table
 
 _FRAMES = {"pandas": "DataFrame", "polars": "DataFrame", "datasets": "Dataset", "pyarrow": "Table"}
 
@@ -85,7 +85,7 @@ def from_frame(
     Returns
     -------
     features : ndarray of shape [n, d]
-        In float32, as from files.
+        In float32, or float64 where that keeps digits that matter; as from files.
     labels : ndarray of shape [n] or None
         None where no column of labels is named.
 
@@ -263,16 +263,16 @@ def _read(
             raise InputError(f"The {name} have no column {column!r}; {nearest(str(column), map(str, columns))}")
     if not wanted:
         raise InputError("`features` names no column; name the column of lists, or the columns of numbers.")
-    table = _arrow(frame, wanted)
-    if not table.num_rows:
+    table = Table.of_arrow(f"the {name}", _arrow(frame, wanted), hint="leave it out of `features`.")
+    if table.is_empty:
         raise InputError(f"There are no {name}; the frame has no rows.")
-    values, _ = arrow_features(f"the {name}", table, "leave it out of `features`.")
+    values = table.features(range(len(wanted)))
     return values, None if label is None else _labels(frame, label)
 
 
 def _holds_lists(frame: Any, column: Any) -> bool:
     try:
-        return is_list(_arrow(frame, [column], slice(1)).schema.field(0).type)
+        return Table.of_arrow("", _arrow(frame, [column], slice(1))).holds_lists(0)
     except InputError:  # other objects, such as pictures
         return False
 

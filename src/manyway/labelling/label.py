@@ -211,6 +211,7 @@ def write_labels(
         values.shape[1],
         batch.items.skipped,
         inputs,
+        batch.items.carried,
         open_set=bool(unknown),
         at_levels=at_levels is not None,
     )

@@ -1,22 +1,27 @@
-"""The table of labels: one row per item, as csv, tsv, parquet or jsonl."""
+"""The table of labels: one row per item, as csv, tsv, parquet, jsonl or Excel file."""
 
 from __future__ import annotations
 
 import csv
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from manyway.errors import InputError
+from manyway.errors import InputError, optional
 from manyway.files.files import AnyPath, atomic_write, check_output
 from manyway.files.items import SUFFIXES
 
 DEFAULT_OUTPUT = Path("labels.csv")
 _FIRST_COLUMNS = ("item", "label", "probability")
 UNKNOWN = "unknown"  # the label of items of none of the classes
-WRITTEN = (".csv", ".tsv", ".parquet", ".jsonl")
-_OTHERS = (".json", ".xlsx", ".xls", ".ods", ".gz", ".bz2", ".xz", ".zst", ".zip", ".html", ".feather", ".h5", ".pkl")
+WRITTEN = (".csv", ".tsv", ".parquet", ".jsonl", ".xlsx")
+_EXCEL_ROWS, _EXCEL_LETTERS, _EXCEL_EXACT = 2**20, 2**15 - 1, 10**15  # the limits of Excel
+_NOT_IN_EXCEL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_OTHERS = (".json", ".xls", ".xlsm", ".ods", ".gz", ".bz2", ".xz", ".zst", ".zip", ".html", ".feather", ".h5", ".pkl")
 
 
 class LevelAnswer(NamedTuple):
@@ -89,6 +94,7 @@ def write_table(
     top: int,
     skipped: Sequence[tuple[str, str]] = (),
     inputs: Iterable[AnyPath | None] = (),
+    carried: Mapping[str, Sequence[Any]] | None = None,
     *,
     open_set: bool = False,
     at_levels: bool = False,
@@ -108,6 +114,9 @@ def write_table(
         there only if there are any.
     inputs : iterable of path-like or None
         Files and folders that must not be written over.
+    carried : mapping of str to sequence
+        Further columns of the items, which come last. One that has the name of a column of the answer gets
+        ``given_`` in front of it.
     open_set : bool, default=False
         Whether to write the columns ``unknown`` and ``group``.
     at_levels : bool, default=False
@@ -122,29 +131,44 @@ def write_table(
         header += ["answer", "answer_probability", "level"]
     if skipped:
         header.append("note")
+    more = dict(carried or {})
+    # Probabilities have four digits in a text; other numbers come back as they were.
+    exact = path.suffix.lower() not in (".parquet", ".jsonl", ".xlsx")
+    for name in more:
+        header.append(_free(name, {*header, *(other for other in more if other != name)}))
 
     def cells() -> Iterator[list[Any]]:
-        for row in rows:
+        for at, row in enumerate(rows):
             filled: list[Any] = [row.item, *(cell for name, p in row.best for cell in (name, round(p, 4)))]
             if open_set:
                 filled += [None if row.unknown is None else round(row.unknown, 4), row.group]
             if row.answer is not None:
                 filled += [row.answer.name, round(row.answer.probability, 4), row.answer.level]
-            yield [*filled, ""] if skipped else filled
+            others = (column[at] for column in more.values())
+            texts = (str(cell) if exact and isinstance(cell, float) else cell for cell in others)
+            yield [*filled, *([""] if skipped else []), *texts]
         for name, reason in skipped:
             empty: list[Any] = [None if n % 2 == 0 else "" for n in range(2 * top - 1)]
             empty += [None, None] if open_set else []
             empty += ["", None, ""] if at_levels else []
-            yield [name, "", *empty, f"skipped: {reason}"]
+            yield [name, "", *empty, f"skipped: {reason}", *(None for _ in more)]
 
     write_rows(path, header, cells(), inputs)
+
+
+def _free(name: str, others: Collection[str]) -> str:
+    """A name that no other column has."""
+    while name in others:
+        name = f"given_{name}"
+    return name
 
 
 def write_rows(
     path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]], inputs: Iterable[AnyPath | None] = ()
 ) -> None:
-    """Write a table as csv, tsv, parquet or jsonl, by its ending; it appears complete or not at all."""
-    writer = {".parquet": _write_parquet, ".jsonl": _write_jsonl}.get(path.suffix.lower(), _write_csv)
+    """Write a table in the format of its ending (csv where that is unknown); it appears complete or not at all."""
+    writers = {".parquet": _write_parquet, ".jsonl": _write_jsonl, ".xlsx": _write_excel}
+    writer = writers.get(path.suffix.lower(), _write_csv)
     with atomic_write(path, inputs) as temporary:
         writer(temporary, header, rows)
 
@@ -161,7 +185,7 @@ def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]])
 def _write_jsonl(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         for row in rows:
-            file.write(json.dumps(dict(zip(header, row, strict=True)), ensure_ascii=False) + "\n")
+            file.write(json.dumps(dict(zip(header, row, strict=True)), ensure_ascii=False, default=str) + "\n")
 
 
 def _write_parquet(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -172,4 +196,36 @@ def _write_parquet(path: Path, header: Sequence[str], rows: Iterable[Sequence[An
     for row in rows:
         for column, cell in zip(columns, row, strict=True):
             column.append(cell.encode("utf-8", "backslashreplace").decode() if isinstance(cell, str) else cell)
-    pyarrow.parquet.write_table(pyarrow.table(dict(zip(header, columns, strict=True))), path)
+    arrays = {}
+    for name, column in zip(header, columns, strict=True):
+        try:
+            arrays[name] = pyarrow.array(column)
+        except (pyarrow.ArrowException, TypeError, OverflowError):  # cells of several kinds, which only text can hold
+            arrays[name] = pyarrow.array([None if cell is None else str(cell) for cell in column])
+    pyarrow.parquet.write_table(pyarrow.table(arrays), path)
+
+
+def _write_excel(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    openpyxl = optional("openpyxl", "excel", "An Excel file")
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet("labels")
+    for number, row in enumerate(itertools.chain([header], rows)):
+        if number >= _EXCEL_ROWS:
+            raise InputError(f"An Excel file holds {_EXCEL_ROWS:,} rows and these are more; write a .csv or .parquet.")
+        sheet.append([_excel_cell(openpyxl, sheet, cell) for cell in row])
+    book.save(path)
+
+
+def _excel_cell(openpyxl: Any, sheet: Any, value: Any) -> Any:
+    """A cell of a sheet. Texts are marked as such, so that none is taken for a formula."""
+    number = isinstance(value, int | float) and abs(value) < _EXCEL_EXACT  # not NaN either
+    if value is None or number or (isinstance(value, date) and getattr(value, "tzinfo", None) is None):
+        return value
+    text = _NOT_IN_EXCEL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(value))
+    if len(text) > _EXCEL_LETTERS:
+        raise InputError(
+            f"A cell has {len(text):,} letters and Excel takes {_EXCEL_LETTERS:,}; write a .csv or .parquet."
+        )
+    cell = openpyxl.cell.WriteOnlyCell(sheet, text)
+    cell.data_type = "s"
+    return cell

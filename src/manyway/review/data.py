@@ -32,7 +32,7 @@ class ReviewData:
         As for ``manyway label``. Items that could not be read (``items.skipped``) are reviewed too: they have no
         features, so nothing is suggested for them.
     kind : {"pictures", "texts", "names"}
-        What the page shows: pictures, texts (the names of the items are the texts), or the names alone.
+        What the page shows: pictures, texts, or the names alone.
     title : str
         The heading of the page.
     origins : mapping of str to str, optional
@@ -67,6 +67,11 @@ class ReviewData:
         """The names of all items, those that could not be read last."""
         read = (self.items.name(row) for row in range(len(self.items)))
         return (*read, *(name for name, _ in self.items.skipped))
+
+    @cached_property
+    def shown(self) -> tuple[str, ...]:
+        """What the page shows of all items: their texts, where they are texts, or their names."""
+        return (*map(self.items.text, range(len(self.items))), *self.names[len(self.items) :])
 
     @cached_property
     def items_hash(self) -> str:
@@ -145,14 +150,15 @@ def _about(items: Items) -> dict[str, Any]:
         "labels": items.labels,
         "columns": items.columns,
         "skipped": items.skipped,
+        "texts": None if items.texts is None else list(items.texts),
     }
 
 
 def _items(features: Any, about: Mapping[str, Any], base_mean: Any) -> Items:
-    labels, names, columns = (
-        None if about[key] is None else tuple(about[key]) for key in ("labels", "names", "columns")
+    labels, names, columns, texts = (
+        None if about[key] is None else tuple(about[key]) for key in ("labels", "names", "columns", "texts")
     )
-    if any(known is not None and len(known) != len(features) for known in (labels, names)):
+    if any(known is not None and len(known) != len(features) for known in (labels, names, texts)):
         raise ValueError("names or labels do not fit the features")
     skipped = tuple((str(name), str(reason)) for name, reason in about["skipped"])
-    return Items(features, labels, names, base_mean, columns, skipped)
+    return Items(features, labels, names, base_mean, columns, skipped, texts=texts)

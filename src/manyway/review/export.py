@@ -103,7 +103,7 @@ def export_examples(session: Session, path: AnyPath, find: Find | None = None) -
         labelled = list(enumerate(data.examples.labels or ()))
         for items, found in ((data.examples, labelled), (match_columns(data.examples, data.items), with_features)):
             for row, label in found:
-                yield [items.name(row), label, *([] if data.kind == TEXTS else _features(items, row, exact))]
+                yield [items.text(row), label, *([] if data.kind == TEXTS else _features(items, row, exact))]
 
     write_rows(path, header, rows())
     return len(data.examples) + len(with_features)

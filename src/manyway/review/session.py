@@ -140,11 +140,11 @@ class Session:
             return {
                 "title": self.data.title,
                 "kind": self.data.kind,
-                "names": self.data.names,
+                "names": self.data.shown,
                 "unread": dict(enumerate((reason for _, reason in self.data.items.skipped), len(self.data.items))),
                 "catalogue": [{"name": name, "examples": found[:6], "count": len(found)}
                               for name, found in zip(self.classes, members, strict=False)],
-                "example_names": {row: examples.name(row) for found in members for row in found[:6]},
+                "example_names": {row: examples.text(row) for found in members for row in found[:6]},
                 **self.changes(0),
             }  # fmt: skip
 
@@ -175,7 +175,7 @@ class Session:
             return []
         examples = self.data.examples
         found = self.relabel.nearest(row, count)
-        return [{"row": at, "name": examples.name(at), "label": (examples.labels or ())[at]} for at in found]
+        return [{"row": at, "name": examples.text(at), "label": (examples.labels or ())[at]} for at in found]
 
     def _checked(self, action: Action) -> Action:
         if action.kind not in KINDS or not 0 < len(action.key) <= 100:
@@ -236,7 +236,7 @@ class Session:
 
     def _said(self, action: Action) -> str:
         count = len(action.rows)
-        items = shorten(self.data.names[action.rows[0]], 60, placeholder=" …") if count == 1 else f"{count:,} items"
+        items = shorten(self.data.shown[action.rows[0]], 60, placeholder=" …") if count == 1 else f"{count:,} items"
         if action.kind == LABEL:
             names = set(action.labels)
             return f"{items}: {names.pop() if len(names) == 1 else f'{len(names)} classes'}"

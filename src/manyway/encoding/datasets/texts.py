@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,12 @@ from torch import Tensor
 
 from manyway.encoding.datasets.sources import UNLABELLED, refuse_same_names
 from manyway.errors import InputError
-from manyway.files.columns import Options, find_column, missing, refuse_duplicates
-from manyway.files.files import check_input
-from manyway.files.items import clean_labels
-from manyway.files.tables import open_parquet
-from manyway.files.text import check_width, read_json_lines, read_lines, read_records, table_header
+from manyway.files.columns import TEXT_NAMES, Options, find_item, find_label, find_text
+from manyway.files.items import clean_labels, item_names
+from manyway.files.tables import TABLE_SUFFIXES, read_table
+from manyway.files.text import TextFile, listed, read_lines, read_text, suffix_of
 
-TEXT_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".txt")
-TEXT_KEYS = ("text", "sentence", "utterance", "query")
-_LABEL_KEYS = ("label", "intent", "class", "category")
-_ABSENT = object()  # the label where the file has no place for one
-_Row = tuple[str, Any, Any, Any]  # place ("line 3"), text, label, name of the item (or _ABSENT)
+TEXT_SUFFIXES = (*TABLE_SUFFIXES, ".txt")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +29,11 @@ class TextSource:
     labels: Tensor  # [n] int64
     class_names: tuple[str, ...]
     title: str
-    items: tuple[str, ...] | None = None  # [n] names of the texts, where a column of names was asked for
+    items: tuple[str, ...] | None = None  # [n] names of the texts, where there is a column of names
     header: tuple[str, ...] = ()  # all columns of a table
+    carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # the columns that are neither name nor label
+    notes: tuple[str, ...] = ()  # what was guessed
+    text_column: str = ""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -46,127 +44,92 @@ class TextSource:
         return self.class_names != (UNLABELLED,)
 
 
-def open_texts(path: str | Path, options: Options | None = None) -> TextSource:
+def open_texts(path: str | Path, options: Options | None = None, *, need_labels: bool = True) -> TextSource:
     """Read texts and, where there are any, their labels.
 
     Parameters
     ----------
     path : path-like
-        A .csv, .tsv, .parquet or .jsonl file with a text and optionally a label per row, a .txt file with one text per
-        line, or a folder of CLASS.txt files.
+        A table with a text and optionally a label and a name per row, a .txt file with one text per line, or a folder
+        of CLASS.txt files.
     options : Options, optional
-        Which columns of a table hold the text (the only one in ``feature_columns``), the label and the name of an item.
-        By default text and label are found by their usual names.
+        Which columns of a table hold the text, the label and the name of an item. By default they are found by their
+        usual names, or by what is in them.
+    need_labels : bool, default=True
+        Whether labels are read. Otherwise a column of labels is carried like any other.
 
     Returns
     -------
     TextSource
     """
-    path = Path(path)
+    path, options = Path(path), options or Options()
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix.lower() == ".txt")
         if not files:
             raise InputError(f"{path} holds no CLASS.txt files with one text per line.")
-        rows = [
-            (f"{file.stem}:{place}", text, file.stem, name) for file in files for place, text, _, name in _lines(file)
-        ]
-        return _source(path, rows)
-    check_input(path)
-    suffix = path.suffix.lower()
-    if suffix == ".txt":
-        return _source(path, list(_lines(path)))
+        found = [(f"{file.stem}:line {number}", text, file.stem) for file in files for number, text in _lines(file)]
+        places, texts, labels = ([row[at] for row in found] for at in range(3))
+        return _source(path, places, texts, labels)
+    suffix = suffix_of(path)
     if suffix not in TEXT_SUFFIXES:
         raise InputError(f"{path} is no text file known here; give one of {', '.join(TEXT_SUFFIXES)}.")
-    reader = {".parquet": _from_parquet, ".jsonl": _from_jsonl}.get(suffix, _from_csv)
-    return _source(path, *reader(path, options or Options()))
+    if suffix == ".txt":
+        source = read_text(path)
+        lines = _lines(source)
+        places, texts = ([f"line {number}" for number, _ in lines], [text for _, text in lines])
+        return _source(path, places, texts, notes=source.notes)
+    table = read_table(path, sheet=options.sheet)
+    names = table.names
+    label, remark = find_label(path, names, options) if need_labels else (None, None)
+    text, chosen = find_text(table, options, {label})
+    if text is None and not table.is_empty:
+        raise InputError(
+            f"{path} has the columns {listed(names)}, of which none holds texts (or is named {', '.join(TEXT_NAMES)}); "
+            "name the column of texts with `text_column`."
+        )
+    item, called = find_item(table, options, {label, text})
+    others = [at for at in range(len(names)) if at not in (label, item) and (at != text or item is not None)]
+    texts, labels, items, *carried = table.values([text, label, item, *others])
+    return _source(
+        path,
+        [table.place(row) for row in range(len(texts or ()))],
+        texts or (),
+        labels,
+        text_column="" if text is None else names[text],
+        items=item_names(path, items),
+        header=names,
+        carried={names[at]: cells for at, cells in zip(others, carried, strict=True)},
+        notes=(*table.notes, *filter(None, (remark, chosen, called))),
+    )
 
 
-def _source(path: Path, rows: Sequence[_Row], header: Sequence[str] = (), text_column: str = "") -> TextSource:
-    if not rows:
+def _source(
+    path: Path,
+    places: Sequence[str],
+    texts: Sequence[Any],
+    given: Sequence[Any] | None = None,
+    **more: Any,
+) -> TextSource:
+    if not texts:
         raise InputError(f"{path} holds no texts.")
-    places, _, given, items = (list(values) for values in zip(*rows, strict=True))
-    for place, text, _, _ in rows:
+    for place, text in zip(places, texts, strict=True):
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"{place.capitalize()} of {path} needs a text in the column '{text_column}'.")
-    if all(label is _ABSENT for label in given):
-        labels = [UNLABELLED] * len(rows)
-    else:
-        given = [None if label is _ABSENT else label for label in given]
+            raise InputError(f"{place.capitalize()} of {path} needs a text in the column '{more['text_column']}'.")
+    labels = [UNLABELLED] * len(texts)
+    if given is not None:
         labels = list(map(str, clean_labels(path, given, lambda row: places[row])))
     class_names = tuple(sorted(set(labels)))
     refuse_same_names(class_names, str(path))
     number = {name: i for i, name in enumerate(class_names)}
     return TextSource(
         tuple(place.split()[-1] for place in places),
-        tuple(text for _, text, _, _ in rows),
+        tuple(texts),
         torch.tensor([number[label] for label in labels], dtype=torch.int64),
         class_names,
         str(path),
-        None if _ABSENT in items else tuple(str(row) if missing(name) else str(name) for row, name in enumerate(items)),
-        tuple(header),
+        **more,
     )
 
 
-def _find_columns(path: Path, names: Sequence[str], options: Options) -> tuple[int, int | None, int | None]:
-    """The positions of text, label and item name."""
-    known = [name.strip().lower() for name in names]
-    refuse_duplicates(path, known)
-    item = None if options.item_column is None else find_column(names, options.item_column)
-    if options.feature_columns:
-        text = find_column(names, options.feature_columns[0])
-    else:
-        text = next((known.index(key) for key in TEXT_KEYS if key in known and known.index(key) != item), None)
-    if options.label_column is not None:
-        label = find_column(names, options.label_column)
-    else:
-        label = next((known.index(key) for key in _LABEL_KEYS if key in known), None)
-    if text is None:
-        raise InputError(
-            f"{path} has the columns {', '.join(known) or '(none)'}; it needs one of {', '.join(TEXT_KEYS)} (or name "
-            f"the column of texts with `feature_columns`), and for labelled examples one of {', '.join(_LABEL_KEYS)}."
-        )
-    return text, label, item
-
-
-def _lines(path: Path) -> Iterator[_Row]:
-    for number, line in read_lines(check_input(path)):
-        if line.strip():
-            yield f"line {number}", line.strip(), _ABSENT, _ABSENT
-
-
-_Table = tuple[list[_Row], Sequence[str], str]  # rows, all columns, the column of texts
-
-
-def _from_csv(path: Path, options: Options) -> _Table:
-    records = read_records(path)
-    _, names = table_header(path, records)
-    text, label, item = _find_columns(path, names, options)
-    rows = []
-    for line, cells in records:
-        check_width(path, line, cells, names)
-        named, called = (_ABSENT if at is None else cells[at] for at in (label, item))
-        rows.append((f"line {line}", cells[text], named, called))
-    return rows, names, names[text]
-
-
-def _from_parquet(path: Path, options: Options) -> _Table:
-    table, _ = open_parquet(path)
-    names: list[str] = table.column_names
-    text, *others = _find_columns(path, names, options)
-    rest = ([_ABSENT] * table.num_rows if at is None else table.column(at).to_pylist() for at in others)
-    places = [f"row {row}" for row in range(table.num_rows)]
-    return list(zip(places, table.column(text).to_pylist(), *rest, strict=True)), names, names[text]
-
-
-def _from_jsonl(path: Path, options: Options) -> _Table:
-    records = list(read_json_lines(path))
-    names = list(dict.fromkeys(name for _, record in records for name in record))
-    if not records:
-        return [], (), ""
-    text, *others = (None if at is None else names[at] for at in _find_columns(path, names, options))
-    assert text is not None
-    rows = []
-    for number, record in records:
-        label, item = (_ABSENT if name is None else record.get(name) for name in others)
-        rows.append((f"line {number}", record.get(text), label, item))
-    return rows, names, text
+def _lines(path: Path | TextFile) -> list[tuple[int, str]]:
+    return [(number, line.strip()) for number, line in read_lines(path) if line.strip()]
