@@ -19,10 +19,7 @@ from manyway.bench.store import Store
 
 def changed(record: Record) -> str:
     """The constant that was changed, in words."""
-    special = record.special_params
-    if "anneal_from" in special:
-        return f"anneal_from = {special['anneal_from']}"
-    return str(record.axis("schedule")) if "schedule" in special else "as it is"
+    return str(record.axis("schedule")) if "schedule" in record.special_params else "as it is"
 
 
 def rows(records: list[Record]) -> list[str]:
