@@ -170,7 +170,8 @@ def test_items_whose_scores_point_to_classes_of_their_own_are_most_probably_unkn
     assert found.unknown[0, 60:].min() > found.unknown[0, :60].max()
     torch.testing.assert_close(found.probabilities.sum(-1) + found.unknown, torch.ones(1, 72))
     closed = from_scores(posteriors, open_set=True)
-    assert torch.equal(closed.labels[0], truth)
+    assert torch.equal(closed.labels, from_scores(posteriors).labels)
+    assert (closed.labels[0] == truth).float().mean() > 0.95
     assert closed.n_unknown_groups.tolist() == [0]
 
 

@@ -115,3 +115,15 @@ def test_any_combination_gives_the_same_answers_in_blocks_and_in_memory(mode):
 @pytest.mark.parametrize("unknown", [False, True])
 def test_names_alone_give_the_same_answers_in_blocks_and_in_memory(scale, unknown):
     check(Mode(3, 0, True, unknown, unknown, False, False, scale, 7))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("unknown", [False, True])
+def test_names_and_examples_give_the_same_answers_in_blocks_and_in_memory(scale, unknown):
+    check(Mode(5, 3, True, unknown, unknown, False, False, scale, 7))
+
+
+@pytest.mark.parametrize("scale", ["rcl2", "range"])
+def test_everything_at_once_gives_the_same_answers_in_blocks_and_in_memory(scale):
+    check(Mode(1, 3, True, True, True, True, False, scale, 7))
+    check(Mode(1, 3, False, True, True, True, True, scale, 7))  # scores
