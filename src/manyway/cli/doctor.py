@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +13,8 @@ import typer
 from manyway.cli.options import Data
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from packaging.requirements import Requirement
 
 FOR_DEVELOPERS = {"dev", "docs", "test"}  # extras that a user does not need
@@ -73,20 +74,23 @@ def examine(data: Path | None = None) -> dict[str, Any]:
         "memory_gib": _memory(),
         "packages": packages,
         "extras": extras,
-        **{key: _looked(look, data) for _, key, look, _ in _PARTS},
+        "gpu": _part(_gpu),
+        "encoders": _part(_encoders),
+        "data": _part(_data, data),
+        "self_test": _part(_self_test),
         "variables": {name: _without_home(os.environ[name]) for name in VARIABLES if name in os.environ},
     }
     problems = [f"{name} is {_package(each)}." for name, each in packages.items() if not each["good"]]
-    problems += [f"{title}: {report[key]['error']}" for title, key, *_ in _PARTS if "error" in report[key]]
+    problems += [f"{title}: {report[key]['error']}" for title, key, _ in _PARTS if "error" in report[key]]
     if report["self_test"].get("correct", EXPECTED) < EXPECTED:
         problems.append("The labels of the self-test are wrong; please report it with the output of --json.")
     return {**report, "problems": problems}
 
 
-def _looked(look: Callable[[Path | None], dict[str, Any]], data: Path | None) -> dict[str, Any]:
+def _part(look: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
     """A part of the report; an error in it is reported instead of ending the command."""
     try:
-        return look(data)
+        return look(*given)
     except Exception as error:  # a broken library raises anything
         return {"error": _without_home(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")}
 
@@ -135,7 +139,7 @@ def _memory() -> float | None:
         return None
 
 
-def _gpu(_: Path | None) -> dict[str, Any]:
+def _gpu() -> dict[str, Any]:
     """The GPUs, and whether the fused kernels are used on the first of them."""
     import torch
 
@@ -150,7 +154,7 @@ def _gpu(_: Path | None) -> dict[str, Any]:
     return found
 
 
-def _encoders(_: Path | None) -> dict[str, Any]:
+def _encoders() -> dict[str, Any]:
     from manyway.encoding.encoders import installed_encoders
 
     return installed_encoders()
@@ -171,7 +175,7 @@ def _data(given: Path | None) -> dict[str, Any]:
     }
 
 
-def _self_test(_: Path | None) -> dict[str, Any]:
+def _self_test() -> dict[str, Any]:
     """Label one task of the embedded letters, on the device that commands use by default."""
     from manyway.core.device import resolve_device
     from manyway.evaluation.evaluator import evaluate
@@ -204,7 +208,7 @@ def _print(report: dict[str, Any]) -> None:
         },
         {name: _package(found) for name, found in report["packages"].items()},
         {f"manyway[{name}]": _extra(name, found) for name, found in report["extras"].items()},
-        {title: report[key].get("error") or line(report[key]) for title, key, _, line in _PARTS},
+        {title: report[key].get("error") or line(report[key]) for title, key, line in _PARTS},
         report["variables"],
     ]
     table = Table(show_header=False)
@@ -255,10 +259,9 @@ def _self_test_line(part: dict[str, Any]) -> str:
     return f"{good}: {part['correct']} of {part['items']} labels by {part['method']} on {part['device']} are correct"
 
 
-# The parts of the report that can fail by themselves: title, key, what looks (in the data folder), and what is printed.
-_PARTS: tuple[tuple[str, str, Callable[[Path | None], dict[str, Any]], Callable[[dict[str, Any]], str]], ...] = (
-    ("GPU", "gpu", _gpu, _gpu_line),
-    ("encoders", "encoders", _encoders, _encoder_lines),
-    ("data sets", "data", _data, _data_line),
-    ("self-test", "self_test", _self_test, _self_test_line),
+_PARTS = (  # those that can fail by themselves: title, key in the report, and what is printed
+    ("GPU", "gpu", _gpu_line),
+    ("encoders", "encoders", _encoder_lines),
+    ("data sets", "data", _data_line),
+    ("self-test", "self_test", _self_test_line),
 )

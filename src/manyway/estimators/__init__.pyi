@@ -162,7 +162,7 @@ class UNEM(TransductiveClassifier):
     ) -> None: ...
 
 class OSLO(TransductiveClassifier):
-    """Label queries, and score which of them are of no class, by prototypes that outliers hardly move."""
+    """Label queries, and score which of them are unknown, by prototypes that outliers hardly move."""
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ def label_shift(
     max_iter : int, default=1000
         The largest number of iterations.
     tol : float, default=1e-06
-        A task stops when no proportion changes by more.
+        A task stops when an iteration changes less than this. The change is the largest one of a class proportion.
     scale : str or None, default="cl2"
         Feature transform; None uses the features as they are.
 
