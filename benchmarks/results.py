@@ -41,6 +41,7 @@ from manyway.bench.show.words import old_note
 from manyway.bench.store import Store, write_text
 from manyway.bench.suite import tomllib
 from manyway.errors import InputError
+from manyway.evaluation.metrics import find_summary
 
 SPECS = "tables.toml"
 
@@ -95,7 +96,7 @@ def make(spec: Spec, stores: Sequence[Store]) -> Made:
     own = spec.model_dump(exclude_defaults=True, exclude={"beside"})
     specs = [spec, *(checked(Spec, {**own, **other}, "beside") for other in spec.beside)]
     view = _merged([_view(run, stores) for run in spec.run], specs)
-    known = {"metric"}.union(*(record.axes for record in view.records))
+    known = {"metrics"}.union(*(record.axes for record in view.records))
     for axis in (axis for one in specs for axes in one.axes.values() for axis in axes):
         if axis not in known:
             raise InputError(f"{', '.join(spec.run)} has no axis '{axis}'.")
@@ -107,7 +108,12 @@ def make(spec: Spec, stores: Sequence[Store]) -> Made:
         rows = dict(grid.rows)
         for label, row in cells.items():
             row += rows.get(label, [Cell()] * len(grids[n].columns))
-    whole = replace(grids[0], columns=[column for grid in grids for column in grid.columns], rows=list(cells.items()))
+    columns = list(grids[0].columns)
+    for one, grid in zip(specs[1:], grids[1:], strict=True):
+        title = find_summary(one.metric[0])[1].title
+        named = len(one.metric) > 1 or (title,) in grid.columns  # the columns name their metrics
+        columns += [column if named else (title, *column) for column in grid.columns]
+    whole = replace(grids[0], columns=columns, rows=list(cells.items()))
     header = [whole.corner, *(", ".join(filter(None, column)) for column in whole.columns)]
     used = list({record.key: record for one in specs for record in view.chosen(one)}.values())
     versions = {(record.method, record.version) for record in used}

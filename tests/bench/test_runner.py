@@ -10,14 +10,12 @@ import pytest
 import torch
 from bench_problems import SMALL, Watching, contents, data_folder_with_toy, jobs_of, run_suite
 from problems import make_features
-from rich.console import Console
 
 import manyway.methods
 from manyway import InputError, TaskSpec, evaluate
 from manyway.bench import runner as run
 from manyway.bench.estimate import estimates
 from manyway.bench.executors import run_side_by_side
-from manyway.bench.progress import Bar
 from manyway.bench.records import Partial
 from manyway.bench.store import Store
 from manyway.evaluation import evaluator
@@ -226,16 +224,3 @@ def test_estimates_are_about_right_and_tell_what_cannot_be_done(tmp_path):
     assert all(value is not None and 0 < value < 3600 for value in seconds)
     impossible = jobs_of(SMALL.replace("k_eff = [2, 4]", "k_eff = 13"), tmp_path)
     assert estimates(impossible, Store(tmp_path / "results"), None) == [None] * len(impossible)
-
-
-def test_the_bar_counts_every_task_once_also_of_failures(tmp_path):
-    data_folder_with_toy(tmp_path)
-    jobs = jobs_of(SMALL, tmp_path)
-    with Bar(jobs, Console(quiet=True)) as bar:
-        bar.begin(jobs[0], 10)
-        bar.advance(jobs[0], 20)
-        (task,) = bar._progress.tasks
-        assert (task.completed, task.total) == (30, 12 * 40)
-        for job in jobs:
-            bar.end(job)
-        assert task.finished

@@ -166,12 +166,14 @@ def test_a_table_that_a_benchmark_printed_is_kept_and_filled_in(pages, tmp_path,
 
 def test_tables_with_the_same_rows_stand_side_by_side_and_a_new_table_goes_to_the_end_of_the_csv_file(pages, tmp_path):
     spec = '[letters.both]\nrun = "tiny"\ncolumns = ["k_eff"]\ninterval = false\n'
-    (pages / "tables.toml").write_text(spec + 'beside = [{ metric = "calibration", where = { k_eff = 2 } }]\n')
+    (pages / "tables.toml").write_text(spec + 'beside = [{ metric = "calibration" }]\n')
     toml = TINY.replace("n_tasks = 3", 'n_tasks = 3\nmetrics = ["calibration"]')
     fill(pages, str(run(tmp_path / "results", toml).folder))
     table = (pages / "letters.csv").read_text()
     assert table.startswith(CSV)
-    assert table[len(CSV) :].splitlines()[1] == "table,Method,K_eff = 2,K_eff = 3,calibration error,made by"
+    assert table[len(CSV) :].splitlines()[1] == (
+        'table,Method,K_eff = 2,K_eff = 3,"calibration error, K_eff = 2","calibration error, K_eff = 3",made by'
+    )
     assert len(table[len(CSV) :].splitlines()) == 4
 
 

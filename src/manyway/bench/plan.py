@@ -13,7 +13,7 @@ from typing import Any
 from manyway.bench.checking import checked
 from manyway.bench.data import find_features, find_strangers
 from manyway.bench.presentation import in_words, number
-from manyway.bench.records import experiment_key
+from manyway.bench.records import experiment_key, request
 from manyway.bench.store import Asked, Plan, Store, now
 from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
 from manyway.errors import InputError, nearest
@@ -148,19 +148,7 @@ def make_plan(
     A part of a suite (``only``) is added to earlier requests under the same name, with as many tasks of the same seed;
     a whole suite replaces them.
     """
-    experiments = [
-        Asked(
-            key=job.key,
-            features=job.experiment.features,
-            method=job.experiment.method,
-            params=dict(job.experiment.params),
-            task=task_fields(job.experiment.task),
-            n_tasks=job.experiment.n_tasks,
-            seed=job.experiment.seed,
-            scorer=job.experiment.scorer,
-        )
-        for job in jobs
-    ]
+    experiments = [Asked(features=job.experiment.features, **request(job.experiment, job.key)) for job in jobs]
     name = suite.name if wishes.override is None else f"{suite.name}@{wishes.override}"
     if wishes.only and store is not None:
         # The same experiment has another key where another version of the method made it.

@@ -66,7 +66,7 @@ Metric = Annotated[str, one_of(summary_names(), "metric")]
 
 
 class Table(Strict):
-    """Metrics by rows and columns, each a list of axes. Several metrics are an axis of their own, ``metric``.
+    """Metrics by rows and columns, each a list of axes. Several metrics are the axis ``metrics``.
 
     ``minus`` shows the difference of accuracy to the result that is the same but for some axes, on the same tasks:
     ``{ method = "paddle" }``, or "best" for the best other one, or "default" for a parameter's default. ``over`` are

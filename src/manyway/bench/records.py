@@ -60,6 +60,24 @@ class Stored(Strict):
         return checked(cls, data, f"{wrong} (remove it and run again)")
 
 
+class Request(Strict):
+    """What an experiment asks for."""
+
+    key: str
+    method: str
+    params: dict[str, Any]  # all of them, defaults included
+    task: dict[str, Any]  # all fields of a TaskSpec
+    n_tasks: PositiveInt
+    seed: int
+    scorer: str | None = None  # of unknown queries; None: the method's own score
+
+
+def request(experiment: Experiment, key: str) -> dict[str, Any]:
+    """What an experiment asks for, as the fields of a ``Request``."""
+    asked = {name: getattr(experiment, name) for name in ("method", "n_tasks", "seed", "scorer")}
+    return {"key": key, **asked, "params": full_params(experiment), "task": task_fields(experiment.task)}
+
+
 def experiment_key(experiment: Experiment, fingerprint: str) -> str:
     """Sixteen hexadecimal digits that identify the experiment on exactly these features.
 
@@ -134,26 +152,19 @@ class Timing(Strict):
     finished: str
 
 
-class Record(Stored):
+class Record(Request, Stored):
     """A finished experiment."""
 
     what: ClassVar[str] = "a result"
 
-    key: str
-    method: str
     version: PositiveInt  # of the method
-    params: dict[str, Any]  # all of them, defaults included
+    scorer_version: int | None = None
     special: list[str]  # parameters that were not the method's defaults
     features: Features
-    task: dict[str, Any]  # all fields of a TaskSpec
-    seed: int
-    n_tasks: PositiveInt
     trace: dict[str, Any] | None
     outcome: Outcome
     provenance: Provenance
     timing: Timing
-    scorer: str | None = None  # of unknown queries; None: the method's own score
-    scorer_version: int | None = None
 
     @field_validator("task")
     @classmethod

@@ -21,7 +21,7 @@ from manyway.bench.records import (
     Record,
     Stretch,
     Timing,
-    full_params,
+    request,
     special_params,
 )
 from manyway.bench.store import Store, StoreError, now
@@ -32,7 +32,6 @@ from manyway.evaluation.metrics import METRICS
 from manyway.evaluation.scorers import SCORERS
 from manyway.methods import get_method
 from manyway.sampling.features import FeatureSet
-from manyway.sampling.spec import task_fields
 
 SAVE_EVERY = 2.0  # seconds of work that a kill may cost, besides the chunks that are being solved
 
@@ -173,10 +172,9 @@ def finished(job: Job, outcome: Outcome, seconds: float, made: Provenance) -> Re
     """A record with the request, the outcome and what produced it."""
     experiment, table = job.experiment, job.features.features
     return Record(
-        key=job.key,
-        method=experiment.method,
+        **request(experiment, job.key),
         version=get_method(experiment.method).version,
-        params=full_params(experiment),
+        scorer_version=None if experiment.scorer is None else SCORERS[experiment.scorer].version,
         special=special_params(experiment),
         features=Features(
             name=experiment.features,
@@ -188,15 +186,10 @@ def finished(job: Job, outcome: Outcome, seconds: float, made: Provenance) -> Re
             dtype=str(table.dtype).removeprefix("torch."),
             meta=dict(job.features.meta),
         ),
-        task=task_fields(experiment.task),
-        seed=experiment.seed,
-        n_tasks=experiment.n_tasks,
         trace=None if experiment.trace is None else experiment.trace.model_dump(),
         outcome=outcome,
         provenance=made,
         timing=Timing(seconds=round(seconds, 6), finished=now()),
-        scorer=experiment.scorer,
-        scorer_version=None if experiment.scorer is None else SCORERS[experiment.scorer].version,
     )
 
 

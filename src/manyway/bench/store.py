@@ -17,10 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import PositiveInt
-
-from manyway.bench.checking import Strict
-from manyway.bench.records import Partial, Record, Stored
+from manyway.bench.records import Partial, Record, Request, Stored
 from manyway.errors import InputError
 from manyway.files.files import atomic_write
 
@@ -29,17 +26,10 @@ class StoreError(InputError):
     """The folder of results cannot be written. The run stops; other errors only fail one experiment."""
 
 
-class Asked(Strict):
+class Asked(Request):
     """One experiment of a plan."""
 
-    key: str
     features: str
-    method: str
-    params: dict[str, Any]
-    task: dict[str, Any]
-    n_tasks: PositiveInt
-    seed: int
-    scorer: str | None = None
 
 
 class Plan(Stored):

@@ -242,7 +242,7 @@ class Block(Strict):
     def axes(self) -> set[str]:
         """The names of the axes that its experiments have a place on."""
         params = [name for method in self.methods for name in get_method(method).defaults]
-        return {"method", "version", "features", "scorer", "metric", *TaskAxes.model_fields, *params}
+        return {"method", "version", "features", "scorer", "metrics", *TaskAxes.model_fields, *params}
 
 
 class _File(Presentation):

@@ -85,7 +85,7 @@ def table(
     """
     from manyway.bench.show.formats import to_csv, to_latex, to_markdown, to_rich
     from manyway.bench.show.tables import make_grids
-    from manyway.files.files import atomic_write
+    from manyway.bench.store import write_text
 
     writers = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv}
     if format != "terminal" and format not in writers:
@@ -93,7 +93,7 @@ def table(
     if out is not None:
         out = _output(out, results)
     view = _view(name, results)
-    grids = [grid for each in _metrics(metric) for grid in make_grids(view, each)]
+    grids = [grid for each in metric or (None,) for grid in make_grids(view, each)]
     if format == "terminal" and out is None:
         screen = console()
         for grid in grids:
@@ -103,8 +103,7 @@ def table(
     if out is None:
         print(text, end="")
         return
-    with atomic_write(out) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(out, text)
     say(f"Written to {out}.")
 
 
@@ -135,7 +134,7 @@ def plot(
     folder = results / "plots" if out is None else out
     _output(folder / "plot.png", results)
     view = _view(name, results)
-    for each in _metrics(metric):
+    for each in metric or (None,):
         figures = make_figures(view, each)
         if not figures:
             raise InputError(f"{view.plan.name} has no plot{f' of {each}' if each else ''}, or no result for one yet.")
@@ -165,8 +164,7 @@ def report(
     """
     from manyway.bench.show.report import make_report
     from manyway.bench.show.view import load_view
-    from manyway.bench.store import Store
-    from manyway.files.files import atomic_write
+    from manyway.bench.store import Store, write_text
 
     path = results / "report.html" if out is None else out
     target = _output(path, results)
@@ -174,9 +172,7 @@ def report(
     plans = [store.plan(name) for name in names] if names else store.plans()
     if not plans:
         raise InputError(_none_in(results))
-    text = make_report([load_view(store, plan) for plan in plans], _metrics(metric))
-    with atomic_write(target) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(target, make_report([load_view(store, plan) for plan in plans], metric or (None,)))
     say(path)
 
 
@@ -243,11 +239,6 @@ def _view(name: str | None, results: Path) -> View:
             f"No experiment of {view.plan.name} is finished yet; continue with `manyway bench {view.plan.suite}`."
         )
     return view
-
-
-def _metrics(asked: list[str] | None) -> list[str | None]:
-    """The metrics to show; None is what the suite says."""
-    return list(asked) if asked else [None]
 
 
 def _none_in(results: Path) -> str:

@@ -130,10 +130,28 @@ def test_several_metrics_are_an_axis_of_their_own():
     columns, rows = words_of(records, metric=["accuracy", "calibration"], interval=False)
     assert columns == [("accuracy",), ("calibration error",)]
     assert rows == {"PADDLE": ["87.5*", "9.5"], "SimpleShot": ["85.4", "9.5"]}
-    _, rows = words_of(records, metric=["accuracy", "calibration"], rows=["method", "metric"], digits=0)
+    _, rows = words_of(records, metric=["accuracy", "calibration"], rows=["method", "metrics"], digits=0)
     assert list(rows) == [
         "PADDLE · accuracy", "PADDLE · calibration error", "SimpleShot · accuracy", "SimpleShot · calibration error"
     ]  # fmt: skip
+
+
+def test_a_parameter_called_metric_is_an_ordinary_axis():
+    """evidence has one, which is not the metric that a table shows."""
+    records = [make_record(key=f"{n:016}", params={"metric": bool(n)}, special=[] if n else ["metric"]) for n in (0, 1)]
+    _, rows = words_of(records, rows="method", columns="features", interval=False)
+    assert rows == {"metric = no": ["87.5"], "metric = yes": ["87.5"]}
+
+
+def test_where_several_parameters_differ_defaults_are_not_named():
+    records = [
+        make_record("evidence", key="1" * 16, params={"metric": True, "scale": "rcl2"}),
+        make_record("evidence", key="2" * 16, params={"metric": False, "scale": "rcl2"}, special=["metric"]),
+        make_record("evidence", key="3" * 16, params={"metric": True, "scale": "cl2"}, special=["scale"]),
+        make_record("simpleshot", params={"scale": "cl2"}),
+    ]
+    _, rows = words_of(records, rows="method", columns="features")
+    assert sorted(rows) == ["Evidence", "Evidence · metric = no", "Evidence · scale = cl2", "SimpleShot"]
 
 
 def test_a_difference_is_taken_task_by_task():

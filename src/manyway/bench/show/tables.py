@@ -68,7 +68,7 @@ class Point:
     metric: str
 
     def axis(self, name: str) -> Any:
-        return self.metric if name == "metric" else self.record.axis(name)
+        return self.metric if name == "metrics" else self.record.axis(name)
 
 
 def make_grids(view: View, metric: str | None = None) -> list[Grid]:
@@ -87,25 +87,27 @@ def grids_of(view: View, table: Table) -> list[Grid]:
 def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
     def many(axis: str) -> bool:
         # An axis with one value says nothing row by row or column by column: it goes into the caption.
-        return len(table.metric if axis == "metric" else values_of(records, axis)) > 1
+        return len(table.metric if axis == "metrics" else values_of(records, axis)) > 1
 
     shown = [*table.rows, *table.columns]
     row_axes = [*table.rows, *undecided(records, [*shown, *table.over, *table.minus])]
     row_axes = [axis for axis in row_axes if many(axis)] or row_axes[:1]
-    column_axes = [axis for axis in (*table.columns, *(() if "metric" in shown else ("metric",))) if many(axis)]
+    column_axes = [axis for axis in (*table.columns, *(() if "metrics" in shown else ("metrics",))) if many(axis)]
     points = [Point(record, metric) for record in records for metric in table.metric]
     columns, best = grouped(points, column_axes), _best(records, table)
     rows = []
     for of_row in grouped(points, row_axes).values():
         mine = grouped(of_row, column_axes)
         cells = [_cell([_value(view, table, p, best) for p in mine.get(place, [])], table) for place in columns]
-        named = [axis for axis in row_axes if axis != "metric"]
+        named = [axis for axis in row_axes if axis != "metrics"]
         words = [
             view.name(of_row[0].record, named),
-            *([label("metric", of_row[0].metric)] if "metric" in row_axes else []),
+            *([label("metrics", of_row[0].metric)] if "metrics" in row_axes else []),
         ]
         rows.append((" · ".join(filter(None, words)), cells))
     if all(cell.words == ABSENT for _, cells in rows for cell in cells):
+        if table.minus:
+            raise InputError(f"No result of {view.plan.name} has another one to subtract on the same tasks.")
         metrics = ", ".join(table.metric)
         hint = f'add metrics = ["{metrics}"] to the experiments of the suite and run it again.'
         raise InputError(f"No result of {view.plan.name} has the metric '{metrics}'; {hint}")
@@ -118,7 +120,7 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
         corner=" · ".join(axis_title(axis) for axis in (row_axes if len(row_axes) < 4 else row_axes[:1])),
         columns=[
             tuple(
-                view.label(axis, value) if axis in ("metric", *of[0].record.axes) else ""
+                view.label(axis, value) if axis in ("metrics", *of[0].record.axes) else ""
                 for axis, value in zip(column_axes, place, strict=True)
             )
             or (title,)

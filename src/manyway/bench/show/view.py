@@ -69,8 +69,9 @@ class View:
 
         Where several parameters differ between records, each is named only where it is not the method's default.
         """
+        n_params = sum(axis not in (*record.task, "method", "version", "features", "scorer") for axis in axes)
         axes = [axis for axis in axes if axis in record.axes]
-        if sum(axis in record.params for axis in axes) > 1:
+        if n_params > 1:
             axes = [axis for axis in axes if axis not in record.params or axis in record.special]
         if len(axes) > 1 and record.scorer is None:
             axes = [axis for axis in axes if axis != "scorer"]

@@ -17,7 +17,7 @@ _AXES = {
     "method": ("Method", "{}"),
     "features": ("Features", "{}"),
     "scorer": ("Score", "{}"),
-    "metric": ("Metric", "{}"),
+    "metrics": ("Metric", "{}"),
     "version": ("Version", "version {}"),
     "shots": ("shots", "{}-shot"),
     "k_eff": ("K_eff", "K_eff = {}"),
@@ -67,7 +67,7 @@ def label(axis: str, value: Any, names: Mapping[str, str] | None = None) -> str:
         return f"no {axis_title(axis)}"
     if axis in known:
         value = known[axis][value].title if value in known[axis] else value
-    elif axis == "metric":
+    elif axis == "metrics":
         value = find_summary(value)[1].title
     elif axis == "features":
         value = (names or {}).get(value, value)
