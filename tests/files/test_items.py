@@ -81,6 +81,7 @@ def write(folder, kind, features, labels):
     return path
 
 
+@pytest.mark.filterwarnings("ignore")  # remarks on labels such as NULL
 @pytest.mark.parametrize("kind", FORMATS)
 @SETTINGS
 @given(table=tables())

@@ -230,6 +230,26 @@ LABELLED = {
         c=known(first={"site": lambda i: "creek"}, last={"date": lambda i: f"2024-05-{i + 1:02}"})),
     "column of files": case("taken as the item name", **in_front("file", lambda i: f"{i}.jpg")),
     "column of numbered paths": case("taken as the item name", **in_front("image_path", lambda i: i * 37 % 19)),
+    # Columns that are more likely ids or dates than features.
+    "row numbers": case("'plant' of c.csv numbers the rows (0, 1, 2, …)", "--ignore-column", **in_front("plant")),
+    "row numbers from one in parquet": case(
+        "'nr' of c.parquet numbers the rows", c=parquet(nr=np.arange(1, 19)),
+        p=("p.parquet", columns(QUERY, nr=np.arange(1, 21)))),
+    "shuffled row numbers": case("'nr' of c.csv numbers the rows", c=known(first={"nr": lambda i: i * 5 % 18})),
+    "rising numbers": case("'plant' of c.csv numbers the rows", c=known(first={"plant": lambda i: 1000 + 3 * i * i})),
+    "accession numbers": case(
+        "'accession' of c.csv looks like an id", "--feature-column", **in_front("accession", lambda i: i * 791 % 401)),
+    "days": case("'taken' of c.csv looks like a date", **in_front("taken", lambda i: 20240500 + i * 7 % 31 + 1)),
+    "seconds": case("'taken' of c.csv looks like a date", **in_front("taken", lambda i: 1.7e9 + i * 7919 % 4001)),
+    "milliseconds": case("looks like a date", **in_front("taken", lambda i: int(1.7e12) + i * 7919 % 4001)),
+    "spreadsheet dates": case("'Date' of c.csv looks like a date", **in_front("Date", lambda i: 45000 + i * 7 % 31)),
+    "texts as dates": case("'taken'", **in_front("taken", lambda i: f"2024-05-{i + 1:02}")),
+    "dates in parquet": case(
+        "no features", c=parquet(day=np.arange(18).astype("M8[D]")),
+        p=("p.parquet", columns(QUERY, day=np.arange(20).astype("M8[D]")))),
+    "a whole number that differs in every row": case(
+        "'area' of c.csv has another whole number in every row (0, 7, 14, …)", "--ignore-column",
+        **in_front("area", lambda i: i * 7 % 31)),
     "row numbers ignored": case(**in_front("nr"), options="--ignore-column nr"),
     "id column kept as a feature": case(**both(names=["id", *COLUMNS[1:]]), options="--feature-column id"),
     # Labels.
@@ -342,12 +362,6 @@ REFUSED = {
     "two columns without a name": case(
         "two columns named ''", p="," + pile(first={"": count}).replace("\n", "\n1,")[:-2]),
     "no features at all": case("has no feature column", c="label\na\nb\n"),
-    "row numbers": case("'nr'", "numbers the rows", "--ignore-column", **in_front("nr")),
-    "row numbers from one in parquet": case(
-        "'nr'", "numbers the rows", c=parquet(nr=np.arange(1, 19)),
-        p=("p.parquet", columns(QUERY, nr=np.arange(1, 21)))),
-    "shuffled row numbers": case("'nr'", "numbers the rows", c=known(first={"nr": lambda i: i * 5 % 18})),
-    "rising numbers": case("'sample'", "numbers the rows", c=known(first={"sample": lambda i: 1000 + 3 * i * i})),
     "two label columns": case(
         "'class', 'category'", "--label-column", c=known(label="class", last={"category": lambda i: "x"})),
     "class beside label": case(

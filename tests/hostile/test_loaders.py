@@ -41,6 +41,7 @@ FEATURE_FILES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:numbers in")
 @pytest.mark.parametrize("kind", FEATURE_FILES)
 def test_a_feature_set_is_loaded_from_every_format(kind, tmp_path):
     features = FeatureSet.load(written(tmp_path, *FEATURE_FILES[kind]))

@@ -26,6 +26,9 @@ _ROW_NUMBERS = re.compile(
 _IDS = re.compile(r"(.*[_\-. ])?(id|uuid|guid|file|file[_ ]?name|(file[_ ]?)?path|url|uri)|.*[a-z](Id|ID)")
 _CODE = re.compile(r"(?=.*\d)\S{1,80}|\S{1,80}\.[A-Za-z]\w{1,4}")  # T-4026, owl.png
 _DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([ T]\d.*)?|\d{1,2}:\d\d(:\d.*)?")
+_NUMBERS = re.compile(r"(.*[_\-. ])?(nr|no|num|number|nummer|key|code|barcode|accession|serial|voucher)\.?")
+_DATES = re.compile(r"(.*[_\-. ])?(date|datum|timestamp|date[_ ]?time)")
+_TIMES = re.compile(r"(.*[_\-. ])?(time|zeit|uhrzeit|year|jahr|month|monat|day|tag|hour|stunde)")
 _WORDS = 2  # texts have at least this many words on average
 
 
@@ -259,23 +262,26 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
     if table.named:
         roles = assign_roles(path, table, _with_lists(options, table.names))
         roles = roles if with_labels else replace(roles, label=None)
-    features = table.features(roles.features)
+    features, remarks = table.features(roles.features), list[str]()
+    if table.named and with_labels and features.shape[1] == len(roles.features) > 1:
+        called = [table.names[at] for at in roles.features]
+        left_out, remarks = odd_features(path.name, features, called, options.feature_columns)
+        features = np.delete(features, left_out, axis=1) if left_out else features
+        roles = replace(roles, features=tuple(np.delete(roles.features, left_out).tolist()))
     others = [at for at in range(len(table.names)) if at not in {*roles.features, roles.label, roles.item}]
     labels, items, *carried = table.values([roles.label, roles.item, *others])
     names = tuple(table.names[at] for at in roles.features)
     if len(names) == 1 and table.holds_lists(roles.features[0]):
         names = tuple(f"{names[0]}[{i}]" for i in range(features.shape[1]))
-    columns = Columns(
+    return Columns(
         features,
         names if table.named else None,
         labels,
         items,
         {table.names[at]: cells for at, cells in zip(others, carried, strict=True)},
         table,
-        (*roles.notes, *table.notes),
+        (*roles.notes, *table.notes, *remarks),
     )
-    _refuse_index(path, columns, options)
-    return columns
 
 
 def _with_lists(options: Options, names: Sequence[str]) -> Options:
@@ -287,30 +293,77 @@ def _with_lists(options: Options, names: Sequence[str]) -> Options:
     return replace(options, like=(base,))
 
 
-def _refuse_index(path: Path, columns: Columns, options: Options) -> None:
-    """Refuse a feature that counts the rows, where the other features are measurements."""
-    features, names = columns.features, columns.names
-    if options.like is not None or names is None or len(features) < 3 or len(names) < 2:
-        return
-    start = features[:100]
-    whole = np.flatnonzero((start == np.floor(start)).all(0))
-    if len(whole) * 2 > len(names):
-        return  # whole numbers are usual in this table
-    for at in whole.tolist():
-        values = features[:, at].astype(np.float64)
-        if not bool((values == np.floor(values)).all()):
-            continue
-        steps = np.diff(values)
-        counted = np.sort(values) - np.arange(len(values))
-        in_order = bool((steps == 1).all()) and values[0] in (0, 1)
-        shuffled = len(values) >= 5 and counted[0] in (0, 1) and bool((counted == counted[0]).all())
-        rising = len(values) >= 8 and bool((steps > 0).all())
-        if names[at] not in options.feature_columns and (in_order or shuffled or rising):
-            raise InputError(
-                f"Column '{names[at]}' of {path} numbers the rows ({', '.join(map(str, values[:3].astype(int)))}, …) "
-                "and does not look like a feature; name it with `item_column` if it names the items, leave it out with "
-                "`ignore_columns`, or keep it with `feature_columns`."
+def odd_features(
+    where: str, features: np.ndarray[Any, Any], names: Sequence[str], kept: Collection[str] = ()
+) -> tuple[list[int], list[str]]:
+    """Features that are more likely row numbers, ids or dates: which to leave out, and what to say about them.
+
+    Where all look so, none is left out.
+
+    Parameters
+    ----------
+    where : str
+        What notes call the table.
+    features : ndarray of shape [n, d]
+    names : sequence of str
+        The names of the features.
+    kept : collection of str
+        The features that the user has asked for.
+
+    Returns
+    -------
+    left_out : list of int
+    notes : list of str
+
+    Examples
+    --------
+    >>> odd_features("a.csv", np.array([[1, 0.5], [2, 0.1], [3, 0.7]]), ["plant", "width"])[0]
+    [0]
+    """
+    left_out, notes = [], []
+    perhaps = np.flatnonzero((features[:100] % 1 == 0).all(0)).tolist()
+    whole = [at for at in perhaps if names[at] not in kept and bool((features[:, at] % 1 == 0).all())]
+    # What most columns look like is usual in this table.
+    few = len(features) >= 3 and 2 * len(whole) <= len(names)
+    dates = [at for at in whole if _are_dates(features[:, at])]
+    dates = dates if 2 * len(dates) <= len(names) else []
+    for at in whole:
+        values, name = features[:, at].astype(np.float64), names[at].strip().casefold()
+        distinct = len(np.unique(values)) == len(values) > 2
+        reason = "numbers the rows" if few and _counts(values) else ""
+        if _DATES.fullmatch(name) or at in dates:
+            reason = reason or "looks like a date or time"
+        if distinct and _NUMBERS.fullmatch(name):
+            reason = reason or "looks like an id"
+        start = ", ".join(str(int(value)) for value in values[:3])
+        if reason:
+            left_out.append(at)
+            notes.append(
+                f"column '{names[at]}' of {where} {reason} ({start}, …) and is left out, as if named by "
+                "`ignore_columns`; keep it with `feature_columns`"
             )
+        elif few and distinct and (len(values) >= 8 or _TIMES.fullmatch(name)):
+            notes.append(
+                f"column '{names[at]}' of {where} has another whole number in every row ({start}, …), as ids and times "
+                "do; leave it out with `ignore_columns` if it is one"
+            )
+    return left_out if len(left_out) < len(names) else [], notes
+
+
+def _counts(values: np.ndarray[Any, Any]) -> bool:
+    """Whether whole numbers count rows: from 0 or 1, in order or not, or rising throughout."""
+    steps, from_first = np.diff(values), np.sort(values) - np.arange(len(values))
+    counted = from_first[0] in (0, 1) and bool((from_first == from_first[0]).all())
+    rising = bool((steps > 0).all())
+    return (counted and (rising or len(values) >= 5)) or (rising and len(values) >= 8)
+
+
+def _are_dates(values: np.ndarray[Any, Any]) -> bool:
+    """Whether whole numbers are days written as 20240531, or seconds (or parts of them) since 1970."""
+    days = (values >= 19e6) & (values < 22e6) & (values // 100 % 100 - 1 < 12) & (values % 100 - 1 < 31)
+    days &= (values // 100 % 100 > 0) & (values % 100 > 0)
+    seconds = [(values >= 6e8 * unit) & (values < 2.2e9 * unit) for unit in (1, 1e3, 1e6, 1e9)]  # 1989 to 2039
+    return any(bool(found.all()) for found in (days, *seconds))
 
 
 def assign_roles(path: Path, table: Table, options: Options) -> Roles:

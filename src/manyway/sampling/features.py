@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -267,6 +268,8 @@ class FeatureSet:
         """
         path = Path(path)
         contents = read_contents(path, Options(label_column, ignore_columns=tuple(ignore_columns)))
+        for note in contents.notes:
+            warnings.warn(note, stacklevel=2)
         labels, class_names = contents.labels, contents.class_names
         if labels is None and unlabelled:
             class_names, labels = None, np.arange(len(contents.features))
