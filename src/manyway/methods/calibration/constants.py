@@ -21,5 +21,25 @@ class Constants:
     precision_prior_sd: float = 0.5
     # The values of γ that are tried besides 1 (see `metric`), about equally spaced in ln(γ/(1 − γ)).
     shrinkages: tuple[float, ...] = (0.95, 0.85, 0.6, 0.3)
+    # Further values, tried where there are few features, or four times as many samples as features.
+    little_shrinkages: tuple[float, ...] = (0.1, 0.03, 0.01)
     # A metric is used where its gain in cross-entropy is larger than this many standard errors.
     metric_gain: float = 1.0
+
+    # The first step (see `calibration.first_step`). What can be seen: columns are divided by their scale where the
+    # variance of the logarithms of their variances exceeds chance by the first value, if there are as many degrees of
+    # freedom as the second says. Rows get unit length where as many columns matter as the third says.
+    unequal_columns: float = 2.0
+    least_freedom: float = 2.0
+    many_columns: float = 8.0
+    # Features with at least so many columns that matter, and at most so unequal ones, look like embeddings.
+    usual_columns: float = 32.0
+    usual_unequal: float = 1.0
+    # Another way than the one that can be seen must gain so many standard errors.
+    way_gain: float = 2.0
+    # The n samples of a class count as n/(1 + n/8) where classes have different numbers of samples.
+    class_limit: float = 8.0
+    # Prototypes are shrunk (see `Calibration.shrunk`) where class means differ less than prototypes err, that is, where
+    # the factor by which the best guess is shorter is below the first value. Second: the smallest such factor.
+    trust_above: float = 0.5
+    least_trust: float = 0.005

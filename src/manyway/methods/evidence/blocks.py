@@ -332,6 +332,10 @@ class InBlocks:
         schedule, limits = self.parameters.of_search
         return search(self, prior, schedule, **limits)
 
+    def assign_singly(self, which: Tensor) -> None:
+        if bool(which.any()):
+            self.begin(1.0)
+
     def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Found[InBlocks]:
         _, self.memory = self.pile.each(GoOn(self.last), self.before)
         self.all_classes = replace(self.all_classes, after=(After(self.last, updated, self.of),))

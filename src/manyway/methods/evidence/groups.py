@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil, log
 from typing import NamedTuple
 
 import torch
@@ -26,9 +27,11 @@ from manyway.methods.evidence.prior import (
     log_remainders,
     remainders,
 )
-from manyway.methods.evidence.queries import Part, Queries, Sums
+from manyway.methods.evidence.queries import Part, Queries, Sums, sample
 from manyway.methods.evidence.schedule import Schedule, agreement
+from manyway.methods.evidence.search import Dense
 
+_MOST_TRIED = 1 << 24  # numbers: fewer queries are looked at where they could be of very many classes
 _GROUPS_AT_ONCE = 1024  # limits the memory of [groups, classes] arrays
 
 
@@ -162,6 +165,46 @@ def independent_part(masses: Tensor, correlation: Tensor) -> Tensor:
     return 1 / (1 + correlation * (masses - 1).clamp_min(0))
 
 
+def single_queries(queries: Queries, prior: Concentrations, parameters: Parameters) -> Tensor:
+    """[t] whether queries are to be assigned one by one: many classes occur, and nothing speaks for proportions.
+
+    The errors of prototypes are shared by the queries of a class, so that classes seem to have unequal proportions
+    where they have not. This matters where there are many queries per class; see ``evidence_for_proportions``. Of very
+    many queries a sample is looked at.
+    """
+    schedule, masses = parameters.constants, queries.presence.masses
+    many = agreement(masses) < schedule.agreement_below
+    stride = ceil(queries.n_query * masses.shape[1] / _MOST_TRIED)
+    enough = queries.n_query >= schedule.queries_per_class * masses.shape[1] * stride
+    if not enough or queries.any_known or parameters.open_set or not bool(many.any()):
+        return torch.zeros_like(many)
+    likelihood = queries.of.of(sample(queries, stride)[0])
+    prior = parameters.prior(likelihood.shape[1], queries.of.counts)
+    trial = Dense.of(likelihood)
+    presence = trial.begin(1.0)
+    for _ in range(schedule.trial_steps):
+        presence = trial.update(prior.slopes(presence), 1.0).presence
+    examples = queries.of.examples.expand(len(many), -1)
+    gain = evidence_for_proportions(trial.u, likelihood, examples, presence, prior, schedule)
+    return many & (gain < schedule.proportions_gain)
+
+
+def evidence_for_proportions(
+    u: Tensor, likelihood: Tensor, counts: Tensor, presence: Presence, prior: Concentrations, schedule: Schedule
+) -> Tensor:
+    """[t] by how much the bound on ln p(queries) exceeds that of queries whose classes are all equally probable.
+
+    That is Σ_q ln Σ_k exp(ℓ_qk)/K. The m queries of a class share the error of its prototype, so that the difference
+    counts as that of m/(1 + ρ(m − 1)) independent queries each, as in ``group_posterior``.
+    """
+    n_query, n_classes = likelihood.shape[1:]
+    bound = (u * likelihood).sum((1, 2)) - torch.xlogy(u, u).sum((1, 2)) + prior.log_prior(presence).amax(-1)
+    equal = likelihood.logsumexp(-1).sum(-1) - n_query * log(n_classes)
+    sizes = n_query / effective_number(presence.masses)
+    correlation = schedule.shared_error + (1 / (counts + 1)).mean(-1)
+    return (bound - equal) * independent_part(sizes, correlation)
+
+
 @dataclass(frozen=True, eq=False)
 class CountMembers:
     """The work that counts the members of each class, as if no label were known: Σ u and Σ ln(1 − u) [t, k]."""
@@ -212,10 +255,13 @@ class Groups(NamedTuple):
     updated: Updated
 
     @staticmethod
-    def of(queries: Queries, prior: Concentrations, likelihood: Likelihood, parameters: Parameters) -> Groups:
-        """Of the last search."""
+    def of(
+        queries: Queries, prior: Concentrations, likelihood: Likelihood, parameters: Parameters, single: Tensor
+    ) -> Groups:
+        """Of the last search; ``single`` [t]: in which tasks queries are assigned one by one."""
         presence, like = queries.presence, likelihood.counts
-        slopes = prior.slopes(presence).to(like)
+        alpha = torch.where(single, prior.values[-1], prior.best(presence))  # the last one: equal proportions
+        slopes = presence.slopes(alpha).to(like)
         members = presence
         if queries.any_known:
             masses, log_absent = queries.each(CountMembers(slopes)).values
@@ -241,7 +287,7 @@ class Groups(NamedTuple):
             totals,
             chosen,
             self.members,
-            like.expand(n_tasks, -1),
+            likelihood.examples.expand(n_tasks, -1),
             self.slopes.alpha,
             parameters.constants,
             merge=parameters.merge_groups,

@@ -81,6 +81,10 @@ class Likelihood(Protocol):
 
     @property
     def counts(self) -> Tensor:
+        """[t, k] how many samples a class is worth."""
+
+    @property
+    def examples(self) -> Tensor:
         """[t, k] the number of samples behind each class."""
 
     def of(self, placed: Tensor) -> Tensor:
@@ -116,6 +120,10 @@ class Distances:
     @property
     def counts(self) -> Tensor:
         return self.calibration.counts
+
+    @property
+    def examples(self) -> Tensor:
+        return self.calibration.examples
 
     def of(self, placed: Tensor) -> Tensor:
         return self.calibration.log_likelihood(placed)
@@ -172,6 +180,10 @@ class Scores:
     counts: Tensor
     learned: dict[str, Tensor] = field(default_factory=dict)
 
+    @property
+    def examples(self) -> Tensor:
+        return self.counts
+
     def of(self, placed: Tensor) -> Tensor:
         return placed
 
@@ -205,7 +217,8 @@ def _like(classes: Tensor, values: Tensor) -> Tensor:
 def moved(calibration: Calibration, offsets: Tensor, counts: Tensor) -> Calibration:
     """The calibration with other placed prototypes [t, k, d], of other numbers of samples [t, k]."""
     squares = offsets.square().sum(-1) - calibration.scatter.unsqueeze(-1) / counts
-    return replace(calibration, offsets=offsets, squares=squares, counts=counts)
+    examples = calibration.examples + (counts - calibration.counts)
+    return replace(calibration, offsets=offsets, squares=squares, counts=counts, examples=examples)
 
 
 def known_classes(known: Tensor, like: Tensor) -> Tensor:

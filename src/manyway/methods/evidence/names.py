@@ -18,7 +18,8 @@ from torch import Tensor
 from manyway.core.ops import class_sums
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import Scaling, Scalings, apply, extent_of, level
-from manyway.methods.calibration.calibration import Calibration
+from manyway.methods.calibration.calibration import Calibration, Growth
+from manyway.methods.calibration.first_step import FirstStep, choose, growth_of, of_embeddings
 from manyway.methods.calibration.scaling import learn_scaling
 from manyway.methods.evidence.likelihood import moved
 from manyway.methods.evidence.parameters import Parameters
@@ -31,12 +32,13 @@ class Named:
     """Tasks whose classes have names."""
 
     tasks: Tasks  # scaled; where a class lacks examples, all names are further examples
-    scaling: Scaling  # of the queries
+    scaling: Scaling | FirstStep  # of the queries
     vectors: Tensor  # [t, k, d] the names, among the scaled items
     worth: Tensor  # [t] how many examples a name counts
     included: bool  # whether the names are among the examples
     alone: Tensor  # [t, k] whether a class has a name only, and others have examples
     schedule: Schedule
+    growth: Growth | None = None  # what the calibration must know of the scaling
 
     def with_names(self, calibration: Calibration, placed: Tensor) -> Calibration:
         """The calibration with prototypes that have taken in the names, placed as [t, k, d]; [t, 0, d]: as it is."""
@@ -56,11 +58,18 @@ def named(tasks: Tasks, parameters: Parameters, proportions: Tensor | None = Non
     """
     vectors, items, scale = tasks.class_features, replace(tasks, class_table=None), parameters.scale
     if vectors is None:
+        nothing = tasks.query_table.new_zeros(len(tasks), 0, tasks.n_features)
+        none = (nothing, nothing.sum((1, 2)), False, nothing, parameters.constants)
+        if scale == "auto":
+            items = replace(items, pile=None)
+            step = choose(items, parameters.constants, parameters.metric)
+            return Named(step.apply(items), step, *none, growth_of(items, step))
         scalings = learn_scaling(items, scale)
-        items, nothing = apply(items, scalings), tasks.query_table.new_zeros(len(tasks), 0, tasks.n_features)
-        return Named(items, scalings.query, nothing, nothing.sum((1, 2)), False, nothing, parameters.constants)
+        return Named(apply(items, scalings), scalings.query, *none)
     vectors = vectors.expand(tasks.n_tasks, -1, -1)
-    if tasks.n_support:
+    if tasks.n_support and scale == "auto":  # names are embedded
+        scalings = Scalings.same(of_embeddings(items))
+    elif tasks.n_support:
         scalings = learn_scaling(items, scale)
     else:
         scalings = Scalings.same(_without_examples(tasks, vectors, scale, proportions))
@@ -69,8 +78,8 @@ def named(tasks: Tasks, parameters: Parameters, proportions: Tensor | None = Non
 
 def _without_examples(tasks: Tasks, vectors: Tensor, scale: str | None, proportions: Tensor | None) -> Scaling:
     """The scaling of queries where there is no example: their own curve, and a middle that names help to find."""
-    if scale in (None, "l2", "cl2", "tcl2", "rcl2"):
-        levelled = (extent_of(tasks).low.amin(-1, keepdim=True) >= 0) & (scale == "rcl2")
+    if scale in (None, "auto", "l2", "cl2", "tcl2", "rcl2"):
+        levelled = (extent_of(tasks).low.amin(-1, keepdim=True) >= 0) & (scale in ("auto", "rcl2"))
         scaling = Scaling(level, which=levelled, unit=scale is not None)
     else:
         scaling = replace(learn_scaling(tasks, scale).query, middle=None)

@@ -30,7 +30,7 @@ class Parameters:
     open_set: bool = False
     max_iter: int = 50
     tol: float = 1e-2
-    scale: str | None = "rcl2"
+    scale: str | None = "auto"
     schedule: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:

@@ -94,6 +94,10 @@ class Queries(Protocol):
 
     any_known: bool
     n_query: int
+    of: Likelihood
+
+    def assign_singly(self, which: Tensor) -> None:
+        """In these tasks [t], assign every query by its likelihoods alone."""
 
     @property
     def known_classes(self) -> Tensor:
@@ -181,6 +185,10 @@ class InMemory:
             found = fused_search(queries, prior, schedule, **limits)
         self.u = found.queries.u
         return found
+
+    def assign_singly(self, which: Tensor) -> None:
+        if bool(which.any()):
+            self.u = torch.where(which.view(-1, 1, 1), self.part.likelihood.softmax(-1), self.u)
 
     def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Found[Dense]:
         part, (schedule, limits) = self.part, self.parameters.of_search

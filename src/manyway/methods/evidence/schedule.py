@@ -51,6 +51,12 @@ class Schedule(Constants):
     # neighbours of another class mislead more than they help. The search then uses sharper likelihoods throughout.
     agreement_below: float = 2 / 3
     many_classes_sharpness: float = 1.5
+    # Where there are as many queries per possible class as the first value says, many classes are present, and the
+    # evidence for unequal proportions is below the second value, each query is assigned by itself: with few classes,
+    # the errors of prototypes look like proportions. Third: updates without sharpness before that evidence is computed.
+    queries_per_class: float = 8.0
+    proportions_gain: float = 0.6
+    trial_steps: int = 5
     # The values of α that are tried: so many, from the lower of these two (the second is for αK) to the third. They
     # reach from almost one class per task to equal proportions of all classes.
     n_alphas: int = 24

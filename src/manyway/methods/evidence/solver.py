@@ -30,9 +30,10 @@ from manyway.core.transforms import Scaling
 from manyway.errors import InputError
 from manyway.methods._table.prepared import QUERY_DEPENDENT
 from manyway.methods.calibration.calibration import Calibration, calibrate, calibrate_and_place
+from manyway.methods.calibration.first_step import FirstStep
 from manyway.methods.evidence.blocks import InBlocks, OnPart
 from manyway.methods.evidence.from_scores import learn_scores
-from manyway.methods.evidence.groups import Groups, Probabilities, query_weights
+from manyway.methods.evidence.groups import Groups, Probabilities, query_weights, single_queries
 from manyway.methods.evidence.likelihood import Distances, Likelihood, Scores, known_classes
 from manyway.methods.evidence.names import Named, guesses, log_probability, named
 from manyway.methods.evidence.one_shot import is_one_shot, powers
@@ -58,7 +59,7 @@ def evidence(
     open_set: bool = False,
     max_iter: int = 50,
     tol: float = 1e-2,
-    scale: str | None = "rcl2",
+    scale: str | None = "auto",
     schedule: Mapping[str, Any] | None = None,
     prepared: Learned | None = None,
     with_objective: bool = False,
@@ -109,8 +110,10 @@ def evidence(
         Maximum number of iterations after annealing.
     tol : float, default=0.01
         A task has converged when no assignment changes by as much in an iteration.
-    scale : {"rcl2", "cl2", "tcl2", "l2", "range", "power", "white"} or None, default="rcl2"
-        The transform of the features; see ``manyway.methods.calibration.scaling``.
+    scale : {"auto", "rcl2", "cl2", "tcl2", "l2", "range", "power", "white"} or None, default="auto"
+        The transform of the features; see ``manyway.methods.calibration.scaling``. "auto": features as they are, rows
+        of unit length, columns divided by their scale, or both, as the support says; see
+        ``manyway.methods.calibration.first_step``.
     schedule : mapping of str to object or None, default=None
         Other values for constants of the method, by name; see ``manyway.methods.evidence.schedule``. For research.
     prepared : Learned or None, default=None
@@ -200,7 +203,9 @@ def find(
 
     found = queries.search(prior, with_terms=with_objective)
     n_iter, converged = found.n_iter, found.converged
-    groups = Groups.of(queries, prior, likelihood, parameters)
+    single = single_queries(queries, prior, parameters)
+    queries.assign_singly(single)
+    groups = Groups.of(queries, prior, likelihood, parameters, single)
     updates = parameters.update_prototypes and groups.updated.classes.shape[1]
     if queries.any_known and updates and not one_shot:
         # Known queries tell which groups are right, so that the search can go on with updated prototypes. With one
@@ -208,7 +213,7 @@ def find(
         again = queries.resume(groups.updated, groups.presence, prior)
         n_iter = n_iter + again.n_iter
         converged = torch.where(again.n_iter > 0, again.converged, converged)
-        groups = Groups.of(queries, prior, likelihood, parameters)
+        groups = Groups.of(queries, prior, likelihood, parameters, single)
 
     posterior = groups.posterior(likelihood, some_known, parameters)
     answer = Probabilities(groups.slopes, groups.updated, posterior, likelihood.counts.new_ones(1, 1, 1))
@@ -301,7 +306,7 @@ class Learned:
     """What is learned from the support, so that it serves any batch of queries."""
 
     scaled: Tasks  # with the support, and with names as examples where a class has no other
-    scaling: Scaling  # of the queries
+    scaling: Scaling | FirstStep  # of the queries
     calibration: Calibration
     one_shot: bool  # whether no class had two samples
 
@@ -309,6 +314,11 @@ class Learned:
     def precision(self) -> Tensor:
         """[t] τ."""
         return self.calibration.precision
+
+    @property
+    def transform(self) -> list[str] | None:
+        """What was chosen for each task (see ``manyway.methods.calibration.first_step``); None where it was given."""
+        return self.scaling.names if isinstance(self.scaling, FirstStep) else None
 
     def place(self, tasks: Tasks) -> Tensor | Pile:
         """The queries, scaled and placed."""
@@ -328,10 +338,21 @@ class Learned:
 
 def learn(tasks: Tasks, parameters: Parameters) -> Learned:
     """Calibrate on the support of tasks, and on the names of their classes."""
-    found = scaled(tasks, parameters)
-    calibration = calibrate(found.tasks, *parameters.of_calibration)
+    return _learned(scaled(tasks, parameters), parameters)
+
+
+def _learned(found: Named, parameters: Parameters) -> Learned:
+    calibration = calibrate(found.tasks, *parameters.of_calibration, found.growth)
     calibration = found.with_names(calibration, calibration.place(found.vectors))
-    return Learned(found.tasks, found.scaling, calibration, is_one_shot(found.tasks))
+    one_shot = is_one_shot(found.tasks)
+    return Learned(found.tasks, found.scaling, finished(calibration, found, one_shot, parameters), one_shot)
+
+
+def finished(calibration: Calibration, found: Named, one_shot: bool, parameters: Parameters) -> Calibration:
+    """The calibration with shrunken prototypes, where their errors can be known."""
+    if one_shot or parameters.precision is not None or found.vectors.shape[1]:
+        return calibration
+    return calibration.shrunk(parameters.constants)
 
 
 def learn_and_place(tasks: Tasks, parameters: Parameters) -> tuple[Learned, Tensor | Pile]:
@@ -342,9 +363,7 @@ def learn_and_place(tasks: Tasks, parameters: Parameters) -> tuple[Learned, Tens
 def _learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tuple[Learned, Tensor | Pile]:
     one_shot = is_one_shot(found.tasks)
     if isinstance(tasks.pile, Pile):
-        calibration = calibrate(found.tasks, *parameters.of_calibration)
-        calibration = found.with_names(calibration, calibration.place(found.vectors))
-        learned = Learned(found.tasks, found.scaling, calibration, one_shot)
+        learned = _learned(found, parameters)
         return learned, learned.place(tasks)
     with_names = found.tasks
     if found.vectors.shape[1]:
@@ -352,8 +371,9 @@ def _learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tupl
         if with_names.factor is not None:
             with_names = replace(with_names, support_table=with_names.support, support_index=None)
         with_names = replace(with_names, query_table=rows, query_index=None, factor=None)
-    calibration, placed = calibrate_and_place(with_names, *parameters.of_calibration)
+    calibration, placed = calibrate_and_place(with_names, *parameters.of_calibration, found.growth)
     calibration = found.with_names(calibration, placed[:, tasks.n_query :])
+    calibration = finished(calibration, found, one_shot, parameters)
     return Learned(found.tasks, found.scaling, calibration, one_shot), placed[:, : tasks.n_query]
 
 
@@ -392,7 +412,7 @@ def prepare_evidence(
     *,
     precision: float | None = None,
     metric: bool = True,
-    scale: str | None = "rcl2",
+    scale: str | None = "auto",
     schedule: Mapping[str, Any] | None = None,
     **others: Any,
 ) -> Learned | None:
