@@ -113,9 +113,20 @@ class ScoreInputs:
         )
 
 
+# How features are compared, where that is not how embeddings are.
+_FIRST_STEPS = {
+    0: "Features are compared as they are: the examples say so.",
+    2: "Columns are divided by their scale before they are compared: the examples say so.",
+    3: "Columns are divided by their scale, and rows get equal length: the examples say so.",
+}
+
+
 def describe(found: Summary, at_least: float | None) -> list[str]:
     """What is printed besides the summary of labels."""
     lines, temperature = [], found.learned.get("temperature")
+    chosen = _FIRST_STEPS.get(int(found.learned.get("first_step", 1)))
+    if chosen is not None:
+        lines.append(chosen)
     if temperature is not None and found.n_labelled:
         lines.append(f"The scores have the temperature {temperature:.2f}; {found.n_labelled} labelled items helped.")
     elif temperature is not None:

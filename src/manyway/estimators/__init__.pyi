@@ -303,7 +303,7 @@ class Evidence(StreamClassifier):
         open_set: bool = False,
         max_iter: int = 50,
         tol: float = 0.01,
-        scale: str | None = "rcl2",
+        scale: str | None = "auto",
         schedule: Mapping[str, Any] | None = None,
         unknown_label: Any = None,
     ) -> None: ...

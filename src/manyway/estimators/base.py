@@ -145,7 +145,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.__dict__.pop("prepared_", None)  # of an earlier fit
         for name in self._method.learned if self.prepared_ is not None else ():
             value = to_numpy(getattr(self.prepared_, name))
-            setattr(self, f"{name}_", value.item() if np.size(value) == 1 else value)
+            setattr(self, f"{name}_", value.item() if isinstance(value, np.ndarray) and value.size == 1 else value)
         return self
 
     def infer(self, X: Any, *, known: Mapping[int, Any] | None = None, with_objective: bool | None = None) -> Inference:

@@ -327,7 +327,7 @@ METHODS: Mapping[str, Method] = _table(
         in_blocks="evidence.solver:evidence",
         class_features=True,
         scores=True,
-        learned=("precision",),
+        learned=("precision", "transform"),
     ),
     Method(
         "em-dirichlet",

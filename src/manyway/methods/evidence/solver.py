@@ -185,7 +185,11 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
         sums, counts = (one.to(likelihood.counts) for one in queries.each(sum_known).values)
         likelihood = likelihood.with_samples(sums, counts, parameters.constants.known_weight)
         queries = hold(tasks, placed, likelihood, parameters)
-    more = {"make_prototypes": lambda: learned.prototypes(tasks, queries)} if isinstance(queries, InMemory) else {}
+    more: dict[str, Any] = {}
+    if isinstance(queries, InMemory):
+        more["make_prototypes"] = lambda: learned.prototypes(tasks, queries)
+    if isinstance(learned.scaling, FirstStep):
+        more["learned"] = {"first_step": learned.scaling.way}
     return find(queries, parameters, one_shot=learned.one_shot, with_objective=with_objective, **more)
 
 
@@ -225,7 +229,7 @@ def find(
     present = groups.presence.present
     more["occupancy"] = posterior.occupied(present).masked_fill(some_known, 1)
     more["make_presence"] = lambda: posterior.presence(present).masked_fill(some_known, 1)
-    more["learned"] = likelihood.learned
+    more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     if found.terms:
         more["objective_parts"] = dict(zip(("fit", "entropy", "prior"), torch.stack(found.terms, -1), strict=True))
     for groups_of_unknown in finds:
@@ -316,9 +320,9 @@ class Learned:
         return self.calibration.precision
 
     @property
-    def transform(self) -> list[str] | None:
-        """What was chosen for each task (see ``manyway.methods.calibration.first_step``); None where it was given."""
-        return self.scaling.names if isinstance(self.scaling, FirstStep) else None
+    def transform(self) -> str:
+        """What is done to the features of the first task; see ``manyway.methods.calibration.first_step``."""
+        return self.scaling.names[0] if isinstance(self.scaling, FirstStep) else "as `scale` says"
 
     def place(self, tasks: Tasks) -> Tensor | Pile:
         """The queries, scaled and placed."""
