@@ -57,6 +57,8 @@ class Solution:
         What the method learned about the tasks, such as its precision or temperature.
     labels : Tensor of shape [t, q], optional
         The labels, where they are not always the classes of the highest probability.
+    surest : Tensor of shape [t, k], optional
+        The highest probability of each class, where it is not that of ``probabilities``.
     memory : object, optional
         What the next batch of the same streams can use: see ``Tasks.earlier``.
 
@@ -106,8 +108,9 @@ class Solution:
         learned: Mapping[str, Tensor] | None = None,
         memory: Any = None,
         labels: Tensor | None = None,
+        surest: Tensor | None = None,
     ) -> None:
-        self._labels = labels
+        self._labels, self._given_surest = labels, surest
         self.n_iter, self.converged = _of_tasks(n_iter, probabilities), _of_tasks(converged, probabilities)
         self.memory = memory
         self.objective_parts, self.occupancy, self.learned = objective_parts, occupancy, learned or {}
@@ -267,7 +270,7 @@ class Solution:
 
     @cached_property
     def _surest(self) -> Tensor:
-        values: Tensor = self.each(surest).values
+        values: Tensor = self.each(surest).values if self._given_surest is None else self._given_surest
         return values.to(self.occupied)
 
     @cached_property

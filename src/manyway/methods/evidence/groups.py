@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.methods.evidence.likelihood import Likelihood, Updated, columns_of, known_classes
+from manyway.methods.evidence.likelihood import Blend, Likelihood, Updated, columns_of, known_classes
 from manyway.methods.evidence.one_shot import tempered
 from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import (
@@ -303,12 +303,16 @@ class Probabilities:
     slopes: Slopes
     updated: Updated
     posterior: GroupPosterior
-    power: Tensor  # [t, 1, 1] what the probabilities are raised to; see ``one_shot``
+    power: Tensor  # [t, 1, 1] what the probabilities are raised to; see ``one_shot`` and ``from_scores``
+    blend: Blend  # the part of a classifier
+    share: float = 1.0  # of the rest
 
     def __call__(self, part: Part) -> Tensor:
         """[t, b, k]; a row sums to 1 minus the probability that the query is unknown."""
         scores = self.updated(part.placed, part.u, part.free, part.likelihood)
         found = self.posterior.apply(self.slopes.add_to(scores, remainders(part.u)).softmax(-1))
+        if self.share < 1:
+            found = self.blend(found, part.placed, self.share)
         if not bool((self.power == 1).all()):
             found = tempered(found, self.power)
         if part.any_known:

@@ -11,6 +11,7 @@ that search and post-processing need not know which one they have.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -174,11 +175,40 @@ class Distances:
 
 
 @dataclass(frozen=True, eq=False)
+class Blend:
+    """The classifier's own probabilities, which are part of the answer: softmax(T ℓ + b) of placed scores ℓ."""
+
+    temperature: Tensor  # [t, 1, 1] T; [0, 1, 1]: there is no such part
+    popularity: Tensor  # [t, 1, k] b
+
+    @staticmethod
+    def none(like: Tensor) -> Blend:
+        """No part."""
+        return Blend(like.new_zeros(0, 1, 1), like.new_zeros(0, 1, 1))
+
+    @staticmethod
+    def joined(parts: Sequence[Blend]) -> Blend:
+        """Those of consecutive tasks."""
+        return Blend(torch.cat([one.temperature for one in parts]), torch.cat([one.popularity for one in parts]))
+
+    @property
+    def some(self) -> bool:
+        """Whether there is a part of the classifier."""
+        return bool(len(self.temperature))
+
+    def __call__(self, probabilities: Tensor, placed: Tensor, share: float) -> Tensor:
+        """[t, b, k] the mean of probabilities, which have that share, and of the classifier's own."""
+        own = (placed * self.temperature + self.popularity).softmax(-1)
+        return own.lerp_(probabilities, share)
+
+
+@dataclass(frozen=True, eq=False)
 class Scores:
     """The likelihood of placed scores: themselves. They have no prototypes that queries could update."""
 
     counts: Tensor
     learned: dict[str, Tensor] = field(default_factory=dict)
+    blend: Blend = Blend(torch.zeros(0, 1, 1), torch.zeros(0, 1, 1))
 
     @property
     def examples(self) -> Tensor:

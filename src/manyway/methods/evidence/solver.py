@@ -25,18 +25,18 @@ from manyway.core.blocks import Pile
 from manyway.core.ops import class_sums
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.core.topk import Answered, Reading
+from manyway.core.topk import Answered, Reading, Surest
 from manyway.core.transforms import Scaling
 from manyway.errors import InputError
 from manyway.methods._table.prepared import QUERY_DEPENDENT
 from manyway.methods.calibration.calibration import Calibration, calibrate, calibrate_and_place
 from manyway.methods.calibration.first_step import FirstStep
 from manyway.methods.evidence.blocks import InBlocks, OnPart
-from manyway.methods.evidence.from_scores import learn_scores
+from manyway.methods.evidence.from_scores import Tempering, learn_scores
 from manyway.methods.evidence.groups import Groups, Probabilities, query_weights, single_queries
-from manyway.methods.evidence.likelihood import Distances, Likelihood, Scores, known_classes
+from manyway.methods.evidence.likelihood import Blend, Distances, Likelihood, Scores, known_classes
 from manyway.methods.evidence.names import Named, guesses, log_probability, named
-from manyway.methods.evidence.one_shot import is_one_shot, powers
+from manyway.methods.evidence.one_shot import is_one_shot, power_for, powers
 from manyway.methods.evidence.one_shot import stride as one_shot_stride
 from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.queries import InMemory, Part, Sums, TakeRows, excluded, sample
@@ -220,11 +220,16 @@ def find(
         groups = Groups.of(queries, prior, likelihood, parameters, single)
 
     posterior = groups.posterior(likelihood, some_known, parameters)
-    answer = Probabilities(groups.slopes, groups.updated, posterior, likelihood.counts.new_ones(1, 1, 1))
+    none = Blend.none(likelihood.counts)
+    answer = Probabilities(groups.slopes, groups.updated, posterior, likelihood.counts.new_ones(1, 1, 1), none)
     if one_shot and parameters.precision is None and isinstance(likelihood, Distances):
         placed, found_there = queries.each(TakeRows(one_shot_stride(queries.n_query), answer)).values
         power = powers(placed, found_there, likelihood.calibration, schedule)
         answer = replace(answer, power=power.view(-1, 1, 1))
+
+    if isinstance(likelihood, Scores) and likelihood.blend.some:
+        more["surest"] = queries.each(Surely(answer)).values
+        answer = blended(answer, queries, likelihood)
 
     present = groups.presence.present
     more["occupancy"] = posterior.occupied(present).masked_fill(some_known, 1)
@@ -245,6 +250,17 @@ def find(
     return Solution(probabilities, n_iter, converged, unknown=unknown, unknown_groups=its_groups, **more)
 
 
+def blended(answer: Probabilities, queries: Held, scores: Scores) -> Probabilities:
+    """The answer with the classifier's own part, at a confidence between both; see ``from_scores``."""
+    constants, stride = Tempering(), one_shot_stride(queries.n_query)
+    alone = queries.each(TakeRows(stride, answer)).values[1].amax(-1).mean(-1)
+    answer = replace(answer, blend=scores.blend, share=constants.share)
+    both = queries.each(TakeRows(stride, answer)).values[1]
+    own = constants.sharpness
+    wanted = own + constants.confidence * (alone.clamp_min(own) - own)
+    return replace(answer, power=power_for(both, wanted).view(-1, 1, 1))
+
+
 def judged(queries: Held, parameters: Parameters) -> UnknownGroups:
     """Judge which queries are unknown, and let the others count more in the search."""
     likelihood, n_classes = queries.of, queries.of.counts.shape[1]
@@ -261,6 +277,16 @@ def judged(queries: Held, parameters: Parameters) -> UnknownGroups:
         posterior = judge_scores(placed, assigned, any_known, stride, schedule)
     queries.weigh(posterior)
     return posterior.groups(placed, known)
+
+
+@dataclass(frozen=True, eq=False)
+class Surely:
+    """The work that finds the highest probability of each class."""
+
+    probabilities: Probabilities
+
+    def __call__(self, part: Part) -> Surest:
+        return Surest(self.probabilities(part).amax(1))
 
 
 @dataclass(frozen=True, eq=False)
