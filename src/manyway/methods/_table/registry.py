@@ -352,6 +352,7 @@ METHODS: Mapping[str, Method] = _table(
         "Saerens et al., 2002",
         holds_support=True,
         class_features=True,
+        version=2,
         scores=True,
     ),
 )
