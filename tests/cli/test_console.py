@@ -61,7 +61,7 @@ def test_the_command_line_works_in_ascii(words):
 
 
 def test_an_error_names_the_options_of_the_command_where_the_library_names_parameters(run_in_folder, monkeypatch):
-    def refuse(*given):
+    def refuse(*given, **more):
         raise InputError(
             "Use `label_column`, `ignore_columns`, `feature_column`, `query`, `kind='logit'`, `open_set=False`, "
             "`method='evidence'`, `output`, `no_such_option` or `manyway tune`."

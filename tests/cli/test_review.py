@@ -147,7 +147,7 @@ def test_encoded_pictures_are_shown_and_a_broken_one_is_reviewed_too(tmp_path, r
         (["pictures", "pictures"], "pictures is empty; it needs pictures"),
         (["pictures", "pictures", "--encoder", "timm:resnet50"], "pip install 'manyway[encoders]'"),
         (["--demo", "trees"], "--demo brings its own"),
-        (["trees", "--export", "labels.xlsx"], "tables end with"),
+        (["trees", "--export", "labels.ods"], "tables end with"),
         (["trees", "--export-examples", "folder"], "only pictures are written to folders"),
     ],
 )

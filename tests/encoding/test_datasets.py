@@ -384,11 +384,11 @@ def test_texts_come_from_csv_jsonl_txt_and_folders(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
-        ("a.csv", "words,label\nhi,greet\n", "has the columns words, label; it needs one of text"),
+        ("a.csv", "words,label\nhi,greet\n", "of which none holds texts"),
         ("a.csv", "text,label\nhi,\n", "has no label in line 2"),
         ("a.csv", "text,label\nhi,Greet\nho,greet\n", "differ only in case"),
         ("a.jsonl", "{broken\n", "Line 1 .* is not JSON"),
-        ("a.jsonl", '{"label": "x"}\n', "has the columns label; it needs one of text"),
+        ("a.jsonl", '{"label": "x"}\n', "of which none holds texts"),
         ("a.jsonl", '{"text": "a"}\n{"label": "x"}\n', "Line 2 .* needs a text in the column 'text'"),
         ("a.txt", "\n", "holds no texts"),
         ("a.doc", "x", "no text file known here"),

@@ -293,7 +293,7 @@ def make_bad(folder, problem, what):
         items = folder / "nothing.npz"
         words = "There is no file"
     elif what == "unknown ending":
-        items = folder / "query.xlsx"
+        items = folder / "query.ods"
         items.write_bytes(b"")
         words = "unknown ending"
     elif what == "text in a csv":

@@ -103,7 +103,8 @@ def test_classes_by_name_alone_are_carried_over():
     )
     tasks = sample_tasks(named, replace(ALIKE, shots=0, n_query=24, n_batches=3), count=2)
     carried, alone = solve("evidence", tasks, carry=True), solve("evidence", tasks)
-    assert torch.equal(carried.probabilities[::3], alone.probabilities[::3])  # the first batch of each stream
+    first = alone.probabilities[::3]  # of each stream; more tasks at once have other roundings
+    torch.testing.assert_close(carried.probabilities[::3], first, rtol=0, atol=1e-5)
     assert not torch.allclose(carried.probabilities, alone.probabilities, atol=1e-3)
 
 

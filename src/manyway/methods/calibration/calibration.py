@@ -114,7 +114,7 @@ class Calibration:
             return self
         scatter = self.scatter.clamp_min(torch.finfo(self.scatter.dtype).tiny).unsqueeze(-1)
         errors = 1 / self.counts
-        lengths = self.offsets.square().sum(-1) / scatter
+        lengths = (self.offsets.square().sum(-1) / scatter).clamp_max(1e12)  # examples may all be copies
         excess = lengths - (1 - 2 / n_classes) * errors - errors.mean(-1, keepdim=True) / n_classes
         excess = excess / (1 - 1 / n_classes)
         ratio = torch.zeros_like(scatter)

@@ -59,6 +59,7 @@ _UNIT, _COLUMNS, _BOTH = 1, 2, 3
 _MOST_ROWS = 128  # evenly spaced samples that show how the features look
 _TASK_NUMBERS = 1 << 24  # tasks are tried in blocks of about this many numbers
 _LEAST_REST = 0.05  # of a variance without one sample
+_SMALLEST, _LARGEST = 1e-12, 1e12  # the largest feature of ordinary supports lies between these
 _CONSTANT = 1e-10  # a column with this part of the largest variance is constant, but for rounding
 
 
@@ -70,6 +71,7 @@ class FirstStep:
     levels: Tensor  # [t] whether powers are taken
     middle: Tensor  # [t, 1, d] what is subtracted then
     factor: Tensor  # [t, 1, d] what is multiplied then
+    size: Tensor  # [t, 1, 1] what is multiplied first, so that squares of any features are in the range of float32
 
     @property
     def unit(self) -> Tensor:
@@ -88,6 +90,8 @@ class FirstStep:
 
     def __call__(self, rows: Tensor) -> Tensor:
         """[t, n, d] from rows [t, n, d], or [m, d] where the step serves all tasks."""
+        if not bool((self.size == 1).all()):
+            rows = rows * (self.size if rows.ndim == 3 else self.size[0])
         if bool(self.levels.any()):
             rows = level(rows) if bool(self.levels.all()) else torch.where(_like(self.levels), level(rows), rows)
         rows = rows - (self.middle if rows.ndim == 3 else self.middle[0])
@@ -103,11 +107,12 @@ class FirstStep:
             return rowwise(tasks, self)
         if bool((self.way == _UNIT).all()) and bool((self.levels == self.levels[0]).all()):
             curve = level if bool(self.levels[0]) else None
+            tasks = tasks if bool((self.size == 1).all()) else dense(tasks, lambda rows: rows * self.size)
             return apply(tasks, Scalings.same(Scaling(curve, middle=self.middle, unit=True)))
         return dense(tasks, self)
 
     def __getitem__(self, which: slice | Tensor) -> FirstStep:
-        return FirstStep(self.way[which], self.levels[which], self.middle[which], self.factor[which])
+        return FirstStep(*(one[which] for one in vars(self).values()))
 
 
 def _like(flags: Tensor) -> Tensor:
@@ -128,22 +133,35 @@ def choose(tasks: Tasks, constants: Constants, metric: bool = True) -> FirstStep
     The mean of the base classes, where it is given, is the middle of rows of unit length without powers.
     """
     tasks = replace(tasks[:1] if tasks.shared_support else tasks, class_table=None)
+    size, tasks = _moderated(tasks)
     chosen, levelled, counts = _unit_step(tasks)
     way, usual = _seen(levelled, counts, chosen.middle, constants)
     base_mean = tasks.base_mean
     chosen = replace(chosen, way=way)
     which = (~usual).nonzero().squeeze(1)
     if len(which):
-        size = max(1, _TASK_NUMBERS // (tasks.n_support * tasks.n_features))
+        at_once = max(1, _TASK_NUMBERS // (tasks.n_support * tasks.n_features))
         parts = []
-        for first in range(0, len(which), size):
-            some = which[first : first + size]
+        for first in range(0, len(which), at_once):
+            some = which[first : first + at_once]
             one = tasks[some]
             parts.append(_tried(one.support, one.support_labels, counts[some], chosen[some], constants, metric))
         found = (torch.cat([getattr(part, name) for part in parts]) for name in vars(chosen))
         old = vars(chosen).values()
         chosen = FirstStep(*(one.index_copy(0, which, new) for one, new in zip(old, found, strict=True)))
-    return chosen if base_mean is None else _with_base_mean(chosen, base_mean)
+    chosen = chosen if base_mean is None else _with_base_mean(chosen, base_mean)
+    return replace(chosen, size=size.expand_as(chosen.size))
+
+
+def _moderated(tasks: Tasks) -> tuple[Tensor, Tasks]:
+    """[1, 1, 1] a power of two that brings extreme features near 1, and the tasks with it; 1 for ordinary features."""
+    largest = tasks.support_table.abs().amax()
+    size = torch.ones_like(largest)
+    if not bool((largest > _SMALLEST) & (largest < _LARGEST)) and float(largest) > 0:
+        size = torch.exp2(-torch.frexp(largest).exponent.to(largest.dtype))
+        base_mean = None if tasks.base_mean is None else tasks.base_mean * size
+        tasks = replace(tasks, support_table=tasks.support_table * size, base_mean=base_mean)
+    return size.view(1, 1, 1), tasks
 
 
 def _unit_step(tasks: Tasks) -> tuple[FirstStep, Tasks, Tensor]:
@@ -158,7 +176,7 @@ def _unit_step(tasks: Tasks) -> tuple[FirstStep, Tasks, Tensor]:
     means = sums / counts.clamp_min(1).unsqueeze(-1)
     middle = means.sum(1, keepdim=True) / _like((counts > 0).sum(-1))
     way = torch.full_like(levels, _UNIT, dtype=torch.long)
-    return FirstStep(way, levels, middle, torch.ones_like(middle)), levelled, counts
+    return FirstStep(way, levels, middle, torch.ones_like(middle), torch.ones_like(middle[..., :1])), levelled, counts
 
 
 def _with_base_mean(step: FirstStep, base_mean: Tensor) -> FirstStep:
@@ -275,6 +293,7 @@ def _tried(
                 seen.levels & (not plain),
                 raw_middle if plain else seen.middle,
                 scales.factor if number >= _COLUMNS else torch.ones_like(seen.middle),
+                torch.ones_like(seen.size),
             )
         )
     best = seen.way
@@ -302,6 +321,8 @@ def _tried(
         clear = gains.sum(-1) > constants.way_gain * errors
         total = stacked.sum(-1).masked_fill(~clear, torch.inf)
         best = torch.where(clear.any(0), total.argmin(0), seen.way)
+        usable = stacked.isfinite().all(-1).gather(0, best[None])[0]  # single values may be far too large for some ways
+        best = torch.where(usable, best, _UNIT)
     fields = [torch.stack([getattr(step, name) for step in steps]) for name in vars(seen)]
     rows_ = torch.arange(n_tasks, device=best.device)
     return FirstStep(*(field[best, rows_] for field in fields))
@@ -326,7 +347,7 @@ def growth_of(tasks: Tasks, step: FirstStep) -> Growth | None:
         member = one_hot(labels, one.n_classes, one.dtype)
         counts = member.sum(1)
         weights = 1 / counts.gather(1, labels)
-        rows = one.support
+        rows = one.support * some.size
         rows = torch.where(_like(some.levels), level(rows), rows) - some.middle
         residuals = rows - member @ _means(rows, member, counts)
         scales = Scales.of(rows, residuals, weights, one.n_classes)

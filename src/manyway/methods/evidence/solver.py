@@ -140,7 +140,8 @@ def evidence(
 
     Examples
     --------
-    >>> tasks = Tasks.from_arrays([[[0.0], [1.0], [5.0]]], [[0, 1, 2]], [[[0.1], [0.2], [0.1], [4.8]]])
+    >>> known = [[[0.0, 0.0], [4.0, 0.0], [0.0, 9.0]]]
+    >>> tasks = Tasks.from_arrays(known, [[0, 1, 2]], [[[0.1, 0.2], [0.2, 0.1], [0.1, 0.0], [0.3, 8.8]]])
     >>> evidence(tasks).labels.tolist()
     [[0, 0, 0, 2]]
     """
@@ -163,7 +164,7 @@ def evidence(
         return label(batch, parameters, learned, with_objective)
 
     if carry and tasks.stream is not None:
-        return in_streams(tasks, solve, lambda streams: learn(streams, parameters), parameters, prepared)
+        return in_streams(tasks, solve, lambda streams: learn_before(streams, parameters), parameters, prepared)
     if tasks.earlier is not None:
         return next_batch(tasks, solve, parameters, prepared)
     return solve(tasks, prepared)
@@ -460,8 +461,12 @@ def prepare_evidence(
     Learned or None
         None if the scale depends on the queries, or if there is no example, so that nothing can be prepared.
     """
-    parameters = Parameters(precision=precision, metric=metric, scale=scale, schedule=schedule, **others)
-    if scale in {*QUERY_DEPENDENT, "power"} or not tasks.n_support or tasks.scores:
+    return learn_before(tasks, Parameters(precision=precision, metric=metric, scale=scale, schedule=schedule, **others))
+
+
+def learn_before(tasks: Tasks, parameters: Parameters) -> Learned | None:
+    """What can be learned before the queries are known; None where they have a part in it."""
+    if parameters.scale in {*QUERY_DEPENDENT, "power"} or not tasks.n_support or tasks.scores:
         return None
     return learn(tasks, parameters)
 
