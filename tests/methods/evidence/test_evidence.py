@@ -201,7 +201,7 @@ def test_a_shared_support_is_calibrated_once_with_the_same_answers(monkeypatch):
     assert len(calibrate(scaled, Schedule()).precision) == 1
     apart = Tasks.from_arrays(tasks.support, tasks.support_labels, tasks.query)
     expected = solve("evidence", apart).probabilities
-    found = solve("evidence", tasks, scale="rcl2", schedule={"trust_above": 1e-9})  # nothing is shrunk
+    found = solve("evidence", tasks)
     torch.testing.assert_close(found.probabilities, expected, atol=1e-9, rtol=0)
 
 
