@@ -91,7 +91,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         cls.__init__ = constructor(cls, found)  # type: ignore[method-assign]
         cls.__doc__ = documentation(cls, found, TransductiveClassifier.__doc__ or "")
 
-    def __init__(self, **params: Any) -> None:
+    def __init__(self, *, base_mean: Any = None, unknown_label: Any = None, **params: Any) -> None:
         raise TypeError("TransductiveClassifier is a base class; use one of its subclasses, such as Evidence.")
 
     def fit(self: Classifier, X: Any, y: Any, class_features: Any = None) -> Classifier:
