@@ -188,6 +188,27 @@ def test_side_by_side_gives_the_same_bits(tmp_path):
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
+class Interrupting(Watching):
+    """A person who presses Ctrl-C when the first block has come back."""
+
+    def advance(self, job, tasks) -> None:
+        raise KeyboardInterrupt
+
+
+def test_side_by_side_keeps_finished_blocks_when_it_is_interrupted(tmp_path, monkeypatch):
+    data_folder_with_toy(tmp_path)
+    monkeypatch.setitem(evaluator._CHUNK_BYTES, "cpu", 2**15)
+    (job, *_) = jobs_of(SMALL, tmp_path, n_tasks=500, only={"method": ["simpleshot"]})
+    store = Store(tmp_path / "results")
+    with pytest.raises(KeyboardInterrupt):
+        run_side_by_side([job], store, None, 2, Interrupting())
+    assert 0 < store.partial(job.key).n_done < 500
+    watching = Watching()
+    assert run.run_jobs([job], store, None, watching) == []
+    assert 0 < watching.tasks < 500
+    assert len(store.find(job.key).outcome.correct) == 500
+
+
 def test_a_chunk_that_does_not_fit_is_halved_and_so_are_those_after_it(monkeypatch):
     features, spec = make_features(), TaskSpec(shots=2, k_eff=3, n_query=9)
     expected = evaluate("simpleshot", features, spec, 50)

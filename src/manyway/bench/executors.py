@@ -9,6 +9,7 @@ Joblib's Dask backend would not do: it stops everything when one call fails, and
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import lru_cache
@@ -34,7 +35,7 @@ from manyway.bench.runner import (
     run_jobs,
     stretch_of,
 )
-from manyway.bench.store import Store
+from manyway.bench.store import Store, StoreError
 from manyway.bench.suite import Experiment
 from manyway.core.dask import connect
 from manyway.errors import InputError
@@ -61,7 +62,8 @@ def run_side_by_side(
             return path
 
         try:
-            return _run(jobs, store, device, watcher, pool, hand_over, max(1, torch.get_num_threads() // n_jobs))
+            threads = max(1, torch.get_num_threads() // n_jobs)
+            return _run(jobs, store, device, watcher, pool, hand_over, threads, in_flight=2 * n_jobs)
         finally:
             pool.shutdown(kill_workers=True)
 
@@ -80,7 +82,7 @@ def run_on_dask(jobs: Sequence[Job], store: Store, address: str, device: str | N
             return sent[features.fingerprint]
 
         # Each thread of a worker solves one block at a time.
-        return _run(jobs, store, device, watcher, client.get_executor(pure=False), hand_over, threads=1)
+        return _run(jobs, store, device, watcher, client.get_executor(pure=False), hand_over, 1, in_flight=1000)
 
 
 def _run(
@@ -91,16 +93,18 @@ def _run(
     pool: Any,
     hand_over: Callable[[FeatureSet, bool], Any],
     threads: int,
+    in_flight: int,
 ) -> list[Failure]:
     """Have blocks solved and collect them as they finish, until every job is stored or has failed; then run traces."""
     kind = "cpu" if device is None else torch.device(device).type
     finished: SimpleQueue[Future[Answer]] = SimpleQueue()
+    waiting: deque[tuple[Job, int, int, int]] = deque()  # job, first task, count, tries so far
     blocks: dict[Future[Answer], tuple[Job, int, int, int]] = {}
     partials: dict[str, Partial] = {}
     saved: dict[str, float] = {}
     failed: dict[str, Failure] = {}
 
-    def send(job: Job, first: int, count: int, tries: int = 0) -> None:
+    def send(job: Job, first: int, count: int, tries: int) -> None:
         features = hand_over(job.features, tries > 0)
         future = pool.submit(solve_block, features, job.experiment, first, count, device, threads)
         blocks[future] = job, first, count, tries
@@ -108,9 +112,7 @@ def _run(
 
     def fail(job: Job, error: BaseException) -> None:
         failed[job.key] = Failure(job, describe(error))
-        for future, (other, *_) in list(blocks.items()):
-            if other.key == job.key:
-                future.cancel()
+        partials.pop(job.key, None)
         watcher.end(job)
 
     def begin(job: Job) -> None:
@@ -119,8 +121,7 @@ def _run(
         watcher.begin(job, partial.n_done)
         size = partial.chunk * max(1, round(_BLOCK / partial.chunk))
         for start, end in partial.gaps(job.experiment.n_tasks):
-            for first in range(start, end, size):
-                send(job, first, min(size, end - first))
+            waiting.extend((job, first, min(size, end - first), 0) for first in range(start, end, size))
 
     def take(job: Job, first: int, answer: Answer) -> None:
         stretch, seconds, made = answer
@@ -128,7 +129,6 @@ def _run(
         watcher.advance(job, len(stretch["accuracy"]))
         if partial.n_done == job.experiment.n_tasks:
             store.write(done_record(job, partial, made.model_copy(update={"chunk": partial.chunk})))
-            del partials[job.key]
             watcher.end(job)
         elif time.perf_counter() - saved[job.key] > SAVE_EVERY:
             store.write_partial(job.key, partial)
@@ -144,24 +144,30 @@ def _run(
                 begin(job)
             except InputError as error:
                 fail(job, error)
-        while blocks:
+        while waiting or blocks:
+            while waiting and len(blocks) < in_flight:
+                block = waiting.popleft()
+                if block[0].key not in failed:
+                    send(*block)
+            if not blocks:
+                break
             future = finished.get()
             job, first, count, tries = blocks.pop(future)
             if job.key in failed:
                 continue
             try:
-                answer = future.result()
+                take(job, first, future.result())
+            except StoreError:
+                raise
             except Exception as error:
                 if lost(error) and tries + 1 < _TRIES:
-                    send(job, first, count, tries + 1)
+                    waiting.appendleft((job, first, count, tries + 1))
                 else:
                     fail(job, error)
-                continue
-            take(job, first, answer)
     except KeyboardInterrupt:
-        for key, partial in partials.items():
-            if partial.done and key not in failed:
-                store.write_partial(key, partial)
+        for job in jobs:
+            if (partial := partials.get(job.key)) and 0 < partial.n_done < job.experiment.n_tasks:
+                store.write_partial(job.key, partial)
         raise
     timed = [job for job in jobs if job.experiment.trace is not None]
     return [*failed.values(), *run_jobs(timed, store, device, watcher)]
