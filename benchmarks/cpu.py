@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.dense import paddle_dense, rows_by_class, sample_looped
 from benchmarks.features import make_features
-from benchmarks.measure import chosen_parts, count_cpu_time, growth, seconds, show
+from benchmarks.measure import Part, count_cpu_time, growth, run_parts, seconds, show_parts
 from manyway import FeatureSet, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.ops import class_sums
 from manyway.evaluation.evaluator import chunk_size
@@ -36,24 +36,20 @@ CASES = [  # K, shots, d, samples per class
 ]
 
 
-def compare(cases: list[tuple[int, int, int, int]], quick: bool) -> Iterator[list[object]]:
+def compare(options: argparse.Namespace) -> Iterator[list[object]]:
     """Milliseconds per task, dense / ours, of each step and in total; 100 iterations, no early stop."""
-    for n_classes, shots, n_features, per_class in cases:
-        few = (1 if quick else 2) if n_classes > 20 else 4
+    _agreement()
+    for n_classes, shots, n_features, per_class in CASES:
+        if options.classes not in (None, n_classes):
+            continue
+        few = (1 if options.quick else 2) if n_classes > 20 else 4
         features, spec = make_features(n_classes, per_class, n_features), TaskSpec(shots=shots)
         # Several full chunks, as in an evaluation of thousands of tasks.
-        many = (4 if quick else 8) * chunk_size("paddle", features, spec)
+        many = (4 if options.quick else 8) * chunk_size("paddle", features, spec)
         dense, ours = _one_case(features, spec, few, many)
+        steps = [f"{1e3 * slow:.3g} / {1e3 * fast:.3g}" for slow, fast in zip(dense[:2], ours[:2], strict=True)]
         whole = sum(dense)
-        yield [
-            n_classes,
-            shots,
-            n_features,
-            *(f"{1e3 * slow:.3g} / {1e3 * fast:.3g}" for slow, fast in zip(dense[:2], ours[:2], strict=True)),
-            1e3 * whole,
-            1e3 * ours[2],
-            f"**{whole / ours[2]:.0f}×**",
-        ]
+        yield [n_classes, shots, n_features, *steps, 1e3 * whole, 1e3 * ours[2], f"**{whole / ours[2]:.0f}×**"]
 
 
 def _one_case(features: FeatureSet, spec: TaskSpec, few: int, many: int) -> tuple[list[float], list[float]]:
@@ -76,9 +72,9 @@ def _one_case(features: FeatureSet, spec: TaskSpec, few: int, many: int) -> tupl
     return [time / few for time in dense], [time / many for time in ours]
 
 
-def sampling(n_tasks: int) -> Iterator[list[object]]:
+def sampling(options: argparse.Namespace) -> Iterator[list[object]]:
     """The generator alone, at the size of tiered-ImageNet's test set."""
-    features = make_features(160, 1300, 1)
+    features, n_tasks = make_features(160, 1300, 1), 500 if options.quick else 10_000
     spec, rows_of, generator = TaskSpec(shots=20), rows_by_class(features), torch.Generator().manual_seed(0)
     looped = seconds(lambda: sample_looped(rows_of, spec, generator, 20)) / 20
     ours = seconds(lambda: sample_tasks(features, spec, count=n_tasks), repeats=1) / n_tasks
@@ -106,7 +102,7 @@ def scaled(at: Mapping[str, int]) -> tuple[float, float]:
     return whole, max(whole - gather - draw, 1e-9)
 
 
-def memory() -> Iterator[list[object]]:
+def memory(options: argparse.Namespace) -> Iterator[list[object]]:
     """Peak resident memory of a process that evaluates 10,000 tasks, with one iteration per task."""
     for shots in (5, 20):
         command = [sys.executable, "-m", "benchmarks.cpu", "--memory-of", str(shots)]
@@ -121,8 +117,9 @@ def memory_of(shots: int) -> None:
     print(f"{kilobytes / 2**20:.2f} GiB, of which features {features.features.nbytes / 2**30:.2f}")
 
 
-def limits(features: FeatureSet) -> Iterator[list[object]]:
+def limits(options: argparse.Namespace) -> Iterator[list[object]]:
     """The least time per task: reading its rows once, and the products of 100 iterations, at this machine's rates."""
+    features = make_features(160, 300, 512)
     block = torch.empty(2**26)
     copied = torch.empty_like(block)
     bandwidth = 2 * block.nbytes / seconds(lambda: copied.copy_(block))
@@ -136,67 +133,8 @@ def limits(features: FeatureSet) -> Iterator[list[object]]:
     many = 4 * chunk_size("paddle", features, spec)
     ours = seconds(lambda: evaluate("paddle", features, spec, many)) / many
     floor = read + (products + loop) / rate
-    yield [
-        f"{bandwidth / 1e9:.1f} GB/s",
-        f"{rate / 1e9:.0f} GFLOP/s",
-        1e3 * read,
-        1e3 * products / rate,
-        1e3 * loop / rate,
-        1e3 * ours,
-        f"{ours / floor:.1f}×",
-    ]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("compare", "sampling", "scaling", "memory", "limits")
-    parser.add_argument("--classes", type=int, help="only the comparisons with this K")
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    parser.add_argument("--one-core", action="store_true", help="measure CPU time on one thread, for a shared machine")
-    parser.add_argument("--memory-of", type=int, help=argparse.SUPPRESS)
-    chosen = chosen_parts(parser, parts, parts)
-    arguments = parser.parse_args()
-    if arguments.memory_of:
-        memory_of(arguments.memory_of)
-        return
-    if arguments.one_core:
-        count_cpu_time()
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; |Q| = 75, 100 iterations, float32")
-    if "compare" in chosen:
-        _agreement()
-        show(
-            "PADDLE, milliseconds per task: dense reference / ours",
-            ["K", "shots", "d", "sampling", "gathering", "dense, whole", "ours, whole", "ratio"],
-            compare([case for case in CASES if arguments.classes in (None, case[0])], arguments.quick),
-        )
-    if "sampling" in chosen:
-        show(
-            "Drawing tasks (K = 160, 20 shots, 1,300 samples per class)",
-            ["tasks", "looped, ms per task", "ours, ms per task", "ours, seconds", "ratio"],
-            sampling(500 if arguments.quick else 10_000),
-        )
-    if "scaling" in chosen:
-        show(
-            "Scaling: 300 tasks, K = 80, |Q| = 75, d = 256, 5 shots unless varied; 50 iterations",
-            ["grows", "sizes", "ms", "exponent", "exponent without drawing and gathering"],
-            growth(SCALING_BASE, SCALING, scaled),
-        )
-    if "memory" in chosen:
-        show("Peak memory", ["K", "shots", "tasks", "peak"], memory())
-    if "limits" in chosen:
-        show(
-            "Limits of this machine (K = 160, 20 shots, d = 512), milliseconds per task",
-            [
-                "copy",
-                "matrix product",
-                "rows read once",
-                "Gram products",
-                "100 iterations",
-                "ours, whole",
-                "ours / sum",
-            ],
-            limits(make_features(160, 300, 512)),
-        )
+    times = [1e3 * read, 1e3 * products / rate, 1e3 * loop / rate, 1e3 * ours]
+    yield [f"{bandwidth / 1e9:.1f} GB/s", f"{rate / 1e9:.0f} GFLOP/s", *times, f"{ours / floor:.1f}×"]
 
 
 def _agreement() -> None:
@@ -206,6 +144,47 @@ def _agreement() -> None:
     dense = paddle_dense(tasks.support, tasks.support_labels, tasks.query, 20)
     ours = solve("paddle", tasks)
     print(f"largest difference of a probability: {float((dense - ours.probabilities).abs().max()):.1e}")
+
+
+PARTS = {
+    "compare": Part(
+        "PADDLE, milliseconds per task: dense reference / ours",
+        "K | shots | d | sampling | gathering | dense, whole | ours, whole | ratio",
+        compare,
+    ),
+    "sampling": Part(
+        "Drawing tasks (K = 160, 20 shots, 1,300 samples per class)",
+        "tasks | looped, ms per task | ours, ms per task | ours, seconds | ratio",
+        sampling,
+    ),
+    "scaling": Part(
+        "Scaling: 300 tasks, K = 80, |Q| = 75, d = 256, 5 shots unless varied; 50 iterations",
+        "grows | sizes | ms | exponent | exponent without drawing and gathering",
+        lambda options: growth(SCALING_BASE, SCALING, scaled),
+    ),
+    "memory": Part("Peak memory", "K | shots | tasks | peak", memory),
+    "limits": Part(
+        "Limits of this machine (K = 160, 20 shots, d = 512), milliseconds per task",
+        "copy | matrix product | rows read once | Gram products | 100 iterations | ours, whole | ours / sum",
+        limits,
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--classes", type=int, help="only the comparisons with this K")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--one-core", action="store_true", help="measure CPU time on one thread, for a shared machine")
+    parser.add_argument("--memory-of", type=int, help=argparse.SUPPRESS)
+    options = run_parts(parser, PARTS)
+    if options.memory_of:
+        memory_of(options.memory_of)
+        return
+    if options.one_core:
+        count_cpu_time()
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; |Q| = 75, 100 iterations, float32")
+    show_parts(PARTS, options)
 
 
 if __name__ == "__main__":

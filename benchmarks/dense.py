@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from manyway import FeatureSet, TaskSpec
+from manyway import FeatureSet, Tasks, TaskSpec
 
 
 def rows_by_class(features: FeatureSet) -> list[Tensor]:
@@ -59,3 +59,9 @@ def paddle_dense(
         v = (u.mean(1, keepdim=True) + eps).log() + 1
         w = (y.mT @ support + u.mT @ query) / (y.sum(1) + u.sum(1)).unsqueeze(-1)
     return u
+
+
+def published(tasks: Tasks, dtype: torch.dtype = torch.float64) -> Tensor:
+    """[t, q, k] the assignments of the published algorithm, in float64 unless another type is given."""
+    tasks = tasks.to(dtype=dtype)
+    return paddle_dense(tasks.support, tasks.support_labels, tasks.query, tasks.n_classes)

@@ -8,10 +8,10 @@ The matrix of all products of contrasts, scatter or Gram, whichever is smaller, 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.measure import count_cpu_time, seconds
+from benchmarks.measure import count_cpu_time, seconds, show
 from manyway import TaskSpec, sample_tasks, solve
 from manyway.bench.data import find_features
 from manyway.core.transforms import transform
@@ -19,8 +19,32 @@ from manyway.methods.calibration.calibration import calibrate
 from manyway.methods.calibration.metric import products_among
 from manyway.methods.evidence.schedule import Schedule
 
-HEADER = ("features", "K", "d", "shots", "K_eff", "PADDLE", "evidence", "of it calibration", "plain distances")
-HEADER += ("with / without metric", "products alone", "products / without metric")
+HEADER = (
+    "features | K | d | shots | K_eff | PADDLE | evidence | of it calibration | plain distances "
+    "| with / without metric | products alone | products / without metric"
+)
+
+
+def rows(options: argparse.Namespace) -> Iterator[list[object]]:
+    """Milliseconds per task, by feature set, shots and K_eff."""
+    for key in options.keys:
+        features = find_features(key, options.data).to(options.device)
+        for shots, k_eff in ((5, 5), (5, 50), (20, 5)):
+            tasks = sample_tasks(features, TaskSpec(shots=shots, k_eff=k_eff, n_query=75), count=options.tasks)
+            scaled = transform(tasks, "rcl2")
+            contrasts = scaled.support[:, scaled.n_classes :]  # as many rows, and time does not depend on their values
+            few = contrasts if contrasts.shape[1] < contrasts.shape[2] else contrasts.mT
+            work: list[Callable[[], object]] = [
+                lambda tasks=tasks: solve("paddle", tasks),
+                lambda tasks=tasks: solve("evidence", tasks),
+                lambda tasks=tasks: calibrate(transform(tasks, "rcl2"), Schedule()),
+                lambda tasks=tasks: solve("evidence", tasks, metric=False),
+                lambda few=few: products_among(few),
+            ]
+            times = [1e3 * min(seconds(one, repeats=1, warm=0) for _ in range(7)) / options.tasks for one in work]
+            _, evidence, _, plain, products = times
+            shape = [features.n_classes, features.features.shape[1], shots, k_eff]
+            yield [key, *shape, *times[:4], f"{evidence / plain:.1f}", products, f"{products / plain:.1f}"]
 
 
 def main() -> None:
@@ -32,28 +56,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.device == "cpu":
         count_cpu_time()
-    print("| " + " | ".join(HEADER) + " |")
-    print("|:---|" + "---:|" * (len(HEADER) - 1))
-    for key in options.keys:
-        features = find_features(key, options.data).to(options.device)
-        for shots, k_eff in ((5, 5), (5, 50), (20, 5)):
-            tasks = sample_tasks(features, TaskSpec(shots=shots, k_eff=k_eff, n_query=75), count=options.tasks)
-            scaled = transform(tasks, "rcl2")
-            contrasts = scaled.support[:, scaled.n_classes :]  # as many rows, and time does not depend on their values
-            rows = contrasts if contrasts.shape[1] < contrasts.shape[2] else contrasts.mT
-            work: list[Callable[[], object]] = [
-                lambda tasks=tasks: solve("paddle", tasks),
-                lambda tasks=tasks: solve("evidence", tasks),
-                lambda tasks=tasks: calibrate(transform(tasks, "rcl2"), Schedule()),
-                lambda tasks=tasks: solve("evidence", tasks, metric=False),
-                lambda rows=rows: products_among(rows),
-            ]
-            times = [1e3 * min(seconds(one, repeats=1, warm=0) for _ in range(7)) / options.tasks for one in work]
-            paddle, evidence, calibration, plain, products = times
-            shape = [features.n_classes, features.features.shape[1], shots, k_eff]
-            cells = [f"{value:.3g}" for value in (paddle, evidence, calibration, plain)]
-            cells += [f"{evidence / plain:.1f}", f"{products:.3g}", f"{products / plain:.1f}"]
-            print("| " + " | ".join([key, *map(str, shape), *cells]) + " |", flush=True)
+    show(f"evidence and PADDLE, milliseconds per task, {options.device}", HEADER.split(" | "), rows(options))
 
 
 if __name__ == "__main__":

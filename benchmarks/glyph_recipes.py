@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from statistics import mean
 
 import torch
-from torch import multiprocessing
+from joblib import Parallel, delayed
 
+from benchmarks.measure import show
 from manyway import FeatureSet, TaskSpec, evaluate
 from manyway.encoding.backbones.encode import encode_images
 from manyway.encoding.backbones.resnet import ResNet
@@ -32,8 +33,8 @@ TIE = 0.3  # points
 K_EFFS = (5, 10, 20)
 SMALL, WIDE = (24, 48, 96), (32, 64, 128)  # widths of the stages: those of resnet-small, and a third more
 
-FIRST = Recipe(epochs=10, batch=64, lr=3e-3, optimiser="adamw", schedule="cosine", weight_decay=0.05, augment="none")
-SGD = replace(FIRST, optimiser="sgd", lr=0.1, weight_decay=5e-4)
+FIRST = Recipe(epochs=10, batch=64, lr=3e-3, optimizer="adamw", schedule="cosine", weight_decay=0.05, augment="none")
+SGD = replace(FIRST, optimizer="sgd", lr=0.1, weight_decay=5e-4)
 RECIPES: dict[str, tuple[Recipe, tuple[int, ...]]] = {
     "AdamW, 10 epochs": (FIRST, SMALL),
     "5 epochs": (replace(FIRST, epochs=5), SMALL),
@@ -66,21 +67,9 @@ class Score:
         return mean(self.prototype)
 
 
-_images: dict[str, ImageSet] = {}
-
-
-def _receive(*arrays: torch.Tensor) -> None:
-    """Give a worker its copy of base images, their labels, validation images and their labels."""
-    torch.set_num_threads(1)
-    for split, images, labels in (("base", *arrays[:2]), ("val", *arrays[2:])):
-        names = tuple(str(i) for i in range(int(labels.max()) + 1))
-        _images[split] = ImageSet(images, labels, names)
-
-
-def _score(job: tuple[str, int, str, int]) -> Score:
-    name, seed, device, n_tasks = job
+def _score(name: str, seed: int, device: str, n_tasks: int, base: ImageSet, val: ImageSet) -> Score:
     recipe, widths = RECIPES[name]
-    base, val, preprocess = _images["base"], _images["val"].to(device), Preprocess.for_size(SIZE, channels=1)
+    val, preprocess = val.to(device), Preprocess.for_size(SIZE, channels=1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = ResNet(base.n_classes, 1, widths=widths, blocks=(1, 1, 1), stem_stride=2)
@@ -103,20 +92,16 @@ def choose(scores: Sequence[Score]) -> str:
     return max((name for name in names if criterion[name] >= best - TIE), key=paddle.__getitem__)
 
 
-def table(scores: Sequence[Score]) -> str:
-    lines = [
-        "| recipe | criterion | by seed | " + " | ".join(f"K_eff = {k}" for k in K_EFFS) + " | PADDLE, K_eff = 5 |",
-        "|:---|" + "---:|" * (len(K_EFFS) + 3),
-    ]
+def table(scores: Sequence[Score]) -> list[list[object]]:
+    """One row per recipe, the means over its seeds."""
+    rows: list[list[object]] = []
     for name in dict.fromkeys(score.name for score in scores):
         own = [score for score in scores if score.name == name]
+        each = [f"{mean(score.prototype[i] for score in own):.1f}" for i in range(len(K_EFFS))]
         by_seed = " ".join(f"{score.criterion:.1f}" for score in own)
-        each = " | ".join(f"{mean(score.prototype[i] for score in own):.1f}" for i in range(len(K_EFFS)))
-        lines.append(
-            f"| {name} | {mean(s.criterion for s in own):.2f} | {by_seed} | {each} "
-            f"| {mean(s.paddle for s in own):.1f} |"
-        )
-    return "\n".join(lines)
+        criterion = f"{mean(s.criterion for s in own):.2f}"
+        rows.append([name, criterion, by_seed, *each, f"{mean(s.paddle for s in own):.1f}"])
+    return rows
 
 
 def main() -> None:
@@ -129,18 +114,13 @@ def main() -> None:
     arguments = parser.parse_args()
 
     base, val = glyphs.image_set("base", Plan().base_samples), glyphs.image_set("val", Plan().samples)
-    drawings = (base.images, base.labels, val.images, val.labels)
-    # Long trainings start first, so that no worker is left with one at the end.
-    names = sorted(arguments.only, key=lambda name: -RECIPES[name][0].epochs)
-    jobs = [(name, seed, arguments.device, arguments.tasks) for name in names for seed in range(arguments.seeds)]
-    scores = []
-    with multiprocessing.get_context("spawn").Pool(arguments.jobs, _receive, drawings) as pool:
-        for score in pool.imap_unordered(_score, jobs):
-            scores.append(score)
-            print(f"{score.name}, seed {score.seed}: {score.criterion:.2f} ± {score.half_width:.1f}", flush=True)
-    order = {name: i for i, name in enumerate(RECIPES)}
-    scores.sort(key=lambda score: (order[score.name], score.seed))
-    print(f"\n{table(scores)}\n\nchosen: {choose(scores)}")
+    jobs = [
+        (name, seed, arguments.device, arguments.tasks) for name in arguments.only for seed in range(arguments.seeds)
+    ]
+    scores = Parallel(n_jobs=arguments.jobs)(delayed(_score)(*job, base, val) for job in jobs)
+    header = ["recipe", "criterion", "by seed", *(f"K_eff = {k}" for k in K_EFFS), "PADDLE, K_eff = 5"]
+    show(f"Recipes for the letters, ± {max(score.half_width for score in scores):.1f}", header, table(scores))
+    print(f"\nchosen: {choose(scores)}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,13 @@ every method runs on recorded tasks of its original (``benchmarks.reference``, w
 when an accuracy is outside its tolerance. The file stores what was checked. With ``--method`` only the answers of these
 methods are checked and written; those of the others stay as they are in the file.
 
+Evidence has further modes: unknown queries, names of classes, known labels, streams, blocks, scores of a classifier.
+Each has golden answers too (``MODES``).
+
+A method's answers may change only with its version (``Method.version``): stored results are tied to it. The file
+``versions.json`` remembers a digest of the golden answers of every version. This command refuses to write other answers
+under a version that has a digest.
+
 For every query the file holds the five most probable classes and their probabilities. Golden answers notice any change
 of a method's answers on these tasks. They cannot say which answer is right: that is what the recorded runs are for.
 Evidence, Baseline++, MOON and ZLaP have no recorded original; their golden answers are those of the code that wrote
@@ -16,9 +23,10 @@ the file.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +34,12 @@ import numpy as np
 import torch
 
 from benchmarks.reference import RECORDINGS, compare
-from manyway import METHODS, FeatureSet, Tasks, TaskSpec, sample_tasks, solve
+from manyway import METHODS, FeatureSet, Solution, Tasks, TaskSpec, sample_tasks, solve
+from manyway.core.blocks import Pile, in_turn
 from manyway.sampling.embedded import load_glyphs
 
 PATH = Path(__file__).parents[1] / "tests" / "golden" / "answers.npz"
+VERSIONS = PATH.with_name("versions.json")
 TOP = 5  # classes stored per query
 STEP = 2.0**-16  # probabilities are stored as multiples of it
 
@@ -70,6 +80,62 @@ SETTINGS = {
 }
 
 
+def _draw(n_tasks: int = 2, **spec: Any) -> Tasks:
+    """Tasks of twenty letters."""
+    given = {"shots": 5, "k_eff": 5, "n_query": 40, "n_ways": 20} | spec
+    return sample_tasks(load_glyphs(), TaskSpec(**given), count=n_tasks).to(dtype=torch.float64)
+
+
+def _named(tasks: Tasks) -> Tasks:
+    """With a vector per class: the mean of ten drawings, moved away from the drawings."""
+    features = load_glyphs()
+    means = [features.features[features.labels == k][-10:].double().mean(0) for k in range(features.n_classes)]
+    vectors = torch.stack(means)
+    return replace(tasks, class_table=vectors.roll(1, 1) * 0.3 + vectors)
+
+
+def _without_examples(tasks: Tasks) -> Tasks:
+    empty = tasks.query_table.new_zeros(len(tasks), 0, tasks.n_features)
+    return replace(tasks, support_table=empty, support_index=None, support_labels=tasks.support_labels[:, :0])
+
+
+def _with_known(tasks: Tasks) -> Tasks:
+    """The true labels of every fifth query."""
+    labels = torch.full_like(tasks.query_labels, -1)
+    labels[:, ::5] = tasks.query_labels[:, ::5]
+    return tasks.with_known(labels)
+
+
+def _in_blocks(tasks: Tasks, **params: Any) -> Solution:
+    """The first task, its queries in blocks of 16."""
+    rows = tasks.query[0]
+    pile = Pile.of(in_turn(lambda: iter(rows.split(16)), rows.device), rows)
+    return solve(
+        "evidence", Tasks.from_pile(tasks.support[0], tasks.support_labels[0], pile, tasks.base_mean), **params
+    )
+
+
+def _scores(tasks: Tasks) -> Tasks:
+    """Log-probabilities by the cosine of queries and class means."""
+    means = torch.stack([tasks.support[:, tasks.support_labels[0] == k].mean(1) for k in range(tasks.n_classes)], 1)
+    normal = torch.nn.functional.normalize
+    return Tasks.from_scores((8 * normal(tasks.query, dim=-1) @ normal(means, dim=-1).mT).log_softmax(-1))
+
+
+_UNKNOWN = {"n_query": 30, "n_unknown": 10, "unknown_classes": 2}
+MODES: dict[str, Callable[[], Solution]] = {
+    "one-shot": lambda: solve("evidence", _draw(shots=1)),
+    "open-set": lambda: solve("evidence", _draw(**_UNKNOWN), open_set=True),
+    "names-alone": lambda: solve("evidence", _without_examples(_named(_draw()))),
+    "names-and-examples": lambda: solve("evidence", _named(_draw(shots=2))),
+    "known": lambda: solve("evidence", _with_known(_draw())),
+    "stream": lambda: solve("evidence", _draw(n_query=15, n_batches=4), carry=True),
+    "blocks": lambda: _in_blocks(_draw()),
+    "blocks-open-set": lambda: _in_blocks(_draw(**_UNKNOWN), open_set=True),
+    "scores": lambda: solve("evidence", _scores(_draw())),
+}
+
+
 @dataclass(frozen=True, eq=False)
 class Golden:
     """The stored answers of one method on the tasks of one setting."""
@@ -104,6 +170,54 @@ def load(path: Path = PATH) -> tuple[list[Golden], dict[str, Any]]:
     return golden, meta
 
 
+def load_modes(path: Path = PATH) -> dict[str, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """The golden answers of evidence in its other modes: classes and probabilities [t, q, 5], and presence [t, k]."""
+    with np.load(path, allow_pickle=False) as file:
+        return {
+            mode: (
+                torch.from_numpy(file[f"{mode}/evidence/top"].astype(np.int64)),
+                torch.from_numpy(file[f"{mode}/evidence/probabilities"].astype(np.float64)) * STEP,
+                torch.from_numpy(file[f"{mode}/evidence/presence"].astype(np.float64)) * STEP,
+            )
+            for mode in MODES
+        }
+
+
+def digests(path: Path = PATH) -> dict[str, str]:
+    """A digest of the golden answers of each method."""
+    found = {name: hashlib.sha256() for name in METHODS}
+    with np.load(path, allow_pickle=False) as file:
+        for key in sorted(file.files):
+            parts = key.split("/")
+            if len(parts) == 3 and parts[1] in found:
+                found[parts[1]].update(key.encode() + file[key].tobytes())
+    return {name: digest.hexdigest()[:16] for name, digest in found.items()}
+
+
+def read_versions(path: Path = VERSIONS) -> dict[str, dict[str, str]]:
+    """The digest of the golden answers of each version of each method."""
+    found: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.is_file() else {}
+    return found
+
+
+def add_versions(new: dict[str, str], path: Path = VERSIONS) -> None:
+    """Remember digests for the present versions; refuse others than those that are there."""
+    known = read_versions(path)
+    for name, digest in new.items():
+        version = str(METHODS[name].version)
+        if known.setdefault(name, {}).setdefault(version, digest) != digest:
+            raise SystemExit(f"The answers of {name} have changed; raise its version, which is {version}.")
+    path.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
+def _stored(name: str, solution: Solution) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """The arrays of one solution."""
+    top = solution.probabilities.topk(TOP)
+    yield f"{name}/top", top.indices.numpy().astype(np.uint8)
+    steps = (top.values / STEP).round().clamp_max(2**16 - 1)
+    yield f"{name}/probabilities", steps.numpy().astype(np.uint16)
+
+
 def answers(methods: Collection[str] = tuple(METHODS)) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     """The arrays of the file, but for its description."""
     features = load_glyphs()
@@ -117,11 +231,14 @@ def answers(methods: Collection[str] = tuple(METHODS)) -> Iterator[tuple[str, np
         yield f"{name}/classes", tasks.classes.numpy().astype(np.uint8)
         for method in methods:
             part = tasks[: setting.fewer.get(method, setting.n_tasks)].to(dtype=torch.float64)
-            top = solve(method, part, **setting.params.get(method, {})).probabilities.topk(TOP)
-            yield f"{name}/{method}/top", top.indices.numpy().astype(np.uint8)
-            steps = (top.values / STEP).round().clamp_max(2**16 - 1)
-            yield f"{name}/{method}/probabilities", steps.numpy().astype(np.uint16)
+            yield from _stored(f"{name}/{method}", solve(method, part, **setting.params.get(method, {})))
             print(f"{name} {method}", flush=True)
+    for mode, ask in MODES.items() if "evidence" in methods else ():
+        solution = ask()
+        yield from _stored(f"{mode}/evidence", solution)
+        presence = (solution.presence.double() / STEP).round().clamp_max(2**16 - 1)
+        yield f"{mode}/evidence/presence", presence.numpy().astype(np.uint16)
+        print(f"{mode} evidence", flush=True)
 
 
 def main() -> None:
@@ -153,6 +270,7 @@ def main() -> None:
     meta = {"checked": checked, "torch": str(torch.__version__), "dtype": "float64"}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(options.out, meta=np.array(json.dumps(meta)), **{**kept, **dict(answers(options.method))})
+    add_versions(digests(options.out))
     print(f"{options.out}: {options.out.stat().st_size / 1000:.0f} kB")
 
 

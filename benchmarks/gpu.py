@@ -2,10 +2,10 @@
 
     python -m benchmarks.gpu [PART ...]
 
-Parts: ``agreement`` (how far the answers differ), ``compare`` (milliseconds for 10,000 tasks), ``stopping`` (with a
-tolerance), ``scaling`` (how time grows with each size), ``default`` (evidence with and without its metric, beside
-SimpleShot and PADDLE) and ``table1`` (the methods of the paper's table; it runs only when it is named). Features are on
-the GPU, and times include drawing the tasks. The tables are Markdown.
+Parts: ``agreement`` (how far the answers are from the published algorithm in float64), ``compare`` (milliseconds for
+10,000 tasks), ``stopping`` (with a tolerance), ``scaling`` (how time grows with each size), ``default`` (evidence with
+and without its metric, beside SimpleShot and PADDLE) and ``table1`` (the methods of the paper; it runs only when
+it is named). Features are on the GPU, and times include drawing the tasks. The tables are Markdown.
 """
 
 from __future__ import annotations
@@ -13,23 +13,26 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from functools import cache
 
 import torch
 
-from benchmarks.dense import paddle_dense
+from benchmarks.dense import paddle_dense, published
 from benchmarks.features import make_features
-from benchmarks.measure import chosen_parts, growth, plain, seconds, show
+from benchmarks.measure import Part, growth, plain, run_parts, seconds, show_parts
 from manyway import FeatureSet, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.kernels import tensor_cores
 from manyway.core.ops import class_sums
 from manyway.core.transforms import transform
 from manyway.methods.paddle.forms import GramForm, prototype_form
+from manyway.sampling.embedded import load_glyphs
 
 CASES = [(20, 5, 512, 600), (20, 20, 512, 600), (160, 5, 512, 1300), (160, 20, 512, 1300), (227, 20, 512, 400)]
 CASES += [(160, 20, 640, 1300)]  # K, shots, d, samples per class
 N_TASKS = 10_000
 
 
+@cache
 def rates() -> tuple[float, float]:
     """Bytes per second of a large copy, read and written, and float32 operations per second of a large product."""
     block = torch.empty(2**29, device="cuda").normal_()
@@ -58,8 +61,9 @@ def stages(features: FeatureSet, spec: TaskSpec) -> list[float]:
     ]
 
 
-def compare(bandwidth: float, rate: float) -> Iterator[list[object]]:
+def compare(options: argparse.Namespace) -> Iterator[list[object]]:
     """Milliseconds for 10,000 tasks; slow variants are timed on fewer tasks and extrapolated."""
+    bandwidth, rate = rates()
     for n_classes, shots, n_features, per_class in CASES:
         features = make_features(n_classes, per_class, n_features, "cuda")
         spec = TaskSpec(shots=shots)
@@ -70,17 +74,10 @@ def compare(bandwidth: float, rate: float) -> Iterator[list[object]]:
         read = N_TASKS * (n_classes * shots + spec.n_query) * n_features * 4 / bandwidth
         products = 2 * N_TASKS * spec.n_query * (spec.n_query + n_classes) * n_features / rate
         loop = 2 * N_TASKS * spec.n_query**2 * n_classes * 100 / rate
-        yield [
-            n_classes,
-            shots,
-            n_features,
-            *(1e3 * time for time in stages(features, spec)),
-            f"**{1e3 * whole:.1f}**",
-            1e3 * unfused,
-            1e3 * dense,
-            f"{dense / whole:.0f}×",
-            f"{1e3 * read:.3g} + {1e3 * (products + loop):.3g}",
-        ]
+        times = [1e3 * time for time in stages(features, spec)]
+        ours = [f"**{1e3 * whole:.1f}**", 1e3 * unfused, 1e3 * dense, f"{dense / whole:.0f}×"]
+        floor = f"{1e3 * read:.3g} + {1e3 * (products + loop):.3g}"
+        yield [n_classes, shots, n_features, *times, *ours, floor]
         del features
         torch.cuda.empty_cache()
 
@@ -94,31 +91,22 @@ def _dense(tasks: Tasks) -> float:
     return seconds(lambda: paddle_dense(support, tasks.support_labels, query, tasks.n_classes), repeats=1)
 
 
-def agreement() -> Iterator[list[object]]:
-    """Fused and plain code in float32 against each other and against float64."""
-    for n_classes, shots in [(20, 5), (160, 20)]:
-        tasks = sample_tasks(make_features(n_classes, 300, 512, "cuda"), TaskSpec(shots=shots), count=1000)
-        for tol in (None, 1e-4):
-            fast = solve("paddle", tasks, tol=tol)
-            with plain():
-                slow = solve("paddle", tasks, tol=tol)
-                exact = solve("paddle", tasks[:200].to(dtype=torch.float64), tol=tol)
-            apart = (fast.probabilities - slow.probabilities).abs().amax((1, 2))
-            yield [
-                n_classes,
-                shots,
-                str(tol),
-                int((fast.labels != slow.labels).sum()),
-                f"{float(apart.max()):.1e}",
-                int((apart > 1e-5).sum()),
-                f"{_apart(fast.probabilities[:200], exact.probabilities):.1e}",
-                f"{_apart(slow.probabilities[:200], exact.probabilities):.1e}",
-                int((fast.n_iter != slow.n_iter).sum()),
-            ]
-
-
-def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
-    return float((one.double() - other.double()).abs().max())
+def agreement(options: argparse.Namespace) -> Iterator[list[object]]:
+    """Fused and plain code in float32 against each other and against the published algorithm in float64."""
+    letters = load_glyphs().to("cuda")
+    for name, features, shots in (("random", make_features(160, 300, 512, "cuda"), 20), ("letters", letters, 5)):
+        tasks = sample_tasks(features, TaskSpec(shots=shots), count=1000)
+        fast, exact = solve("paddle", tasks), torch.cat([published(tasks[i : i + 100]) for i in range(0, 1000, 100)])
+        with plain():
+            slow = solve("paddle", tasks)
+        for words, one, other in (
+            ("fused − published", fast.probabilities, exact),
+            ("plain − published", slow.probabilities, exact),
+            ("fused − plain", fast.probabilities, slow.probabilities),
+        ):
+            apart = (one.double() - other.double()).abs().amax((1, 2))
+            differ, far = int((one.argmax(-1) != other.argmax(-1)).sum()), int((apart > 1e-5).sum())
+            yield [name, features.n_classes, words, differ, far, f"{float(apart.max()):.1e}"]
 
 
 SCALING_BASE = {"K": 160, "|Q|": 75, "d": 512, "shots": 5, "tasks": 4000}
@@ -137,7 +125,7 @@ def scaled(at: Mapping[str, int]) -> tuple[float]:
     return (_whole(features, TaskSpec(shots=at["shots"], n_query=at["|Q|"]), at["tasks"]),)
 
 
-def stopping() -> Iterator[list[object]]:
+def stopping(options: argparse.Namespace) -> Iterator[list[object]]:
     """Milliseconds and iterations for 10,000 tasks with a tolerance, fused and plain."""
     for n_classes, shots in [(20, 5), (160, 20)]:
         features, spec = make_features(n_classes, 300, 512, "cuda"), TaskSpec(shots=shots)
@@ -148,18 +136,10 @@ def stopping() -> Iterator[list[object]]:
             with plain():
                 slow = solve("paddle", tasks[:1000], tol=tol)
                 unfused = _whole(features, spec, 1000, tol) * N_TASKS / 1000
-            same = fast.labels[:1000] == slow.labels
-            yield [
-                n_classes,
-                shots,
-                str(tol),
-                1e3 * whole,
-                1e3 * unfused,
-                float(fast.n_iter.double().mean()),
-                float(slow.n_iter.double().mean()),
-                f"{float(fast.converged.double().mean()):.1%}",
-                int((~same).sum()),
-            ]
+            steps = [float(one.n_iter.double().mean()) for one in (fast, slow)]
+            differ = int((fast.labels[:1000] != slow.labels).sum())
+            converged = f"{float(fast.converged.double().mean()):.1%}"
+            yield [n_classes, shots, str(tol), 1e3 * whole, 1e3 * unfused, *steps, converged, differ]
 
 
 def _method(name: str, features: FeatureSet, spec: TaskSpec, count: int) -> float:
@@ -180,7 +160,7 @@ TABLE1 = {
 }
 
 
-def table1() -> Iterator[list[object]]:
+def table1(options: argparse.Namespace) -> Iterator[list[object]]:
     """Seconds for 10,000 tasks of each of the paper's methods, at tiered-ImageNet's size."""
     features = make_features(160, 1300, 512, "cuda")
     all_of_it = cheap = 0.0
@@ -195,7 +175,7 @@ def table1() -> Iterator[list[object]]:
     yield ["all methods", "", "", "", "", all_of_it]
 
 
-def default() -> Iterator[list[object]]:
+def default(options: argparse.Namespace) -> Iterator[list[object]]:
     """Seconds of the whole default method for 10,000 tasks, and the floor of its metric."""
     features = make_features(160, 60, 512).to("cuda")
     runs = (("evidence", {}), ("evidence", {"metric": False}), ("simpleshot", {}), ("paddle", {}))
@@ -218,33 +198,50 @@ def default() -> Iterator[list[object]]:
         yield row
 
 
+PARTS = {
+    "agreement": Part(
+        "Agreement, of 1,000 tasks",
+        "features | K | compared | labels that differ | tasks above 1e-5 | largest difference of a probability",
+        agreement,
+    ),
+    "compare": Part(
+        "PADDLE, milliseconds for 10,000 tasks",
+        "K | shots | d | drawing | scaling | class sums | statistics | 100 iterations | **whole** | plain torch "
+        "| dense | dense / whole | rows once + products",
+        compare,
+    ),
+    "stopping": Part(
+        "With a tolerance, 10,000 tasks, d = 512",
+        "K | shots | tol | fused, ms | plain, ms | iterations, fused | iterations, plain | converged "
+        "| labels that differ, of 1,000 tasks",
+        stopping,
+    ),
+    "scaling": Part(
+        "Scaling: 4,000 tasks, K = 160, |Q| = 75, d = 512, 5 shots unless varied",
+        "grows | sizes | ms | exponent",
+        lambda options: growth(SCALING_BASE, SCALING, scaled),
+    ),
+    "default": Part(
+        "Seconds for 10,000 tasks, K = 160, d = 512, drawing and calibration included",
+        "method | 5 shots | 20 shots",
+        default,
+    ),
+    "table1": Part(
+        "Seconds for 10,000 tasks, K = 160, d = 512",
+        "method | timed on | 5 shots | 10 shots | 20 shots | together",
+        table1,
+        usual=False,
+    ),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("agreement", "compare", "stopping", "scaling", "default", "table1")
-    chosen = chosen_parts(parser, parts, parts[:5])
+    options = run_parts(parser, PARTS)
     bandwidth, rate = rates()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; |Q| = 75, 100 iterations, float32")
     print(f"copy {bandwidth / 1e12:.2f} TB/s, float32 product {rate / 1e12:.1f} TFLOP/s")
-    if "agreement" in chosen:
-        header = ["K", "shots", "tol", "labels that differ", "fused − plain", "tasks above 1e-5"]
-        header += ["fused − float64", "plain − float64", "n_iter that differ"]
-        show("Agreement, of 1,000 tasks", header, agreement())
-    if "compare" in chosen:
-        header = ["K", "shots", "d", "drawing", "scaling", "class sums", "statistics", "100 iterations", "**whole**"]
-        header += ["plain torch", "dense", "dense / whole", "rows once + products"]
-        show("PADDLE, milliseconds for 10,000 tasks", header, compare(bandwidth, rate))
-    if "stopping" in chosen:
-        header = ["K", "shots", "tol", "fused, ms", "plain, ms", "iterations, fused", "iterations, plain", "converged"]
-        show("With a tolerance, 10,000 tasks, d = 512", [*header, "labels that differ, of 1,000 tasks"], stopping())
-    if "scaling" in chosen:
-        title = "Scaling: 4,000 tasks, K = 160, |Q| = 75, d = 512, 5 shots unless varied"
-        show(title, ["grows", "sizes", "ms", "exponent"], growth(SCALING_BASE, SCALING, scaled))
-    if "default" in chosen:
-        title = "Seconds for 10,000 tasks, K = 160, d = 512, drawing and calibration included"
-        show(title, ["method", "5 shots", "20 shots"], default())
-    if "table1" in chosen:
-        header = ["method", "timed on", "5 shots", "10 shots", "20 shots", "together"]
-        show("Seconds for 10,000 tasks, K = 160, d = 512", header, table1())
+    show_parts(PARTS, options)
 
 
 if __name__ == "__main__":

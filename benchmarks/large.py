@@ -12,18 +12,21 @@ import argparse
 import resource
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from manyway.core.blocks import in_turn
-from manyway.core.topk import Answer
-from manyway.methods.evidence.in_blocks import evidence_in_blocks
-from manyway.methods.paddle.streamed import paddle_in_blocks
+from benchmarks.measure import show
+from manyway import Tasks
+from manyway.core.blocks import Pile, Spread, Work, in_turn
+from manyway.methods import get_method
+from manyway.methods.evidence.blocks import Assign
+from manyway.methods.paddle.streamed import Iterate
 
 _BLOCK_BYTES = 2**27
 _SHOTS = 5
@@ -40,6 +43,19 @@ def write_queries(path: Path, means: Tensor, present: Tensor, n_query: int, devi
         rows[first : first + 50_000] = means[part] + spread.cpu()
     save_file({"features": rows}, path)
     return labels
+
+
+def watched(spread: Spread) -> tuple[Spread, list[int]]:
+    """A spread that counts the classes of each iteration."""
+    active: list[int] = []
+
+    def watch(work: Work, memories: Sequence[Any] | None) -> tuple[Any, list[Any]]:
+        step = getattr(work, "work", None)
+        if isinstance(step, Assign | Iterate):
+            active.append(len(step.slope if isinstance(step, Assign) else step.state.prototypes))
+        return spread(work, memories)
+
+    return watch, active
 
 
 def main() -> None:
@@ -76,30 +92,37 @@ def main() -> None:
                     yield queries[first : first + size]
 
             begin, worked = time.perf_counter(), time.process_time()
-            spread = in_turn(blocks, torch.device(arguments.device))
-            solve = evidence_in_blocks if arguments.method == "evidence" else paddle_in_blocks
+            spread, active = watched(in_turn(blocks, torch.device(arguments.device)))
             options = {} if arguments.tol is None else {"tol": arguments.tol}
-            solution = solve(
-                support.to(arguments.device), labels.to(arguments.device), blocks, spread=spread, **options
-            )
-            answers, _ = spread(Answer(solution.assign, top=1), getattr(solution, "notes", None))
-            found = torch.cat([classes[:, 0] for _, classes in answers.best])
+            support, labels = support.to(arguments.device), labels.to(arguments.device)
+            tasks = Tasks.from_pile(support, labels, Pile.of(spread, support))
+            solution = get_method(arguments.method)(tasks, **options)
+            found = solution.top(1).best.values[1][0, :, 0]
             right = int((found == truth).sum())
             wall, worked = time.perf_counter() - begin, time.process_time() - worked
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    readings = len(solution.active) + 1
-    work = sum(solution.active) + arguments.classes
-    print(f"{arguments.queries:,} queries, {arguments.classes:,} classes of which {arguments.present} occur")
-    print(f"{wall:.1f} s on {arguments.device} ({worked:.1f} s of a CPU core)")
-    print(f"{solution.n_iter} iterations, converged {solution.converged}")
-    print(f"classes updated in each iteration: {' '.join(map(str, solution.active))}")
-    print(f"work of {work / arguments.classes:.1f} full iterations instead of {readings}")
-    print(f"accuracy {right / arguments.queries:.4f}")
-    if arguments.method == "evidence":
-        print(f"classes estimated to occur: {solution.n_present:.1f} ± {solution.n_present_sd:.1f}")
-    print(f"peak memory {peak:.2f} GiB ({before:.2f} before, with the queries in memory to write them)")
-    if arguments.device != "cpu":
-        print(f"peak GPU memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")
+    work = (sum(active) + arguments.classes) / arguments.classes
+    gpu = "–" if arguments.device == "cpu" else f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB"
+    found = (
+        "–"
+        if arguments.method != "evidence"
+        else f"{float(solution.n_present):.1f} ± {float(solution.n_present_sd):.1f}"
+    )
+    row = {
+        "method": f"{arguments.method}, {arguments.device}",
+        "queries": f"{arguments.queries:,}",
+        "classes": f"{arguments.present} of {arguments.classes:,}",
+        "wall": f"{wall:.1f} s",
+        "CPU time": f"{worked:.1f} s",
+        "iterations": f"{int(solution.n_iter)}, {'converged' if bool(solution.converged) else 'not converged'}",
+        "classes updated in each": " ".join(map(str, active)),
+        "work, in full iterations": f"{work:.1f} instead of {len(active) + 1}",
+        "peak memory (before, to write the queries)": f"{peak:.2f} GiB ({before:.2f})",
+        "GPU memory": gpu,
+        "classes estimated": found,
+        "correct": f"{100 * right / arguments.queries:.2f} %",
+    }
+    show(f"A large pile: {row['method']}, {row['queries']} queries", list(row), [list(row.values())])
 
 
 if __name__ == "__main__":

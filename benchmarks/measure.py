@@ -5,11 +5,21 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
 import torch
+
+import manyway
+from manyway.bench.records import Stored
+from manyway.bench.store import now, write_text
+from manyway.methods import METHODS
 
 _clock = [time.perf_counter]  # the one in use
 
@@ -48,15 +58,32 @@ def plain() -> Iterator[None]:
         del os.environ["MANYWAY_PLAIN"]
 
 
-def chosen_parts(parser: argparse.ArgumentParser, parts: Sequence[str], default: Sequence[str]) -> set[str]:
-    """The parts of a benchmark that are named on the command line."""
-    parser.add_argument(
-        "parts", nargs="*", metavar="PART", help=f"any of {', '.join(parts)}; default: {', '.join(default)}"
-    )
-    named = set(parser.parse_args().parts) or set(default)
-    if not named <= set(parts):
-        parser.error(f"there is no part {', '.join(sorted(named - set(parts)))}; choose from {', '.join(parts)}")
-    return named
+@dataclass(frozen=True)
+class Part:
+    """A table of a benchmark."""
+
+    title: str
+    header: str  # the names of the columns, separated by " | "
+    rows: Callable[[argparse.Namespace], Iterable[Sequence[object]]]
+    usual: bool = True  # whether it runs when no part is named
+
+
+def run_parts(parser: argparse.ArgumentParser, parts: Mapping[str, Part]) -> argparse.Namespace:
+    """Read the command line; gives its options. `show_parts` then prints the parts that it names."""
+    usual = ", ".join(name for name, part in parts.items() if part.usual)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(parts)}; default: {usual}")
+    options = parser.parse_args()
+    unknown = sorted(set(options.parts) - set(parts))
+    if unknown:
+        parser.error(f"there is no part {', '.join(unknown)}; choose from {', '.join(parts)}")
+    return options
+
+
+def show_parts(parts: Mapping[str, Part], options: argparse.Namespace) -> None:
+    """Print the tables of the named parts."""
+    for name, part in parts.items():
+        if name in options.parts or (part.usual and not options.parts):
+            show(part.title, part.header.split(" | "), part.rows(options))
 
 
 def exponent(sizes: Sequence[float], times: Sequence[float]) -> float:
@@ -86,13 +113,45 @@ def growth(
         ]
 
 
+class Printed(Stored):
+    """A table that a benchmark printed."""
+
+    what: ClassVar[str] = "a printed table"
+
+    title: str
+    command: str
+    header: list[str]
+    rows: list[list[str]]
+    manyway: str
+    methods: dict[str, int]  # the versions of all methods
+    finished: str
+
+
 def show(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table in Markdown."""
-    print(f"\n### {title}\n", flush=True)
-    print("| " + " | ".join(header) + " |")
-    print("|" + "|".join(" --- " for _ in header) + "|", flush=True)
+    """Print a table in Markdown, and keep it in the folder that MANYWAY_RESULTS names."""
+    print(f"\n### {title}\n\n{markdown(header, ())}", flush=True)
+    shown: list[list[str]] = []
     for row in rows:
-        print("| " + " | ".join(_cell(value) for value in row) + " |", flush=True)
+        shown.append([_cell(value) for value in row])
+        print(f"| {' | '.join(shown[-1])} |", flush=True)
+    if folder := os.environ.get("MANYWAY_RESULTS"):
+        kept = Printed(
+            title=title,
+            command=" ".join(sys.orig_argv[1:]),
+            header=list(header),
+            rows=shown,
+            manyway=manyway.__version__,
+            methods={name: method.version for name, method in METHODS.items()},
+            finished=now(),
+        )
+        name = re.sub(r"\W+", "-", title).strip("-").lower()[:100]
+        write_text(Path(folder) / "printed" / f"{name}.json", kept.to_json())
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [f"| {' | '.join(row)} |" for row in (header, *rows)]
+    return "\n".join([lines[0], "|" + " --- |" * len(header), *lines[1:]])
 
 
 def _cell(value: object) -> str:

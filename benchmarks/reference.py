@@ -7,6 +7,10 @@ files) and the accuracy of the authors' code on them: ``SET.json`` for the metho
 ``SET_later.json`` for later ones. Each method runs on the same tasks. The table, in Markdown, has one row per feature
 set, configuration and recorded name: the recorded accuracy, ours, and whether the difference is within the recorded
 tolerance. The exit status is 1 when a difference is not, and when a method of the table ``RECORDINGS`` is missing here.
+
+``SET_openset.npz`` has tasks with unknown queries: two thirds of the classes known, 5 shots, 55 queries of 5 known and
+20 of 3 unknown classes. A second table has the AUROC of every score of unknown queries, beside the recorded value where
+there is one.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +31,8 @@ from benchmarks.measure import show
 from manyway import METHODS, FeatureSet, Tasks, solve
 from manyway.core.solution import Solution
 from manyway.core.transforms import transform
+from manyway.evaluation.metrics import METRICS
+from manyway.evaluation.scorers import SCORERS
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ RECORDINGS: Mapping[str, Recording] = {
     "transclip-graphfixed": Recording("transclip", {**_AUTHORS_TRANSCLIP, "graph": "ordered"}),
     "stata": Recording("stata"),
     "stata-softbeta": Recording("stata", {"soft_counts": True}),
-    "saerens": Recording("label-shift", {"calibrate": False, "temperature": 20.0, "max_iter": 100, "tol": 1e-6}),
+    "saerens": Recording("label-shift", {"calibrate": False, "logit_scale": 20.0, "max_iter": 100, "tol": 1e-6}),
 }
 
 
@@ -159,6 +165,49 @@ def _compare(
     return Comparison(dataset, config, name, recording.method, n_tasks, mean, accuracy, tolerance, seconds)
 
 
+RECORDED_SCORES = {"nearest-distance": "dist_auroc", "max-probability": "msp_auroc", "oslo": "oslo_auroc"}
+SCORE_TOLERANCE = 0.005
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Means over the recorded tasks with unknown queries of one feature set."""
+
+    features: str
+    name: str  # of a scorer, or of a method with its own score
+    recorded: float | None
+    auroc: float
+    fpr95: float
+    oscr: float
+    accuracy: float  # on the known queries; of the nearest prototypes where a scorer is measured
+
+    @property
+    def within(self) -> bool:
+        return self.recorded is None or abs(self.auroc - self.recorded) <= SCORE_TOLERANCE
+
+
+def compare_scores(
+    data: Path, names: Collection[str] = (*SCORERS, "evidence", "oslo"), *, device: str = "cpu"
+) -> Iterator[Scored]:
+    """Measure scorers and methods on the recorded tasks with unknown queries."""
+    for dataset, path in feature_files(data).items():
+        if path is None or not _task_file(data, dataset, "openset").exists():
+            continue
+        features = FeatureSet.load(path).features.to(device)
+        with np.load(_task_file(data, dataset, "openset")) as file:
+            recorded = {name: float(file[key].mean()) for name, key in RECORDED_SCORES.items()}
+        tasks = recorded_tasks(data, features, dataset, "openset")
+        nearest = solve("simpleshot", tasks)
+        for name in names:
+            if name in METHODS:
+                found = solve(name, tasks, **({"open_set": True} if "open_set" in METHODS[name].parameters else {}))
+            else:
+                found = replace(nearest, unknown=SCORERS[name].score(tasks))
+            means = [float(METRICS[metric].measure(found, tasks).mean()) for metric in ("auroc", "fpr95", "oscr")]
+            right = METRICS["accuracy"].measure(found, tasks) / METRICS["n_query"].measure(found, tasks)
+            yield Scored(dataset, name, recorded.get(name), *means, float(right.mean()))
+
+
 def repeat(name: str, tasks: Tasks, config: str) -> Solution:
     """Solve tasks of a configuration as in the run that was recorded under a name."""
     recording = RECORDINGS[name]
@@ -202,8 +251,8 @@ def _task_file(data: Path, dataset: str, config: str) -> Path:
     return data.parent / "reference" / f"{dataset}_{config}.npz"
 
 
-def recorded_tasks(data: Path, features: torch.Tensor, dataset: str, config: str, n_tasks: int) -> Tasks:
-    """The first tasks of a recorded configuration."""
+def recorded_tasks(data: Path, features: torch.Tensor, dataset: str, config: str, n_tasks: int | None = None) -> Tasks:
+    """The first tasks of a recorded configuration, or all."""
     with np.load(_task_file(data, dataset, config), allow_pickle=False) as file:
         support, query, truth = (
             torch.from_numpy(file[name][:n_tasks].astype(np.int64)).to(features.device)
@@ -224,7 +273,7 @@ def main() -> None:
     )
     parser.add_argument("--tasks", type=int, help="at most so many tasks per configuration; default: all recorded ones")
     options = parser.parse_args()
-    outside = []
+    outside: list[Comparison | Scored] = []
 
     def rows() -> Iterator[list[object]]:
         for found in compare(options.data, options.method, device=options.device, limit=options.tasks):
@@ -234,19 +283,14 @@ def main() -> None:
             within = "yes" if found.within else "**no**" if found.method in METHODS else "**missing**"
             yield [found.features, found.config, found.name, found.n_tasks, *figures, within, found.seconds]
 
-    header = [
-        "features",
-        "tasks",
-        "recorded as",
-        "n",
-        "recorded",
-        "ours",
-        "difference",
-        "tolerance",
-        "within",
-        "seconds",
-    ]
-    show("Accuracy on recorded tasks, in per cent", header, rows())
+    header = "features | tasks | recorded as | n | recorded | ours | difference | tolerance | within | seconds"
+    show("Accuracy on recorded tasks, in per cent", header.split(" | "), rows())
+    if set(options.method) == set(RECORDINGS):
+        scores = list(compare_scores(options.data, device=options.device))
+        outside += [found for found in scores if not found.within]
+        header = "features | score | AUROC recorded | AUROC | FPR at 95 % TPR | OSCR | accuracy on the known"
+        shown = [["" if value is None else value for value in astuple(found)] for found in scores]
+        show("Unknown queries on recorded tasks", header.split(" | "), shown)
     for dataset, path in feature_files(options.data).items():
         if path is None:
             print(f"\nNot compared: {dataset} is recorded, but there is no {options.data}/features/{dataset}*.")

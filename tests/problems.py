@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
-from manyway import FeatureSet, Tasks
+from manyway import FeatureSet, Tasks, estimators
+from manyway.core.blocks import Pile, Spread, Work, in_turn
+
+# The estimator of every method.
+ESTIMATORS = {method: getattr(estimators, name) for name, method in estimators.METHOD_OF.items()}
 
 
 def make_tasks(
@@ -42,3 +49,34 @@ def make_features(n_classes: int = 12, per_class: int = 30, n_features: int = 8,
     labels = labels[torch.randperm(len(labels), generator=generator)]
     centres = torch.randn(n_classes, n_features, generator=generator) * 2
     return FeatureSet(centres[labels] + torch.randn(len(labels), n_features, generator=generator), labels)
+
+
+def piled(tasks: Tasks, size: int = 64, spread: Spread | None = None) -> Tasks:
+    """The one task with its queries in blocks of that size, or in those of a ``spread``."""
+    rows, names = tasks.query[0], tasks.class_features
+    pile = Pile.of(spread or in_turn(lambda: iter(rows.split(size)), rows.device), rows)
+    return Tasks.from_pile(
+        tasks.support[0],
+        tasks.support_labels[0],
+        pile,
+        tasks.base_mean,
+        class_features=None if names is None else names[0],
+        known=None if tasks.known is None else tasks.known[0],
+    )
+
+
+class Watched:
+    """A spread that keeps every work, with what it made the blocks remember."""
+
+    def __init__(self, rows: torch.Tensor, size: int = 64) -> None:
+        self.spread = in_turn(lambda: iter(rows.split(size)), rows.device)
+        self.passes: list[tuple[Any, list[Any]]] = []
+
+    def __call__(self, work: Work, memories: Sequence[Any] | None) -> tuple[Any, list[Any]]:
+        total, remembered = self.spread(work, memories)
+        self.passes.append((getattr(work, "work", work), remembered))
+        return total, remembered
+
+    def of(self, kind: type) -> list[Any]:
+        """The works of one kind."""
+        return [work for work, _ in self.passes if isinstance(work, kind)]

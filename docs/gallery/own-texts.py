@@ -1,7 +1,7 @@
 """Own texts: which topics occur in today's tickets?
 
 A table of example texts with labels and a table of new texts: `manyway label examples.csv tickets.csv` does the rest.
-The default encoder comes with `pip install 'manyway[texts]'`; nothing is downloaded when it runs.
+The default encoder comes with the extra `texts`; nothing is downloaded when it runs.
 """
 
 # %%

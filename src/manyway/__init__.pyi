@@ -32,7 +32,7 @@ from .evaluation.evaluator import Evaluation, evaluate
 from .labelling.frames import from_fiftyone, from_frame, label_frame, to_fiftyone, to_frame
 from .methods._table.registry import DEFAULT_METHOD, METHODS, solve
 from .methods.evidence.solver import evidence_from_likelihood
-from .plots import plot_k_eff, plot_presence, plot_reliability
+from .plots.axes import plot_k_eff, plot_presence, plot_reliability
 from .sampling.features import FeatureSet
 from .sampling.sampling import sample_tasks
 from .sampling.spec import TaskSpec

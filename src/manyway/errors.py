@@ -1,15 +1,35 @@
-"""The error for input that the user must correct: one sentence that says what, where, and what to do."""
+"""The error for input that the user must correct: one sentence that says what, where, and what to do; and a warning."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
+NAMED = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")  # a parameter in a sentence, and its value where it has one
+
 
 class InputError(ValueError):
-    """Input that cannot be used. The command line prints the sentence and exits with code 2."""
+    """Input that cannot be used.
+
+    The sentence names parameters in backticks as Python does: "name it with `label_column`", "use `open_set=False`".
+    The command line prints it with its own options instead, and exits with code 2.
+    """
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The parameters that the sentence names.
+
+        >>> InputError("There is no label; name its column with `label_column`.").fields
+        ('label_column',)
+        """
+        return tuple(name for name, _ in NAMED.findall(str(self)))
+
+
+class ConvergenceWarning(UserWarning):
+    """A method reached an iteration limit before its stopping rule was met."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -9,15 +9,17 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+from bench.show.results import make_record
 
 from manyway import InputError
 from manyway.bench import suite as suites
+from manyway.bench.checking import checked
 from manyway.bench.records import Record
 from manyway.bench.tuning import FILE, read_tuned
 
 JUNK = [None, True, -1, 0, 10**30, 1.5, float("nan"), float("inf"), "", "../x", [], {}, [[]], {"per_query": [1]}, "all"]
-RECORD = json.loads((Path(__file__).parent / "record-format-1.json").read_text())
-TUNED = {"format": 1, "chosen": {"toy": {"tim": {"params": {"lr": 0.1, "weights": [1, 1, 1]}, "accuracy": 0.5}}}}
+RECORD = make_record().model_dump()
+TUNED = {"chosen": {"toy": {"tim": {"params": {"lr": 0.1, "weights": [1, 1, 1]}, "accuracy": 0.5}}}}
 
 
 def places(value, path=()):
@@ -61,9 +63,8 @@ def suite(chance: random.Random, folder: Path) -> None:
 
 
 def record(chance: random.Random, folder: Path) -> None:
-    found = Record.from_json(json.dumps(damaged(RECORD, chance)), "x.json")
-    assert 0 <= found.value().mean <= 1
-    assert found.old
+    found = checked(Record, json.loads(json.dumps(damaged(RECORD, chance))), "x.json")
+    assert found.trace is not None or 0 <= found.value().mean <= 1
 
 
 def tuned(chance: random.Random, folder: Path) -> None:

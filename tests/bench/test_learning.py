@@ -12,24 +12,30 @@ from problems import make_features
 
 from manyway import InputError, TaskSpec, evaluate, sample_tasks
 from manyway.bench import learning
-from manyway.bench.learning import Lesson, already_learned, learn, loss_gradient, write_parameters
-from manyway.bench.suite import Learning, parse_suite
+from manyway.bench.learning import _State, already_learned, learn, loss_gradient, training_of, validate
+from manyway.bench.plan import Job
+from manyway.bench.suite import Experiment, Learning, parse_suite
 from manyway.bench.tuning import check_lessons
 from manyway.methods.unem.parameters import read_parameters
 
 SPEC = TaskSpec(shots=2, k_eff=3, n_query=12)
 
 
+def make_lesson(features=None, learning=None, **changes):
+    how = {"task": SPEC, "n_tasks": 6, "seed": 0, "learn": learning or Learning(layers=3, steps=6, halve_every=3)}
+    return Job("", Experiment("toy-val", "unem", {}, **{**how, **changes}), features or make_features())
+
+
 @pytest.fixture(scope="module")
 def lesson():
-    return Lesson(make_features(), "toy-val", SPEC, 6, 0, Learning(layers=3, steps=6, halve_every=3))
+    return make_lesson()
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "double-softmax"])
 def test_the_gradient_is_that_of_finite_differences(lesson, loss):
     tasks = sample_tasks(lesson.features, SPEC, count=2).to(dtype=torch.float64)
     values = torch.linspace(-1, 1, 7, dtype=torch.float64)
-    how = lesson.learning.model_copy(update={"loss": loss})
+    how = lesson.experiment.learn.model_copy(update={"loss": loss})
     gradient, _ = loss_gradient(tasks, values, how)
     steps = 1e-5 * torch.eye(7, dtype=torch.float64)
     differences = [loss_gradient(tasks, values + h, how)[1] - loss_gradient(tasks, values - h, how)[1] for h in steps]
@@ -44,12 +50,12 @@ def test_the_loss_is_the_cross_entropy_of_what_the_solver_answers(lesson, tmp_pa
     given = {"feature_scale": feature_scale, "lam": lam, "temperature": temperature}
     found = learning.get_method("unem")(tasks, parameters=given).probabilities
     expected = -found.gather(2, tasks.query_labels.unsqueeze(-1)).log().sum()
-    assert loss_gradient(tasks, values, lesson.learning)[1] == pytest.approx(float(expected), rel=1e-4)
+    assert loss_gradient(tasks, values, lesson.experiment.learn)[1] == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_what_is_learned_is_better_than_the_start(lesson, tmp_path):
-    longer = replace(lesson, n_tasks=20, learning=Learning(steps=25))
-    found = longer.validate(learn(longer, tmp_path / "state.json"), None)
+    longer = make_lesson(n_tasks=20, learning=Learning(steps=25))
+    found = validate(longer, learn(longer, tmp_path / "state.json"), None)
     start = dict(zip(("feature_scale", "lam", "temperature"), learning.effective(torch.ones(21)), strict=True))
     given = {name: value.tolist() for name, value in start.items()}
     before = evaluate("unem", longer.features, SPEC, 20, start=20, parameters=given)
@@ -63,7 +69,7 @@ def test_a_run_that_was_stopped_continues_exactly(lesson, tmp_path):
 
         def interrupt(n_tasks, stop=stop, seen=seen):
             seen.append(n_tasks)
-            if sum(seen) > stop * lesson.n_tasks:
+            if sum(seen) > stop * lesson.experiment.n_tasks:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
@@ -81,12 +87,12 @@ def test_smaller_chunks_give_the_same_parameters(lesson, tmp_path, monkeypatch):
 
 def test_a_state_that_is_damaged_or_of_another_run_is_refused(lesson, tmp_path):
     path = tmp_path / "state.json"
-    kept = {"training": lesson.training, "step": 1, "values": [1.0] * 7, "mean": [0.0] * 7, "square": [0.0] * 7}
+    kept = {"training": training_of(lesson), "step": 1, "values": [1.0] * 7, "mean": [0.0] * 7, "square": [0.0] * 7}
     for content, message in (
-        ("{", "is not the state of a training of unem; remove it or use --rerun"),
-        (json.dumps({**kept, "values": "x"}), "values is 'x'"),
-        (json.dumps({**kept, "mean": [0.0]}), "does not have 7 values of each kind"),
-        (json.dumps({**kept, "training": {}}), "belongs to another training"),
+        ("{", "is not the state of a training of manyway"),
+        (_State(**kept).to_json().replace("7", "8"), "was changed after it was written"),
+        (_State(**{**kept, "mean": [0.0]}).to_json(), "does not have 7 values of each kind"),
+        (_State(**{**kept, "training": {}}).to_json(), "is the state of another training"),
     ):
         path.write_text(content)
         with pytest.raises(InputError, match=message):
@@ -97,10 +103,10 @@ def test_a_file_is_known_by_all_that_decides_what_is_learned(lesson, tmp_path):
     path = tmp_path / "unem.json"
     assert already_learned(lesson, path) is None
     found = learn(lesson, tmp_path / "state.json")
-    write_parameters(found, path)
+    path.write_text(json.dumps(found.to_json()))
     assert already_learned(lesson, path) == read_parameters(path) == found
     for other in ({"seed": 1}, {"task": replace(SPEC, shots=3)}, {"features": make_features(seed=1)}):
-        assert already_learned(replace(lesson, **other), path) is None
+        assert already_learned(make_lesson(**other), path) is None
 
 
 def test_one_feature_set_has_one_lesson(tmp_path):

@@ -10,14 +10,17 @@ import pytest
 from bench_problems import data_folder_with_toy, jobs_of, run_suite
 from problems import make_features
 
-from manyway import InputError, TaskSpec
+from manyway import InputError
+from manyway.bench.checking import checked
 from manyway.bench.plan import parse_task
-from manyway.bench.records import Record, experiment_key
+from manyway.bench.records import Record
 from manyway.bench.runner import measure
-from manyway.bench.show.compare import compare, record_title, setting
+from manyway.bench.show.compare import pairs
 from manyway.bench.show.curves import make_figures
 from manyway.bench.show.tables import make_grids
-from manyway.bench.suite import Experiment, load_suite, parse_suite
+from manyway.bench.show.words import record_title, setting
+from manyway.bench.store import Store
+from manyway.bench.suite import load_suite, parse_suite
 
 OPEN = """
 title = "Open"
@@ -95,8 +98,8 @@ def test_scorers_are_an_axis_and_have_no_probability(folder):
 def test_unknown_queries_are_measured_stored_and_shown(folder, tmp_path):
     view = run_suite(OPEN, folder, tmp_path / "results")
     record = view.records[1]
-    assert record.features["unknown_fingerprint"]
-    again = Record.from_json(record.to_json(), "here")
+    assert record.features.unknown_fingerprint
+    again = Store(tmp_path / "results").find(record.key)
     assert again == record
     assert 0.5 < again.value("auroc").mean <= 1
     assert setting(record).endswith("3 unknown queries, unknown queries from strange")
@@ -138,44 +141,30 @@ def test_a_range_of_k_eff_is_a_word_and_accuracy_is_the_mean_over_tasks(folder, 
     record = view.records[0]
     assert record.task["k_eff"] == [1, 4]
     assert record.metrics == ["accuracy", "n_query"]
-    assert record.value().mean == pytest.approx(np.mean(np.array(record.outcome["correct"]) / record.n_query))
-    assert Record.from_json(record.to_json(), "here") == record
+    assert record.value().mean == pytest.approx(np.mean(np.array(record.outcome.correct) / record.n_query))
     (grid,) = make_grids(view)
     assert "K_eff = 1-4" in grid.caption
     assert [len(cells) for _, cells in grid.rows] == [1, 1]
     (figure,) = make_figures(view)
     assert figure.panels[0].curves[0].x == (2.5, 4.0)
-    (pair,) = compare([record], [r for r in view.records if r.method == "paddle"])
-    assert pair.accuracy_a.mean == pytest.approx(record.value().mean)
+    ((left, _),) = pairs([record], [r for r in view.records if r.method == "paddle"])
+    assert left.value().mean == pytest.approx(record.value().mean)
     assert parse_task(["k_eff=2-10"]) == {"k_eff": ("2-10",)}
 
 
 def test_a_record_of_tasks_that_cannot_be_is_refused(folder, tmp_path):
     record = run_suite(REGIMES, folder, tmp_path / "results").records[0]
-    outcome = {**record.outcome, "metrics": {"n_query": [0] * 10}}
-    broken = Record(**{**vars(record), "outcome": outcome})
+    broken = record.outcome.model_copy(update={"metrics": {"n_query": [0] * 10}})
     with pytest.raises(InputError, match="correct must be whole numbers from 0 to 0"):
-        Record.from_json(broken.to_json(), "here")
+        checked(Record, record.model_dump() | {"outcome": broken.model_dump()}, "here")
 
 
 def test_streams_are_shown_by_gamma(folder, tmp_path):
     view = run_suite(STREAMS, folder, tmp_path / "results")
-    assert view.records[0].outcome["n_query"] == 50
+    assert view.records[0].outcome.n_query == 50
     (grid,) = make_grids(view)
     assert grid.columns == [("separate classes",), ("γ = 0.1",)]
     assert grid.caption.endswith("5 batches, 4 streams")
-
-
-def test_keys_and_files_of_ordinary_experiments_are_those_of_earlier_versions(folder, tmp_path):
-    """The key was printed by the code before unknown queries, ranges, streams and scorers."""
-    task = TaskSpec(n_ways=7, sampling="dirichlet", alpha=2.0)
-    asked = Experiment("toy", "simpleshot", {}, task, 10, 0, None, ("calibration",))
-    assert experiment_key(asked, "abc") == "508fa2ea30c2b40d"
-    view = run_suite(STREAMS.replace(", n_batches = 5, gamma = [0.1, 0]", ""), folder, tmp_path / "results")
-    stored = json.loads(view.records[0].to_json())
-    assert set(stored["task"]) == {"shots", "k_eff", "n_query", "n_ways", "sampling", "alpha"}
-    assert "scorer" not in stored
-    assert view.records[0].task["n_unknown"] == 0
 
 
 def test_two_thirds_of_the_classes_are_in_a_task_whose_unknown_queries_are_of_the_others(folder):

@@ -10,15 +10,14 @@ import pytest
 import torch
 from bench_problems import SMALL, Watching, contents, data_folder_with_toy, jobs_of, run_suite
 from problems import make_features
-from rich.console import Console
 
 import manyway.methods
 from manyway import InputError, TaskSpec, evaluate
 from manyway.bench import runner as run
 from manyway.bench.estimate import estimates
 from manyway.bench.executors import run_side_by_side
-from manyway.bench.progress import Bar
-from manyway.bench.store import Partial, Store
+from manyway.bench.records import Partial
+from manyway.bench.store import Store
 from manyway.evaluation import evaluator
 
 
@@ -39,11 +38,10 @@ def test_a_stretch_that_is_there_already_is_taken_over(tmp_path, monkeypatch):
     (job, *_) = jobs_of(SMALL, tmp_path)
     run.run_job(job, whole, None, Watching())
     record = whole.find(job.key)
-    chunk = record.provenance["chunk"]
+    chunk = record.provenance.chunk
     assert 2 * chunk < 40
-    resumed.write_partial(
-        job.key, Partial(chunk, "cpu", {chunk: {"accuracy": record.outcome["correct"][chunk : 2 * chunk]}})
-    )
+    second = {chunk: {"accuracy": record.outcome.correct[chunk : 2 * chunk]}}
+    resumed.write_partial(job.key, Partial(chunk=chunk, device="cpu", done=second))
     watching = Watching()
     run.run_job(job, resumed, None, watching)
     assert watching.tasks == 40 - chunk
@@ -54,7 +52,7 @@ def test_a_stretch_from_another_kind_of_device_is_not(tmp_path):
     data_folder_with_toy(tmp_path)
     store = Store(tmp_path / "a")
     (job, *_) = jobs_of(SMALL, tmp_path)
-    store.write_partial(job.key, Partial(16, "cuda", {0: {"accuracy": [0] * 16}}))
+    store.write_partial(job.key, Partial(chunk=16, device="cuda", done={0: {"accuracy": [0] * 16}}))
     watching = Watching()
     run.run_job(job, store, None, watching)
     assert watching.tasks == 40
@@ -65,7 +63,7 @@ def test_a_partial_result_with_impossible_content_is_a_failure_that_names_the_fi
     store = Store(tmp_path / "results")
     (job, *others) = jobs_of(SMALL, tmp_path)
     chunk = evaluator.chunk_size(job.experiment.method, job.features, job.experiment.task, "cpu")
-    store.write_partial(job.key, Partial(chunk, "cpu", {0: {"accuracy": [9999]}}))
+    store.write_partial(job.key, Partial(chunk=chunk, device="cpu", done={0: {"accuracy": [9999]}}))
     (failure,) = run.run_jobs([job, *others], store, None, Watching())
     assert f"{job.key}.json has impossible content: correct must be whole numbers from 0 to 12" in failure.error
     assert store.keys() == {other.key for other in others}
@@ -82,9 +80,9 @@ def test_metrics_are_stored_and_do_not_depend_on_interruptions(tmp_path, monkeyp
     (job, *_) = jobs_of(METRICS, tmp_path)
     whole, resumed = Store(tmp_path / "a"), Store(tmp_path / "b")
     run.run_job(job, whole, None, Watching())
-    chunk = whole.find(job.key).provenance["chunk"]
+    chunk = whole.find(job.key).provenance.chunk
     part = run.measure(job.experiment, job.features, chunk, chunk)
-    resumed.write_partial(job.key, Partial(chunk, "cpu", {chunk: run.stretch_of(part, chunk)}))
+    resumed.write_partial(job.key, Partial(chunk=chunk, device="cpu", done={chunk: run.stretch_of(part, chunk)}))
     watching = Watching()
     run.run_job(job, resumed, None, watching)
     assert watching.tasks == 40 - chunk
@@ -190,6 +188,27 @@ def test_side_by_side_gives_the_same_bits(tmp_path):
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
+class Interrupting(Watching):
+    """A person who presses Ctrl-C when the first block has come back."""
+
+    def advance(self, job, tasks) -> None:
+        raise KeyboardInterrupt
+
+
+def test_side_by_side_keeps_finished_blocks_when_it_is_interrupted(tmp_path, monkeypatch):
+    data_folder_with_toy(tmp_path)
+    monkeypatch.setitem(evaluator._CHUNK_BYTES, "cpu", 2**15)
+    (job, *_) = jobs_of(SMALL, tmp_path, n_tasks=500, only={"method": ["simpleshot"]})
+    store = Store(tmp_path / "results")
+    with pytest.raises(KeyboardInterrupt):
+        run_side_by_side([job], store, None, 2, Interrupting())
+    assert 0 < store.partial(job.key).n_done < 500
+    watching = Watching()
+    assert run.run_jobs([job], store, None, watching) == []
+    assert 0 < watching.tasks < 500
+    assert len(store.find(job.key).outcome.correct) == 500
+
+
 def test_a_chunk_that_does_not_fit_is_halved_and_so_are_those_after_it(monkeypatch):
     features, spec = make_features(), TaskSpec(shots=2, k_eff=3, n_query=9)
     expected = evaluate("simpleshot", features, spec, 50)
@@ -221,21 +240,8 @@ def test_a_single_task_that_does_not_fit_is_one_sentence(monkeypatch):
 
 def test_estimates_are_about_right_and_tell_what_cannot_be_done(tmp_path):
     data_folder_with_toy(tmp_path)
-    jobs = jobs_of(SMALL.replace("k_eff = [2, 4]", "k_eff = 4"), tmp_path, n_tasks=100_000)
+    jobs = jobs_of(SMALL.replace("k_eff = [2, 4]", "k_eff = 4"), tmp_path, n_tasks=10_000)
     seconds = estimates(jobs, Store(tmp_path / "results"), None)
     assert all(value is not None and 0 < value < 3600 for value in seconds)
     impossible = jobs_of(SMALL.replace("k_eff = [2, 4]", "k_eff = 13"), tmp_path)
     assert estimates(impossible, Store(tmp_path / "results"), None) == [None] * len(impossible)
-
-
-def test_the_bar_counts_every_task_once_also_of_failures(tmp_path):
-    data_folder_with_toy(tmp_path)
-    jobs = jobs_of(SMALL, tmp_path)
-    with Bar(jobs, Console(quiet=True)) as bar:
-        bar.begin(jobs[0], 10)
-        bar.advance(jobs[0], 20)
-        (task,) = bar._progress.tasks
-        assert (task.completed, task.total) == (30, 12 * 40)
-        for job in jobs:
-            bar.end(job)
-        assert task.finished

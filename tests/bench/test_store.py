@@ -1,24 +1,25 @@
-"""Results on disk: stable keys, whole files, old files."""
+"""Results on disk: keys, whole files, results of other versions."""
 
 from __future__ import annotations
 
-import json
 import resource
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from bench.show.results import make_record
 from bench_problems import SMALL, contents, data_folder_with_toy, jobs_of, run_suite
+from pydantic import ConfigDict
 
 from manyway import InputError, TaskSpec
-from manyway.bench.records import experiment_key
+from manyway.bench.records import FORMAT, Partial, Record, Stored, experiment_key
 from manyway.bench.show.tables import make_grids
 from manyway.bench.show.view import load_view
-from manyway.bench.store import Partial, Record, Store, StoreError, read_record
+from manyway.bench.store import Store, StoreError
 from manyway.bench.suite import Experiment, Trace
+from manyway.evaluation.scorers import SCORERS
 from manyway.methods import METHODS, Method
 
-FIXTURE = Path(__file__).parent / "record-format-1.json"
+CORRECT = [5, 0, 6, 5, 4, 0, 6, 5, 1, 4]
 EXPERIMENT = Experiment("toy", "simpleshot", {}, TaskSpec(), 1000, 0)
 
 
@@ -30,7 +31,7 @@ def test_the_key_of_an_experiment_never_changes(monkeypatch):
     monkeypatch.setitem(METHODS, "fixed", Method("fixed", "Fixed", fixed, ""))
     experiment = replace(EXPERIMENT, method="fixed", params={"lam": 37.5})
     # If this fails, every stored result would be run again: raise FORMAT and say so in the changelog instead.
-    assert experiment_key(experiment, "0123456789abcdef") == "3416936892a61583"
+    assert experiment_key(experiment, "0123456789abcdef") == "89fab790473082e9"
 
 
 def test_another_version_of_the_method_has_another_key(monkeypatch):
@@ -46,7 +47,7 @@ def test_the_key_changes_with_everything_that_was_asked_and_not_with_names():
         experiment_key(EXPERIMENT, "a"),
         experiment_key(EXPERIMENT, "b"),
         experiment_key(replace(EXPERIMENT, method="paddle"), "a"),
-        experiment_key(replace(EXPERIMENT, params={"temperature": 2.0}), "a"),
+        experiment_key(replace(EXPERIMENT, params={"logit_scale": 2.0}), "a"),
         experiment_key(replace(EXPERIMENT, task=TaskSpec(shots=10)), "a"),
         experiment_key(replace(EXPERIMENT, n_tasks=999), "a"),
         experiment_key(replace(EXPERIMENT, seed=1), "a"),
@@ -56,19 +57,14 @@ def test_the_key_changes_with_everything_that_was_asked_and_not_with_names():
     assert len(keys) == 9
     assert experiment_key(replace(EXPERIMENT, features="another name"), "a") in keys
     # A default that is written out, and a whole number written as a float, are the same request.
-    assert experiment_key(replace(EXPERIMENT, params={"temperature": 1}), "a") in keys
+    assert experiment_key(replace(EXPERIMENT, params={"logit_scale": 1}), "a") in keys
 
 
-def test_files_of_the_first_format_still_load_and_are_marked_old():
-    record = read_record(FIXTURE)
-    assert (record.method, record.key, record.n_tasks) == ("paddle", "d4d48c58cc903319", 10)
-    assert record.outcome["n_query"] == 12
-    assert record.outcome["correct"] == [5, 0, 6, 5, 4, 0, 6, 5, 1, 4]
-    assert record.axis("shots") == 3
-    assert record.old
-    assert record.old_reason == f"made by version 0 of paddle, now {METHODS['paddle'].version}"
-    assert record.special_params == {}
-    assert Record.from_json(record.to_json(), "here") == record
+def test_a_record_is_the_same_when_it_is_read_again(tmp_path):
+    record = make_record()
+    Store(tmp_path).write(record)
+    assert Store(tmp_path).find(record.key) == record
+    assert (tmp_path / "records" / record.file_name).read_text() == record.to_json()
 
 
 def test_a_record_of_another_version_of_the_method_is_old(tmp_path, monkeypatch):
@@ -82,31 +78,58 @@ def test_a_record_of_another_version_of_the_method_is_old(tmp_path, monkeypatch)
     known = store.keys()
     assert {job.experiment.method for job in jobs_of(SMALL, tmp_path) if job.key not in known} == {"paddle"}
     monkeypatch.delitem(METHODS, "simpleshot")
-    assert {record.old_reason for record in store.records() if record.method == "simpleshot"} == {
-        "there is no method simpleshot any more"
+    assert {record.old for record in store.records() if record.method == "simpleshot"} == {
+        "there is no simpleshot any more"
     }
+
+
+def test_a_record_of_another_version_is_run_again_and_stays_beside_the_new_one(tmp_path, monkeypatch):
+    data_folder_with_toy(tmp_path)
+    run_suite(SMALL, tmp_path, tmp_path / "results", only={"method": ["paddle"]})
+    store, method = Store(tmp_path / "results"), METHODS["paddle"]
+    first = {record.key for record in store.records()}
+    partial = Partial(chunk=10, device="cpu", done={0: {"accuracy": [1, 2]}})
+    monkeypatch.setitem(METHODS, "paddle", replace(method, version=method.version + 1))
+    for job in jobs_of(SMALL, tmp_path, only={"method": ["paddle"]}):
+        assert store.find(job.key) is None
+        assert store.partial(job.key) is None
+    for key in first:  # a partial result of the version before is not continued either
+        store.write_partial(key, partial)
+    view = run_suite(SMALL, tmp_path, tmp_path / "results", only={"method": ["paddle"]})
+    assert {record.version for record in view.records} == {method.version + 1}
+    assert not first & {record.key for record in view.records}
+    assert first < store.keys()
+    assert not any("†" in grid.note for grid in make_grids(view))
+
+
+def test_a_score_of_another_version_is_old_too():
+    record = make_record("simpleshot", scorer="knn", scorer_version=SCORERS["knn"].version)
+    assert not record.old
+    old = record.model_copy(update={"scorer_version": 99})
+    assert old.old == f"made by version 99 of the score knn, now {SCORERS['knn'].version}"
 
 
 def test_a_record_says_what_it_was_made_of(tmp_path):
     data_folder_with_toy(tmp_path)
     (record, *_) = run_suite(SMALL, tmp_path, tmp_path / "results").records
     assert record.seed == 0
-    assert set(record.provenance["versions"]) >= {"manyway", "torch", "numpy", "python"}
-    assert record.provenance["device"] == "cpu"
-    assert record.features["fingerprint"] == jobs_of(SMALL, tmp_path)[0].features.fingerprint
-    assert record.timing["seconds"] > 0
-    assert len(record.outcome["correct"]) == 40
-    assert all(isinstance(count, int) and 0 <= count <= 12 for count in record.outcome["correct"])
+    assert set(record.provenance.versions) >= {"manyway", "torch", "numpy", "python"}
+    assert record.provenance.device == "cpu"
+    assert record.features.fingerprint == jobs_of(SMALL, tmp_path)[0].features.fingerprint
+    assert record.timing.seconds > 0
+    assert len(record.outcome.correct) == 40
+    assert all(isinstance(count, int) and 0 <= count <= 12 for count in record.outcome.correct)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "null", "[" * 100_000, '{"format": 1}', '{"format": null}', '{"format": 99}']
+    "text",
+    ["", "{", "[]", "null", "[" * 100_000, "{}", '{"format": null}', '{"format": 99}', f'{{"format": {FORMAT}}}'],
 )
 def test_a_file_that_is_no_record_is_one_sentence(tmp_path, text):
     path = tmp_path / "x.json"
     path.write_text(text)
     with pytest.raises(InputError, match=r"x\.json") as caught:
-        read_record(path)
+        Record.read(path)
     assert "\n" not in str(caught.value)
 
 
@@ -114,6 +137,12 @@ def changed(record: dict, place: str, value: object) -> dict:
     """The record with another value at a place such as 'outcome.correct'."""
     outer, _, inner = place.partition(".")
     return {**record, outer: changed(record[outer], inner, value) if inner else value}
+
+
+class Loose(Stored):
+    """Any content, with a valid checksum."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -131,21 +160,21 @@ def changed(record: dict, place: str, value: object) -> dict:
         ("outcome.metrics", {"confidence": [0.5] * 9 + [float("nan")]}, "confidence has a value that is not finite"),
         ("outcome.metrics", {"colour": [0.5] * 10}, "unknown metric 'colour'"),
         ("outcome.metrics", {"calibration": [[[1, 1, 1]] * 15] * 20}, "calibration does not count every query once"),
-        ("n_tasks", 0, "n_tasks is 0; it must be at least 1"),
+        ("n_tasks", 0, "n_tasks is 0; it must be greater than 0"),
         ("n_tasks", "10", "n_tasks is '10'; it must be a whole number"),
-        ("task.n_query", None, "task.n_query is None; it must be a whole number"),
-        ("timing.seconds", -1.0, "timing.seconds is -1.0; it must be at least 0"),
+        ("task.n_query", None, "task n_query is None; it must be an integer"),
+        ("task.colour", 1, "is not a task"),
+        ("timing.seconds", -1.0, "timing.seconds is -1; it must be at least 0"),
         ("method", None, "method is None; it must be text"),
         ("colour", "red", "unknown key 'colour'"),
     ],
 )
 def test_impossible_content_is_refused_by_name(tmp_path, place, value, message):
     path = tmp_path / "x.json"
-    path.write_text(
-        json.dumps(changed({"colour": 0, **json.loads(FIXTURE.read_text())}, place, value)).replace('"colour": 0, ', "")
-    )
+    good = make_record(n_tasks=10, outcome={"n_query": 12, "correct": CORRECT}).model_dump()
+    path.write_text(Loose(**changed(good, place, value)).to_json())
     with pytest.raises(InputError) as caught:
-        read_record(path)
+        Record.read(path)
     assert str(path) in str(caught.value)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -158,10 +187,10 @@ def test_a_record_that_was_changed_is_refused(tmp_path):
     text = path.read_text()
     path.write_text(text.replace('"seed": 0', '"seed": 1'))
     with pytest.raises(InputError, match=f"{path.name} was changed after it was written"):
-        read_record(path)
+        Record.read(path)
     path.write_text("".join(line for line in text.splitlines(True) if "sha256" not in line).replace("},\n}", "}\n}"))
     with pytest.raises(InputError, match=path.name):
-        read_record(path)
+        Record.read(path)
 
 
 def test_a_record_under_the_name_of_another_is_refused(tmp_path):
@@ -178,7 +207,7 @@ def test_stretches_that_touch_become_one_and_gaps_are_known():
         sums = [[[0, 0, 0]] * 15] * 20
         return {"accuracy": list(correct), "confidence": [0.5] * len(correct), "calibration": sums}
 
-    partial = Partial(10, "cpu").add(0, part(1, 2), 0.5).add(5, part(6), 0.25).add(2, part(3, 4, 5), 0.25)
+    partial = Partial(chunk=10, device="cpu").add(0, part(1, 2), 0.5).add(5, part(6), 0.25).add(2, part(3, 4, 5), 0.25)
     assert dict(partial.done) == {0: part(1, 2, 3, 4, 5, 6)}
     assert partial.seconds == 1.0
     assert partial.gaps(8) == [(6, 8)]
@@ -199,15 +228,15 @@ def test_stretches_that_touch_become_one_and_gaps_are_known():
 )
 def test_a_partial_result_with_impossible_content_is_refused(done, message):
     with pytest.raises(InputError) as caught:
-        Partial(10, "cpu", done).check(EXPERIMENT, "partial/abc.json")
+        Partial(chunk=10, device="cpu", done=done).check(EXPERIMENT, "partial/abc.json")
     assert str(caught.value).startswith("partial/abc.json has impossible content: ")
     assert message in str(caught.value)
 
 
-def test_a_damaged_partial_result_is_refused_by_name_and_one_of_the_first_format_is_ignored(tmp_path):
+def test_a_damaged_partial_result_is_refused_by_name(tmp_path):
     store = Store(tmp_path)
     path = tmp_path / "partial" / "abc.json"
-    store.write_partial("abc", Partial(10, "cpu", {0: {"accuracy": [1, 2]}}))
+    store.write_partial("abc", Partial(chunk=10, device="cpu", done={0: {"accuracy": [1, 2]}}))
     assert store.partial("abc").n_done == 2
     assert store.partial("abd") is None
     good = path.read_text()
@@ -215,8 +244,6 @@ def test_a_damaged_partial_result_is_refused_by_name_and_one_of_the_first_format
         path.write_text(text)
         with pytest.raises(InputError, match=r"abc\.json"):
             store.partial("abc")
-    path.write_text('{"chunk": 10, "device": "cpu", "done": {"0": [1, 2]}, "seconds": 1.0}')
-    assert store.partial("abc") is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 1}', '{"format": 2, "name": "../x", "suite": "s"}'])
@@ -268,8 +295,8 @@ def test_results_can_be_shown_without_features_and_after_a_method_is_gone(tmp_pa
     data_folder_with_toy(tmp_path)
     view = run_suite(SMALL, tmp_path, tmp_path / "results")
     (tmp_path / "toy.safetensors").unlink()
-    plan = json.loads((tmp_path / "results" / "plans" / "small.json").read_text())
-    plan["source"]["experiments"][0]["methods"] = ["a-method-of-long-ago"]
-    (tmp_path / "results" / "plans" / "small.json").write_text(json.dumps(plan))
     store = Store(tmp_path / "results")
+    plan = store.plan("small")
+    plan.source["experiments"][0]["methods"] = ["a-method-of-long-ago"]
+    store.write_plan(plan)
     assert make_grids(load_view(store, store.plan("small"))) == make_grids(view)

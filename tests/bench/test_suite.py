@@ -100,11 +100,11 @@ def test_metrics_are_those_of_the_suite_or_of_the_block():
 def test_parameters_may_be_set_for_one_feature_set_and_tuned_ones_replace_them():
     (block,) = parse(
         'title = "t"\n[[experiments]]\nfeatures = ["a", "b"]\nmethods = "simpleshot"\n'
-        "params.simpleshot = { temperature = 2 }\nparams_on.b.simpleshot = { temperature = 3 }\n"
+        "params.simpleshot = { logit_scale = 2 }\nparams_on.b.simpleshot = { logit_scale = 3 }\n"
     ).blocks
-    assert [point.params["temperature"] for point in block.experiments()] == [2, 3]
-    tuned = {"a": {"simpleshot": {"temperature": 9}}}
-    assert [point.params["temperature"] for point in block.experiments(tuned)] == [9, 3]
+    assert [point.params["logit_scale"] for point in block.experiments()] == [2, 3]
+    tuned = {"a": {"simpleshot": {"logit_scale": 9}}}
+    assert [point.params["logit_scale"] for point in block.experiments(tuned)] == [9, 3]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_parameters_may_be_set_for_one_feature_set_and_tuned_ones_replace_them()
             "params.paddle: lam is True; it must be a finite number",
         ),
         (one_block("params.paddle = { max_iter = 2.5 }"), "params.paddle: max_iter is 2.5; it must be an integer."),
-        (one_block("params.simpleshot = { temperature = -1 }"), "params.simpleshot: temperature is -1; it must be pos"),
+        (one_block("params.simpleshot = { logit_scale = -1 }"), "params.simpleshot: logit_scale is -1; it must be pos"),
         (one_block("params.paddle = 3"), "experiments[1].params.paddle is 3; it must be a table."),
         (
             one_block("params.tim = { weights = [1, nan, 1] }"),
@@ -215,9 +215,9 @@ def test_an_unknown_suite_gets_the_nearest_name():
 
 
 def test_missing_features_say_what_to_do(tmp_path):
-    with pytest.raises(InputError, match=r"no features 'toy' in .*toy\.safetensors, or .*--features FILE"):
+    with pytest.raises(InputError, match=r"no features 'toy' in .*toy\.safetensors, or .*`features`"):
         jobs_of(SMALL, tmp_path)
-    with pytest.raises(InputError, match=r"manyway train --dataset mini .*manyway extract mini:test .*mini-wrn\.saf"):
+    with pytest.raises(InputError, match=r"wrn28-10 on mini with `manyway train`.*mini:test into .*mini-wrn\.saf"):
         jobs_of(SMALL.replace('"toy"', '"mini-wrn"'), tmp_path)
 
 
@@ -255,7 +255,7 @@ def test_a_given_support_that_a_file_lacks_is_left_out_or_explained(tmp_path):
     both = SMALL + given[given.index("[[experiments]]") : given.index("[[tables]]")]
     file = tmp_path / "toy.safetensors"
     assert len(jobs_of(both, tmp_path, features=file)) == 12
-    with pytest.raises(InputError, match="--task shots=10"):
+    with pytest.raises(InputError, match="say how many to draw: shots=10 in `task`"):
         jobs_of(given, tmp_path, features=file)
     assert len(jobs_of(given, tmp_path, features=file, task=parse_task(["shots=2"]))) == 6
 
@@ -288,7 +288,7 @@ def test_options_that_make_no_sense_are_refused():
         parse_only(["paddle"])
     with pytest.raises(InputError, match="did you mean 'shots'"):
         parse_task(["shot=3"])
-    with pytest.raises(InputError, match="--task: shots is 'few'; it must be a whole number"):
+    with pytest.raises(InputError, match="`task`: shots is 'few'; it must be a whole number"):
         parse_task(["shots=few"])
-    with pytest.raises(InputError, match="--task: alpha is inf; it must be finite"):
+    with pytest.raises(InputError, match="`task`: alpha is inf; it must be finite"):
         parse_task(["alpha=inf"])

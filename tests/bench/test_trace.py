@@ -32,7 +32,7 @@ def test_the_criterion_is_the_movement_between_two_neighbouring_budgets(tmp_path
     (job,) = jobs_of(TRACE, tmp_path, only={"method": ["paddle"]})
     outcome = follow(job.features, job.experiment)
     tasks = sample_tasks(make_features(), job.experiment.task, 0, 0, 1)
-    for steps, criterion, correct in zip(outcome["steps"], outcome["criterion"], outcome["correct"], strict=True):
+    for steps, criterion, correct in zip(outcome.steps, outcome.criterion, outcome.correct, strict=True):
         now, before = solve("paddle", tasks, max_iter=steps), solve("paddle", tasks, max_iter=steps - 1)
         assert criterion == pytest.approx(float((now.prototypes - before.prototypes).norm(dim=-1).mean()))
         assert correct == int((now.labels == tasks.query_labels).sum())
@@ -43,8 +43,8 @@ def test_it_stops_at_the_first_step_below_the_threshold_which_is_paddles_own_sto
     (job,) = jobs_of(TRACE, tmp_path, only={"method": ["paddle"]})
     outcome = follow(job.features, job.experiment)
     tasks = sample_tasks(make_features(), job.experiment.task, 0, 0, 1)
-    assert outcome["reached"] == int(solve("paddle", tasks, tol=1e-4).n_iter)
-    assert outcome["seconds"] == sorted(outcome["seconds"])
+    assert outcome.reached == int(solve("paddle", tasks, tol=1e-4).n_iter)
+    assert outcome.seconds == sorted(outcome.seconds)
 
 
 def test_the_table_says_who_got_there_and_when(tmp_path):

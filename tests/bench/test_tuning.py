@@ -21,7 +21,7 @@ n_tasks = 60
 features = "toy-val"
 methods = ["laplacianshot"]
 task = { shots = 2, k_eff = 5, n_ways = 5, n_query = 15, sampling = "dirichlet", alpha = 2 }
-sweep.laplacianshot = { lam = [0.0, 0.7, 50.0], knn = [3, 5] }
+sweep.laplacianshot = { graph_weight = [0.0, 0.7, 50.0], n_neighbors = [2, 4] }
 """
 USE = (
     'title = "Use"\n[[experiments]]\nfeatures = ["toy", "other"]\nmethods = "laplacianshot"\ntask = { n_query = 10 }\n'
@@ -39,10 +39,10 @@ def chosen(tmp_path):
 
 def test_the_point_with_the_highest_accuracy_is_chosen_for_the_set_without_val(chosen):
     view, found = chosen
-    best = max(view.records, key=lambda record: sum(record.outcome["correct"]))
+    best = max(view.records, key=lambda record: sum(record.outcome.correct))
     entry = found["toy"]["laplacianshot"]
-    assert entry["params"] == {"lam": best.params["lam"], "knn": best.params["knn"]}
-    assert entry["accuracy"] == accuracy(best.outcome["correct"], 15).mean
+    assert entry["params"] == {name: best.params[name] for name in ("graph_weight", "n_neighbors")}
+    assert entry["accuracy"] == accuracy(best.outcome.correct, 15).mean
     assert entry["record"] == best.key
 
 
@@ -54,8 +54,8 @@ def test_results_of_another_version_of_the_method_choose_nothing(chosen, monkeyp
 
 
 def test_chosen_parameters_that_a_method_cannot_use_are_refused_by_name(tmp_path):
-    write_tuned({"toy": {"laplacianshot": {"params": {"lam": -1.0}}}}, tmp_path / FILE)
-    with pytest.raises(InputError, match=r"tuned\.json: toy\.laplacianshot: lam is -1"):
+    write_tuned({"toy": {"laplacianshot": {"params": {"graph_weight": -1.0}}}}, tmp_path / FILE)
+    with pytest.raises(InputError, match=r"tuned\.json: toy\.laplacianshot: graph_weight is -1"):
         read_tuned(None, tmp_path)
 
 
@@ -81,8 +81,9 @@ def test_a_second_tuning_keeps_what_the_first_chose(tmp_path):
 
 
 def test_paddle_is_never_tuned():
+    grid = GRID.replace("laplacianshot", "paddle").replace("graph_weight", "lam").replace(", n_neighbors = [2, 4]", "")
     with pytest.raises(InputError, match="PADDLE is never tuned"):
-        check_grid(parse_suite(GRID.replace("laplacianshot", "paddle").replace(", knn = [3, 5]", ""), "g", "g"))
+        check_grid(parse_suite(grid, "g", "g"))
     with pytest.raises(InputError, match="nothing to sweep for simpleshot"):
         check_grid(parse_suite(GRID.replace('["laplacianshot"]', '["laplacianshot", "simpleshot"]'), "g", "g"))
 

@@ -8,14 +8,16 @@ import pytest
 import torch
 from problems import make_tasks
 
-from benchmarks.dense import paddle_dense, rows_by_class, sample_looped
+from benchmarks.dense import paddle_dense, published, rows_by_class, sample_looped
 from benchmarks.features import make_features
 from benchmarks.measure import exponent
-from manyway import TaskSpec, sample_tasks, solve
+from manyway import FeatureSet, TaskSpec, sample_tasks, solve
+from manyway.bench.data import find_features
 from manyway.core.transforms import transform
 from manyway.methods.paddle.forms import GramForm, prototype_form
 from manyway.methods.paddle.live import live_iterations
 from manyway.methods.paddle.solver import paddle
+from manyway.sampling.embedded import load_glyphs
 
 
 @pytest.mark.parametrize("form", ["gram", "feature"])
@@ -102,3 +104,34 @@ def test_few_classes_are_never_skipped():
 def test_the_exponent_of_a_power_law_is_found():
     assert exponent([1, 2, 4, 8], [5, 10, 20, 40]) == pytest.approx(1)
     assert exponent([10, 100], [7, 7]) == pytest.approx(0)
+
+
+def labels_and_difference(features: FeatureSet, spec: TaskSpec, count: int) -> tuple[int, float]:
+    """How many labels differ from the published ones, and the largest difference of a probability."""
+    tasks = sample_tasks(features, spec, count=count)
+    ours, exact = solve("paddle", tasks).probabilities.double(), published(tasks)
+    return int((ours.argmax(-1) != exact.argmax(-1)).sum()), float((ours - exact).abs().max())
+
+
+@pytest.mark.slow
+def test_labels_on_the_embedded_features_are_the_published_ones():
+    differ, largest = labels_and_difference(load_glyphs(), TaskSpec(shots=5), 3)
+    assert differ == 0
+    assert largest < 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "shots"), [("clinc150", 5), ("clinc150", 20), ("cub200", 5)])
+def test_labels_on_real_features_are_the_published_ones(name, shots, data_folder):
+    differ, largest = labels_and_difference(find_features(name, data_folder), TaskSpec(shots=shots), 4)
+    assert differ == 0
+    assert largest < 1e-4
+
+
+def test_a_chunk_of_tasks_does_not_change_what_one_task_gets():
+    """Tasks of a batch skip dead classes together and leave the iteration together. This must not change an answer."""
+    tasks = sample_tasks(load_glyphs(), TaskSpec(shots=5), seed=3, count=2)
+    together = solve("paddle", tasks)
+    alone = torch.cat([solve("paddle", tasks[i : i + 1]).probabilities for i in range(2)])
+    assert torch.equal(together.labels, alone.argmax(-1))
+    torch.testing.assert_close(together.probabilities, published(tasks).float(), rtol=0, atol=1e-3)

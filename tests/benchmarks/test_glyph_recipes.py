@@ -24,7 +24,7 @@ def test_paddle_decides_among_equals():
 def test_seeds_are_averaged():
     lucky, unlucky = Score("noisy", 0, (74.0,) * 3, 1.0, 60.0), Score("noisy", 1, (66.0,) * 3, 1.0, 60.0)
     assert choose([FIRST, replace(FIRST, seed=1), lucky, unlucky]) == "first"
-    assert "| noisy | 70.00 | 74.0 66.0 |" in table([lucky, unlucky])
+    assert table([lucky, unlucky])[0][:3] == ["noisy", "70.00", "74.0 66.0"]
 
 
 def test_the_recipe_in_use_is_one_of_those_compared():

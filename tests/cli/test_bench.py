@@ -8,8 +8,11 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from bench_problems import SMALL, contents, data_folder_with_toy
+from bench_problems import SMALL, contents, data_folder_with_toy, jobs_of
+from rich.console import Console
 
+from manyway.cli.bench import Bar
+from manyway.cli.options import progress_bar
 from manyway.methods import METHODS
 
 GRID = """
@@ -19,7 +22,7 @@ features = "toy-val"
 methods = "laplacianshot"
 task = { shots = 2, k_eff = 5, n_ways = 5, n_query = 15 }
 n_tasks = 20
-sweep.laplacianshot = { lam = [0.1, 0.7] }
+sweep.laplacianshot = { graph_weight = [0.1, 0.7] }
 """
 LESSON = """
 [[experiments]]
@@ -82,9 +85,9 @@ def test_tune_then_bench_uses_what_was_chosen(run, tmp_path):
     (tmp_path / "grid.toml").write_text(GRID)
     code, out, _ = run("tune", "grid.toml")
     assert code == 0
-    assert "toy: laplacianshot: lam = " in out
+    assert "toy: laplacianshot: graph_weight = " in out
     (tmp_path / "use.toml").write_text(SMALL.replace('"paddle", "soft-kmeans", "simpleshot"', '"laplacianshot"'))
-    assert "lam=" in run("bench", "use.toml", "--dry-run")[1]
+    assert "graph_weight=" in run("bench", "use.toml", "--dry-run")[1]
 
 
 def test_tune_takes_changes_of_its_tasks(run, tmp_path):
@@ -161,8 +164,8 @@ def test_metrics_and_skipped_experiments(run, tmp_path):
         (["bench", "absent.toml"], "", "There is no file absent.toml."),
         (["bench", "small.toml", "--features", "absent.npz"], "", "There is no file absent.npz"),
         (["bench", "small.toml", "--only", "metod=paddle"], "", "small has no axis 'metod'; did you mean 'method'?"),
-        (["bench", "small.toml", "--seed", "99999999999999999999"], "", "--seed is 99999999999999999999; it must be"),
-        (["bench", "small.toml", "--task", "alpha=inf"], "", "--task: alpha is inf; it must be finite."),
+        (["bench", "small.toml", "--seed", "99999999999999999999"], "", "is 99999999999999999999; it must be"),
+        (["bench", "small.toml", "--task", "alpha=inf"], "", ": alpha is inf; it must be finite."),
         (
             ["bench", "mine.toml"],
             SMALL.replace('"keff"', '"../../x"'),
@@ -244,3 +247,17 @@ def test_tune_learns_the_parameters_of_unem_and_bench_uses_them(run, tmp_path):
 def test_tune_knows_which_methods_there_are(run, tmp_path):
     (tmp_path / "grid.toml").write_text(GRID)
     assert "There is no method 'unen'; did you mean 'unem'?" in run("tune", "grid.toml", "--method", "unen")[2]
+
+
+def test_the_bar_counts_every_task_once_also_of_failures(tmp_path):
+    data_folder_with_toy(tmp_path)
+    jobs = jobs_of(SMALL, tmp_path)
+    with progress_bar(Console(quiet=True)) as progress:
+        bar = Bar(jobs, progress)
+        bar.begin(jobs[0], 10)
+        bar.advance(jobs[0], 20)
+        (task,) = progress.tasks
+        assert (task.completed, task.total) == (30, 12 * 40)
+        for job in jobs:
+            bar.end(job)
+        assert task.finished

@@ -11,6 +11,7 @@ import pytest
 from rich.table import Table
 
 from manyway.cli.console import console, say, spell
+from manyway.errors import InputError
 
 HOSTILE = "[/b]bee [red]é ± \x1b[31m\udcff"
 
@@ -57,3 +58,26 @@ def test_the_command_line_works_in_ascii(words):
     done = subprocess.run(command, capture_output=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.decode("ascii")
+
+
+def test_an_error_names_the_options_of_the_command_where_the_library_names_parameters(run_in_folder, monkeypatch):
+    def refuse(*given, **more):
+        raise InputError(
+            "Use `label_column`, `ignore_columns`, `feature_column`, `query`, `kind='logit'`, `open_set=False`, "
+            "`method='evidence'`, `output`, `no_such_option` or `manyway tune`."
+        )
+
+    monkeypatch.setattr("manyway.cli.label.Inputs", refuse)
+    monkeypatch.setattr("manyway.cli.label._describe_method", refuse)
+    code, _, err = run_in_folder("label", "examples.npz", "items.npz")
+    assert code == 2
+    assert err == (
+        "manyway: Use --label-column, --ignore-column, --feature-column, ITEMS, --score-kind logit, --closed, --method "
+        "evidence, --output, `no_such_option` or `manyway tune`.\n"
+    )
+    assert run_in_folder("methods", "paddle")[2].startswith("manyway: Use `label_column`, ")  # it has no such option
+
+
+def test_an_error_says_which_parameters_it_names():
+    error = InputError("Use `label_column` or `open_set=False`; see `manyway label` and `Evidence`.")
+    assert error.fields == ("label_column", "open_set")

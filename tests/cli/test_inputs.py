@@ -194,8 +194,8 @@ def test_names_of_classes_are_enough_for_pictures_where_the_encoder_reads_both(f
     ("encoder", "why"),
     [
         (None, "pile holds pictures and names.txt texts; name an encoder that reads both with --encoder"),
-        ("efficientnet-lite2", "names.txt holds texts, which means cannot read; choose an encoder of texts"),
-        ("minilm", "pile holds pictures, which vowels cannot read; choose an encoder of pictures"),
+        ("efficientnet-lite2", "names.txt holds texts, which means cannot read; choose an --encoder of texts"),
+        ("minilm", "pile holds pictures, which vowels cannot read; choose an --encoder of pictures"),
     ],
 )
 def test_names_for_pictures_need_an_encoder_of_both(encoder, why, folder, encoded, colours, run_in_folder):

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hostile.files import QUERY, TRUTH, X, Y, write
 
-from manyway import InputError
+from manyway import InputError, Solution
 from manyway.cli import main
 from manyway.files.items import Items
 from manyway.labelling.label import label_items
@@ -181,12 +181,10 @@ def test_parameters_that_mean_nothing_are_refused(change, tmp_path):
 
 
 def test_probabilities_that_are_not_numbers_never_reach_a_table(tmp_path, monkeypatch):
-    from manyway.core.topk import Answers
-    from manyway.labelling import label as module
-
-    probabilities = torch.full((20, 6), float("nan"))
-    monkeypatch.setattr(module, "_at_once", lambda *_: module.Result(Answers.of(probabilities, 2)))
-    with pytest.raises(InputError, match="no probabilities"):
+    done = torch.ones(1, dtype=torch.int64), torch.ones(1, dtype=torch.bool)
+    nothing = Solution(torch.full((1, 20, 6), float("nan")), *done)
+    monkeypatch.setattr("manyway.labelling.label.solve_batch", lambda *_, **__: nothing)
+    with pytest.raises(InputError, match="No probabilities"):
         label_items(Items(X, tuple(Y.tolist()), None), Items(QUERY, None, None), tmp_path / "out.csv")
     assert not list(tmp_path.iterdir())
 
@@ -258,7 +256,9 @@ def test_one_method_is_described_with_its_parameters(run_in_folder):
     assert "reference Martin et al., CVPR 2024" in lines
     assert "class names used; a class then needs no example" in lines
     assert "max_iter : int, default=10" in lines
+    assert "known labels of items are not used" in lines
     assert "large piles read in blocks" in " ".join(run_in_folder("methods", "paddle")[1].split())
+    assert "known labels of some items are used" in " ".join(run_in_folder("methods", "evidence")[1].split())
 
 
 def test_a_method_that_does_not_exist_is_not_described(run_in_folder):

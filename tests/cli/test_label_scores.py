@@ -66,7 +66,7 @@ def test_labels_are_kept_and_calibrate(label):
     Path("validation.csv").write_text("\n".join(["item,fox,wolf,dog,label", *lines]))
     code, out, _ = label("scores.csv", "validation.csv", "-o", "o.csv")
     assert code == 0
-    assert "Scores were calibrated on 15 labelled items" in out
+    assert "15 labelled items helped" in out
 
 
 def test_the_class_prior_adds_classes_and_is_taken_out(label):
@@ -78,13 +78,14 @@ def test_the_class_prior_adds_classes_and_is_taken_out(label):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["scores.csv", "--at-least", "0.9"], "add --taxonomy FILE"),
+        (["scores.csv", "--at-least", "0.9"], "There is no taxonomy to take answers of a higher level from"),
         (["scores.csv", "--labels", "stranger.csv"], "the item 'z', which the scores lack"),
         (["scores.csv", "--labels", "cow.csv"], "the class 'cow', which the scores lack"),
         (["scores.csv", "scores.csv"], "scores.csv has no column of labels"),
-        (["scores.csv", "a.csv", "b.csv"], "--items is for features"),
-        (["scores.csv", "--open-set"], "--open-set is for features"),
-        (["scores.csv", "--method", "paddle"], "--method is for features"),
+        (["scores.csv", "a.csv", "b.csv"], "ITEMS is for features"),
+        (["scores.csv", "--class-names", "cow.csv"], "--class-names is for features"),
+        (["scores.csv", "--method", "paddle", "--open-set"], "paddle cannot tell that an item is unknown"),
+        (["scores.csv", "--method", "paddle"], "paddle"),
         (["scores.csv", "--score-kind", "odds"], "choose one of auto, probability"),
         (["scores.csv", "--score-kind", "logit", "-o", "scores.csv"], "one of the inputs"),
         (["negative.csv", "--score-kind", "probability"], "The scores of the item 'b' are negative"),
@@ -107,5 +108,69 @@ def test_what_cannot_be_used_is_one_sentence(words, message, label):
 
 
 def test_without_scores_their_options_are_refused(run_in_folder):
-    assert "name their file with --scores" in run_in_folder("label", "a.csv", "b.csv", "--at-least", "0.9")[2]
+    assert "name their file with --scores" in run_in_folder("label", "a.csv", "b.csv", "--class-prior", "p.csv")[2]
     assert "There is nothing to label" in run_in_folder("label")[2]
+
+
+SURE = SCORES + "".join(f"s{n},0.01,0.01,0.98\n" for n in range(2))
+
+
+def test_items_may_be_unknown(label):
+    code, _, err = label("scores.csv", "--open-set", "-o", "o.csv")
+    assert code == 0, err
+    found = rows("o.csv")
+    assert list(found[0])[-2:] == ["unknown", "group"]
+    assert all(0 <= float(row["unknown"]) < 0.5 for row in found)
+    assert [row["label"] for row in found] == ["fox"] * 5
+
+
+@pytest.mark.parametrize("method", ["label-shift", "em-dirichlet"])
+def test_another_method_takes_scores(label, method):
+    code, _, err = label("scores.csv", "--method", method, "-o", "o.csv")
+    assert code == 0, err
+    assert [row["label"] for row in rows("o.csv")][3:] == ["fox", "fox"]
+
+
+def test_large_scores_are_labelled_in_blocks_with_the_same_answers(label, monkeypatch):
+    Path("many.csv").write_text(SURE)
+    Path("known.csv").write_text("item,label\na,wolf\nb,wolf\n")
+    words = ("many.csv", "--labels", "known.csv", "--open-set")
+    assert label(*words, "-o", "whole.csv")[0] == 0
+    monkeypatch.setattr("manyway.labelling.batch.IN_MEMORY_BYTES", -1)
+    monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 3 * 2)  # blocks of two items
+    assert label(*words, "-o", "blocks.csv")[0] == 0
+    assert rows("blocks.csv") == rows("whole.csv")
+    assert [row["label"] for row in rows("blocks.csv")[:2]] == ["wolf", "wolf"]
+
+
+def test_scores_are_spread_over_a_cluster(label, cluster):
+    assert label("scores.csv", "-o", "here.csv")[0] == 0
+    code, _, err = label("scores.csv", "--dask", cluster, "-o", "there.csv")
+    assert code == 0, err
+    assert rows("there.csv") == rows("here.csv")
+
+
+def test_a_review_of_scores_is_opened_with_their_classes(label, monkeypatch):
+    from manyway.cli import review
+
+    seen = []
+    monkeypatch.setattr(review, "run_review", lambda data, folder, first: seen.append((data, first)))
+    code, _, err = label("scores.csv", "--review")
+    assert code == 0, err
+    ((data, first),) = seen
+    assert data.catalogue == ("fox", "wolf", "dog")
+    assert data.names == ("a", "b", "c", "d", "e")
+    assert first.labels.tolist() == [[0] * 5]
+
+
+def test_a_taxonomy_goes_with_features_too(run_in_folder):
+    Path("examples.csv").write_text("a,b,label\n0,9,fox\n1,9,fox\n9,0,wolf\n9,1,wolf\n8,1,dog\n8,0,dog\n")
+    Path("items.csv").write_text("a,b,item\n0,8,x\n8.5,0.5,y\n")
+    Path("taxonomy.csv").write_text(TAXONOMY)
+    words = ("--taxonomy", "taxonomy.csv", "--at-least", "0.9", "-o", "o.csv")
+    code, out, err = run_in_folder("label", "examples.csv", "items.csv", *words)
+    assert code == 0, err
+    found = {row["item"]: (row["answer"], row["level"]) for row in rows("o.csv")}
+    assert found["x"] == ("fox", "class")
+    assert found["y"] == ("Canis", "genus")
+    assert "Answers with probability 0.9 or more: " in out

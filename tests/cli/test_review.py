@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
-from review_problems import make_review, truth, with_pictures
+from review_problems import CLASSES, make_review, truth, with_pictures
 
 from manyway.cli import review
 from manyway.encoding.backbones import build
@@ -83,9 +83,10 @@ def test_the_demonstration_draws_its_pictures():
 
 def test_label_opens_a_review_of_the_same_items(files, run_in_folder, monkeypatch):
     seen = []
-    monkeypatch.setattr(review, "run_review", lambda data, folder: seen.append((data, folder)))
+    monkeypatch.setattr(review, "run_review", lambda data, folder, first: seen.append((data, folder, first)))
     assert run_in_folder("label", "examples.npz", "items.npz", "--review")[0] == 0
-    ((data, folder),) = seen
+    ((data, folder, first),) = seen
+    assert first.labels.shape == (1, 40)  # the items are not labelled twice
     assert data.items_hash == make_review().items_hash
     assert folder == review.DEFAULT_FOLDER
     assert (files / "labels.csv").exists()
@@ -146,7 +147,7 @@ def test_encoded_pictures_are_shown_and_a_broken_one_is_reviewed_too(tmp_path, r
         (["pictures", "pictures"], "pictures is empty; it needs pictures"),
         (["pictures", "pictures", "--encoder", "timm:resnet50"], "pip install 'manyway[encoders]'"),
         (["--demo", "trees"], "--demo brings its own"),
-        (["trees", "--export", "labels.xlsx"], "tables end with"),
+        (["trees", "--export", "labels.ods"], "tables end with"),
         (["trees", "--export-examples", "folder"], "only pictures are written to folders"),
     ],
 )
@@ -172,3 +173,48 @@ def test_a_review_with_another_method_is_refused_before_any_work(files, run_in_f
     code, _, err = run_in_folder("label", "examples.npz", "items.npz", "--review", "--method", "paddle")
     assert (code, "leave out --method" in err) == (2, True)
     assert not (files / "labels.csv").exists()
+
+
+@pytest.mark.parametrize("examples", [True, False], ids=["names and examples", "names alone"])
+def test_classes_may_have_names_in_a_review(files, run_in_folder, monkeypatch, examples):
+    data = make_review()
+    means = data.examples.rows(0, 24).view(8, 3, -1).mean(1)
+    np.savez(files / "names.npz", features=means.numpy() + 1, labels=np.array(data.examples.labels[::3]))
+    seen = []
+    monkeypatch.setattr(review, "run_review", lambda data, folder, **options: seen.append(data))
+    words = ["examples.npz", "items.npz"] if examples else ["items.npz"]
+    code, _, err = run_in_folder("review", *words, "--class-names", "names.npz")
+    assert code == 0, err
+    assert seen[0].catalogue == CLASSES
+    session = open_review(files / "named", seen[0])
+    assert len(session.data.examples) == (24 if examples else 0)
+    session.act(Action("label", (1,), (truth(1),), "a"))
+    assert session.settled.wait(20)
+    assert not session.problem
+    assert session.classes[session.answers[1]] == "fir"
+    session.close()
+    again = open_review(files / "named")  # from what was saved
+    assert again.classes[again.answers[1]] == "fir"
+    again.close()
+
+
+def test_scores_can_be_reviewed(run_in_folder, tmp_path, monkeypatch):
+    rows = "".join(
+        f"{name},{p},{0.95 - p:.2f},0.05\n" for name, p in zip("abcde", (0.5, 0.6, 0.45, 0.8, 0.9), strict=True)
+    )
+    (tmp_path / "scores.csv").write_text("item,fox,wolf,dog\n" + rows)
+    seen = []
+    monkeypatch.setattr(review, "run_review", lambda data, folder, **options: seen.append(data))
+    code, _, err = run_in_folder("review", "--scores", "scores.csv")
+    assert code == 0, err
+    session = open_review(tmp_path / "scored", seen[0])
+    assert session.classes == ["fox", "wolf", "dog"]
+    assert [session.classes[session.chosen(row)[0]] for row in range(5)] == ["fox"] * 5
+    session.act(Action("label", (0, 1, 2), ("wolf",) * 3, "a"))
+    assert session.settled.wait(20)
+    assert not session.problem
+    session.act(Action("label", (3,), ("cat",), "b"))  # the classifier has no scores for it
+    assert session.settled.wait(20)
+    assert not session.problem
+    assert session.classes[session.answers[3]] == "cat"
+    session.close()

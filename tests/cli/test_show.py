@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from itertools import product
 
 import pytest
-from bench.show.results import ANSWERS, calibrated, make_record, make_view
+from bench.show.results import ANSWERS, FEATURES, calibrated, make_record, make_view, old
 
 from manyway.bench.store import Store
 
@@ -91,7 +90,7 @@ def test_no_output_harms_a_stored_result(run, tmp_path, words):
 
 @pytest.mark.parametrize("command", [["status"], ["table"], ["compare", "paddle", "simpleshot"], ["plot"], ["report"]])
 def test_names_with_markup_are_printed_as_they_are(run, command):
-    features = {"name": HOSTILE, "fingerprint": "f1", "n_classes": 12}
+    features = {**FEATURES, "name": HOSTILE}
     records = [make_record(method, features=features) for method in ("paddle", "simpleshot")]
     write_view(make_view(records, {"title": HOSTILE, "plots": [{"x": "k_eff"}]}))
     code, out, err = run(*command)
@@ -101,10 +100,10 @@ def test_names_with_markup_are_printed_as_they_are(run, command):
 
 
 def test_old_results_are_marked(run):
-    write_view(make_view([replace(make_record("paddle"), version=0), make_record("simpleshot")]))
+    write_view(make_view([old(make_record("paddle")), make_record("simpleshot")]))
     out = run("table")[1]
     assert "87.5 ± 3.0*†" in out
-    assert "†: made by an earlier version of the method" in out
+    assert "†: made by version 2 of paddle, now 1" in out
 
 
 @pytest.mark.parametrize("words", ["status", "table", "table --format csv", "compare paddle simpleshot"])

@@ -67,7 +67,8 @@ def test_subset_draws_one_row_for_a_shared_total():
 @pytest.mark.parametrize("n_features", [5, 40])
 @pytest.mark.parametrize("shots", [1, 3, 7])
 def test_class_sums_are_gathered_scaled_and_centred(n_features, shots):
-    features = FeatureSet(torch.randn(60, n_features), torch.arange(60) % 6)
+    rows = torch.randn(60, n_features, generator=torch.Generator().manual_seed(0))
+    features = FeatureSet(rows, torch.arange(60) % 6)
     tasks = transform(sample_tasks(features, TaskSpec(shots=shots, k_eff=2, n_query=4), count=5), "range")
     centre = tasks.query.mean(1, keepdim=True)
     expected, _ = class_sums(tasks, centre)
@@ -202,11 +203,13 @@ def test_the_fused_search_gives_the_plain_assignments(
     limits = {"max_iter": options.get("max_iter", 50), "tol": options.get("tol", 1e-2)}
 
     def prior(like):
-        return Concentrations.of(options.get("concentration"), n_query, n_classes, like.dtype, like.device)
+        alpha = options.get("concentration")
+        grid = schedule.alphas(n_classes) if alpha is None else torch.tensor([alpha], dtype=torch.float64)
+        return Concentrations.of(grid, n_query, n_classes, like.dtype, like.device)
 
     plain = search(Dense.of(likelihood.double()), prior(likelihood.double()), schedule, **limits)
     given = likelihood.to(DEVICE)
-    found = fused_search(given, prior(given), schedule, **limits)
+    found = fused_search(Dense.of(given), prior(given), schedule, **limits)
     torch.testing.assert_close(found.queries.u.cpu().double(), plain.queries.u, rtol=0, atol=2e-4)
     assert torch.equal(found.n_iter.cpu(), plain.n_iter)
     assert torch.equal(found.converged.cpu(), plain.converged)

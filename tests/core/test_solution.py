@@ -5,11 +5,10 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
-from dataclasses import replace
 
 import pytest
 import torch
-from problems import make_tasks
+from problems import make_tasks, piled
 
 from manyway import METHODS, InputError, Solution, solve
 from manyway.core.solution import Recorder
@@ -23,7 +22,7 @@ def test_a_solution_survives_pickling_with_what_it_computes_on_request(method):
     loaded = pickle.loads(pickle.dumps(solution))
     for name in ("probabilities", "presence", "n_present", "n_present_sd", "labels", "proportions"):
         assert torch.equal(getattr(loaded, name), getattr(solution, name)), name
-    for again in (loaded, replace(loaded, objective=None), copy.deepcopy(solution)):
+    for again in (loaded, loaded.changed(), copy.deepcopy(solution)):
         if solution.prototypes is None:
             assert again.prototypes is None
         else:
@@ -80,3 +79,36 @@ def test_a_huge_iteration_limit_costs_no_memory(method):
     solution = solve(method, make_tasks(2), max_iter=2 * 10**9, tol=1e-2, with_objective=True)
     assert solution.converged.all()
     assert solution.objective.shape == (2, int(solution.n_iter.max()))
+
+
+def test_a_solution_with_other_probabilities_keeps_what_the_method_found():
+    solution = solve("evidence", make_tasks(2))
+    prototypes, scores = solution.prototypes, solution.review_scores
+    other = solution.changed(probabilities=solution.probabilities.flip(-1), unknown=torch.full((2, 7), 0.2))
+    assert torch.equal(other.labels, solution.probabilities.flip(-1).argmax(-1))
+    assert torch.equal(other.prototypes, prototypes)
+    assert torch.equal(other.review_scores, scores)
+    assert other.outcomes.shape == (2, 7, 5)
+
+
+@pytest.mark.parametrize("method", ["evidence", "paddle", "simpleshot"])
+def test_answers_for_a_pile_are_computed_when_they_are_asked_for(method):
+    tasks = make_tasks(1, n_query=11)
+    whole, blocks = (
+        solve(method, tasks),
+        solve(method, piled(tasks, 4), **({"tol": None} if method == "paddle" else {})),
+    )
+    assert "n_query=11, in blocks" in repr(blocks)
+    for n in (1, 3):
+        values, places = blocks.top(n).best.values
+        assert values.shape == places.shape == (1, 11, n)
+        torch.testing.assert_close(values, whole.probabilities.topk(n).values, rtol=0, atol=1e-6)
+    torch.testing.assert_close(blocks.top(1).total, whole.probabilities.sum(1), rtol=0, atol=1e-5)
+    loaded = pickle.loads(pickle.dumps(blocks))
+    assert torch.equal(loaded.labels, whole.labels)
+    torch.testing.assert_close(loaded.presence, whole.presence, rtol=0, atol=1e-5)
+
+
+def test_unknown_queries_are_among_the_best_of_a_pile():
+    values = solve("evidence", piled(make_tasks(1, n_query=11), 4), open_set=True).top(2).best.values
+    assert [tuple(value.shape) for value in values] == [(1, 11, 2), (1, 11, 2), (1, 11), (1, 11)]

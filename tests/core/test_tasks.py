@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import make_features, make_tasks
+from problems import make_features, make_tasks, piled
 
 from manyway import InputError, Tasks, TaskSpec, sample_tasks
 from manyway.core.ops import class_sums, dot_scores, entropy, one_hot, prototypes, squared_distances
@@ -47,7 +47,8 @@ def test_class_sums_of_indices_with_and_without_a_factor(spec):
 
 
 def test_distances_and_scores():
-    a, b = torch.randn(2, 5, 3, dtype=torch.float64), torch.randn(2, 4, 3, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(2, n, 3, generator=generator, dtype=torch.float64) for n in (5, 4))
     direct = (a.unsqueeze(2) - b.unsqueeze(1)).square().sum(-1)
     torch.testing.assert_close(squared_distances(a, b), direct)
     torch.testing.assert_close(dot_scores(a, b), -direct / 2 + a.square().sum(-1, keepdim=True) / 2)
@@ -134,3 +135,35 @@ def test_slices_and_moves_keep_what_a_task_is():
 def test_arrays_that_do_not_fit_are_one_sentence(support, labels, query, message):
     with pytest.raises(InputError, match=message):
         Tasks.from_arrays(support, labels, query)
+
+
+def test_known_labels_follow_a_slice_and_a_move():
+    tasks = make_tasks(3, n_query=4)
+    known = torch.tensor([[-1, 0, 1, -1], [-1] * 4, [2, -1, -1, -1]])
+    given = tasks.with_known(known)
+    assert torch.equal(given[1:].known, known[1:])
+    assert torch.equal(given.to(dtype=torch.float32).known, known)
+    assert torch.equal(given.known_labels, known)
+    assert torch.equal(tasks.known_labels, torch.full((3, 4), -1))
+    assert tasks.with_known(None) is tasks
+
+
+def test_scores_are_tasks_of_which_no_class_needs_an_example():
+    rows = torch.tensor([[[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]]).log()
+    tasks = Tasks.from_scores(rows, known=torch.tensor([[2, -1]]))
+    assert (tasks.n_classes, tasks.n_query, tasks.n_support, tasks.scores) == (3, 2, 0, True)
+    features = tasks.scores_as_features(class_features=True)
+    torch.testing.assert_close(features.query, rows.exp())
+    assert torch.equal(features.class_features, torch.eye(3)[None])
+    assert torch.equal(features.known, tasks.known)
+    assert not features.scores
+
+
+def test_a_pile_has_no_rows_in_memory():
+    tasks = make_tasks(1, n_query=11)
+    pile = piled(tasks, 4)
+    assert (pile.n_query, tuple(pile.query.shape)) == (11, (1, 0, 5))
+    assert pile.pile.sizes == (4, 4, 3)
+    assert [part.tolist() for part in pile.pile.split(torch.arange(11)[None])][2] == [[8, 9, 10]]
+    with pytest.raises(InputError, match=r"known has shape \(1, 3\) but there are \(1, 11\) queries"):
+        pile.with_known(torch.zeros(1, 3, dtype=torch.int64))

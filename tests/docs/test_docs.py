@@ -11,9 +11,9 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
+from problems import ESTIMATORS
 
 import manyway
-from manyway.estimators import ESTIMATORS
 from manyway.methods import METHODS
 from manyway.methods._table.parameters import doc_entries, doc_sections
 
@@ -23,7 +23,7 @@ API = Path(__file__).parents[2] / "docs" / "api.md"
 
 
 def with_examples(name: str) -> bool:
-    """Whether a module's source has an example; estimators have theirs from the solvers."""
+    """Whether a module's source has an example."""
     spec = importlib.util.find_spec(name)
     return spec is not None and spec.origin is not None and ">>> " in Path(spec.origin).read_text(encoding="utf-8")
 
@@ -31,13 +31,20 @@ def with_examples(name: str) -> bool:
 EXAMPLES = [name for name in ["manyway", *MODULES] if with_examples(name)]
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::manyway.errors.ConvergenceWarning")
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_in_docstrings_run(name):
     module = importlib.import_module(name)  # a kernel's needs Triton, which every Linux build of the tests has
     result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.attempted > 0, f"{name} has an example that doctest does not find"
     assert result.failed == 0
+
+
+@pytest.mark.filterwarnings("ignore::manyway.errors.ConvergenceWarning")
+@pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=list(ESTIMATORS))
+def test_the_example_of_an_estimator_runs(estimator):
+    (example,) = doctest.DocTestFinder(recurse=False).find(estimator, estimator.__name__)
+    assert doctest.DocTestRunner().run(example) == (0, 3)
 
 
 def test_the_modules_that_were_once_forgotten_are_tested():

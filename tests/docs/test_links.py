@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
@@ -43,7 +44,7 @@ def test_relative_links_resolve(page):
 
 
 def test_every_page_can_be_reached_from_the_readme():
-    reached, todo = set(), [ROOT / "README.md"]
+    reached, todo = set(), [README]
     while todo:
         page = todo.pop()
         reached.add(page)
@@ -52,6 +53,19 @@ def test_every_page_can_be_reached_from_the_readme():
             if target.suffix == ".md" and target.exists() and target not in reached:
                 todo.append(target)
     assert [str(page.relative_to(ROOT)) for page in PAGES if page not in reached] == []
+
+
+def test_every_table_beside_a_page_is_linked_from_it():
+    tables = sorted(ROOT.glob("docs/results/*.csv"))
+    linked = {link for page in ROOT.glob("docs/results/*.md") for link in links(page)}
+    assert [table.name for table in tables if table.name not in linked] == []
+    assert len(tables) > 10
+
+
+def test_the_documentation_stays_short_enough_to_be_read():
+    words = {page: len(page.read_text(encoding="utf-8").split()) for page in [README, *ROOT.glob("docs/**/*.md")]}
+    assert words[README] <= 1_000
+    assert sum(words.values()) <= 40_000
 
 
 def test_a_missing_file_and_a_missing_heading_are_noticed(tmp_path):

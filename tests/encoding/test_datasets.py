@@ -133,7 +133,7 @@ def test_where_no_labels_are_needed_folders_still_name_classes_and_empty_ones_ar
 def test_broken_pictures_stop_it_or_are_left_out(data, why, tmp_path):
     write(tmp_path, ["cat/1.png", "dog/1.png"])
     write(tmp_path, ["cat/bad.jpg"], data)
-    with pytest.raises(InputError, match=rf"cat/bad\.jpg .* cannot be used: .*{why}.*--skip-bad"):
+    with pytest.raises(InputError, match=rf"cat/bad\.jpg .* cannot be used: .*{why}.*`skip_bad`"):
         load_images(open_source(tmp_path), SMALL)
     loaded = load_images(open_source(tmp_path), SMALL, skip_bad=True)
     assert loaded.rows == (0, 2)
@@ -384,11 +384,11 @@ def test_texts_come_from_csv_jsonl_txt_and_folders(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
-        ("a.csv", "words,label\nhi,greet\n", "the columns 'words', 'label', of which none holds texts"),
+        ("a.csv", "words,label\nhi,greet\n", "of which none holds texts"),
         ("a.csv", "text,label\nhi,\n", "has no label in line 2"),
         ("a.csv", "text,label\nhi,Greet\nho,greet\n", "differ only in case"),
         ("a.jsonl", "{broken\n", "Line 1 .* is not JSON"),
-        ("a.jsonl", '{"label": "x"}\n', "the columns 'label', of which none holds texts"),
+        ("a.jsonl", '{"label": "x"}\n', "of which none holds texts"),
         ("a.jsonl", '{"text": "a"}\n{"label": "x"}\n', "Line 2 .* needs a text in the column 'text'"),
         ("a.txt", "\n", "holds no texts"),
         ("a.doc", "x", "no text file known here"),

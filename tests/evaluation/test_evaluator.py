@@ -104,8 +104,8 @@ def test_labels_are_what_predict_says_not_the_largest_probability():
 def test_what_is_no_method_is_one_sentence():
     with pytest.raises(InputError, match="give a name, a function or an estimator object"):
         evaluate(KNeighborsClassifier, make_features(), SPEC, n_tasks=2)
-    with pytest.raises(InputError, match="SimpleShot has its own parameters; set 'temperature' when you make it"):
-        evaluate(SimpleShot(), make_features(), SPEC, n_tasks=2, temperature=3.0)
+    with pytest.raises(InputError, match="SimpleShot has its own parameters; set 'logit_scale' when you make it"):
+        evaluate(SimpleShot(), make_features(), SPEC, n_tasks=2, logit_scale=3.0)
 
 
 def test_unknown_names_are_one_sentence():

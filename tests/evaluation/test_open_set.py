@@ -30,7 +30,8 @@ def solution(tasks) -> Solution:
     shape = tasks.query_labels.shape
     unknown = torch.randint(0, 7, shape, generator=generator) / 7
     groups = torch.randint(-1, 3, shape, generator=generator)
-    return replace(solve("simpleshot", tasks), unknown=unknown, unknown_groups=groups)
+    plain = solve("simpleshot", tasks)
+    return Solution(plain.probabilities, plain.n_iter, plain.converged, unknown=unknown, unknown_groups=groups)
 
 
 def measured(name: str, solution: Solution, tasks: Tasks) -> np.ndarray:
@@ -69,13 +70,13 @@ def test_what_is_rejected_is_what_is_likelier_unknown_than_of_any_class(tasks):
     plain = solve("simpleshot", tasks)
     assert measured("rejected", plain, tasks).tolist() == [[0, 0]] * 10  # no unknown probability, no rejection
     truth = (tasks.query_labels < 0).float()
-    sure = replace(plain, unknown=truth, probabilities=plain.probabilities * (1 - truth).unsqueeze(-1))
+    sure = plain.changed(plain.probabilities * (1 - truth).unsqueeze(-1), truth)
     assert measured("rejected", sure, tasks).tolist() == [[0, 1]] * 10
 
 
 def test_without_an_unknown_probability_the_score_is_one_minus_the_highest_probability(tasks):
     plain = solve("simpleshot", tasks)
-    given = replace(plain, unknown=1 - plain.probabilities.amax(-1))
+    given = plain.changed(unknown=1 - plain.probabilities.amax(-1))
     np.testing.assert_allclose(measured("auroc", plain, tasks), measured("auroc", given, tasks))
 
 
@@ -95,10 +96,10 @@ def test_labels_are_scored_on_the_known_queries(tasks):
 
 
 def test_an_unknown_probability_that_is_the_fraction_of_unknown_queries_is_calibrated(tasks):
-    solution = replace(solve("simpleshot", tasks), unknown=torch.full(tasks.query_labels.shape, 0.4))
+    solution = solve("simpleshot", tasks).changed(unknown=torch.full(tasks.query_labels.shape, 0.4))
     metric = METRICS["unknown_calibration"]
     assert metric.summaries[""].of(measured("unknown_calibration", solution, tasks), 12).mean < 1e-6
-    other = replace(solution, unknown=solution.unknown + 0.3)
+    other = solution.changed(unknown=solution.unknown + 0.3)
     error = metric.summaries[""].of(measured("unknown_calibration", other, tasks), 12)
     assert error.mean == pytest.approx(0.3, abs=1e-6)
 
@@ -153,7 +154,7 @@ def test_a_score_replaces_the_methods_own():
     scored = evaluate("simpleshot", make_features(), SPEC, 10, scorer="nearest-distance", **names)
     assert (scored.correct == own.correct).all()
     tasks = sample_tasks(make_features(), SPEC, seed=3, count=10)
-    expected = replace(solve("simpleshot", tasks), unknown=SCORERS["nearest-distance"].score(tasks))
+    expected = solve("simpleshot", tasks).changed(unknown=SCORERS["nearest-distance"].score(tasks))
     np.testing.assert_allclose(scored.metrics["auroc"], measured("auroc", expected, tasks))
     assert (scored.metrics["auroc"] != own.metrics["auroc"]).any()
     with pytest.raises(InputError, match="did you mean 'knn'"):

@@ -7,7 +7,7 @@ import torch
 from problems import make_features
 from sklearn.neighbors import LocalOutlierFactor
 
-from benchmarks import open_set
+from benchmarks.reference import compare_scores
 from manyway import InputError, Tasks, TaskSpec, sample_tasks
 from manyway.core.transforms import transform, unit
 from manyway.evaluation.scorers import SCORERS
@@ -99,7 +99,7 @@ def test_recorded_scores_are_reproduced(data_folder):
     """AUROC on CLINC150 and CUB-200: nearest-prototype distance .876 and .584, maximum softmax .860 and .638."""
     if not (data_folder.parent / "reference").is_dir():
         pytest.skip("the recorded runs are not beside the data folder")
-    found = open_set.compare(data_folder, ["nearest-distance", "max-probability"])
+    found = compare_scores(data_folder, ["nearest-distance", "max-probability"])
     rows = {(row.features, row.name): row for row in found}
     assert {features for features, _ in rows} >= {"clinc150", "cub200"}
     for row in rows.values():

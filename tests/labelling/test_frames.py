@@ -201,7 +201,7 @@ def test_parquet_files_of_other_libraries_are_read_by_the_command_line(make, tmp
 def test_skops_files_hold_one_type_to_trust_and_give_the_same_answers(estimator, tmp_path):
     clf = estimator.fit(EXAMPLES, NAMES[LABELS])
     skops_io.dump(clf, tmp_path / "clf.skops")
-    name = f"manyway.estimators.{type(clf).__name__}"  # files name the class by this, also those of earlier versions
+    name = f"manyway.estimators.{type(clf).__name__}"  # files name the class by this
     assert skops_io.get_untrusted_types(file=tmp_path / "clf.skops") == [name]
     loaded = skops_io.load(tmp_path / "clf.skops", trusted=[name])
     again = pickle.loads(pickle.dumps(clf))

@@ -156,9 +156,9 @@ def test_small_piles_and_scarce_examples(method, shots, n_items, problem, tmp_pa
 def test_large_inputs_are_labelled_in_blocks_with_the_same_result(method, problem, tmp_path, monkeypatch, capsys):
     support, query = write(tmp_path, problem, "npz")
     run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "whole.csv", "--method", method)
-    for limit in ("_IN_MEMORY_BYTES", "_AT_MOST_BYTES"):
-        monkeypatch.setattr(f"manyway.labelling.label.{limit}", 100)
-    monkeypatch.setattr("manyway.labelling.label._BLOCK_BYTES", 4 * 32 * 7)  # blocks of 7 items
+    for limit in ("IN_MEMORY_BYTES", "AT_MOST_BYTES"):
+        monkeypatch.setattr(f"manyway.labelling.batch.{limit}", 100)
+    monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 7)  # blocks of 7 items
     run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "blocks.csv", "--method", method)
     whole, blocks = (list(csv.DictReader((tmp_path / f"{name}.csv").open())) for name in ("whole", "blocks"))
     assert [row["label"] for row in blocks] == [row["label"] for row in whole]
@@ -169,8 +169,8 @@ def test_large_inputs_are_labelled_in_blocks_with_the_same_result(method, proble
 def test_large_inputs_get_the_same_summary(problem, tmp_path, monkeypatch, capsys):
     support, query = write(tmp_path, problem, "npz")
     _, whole, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
-    monkeypatch.setattr("manyway.labelling.label._IN_MEMORY_BYTES", 100)
-    monkeypatch.setattr("manyway.labelling.label._BLOCK_BYTES", 4 * 32 * 7)
+    monkeypatch.setattr("manyway.labelling.batch.IN_MEMORY_BYTES", 100)
+    monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 7)
     _, blocks, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
     assert blocks == whole
 
@@ -206,9 +206,9 @@ def test_extreme_features_end_in_blocks_as_in_memory(kind, method, problem, tmp_
         code, _, err = run(monkeypatch, capsys, "label", *paths, "-o", output, "--method", method)
         labels = [row["label"] for row in csv.DictReader(output.open())] if output.exists() else None
         ends.append((code, err, labels))
-        for limit in ("_IN_MEMORY_BYTES", "_AT_MOST_BYTES"):
-            monkeypatch.setattr(f"manyway.labelling.label.{limit}", 100)
-        monkeypatch.setattr("manyway.labelling.label._BLOCK_BYTES", 4 * 32 * 7)  # blocks of 7 items
+        for limit in ("IN_MEMORY_BYTES", "AT_MOST_BYTES"):
+            monkeypatch.setattr(f"manyway.labelling.batch.{limit}", 100)
+        monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 7)  # blocks of 7 items
     assert ends[0] == ends[1]
     if kind in ("huge item", "huge example", "examples that are all alike"):
         assert ends[0][0] == 2
@@ -223,7 +223,7 @@ def test_an_interrupt_is_one_sentence_and_no_table(problem, tmp_path, monkeypatc
         raise KeyboardInterrupt
 
     support, query = write(tmp_path, problem, "npz")
-    monkeypatch.setattr("manyway.labelling.label._at_once", interrupt)
+    monkeypatch.setattr("manyway.labelling.label.solve_batch", interrupt)
     code, _, err = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
     assert code == 130
     assert "manyway: interrupted" in err
@@ -232,10 +232,10 @@ def test_an_interrupt_is_one_sentence_and_no_table(problem, tmp_path, monkeypatc
 
 def test_a_method_that_cannot_work_in_blocks_says_which_can(problem, tmp_path, monkeypatch, capsys):
     support, query = write(tmp_path, problem, "npz")
-    monkeypatch.setattr("manyway.labelling.label._AT_MOST_BYTES", 100)
+    monkeypatch.setattr("manyway.labelling.batch.AT_MOST_BYTES", 100)
     code, _, err = run(monkeypatch, capsys, "label", support, query, "--method", "tim", "-o", tmp_path / "out.csv")
     assert code == 2
-    assert "use --method paddle or soft-kmeans or evidence" in err
+    assert "paddle or soft-kmeans or evidence" in err
 
 
 def make_bad(folder, problem, what):
@@ -293,7 +293,7 @@ def make_bad(folder, problem, what):
         items = folder / "nothing.npz"
         words = "There is no file"
     elif what == "unknown ending":
-        items = folder / "query.docx"
+        items = folder / "query.ods"
         items.write_bytes(b"")
         words = "unknown ending"
     elif what == "text in a csv":
@@ -337,27 +337,18 @@ def test_a_folder_that_cannot_be_written_to_is_one_sentence(problem, tmp_path, m
 
 
 def test_blocks_and_memory_agree_to_tolerance_in_float64():
-    from problems import make_tasks
+    from problems import make_tasks, piled
 
     from manyway import solve
-    from manyway.methods.paddle.streamed import paddle_in_blocks
 
     tasks = make_tasks(n_tasks=1, n_classes=6, n_query=50, shots=None)
-    for scale in ("range", "l2", "cl2", None):
-        expected = solve("paddle", tasks, scale=scale, max_iter=25).probabilities[0]
-        query = tasks.query[0]
-        large = paddle_in_blocks(
-            tasks.support[0],
-            tasks.support_labels[0],
-            lambda query=query: iter(query.split(8)),
-            scale=scale,
-            max_iter=25,
-            tol=None,
-        )
-        torch.testing.assert_close(large.assign(query), expected, atol=1e-9, rtol=0)
+    for scale in ("range", "l2", "cl2", "tcl2", "rcl2", "power", "white", None):
+        expected = solve("paddle", tasks, scale=scale, max_iter=25).probabilities
+        found = solve("paddle", piled(tasks, 8), scale=scale, max_iter=25).probabilities
+        torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
 
 
-# --- items of no class -------------------------------------------------------------------------------------------
+# --- unknown items -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -379,12 +370,12 @@ def write_strangers(folder, strangers):
 @pytest.mark.parametrize("in_blocks", [False, True])
 def test_items_of_no_class_are_labelled_unknown_and_grouped(in_blocks, strangers, tmp_path, monkeypatch, capsys):
     if in_blocks:
-        monkeypatch.setattr("manyway.labelling.label._IN_MEMORY_BYTES", 0)
-        monkeypatch.setattr("manyway.labelling.label._BLOCK_BYTES", 4 * 32 * 25)
+        monkeypatch.setattr("manyway.labelling.batch.IN_MEMORY_BYTES", 0)
+        monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 25)
     files = write_strangers(tmp_path, strangers)
     code, out, _ = run(monkeypatch, capsys, "label", *files, "--open-set", "-o", tmp_path / "out.csv")
     assert code == 0
-    assert "20 items are probably of no class, in 1 group: 20 items like" in " ".join(out.split())
+    assert "20 items are probably unknown, in 1 group: 20 items like" in " ".join(out.split())
     with (tmp_path / "out.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["label"] for row in rows] == ["bird 2"] * 20 + ["bird 5"] * 20 + ["unknown"] * 20
@@ -398,7 +389,7 @@ def test_without_open_set_every_item_is_of_a_class(more, strangers, tmp_path, mo
     files = write_strangers(tmp_path, strangers)
     code, out, _ = run(monkeypatch, capsys, "label", *files, *more, "-o", tmp_path / "out.csv")
     assert code == 0
-    assert "no class" not in out
+    assert "unknown" not in out
     assert (tmp_path / "out.csv").read_text().startswith("item,label,probability,label_2,probability_2\n")
 
 
@@ -406,7 +397,7 @@ def test_open_set_needs_a_method_that_can_and_a_free_name(strangers, tmp_path, m
     files = write_strangers(tmp_path, strangers)
     code, _, err = run(monkeypatch, capsys, "label", *files, "--open-set", "--method", "paddle")
     assert code == 2
-    assert "paddle cannot tell that an item is of no class" in " ".join(err.split())
+    assert "paddle cannot tell that an item is unknown" in " ".join(err.split())
     x, _ = strangers
     np.savez(files[0], features=x, labels=np.array(["unknown", *(f"bird {k}" for k in range(1, 8))]).repeat(5))
     code, _, err = run(monkeypatch, capsys, "label", *files, "--open-set")
@@ -438,9 +429,9 @@ def test_classes_without_examples_are_labelled_by_their_names(problem, tmp_path,
 
 def in_small_blocks(monkeypatch):
     """Whatever is given is too large for memory, and read in blocks of 7 items."""
-    for limit in ("_IN_MEMORY_BYTES", "_AT_MOST_BYTES"):
-        monkeypatch.setattr(f"manyway.labelling.label.{limit}", 0)
-    monkeypatch.setattr("manyway.labelling.label._BLOCK_BYTES", 4 * 32 * 7)
+    for limit in ("IN_MEMORY_BYTES", "AT_MOST_BYTES"):
+        monkeypatch.setattr(f"manyway.labelling.batch.{limit}", 0)
+    monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 7)
 
 
 @pytest.mark.parametrize("factor", [1, 1e30])
@@ -469,7 +460,7 @@ def test_a_method_with_class_names_that_cannot_work_in_blocks_says_which_can(pro
     in_small_blocks(monkeypatch)
     code, _, err = run(monkeypatch, capsys, "label", support, query, "--class-names", names, "--method", "transclip")
     assert code == 2
-    assert "cannot be labelled by transclip at once; use --method evidence, or" in " ".join(err.split())
+    assert "cannot be labelled by transclip in blocks; choose" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
-from problems import make_features, make_tasks
+from problems import ESTIMATORS, make_features, make_tasks
 from torch import Tensor
 
 from manyway import METHODS, Solution, Tasks, TaskSpec, sample_tasks
-from manyway.estimators import ESTIMATORS
 from manyway.estimators.from_solver import OWN_PARAMETERS
 from manyway.methods._table.registry import Method, _table
 

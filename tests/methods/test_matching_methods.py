@@ -36,13 +36,13 @@ class TestBDCSPN:
         """The queries at 0 are ties, and are assigned to the first class with weight ½."""
         sure = e / (e + 1)  # softmax of τ·(1, 0), τ = 1
         expected = torch.tensor([[[sure * (1 + 2) / 4, 0.0], [0.0, sure * (1 + 2) / 2]]], dtype=torch.float64)
-        solution = solve("bd-cspn", self.tasks, temperature=1.0, scale=None)
+        solution = solve("bd-cspn", self.tasks, logit_scale=1.0, scale=None)
         torch.testing.assert_close(solution.prototypes, expected)
 
     def test_weights_over_samples_are_a_convex_combination(self):
         share = e / (2 * e + 2)  # softmax over samples whose cosines are 1, 1, 0, 0; the last two are 0
         expected = torch.tensor([[[3 * share, 0.0], [0.0, 1.5]]], dtype=torch.float64)
-        solution = solve("bd-cspn", self.tasks, temperature=1.0, scale=None, weighting="samples")
+        solution = solve("bd-cspn", self.tasks, logit_scale=1.0, scale=None, weighting="samples")
         torch.testing.assert_close(solution.prototypes, expected)
 
     def test_a_constant_added_to_the_queries_changes_no_prototype(self):
@@ -80,7 +80,7 @@ class TestBDCSPN:
 class TestLaplacianShot:
     def test_without_the_graph_it_is_a_softmax_of_distances(self):
         tasks = make_tasks(n_query=9)
-        solution = solve("laplacianshot", tasks, lam=0.0, scale=None)
+        solution = solve("laplacianshot", tasks, graph_weight=0.0, scale=None)
         means = torch.stack([tasks.support[:, tasks.support_labels[0] == k].mean(1) for k in range(4)], dim=1)
         torch.testing.assert_close(solution.prototypes, means)
         torch.testing.assert_close(solution.probabilities, (-torch.cdist(tasks.query, means).square()).softmax(-1))
@@ -92,14 +92,21 @@ class TestLaplacianShot:
         again = solve("laplacianshot", tasks, max_iter=501, tol=0, scale="l2").probabilities
         torch.testing.assert_close(u, again, atol=1e-12, rtol=0)
 
-    @pytest.mark.parametrize(("knn", "lam"), [(2, 0.7), (2, 1.5), (3, 0.7), (3, 1.0), (10, 0.3), (10, 0.7)])
-    def test_on_a_symmetric_graph_the_energy_with_half_lambda_never_increases(self, knn, lam):
+    @pytest.mark.parametrize(("n", "weight"), [(1, 0.7), (1, 1.5), (2, 0.7), (2, 1.0), (9, 0.3), (9, 0.7)])
+    def test_on_a_symmetric_graph_the_energy_with_half_lambda_never_increases(self, n, weight):
         """It is proved while λ·(smallest eigenvalue) ≥ −2 (see the docstring), and tested where that holds."""
         tasks = make_tasks(200, n_classes=5, n_query=20, spread=0.7)
-        graph = nearest_others(tasks.query, knn - 1)
-        proved = lam * torch.linalg.eigvalsh((graph + graph.mT) / 2)[:, 0] >= -2
+        graph = nearest_others(tasks.query, n)
+        proved = weight * torch.linalg.eigvalsh((graph + graph.mT) / 2)[:, 0] >= -2
         parts = solve(
-            "laplacianshot", tasks, lam=lam, knn=knn, symmetric=True, tol=0, scale=None, with_objective=True
+            "laplacianshot",
+            tasks,
+            graph_weight=weight,
+            n_neighbors=n,
+            symmetric=True,
+            tol=0,
+            scale=None,
+            with_objective=True,
         ).objective_parts
         energy = parts["entropy"] + parts["unary"] + parts["affinity"] / 2
         assert proved.sum() > 100, "most tasks must satisfy the condition, or nothing is tested"
@@ -107,7 +114,7 @@ class TestLaplacianShot:
 
     def test_without_that_condition_the_energy_with_half_lambda_can_increase(self):
         tasks = make_tasks(200, n_classes=5, n_query=20, spread=0.7)
-        parts = solve("laplacianshot", tasks, lam=3.0, symmetric=True, tol=0, scale=None, with_objective=True)
+        parts = solve("laplacianshot", tasks, graph_weight=3.0, symmetric=True, tol=0, scale=None, with_objective=True)
         energy = sum(parts.objective_parts.values()) - parts.objective_parts["affinity"] / 2
         assert energy.diff(dim=1).max() > 0.1
 
@@ -147,7 +154,7 @@ class TestPTMAP:
     def test_the_plan_solves_the_regularised_problem(self):
         """Optimal plans have ln P = −λM + f_q + g_k: double differences of ln P are those of −λM."""
         tasks = make_tasks(2, n_classes=5, n_query=8)
-        solution = solve("pt-map", tasks, scale="l2", tol=1e-13)
+        solution = solve("pt-map", tasks, scale="l2", sinkhorn_tol=1e-13)
         query = torch.nn.functional.normalize(tasks.query, dim=-1)
         logs = solution.probabilities.log() + 10 * torch.cdist(query, solution.prototypes).square()
         double = logs - logs[:, :1] - logs[:, :, :1] + logs[:, :1, :1]
@@ -157,13 +164,15 @@ class TestPTMAP:
     @pytest.mark.parametrize(("n_query", "n_features"), [(9, 6), (30, 4)], ids=["gram", "features"])
     def test_the_objective_never_increases(self, step, n_query, n_features):
         tasks = make_tasks(5, n_classes=4, n_query=n_query, n_features=n_features, shots=None, spread=0.7)
-        objective = solve("pt-map", tasks, step=step, lam=2.0, tol=1e-12, with_objective=True).objective
+        objective = solve(
+            "pt-map", tasks, step=step, entropy_weight=0.5, sinkhorn_tol=1e-12, with_objective=True
+        ).objective
         assert objective.shape == (5, 20)
         assert (objective.diff(dim=1) <= 1e-9).all()
 
     def test_the_objective_is_what_it_says(self):
         tasks = make_tasks(3, n_query=9, shots=None)
-        solution = solve("pt-map", tasks, scale=None, lam=0.1, with_objective=True)
+        solution = solve("pt-map", tasks, scale=None, entropy_weight=10.0, with_objective=True)
         plan, w = solution.probabilities, solution.prototypes
         own = w.gather(1, tasks.support_labels.unsqueeze(-1).expand(-1, -1, 5))
         expected = {
@@ -176,7 +185,9 @@ class TestPTMAP:
 
     def test_one_full_step_lands_on_the_weighted_means(self):
         tasks = make_tasks(2, n_query=12, shots=None)
-        first, second = (solve("pt-map", tasks, scale=None, lam=0.1, step=s, max_iter=1) for s in (1e-12, 1.0))
+        first, second = (
+            solve("pt-map", tasks, scale=None, entropy_weight=10.0, step=s, max_iter=1) for s in (1e-12, 1.0)
+        )
         y = torch.nn.functional.one_hot(tasks.support_labels, 4).double()
         sums = y.mT @ tasks.support + first.probabilities.mT @ tasks.query
         means = sums / (y.sum(1) + first.probabilities.sum(1)).unsqueeze(-1)
@@ -340,15 +351,15 @@ class TestICI:
         assert _smallest_of_each_class(values, classes, 2).long().tolist() == [[0, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0]]
 
     def test_rounds_add_at_most_step_queries_a_class(self):
-        """All queries look like class 0: each round takes `step` of them."""
+        """All queries look like class 0: each round takes `n_per_round` of them."""
         tasks = Tasks.from_arrays(
             torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]), [[0, 1]], torch.tensor([[[1.0, 0.1]]]).expand(1, 13, 2)
         )
-        solution = solve("ici", tasks, step=5)
+        solution = solve("ici", tasks, n_per_round=5)
         assert solution.n_iter.tolist() == [3]
         assert solution.converged.tolist() == [True]
         assert solution.labels.eq(0).all()
-        unfinished = solve("ici", tasks, step=5, max_iter=2)
+        unfinished = solve("ici", tasks, n_per_round=5, max_iter=2)
         assert unfinished.n_iter.tolist() == [2]
         assert unfinished.converged.tolist() == [False]
 
@@ -359,7 +370,7 @@ class TestICI:
         first = LogisticRegression(C=10, tol=1e-10, max_iter=10_000).fit(support, y)
         both, labels = np.concatenate([support, query]), np.concatenate([y, first.predict(query)])
         second = LogisticRegression(C=10, tol=1e-10, max_iter=10_000).fit(both, labels)
-        solution = solve("ici", tasks, step=12)
+        solution = solve("ici", tasks, n_per_round=12)
         assert solution.n_iter.tolist() == [1]
         np.testing.assert_allclose(solution.probabilities[0].numpy(), second.predict_proba(query), atol=1e-5)
 

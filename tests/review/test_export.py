@@ -134,7 +134,7 @@ def test_pictures_of_an_archive_are_copied(open_session, tmp_path):
     assert (tmp_path / "examples" / "oak" / "oak-21.png").read_bytes() == content
 
 
-@pytest.mark.parametrize("name", ["labels", "labels.xlsx"])
+@pytest.mark.parametrize("name", ["labels", "labels.ods"])
 def test_an_unknown_ending_gets_a_sentence(reviewed, tmp_path, name):
     with pytest.raises(InputError, match="tables end with"):
         export_labels(reviewed, tmp_path / name)

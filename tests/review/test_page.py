@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from browser import open_browser
 from review_problems import HOSTILE, make_review, truth, with_pictures
 
 from manyway.cli.review import demo_data, picture_access
+from manyway.core.solution import Solution
 from manyway.files.items import Items
 from manyway.review.data import TEXTS, ReviewData
 from manyway.review.guard import Guard
@@ -209,7 +209,7 @@ def test_hands_stay_on_the_keyboard(open_page):
     review.press("x")
     review.settle()
     assert review.answer(here) == "none"
-    assert review.titles()[-1] == "No known class"
+    assert review.titles()[-1] == "Unknown"
 
     for _ in range(5):
         review.press("u")
@@ -352,7 +352,7 @@ def test_a_group_of_unknown_items_is_named_at_once(open_page):
     review.settle()
     assert [review.answer(row) for row in range(40)].count("Ginkgo") == 2
     assert "Ginkgo" in review.titles()
-    assert "No known class" not in review.titles()
+    assert "Unknown" not in review.titles()
     review.press("/")
     review.page.keyboard.insert_text("GI\u0301N")  # accents are ignored
     assert review.page.locator("#search-found li").first.inner_text() == "Ginkgo"
@@ -446,11 +446,11 @@ def test_names_and_texts_with_markup_are_text(open_page):
 def test_twenty_thousand_items_are_a_few_elements(open_page, monkeypatch):
     n = 20_000
     data = make_review()
-    few = Relabel(data.examples, data.items)({})
+    classes, few = Relabel(data)({})
 
     def repeat(self, known):
         """The suggestions of 40 items over and over: the page is tested here, not the solver."""
-        return replace(few, best=few.best.repeat(n // 40, 1), probabilities=few.probabilities.repeat(n // 40, 1))
+        return classes, Solution(few.probabilities.repeat(1, n // 40, 1), few.n_iter, few.converged)
 
     monkeypatch.setattr(Relabel, "__call__", repeat)
     features = data.items.features[np.arange(n) % 40]

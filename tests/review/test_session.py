@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import replace
 
 import pytest
 import torch
 from review_problems import CLASSES, make_review, truth
 
+from manyway.core.solution import Solution
 from manyway.errors import InputError
 from manyway.files.items import Items
 from manyway.review.data import JOURNAL, ReviewData
@@ -234,16 +234,16 @@ def test_items_that_are_probably_of_no_class_form_groups(tmp_path):
     data = make_review()
 
     class WithUnknown(Relabel):
-        """What a method gives that knows items of no class: items 5 and 6, and 7, are two groups."""
+        """What a method gives that finds unknown items: items 5 and 6, and 7, are two groups."""
 
         def __call__(self, known):
-            found = super().__call__(known)
-            unknown, groups = torch.zeros(40), torch.full((40,), -1)
-            unknown[5:8], groups[5:7], groups[7] = 0.75, 0, 1
-            return replace(found, probabilities=found.probabilities * (1 - unknown[:, None]), unknown=unknown,
-                           unknown_groups=groups)  # fmt: skip
+            classes, found = super().__call__(known)
+            unknown, groups = torch.zeros(1, 40), torch.full((1, 40), -1)
+            unknown[0, 5:8], groups[0, 5:7], groups[0, 7] = 0.75, 0, 1
+            shares = found.probabilities * (1 - unknown.unsqueeze(-1))
+            return classes, Solution(shares, found.n_iter, found.converged, unknown=unknown, unknown_groups=groups)
 
-    session = Session(data, Journal(tmp_path / JOURNAL, data.items_hash), WithUnknown(data.examples, data.items))
+    session = Session(data, Journal(tmp_path / JOURNAL, data.items_hash), WithUnknown(data))
     assert [session.groups[row] for row in range(4, 9)] == [-1, 0, 0, 1, -1]
     assert session.chosen(5) == (NO_CLASS, 0.75)
     rows = {row[0]: row for row in session.changes(0)["rows"]}
@@ -269,3 +269,11 @@ def test_items_of_no_class_are_suggested_as_groups_and_named(tmp_path):
     do(session, "label", range(16, 18), ["ginkgo"] * 2)
     assert [session.classes[session.chosen(row)[0]] for row in range(16, 20)] == ["ginkgo"] * 4
     session.close()
+
+
+def test_what_was_found_before_the_first_answer_is_not_found_again(tmp_path, monkeypatch):
+    data = make_review()
+    first = Relabel(data)({})[1]
+    again = Relabel(data, first)
+    monkeypatch.setattr("manyway.review.relabel.get_method", lambda name: pytest.fail("labelled twice"))
+    assert again({})[1] is first

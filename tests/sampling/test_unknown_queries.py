@@ -1,4 +1,4 @@
-"""Tasks with queries of no class of the task."""
+"""Tasks with unknown queries."""
 
 from __future__ import annotations
 

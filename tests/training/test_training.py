@@ -82,9 +82,9 @@ class Killed(Exception):
     pass
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
-def test_a_run_that_died_goes_on_to_the_same_bits(optimiser, tmp_path):
-    recipe = replace(RECIPE, optimiser=optimiser, lr=0.05 if optimiser == "sgd" else 3e-3)
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_run_that_died_goes_on_to_the_same_bits(optimizer, tmp_path):
+    recipe = replace(RECIPE, optimizer=optimizer, lr=0.05 if optimizer == "sgd" else 3e-3)
     whole = run(tmp_path / "whole", recipe)
 
     def die(epoch: int, n_images: int) -> None:
@@ -348,7 +348,7 @@ def test_a_checkpoint_of_another_run_is_not_replaced(tmp_path):
         ([{"epoch": 1}], "", r"'history\.0\.lr' in the metadata is wrong"),
         ([[1, 2]], "", r"'history\.0' in the metadata is wrong"),
         ([{"epoch": 7, "lr": 0.1, "loss": 1.0, "accuracy": 0.5, "val_accuracy": 0.5}], "", "from 1"),
-        (..., "optimiser.bn1.weight", "bn1.weight"),
+        (..., "optimizer.bn1.weight", "bn1.weight"),
         (..., "bn1.weight", "missing: bn1.weight"),
     ],
 )

@@ -75,8 +75,9 @@ def _sentence(error: ValidationError, model: type[BaseModel], data: Any, where: 
     if kind == "too_short":
         return f"{where}: {place} is an empty list; give at least one value."
     if kind == "value_error":
-        said = str(first["ctx"]["error"])
-        return f"{where}: {place + ' ' if place else ''}{said}{'' if said.endswith(('.', '?')) else '.'}"
+        said = str(first["ctx"]["error"])  # it may begin with the rest of the place
+        between = " " if place and not said.startswith(".") else ""
+        return f"{where}: {place}{between}{said}{'' if said.endswith(('.', '?')) else '.'}"
     if kind == "literal_error" and isinstance(value, str):
         choices = re.findall("'(.*?)'", first["ctx"]["expected"])
         return f"{where}: {place} is '{value}'; {nearest(value, choices)}"

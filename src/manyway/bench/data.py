@@ -25,7 +25,7 @@ def find_features(key: str, data: Path | None) -> FeatureSet:
 
         return load_glyphs(_EMBEDDED[key])
     if not re.fullmatch(r"\w[\w.+-]*(/\w[\w.+-]*)*", key):
-        raise InputError(f"'{key}' is not the key of a feature set; to run on a file, use --features FILE.")
+        raise InputError(f"'{key}' is not the key of a feature set; to run on a file, give it as `features`.")
     folder = data_folder(data)
     found = _found(folder, key)
     if found is not None:
@@ -84,23 +84,22 @@ def _candidates(folder: Path, key: str) -> list[Path]:
         longer = [shortest] if all(path.stem.endswith(ending) for path in longer) else longer
     if not any(path.exists() for path in exact) and len(longer) > 1:
         names = ", ".join(path.name for path in longer)
-        raise InputError(f"Several files could be '{key}': {names}; name one of them with --features.")
+        raise InputError(f"Several files could be '{key}': {names}; name one of them with `features`.")
     return [path for path in (*exact, *longer) if path.exists()]
 
 
 def _how_to_get(key: str, folder: Path | None) -> str:
-    place = "the data folder (name one with --data or MANYWAY_DATA)" if folder is None else str(folder)
+    place = "the data folder (name one with `data` or MANYWAY_DATA)" if folder is None else str(folder)
     made = f"{folder or 'DATA'}/{key}.safetensors"
-    another = "or run on another set with --features FILE."
+    another = "or run on another set with `features`."
     parts = re.fullmatch(r"(\w+)-(rn18|wrn)(-val)?", key)
     if parts is None:
         return f"There are no features '{key}' in {place}; put them there as {made}, {another}"
     dataset, network, split = parts[1], parts[2], "val" if parts[3] else "test"
     # iNat's few-shot set has no base classes to train on.
     trained = "tiered" if dataset == "inat" else dataset
-    run = f"runs/{trained}-{network}"
     return (
-        f"There are no features '{key}' in {place}: get the pictures (`manyway datasets` says where), train an encoder "
-        f"with `manyway train --dataset {trained} --backbone {_NETWORKS[network]} --out {run}` (or take a published "
-        f"checkpoint), and `manyway extract {dataset}:{split} --encoder {run}/best.safetensors --out {made}`; {another}"
+        f"There are no features '{key}' in {place}: get the pictures (`manyway datasets` says where), train "
+        f"{_NETWORKS[network]} on {trained} with `manyway train` (or take a published checkpoint), and turn "
+        f"{dataset}:{split} into {made} with `manyway extract`; {another}"
     )

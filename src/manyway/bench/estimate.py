@@ -42,3 +42,19 @@ def _try(job: Job, device: str | None) -> float | None:
     except (InputError, RuntimeError):
         return None
     return result.seconds / n_tasks
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words.
+
+    >>> duration(0.26), duration(42), duration(754), duration(7300)
+    ('0.3 s', '42 s', '12 min 34 s', '2 h 01 min')
+    """
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return (
+        f"{whole // 60} min {whole % 60:02d} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    )

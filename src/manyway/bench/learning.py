@@ -10,16 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from manyway.bench.checking import Strict, checked, read_text
 from manyway.bench.plan import Job
+from manyway.bench.records import Stored, plain
+from manyway.bench.store import write_text
 from manyway.bench.suite import Learning
 from manyway.bench.tuning import meant_for
 from manyway.core.parallel import side_by_side
@@ -27,56 +27,50 @@ from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
 from manyway.errors import InputError
 from manyway.evaluation.evaluator import Evaluation, evaluate
-from manyway.files.files import atomic_write
 from manyway.methods import get_method
 from manyway.methods.gradient.adam import adam_step
 from manyway.methods.paddle.forms import prototype_form
 from manyway.methods.unem.parameters import Parameters, read_parameters
 from manyway.methods.unem.solver import last_logits
-from manyway.sampling.features import FeatureSet
 from manyway.sampling.sampling import sample_tasks
-from manyway.sampling.spec import TaskSpec, task_fields, without_later_defaults
+from manyway.sampling.spec import task_fields
 
 _CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**31}  # from the shapes alone, so that a run is cut the same way everywhere
 _FIRST = 1.0  # every parameter before softplus, as the authors start
 _FIRST_NORM = 10.0  # of the features: with unit vectors the first layers would put all queries into one class
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """What is learned on what."""
-
-    features: FeatureSet
-    name: str  # of the features
-    task: TaskSpec
-    n_tasks: int
-    seed: int
-    learning: Learning
-
-    @property
-    def training(self) -> dict[str, Any]:
-        """What the file of parameters says about it; all that decides what is learned."""
-        task = without_later_defaults(task_fields(self.task))
-        del task["n_ways"]
-        task["n_classes"] = self.task.ways(self.features.n_classes)
-        return {
-            "features": self.name,
-            "fingerprint": self.features.fingerprint,
+def training_of(job: Job) -> dict[str, Any]:
+    """What the file of parameters says about how they were learned; all that decides what is learned."""
+    asked = job.experiment
+    assert asked.learn is not None
+    task = {name: value for name, value in task_fields(asked.task).items() if name != "n_ways"}
+    made: dict[str, Any] = plain(
+        {
+            "features": asked.features,
+            "fingerprint": job.features.fingerprint,
             **task,
-            "n_tasks": self.n_tasks,
-            "seed": self.seed,
+            "n_classes": asked.task.ways(job.features.n_classes),
+            "n_tasks": asked.n_tasks,
+            "seed": asked.seed,
             "version": get_method("unem").version,
-            **self.learning.model_dump(),
+            **asked.learn.model_dump(),
         }
-
-    def validate(self, parameters: Parameters, device: str | None) -> Evaluation:
-        """Accuracy on as many other tasks of the same classes."""
-        n_tasks, given = self.n_tasks, parameters.to_json()
-        return evaluate("unem", self.features, self.task, n_tasks, self.seed, device, start=n_tasks, parameters=given)
+    )
+    return made
 
 
-class _State(Strict):
+def validate(job: Job, parameters: Parameters, device: str | None) -> Evaluation:
+    """Accuracy on as many other tasks of the same classes."""
+    asked, given = job.experiment, parameters.to_json()
+    sizes = asked.n_tasks, asked.seed, device
+    return evaluate("unem", job.features, asked.task, *sizes, start=asked.n_tasks, parameters=given)
+
+
+class _State(Stored):
     """Parameters before softplus, and what Adam remembers of their gradients, after some steps."""
+
+    what: ClassVar[str] = "the state of a training"
 
     training: dict[str, Any]
     step: int
@@ -89,42 +83,41 @@ def learn_job(
     job: Job, results: Path, device: str | None, rerun: bool, progress: Callable[[int], None]
 ) -> tuple[str, dict[str, Any]]:
     """Learn what a job says, unless its file is there; the feature set it is for, and the entry of what was chosen."""
-    asked = job.experiment
-    assert asked.learn is not None
-    lesson = Lesson(job.features, asked.features, asked.task, asked.n_tasks, asked.seed, asked.learn)
-    target = meant_for(asked.features)
-    path, checkpoint = results / f"unem-{target}.json", checkpoint_path(lesson, results)
+    target = meant_for(job.experiment.features)
+    digest = hashlib.sha256(json.dumps(training_of(job), sort_keys=True).encode()).hexdigest()[:16]
+    # Every lesson has a checkpoint of its own.
+    path, checkpoint = results / f"unem-{target}.json", results / "learning" / f"unem-{digest}.json"
     if rerun:
         checkpoint.unlink(missing_ok=True)
-    parameters = None if rerun else already_learned(lesson, path)
+    parameters = None if rerun else already_learned(job, path)
     if parameters is None:
-        parameters = learn(lesson, checkpoint, device, progress)
-        write_parameters(parameters, path)
-    found = lesson.validate(parameters, device)
+        parameters = learn(job, checkpoint, device, progress)
+        write_text(path, json.dumps(parameters.to_json(), indent=1) + "\n")
+    found = validate(job, parameters, device)
     return target, {
         "params": {"parameters": parameters.to_json()},
         "accuracy": found.accuracy,
         "ci95": found.ci95,
-        "validation": asked.features,
+        "validation": job.experiment.features,
         "fingerprint": job.features.fingerprint,
         "file": str(path),
     }
 
 
 def learn(
-    lesson: Lesson, checkpoint: Path, device: str | None = None, progress: Callable[[int], None] = lambda n_tasks: None
+    job: Job, checkpoint: Path, device: str | None = None, progress: Callable[[int], None] = lambda n_tasks: None
 ) -> Parameters:
-    """Learn by the steps that the lesson says, from where the checkpoint is, if there is one.
+    """Learn by the steps that the job says, from where the checkpoint is, if there is one.
 
     ``progress`` is called with the number of tasks of every chunk and, at the start, of all steps already done. The
     checkpoint is removed at the end.
     """
-    learning, n_tasks = lesson.learning, lesson.n_tasks
-    if lesson.task.n_unknown:
+    asked, training = job.experiment, training_of(job)
+    learning, n_tasks = asked.learn, asked.n_tasks
+    assert learning is not None
+    if asked.task.n_unknown:
         raise InputError("unem learns from queries of known classes; leave n_unknown out.")
-    training = lesson.training
-    features = lesson.features.to(device=device)
-    tasks = sample_tasks(features, lesson.task, lesson.seed, 0, n_tasks)
+    tasks = sample_tasks(job.features.to(device=device), asked.task, asked.seed, 0, n_tasks)
     size = max(1, _CHUNK_BYTES["cuda" if tasks.device.type == "cuda" else "cpu"] // _task_bytes(tasks, learning))
     chunks = [tasks[first : first + size] for first in range(0, n_tasks, size)]
     step, values, mean, square = _resume(checkpoint, training, 1 + 2 * learning.layers)
@@ -144,8 +137,9 @@ def learn(
         step += 1
         values, mean, square = adam_step(values, mean, square, gradient, step, rate)
         if not bool(torch.isfinite(values).all()):
-            raise InputError(f"unem on {lesson.name}: step {step} has a loss of {loss}; lower lr.")
-        _write(checkpoint, _State(training=training, step=step, **_lists(values=values, mean=mean, square=square)))
+            raise InputError(f"unem on {asked.features}: step {step} has a loss of {loss}; lower lr.")
+        kept = {"values": values.tolist(), "mean": mean.tolist(), "square": square.tolist()}
+        write_text(checkpoint, _State(training=training, step=step, **kept).to_json())
     feature_scale, lam, temperature = effective(values)
     checkpoint.unlink(missing_ok=True)
     return Parameters(float(feature_scale), tuple(lam.tolist()), tuple(temperature.tolist()), learning.scale, training)
@@ -172,23 +166,10 @@ def effective(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return _FIRST_NORM * positive[0], positive[1 : 1 + n_layers], 1 + positive[1 + n_layers :]
 
 
-def already_learned(lesson: Lesson, path: Path) -> Parameters | None:
-    """The parameters in a file, if this lesson made it; None if there is no file, or one of another lesson."""
-    if not path.exists():
-        return None
-    found = read_parameters(path)
-    return found if found.training == json.loads(json.dumps(lesson.training)) else None
-
-
-def write_parameters(parameters: Parameters, path: Path) -> None:
-    """Write the file that ``unem`` takes as ``parameters``."""
-    _write(path, parameters.to_json())
-
-
-def checkpoint_path(lesson: Lesson, results: Path) -> Path:
-    """Where the state of an unfinished lesson lies: every lesson has a file of its own."""
-    digest = hashlib.sha256(json.dumps(lesson.training, sort_keys=True).encode()).hexdigest()[:16]
-    return results / "learning" / f"unem-{digest}.json"
+def already_learned(job: Job, path: Path) -> Parameters | None:
+    """The parameters in a file, if this job made it; None if there is no file, or one of another job."""
+    found = read_parameters(path) if path.exists() else None
+    return found if found is not None and plain(found.training) == training_of(job) else None
 
 
 def _task_bytes(tasks: Tasks, learning: Learning) -> int:
@@ -203,25 +184,10 @@ def _resume(path: Path, training: Mapping[str, Any], n_values: int) -> tuple[int
     if not path.exists():
         values = torch.full((n_values,), _FIRST, dtype=torch.float64)
         return 0, values, torch.zeros_like(values), torch.zeros_like(values)
-    wrong = f"{path} is not the state of a training of unem; remove it or use --rerun"
-    try:
-        data = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{wrong} ({error}).") from error
-    state = checked(_State, data, wrong)
-    if state.training != json.loads(json.dumps(training)) or state.step < 1:
-        raise InputError(f"{wrong}: it belongs to another training.")
+    state = _State.read(path)
+    if state.training != training or state.step < 1:
+        raise InputError(f"{path} is the state of another training; remove it.")
     if {len(state.values), len(state.mean), len(state.square)} != {n_values}:
-        raise InputError(f"{wrong}: it does not have {n_values} values of each kind.")
+        raise InputError(f"{path} does not have {n_values} values of each kind; remove it.")
     values, mean, square = (torch.tensor(of, dtype=torch.float64) for of in (state.values, state.mean, state.square))
     return state.step, values, mean, square
-
-
-def _lists(**tensors: Tensor) -> dict[str, Any]:
-    return {name: tensor.tolist() for name, tensor in tensors.items()}
-
-
-def _write(path: Path, data: _State | Mapping[str, Any]) -> None:
-    text = json.dumps(data.model_dump() if isinstance(data, _State) else data, indent=1)
-    with atomic_write(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")

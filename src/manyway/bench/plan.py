@@ -5,23 +5,22 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from manyway.bench.checking import checked
 from manyway.bench.data import find_features, find_strangers
-from manyway.bench.presentation import in_words
-from manyway.bench.records import experiment_key
-from manyway.bench.store import Plan, Store, now
+from manyway.bench.presentation import in_words, number
+from manyway.bench.records import experiment_key, request
+from manyway.bench.store import Asked, Plan, Store, now
 from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
 from manyway.errors import InputError, nearest
 from manyway.methods import get_method
 from manyway.sampling.features import FeatureSet
 from manyway.sampling.sampling import sample_tasks
-from manyway.sampling.spec import DEFAULTS, TaskSpec, task_fields, without_later_defaults
-
-_ALWAYS = ("shots", "k_eff")  # fields of a task that its title names, also with their defaults
+from manyway.sampling.spec import DEFAULTS, TaskSpec, task_fields
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Job:
     def title(self) -> str:
         """What it is, in a few words."""
         experiment = self.experiment
-        words = [task_title(experiment.task), *(f"{name}={_short(v)}" for name, v in experiment.params.items())]
+        words = [task_title(experiment.task), *(f"{name}={number(v)}" for name, v in experiment.params.items())]
         words += [] if experiment.scorer is None else [f"scorer={experiment.scorer}"]
         return f"{experiment.method} on {experiment.features}: {' '.join(words)}"
 
@@ -47,9 +46,8 @@ def task_title(task: TaskSpec) -> str:
     >>> task_title(TaskSpec(shots=None, n_query=40))
     'shots=given k_eff=5 n_query=40'
     """
-    fields = task_fields(task)
-    special = {name: in_words(name, v) for name, v in fields.items() if name in _ALWAYS or v != DEFAULTS[name]}
-    return " ".join(f"{name}={_short(value)}" for name, value in special.items())
+    shown = {n: v for n, v in task_fields(task).items() if n in ("shots", "k_eff") or v != DEFAULTS[n]}
+    return " ".join(f"{name}={number(in_words(name, value))}" for name, value in shown.items())
 
 
 @dataclass(frozen=True)
@@ -60,9 +58,14 @@ class Wishes:
     data: Path | None = None
     n_tasks: int | None = None
     seed: int | None = None
-    only: Mapping[str, Sequence[str]] | None = None  # axis -> the values to keep
-    task: Mapping[str, Any] | None = None  # fields of TaskSpec to set
-    tuned: Tuned | None = None
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)  # axis -> the values to keep
+    task: Mapping[str, Any] = field(default_factory=dict)  # fields of TaskSpec to set
+    tuned: Tuned = field(default_factory=dict)
+
+    @property
+    def override(self) -> str | None:
+        """What results call the feature file: its name without the suffix, in characters safe in a file name."""
+        return None if self.features is None else re.sub(r"[^\w.+-]+", "-", self.features.stem)
 
 
 def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
@@ -71,79 +74,70 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
     Experiments of a block with ``skip_impossible`` are skipped where the feature set has too few classes or samples.
     """
     if wishes.seed is not None and not -(2**63) <= wishes.seed < 2**63:
-        raise InputError(f"--seed is {wishes.seed}; it must be a number of at most 64 bits.")
-    sets = _Sets(wishes)
+        raise InputError(f"`seed` is {wishes.seed}; it must be a number of at most 64 bits.")
+    _check_only(suite, wishes)
+
+    @cache
+    def load(name: str) -> FeatureSet:
+        if wishes.features is not None and name == wishes.override:
+            return FeatureSet.load(wishes.features)
+        return find_features(name, wishes.data)
+
+    @cache
+    def strangers(name: str) -> FeatureSet:
+        return find_strangers(name, wishes.data)
+
+    problems: dict[tuple[str, TaskSpec], str] = {}
     jobs: dict[str, Job] = {}
     skipped: dict[str, None] = {}
-    only, without_support = wishes.only or {}, False
-    _check_only(suite, wishes)
+    without_support = False
     for block in suite.blocks:
-        block = _adapt(block, sets.override, wishes)
-        for experiment in block.experiments(_tuned(suite, block, wishes.tuned or {}), sets.n_classes):
-            if not _kept(experiment, only):
+        block = _adapt(block, wishes)
+        # Some feature sets take the tuned parameters of another.
+        tuned = {name: wishes.tuned.get(suite.tuned_from.get(name, name), {}) for name in block.features}
+        for experiment in block.experiments(tuned, lambda name: load(name).n_classes):
+            if not _kept(experiment, wishes.only):
                 continue
-            features = sets[experiment.features]
+            features = load(experiment.features)
             if isinstance(experiment.task.unknown_from, str):
-                experiment = replace(experiment, strangers=sets.strangers(experiment.task.unknown_from))
-            if sets.override is not None and experiment.task.shots is None and features.is_support is None:
+                experiment = replace(experiment, strangers=strangers(experiment.task.unknown_from))
+            if wishes.override is not None and experiment.task.shots is None and features.is_support is None:
                 # The suite's own set comes with its labelled samples; the one that replaces it does not.
                 without_support = True
                 continue
-            problem = sets.problem(experiment) if block.skip_impossible else ""
-            if problem:
-                skipped[f"{task_title(experiment.task)} on {experiment.features}: {problem}"] = None
-                continue
+            if block.skip_impossible:
+                place = experiment.features, experiment.task
+                if place not in problems:
+                    problems[place] = _problem(experiment, features)
+                problem = _needs_support(experiment) or problems[place]
+                if problem:
+                    skipped[f"{task_title(experiment.task)} on {experiment.features}: {problem}"] = None
+                    continue
             key = experiment_key(experiment, features.fingerprint)
             jobs.setdefault(key, Job(key, experiment, features))
     if without_support and not jobs:
         raise InputError(
             f"{suite.name} takes the labelled samples that come with a feature set, and {wishes.features} has none; "
-            "say how many to draw, e.g. --task shots=10."
+            "say how many to draw: shots=10 in `task`, for example."
         )
     if suite.blocks and not jobs:
-        reason = f"the features cannot serve it ({next(iter(skipped))})" if skipped else "--only keeps no experiment."
+        reason = f"the features cannot serve it ({next(iter(skipped))})" if skipped else "`only` keeps no experiment."
         raise InputError(f"Nothing of {suite.name} is left to run; {reason}")
     return list(jobs.values()), list(skipped)
 
 
-class _Sets:
-    """The feature sets of a suite, each loaded when it is first needed."""
+def _problem(experiment: Experiment, features: FeatureSet) -> str:
+    """Why no task of the experiment can be drawn; '' when one can."""
+    try:
+        sample_tasks(features, experiment.spec, experiment.seed, 0, 1)
+    except InputError as error:
+        return str(error)
+    return ""
 
-    def __init__(self, wishes: Wishes) -> None:
-        self._data = wishes.data
-        self.override = None if wishes.features is None else override_name(wishes.features)
-        self._loaded: dict[str, FeatureSet] = {}
-        self._problems: dict[tuple[str, TaskSpec], str] = {}
-        if wishes.features is not None and self.override is not None:
-            self._loaded[self.override] = FeatureSet.load(wishes.features)
 
-    def __getitem__(self, name: str) -> FeatureSet:
-        if name not in self._loaded:
-            self._loaded[name] = find_features(name, self._data)
-        return self._loaded[name]
-
-    def strangers(self, name: str) -> FeatureSet:
-        """The set that unknown queries come from."""
-        place = f"strangers {name}"
-        if place not in self._loaded:
-            self._loaded[place] = find_strangers(name, self._data)
-        return self._loaded[place]
-
-    def n_classes(self, name: str) -> int:
-        return self[name].n_classes
-
-    def problem(self, experiment: Experiment) -> str:
-        """Why no task of the experiment can be drawn and solved; '' when one can."""
-        if experiment.task.shots == 0 and not get_method(experiment.method).class_features:
-            return f"{experiment.method} needs labelled examples"
-        place = experiment.features, experiment.task
-        if place not in self._problems:
-            try:
-                sample_tasks(self[experiment.features], experiment.spec, experiment.seed, 0, 1)
-                self._problems[place] = ""
-            except InputError as error:
-                self._problems[place] = str(error)
-        return self._problems[place]
+def _needs_support(experiment: Experiment) -> str:
+    alone = experiment.task.shots == 0 and not get_method(experiment.method).class_features
+    return f"{experiment.method} needs labelled examples" if alone else ""
 
 
 def make_plan(
@@ -154,39 +148,26 @@ def make_plan(
     A part of a suite (``only``) is added to earlier requests under the same name, with as many tasks of the same seed;
     a whole suite replaces them.
     """
-    override = None if wishes.features is None else override_name(wishes.features)
-    experiments: list[Mapping[str, Any]] = [
-        {
-            "key": job.key,
-            "features": job.experiment.features,
-            "method": job.experiment.method,
-            "params": dict(job.experiment.params),
-            "task": without_later_defaults(task_fields(job.experiment.task)),
-            "n_tasks": job.experiment.n_tasks,
-            "seed": job.experiment.seed,
-            **({} if job.experiment.scorer is None else {"scorer": job.experiment.scorer}),
-        }
-        for job in jobs
-    ]
-    name = suite.name if override is None else f"{suite.name}@{override}"
-    if wishes.only and store is not None and experiments:
-        size = experiments[0]["n_tasks"], experiments[0]["seed"]
+    experiments = [Asked(features=job.experiment.features, **request(job.experiment, job.key)) for job in jobs]
+    name = suite.name if wishes.override is None else f"{suite.name}@{wishes.override}"
+    if wishes.only and store is not None:
         # The same experiment has another key where another version of the method made it.
-        new = [_without_key(entry) for entry in experiments]
-        before = [e for e in store.asked(name) if (e["n_tasks"], e["seed"]) == size and _without_key(e) not in new]
-        experiments += before
+        new = [asked.model_copy(update={"key": ""}) for asked in experiments]
+        sizes = {(asked.n_tasks, asked.seed) for asked in experiments}
+        for asked in (asked for plan in store.plans() if plan.name == name for asked in plan.experiments):
+            if (asked.n_tasks, asked.seed) in sizes and asked.model_copy(update={"key": ""}) not in new:
+                experiments.append(asked)
         order = [method for block in suite.blocks for method in block.methods]
-        experiments.sort(key=lambda entry: order.index(entry["method"]) if entry["method"] in order else len(order))
-    return Plan(name, suite.name, suite.source, override, experiments, now(), list(skipped))
-
-
-def _without_key(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in entry.items() if name != "key"}
-
-
-def override_name(path: Path) -> str:
-    """What results call a feature file: its name without the suffix, in characters that are safe in a file name."""
-    return re.sub(r"[^\w.+-]+", "-", path.stem)
+        experiments.sort(key=lambda asked: order.index(asked.method) if asked.method in order else len(order))
+    return Plan(
+        name=name,
+        suite=suite.name,
+        source=dict(suite.source),
+        override=wishes.override,
+        experiments=experiments,
+        created=now(),
+        skipped=list(skipped),
+    )
 
 
 def parse_only(texts: Sequence[str]) -> dict[str, list[str]]:
@@ -218,7 +199,7 @@ def parse_task(texts: Sequence[str]) -> dict[str, Any]:
         if name not in TaskAxes.model_fields:
             raise InputError(f"A task has no field '{name}'; {nearest(name, TaskAxes.model_fields)}")
         task[name] = _number(value)
-    return {name: getattr(checked(TaskAxes, task, "--task"), name) for name in task}
+    return {name: getattr(checked(TaskAxes, task, "`task`"), name) for name in task}
 
 
 def _number(text: str) -> int | float | str:
@@ -228,48 +209,29 @@ def _number(text: str) -> int | float | str:
     return text
 
 
-def _adapt(block: Block, override: str | None, wishes: Wishes) -> Block:
-    features = block.features if override is None else (override,)
-    kept = (wishes.only or {}).get("features", features)
-    return block.model_copy(
-        update={
-            "features": tuple(name for name in features if name in kept),
-            "n_tasks": block.n_tasks if wishes.n_tasks is None or block.trace is not None else wishes.n_tasks,
-            "seed": block.seed if wishes.seed is None else wishes.seed,
-            "task": block.task.model_copy(update=dict(wishes.task or {})),
-        }
-    )
+def _adapt(block: Block, wishes: Wishes) -> Block:
+    features = block.features if wishes.override is None else (wishes.override,)
+    changes = {
+        "features": tuple(name for name in features if name in wishes.only.get("features", features)),
+        "n_tasks": block.n_tasks if wishes.n_tasks is None or block.trace is not None else wishes.n_tasks,
+        "seed": block.seed if wishes.seed is None else wishes.seed,
+        "task": block.task.model_copy(update=dict(wishes.task)),
+    }
+    return block.model_copy(update=changes)
 
 
 def _check_only(suite: Suite, wishes: Wishes) -> None:
-    """Refuse --only on an axis that no experiment of the suite has a value on."""
-    tables: list[Mapping[str, Mapping[str, Any]]] = list((wishes.tuned or {}).values())
+    """Refuse a part of a suite by an axis that no experiment of it has a value on."""
+    tables: list[Mapping[str, Mapping[str, Any]]] = list(wishes.tuned.values())
     tables += [of for block in suite.blocks for of in (block.params, block.sweep, *block.params_on.values())]
     params = {name for table in tables for of_method in table.values() for name in of_method}
     known = ["method", "features", "scorer", *TaskAxes.model_fields, *sorted(params)]
-    for axis in wishes.only or {}:
+    for axis in wishes.only:
         if axis not in known:
-            raise InputError(f"--only {axis}=…: {suite.name} has no axis '{axis}'; {nearest(axis, known)}")
+            raise InputError(f"{axis}=… in `only`: {suite.name} has no axis '{axis}'; {nearest(axis, known)}")
 
 
 def _kept(experiment: Experiment, only: Mapping[str, Sequence[str]]) -> bool:
-    axes = {
-        "method": experiment.method,
-        "features": experiment.features,
-        "scorer": experiment.scorer,
-        **task_fields(experiment.task),
-        **experiment.params,
-    }
-    # An axis that this experiment does not have is a parameter of another method: --only says nothing about it.
+    axes = experiment.axes
+    # An axis that this experiment does not have is a parameter of another method: nothing is said about it.
     return all(str(in_words(axis, axes[axis])) in values for axis, values in only.items() if axis in axes)
-
-
-def _tuned(suite: Suite, block: Block, tuned: Tuned) -> Tuned:
-    """The tuned parameters of the block's feature sets, some of which take those of another set."""
-    return {name: tuned.get(suite.tuned_from.get(name, name), {}) for name in block.features}
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "…"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

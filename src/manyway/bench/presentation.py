@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, model_validator
 
 from manyway.bench.checking import OneOrMore, Strict, checked
-from manyway.errors import InputError
-from manyway.evaluation.metrics import find_summary
+from manyway.errors import nearest
+from manyway.evaluation.metrics import summary_names
 
 # TOML has no null, so what may be None has a word for it.
 NONE = {"shots": "given", "n_ways": "all", "unknown_classes": "all", "scorer": "own"}
@@ -20,12 +20,38 @@ Where = dict[str, OneOrMore[Any]]
 def in_words(axis: str, value: Any) -> Any:
     """A value of an axis as a suite or a command line writes it.
 
-    >>> in_words("shots", None), in_words("shots", 5), in_words("k_eff", (2, 10))
-    ('given', 5, '2-10')
+    >>> in_words("shots", None), in_words("shots", 5), in_words("k_eff", (2, 10)), in_words("lam", None)
+    ('given', 5, '2-10', 'default')
     """
     if axis == "k_eff" and isinstance(value, list | tuple):
         return "-".join(map(str, value))
-    return NONE.get(axis, value) if value is None else value
+    return NONE.get(axis, "default") if value is None else value
+
+
+def number(value: Any) -> str:
+    """A value in few characters.
+
+    >>> number(37.5), number(5), number(None), number([1, 0.3])
+    ('37.5', '5', 'default', '[1, 0.3]')
+    """
+    if value is None or isinstance(value, bool):
+        return {None: "default", True: "yes", False: "no"}[value]
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(number, value))}]"
+    return "…" if isinstance(value, Mapping) else str(value)
+
+
+def one_of(known: Iterable[str], what: str) -> AfterValidator:
+    """A name of a table; another one is an error that names the nearest."""
+
+    def check(name: str) -> str:
+        if name not in known:
+            raise ValueError(f"is '{name}', which is no {what}; {nearest(name, known)}")
+        return name
+
+    return AfterValidator(check)
 
 
 def _file_name(name: str) -> str:
@@ -36,31 +62,41 @@ def _file_name(name: str) -> str:
     return name
 
 
-def _metric(name: str) -> str:
-    try:
-        find_summary(name)
-    except InputError as error:
-        raise ValueError(f"is '{name}', which is no metric; {str(error).partition('; ')[2]}") from error
-    return name
-
-
-def _curve(name: str) -> str:
-    return name if name in ("criterion", "best") else _metric(name)
+Metric = Annotated[str, one_of(summary_names(), "metric")]
 
 
 class Table(Strict):
-    """A metric by rows and columns, each a list of axes."""
+    """Metrics by rows and columns, each a list of axes. Several metrics are the axis ``metrics``.
+
+    ``minus`` shows the difference of accuracy to the result that is the same but for some axes, on the same tasks:
+    ``{ method = "paddle" }``, or "best" for the best other one, or "default" for a parameter's default. ``over`` are
+    axes to take the mean of, with the lowest and the highest value. ``best`` is a parameter: besides its values the
+    best of them is shown for every task, under the value "best".
+    """
 
     title: str = ""
-    metric: Annotated[str, AfterValidator(_metric)] = "accuracy"
+    metric: OneOrMore[Metric] = ("accuracy",)
     rows: OneOrMore[str] = ("method",)
     columns: OneOrMore[str] = ("features",)
     where: Where = Field(default_factory=dict)  # axis -> the values to show
+    minus: dict[str, Any] = Field(default_factory=dict)
+    over: OneOrMore[str] = ()
+    best: str = ""
+    interval: bool = True
+    digits: NonNegativeInt | None = None  # after the point; None: as many as the metric usually has
+
+    @model_validator(mode="after")
+    def _of_accuracy(self) -> Table:
+        if self.minus and self.metric != ("accuracy",):
+            raise ValueError("must have metric = 'accuracy', because minus compares task by task")
+        return self
 
     @property
     def axes(self) -> dict[str, Sequence[str]]:
         """The axes that it names, by the key that names them."""
-        return {"rows": self.rows, "columns": self.columns, "where": list(self.where)}
+        best = [self.best] if self.best else []
+        named = {"rows": self.rows, "columns": self.columns, "where": [*self.where]}
+        return {**named, "minus": [*self.minus], "over": self.over, "best": best}
 
 
 class Plot(Strict):
@@ -76,7 +112,7 @@ class Plot(Strict):
     x: str = "k_eff"
     lines: str = "method"
     panels: OneOrMore[str] = ()
-    y: Annotated[str, AfterValidator(_curve)] = "accuracy"
+    y: Annotated[str, one_of([*summary_names(), "criterion", "best"], "metric")] = "accuracy"
     of: str = ""
     log: bool = False
     reference: bool = False
@@ -95,13 +131,13 @@ class Plot(Strict):
     def axes(self) -> dict[str, Sequence[str]]:
         """The axes that it names, by the key that names them."""
         x = [] if self.formulas or self.y == "criterion" else [self.x]
-        return {
-            "x": x,
-            "lines": [self.lines],
-            "panels": self.panels,
-            "of": [self.of] if self.of else [],
-            "where": list(self.where),
-        }
+        of = [self.of] if self.of else []
+        return {"x": x, "lines": [self.lines], "panels": self.panels, "of": of, "where": [*self.where]}
+
+    @property
+    def metric(self) -> Sequence[str]:
+        """The metric that it shows, if it shows one."""
+        return [] if self.y in ("criterion", "best") else [self.y]
 
 
 def _numbered(plots: Any) -> Any:

@@ -7,21 +7,31 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
 import manyway
 from manyway.bench.plan import Job
-from manyway.bench.records import Stretch, full_params, special_params
-from manyway.bench.store import Partial, Record, Store, StoreError, now
+from manyway.bench.records import (
+    Features,
+    Outcome,
+    Partial,
+    Provenance,
+    Record,
+    Stretch,
+    Timing,
+    request,
+    special_params,
+)
+from manyway.bench.store import Store, StoreError, now
 from manyway.bench.suite import Experiment
 from manyway.bench.trace import follow
 from manyway.evaluation.evaluator import Evaluation, chunk_size, evaluate
 from manyway.evaluation.metrics import METRICS
+from manyway.evaluation.scorers import SCORERS
 from manyway.methods import get_method
 from manyway.sampling.features import FeatureSet
-from manyway.sampling.spec import task_fields
 
 SAVE_EVERY = 2.0  # seconds of work that a kill may cost, besides the chunks that are being solved
 
@@ -67,12 +77,12 @@ def run_job(job: Job, store: Store, device: str | None, watcher: Watcher) -> Non
         begin = time.perf_counter()
         outcome = follow(features, experiment)
         watcher.advance(job, experiment.n_tasks)
-        store.write(finished(job, outcome, time.perf_counter() - begin, 1, place_of(features)))
+        store.write(finished(job, outcome, time.perf_counter() - begin, provenance(features, 1)))
         return
     partial = left_over(job, store, features.features.device.type)
     watcher.begin(job, partial.n_done)
     partial = _evaluate(job, store, features, partial, lambda tasks: watcher.advance(job, tasks))
-    store.write(accuracy_record(job, partial, place_of(features)))
+    store.write(done_record(job, partial, provenance(features, partial.chunk)))
 
 
 def left_over(job: Job, store: Store, kind: str) -> Partial:
@@ -80,7 +90,7 @@ def left_over(job: Job, store: Store, kind: str) -> Partial:
     chunk = chunk_size(job.experiment.method, job.features, job.experiment.task, kind)
     partial = store.partial(job.key)
     if partial is None or (partial.chunk, partial.device) != (chunk, kind):
-        return Partial(chunk, kind)
+        return Partial(chunk=chunk, device=kind)
     partial.check(job.experiment, str(store.partial_path(job.key)))
     return partial
 
@@ -138,61 +148,48 @@ def _evaluate(
     return partial
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where an experiment ran."""
-
-    device: str  # cpu or cuda
-    name: str  # of the GPU, or the processor's architecture
-
-
-def place_of(features: FeatureSet) -> Place:
-    """Where these features are."""
+def provenance(features: FeatureSet, chunk: int) -> Provenance:
+    """What produces a result here, where the features are."""
     device = features.features.device
-    return Place(device.type, torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine())
+    versions = {name: version(name) for name in ("torch", "numpy", "scikit-learn")}
+    return Provenance(
+        device=device.type,
+        device_name=torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+        chunk=chunk,
+        versions={"manyway": manyway.__version__, "python": platform.python_version(), **versions},
+    )
 
 
-def accuracy_record(job: Job, partial: Partial, place: Place) -> Record:
+def done_record(job: Job, partial: Partial, made: Provenance) -> Record:
     """The record of a job whose tasks are all done."""
-    return finished(job, partial.outcome(job.experiment.task.n_known), partial.seconds, partial.chunk, place)
+    (stretch,) = partial.done.values()
+    metrics = {name: values for name, values in stretch.items() if name != "accuracy"}
+    outcome = Outcome(n_query=job.experiment.task.n_known, correct=stretch["accuracy"], metrics=metrics)
+    return finished(job, outcome, partial.seconds, made)
 
 
-def finished(job: Job, outcome: dict[str, Any], seconds: float, chunk: int, place: Place) -> Record:
+def finished(job: Job, outcome: Outcome, seconds: float, made: Provenance) -> Record:
     """A record with the request, the outcome and what produced it."""
-    experiment = job.experiment
+    experiment, table = job.experiment, job.features.features
     return Record(
-        key=job.key,
-        method=experiment.method,
+        **request(experiment, job.key),
         version=get_method(experiment.method).version,
-        params=full_params(experiment),
+        scorer_version=None if experiment.scorer is None else SCORERS[experiment.scorer].version,
         special=special_params(experiment),
-        features={
-            "name": experiment.features,
-            "fingerprint": job.features.fingerprint,
-            "n_samples": len(job.features.labels),
-            "n_classes": job.features.n_classes,
-            "n_features": job.features.features.shape[1],
-            "dtype": str(job.features.features.dtype).removeprefix("torch."),
-            "meta": dict(job.features.meta),
-            **({} if experiment.strangers is None else {"unknown_fingerprint": experiment.strangers.fingerprint}),
-        },
-        task=task_fields(experiment.task),
-        seed=experiment.seed,
-        n_tasks=experiment.n_tasks,
+        features=Features(
+            name=experiment.features,
+            fingerprint=job.features.fingerprint,
+            n_classes=job.features.n_classes,
+            unknown_fingerprint=None if experiment.strangers is None else experiment.strangers.fingerprint,
+            n_samples=len(table),
+            n_features=table.shape[1],
+            dtype=str(table.dtype).removeprefix("torch."),
+            meta=dict(job.features.meta),
+        ),
         trace=None if experiment.trace is None else experiment.trace.model_dump(),
         outcome=outcome,
-        provenance={
-            "device": place.device,
-            "device_name": place.name,
-            "chunk": chunk,
-            "versions": {
-                "manyway": manyway.__version__,
-                "python": platform.python_version(),
-                **{name: version(name) for name in ("torch", "numpy", "scikit-learn")},
-            },
-        },
-        timing={"seconds": round(seconds, 6), "finished": now()},
-        scorer=experiment.scorer,
+        provenance=made,
+        timing=Timing(seconds=round(seconds, 6), finished=now()),
     )
 
 

@@ -10,59 +10,40 @@ Everything in a record but ``timing`` is a function of the request and of the ma
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from pydantic import ConfigDict, Field
-
-from manyway.bench.checking import Strict, checked, read_text
-from manyway.bench.records import FORMAT, Partial, Record, read_record
+from manyway.bench.records import Partial, Record, Request, Stored
 from manyway.errors import InputError
 from manyway.files.files import atomic_write
-
-_REMOVE = "remove it and run `manyway bench` again"
-__all__ = ["FORMAT", "Partial", "Plan", "Record", "Store", "StoreError", "now", "read_record"]
 
 
 class StoreError(InputError):
     """The folder of results cannot be written. The run stops; other errors only fail one experiment."""
 
 
-@dataclass(frozen=True)
-class Plan:
+class Asked(Request):
+    """One experiment of a plan."""
+
+    features: str
+
+
+class Plan(Stored):
     """What a run requested: the suite as it was read, and the key of each experiment in order."""
+
+    what: ClassVar[str] = "a plan"
 
     name: str
     suite: str  # the suite's own name
-    source: Mapping[str, Any]  # its TOML
+    source: dict[str, Any]  # its TOML
     override: str | None  # the name of the feature set that took the place of the suite's
-    experiments: Sequence[Mapping[str, Any]]  # key, features, method, params, task, n_tasks, seed
+    experiments: list[Asked]
     created: str
-    skipped: Sequence[str] = ()  # tasks that the feature sets cannot serve, in words
-
-
-class _Entry(Strict):
-    model_config = ConfigDict(extra="allow")
-    key: str
-    features: str
-    method: str
-    n_tasks: int = Field(ge=1)
-
-
-class _PlanFile(Strict):
-    name: str
-    suite: str
-    source: dict[str, Any]
-    override: str | None
-    experiments: list[_Entry]
-    created: str
-    skipped: list[str] = Field(default_factory=list)
+    skipped: list[str]  # tasks that the feature sets cannot serve, in words
 
 
 class Store:
@@ -76,7 +57,7 @@ class Store:
         path = next(iter(self._files("records", f"*-{key}.json")), None)
         if path is None:
             return None
-        record = read_record(path)
+        record = Record.read(path)
         if record.key != key:
             raise InputError(f"{path} holds the result {record.key}; its name must say so. Remove it and run again.")
         return record
@@ -87,44 +68,38 @@ class Store:
 
     def records(self) -> Iterator[Record]:
         """All records, in the order of their file names."""
-        for path in self._files("records", "*-*.json"):
-            yield read_record(path)
+        return map(Record.read, self._files("records", "*-*.json"))
 
-    def write(self, record: Record) -> Path:
+    def write(self, record: Record) -> None:
         """Keep a record, and forget what was partial of it."""
-        path = self.folder / "records" / record.file_name
-        _write(path, record.to_json())
+        write_text(self.folder / "records" / record.file_name, record.to_json())
         self.forget_partial(record.key)
-        return path
 
     def partial(self, key: str) -> Partial | None:
         """What a stopped run left of an experiment; None when it left nothing."""
         path = self.partial_path(key)
-        if not path.exists():
-            return None
-        return Partial.from_json(read_text(path), str(path))
+        return Partial.read(path) if path.exists() else None
 
     def partial_path(self, key: str) -> Path:
         return self.folder / "partial" / f"{key}.json"
 
     def write_partial(self, key: str, partial: Partial) -> None:
-        _write(self.partial_path(key), partial.to_json())
+        write_text(self.partial_path(key), partial.to_json())
 
     def forget_partial(self, key: str) -> None:
         self.partial_path(key).unlink(missing_ok=True)
 
     def write_plan(self, plan: Plan) -> None:
-        _write(self.folder / "plans" / f"{plan.name}.json", json.dumps({"format": FORMAT, **asdict(plan)}, indent=1))
+        write_text(self.folder / "plans" / f"{plan.name}.json", plan.to_json())
 
     def plans(self) -> list[Plan]:
         """All plans, the latest last."""
         paths = sorted(self._files("plans", "*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
-        return [_read_plan(path) for path in paths]
-
-    def asked(self, name: str) -> Sequence[Mapping[str, Any]]:
-        """The experiments of the plan of exactly that name; none when there is no such plan."""
-        path = self.folder / "plans" / f"{name}.json"
-        return _read_plan(path).experiments if path.exists() else []
+        plans = [Plan.read(path) for path in paths]
+        for plan, path in zip(plans, paths, strict=True):
+            if plan.name != path.stem:
+                raise InputError(f"{path} holds the plan '{plan.name}'; its name must say so. Remove it and run again.")
+        return plans
 
     def plan(self, name: str) -> Plan:
         """The plan of that name; a suite's name stands for the latest plan made from it."""
@@ -155,21 +130,8 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def _read_plan(path: Path) -> Plan:
-    try:
-        data = json.loads(read_text(path))
-        data.pop("format")
-    except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is not a plan of manyway ({error}); {_REMOVE}.") from error
-    checked(_PlanFile, data, f"{path} is not a plan of manyway ({_REMOVE})")
-    if data["name"] != path.stem:
-        raise InputError(f"{path} holds the plan '{data['name']}'; its name must say so, or {_REMOVE}.")
-    return Plan(**data)
-
-
-def _write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Write a file as a whole, or not at all."""
     try:
         with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as file:
             file.write(text)

@@ -44,15 +44,16 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    model_validator,
 )
 
 from manyway.bench.checking import OneOrMore, Strict, checked, read_text
-from manyway.bench.presentation import NONE, Plot, Presentation, Table
+from manyway.bench.presentation import NONE, Plot, Presentation, Table, one_of
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS
 from manyway.evaluation.scorers import SCORERS
 from manyway.methods import METHODS, get_method
-from manyway.sampling.spec import Reviewer, TaskSpec
+from manyway.sampling.spec import Reviewer, TaskSpec, task_fields
 
 if TYPE_CHECKING:
     from manyway.sampling.features import FeatureSet
@@ -79,28 +80,10 @@ def _count(least: int, *words: str, ranges: bool = False) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _known_method(name: str) -> str:
-    if name not in METHODS:
-        raise ValueError(f"is '{name}', which is no method; {nearest(name, METHODS)}")
-    return name
-
-
-def _known_metric(name: str) -> str:
-    if name not in METRICS:
-        raise ValueError(f"is '{name}', which is no metric; {nearest(name, METRICS)}")
-    return name
-
-
-def _known_scorer(name: str) -> str:
-    if name != NONE["scorer"] and name not in SCORERS:
-        raise ValueError(f"is '{name}', which is no scorer; {nearest(name, [NONE['scorer'], *SCORERS])}")
-    return name
-
-
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-MethodName = Annotated[str, AfterValidator(_known_method)]
+MethodName = Annotated[str, one_of(METHODS, "method")]
 Metrics = Annotated[
-    tuple[Annotated[str, AfterValidator(_known_metric)], ...],
+    tuple[Annotated[str, one_of(METRICS, "metric")], ...],
     BeforeValidator(lambda names: tuple(names) if isinstance(names, list) else names),
 ]
 Params = dict[MethodName, dict[str, Any]]
@@ -141,6 +124,12 @@ class Experiment:
     learn: Learning | None = None  # what `manyway tune` does before it runs
     scorer: str | None = None  # of unknown queries; None: the method's own score
     strangers: FeatureSet | None = None  # what `task.unknown_from` names
+
+    @property
+    def axes(self) -> dict[str, Any]:
+        """Its place on every axis, as a record has it."""
+        own = {"method": self.method, "features": self.features, "scorer": self.scorer}
+        return {**self.params, **task_fields(self.task), **own}
 
     @property
     def spec(self) -> TaskSpec:
@@ -195,9 +184,32 @@ class Block(Strict):
     n_tasks: PositiveInt = 10_000
     seed: Seed = 0
     metrics: Metrics = ()
-    scorers: OneOrMore[Annotated[str, AfterValidator(_known_scorer)]] = (NONE["scorer"],)
+    scorers: OneOrMore[Annotated[str, one_of([NONE["scorer"], *SCORERS], "scorer")]] = (NONE["scorer"],)
     trace: Trace | None = None
     skip_impossible: bool = False
+
+    @model_validator(mode="after")
+    def _usable(self) -> Block:
+        """Refuse parameters that no method has or can use, and tasks that cannot be."""
+        for place, table in {
+            "params": self.params,
+            **{f"params_on.{n}": of for n, of in self.params_on.items()},
+        }.items():
+            for method, params in table.items():
+                check_params(method, params, f".{place}.{method}")
+        for method, name, values in (
+            (m, name, values) for m, axes in self.sweep.items() for name, values in axes.items()
+        ):
+            if not _axis(values):
+                raise ValueError(f".sweep.{method}.{name} must be a list of values to sweep, with at least one.")
+            for value in _axis(values):
+                check_params(method, {name: value}, f".sweep.{method}")
+        try:
+            for _ in self.task.points(lambda: 1):
+                pass
+        except InputError as error:
+            raise ValueError(f".task: {error}") from error
+        return self
 
     def experiments(
         self, tuned: Tuned | None = None, n_classes: Callable[[str], int] | None = None
@@ -217,18 +229,9 @@ class Block(Strict):
                 for chosen in _product({k: _axis(v) for k, v in self.sweep.get(method, {}).items()}):
                     params = {name: _resolve(value, task) for name, value in {**fixed, **chosen}.items()}
                     for scorer in (None if name == NONE["scorer"] else name for name in self.scorers):
-                        yield Experiment(
-                            features,
-                            method,
-                            params,
-                            task,
-                            self.n_tasks,
-                            self.seed,
-                            self.trace,
-                            self._metrics(task, scorer),
-                            self.learn.get(method),  # type: ignore[call-overload]
-                            scorer,
-                        )
+                        what = features, method, params, task, self.n_tasks, self.seed, self.trace
+                        learn = self.learn.get(method)  # type: ignore[call-overload]
+                        yield Experiment(*what, self._metrics(task, scorer), learn, scorer)
 
     def _metrics(self, task: TaskSpec, scorer: str | None) -> tuple[str, ...]:
         """The metrics of an experiment: a scorer has no probabilities, and accuracy may need the number of queries."""
@@ -239,7 +242,7 @@ class Block(Strict):
     def axes(self) -> set[str]:
         """The names of the axes that its experiments have a place on."""
         params = [name for method in self.methods for name in get_method(method).defaults]
-        return {"method", "features", "scorer", *TaskAxes.model_fields, *params}
+        return {"method", "version", "features", "scorer", "metrics", *TaskAxes.model_fields, *params}
 
 
 class _File(Presentation):
@@ -250,6 +253,22 @@ class _File(Presentation):
     metrics: Metrics = ()
     experiments: list[Block] = Field(default_factory=list)
     tuned_from: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _can_be_shown(self) -> _File:
+        """Refuse tables and plots that name an axis which no experiment has, or a metric that none measures."""
+        known = set().union(*(block.axes for block in self.experiments))
+        measured = {"accuracy", *(metric for block in self.experiments for metric in block.metrics)}
+        shown: dict[str, Sequence[Table | Plot]] = {"tables": self.tables, "plots": self.plots}
+        for place, item in ((f"{key}[{n}]", item) for key, items in shown.items() for n, item in enumerate(items, 1)):
+            for field, axis in ((field, axis) for field, axes in item.axes.items() for axis in axes):
+                if known and axis not in known:
+                    hint = nearest(axis, sorted(known))
+                    raise ValueError(f"{place}.{field} names '{axis}', which is no axis of an experiment; {hint}")
+            for metric in item.metric:
+                if metric.partition(".")[0] not in measured:
+                    raise ValueError(f"{place} shows '{metric}', which is not measured; add it to metrics = [...]")
+        return self
 
 
 @dataclass(frozen=True)
@@ -296,9 +315,6 @@ def parse_suite(text: str, name: str, where: str) -> Suite:
     if isinstance(blocks, list):
         blocks = [{**shared, **block} if isinstance(block, dict) else block for block in blocks]
     file = checked(_File, {**data, "experiments": blocks}, where)
-    for number, block in enumerate(file.experiments, 1):
-        _check_block(block, f"{where}: experiments[{number}]")
-    _check_axes(file, where)
     return Suite(name, file, file.experiments, file.tuned_from, dict(data))
 
 
@@ -312,44 +328,6 @@ def check_params(method: str, params: Mapping[str, Any], where: str) -> None:
         get_method(method).check({**params, **per_query})
     except InputError as error:
         raise InputError(f"{where}: {str(error).removeprefix(f'{method}: ')}") from error
-
-
-def _check_block(block: Block, where: str) -> None:
-    for method, params in block.params.items():
-        check_params(method, params, f"{where}.params.{method}")
-    for features, of in block.params_on.items():
-        for method, params in of.items():
-            check_params(method, params, f"{where}.params_on.{features}.{method}")
-    for method, axes in block.sweep.items():
-        for name, values in axes.items():
-            listed = _axis(values)
-            if not listed:
-                raise InputError(f"{where}.sweep.{method}.{name} must be a list of values to sweep, with at least one.")
-            for value in listed:
-                check_params(method, {name: value}, f"{where}.sweep.{method}")
-    try:
-        for _ in block.task.points(lambda: 1):
-            pass
-    except InputError as error:
-        raise InputError(f"{where}.task: {error}") from error
-
-
-def _check_axes(file: _File, where: str) -> None:
-    """Refuse tables and plots that name an axis which no experiment has, or a metric that none measures."""
-    known = set().union(*(block.axes for block in file.experiments))
-    measured = {"accuracy", *(metric for block in file.experiments for metric in block.metrics)}
-    shown: list[tuple[str, Sequence[Table | Plot]]] = [("tables", file.tables), ("plots", file.plots)]
-    for key, items in shown:
-        for number, item in enumerate(items, 1):
-            place = f"{where}: {key}[{number}]"
-            for field, axes in item.axes.items() if known else ():
-                for axis in axes:
-                    if axis not in known:
-                        hint = nearest(axis, sorted(known))
-                        raise InputError(f"{place}.{field} names '{axis}', which is no axis of an experiment; {hint}")
-            metric = item.metric if isinstance(item, Table) else item.y
-            if metric not in ("criterion", "best") and metric.partition(".")[0] not in measured:
-                raise InputError(f"{place} shows '{metric}', which is not measured; add it to metrics = [...].")
 
 
 def _shipped(name: str) -> str:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any
 
 import torch
 
+from manyway.bench.records import Outcome
 from manyway.bench.suite import Experiment
 from manyway.core.solution import Solution
 from manyway.errors import InputError
@@ -25,7 +25,7 @@ from manyway.sampling.sampling import sample_tasks
 _LONG = 0.3  # seconds from which one timing is enough, and budgets go up in larger steps
 
 
-def follow(features: FeatureSet, experiment: Experiment) -> dict[str, Any]:
+def follow(features: FeatureSet, experiment: Experiment) -> Outcome:
     """Steps, seconds, criterion and correct answers of task 0, until the criterion is below its threshold."""
     spec = experiment.trace
     assert spec is not None
@@ -82,14 +82,14 @@ def follow(features: FeatureSet, experiment: Experiment) -> dict[str, Any]:
     seconds, criteria, correct = zip(*(points[steps] for steps in order), strict=True)
     # Fewer iterations cannot take longer: a disturbed timing is replaced by the smallest of the later ones.
     seconds = tuple(accumulate(reversed(seconds), min))[::-1]
-    return {
-        "n_query": experiment.task.n_known,
-        "steps": order,
-        "seconds": list(seconds),
-        "criterion": list(criteria),
-        "correct": list(correct),
-        "reached": reached,
-    }
+    return Outcome(
+        n_query=experiment.task.n_known,
+        steps=order,
+        seconds=list(seconds),
+        criterion=list(criteria),
+        correct=list(correct),
+        reached=reached,
+    )
 
 
 def _next(steps: int, seconds: float) -> int:

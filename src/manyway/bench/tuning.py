@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ConfigDict
 
 from manyway.bench.checking import Strict, checked, read_text
-from manyway.bench.store import Record, StoreError, now
+from manyway.bench.records import Record
+from manyway.bench.store import now, write_text
 from manyway.bench.suite import Suite, Tuned, check_params
 from manyway.errors import InputError
-from manyway.files.files import atomic_write
 from manyway.methods import METHODS
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def check_lessons(jobs: Sequence[Job]) -> None:
     places = [(job.experiment.method, meant_for(job.experiment.features)) for job in jobs]
     for method, target in places:
         if places.count((method, target)) > 1:
-            raise InputError(f"{method} can be learned on tasks of one kind only for {target}; choose one with --only.")
+            raise InputError(f"{method} can be learned on tasks of one kind only for {target}; choose one with `only`.")
 
 
 def choose(records: Sequence[Record], suite: Suite) -> dict[str, dict[str, dict[str, Any]]]:
@@ -64,14 +64,14 @@ def choose(records: Sequence[Record], suite: Suite) -> dict[str, dict[str, dict[
         if record.old:
             continue
         result = record.value("accuracy")
-        target = chosen.setdefault(meant_for(record.features["name"]), {})
+        target = chosen.setdefault(meant_for(record.features.name), {})
         if record.method not in target or result.mean > target[record.method]["accuracy"]:
             target[record.method] = {
                 "params": {name: record.params[name] for name in swept[record.method]},
                 "accuracy": result.mean,
                 "ci95": result.half,
-                "validation": record.features["name"],
-                "fingerprint": record.features["fingerprint"],
+                "validation": record.features.name,
+                "fingerprint": record.features.fingerprint,
                 "record": record.key,
             }
     return chosen
@@ -93,12 +93,7 @@ def write_tuned(chosen: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     """Add what was chosen to the file; entries of other feature sets and methods stay."""
     known = _read(path)["chosen"] if path.exists() else {}
     merged = {name: {**known.get(name, {}), **chosen.get(name, {})} for name in sorted({*known, *chosen})}
-    text = json.dumps({"format": 1, "created": now(), "chosen": merged}, indent=1)
-    try:
-        with atomic_write(path) as temporary:
-            temporary.write_text(text + "\n", encoding="utf-8")
-    except InputError as error:
-        raise StoreError(str(error)) from error
+    write_text(path, json.dumps({"created": now(), "chosen": merged}, indent=1) + "\n")
 
 
 def read_tuned(path: Path | None, results: Path) -> Tuned:

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 import manyway
 from manyway.cli import bench, datasets, doctor, extract, label, review, show, train
-from manyway.cli.console import say, spell_streams, with_flags
+from manyway.cli.console import OPTIONS, say, spell_streams, with_options
 from manyway.errors import InputError
+
+
+class _Command(TyperCommand):
+    """A command whose errors name its options, where the library's name parameters."""
+
+    def invoke(self, ctx: Any) -> Any:
+        OPTIONS.set(self.params)
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            raise InputError(with_options(str(error), self.params)) from error
+
 
 app = typer.Typer(
     name="manyway",
@@ -36,7 +49,7 @@ for command in (
     bench.tune,
     doctor.doctor,
 ):
-    app.command()(command)
+    app.command(cls=_Command)(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -82,5 +95,5 @@ def main() -> None:
 
 
 def _stop(message: str, code: int) -> None:
-    say(f"manyway: {with_flags(' '.join(message.split()))}", stderr=True)
+    say(f"manyway: {' '.join(message.split())}", stderr=True)
     sys.exit(code)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
+    from rich.progress import Progress
 
     from manyway.bench.plan import Job
     from manyway.bench.runner import Failure
@@ -120,8 +121,7 @@ def bench(
     store.write_plan(plan)
     failures = _run(todo, store, where, jobs, dask, rerun, console)
     _show(load_view(store, plan), results, console)
-    _report_skipped(skipped, console)
-    _report_failures(failures, console)
+    _report(skipped, failures, console)
 
 
 def tune(
@@ -159,7 +159,8 @@ def tune(
     manyway tune --features birds_val.npz --task n_query=40
     """
     from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
-    from manyway.bench.show.view import load_view, number
+    from manyway.bench.presentation import number
+    from manyway.bench.show.view import load_view
     from manyway.bench.store import Store
     from manyway.bench.suite import load_suite
     from manyway.bench.tuning import FILE, check_grid, check_lessons, choose, write_tuned
@@ -191,12 +192,9 @@ def tune(
         for name, entry in methods.items():
             shown = {"parameters": entry["file"]} if "file" in entry else entry["params"]
             words = ", ".join(f"{key} = {number(value)}" for key, value in shown.items())
-            console.print(
-                f"{target}: {name}: {words}  ({100 * entry['accuracy']:.1f} ± {100 * entry['ci95']:.1f})",
-            )
+            console.print(f"{target}: {name}: {words}  ({100 * entry['accuracy']:.1f} ± {100 * entry['ci95']:.1f})")
     console.print(f"chosen: {results / FILE}")
-    _report_skipped(skipped, console)
-    _report_failures(failures, console)
+    _report(skipped, failures, console)
 
 
 def _learn(job: Job, results: Path, device: str | None, rerun: bool, console: Console) -> tuple[str, dict[str, Any]]:
@@ -219,14 +217,12 @@ def _stop(console: Console, what: str) -> NoReturn:
     raise typer.Exit(130) from None
 
 
-def _report_skipped(skipped: Sequence[str], console: Console) -> None:
+def _report(skipped: Sequence[str], failures: Sequence[Failure], console: Console) -> None:
+    """Say what was not done; a failure is an exit code of its own."""
     for words in skipped:
         console.print(f"skipped {words}")
     if skipped:
         console.print(f"Tasks of {len(skipped)} kind(s) were skipped, because the features cannot serve them.")
-
-
-def _report_failures(failures: Sequence[Failure], console: Console) -> None:
     for failure in failures:
         console.print(f"failed {failure.job.title}: {failure.error}", style="red")
     if failures:
@@ -247,8 +243,7 @@ def _list(
 ) -> None:
     from rich.table import Table
 
-    from manyway.bench.estimate import estimates
-    from manyway.bench.progress import duration
+    from manyway.bench.estimate import duration, estimates
 
     known = set() if rerun else store.keys()
     missing = [job for job in jobs if job.key not in known]
@@ -263,33 +258,27 @@ def _list(
     console.print(shown)
     total = sum(seconds for seconds in times.values() if seconds is not None)
     console.print(f"{len(missing)} of {len(jobs)} to run, about {duration(total)} of solver time on one core.")
-    _report_skipped(skipped, console)
+    _report(skipped, [], console)
 
 
 def _run(
-    jobs: Sequence[Job],
-    store: Store,
-    device: str | None,
-    n_jobs: int,
-    dask: str | None,
-    rerun: bool,
-    console: Console,
+    jobs: Sequence[Job], store: Store, device: str | None, n_jobs: int, dask: str | None, rerun: bool, console: Console
 ) -> list[Failure]:
     from manyway.bench.executors import run_on_dask, run_side_by_side
-    from manyway.bench.progress import Bar
     from manyway.bench.runner import run_jobs
+    from manyway.cli.options import progress_bar
 
     known = set() if rerun else store.keys()
     missing = [job for job in jobs if job.key not in known]
-    if rerun:
-        for job in jobs:
-            store.forget_partial(job.key)
+    for job in jobs if rerun else ():
+        store.forget_partial(job.key)
     if len(missing) < len(jobs):
         console.print(f"{len(jobs) - len(missing)} of {len(jobs)} experiments already have results.")
     if not missing:
         return []
     try:
-        with Bar(missing, console) as bar:
+        with progress_bar(console, transient=True) as progress:
+            bar = Bar(missing, progress)
             if dask is not None:
                 return run_on_dask(missing, store, dask, device, bar)
             if n_jobs > 1:
@@ -299,18 +288,37 @@ def _run(
         _stop(console, "Finished tasks")
 
 
+class Bar:
+    """Shows which experiment runs, how many tasks are done, and how long the others will take at the present speed."""
+
+    def __init__(self, jobs: Sequence[Job], progress: Progress) -> None:
+        self._left = {job.key: job.experiment.n_tasks for job in jobs}
+        self._progress, self._task = progress, progress.add_task("starting", total=sum(self._left.values()))
+
+    def begin(self, job: Job, done: int) -> None:
+        self._progress.update(self._task, description=job.title)
+        self.advance(job, done)
+
+    def advance(self, job: Job, tasks: int) -> None:
+        self._left[job.key] -= tasks
+        self._progress.update(self._task, advance=tasks)
+
+    def end(self, job: Job) -> None:
+        self.advance(job, self._left[job.key])  # a failed experiment leaves tasks that will not be done
+
+
 def _show(view: View, results: Path, console: Console) -> None:
     from manyway.bench.show.curves import make_figures
     from manyway.bench.show.formats import to_rich
-    from manyway.bench.show.plots import NEEDS_MATPLOTLIB, has_matplotlib, write_figures
     from manyway.bench.show.tables import make_grids
+    from manyway.plots.figures import cannot_draw, write_figures
 
     if view.records:
         for grid in make_grids(view):
             console.print(*to_rich(grid, console), sep="\n")
     figures = make_figures(view)
-    if figures and not has_matplotlib():
-        console.print(NEEDS_MATPLOTLIB)
+    if figures and (reason := cannot_draw()):
+        console.print(reason)
     elif figures:
         for path in write_figures(figures, results / "plots", view.plan.name, ["png"]):
             console.print(f"plot: {path}")

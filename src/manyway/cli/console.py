@@ -10,10 +10,14 @@ import codecs
 import io
 import re
 import sys
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
+
+from manyway.errors import NAMED
 
 _SPELLED = {"±": "+/-", "–": "-", "−": "-", "…": "...", "·": "/", "×": "x", "‖": "||", "≤": "<=", "≥": ">="}
 _SPELLED |= {"’": "'", "‘": "'", "“": '"', "”": '"', "→": "->", "←": "<-", "λ": "lambda", "α": "alpha"}
@@ -48,6 +52,36 @@ def spell_streams() -> None:
             stream.reconfigure(errors="manyway.spell")
 
 
+OPTIONS: ContextVar[Sequence[Any]] = ContextVar("options", default=())  # of the running command
+
+
+def with_options(sentence: str, options: Iterable[Any]) -> str:
+    """A sentence of the library in the words of a command: parameters in backticks become its options.
+
+    >>> from types import SimpleNamespace
+    >>> flags = {"opts": ["--open-set"], "secondary_opts": ["--closed"]}
+    >>> kind = SimpleNamespace(name="open_set", param_type_name="option", **flags)
+    >>> with_options("Use `open_set=False`, or a column `text`.", [kind])
+    'Use --closed, or a column `text`.'
+    """
+    known: dict[str, Any] = {}
+    for option in options:
+        known |= {name.lstrip("-").replace("-", "_"): option for name in (*option.opts, option.name or "")}
+
+    def spelled(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        if name not in known:
+            return found.group()
+        option = known[name]
+        if option.param_type_name == "argument":
+            return str(option.metavar or option.name.upper())
+        if value == "False" and option.secondary_opts:
+            return str(option.secondary_opts[0])
+        return str(option.opts[0]) if value is None else f"{option.opts[0]} {value.strip(chr(39))}"
+
+    return NAMED.sub(spelled, sentence)
+
+
 class _Console(Console):
     @property
     def encoding(self) -> str:
@@ -68,25 +102,9 @@ def console(*, stderr: bool = False) -> Console:
     return _Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
-def with_flags(message: str) -> str:
-    """A message of the library with the options of the command line: `label_column` becomes --label-column.
-
-    >>> with_flags("name the column with `label_column`, or leave it out with `ignore_columns`")
-    'name the column with --label-column, or leave it out with --ignore-column'
-    """
-    from typer.main import get_group
-
-    from manyway.cli import app
-
-    options = [option for command in get_group(app).commands.values() for option in command.params]
-    flags = {option.name: max(option.opts, key=len) for option in options if option.opts[0].startswith("-")}
-    flags |= {f"{name}s": flag for name, flag in flags.items() if f"{name}s" not in flags}
-    return re.sub(r"`(\w+)`", lambda found: flags.get(found[1], found[0]), message)
-
-
 def note(text: str) -> None:
-    """Print what a reader guessed."""
-    say(f"note: {with_flags(text)}", stderr=True)
+    """Print what a reader guessed, in the words of the running command."""
+    say(f"note: {with_options(text, OPTIONS.get())}", stderr=True)
 
 
 def say(text: object, style: str = "", *, stderr: bool = False) -> None:

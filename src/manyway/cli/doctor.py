@@ -81,7 +81,7 @@ def examine(data: Path | None = None) -> dict[str, Any]:
         "variables": {name: _without_home(os.environ[name]) for name in VARIABLES if name in os.environ},
     }
     problems = [f"{name} is {_package(each)}." for name, each in packages.items() if not each["good"]]
-    problems += [f"{title}: {report[key]['error']}" for title, key in _PARTS.items() if "error" in report[key]]
+    problems += [f"{title}: {report[key]['error']}" for title, key, _ in _PARTS if "error" in report[key]]
     if report["self_test"].get("correct", EXPECTED) < EXPECTED:
         problems.append("The labels of the self-test are wrong; please report it with the output of --json.")
     return {**report, "problems": problems}
@@ -122,12 +122,9 @@ def _found(needed: Requirement) -> dict[str, Any]:
     try:
         version = metadata.version(needed.name)
     except metadata.PackageNotFoundError:
-        return {"needed": str(needed.specifier), "installed": None, "good": False}
-    return {
-        "needed": str(needed.specifier),
-        "installed": version,
-        "good": needed.specifier.contains(version, prereleases=True),
-    }
+        version = None
+    good = version is not None and needed.specifier.contains(version, prereleases=True)
+    return {"needed": str(needed.specifier), "installed": version, "good": good}
 
 
 def _cores() -> int:
@@ -202,7 +199,6 @@ def _print(report: dict[str, Any]) -> None:
     from manyway.cli.console import console, say
 
     memory = "unknown memory" if report["memory_gib"] is None else f"{report['memory_gib']} GiB of memory"
-    parts = {title: report[key] for title, key in _PARTS.items()}
     sections: list[dict[str, str]] = [
         {
             "manyway": report["manyway"],
@@ -211,7 +207,7 @@ def _print(report: dict[str, Any]) -> None:
         },
         {name: _package(found) for name, found in report["packages"].items()},
         {f"manyway[{name}]": _extra(name, found) for name, found in report["extras"].items()},
-        {title: part.get("error") or _LINES[title](part) for title, part in parts.items()},
+        {title: report[key].get("error") or line(report[key]) for title, key, line in _PARTS},
         report["variables"],
     ]
     table = Table(show_header=False)
@@ -262,5 +258,9 @@ def _self_test_line(part: dict[str, Any]) -> str:
     return f"{good}: {part['correct']} of {part['items']} labels by {part['method']} on {part['device']} are correct"
 
 
-_PARTS = {"GPU": "gpu", "encoders": "encoders", "data sets": "data", "self-test": "self_test"}
-_LINES = {"GPU": _gpu_line, "encoders": _encoder_lines, "data sets": _data_line, "self-test": _self_test_line}
+_PARTS = (  # those that can fail by themselves: title, key in the report, and what is printed
+    ("GPU", "gpu", _gpu_line),
+    ("encoders", "encoders", _encoder_lines),
+    ("data sets", "data", _data_line),
+    ("self-test", "self_test", _self_test_line),
+)

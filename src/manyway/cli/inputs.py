@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from manyway.files.columns import Options
     from manyway.files.items import Items
 
+ClassNames = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="One vector per class, such as the text embedding of its name: a feature file with labels, or a file "
+        "of texts if the encoder reads texts. Classes then need no examples.",
+    ),
+]
 Labels = Annotated[
     Path | None,
     typer.Option(
@@ -43,11 +51,10 @@ OpenSet = Annotated[
     bool,
     typer.Option(
         "--open-set/--closed",
-        help="Whether items may be of no class. They are then labelled `unknown`, and the table says which of them "
-        "belong together.",
+        help="Whether items may be of none of the classes. They are then labelled `unknown`, and the table says "
+        "which of them belong together.",
     ),
 ]
-SkipBadItems = Annotated[bool, typer.Option("--skip-bad", help="Leave broken pictures out and list them in the table.")]
 LabelColumn = Annotated[
     str | None, typer.Option(metavar="NAME", help="The column of labels in a table. Default: found by its name.")
 ]
@@ -56,7 +63,8 @@ ItemColumn = Annotated[
     typer.Option(metavar="NAME", help="The column of item names in a table. Default: `item`, or an id column."),
 ]
 IgnoreColumn = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="A column of a table that is no feature; may be repeated.")
+    list[str] | None,
+    typer.Option("--ignore-column", metavar="NAME", help="A column of a table that is no feature; may be repeated."),
 ]
 TextColumn = Annotated[
     str | None, typer.Option(metavar="NAME", help="The column of texts in a table. Default: found by what is in it.")
@@ -64,6 +72,7 @@ TextColumn = Annotated[
 FeatureColumn = Annotated[
     list[str] | None,
     typer.Option(
+        "--feature-column",
         metavar="NAME",
         help="A column that is a feature although it does not look so; may be repeated.",
     ),
@@ -261,7 +270,7 @@ class Inputs:
 
 
 def _no_examples(named: Items | None) -> Items:
-    """Examples of no class, in the space of the class names."""
+    """No examples, in the space of the class names."""
     from dataclasses import replace
 
     assert named is not None

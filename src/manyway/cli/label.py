@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from manyway.cli import inputs
 from manyway.cli.console import console, note
-from manyway.cli.inputs import (
-    Encoder,
-    FeatureColumn,
-    IgnoreColumn,
-    Inputs,
-    ItemColumn,
-    LabelColumn,
-    Labels,
-    NoCache,
-    OpenSet,
-    Sheet,
-    SkipBadItems,
-    TextColumn,
-)
-from manyway.cli.scores import AtLeast, ClassPrior, ScoreFile, ScoreInputs, ScoreKind, Taxonomy, describe
+from manyway.cli.inputs import Inputs
+from manyway.cli.label_scores import AtLeast, ClassPrior, ScoreFile, ScoreInputs, ScoreKind, Taxonomy, describe
+from manyway.cli.options import Device, SkipBad
 from manyway.errors import InputError
 
 _KEPT = "labels.csv is another file, or was changed; it stays as it is (`overwrite` replaces it)"
@@ -45,14 +35,7 @@ def label(
             help="Items to label, of the same kind. With --class-names alone: leave EXAMPLES out.",
         ),
     ] = None,
-    class_names: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="One vector per class, such as the text embedding of its name: a feature file with labels, or a file "
-            "of texts if the encoder reads texts. Classes then need no examples.",
-        ),
-    ] = None,
+    class_names: inputs.ClassNames = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -66,29 +49,27 @@ def label(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a file that is not a table as manyway wrote it.")
     ] = False,
-    labels: Labels = None,
+    labels: inputs.Labels = None,
     method: Annotated[str, typer.Option(help="How to label; `manyway methods` lists them.")] = "evidence",
     top: Annotated[int, typer.Option(min=1, help="The number of classes to write per item.")] = 2,
     min_confidence: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Leave the label empty when its probability is lower.")
     ] = 0.0,
-    open_set: OpenSet = False,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: cuda where it is available.")
-    ] = None,
+    open_set: inputs.OpenSet = False,
+    device: Device = None,
     dask: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Distribute the items over the workers of this Dask scheduler."),
     ] = None,
-    encoder: Encoder = None,
-    skip_bad: SkipBadItems = False,
-    no_cache: NoCache = False,
-    label_column: LabelColumn = None,
-    item_column: ItemColumn = None,
-    ignore_column: IgnoreColumn = None,
-    feature_column: FeatureColumn = None,
-    text_column: TextColumn = None,
-    sheet: Sheet = None,
+    encoder: inputs.Encoder = None,
+    skip_bad: SkipBad = False,
+    no_cache: inputs.NoCache = False,
+    label_column: inputs.LabelColumn = None,
+    item_column: inputs.ItemColumn = None,
+    ignore_columns: inputs.IgnoreColumn = None,
+    feature_columns: inputs.FeatureColumn = None,
+    text_column: inputs.TextColumn = None,
+    sheet: inputs.Sheet = None,
     review: Annotated[
         bool,
         typer.Option(
@@ -96,7 +77,7 @@ def label(
         ),
     ] = False,
     scores: ScoreFile = None,
-    score_kind: ScoreKind = "auto",
+    kind: ScoreKind = "auto",
     class_prior: ClassPrior = None,
     taxonomy: Taxonomy = None,
     at_least: AtLeast = None,
@@ -124,7 +105,7 @@ def label(
 
         manyway label herbarium.csv sheets.csv --label-column species --item-column file -o labels.parquet
 
-    Photos of which some may be of no class in the catalogue:
+    Photos of which some may be of none of the classes in the catalogue:
 
         manyway label catalogue.npz photos.npz --open-set
 
@@ -154,91 +135,84 @@ def label(
 
         manyway label --scores scores.csv --labels labels.csv --taxonomy taxonomy.csv --at-least 0.9 -o answers.csv
     """
-    from manyway.cli.review import DEFAULT_FOLDER, check_review, review_data, run_review
+    from manyway.cli.review import DEFAULT_FOLDER, check_review, features_data, run_review, scores_data
     from manyway.cli.summary import print_summary
-    from manyway.core.device import resolve_device
-    from manyway.labelling.label import label_items
+    from manyway.labelling.batch import Place, features_batch
+    from manyway.labelling.label import solve_batch, write_labels
     from manyway.labelling.table import DEFAULT_OUTPUT, check_table
     from manyway.methods import get_method
 
-    columns = (label_column, item_column, tuple(ignore_column or ()))
+    columns = (label_column, item_column, tuple(ignore_columns or ()))
+    in_blocks = get_method(method).in_blocks is not None
+    if review:
+        check_review(method, dask)
+    shown = console(stderr=True)
+    status = shown.status("reading …")
+    place = Place(device, dask, in_blocks, lambda number: status.update(f"labelling with {method}, pass {number} …"))
     if scores is not None:
-        given = ScoreInputs(scores, support, labels, score_kind, class_prior, taxonomy, at_least, *columns)
-        given.refuse(
-            items=query,
-            class_names=class_names,
-            method=method != "evidence",
-            open_set=open_set,
-            dask=dask,
-            encoder=encoder,
-            skip_bad=skip_bad,
-            feature_column=feature_column,
-            text_column=text_column,
-            sheet=sheet,
-            review=review,
-        )
-        table = check_table(output, given.paths, overwrite=overwrite)
-        found = given.label(
-            table,
-            top=top,
-            min_confidence=min_confidence,
-            device=device,
-        )
-        print_summary(found.labels, min_confidence, describe(found, at_least))
+        for option, value in (("ITEMS", query), ("--class-names", class_names), ("--encoder", encoder)):
+            if value is not None:
+                raise InputError(f"{option} is for features; leave it out with --scores.")
+        given = ScoreInputs(scores, support, labels, kind, class_prior, taxonomy, at_least, *columns)
+        paths, source = given.paths, None
+        table = check_table(output, paths, overwrite=overwrite)
+        made = given.batch(place)
+    else:
+        if class_prior is not None:
+            raise InputError("--class-prior is for the scores of a classifier; name their file with --scores.")
+        if support is None:
+            raise InputError(
+                "There is nothing to label; give EXAMPLES and ITEMS, or the scores of a classifier (--scores)."
+            )
+        examples_at = None if query is None else support
+        query = support if query is None else query
+        if examples_at is None and class_names is None:
+            raise InputError(
+                "There are examples or items, not both; give EXAMPLES and ITEMS, or --class-names and ITEMS."
+            )
+        source = Inputs(
+            examples_at,
+            query,
+            labels,
+            encoder,
+            skip_bad,
+            *columns,
+            feature_columns or (),
+            class_names,
+            text_column,
+            sheet,
+            cached=not no_cache,
+        ).with_encoder()
+        paths = source.paths
+        table = check_table(output, paths, overwrite=overwrite)
+        read = source.read(place.where)
+        made = features_batch(read[0], read[1], place, class_names=read[2])
+    with made as batch:
+        if taxonomy is not None and source is not None:
+            from manyway.labelling.taxonomy import read_taxonomy
+
+            batch = replace(batch, levels=read_taxonomy(taxonomy))
+        with status:
+            status.update(f"labelling {len(batch.items)} items with {method} …")
+            solution = solve_batch(batch, method, open_set=open_set)
+            summary = write_labels(
+                batch,
+                solution,
+                table,
+                top=top,
+                min_confidence=min_confidence,
+                at_least=at_least,
+                inputs=paths,
+            )
+        print_summary(summary, min_confidence, describe(summary, at_least))
         if output is None and table != DEFAULT_OUTPUT:
             note(_KEPT)
-        return
-    for option, value in (("--class-prior", class_prior), ("--taxonomy", taxonomy), ("--at-least", at_least)):
-        if value is not None:
-            raise InputError(f"{option} is for the scores of a classifier; name their file with --scores.")
-    if support is None:
-        raise InputError(
-            "There is nothing to label; give EXAMPLES and ITEMS, or the scores of a classifier (--scores)."
-        )
-    get_method(method)
-    if review:
-        check_review(method, dask, class_names)
-    examples_at = None if query is None else support
-    query = support if query is None else query
-    if examples_at is None and class_names is None:
-        raise InputError("There are examples or items, not both; give EXAMPLES and ITEMS, or --class-names and ITEMS.")
-    source = Inputs(
-        examples_at,
-        query,
-        labels,
-        encoder,
-        skip_bad,
-        *columns,
-        feature_column or (),
-        class_names,
-        text_column,
-        sheet,
-        cached=not no_cache,
-    ).with_encoder()
-    table = check_table(output, source.paths, overwrite=overwrite)
-    where = resolve_device("cpu" if device is None and dask is not None else device)
-    shown = console(stderr=True)
-    examples, items, named = source.read(where)
-    with shown.status(f"labelling {len(items)} items with {method} …") as status:
-        summary = label_items(
-            examples,
-            items,
-            table,
-            method=method,
-            top=top,
-            min_confidence=min_confidence,
-            open_set=open_set,
-            class_names=named,
-            device=where,
-            dask=dask,
-            progress=lambda step: status.update(f"labelling {len(items)} items with {method}, {step} …"),
-            inputs=source.paths,
-        )
-    print_summary(summary, min_confidence)
-    if output is None and table != DEFAULT_OUTPUT:
-        note(_KEPT)
-    if review:
-        run_review(review_data(source, examples, items, open_set=open_set), DEFAULT_FOLDER)
+        if review:
+            if source is None:
+                data = scores_data(batch, Path(str(scores)).name, open_set=open_set)
+            else:
+                data = features_data(source, *read, open_set=open_set)
+            run_review(data, DEFAULT_FOLDER, first=solution)
 
 
 def methods(
@@ -286,7 +260,7 @@ def _describe_method(name: str) -> None:
         "reference": method.reference,
         "items": "labelled jointly" if method.transductive else "labelled one by one",
         "class names": "used; a class then needs no example" if method.class_features else "not used",
-        "known labels": "of some items are used" if "known" in method.argument_docs else "of items are not used",
+        "known labels": "of some items are used" if method.takes_known else "of items are not used",
         "large piles": "read in blocks" if method.in_blocks is not None else "must fit into memory",
         "learned on other tasks": "yes; answers are best for tasks like those" if method.training is not None else "no",
         "more": "docs/methods.md: what it optimises, what it costs, what it reads besides examples and items",

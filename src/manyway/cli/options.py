@@ -29,7 +29,7 @@ SkipBad = Annotated[
 ]
 
 
-def progress_bar(console: Console) -> Progress:
+def progress_bar(console: Console, transient: bool = False) -> Progress:
     """A bar with the number of items, the elapsed time and the time left."""
     from rich import progress
 
@@ -40,4 +40,5 @@ def progress_bar(console: Console) -> Progress:
         progress.TimeElapsedColumn(),
         progress.TimeRemainingColumn(),
         console=console,
+        transient=transient,
     )

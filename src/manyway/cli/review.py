@@ -10,29 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from manyway.cli import inputs
 from manyway.cli.console import console, say
-from manyway.cli.inputs import (
-    Encoder,
-    FeatureColumn,
-    IgnoreColumn,
-    Inputs,
-    ItemColumn,
-    LabelColumn,
-    Labels,
-    NoCache,
-    OpenSet,
-    Sheet,
-    SkipBadItems,
-    TextColumn,
-)
-from manyway.cli.options import Device
+from manyway.cli.inputs import Inputs
+from manyway.cli.label_scores import ScoreFile, ScoreInputs, ScoreKind
+from manyway.cli.options import Device, SkipBad
 from manyway.errors import InputError, optional
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from manyway.core.solution import Solution
     from manyway.encoding.datasets.originals import Originals
     from manyway.files.items import Items
+    from manyway.labelling.batch import Batch
     from manyway.review.data import ReviewData
     from manyway.review.session import Session
 
@@ -85,21 +76,24 @@ def review(
             "folder of pictures per class, and stop. `manyway label` reads them as examples.",
         ),
     ] = None,
-    labels: Labels = None,
-    encoder: Encoder = None,
+    class_names: inputs.ClassNames = None,
+    scores: ScoreFile = None,
+    kind: ScoreKind = "auto",
+    labels: inputs.Labels = None,
+    encoder: inputs.Encoder = None,
     pictures: Pictures = None,
-    open_set: OpenSet = False,
+    open_set: inputs.OpenSet = False,
     port: Port = 8765,
     no_browser: NoBrowser = False,
     device: Device = None,
-    skip_bad: SkipBadItems = False,
-    no_cache: NoCache = False,
-    label_column: LabelColumn = None,
-    item_column: ItemColumn = None,
-    ignore_column: IgnoreColumn = None,
-    feature_column: FeatureColumn = None,
-    text_column: TextColumn = None,
-    sheet: Sheet = None,
+    skip_bad: SkipBad = False,
+    no_cache: inputs.NoCache = False,
+    label_column: inputs.LabelColumn = None,
+    item_column: inputs.ItemColumn = None,
+    ignore_columns: inputs.IgnoreColumn = None,
+    feature_columns: inputs.FeatureColumn = None,
+    text_column: inputs.TextColumn = None,
+    sheet: inputs.Sheet = None,
 ) -> None:
     """Look at the labels of a batch on a local web page, and correct them.
 
@@ -131,12 +125,25 @@ def review(
         with tempfile.TemporaryDirectory(prefix="manyway-demo-") as made:
             run_review(demo_data(), output or Path(made) / "review", port=port, browser=not no_browser)
         return
+    if scores is not None:
+        if items is not None or class_names is not None:
+            raise InputError("With --scores give at most EXAMPLES: scores of labelled items.")
+        given = ScoreInputs(scores, examples, labels, kind, label_column=label_column, item_column=item_column)
+        from manyway.labelling.batch import Place
+
+        with given.batch(Place(device, in_blocks=False)) as batch:
+            data = scores_data(batch, scores.name, pictures, open_set=open_set)
+        run_review(data, output or DEFAULT_FOLDER, port=port, browser=not no_browser)
+        return
     if examples is None:
         raise InputError("Name EXAMPLES and ITEMS, or the folder of a saved review, or try --demo.")
+    folder = examples
+    if items is None and class_names is not None:
+        examples, items = None, examples
     if items is None:
         if output is not None:
             raise InputError("-o names the folder of a new review; one that goes on stays where it is.")
-        run_review(None, examples, port=port, browser=not no_browser, labels=export, examples=export_examples)
+        run_review(None, folder, port=port, browser=not no_browser, labels=export, examples=export_examples)
         return
     if exports:
         raise InputError("Exports are made of a saved review: manyway review FOLDER --export FILE.")
@@ -148,31 +155,36 @@ def review(
         skip_bad,
         label_column,
         item_column,
-        ignore_column or (),
-        feature_column or (),
+        ignore_columns or (),
+        feature_columns or (),
+        class_names,
         text_column=text_column,
         sheet=sheet,
         cached=not no_cache,
     ).with_encoder()
     from manyway.core.device import resolve_device
 
-    known, pile, _ = source.read(resolve_device(device))
-    data = review_data(source, known, pile, pictures, open_set=open_set)
+    known, pile, named = source.read(resolve_device(device))
+    data = features_data(source, known, pile, named, pictures, open_set=open_set)
     run_review(data, output or DEFAULT_FOLDER, port=port, browser=not no_browser)
 
 
-def check_review(method: str = "evidence", dask: str | None = None, class_names: Path | None = None) -> None:
+def check_review(method: str = "evidence", dask: str | None = None) -> None:
     """Refuse a review that could not be started, before any work is done."""
     for library in ("starlette", "uvicorn", "PIL"):
         optional(library, "review", "manyway review")
     if method != "evidence" or dask is not None:
         raise InputError("A review labels the items with evidence, in memory; leave out --method and --dask.")
-    if class_names is not None:
-        raise InputError("A review shows examples of each class; leave out --class-names.")
 
 
-def review_data(
-    source: Inputs, examples: Items, items: Items, pictures: Path | None = None, *, open_set: bool = False
+def features_data(
+    source: Inputs,
+    examples: Items,
+    items: Items,
+    class_names: Items | None = None,
+    pictures: Path | None = None,
+    *,
+    open_set: bool = False,
 ) -> ReviewData:
     """What to review, and where its pictures are."""
     import os
@@ -188,7 +200,23 @@ def review_data(
     else:
         kind = TEXTS if encodes_texts(source.encoder, source.query) else PICTURES
         origins = {"examples": os.path.abspath(source.support or source.query), "items": os.path.abspath(source.query)}
-    return ReviewData(examples, items, kind, source.query.name, origins, open_set)
+    return ReviewData(examples, items, kind, source.query.name, origins, open_set, class_names)
+
+
+def scores_data(batch: Batch, name: str, pictures: Path | None = None, *, open_set: bool = False) -> ReviewData:
+    """The same for the scores of a classifier."""
+    import os
+
+    from manyway.files.items import Items
+    from manyway.review.data import NAMES, PICTURES, ReviewData
+
+    tasks = batch.tasks
+    names = [batch.items.name(row) for row in range(len(batch.items))]
+    labels = tuple(batch.classes[k] for k in tasks.support_labels[0].tolist())
+    examples, items = Items(tasks.support[0].cpu(), labels, None), Items(tasks.query[0].cpu(), None, names)
+    origins = {} if pictures is None else {"items": os.path.abspath(pictures)}
+    kind = NAMES if pictures is None else PICTURES
+    return ReviewData(examples, items, kind, name, origins, open_set, None, batch.classes)
 
 
 def run_review(
@@ -199,6 +227,7 @@ def run_review(
     browser: bool = True,
     labels: Path | None = None,
     examples: Path | None = None,
+    first: Solution | None = None,
 ) -> None:
     """Start or go on with a review: write exports where they are asked for, otherwise serve the page."""
     import webbrowser
@@ -207,7 +236,7 @@ def run_review(
     from manyway.review.serve import open_review, serve
 
     with console(stderr=True).status("labelling the items …"):
-        session = open_review(folder, data)
+        session = open_review(folder, data, first)
     read, find = picture_access(session.data)
     if labels is not None or examples is not None:
         _export(session, labels, examples, find if read is not None else None)

@@ -49,7 +49,7 @@ def status(results: Results = Path("results")) -> None:
     if not plans:
         raise InputError(_none_in(results))
     for plan in plans:
-        sizes = {entry["key"]: entry["n_tasks"] for entry in plan.experiments}
+        sizes = {asked.key: asked.n_tasks for asked in plan.experiments}
         done = sum(key in known for key in sizes)
         begun = {key: part for key in sizes if key not in known and (part := store.partial(key)) is not None}
         words = ", ".join(f"{part.n_done:,} of {sizes[key]:,} tasks" for key, part in begun.items())
@@ -85,7 +85,7 @@ def table(
     """
     from manyway.bench.show.formats import to_csv, to_latex, to_markdown, to_rich
     from manyway.bench.show.tables import make_grids
-    from manyway.files.files import atomic_write
+    from manyway.bench.store import write_text
 
     writers = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv}
     if format != "terminal" and format not in writers:
@@ -93,7 +93,7 @@ def table(
     if out is not None:
         out = _output(out, results)
     view = _view(name, results)
-    grids = [grid for each in _metrics(metric) for grid in make_grids(view, each)]
+    grids = [grid for each in metric or (None,) for grid in make_grids(view, each)]
     if format == "terminal" and out is None:
         screen = console()
         for grid in grids:
@@ -103,8 +103,7 @@ def table(
     if out is None:
         print(text, end="")
         return
-    with atomic_write(out) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(out, text)
     say(f"Written to {out}.")
 
 
@@ -130,12 +129,12 @@ def plot(
     manyway plot figure-keff --format pdf --out paper/figures
     """
     from manyway.bench.show.curves import make_figures
-    from manyway.bench.show.plots import write_figures
+    from manyway.plots.figures import write_figures
 
     folder = results / "plots" if out is None else out
     _output(folder / "plot.png", results)
     view = _view(name, results)
-    for each in _metrics(metric):
+    for each in metric or (None,):
         figures = make_figures(view, each)
         if not figures:
             raise InputError(f"{view.plan.name} has no plot{f' of {each}' if each else ''}, or no result for one yet.")
@@ -165,8 +164,7 @@ def report(
     """
     from manyway.bench.show.report import make_report
     from manyway.bench.show.view import load_view
-    from manyway.bench.store import Store
-    from manyway.files.files import atomic_write
+    from manyway.bench.store import Store, write_text
 
     path = results / "report.html" if out is None else out
     target = _output(path, results)
@@ -174,9 +172,7 @@ def report(
     plans = [store.plan(name) for name in names] if names else store.plans()
     if not plans:
         raise InputError(_none_in(results))
-    text = make_report([load_view(store, plan) for plan in plans], _metrics(metric))
-    with atomic_write(target) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(target, make_report([load_view(store, plan) for plan in plans], metric or (None,)))
     say(path)
 
 
@@ -207,17 +203,17 @@ def compare(
     """
     from rich.table import Table
 
-    from manyway.bench.show.compare import compare as pair_up
-    from manyway.bench.show.compare import find_records, record_title, setting
+    from manyway.bench.show.compare import find_records, pairs
+    from manyway.bench.show.words import record_title, setting
     from manyway.bench.store import Store
     from manyway.evaluation.statistics import tasks_needed
 
     store = Store(results)
-    for pair in pair_up(find_records(a, store), find_records(b, store)):
-        test, difference = pair.paired, pair.paired.difference
-        shown = Table(show_header=False, box=None, pad_edge=False)
-        for record, accuracy in ((pair.a, pair.accuracy_a), (pair.b, pair.accuracy_b)):
-            shown.add_row(record_title(record), f"{100 * accuracy.mean:.2f} ± {100 * accuracy.half:.2f}")
+    for pair in pairs(find_records(a, store), find_records(b, store)):
+        test = pair[0].against(pair[1])
+        difference, shown = test.difference, Table(show_header=False, box=None, pad_edge=False)
+        for record in pair:
+            shown.add_row(record_title(record), f"{100 * record.value().mean:.2f} ± {100 * record.value().half:.2f}")
         shown.add_row(
             "difference", f"{100 * difference.mean:+.2f} ± {100 * difference.half:.2f} points, p = {test.p:.2g}"
         )
@@ -225,7 +221,7 @@ def compare(
         shown.add_row("tasks", f"{difference.n:,}: {counts}")
         if difference.deviation == difference.deviation:
             shown.add_row(f"for ± {width:g} points", f"{tasks_needed(difference.deviation, width / 100):,} tasks")
-        say(setting(pair.a), "bold")
+        say(setting(pair[0]), "bold")
         console().print(shown, "")
 
 
@@ -243,11 +239,6 @@ def _view(name: str | None, results: Path) -> View:
             f"No experiment of {view.plan.name} is finished yet; continue with `manyway bench {view.plan.suite}`."
         )
     return view
-
-
-def _metrics(asked: list[str] | None) -> list[str | None]:
-    """The metrics to show; None is what the suite says."""
-    return list(asked) if asked else [None]
 
 
 def _none_in(results: Path) -> str:

@@ -51,11 +51,11 @@ def print_summary(summary: Summary, min_confidence: float, more: Sequence[str] =
 
 
 def _unknown(summary: Summary) -> str:
-    """A sentence about the items of no class."""
+    """A sentence about the unknown items."""
     if not summary.n_unknown:
-        return "No item seems to be of no class."
+        return "No unknown items."
     groups = summary.unknown_groups
-    line = f"{_items(summary.n_unknown)} {'is' if summary.n_unknown == 1 else 'are'} probably of no class, in "
+    line = f"{_items(summary.n_unknown)} {'is' if summary.n_unknown == 1 else 'are'} probably unknown, in "
     line += f"{len(groups)} group" + ("" if len(groups) == 1 else "s")
     largest = "; ".join(f"{_items(group.items)} like {group.medoid}" for group in groups[:_GROUPS])
     return f"{line}: {largest}{'; …' if len(groups) > _GROUPS else ''}."

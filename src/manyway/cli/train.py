@@ -256,13 +256,14 @@ def _reporter(progress: Progress, recipe: Recipe, per_epoch: int) -> Reporter:
 
 def _finish(trained: Trained, out: Path, screen: Console) -> None:
     """Draw the curves, where matplotlib is installed, and say where the checkpoint is."""
+    from manyway.plots.figures import cannot_draw
     from manyway.training.log import draw_curves
     from manyway.training.loop import BEST
 
-    try:
+    if reason := cannot_draw():
+        screen.print(f"No plot was drawn. {reason}", soft_wrap=True)
+    else:
         draw_curves(out / CURVES, trained.history)
-    except ModuleNotFoundError:
-        screen.print("No plot was drawn: it needs matplotlib (pip install 'manyway[plot]').", soft_wrap=True)
     best = trained.best
     validation = "" if best.val_accuracy is None else f", validation accuracy {best.val_accuracy:.1%}"
     screen.print(f"{out / BEST}: epoch {best.epoch}{validation}", soft_wrap=True)

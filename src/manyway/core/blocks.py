@@ -8,78 +8,57 @@ read: the memory of the block.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, count
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from manyway.core.transforms import level, range_factor, unit
 from manyway.errors import InputError
-
-
-class BlockSolution(Protocol):
-    """The answer of a method that reads the queries of one task in blocks."""
-
-    @property
-    def assign(self) -> Callable[[Tensor, Any], Tensor]:
-        """From a block [b, d] and its memory to class probabilities [b, k]."""
-
-    @property
-    def memory(self) -> list[Any] | None:
-        """One per block; None where nothing is remembered."""
-
-    @property
-    def presence(self) -> Tensor | None:
-        """[k] the probability that the class is present; None where the method does not estimate it."""
-
-    @property
-    def n_present(self) -> float | None:
-        """The expected number of classes that are present."""
-
-    @property
-    def n_present_sd(self) -> float | None: ...
-
 
 Blocks = Callable[[], Iterator[Tensor]]  # reads the queries once, from the start: blocks [b, d]
 Work = Callable[[Tensor, Any], tuple[Any, Any]]  # a block and its memory -> what is added up, and its next memory
 Spread = Callable[[Work, Sequence[Any] | None], tuple[Any, list[Any]]]  # the sum over blocks, and all memories
+Change = Callable[[Tensor], Tensor]  # rows [1, b, d] -> rows [1, b, d]
 
 
-@dataclass(frozen=True, eq=False)
-class Scaling:
-    """What is done to every row: a transform of the row, a factor for each feature, and a centre to subtract."""
+class Total(NamedTuple):
+    """Numbers that add up over blocks; in float64, so that they do not depend on the blocks."""
 
-    name: str | None
-    levels: bool = False  # whether `rcl2` takes powers
-    middle: Tensor | None = None  # [d] what `cl2` and `rcl2` subtract
-    factor: Tensor | None = None  # [d]
-    centre: Tensor | None = None  # [d]
+    values: Tensor
 
-    def __call__(self, rows: Tensor) -> Tensor:
-        if self.levels:
-            rows = level(rows)
-        if self.middle is not None:
-            rows = rows - self.middle
-        if self.name in ("l2", "cl2", "rcl2"):
-            rows = unit(rows)
-        if self.factor is not None:
-            rows = rows * self.factor
-        return rows if self.centre is None else rows - self.centre
+    def plus(self, other: Total) -> Total:
+        return Total(self.values + other.values)
+
+
+class Joined(NamedTuple):
+    """Rows of all blocks, one after the other, along the axis 1 of each tensor."""
+
+    values: tuple[Tensor, ...]
+
+    def plus(self, other: Joined) -> Joined:
+        return Joined(tuple(torch.cat(pair, 1) for pair in zip(self.values, other.values, strict=True)))
 
 
 class Extent(NamedTuple):
-    """What the scaling needs to know of the queries."""
+    """The mean, the lowest and the highest value of each feature [t, 1, d] of some queries."""
 
     n_rows: int
-    total: Tensor  # [d], float64
-    low: Tensor  # [d]
-    high: Tensor  # [d]
+    total: Tensor  # in float64
+    low: Tensor
+    high: Tensor
+
+    @staticmethod
+    def of(rows: Tensor) -> Extent:
+        """Of rows [t, n, d]."""
+        total = rows.sum(1, keepdim=True, dtype=torch.float64)
+        return Extent(rows.shape[1], total, rows.amin(1, keepdim=True), rows.amax(1, keepdim=True))
 
     @property
     def mean(self) -> Tensor:
-        """[d], float64."""
-        return self.total / self.n_rows
+        """[t, 1, d], in the precision of the rows."""
+        return (self.total / self.n_rows).to(self.low)
 
     def plus(self, other: Extent) -> Extent:
         low, high = torch.minimum(self.low, other.low), torch.maximum(self.high, other.high)
@@ -87,24 +66,90 @@ class Extent(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Measure:
-    """The work of the first reading: how many queries there are, and their mean and range."""
+class Pile:
+    """The queries of one task, as blocks that are read again in every pass.
 
-    scaling: Scaling
+    Parameters
+    ----------
+    spread : callable
+        Takes work to the blocks: ``in_turn`` on one machine, ``manyway.core.dask.on_dask`` on a cluster.
+    sizes : tuple of int
+        The number of queries of each block.
+    like : Tensor of shape [0, d]
+        The precision and the device of the work, and the number of features.
+    changes : tuple of callable
+        What is done to the rows of a block before each work.
+    progress : callable, optional
+        Called with the number of passes so far, after each one.
+    """
+
+    spread: Spread
+    sizes: tuple[int, ...]
     like: Tensor
+    changes: tuple[Change, ...] = ()
+    progress: Callable[[int], None] | None = None
+    passes: Iterator[int] = field(default_factory=lambda: count(1), repr=False)
 
-    def __call__(self, block: Tensor, memory: Any) -> tuple[Extent, None]:
-        rows = self.scaling(block.to(self.like))
-        return Extent(len(rows), rows.sum(0, dtype=torch.float64), rows.amin(0), rows.amax(0)), None
+    @staticmethod
+    def of(spread: Spread, like: Tensor, progress: Callable[[int], None] | None = None) -> Pile:
+        """Count the queries, in a first pass; ``like`` [n, d] has the wanted precision and device."""
+        found, _ = spread(_count, None)
+        if found is None or not sum(found.values[0].flatten().tolist()):
+            raise InputError("There is no query to label; give at least one.")
+        return Pile(spread, tuple(found.values[0].flatten().tolist()), like[:0], progress=progress)
+
+    @property
+    def n_rows(self) -> int:
+        """The number of queries."""
+        return sum(self.sizes)
+
+    @property
+    def firsts(self) -> list[int]:
+        """The number of the first query of each block."""
+        return [0, *accumulate(self.sizes)][:-1]
+
+    def split(self, values: Tensor) -> list[Tensor]:
+        """Values [t, q, …] of all queries, block by block."""
+        return [values[:, first : first + size] for first, size in zip(self.firsts, self.sizes, strict=True)]
+
+    def then(self, change: Change) -> Pile:
+        """The same queries with one more change of their rows."""
+        return replace(self, changes=(*self.changes, change))
+
+    def each(self, work: Work, memories: Sequence[Any] | None = None) -> tuple[Any, list[Any]]:
+        """Do the work on the changed rows [1, b, d] of every block; the sum, and what to remember of each block."""
+        found = self.spread(_Changed(self.changes, self.like, work), memories)
+        if self.progress is not None:
+            self.progress(next(self.passes))
+        return found
+
+    def extent(self) -> Extent:
+        """The mean and the range of the changed queries, by one pass."""
+        found: Extent = self.each(_measure)[0]
+        return found
 
 
-def measured(scaling: Scaling, spread: Spread, like: Tensor) -> Extent:
-    """Read the queries once, scaled, in the precision and on the device of ``like`` [n, d]."""
-    extent: Extent | None
-    extent, _ = spread(Measure(scaling, like[:0]), None)
-    if extent is None:
-        raise InputError("There is no query to label; give at least one.")
-    return extent
+@dataclass(frozen=True, eq=False)
+class _Changed:
+    """Work that changes rows first."""
+
+    changes: tuple[Change, ...]
+    like: Tensor
+    work: Work
+
+    def __call__(self, block: Tensor, memory: Any) -> tuple[Any, Any]:
+        rows = block.to(self.like)[None]
+        for change in self.changes:
+            rows = change(rows)
+        return self.work(rows, memory)
+
+
+def _count(block: Tensor, memory: Any) -> tuple[Joined, None]:
+    return Joined((torch.tensor([[len(block)]]),)), None
+
+
+def _measure(rows: Tensor, memory: Any) -> tuple[Extent, None]:
+    return Extent.of(rows), None
 
 
 def in_turn(blocks: Blocks, device: torch.device) -> Spread:
@@ -138,21 +183,3 @@ def in_turn(blocks: Blocks, device: torch.device) -> Spread:
         return total, remembered
 
     return spread
-
-
-def scaling_of(support: Tensor, spread: Spread, scale: str | None, base_mean: Tensor | None) -> tuple[Scaling, int]:
-    """The scaling that ``scale`` names, centred on the mean query, and the number of queries."""
-    if scale not in (None, "range", "l2", "cl2", "rcl2"):
-        raise InputError(f"scale is '{scale}'; for large inputs choose range, l2, cl2, rcl2 or None.")
-    scaling = Scaling(scale, levels=scale == "rcl2" and bool((support >= 0).all()))
-    if scale in ("cl2", "rcl2"):
-        if scaling.levels:  # a mean of features is not a mean of their powers, so the base mean cannot serve here
-            middle = level(support).mean(0)
-        else:
-            middle = support.mean(0) if base_mean is None else base_mean.to(support)
-        scaling = replace(scaling, middle=middle)
-    extent = measured(scaling, spread, support)
-    if scale == "range":
-        scaling = replace(scaling, factor=range_factor(extent.low, extent.high))
-    centre = extent.mean.to(support.dtype)
-    return replace(scaling, centre=centre if scaling.factor is None else centre * scaling.factor), extent.n_rows

@@ -16,7 +16,7 @@ _PATIENCE = 10  # seconds to wait for a scheduler
 
 def distributed() -> Any:
     """The library ``distributed``; an error that says how to install it where it is missing."""
-    return optional("distributed", "dask", "--dask")
+    return optional("distributed", "dask", "`dask`")
 
 
 def connect(address: str) -> Any:
@@ -66,4 +66,4 @@ def _memory(done: tuple[Any, Any]) -> Any:
 
 
 def _plus(one: Any, other: Any) -> Any:
-    return one.plus(other)
+    return other if one is None else one.plus(other)  # work that only remembers has no sum

@@ -140,14 +140,14 @@ def simplex_projection(points: Tensor) -> Tensor:
     return points.sub_(thresholds.amax(-1, keepdim=True)).clamp_min_(0)
 
 
-def nearest_others(samples: Tensor, n_neighbours: int) -> Tensor:
+def nearest_others(samples: Tensor, n_neighbors: int) -> Tensor:
     """[t, q, q] the directed graph of nearest neighbours: entry (i, j) is 1 when j is one of the nearest of i.
 
-    No sample is its own neighbour. With fewer than ``n_neighbours`` other samples, all of them are neighbours.
+    No sample is its own neighbour. With fewer than ``n_neighbors`` other samples, all of them are neighbours.
     """
     distances = squared_distances(samples, samples)
     distances.diagonal(dim1=1, dim2=2).fill_(torch.inf)
-    nearest = distances.topk(min(n_neighbours, samples.shape[1] - 1), largest=False).indices
+    nearest = distances.topk(min(n_neighbors, samples.shape[1] - 1), largest=False).indices
     return torch.zeros_like(distances).scatter_(-1, nearest, 1)
 
 

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from manyway.core.topk import UNKNOWN_ABOVE, Answered, Reading, Top, TopK, surest, whole
 from manyway.errors import optional
 
-UNKNOWN_ABOVE = 0.5  # a query is answered as of no class where that is more probable than any class at all
+_LAZY = ("prototypes", "independent_presence", "review_scores")  # computed when they are first asked for
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Solution:
     """What a solver returns for a batch of tasks.
 
-    Solutions can be pickled. ``repr`` shows shapes only.
+    Solutions can be pickled. ``repr`` shows shapes only. The answers for a pile (``Tasks.pile``) are computed block by
+    block whenever they are asked for; ``top`` and ``each`` need little memory.
 
     Parameters
     ----------
-    probabilities : Tensor of shape [t, q, k]
-        The class probabilities of each query. Each row sums to 1; with ``unknown_groups``, to 1 − ``unknown``.
-    n_iter : Tensor of shape [t]
-        The number of iterations.
-    converged : Tensor of shape [t]
+    probabilities : Tensor of shape [t, q, k], or Reading
+        The class probabilities of each query. Each row sums to 1; with ``unknown_groups``, to 1 − ``unknown``. For a
+        pile: what computes them block by block.
+    n_iter : Tensor of shape [t], or int
+        The number of iterations; a number is that of every task.
+    converged : Tensor of shape [t], or bool
         Whether the method's own stopping rule was met. True for methods without iterations; False for methods that run
         a fixed number of iterations.
     make_prototypes : callable, optional
@@ -46,18 +47,26 @@ class Solution:
         Returns the review scores [t, q]. They are computed when they are first used. None: 1 minus the probability of
         the label.
     unknown : Tensor of shape [t, q], optional
-        The probability that a query is of none of the classes, for methods that estimate it.
+        The probability that a query is unknown: of none of the classes. For methods that estimate it.
     unknown_groups : Tensor of shape [t, q], optional
         The number of the group of unknown queries that a query belongs to, the largest group first; -1 for queries that
-        are labelled with a class. For methods that can answer that a query is of no class.
+        are labelled with a class. For methods that can answer that a query is unknown.
     unknown_medoids : Tensor of shape [t, g], optional
         The query in the middle of each of these groups; -1 where a task has fewer.
+    learned : mapping of str to Tensor of shape [t], optional
+        What the method learned about the tasks, such as its precision or temperature.
+    labels : Tensor of shape [t, q], optional
+        The labels, where they are not always the classes of the highest probability.
+    surest : Tensor of shape [t, k], optional
+        The highest probability of each class, where it is not that of ``probabilities``.
+    memory : object, optional
+        What the next batch of the same streams can use: see ``Tasks.earlier``.
 
     Attributes
     ----------
     labels : Tensor of shape [t, q]
-        The most probable class of each query; -1 where ``unknown_groups`` is given and the query is more probably of
-        no class than of any class.
+        The most probable class of each query; -1 where ``unknown_groups`` is given and the query is more probably
+        unknown than of any class.
     n_unknown_groups : Tensor of shape [t] or None
         The number of groups of unknown queries.
     proportions : Tensor of shape [t, k]
@@ -82,32 +91,133 @@ class Solution:
     [[0, 1]]
     """
 
-    probabilities: Tensor
-    n_iter: Tensor
-    converged: Tensor
-    make_prototypes: Callable[[], Tensor] | None = None
-    objective: Tensor | None = None
-    objective_parts: Mapping[str, Tensor] | None = None
-    occupancy: Tensor | None = None
-    make_presence: Callable[[], Tensor] | None = None
-    make_review_scores: Callable[[], Tensor] | None = None
-    unknown: Tensor | None = None
-    unknown_groups: Tensor | None = None
-    unknown_medoids: Tensor | None = None
+    def __init__(
+        self,
+        probabilities: Tensor | Reading,
+        n_iter: Tensor | int,
+        converged: Tensor | bool,
+        make_prototypes: Callable[[], Tensor] | None = None,
+        objective: Tensor | None = None,
+        objective_parts: Mapping[str, Tensor] | None = None,
+        occupancy: Tensor | None = None,
+        make_presence: Callable[[], Tensor] | None = None,
+        make_review_scores: Callable[[], Tensor] | None = None,
+        unknown: Tensor | None = None,
+        unknown_groups: Tensor | None = None,
+        unknown_medoids: Tensor | None = None,
+        learned: Mapping[str, Tensor] | None = None,
+        memory: Any = None,
+        labels: Tensor | None = None,
+        surest: Tensor | None = None,
+    ) -> None:
+        self._labels, self._given_surest = labels, surest
+        self.n_iter, self.converged = _of_tasks(n_iter, probabilities), _of_tasks(converged, probabilities)
+        self.memory = memory
+        self.objective_parts, self.occupancy, self.learned = objective_parts, occupancy, learned or {}
+        self.objective = torch.stack([*objective_parts.values()]).sum(0) if objective_parts else objective
+        self.unknown_medoids = unknown_medoids
+        self._answers: Answered | Reading = (
+            probabilities if isinstance(probabilities, Reading) else Answered(probabilities, unknown, unknown_groups)
+        )
+        # A function may hold many tensors: it goes when its result is there.
+        made = (make_prototypes, make_presence, make_review_scores)
+        self._make = {name: make for name, make in zip(_LAZY, made, strict=True) if make is not None}
+        self._given = tuple(self._make)
 
-    def __post_init__(self) -> None:
-        if self.objective is None and self.objective_parts:
-            object.__setattr__(self, "objective", torch.stack([*self.objective_parts.values()]).sum(0))
+    def each(self, work: Callable[[Answered], Any]) -> Any:
+        """The sum of ``work`` over parts of the queries: one part in memory, one per block of a pile.
+
+        Parameters
+        ----------
+        work : callable
+            From the answers for some queries to something with a method ``plus``.
+
+        Returns
+        -------
+        object
+            What the parts add up to.
+        """
+        return work(self._answers) if isinstance(self._answers, Answered) else self._answers.each(work)
+
+    def changed(self, probabilities: Tensor | None = None, unknown: Tensor | None = None) -> Solution:
+        """The same solution with other answers.
+
+        Parameters
+        ----------
+        probabilities : Tensor of shape [t, q, k], optional
+        unknown : Tensor of shape [t, q], optional
+
+        Returns
+        -------
+        Solution
+        """
+        kept = self._whole
+        return Solution(
+            kept.probabilities if probabilities is None else probabilities,
+            self.n_iter,
+            self.converged,
+            unknown=kept.unknown if unknown is None else unknown,
+            unknown_groups=kept.groups,
+            unknown_medoids=self.unknown_medoids,
+            make_prototypes=self._later("prototypes"),
+            make_presence=self._later("independent_presence"),
+            make_review_scores=self._later("review_scores"),
+            objective=self.objective,
+            occupancy=self.occupancy,
+            learned=self.learned,
+        )
+
+    def top(self, n: int) -> TopK:
+        """The most probable classes of each query, and the expected number of queries of each class.
+
+        Parameters
+        ----------
+        n : int
+            How many classes per query.
+
+        Returns
+        -------
+        TopK
+        """
+        found: TopK = self.each(Top(n))
+        return found
+
+    @cached_property
+    def _whole(self) -> Answered:
+        return self._answers if isinstance(self._answers, Answered) else Answered(*self._answers.each(whole).values)
+
+    @property
+    def probabilities(self) -> Tensor:
+        """[t, q, k] the class probabilities of each query."""
+        return self._whole.probabilities
+
+    @property
+    def unknown(self) -> Tensor | None:
+        """[t, q] the probability that a query is unknown; None where the method does not estimate it."""
+        return self._whole.unknown
+
+    @property
+    def unknown_groups(self) -> Tensor | None:
+        """[t, q] the group of unknown queries that a query belongs to, -1 for the others; None where there are none."""
+        return self._whole.groups
 
     @cached_property
     def prototypes(self) -> Tensor | None:
         """[t, k, d] the class prototypes, in the feature scale that the method worked in; None if it has none."""
-        return None if self.make_prototypes is None else self.make_prototypes()
+        return self._made("prototypes")
+
+    def _later(self, name: str) -> Callable[[], Tensor] | None:
+        """What computes a result that the method has, or that was computed before."""
+        return (lambda: cast(Tensor, getattr(self, name))) if name in self._given else None
+
+    def _made(self, name: str) -> Tensor | None:
+        make = self._make.pop(name, None)
+        return None if make is None else make()
 
     @property
     def labels(self) -> Tensor:
-        """[t, q] the most probable class of each query, -1 for no class; the lowest class wins a tie."""
-        labels = self.probabilities.argmax(-1)
+        """[t, q] the most probable class of each query, -1 for unknown; the lowest class wins a tie."""
+        labels = self.probabilities.argmax(-1) if self._labels is None else self._labels
         if self.unknown is None or self.unknown_groups is None:
             return labels
         return labels.masked_fill(self.unknown > UNKNOWN_ABOVE, -1)
@@ -127,17 +237,20 @@ class Solution:
     @property
     def proportions(self) -> Tensor:
         """[t, k] the estimated proportion of each class among the queries."""
-        return self.probabilities.mean(1)
+        if isinstance(self._answers, Answered):
+            return self._answers.probabilities.mean(1)
+        return self.top(1).total / self._answers.pile.n_rows
 
     @cached_property
     def presence(self) -> Tensor:
         """[t, k] the probability that the class occurs among the queries: the middle of the two of ``between``."""
         return (self.independent_presence + self._surest) / 2
 
-    @property
+    @cached_property
     def independent_presence(self) -> Tensor:
         """[t, k] the probability that the class occurs if the errors of the queries were independent."""
-        return self.occupied if self.make_presence is None else self.make_presence()
+        found = self._made("independent_presence")
+        return self.occupied if found is None else found
 
     @property
     def n_present(self) -> Tensor:
@@ -152,11 +265,13 @@ class Solution:
     @cached_property
     def review_scores(self) -> Tensor:
         """[t, q] how much a person's answer to each query is expected to improve the labels; -1 where it is known."""
-        return 1 - self.outcomes.amax(-1) if self.make_review_scores is None else self.make_review_scores()
+        found = self._made("review_scores")
+        return 1 - self.outcomes.amax(-1) if found is None else found
 
-    @property
+    @cached_property
     def _surest(self) -> Tensor:
-        return self.probabilities.amax(1).to(self.occupied)
+        values: Tensor = self.each(surest).values if self._given_surest is None else self._given_surest
+        return values.to(self.occupied)
 
     @cached_property
     def occupied(self) -> Tensor:
@@ -190,32 +305,22 @@ class Solution:
 
     def __repr__(self) -> str:
         done = f"{int(self.converged.sum())} of {len(self.converged)} tasks"
+        if isinstance(self._answers, Reading):
+            return f"Solution(n_query={self._answers.pile.n_rows}, in blocks, converged={done})"
         return f"Solution({shapes(self, ('probabilities', 'n_iter', 'objective'))}, converged={done})"
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: what can be computed on request is computed now, so that no function is pickled."""
-        state = {field.name: getattr(self, field.name) for field in fields(self)}
-        if self.prototypes is not None:
-            state["make_prototypes"] = Computed(self.prototypes)
-        if self.make_presence is not None:
-            state["make_presence"] = Computed(self.make_presence())
-        if self.make_review_scores is not None:
-            state["make_review_scores"] = Computed(self.review_scores)
-        return state
+        for name in tuple(self._make):
+            getattr(self, name)
+        return {**self.__dict__, "_answers": self._whole, "memory": None}
 
 
-@dataclass(frozen=True, eq=False)
-class Computed:
-    """A function that returns a known tensor; unlike a lambda it can be pickled.
-
-    >>> Computed(torch.tensor([1.0]))().tolist()
-    [1.0]
-    """
-
-    value: Tensor
-
-    def __call__(self) -> Tensor:
-        return self.value
+def _of_tasks(value: Tensor | int, probabilities: Tensor | Reading) -> Tensor:
+    """[t] a value of every task; for a pile, which is one task, it is given as it is."""
+    if isinstance(value, Tensor) or isinstance(probabilities, Reading):
+        return torch.as_tensor(value)
+    return torch.full((len(probabilities),), value, device=probabilities.device)
 
 
 class Recorder:

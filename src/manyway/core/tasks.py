@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from manyway.core.blocks import Pile
 from manyway.core.validation import as_features, as_labels, moderate
 from manyway.errors import InputError
 
@@ -50,6 +51,15 @@ class Tasks:
     stream : Tensor of shape [t], optional
         The number of the stream that the queries of a task are a batch of. The batches of a stream follow one another,
         in the order in which they arrive. None: the tasks are independent.
+    known : Tensor of shape [t, q], optional
+        The classes of queries whose labels are known, -1 for the others. For methods with ``Method.takes_known``.
+    pile : Pile, optional
+        The queries of one large task, which are read in blocks. ``query`` then has no rows.
+    scores : bool, default=False
+        Whether rows are the log-probabilities of a classifier, one column per class, instead of features. The support
+        then holds labelled scores, and a class needs none.
+    earlier : object, optional
+        What earlier batches of the same streams taught: ``Solution.memory`` of the batch before.
 
     Attributes
     ----------
@@ -85,6 +95,10 @@ class Tasks:
     class_table: Tensor | None = None
     unknown_labels: Tensor | None = None
     stream: Tensor | None = None
+    known: Tensor | None = None
+    pile: Pile | None = None
+    scores: bool = False
+    earlier: Any = None
 
     @staticmethod
     def from_arrays(
@@ -96,6 +110,7 @@ class Tasks:
         query_labels: Any = None,
         n_classes: int | None = None,
         class_features: Any = None,
+        known: Any = None,
     ) -> Tasks:
         """Tasks from dense arrays (NumPy or torch). Every task has the same number of samples, queries and classes.
 
@@ -118,6 +133,8 @@ class Tasks:
         class_features : array of shape [t, k, d] or [1, k, d], optional
             One vector per class, in the space of the items; [1, k, d] serves all tasks. With them a class may have no
             example, and the support may be empty ([t, 0, d]), for the methods that use class features.
+        known : array of shape [t, q], optional
+            The classes of queries whose labels are known, -1 for the others.
 
         Returns
         -------
@@ -132,7 +149,7 @@ class Tasks:
         query = as_features(query, "query")
         if query.ndim > 1 and (query.shape[0] == 0 or query.shape[1] == 0):
             raise InputError("There is no query to label; give at least one task with at least one query.")
-        tasks = _checked(support, support_labels, query, base_mean, n_classes, class_features)
+        tasks = _checked(support, support_labels, query, base_mean, n_classes, class_features).with_known(known)
         if query_labels is None:
             return tasks
         truth = as_labels(query_labels, "query_labels").to(tasks.device)
@@ -166,6 +183,122 @@ class Tasks:
         """
         return _checked(support, support_labels, None, base_mean, None, class_features)
 
+    @staticmethod
+    def from_pile(
+        support: Any,
+        support_labels: Any,
+        pile: Pile,
+        base_mean: Any = None,
+        *,
+        class_features: Any = None,
+        known: Any = None,
+    ) -> Tasks:
+        """One task whose queries are read in blocks.
+
+        Parameters
+        ----------
+        support : array of shape [s, d]
+        support_labels : array of shape [s]
+        pile : Pile
+            The queries.
+        base_mean : array of shape [d], optional
+        class_features : array of shape [k, d], optional
+        known : array of shape [q], optional
+
+        Returns
+        -------
+        Tasks
+        """
+        vectors = None if class_features is None else class_features[None]
+        tasks = _checked(support[None], support_labels[None], None, base_mean, None, vectors)
+        tasks = replace(tasks, query_table=tasks.query[:, :0], pile=pile)
+        return tasks.with_known(None if known is None else known[None])
+
+    @staticmethod
+    def from_scores(
+        scores: Tensor,
+        *,
+        support: Tensor | None = None,
+        support_labels: Tensor | None = None,
+        known: Any = None,
+        pile: Pile | None = None,
+    ) -> Tasks:
+        """Tasks whose queries are rows of log-probabilities of a classifier, one column per class.
+
+        Parameters
+        ----------
+        scores : Tensor of shape [t, q, k]
+            The scores of the queries; [1, 0, k] with a ``pile``.
+        support : Tensor of shape [t, s, k], optional
+            Scores of other items, whose labels are known.
+        support_labels : Tensor of shape [t, s], optional
+            Their classes.
+        known : array of shape [t, q], optional
+            The classes of queries whose labels are known, -1 for the others.
+        pile : Pile, optional
+            The scores of one large task, in blocks.
+
+        Returns
+        -------
+        Tasks
+        """
+        rows = scores[:, :0] if support is None else support
+        labels = rows.new_zeros(rows.shape[:2], dtype=torch.int64) if support_labels is None else support_labels
+        tasks = Tasks(rows, None, labels, scores, None, scores.shape[-1], scores=True, pile=pile)
+        return tasks.with_known(known)
+
+    def with_known(self, known: Any) -> Tasks:
+        """The same tasks with labels that are known for some queries.
+
+        Parameters
+        ----------
+        known : array of shape [t, q] or None
+            The classes of these queries, -1 for the others. None leaves the tasks as they are.
+
+        Returns
+        -------
+        Tasks
+        """
+        if known is None:
+            return self
+        labels = as_labels(known, "known").to(self.device)
+        if labels.shape != (self.n_tasks, self.n_query):
+            raise InputError(
+                f"known has shape {tuple(labels.shape)} but there are {(self.n_tasks, self.n_query)} queries; "
+                "give one class per query, -1 where it is not known."
+            )
+        wrong = (labels < -1) | (labels >= self.n_classes)
+        if bool(wrong.any()):
+            task, row = wrong.nonzero()[0].tolist()
+            raise InputError(
+                f"known has the class {int(labels[task, row])} for query {row} of task {task}; "
+                f"give a class from 0 to {self.n_classes - 1}, or -1 where it is not known."
+            )
+        return replace(self, known=labels if bool((labels >= 0).any()) else None)
+
+    def scores_as_features(self, *, class_features: bool) -> Tasks:
+        """Scores as features, for methods that have no better use for them: probabilities.
+
+        Parameters
+        ----------
+        class_features : bool
+            Whether each class is also known by what a perfect classifier would answer for it.
+
+        Returns
+        -------
+        Tasks
+        """
+        rows = torch.eye(self.n_classes, dtype=self.dtype, device=self.device)[None] if class_features else None
+        pile = None if self.pile is None else self.pile.then(torch.exp)
+        support, query = self.support.exp(), self.query.exp()
+        return replace(self, support_table=support, query_table=query, class_table=rows, pile=pile, scores=False)
+
+    @property
+    def known_labels(self) -> Tensor:
+        """[t, q] the classes of queries whose labels are known, -1 for the others."""
+        none = torch.full((1, 1), -1, device=self.device).expand(self.n_tasks, self.n_query)
+        return none if self.known is None else self.known
+
     @property
     def classes(self) -> Tensor:
         """[t, k] the class of the FeatureSet behind each label of the task."""
@@ -181,6 +314,8 @@ class Tasks:
     @property
     def n_query(self) -> int:
         """The number of queries per task, q."""
+        if self.pile is not None:
+            return self.pile.n_rows
         return (self.query_table if self.query_index is None else self.query_index).shape[1]
 
     @property
@@ -265,6 +400,7 @@ class Tasks:
             class_table=self.class_table if table is None or table.ndim == 2 or len(table) == 1 else table[which],
             unknown_labels=part(self.unknown_labels),
             stream=part(self.stream),
+            known=part(self.known),
         )
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tasks:
@@ -305,6 +441,10 @@ class Tasks:
             class_table=move(self.class_table),
             unknown_labels=move(self.unknown_labels),
             stream=move(self.stream),
+            known=move(self.known),
+            pile=self.pile,
+            scores=self.scores,
+            earlier=self.earlier,
         )
 
 

@@ -1,49 +1,92 @@
-"""What a table of labels needs of class probabilities: the best few of each item, and the sum over all."""
+"""What a table of labels needs of class probabilities: the best few of each query, and the sum over all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from manyway.core.blocks import Joined, Pile
 
-class Answers(NamedTuple):
-    """The answers for some items, in order. Those of blocks add up to those of all."""
+UNKNOWN_ABOVE = 0.5  # a query is answered as unknown where that is more probable than all classes together
 
-    best: tuple[tuple[Tensor, Tensor], ...]  # of each block: the largest probabilities [b, n], and of which classes
-    total: Tensor  # [k] the expected number of items of each class
-    unknown: tuple[Tensor, ...] = ()  # of each block: the probability of no class [b]; empty: all items are of a class
-    groups: tuple[Tensor, ...] = ()  # of each block: the group of items of no class [b] nearest to each item
 
-    @staticmethod
-    def of(probabilities: Tensor, top: int, groups: Tensor | None = None) -> Answers:
-        """From [b, k]: keeps the ``top`` best classes of each item.
+class Answered(NamedTuple):
+    """The answers for some queries of t tasks."""
 
-        ``groups`` [b] is given where items can be of no class: that has the probability which the classes leave.
-        """
-        best = probabilities.topk(top, dim=1)
-        kept = ((best.values.cpu(), best.indices.cpu()),), probabilities.sum(0, dtype=torch.float64).cpu()
-        if groups is None:
-            return Answers(*kept)
-        return Answers(*kept, ((1 - probabilities.sum(1)).clamp_(0, 1).cpu(),), (groups.cpu(),))
+    probabilities: Tensor  # [t, b, k]
+    unknown: Tensor | None = None  # [t, b] the probability of unknown; None: the method assumes a class for each
+    groups: Tensor | None = None  # [t, b] the group of unknown queries, -1 for the others
 
-    def plus(self, other: Answers) -> Answers:
-        return Answers(
-            self.best + other.best, self.total + other.total, self.unknown + other.unknown, self.groups + other.groups
-        )
+
+class Assign(Protocol):
+    """From the rows [1, b, d] of a block and its memory to the answers for its queries."""
+
+    def __call__(self, rows: Tensor, memory: Any) -> Answered: ...
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
-    """The work of answering for a block of items: see ``manyway.core.blocks.Work``."""
+class Reading:
+    """The answers for the queries of a pile, computed block by block whenever they are read."""
 
-    assign: Callable[[Tensor, Any], Tensor]  # a block and its memory -> probabilities [b, k]
-    top: int
-    find_groups: Callable[[Tensor], Tensor] | None = None  # a block -> groups [b], where items can be of no class
+    pile: Pile
+    assign: Assign
+    memories: Sequence[Any] | None = None  # one per block
 
-    def __call__(self, block: Tensor, memory: Any) -> tuple[Answers, None]:
-        groups = None if self.find_groups is None else self.find_groups(block)
-        return Answers.of(self.assign(block, memory), self.top, groups), None
+    def each(self, work: Any) -> Any:
+        """The sum of ``work(Answered)`` over the blocks."""
+        return self.pile.each(_OnAnswers(self.assign, work), self.memories)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class _OnAnswers:
+    assign: Assign
+    work: Any
+
+    def __call__(self, rows: Tensor, memory: Any) -> tuple[Any, None]:
+        return self.work(self.assign(rows, memory)), None
+
+
+class TopK(NamedTuple):
+    """The best classes of each query, and the expected number of queries of each class."""
+
+    best: Joined  # probabilities and classes [t, q, n]; where the method has them, also ``unknown`` and groups [t, q]
+    total: Tensor  # [t, k], float64
+
+    def plus(self, other: TopK) -> TopK:
+        return TopK(self.best.plus(other.best), self.total + other.total)
+
+
+@dataclass(frozen=True)
+class Top:
+    """The work that keeps the ``n`` best classes of each query."""
+
+    n: int
+
+    def __call__(self, part: Answered) -> TopK:
+        probabilities, *unknown = part
+        best = probabilities.topk(min(self.n, probabilities.shape[-1]))
+        rows = (best.values, best.indices, *(value for value in unknown if value is not None))
+        return TopK(Joined(tuple(value.cpu() for value in rows)), probabilities.sum(1, dtype=torch.float64).cpu())
+
+
+class Surest(NamedTuple):
+    """The highest probability of each class [t, k]."""
+
+    values: Tensor
+
+    def plus(self, other: Surest) -> Surest:
+        return Surest(torch.maximum(self.values, other.values))
+
+
+def surest(part: Answered) -> Surest:
+    """The work that finds it."""
+    return Surest(part.probabilities.amax(1))
+
+
+def whole(part: Answered) -> Joined:
+    """The work that collects all answers."""
+    return Joined(tuple(value for value in part if value is not None))

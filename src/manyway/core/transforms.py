@@ -15,21 +15,79 @@ the mean of its class features in the place of the support's mean. An offset bet
 embeddings of names usually have, is not removed here: centring names and queries each on their own mean is worse where
 the queries come from few classes, because the mean of such a batch is mostly about those classes.
 
+A transform is a ``Scaling`` that is learned from the support, and for some from the queries too. It is a map of single
+rows, so that queries in memory and in blocks get the same one.
+
 Features of any finite magnitude are allowed: no square overflows or vanishes (see ``unit``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from manyway.core.blocks import Extent
 from manyway.core.kernels import fused
 from manyway.core.ops import class_sums, extremes, prototypes
 from manyway.core.tasks import Tasks
 from manyway.errors import InputError, nearest
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """A map of rows: z → c(z), then (c − middle)·factor, then unit length. What a transform lacks is neutral.
+
+    The curve c is one of: the row itself; ``level``, in the tasks of ``which``; ``root``, then unit length.
+    """
+
+    curve: Callable[[Tensor], Tensor] | None = None
+    which: Tensor | None = None  # [t, 1, 1] the tasks that the curve is for; None: all
+    middle: Tensor | None = None  # [t, 1, d], or [1, 1, d] for all tasks
+    factor: Tensor | None = None  # [t, 1, d], or [1, 1, d]
+    unit: bool = False
+    then: Callable[[Tensor], Tensor] | None = None  # a last map of rows [t, n, d]
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        rows = self.curved(rows)
+        if self.middle is not None:
+            rows = rows - self.middle
+        if self.factor is not None:
+            rows = rows * self.factor
+        rows = unit(rows) if self.unit else rows
+        return rows if self.then is None else self.then(rows)
+
+    def curved(self, rows: Tensor) -> Tensor:
+        """The curve alone."""
+        if self.curve is None:
+            return rows
+        return self.curve(rows) if self.which is None else torch.where(self.which, self.curve(rows), rows)
+
+    @property
+    def shared(self) -> bool:
+        """Whether it is the same for all tasks."""
+        tensors = (self.middle, self.factor, getattr(self.then, "middle", None))
+        return self.which is None and all(one is None or len(one) == 1 for one in tensors)
+
+    def table(self, rows: Tensor) -> Tensor:
+        """Of a shared scaling: the rows [n, d] of a table, or of a batch [t, n, d]."""
+        return self(rows[None])[0] if rows.ndim == 2 else self(rows)
+
+
+class Scalings(NamedTuple):
+    """The maps of the support, of the queries and of the class features. Most transforms have one for all."""
+
+    support: Scaling
+    query: Scaling
+    classes: Scaling
+
+    @staticmethod
+    def same(scaling: Scaling) -> Scalings:
+        """One for all."""
+        return Scalings(scaling, scaling, scaling)
 
 
 def transform(tasks: Tasks, name: str | None) -> Tasks:
@@ -39,11 +97,71 @@ def transform(tasks: Tasks, name: str | None) -> Tasks:
     >>> transform(tasks, "l2").query.flatten().tolist()
     [0.6000000238418579, 0.800000011920929]
     """
+    if name == "range" and tasks.factor is None:  # the queries are gathered once, to learn and to use
+        tasks = replace(tasks, query_table=tasks.query, query_index=None)
+    return tasks if name is None else apply(tasks, learn_scaling(tasks, name))
+
+
+def learn_scaling(tasks: Tasks, name: str | None) -> Scalings:
+    """What the transform of that name does to rows of these tasks."""
     if name is None:
-        return tasks
+        return Scalings.same(Scaling())
     if name not in TRANSFORMS:
         raise InputError(f"There is no feature transform '{name}'; {nearest(name, TRANSFORMS)}")
     return TRANSFORMS[name](tasks)
+
+
+def apply(tasks: Tasks, scalings: Scalings) -> Tasks:
+    """The tasks with all rows scaled; those of a pile when they are read."""
+    support, query, classes = scalings
+    if tasks.pile is not None:
+        tasks = replace(tasks, pile=tasks.pile.then(query))
+    one = support is query
+    if one and support.curve is not None and support.which is None and not support.shared:
+        # A curve is the same for all tasks, so that it can be drawn in the table.
+        curve = Scaling(support.curve)
+        classes = support = query = replace(support, curve=None)
+        tasks = rowwise(tasks, curve.table)
+    if one and support.curve is None and support.middle is None and not support.unit and support.then is None:
+        return _multiplied(tasks, support.factor)
+    if one and support.shared:
+        return rowwise(tasks, support.table)
+    if (
+        one
+        and support.curve is None
+        and support.factor is None
+        and support.unit
+        and support.then is None
+        and _fused_rows(tasks)
+    ):
+        from manyway.core.kernels.rows import centred_units
+
+        support_rows, query_rows, centre = tasks.support_index, tasks.query_index, support.middle
+        assert support_rows is not None
+        assert query_rows is not None
+        assert centre is not None
+        return replace(
+            tasks,
+            support_table=centred_units(tasks.support_table, support_rows, centre),
+            support_index=None,
+            query_table=centred_units(tasks.query_table, query_rows, centre),
+            query_index=None,
+            class_table=None if tasks.class_features is None else classes(tasks.class_features),
+        )
+    tasks = _gathered(tasks)
+    return replace(
+        tasks,
+        support_table=support(tasks.support_table),
+        query_table=query(tasks.query_table),
+        class_table=None if tasks.class_table is None else classes(tasks.class_table),
+    )
+
+
+def _multiplied(tasks: Tasks, factor: Tensor | None) -> Tasks:
+    """The tasks with a factor, which is applied when rows are gathered."""
+    if factor is None:
+        return tasks
+    return replace(tasks, factor=factor if tasks.factor is None else tasks.factor * factor)
 
 
 def unit(features: Tensor) -> Tensor:
@@ -85,75 +203,67 @@ def range_factor(low: Tensor, high: Tensor) -> Tensor:
     return torch.where(width >= torch.finfo(width.dtype).tiny, width, torch.ones_like(width)).reciprocal()
 
 
-def _range(tasks: Tasks) -> Tasks:
-    query = tasks.query
-    factor = range_factor(*extremes(query))
-    if tasks.factor is not None:
-        return replace(tasks, factor=tasks.factor * factor)
-    return replace(tasks, query_table=query, query_index=None, factor=factor)  # keeps the queries gathered above
+def extent_of(tasks: Tasks, change: Scaling | None = None) -> Extent:
+    """The mean and the range of the queries; of a pile by one pass."""
+    if tasks.pile is not None:
+        return (tasks.pile if change is None else tasks.pile.then(change)).extent()
+    return Extent.of(tasks.query if change is None else change(tasks.query))
 
 
-def _l2(tasks: Tasks) -> Tasks:
-    return rowwise(tasks, unit)
+def _range(tasks: Tasks) -> Scalings:
+    low_and_high = extremes(tasks.query) if tasks.pile is None else tasks.pile.extent()[2:]
+    return Scalings.same(Scaling(factor=range_factor(*low_and_high)))
 
 
-def _cl2(tasks: Tasks) -> Tasks:
+def _l2(tasks: Tasks) -> Scalings:
+    return Scalings.same(Scaling(unit=True))
+
+
+def _cl2(tasks: Tasks) -> Scalings:
+    return Scalings.same(Scaling(middle=_middle(tasks), unit=True))
+
+
+def _middle(tasks: Tasks) -> Tensor:
+    """[t, 1, d] or [1, 1, d] the mean of the base classes, or of what is known before the queries."""
     if tasks.base_mean is not None:
-        mean = tasks.base_mean
-        return rowwise(tasks, lambda features: unit(features - mean))
+        return tasks.base_mean.view(1, 1, -1)
     shared = tasks.shared_support if tasks.n_support else tasks.shared_classes
     if shared and tasks.factor is None:
-        middle = _known(tasks[:1]).mean(1)
-        return rowwise(tasks, lambda features: unit(features - middle))
-    support_rows, query_rows = tasks.support_index, tasks.query_index
-    if tasks.n_support and support_rows is not None and query_rows is not None and _fused_rows(tasks):
-        from manyway.core.kernels.rows import centred_units
-
-        sums, _ = class_sums(tasks)
-        centre = sums.sum(1, keepdim=True) / tasks.n_support
-        return replace(
-            tasks,
-            support_table=centred_units(tasks.support_table, support_rows, centre),
-            support_index=None,
-            query_table=centred_units(tasks.query_table, query_rows, centre),
-            query_index=None,
-            class_table=None if tasks.class_features is None else unit(tasks.class_features - centre),
-        )
-    tasks = _gathered(tasks)
-    return _centred(tasks, _known(tasks).mean(1, keepdim=True))
+        return _known(tasks[:1]).mean(1, keepdim=True)
+    if tasks.n_support and _fused_rows(tasks):
+        return class_sums(tasks)[0].sum(1, keepdim=True) / tasks.n_support
+    return _known(tasks).mean(1, keepdim=True)
 
 
 def _fused_rows(tasks: Tasks) -> bool:
     """Whether gathering, centring and dividing by the norm can be one pass."""
     if tasks.factor is not None or tasks.dtype != torch.float32 or not fused(tasks.query_table):
         return False
+    if tasks.support_index is None or tasks.query_index is None:
+        return False
     from manyway.core.kernels.rows import MAX_FEATURES
 
     return tasks.n_features <= MAX_FEATURES
 
 
-def _tcl2(tasks: Tasks) -> Tasks:
-    tasks = _gathered(tasks)
-    total = tasks.support.sum(1, keepdim=True) + tasks.query.sum(1, keepdim=True)
-    return _centred(tasks, total / (tasks.n_support + tasks.n_query))
+def _tcl2(tasks: Tasks) -> Scalings:
+    total = tasks.support.sum(1, keepdim=True) + extent_of(tasks).total.to(tasks.dtype)
+    return Scalings.same(Scaling(middle=total / (tasks.n_support + tasks.n_query), unit=True))
 
 
-def _centred(tasks: Tasks, centre: Tensor) -> Tasks:
-    return dense(tasks, lambda features: unit(features - centre))
-
-
-def _rcl2(tasks: Tasks) -> Tasks:
+def _rcl2(tasks: Tasks) -> Scalings:
     levelled = ~_has_negative(tasks)
     if not bool(levelled.any()):
         return _cl2(tasks)
     if bool(levelled.all()):  # the base mean is a mean of untransformed features, so the support's mean replaces it
-        return _cl2(replace(rowwise(tasks, level), base_mean=None))
+        curved = rowwise(replace(tasks, base_mean=None, pile=None), Scaling(level).table)
+        return Scalings.same(Scaling(level, middle=_middle(curved), unit=True))
     which = levelled.view(-1, 1, 1)
-    tasks = dense(tasks, lambda features: torch.where(which, level(features), features))
-    centre = _known(tasks).mean(1, keepdim=True)
+    scaling = Scaling(level, which=which, unit=True)
+    centre = scaling.curved(_known(tasks)).mean(1, keepdim=True)
     if tasks.base_mean is not None:
         centre = torch.where(which, centre, tasks.base_mean)
-    return _centred(tasks, centre)
+    return Scalings.same(replace(scaling, middle=centre))
 
 
 def _has_negative(tasks: Tasks) -> Tensor:
@@ -179,24 +289,32 @@ def level(features: Tensor) -> Tensor:
     return root.sqrt().sqrt_().mul_(root).mul_(features.sign())
 
 
-def _power(tasks: Tasks) -> Tasks:
-    def change(features: Tensor) -> Tensor:
-        if not features.shape[1]:
-            return features
-        rooted = unit(_root(features))
-        return unit(rooted - rooted.mean(1, keepdim=True))
+def _power(tasks: Tasks) -> Scalings:
+    def learned(extent: Callable[[Scaling | None], Extent]) -> Scaling:
+        # PT-MAP's transform is defined for features that are not negative; the signed root extends it to all features.
+        which = (extent(None).low.amin(-1, keepdim=True) >= 0).expand(-1, 1, 1)
+        rooted = Scaling(_Root(which))
+        return replace(rooted, middle=extent(rooted).mean, unit=True)
 
-    return dense(tasks, change)
+    def of(rows: Tensor | None) -> Scaling:
+        if rows is None or not rows.shape[1]:
+            return Scaling()
+        return learned(lambda change: Extent.of(rows if change is None else change(rows)))
 
-
-def _root(features: Tensor) -> Tensor:
-    # PT-MAP's transform is defined for features that are not negative; the signed root extends it to all features.
-    lowest = features.amin(dim=(1, 2), keepdim=True)
-    plain = (features.clamp_min(0) + 1e-6).sqrt()
-    return torch.where(lowest >= 0, plain, features.sign() * features.abs().sqrt())
+    return Scalings(of(tasks.support), learned(lambda change: extent_of(tasks, change)), of(tasks.class_features))
 
 
-TRANSFORMS: Mapping[str, Callable[[Tasks], Tasks]] = {
+@dataclass(frozen=True, eq=False)
+class _Root:
+    """The root of features, with unit length: √(z + 1e-6) in the tasks of ``plain`` [t, 1, 1], else signed."""
+
+    plain: Tensor
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        return unit(torch.where(self.plain, (rows.clamp_min(0) + 1e-6).sqrt(), rows.sign() * rows.abs().sqrt()))
+
+
+TRANSFORMS: Mapping[str, Callable[[Tasks], Scalings]] = {
     "range": _range,
     "l2": _l2,
     "cl2": _cl2,

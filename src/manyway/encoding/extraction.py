@@ -88,16 +88,16 @@ def open_for(
     if isinstance(encoder, TextEncoder):
         if kind == PICTURES:
             raise InputError(
-                f"{path} holds pictures, which {encoder.name} cannot read; choose an encoder of pictures with "
-                "--encoder, or of pictures and texts if there are class names."
+                f"{path} holds pictures, which {encoder.name} cannot read; choose an `encoder` of pictures, or of "
+                "pictures and texts if there are class names."
             )
         return open_texts(path, options, need_labels=need_labels)
     if kind == TEXTS and encoder.texts is not None:
         return open_texts(path, options, need_labels=need_labels)
     if kind == TEXTS and Path(path).is_file():
         raise InputError(
-            f"{path} holds texts, which {encoder.name} cannot read; choose an encoder of texts with --encoder or, for "
-            f"class names with pictures, one of both, such as {PICTURES_AND_TEXTS}."
+            f"{path} holds texts, which {encoder.name} cannot read; choose an `encoder` of texts or, for class "
+            f"names with pictures, one of both, such as {PICTURES_AND_TEXTS}."
         )
     return open_source(path, root, need_labels=need_labels)
 

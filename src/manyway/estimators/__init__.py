@@ -2,192 +2,59 @@
 
 ``fit`` keeps a copy of the labelled examples and prepares what depends on them alone; the queries are labelled in
 ``predict``, jointly over the whole batch. Nothing on the estimator changes there, so two batches never influence each
-other. Parameters, their defaults and their descriptions are taken from the solvers.
+other.
 
-The classes are in this module, and not in others of the package, because files of skops and pickles name it.
+A class is made on its first use, from its solver: parameters, their defaults and their descriptions. So using one class
+imports no other method. ``__init__.pyi`` says to editors and type checkers what they are; ``tests/estimator_stub.py``
+writes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from types import new_class
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
 from manyway.estimators.base import TransductiveClassifier as TransductiveClassifier
 from manyway.estimators.inference import Inference as Inference
-from manyway.estimators.values import to_numpy
-from manyway.methods.evidence.stream import Memory, next_batch
 
-
-class PADDLE(TransductiveClassifier, method="paddle"):
-    pass
-
-
-class SoftKMeans(TransductiveClassifier, method="soft-kmeans"):
-    pass
-
-
-class PaddlePGD(TransductiveClassifier, method="paddle-pgd"):
-    pass
-
-
-class Baseline(TransductiveClassifier, method="baseline"):
-    pass
-
-
-class BaselinePlusPlus(TransductiveClassifier, method="baseline++"):
-    pass
-
-
-class SimpleShot(TransductiveClassifier, method="simpleshot"):
-    pass
-
-
-class ICI(TransductiveClassifier, method="ici"):
-    pass
-
-
-class BDCSPN(TransductiveClassifier, method="bd-cspn"):
-    pass
-
-
-class PTMAP(TransductiveClassifier, method="pt-map"):
-    pass
-
-
-class LaplacianShot(TransductiveClassifier, method="laplacianshot"):
-    pass
-
-
-class UNEM(TransductiveClassifier, method="unem"):
-    pass
-
-
-class OSLO(TransductiveClassifier, method="oslo"):
-    pass
-
-
-class TIM(TransductiveClassifier, method="tim"):
-    pass
-
-
-class TIMADM(TransductiveClassifier, method="tim-adm"):
-    pass
-
-
-class AlphaTIM(TransductiveClassifier, method="alpha-tim"):
-    pass
-
-
-class TransCLIP(TransductiveClassifier, method="transclip"):
-    pass
-
-
-class StatA(TransductiveClassifier, method="stata"):
-    pass
-
-
-class MOON(TransductiveClassifier, method="moon"):
-    pass
-
-
-class ZLaP(TransductiveClassifier, method="zlap"):
-    pass
-
-
-class Evidence(TransductiveClassifier, method="evidence"):
-    def _forget(self) -> None:
-        self.memory_: Memory | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What is saved: what ``partial_infer`` remembers is saved as arrays."""
-        state = super().__getstate__()
-        if state.get("memory_") is not None:
-            remembered = vars(state["memory_"]).items()
-            state["memory_"] = {
-                name: list(map(to_numpy, value)) if isinstance(value, tuple) else to_numpy(value)
-                for name, value in remembered
-            }
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        memory = state.get("memory_")
-        if isinstance(memory, dict):
-            tensors: dict[str, Any] = {
-                name: tuple(map(torch.as_tensor, value)) if isinstance(value, list) else torch.as_tensor(value)
-                for name, value in memory.items()
-            }
-            state = state | {"memory_": Memory(**tensors)}
-        super().__setstate__(state)
-
-    def partial_infer(
-        self, X: Any, *, known: Mapping[int, Any] | None = None, with_objective: bool | None = None
-    ) -> Inference:
-        """Label the next batch of a stream, with what earlier batches taught, and remember it.
-
-        Batches arrive one after another, and each call labels one. Where the evidence says that the batch continues
-        earlier ones (the same classes in similar proportions), it is labelled jointly with their items; where it says
-        that classes have changed, the answer is that of ``infer``. Answers to earlier batches do not change. ``fit``
-        starts a new stream. The last 1,024 items at most are remembered.
-
-        Parameters
-        ----------
-        X : array of shape [q, d]
-            The features of the new batch.
-        known : mapping of int to label, optional
-            Labels that are known for some rows of X, as in ``infer``. They are remembered.
-        with_objective : bool, optional
-            As in ``infer``. Where the batch is labelled jointly with earlier ones, the objective is that of all.
-
-        Returns
-        -------
-        Inference
-            For the rows of X.
-
-        Notes
-        -----
-        See ``manyway.methods.evidence.stream``. It cannot be used with ``open_set``.
-
-        Examples
-        --------
-        >>> from manyway import Evidence
-        >>> clf = Evidence().fit([[0, 0, 1, 5, 5, 4], [5, 4, 5, 0, 1, 0]], ["ant", "bee"])
-        >>> clf.partial_infer([[0, 1, 0, 4, 5, 5], [1, 0, 0, 5, 4, 5]]).labels.tolist()
-        ['ant', 'ant']
-        >>> clf.partial_infer([[0, 0, 0, 4, 5, 4]]).labels.tolist()
-        ['ant']
-        """
-        tasks = self._tasks(X)
-        given = self._known(known, tasks.n_query)
-        memory = getattr(self, "memory_", None)  # estimators pickled by earlier versions have none
-        memory = Memory.empty(tasks) if memory is None else memory.to(tasks.device)
-
-        def solve(**recorded: bool) -> Solution:
-            def answer(_: Tensor, batches: Tasks, given: Tensor | None) -> Solution:
-                return self._answer(batches, given, **recorded)
-
-            solution, self.memory_ = next_batch(tasks, memory, answer, self._params()["concentration"], given)
-            return solution
-
-        return self._inference(X, with_objective, solve)
-
-
-class EMDirichlet(TransductiveClassifier, method="em-dirichlet"):
-    pass
-
-
-class HardEMDirichlet(TransductiveClassifier, method="hard-em-dirichlet"):
-    pass
-
-
-class LabelShift(TransductiveClassifier, method="label-shift"):
-    pass
-
-
-ESTIMATORS: Mapping[str, type[TransductiveClassifier]] = {
-    estimator.method: estimator for estimator in TransductiveClassifier.__subclasses__()
+# The classes, and the methods that they are made of.
+METHOD_OF = {
+    "PADDLE": "paddle",
+    "SoftKMeans": "soft-kmeans",
+    "PaddlePGD": "paddle-pgd",
+    "Baseline": "baseline",
+    "BaselinePlusPlus": "baseline++",
+    "SimpleShot": "simpleshot",
+    "ICI": "ici",
+    "BDCSPN": "bd-cspn",
+    "PTMAP": "pt-map",
+    "LaplacianShot": "laplacianshot",
+    "UNEM": "unem",
+    "OSLO": "oslo",
+    "TIM": "tim",
+    "TIMADM": "tim-adm",
+    "AlphaTIM": "alpha-tim",
+    "TransCLIP": "transclip",
+    "StatA": "stata",
+    "MOON": "moon",
+    "ZLaP": "zlap",
+    "Evidence": "evidence",
+    "EMDirichlet": "em-dirichlet",
+    "HardEMDirichlet": "hard-em-dirichlet",
+    "LabelShift": "label-shift",
 }
+__all__ = ["METHOD_OF", "Inference", "TransductiveClassifier", *METHOD_OF]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in METHOD_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    base = TransductiveClassifier
+    if name == "Evidence":
+        from manyway.estimators.stream import StreamClassifier as base
+    made = new_class(name, (base,), {"method": METHOD_OF[name]}, lambda body: body.update(__module__=__name__))
+    return globals().setdefault(name, made)  # the same one for all threads
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
-from typing import Any, ClassVar
+from dataclasses import fields, is_dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
 from warnings import warn
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.errors import InputError
+from manyway.errors import ConvergenceWarning, InputError
 from manyway.estimators.from_solver import OWN_PARAMETERS, constructor, documentation
 from manyway.estimators.inference import Inference
 from manyway.estimators.values import (
@@ -32,20 +33,49 @@ from manyway.estimators.values import (
 )
 from manyway.methods import Method, get_method
 
+Classifier = TypeVar("Classifier", bound="TransductiveClassifier")
+
+
+class _ConvergenceWarning(ConvergenceWarning, SklearnConvergenceWarning):  # type: ignore[misc]
+    """The warning of ``solve``, which is also the one that scikit-learn's users know."""
+
 
 class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """What all methods share; a subclass names its method: ``class PADDLE(TransductiveClassifier, method="paddle")``.
 
     Parameters
     ----------
+    base_mean : array of shape [d], optional
+        The mean feature of the classes that the encoder was trained on. The transforms ``cl2`` and ``rcl2`` subtract
+        it; without one they subtract the mean of the labelled examples.
+    unknown_label : object, optional
+        What ``predict`` answers for an unknown query, with ``open_set``, where the method has it. By default -1 where
+        labels are numbers and ``"unknown"`` where they are strings.
     **params
-        ``base_mean`` and the keyword-only parameters of the method's solver; each subclass has them in its signature.
+        The keyword-only parameters of the method's solver; each subclass has them in its signature.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape [k]
+        The distinct labels, sorted; columns of probabilities are in this order.
+    support_ : ndarray of shape [s, d]
+        A copy of the features of the labelled examples.
+    support_labels_ : ndarray of shape [s]
+        Their labels, as places in ``classes_``.
+    base_mean_ : ndarray of shape [d] or None
+        A copy of ``base_mean``.
+    class_features_ : ndarray of shape [k, d] or None
+        A copy of the class features, in the order of ``classes_``.
+    n_features_in_ : int
+        The number of features.
+    prepared_ : object or None
+        What the method has prepared from the labelled examples.
 
     Examples
     --------
-    >>> from manyway.estimators import ESTIMATORS
-    >>> ESTIMATORS["simpleshot"]().get_params()
-    {'base_mean': None, 'scale': 'cl2', 'temperature': 1.0}
+    >>> from manyway import SimpleShot
+    >>> SimpleShot().get_params()
+    {'base_mean': None, 'logit_scale': 1.0, 'scale': 'cl2'}
     """
 
     method: ClassVar[str]
@@ -58,12 +88,13 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             return
         found = get_method(method) if isinstance(method, str) else method
         cls.method, cls._method = found.name, found
-        cls.__init__, cls.__doc__ = constructor(cls, found), documentation(cls, found)  # type: ignore[method-assign]
+        cls.__init__ = constructor(cls, found)  # type: ignore[method-assign]
+        cls.__doc__ = documentation(cls, found, TransductiveClassifier.__doc__ or "")
 
-    def __init__(self, **params: Any) -> None:
+    def __init__(self, *, base_mean: Any = None, unknown_label: Any = None, **params: Any) -> None:
         raise TypeError("TransductiveClassifier is a base class; use one of its subclasses, such as Evidence.")
 
-    def fit(self, X: Any, y: Any, class_features: Any = None) -> TransductiveClassifier:
+    def fit(self: Classifier, X: Any, y: Any, class_features: Any = None) -> Classifier:
         """Keep a copy of the labelled examples, and prepare what depends on them alone.
 
         Parameters
@@ -111,10 +142,10 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.support_ = X
         self.class_features_ = vectors
         self.base_mean_ = None if self.base_mean is None else np.array(read_features(self.base_mean))
-        self.prepared_ = self._prepare()
+        self.__dict__.pop("prepared_", None)  # of an earlier fit
         for name in self._method.learned if self.prepared_ is not None else ():
             value = to_numpy(getattr(self.prepared_, name))
-            setattr(self, f"{name}_", value.item() if np.size(value) == 1 else value)
+            setattr(self, f"{name}_", value.item() if isinstance(value, np.ndarray) and value.size == 1 else value)
         return self
 
     def infer(self, X: Any, *, known: Mapping[int, Any] | None = None, with_objective: bool | None = None) -> Inference:
@@ -136,9 +167,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         -------
         Inference
         """
-        tasks = self._tasks(X)
-        given = self._known(known, tasks.n_query)
-        return self._inference(X, with_objective, lambda **recorded: self._answer(tasks, given, **recorded))
+        tasks = self._tasks(X, known)
+        return self._inference(X, with_objective, lambda **recorded: self._answer(tasks, **recorded))
 
     def _inference(self, X: Any, with_objective: bool | None, solve: Callable[..., Solution]) -> Inference:
         """What a solver finds for X, in the user's labels and array type."""
@@ -173,7 +203,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         -------
         array of shape [q, k]
             Columns are in the order of ``classes_``. With ``open_set``, rows sum to less than 1: the rest
-            is the probability of no class.
+            is the probability of being unknown.
         """
         return like(self._answer(self._tasks(X)).probabilities[0], X)
 
@@ -191,11 +221,14 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     @property
     def _vectors(self) -> Any:
-        vectors = getattr(self, "class_features_", None)  # estimators pickled by earlier versions have none
-        return None if vectors is None else vectors[None]
+        return None if self.class_features_ is None else self.class_features_[None]
 
-    def _prepare(self) -> Any:
-        """What the method prepares from the labelled examples alone; None where it prepares nothing."""
+    @cached_property
+    def prepared_(self) -> Any:
+        """What the method prepares from the labelled examples alone; None where it prepares nothing.
+
+        ``fit`` computes it, and an estimator that was loaded from a file on its first use.
+        """
         support = Tasks.from_support(
             self.support_[None], self.support_labels_[None], self.base_mean_, class_features=self._vectors
         )
@@ -208,7 +241,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             return prepare(support, **self._params(), **recorded)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is saved: parameters, numbers and arrays. What was prepared is left out and computed again on loading.
+        """What is saved: parameters, numbers and arrays. What was prepared is left out, and computed again when used.
 
         Files then need no trust in further types, as pickled tensors would, and do not depend on how a version of the
         method keeps what it has prepared.
@@ -216,16 +249,11 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         state: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in state.items() if name != "prepared_"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "support_" in state and "prepared_" not in state:  # earlier versions saved it
-            self.prepared_ = self._prepare()
-
     def _params(self) -> dict[str, Any]:
         return {name: value for name, value in self.get_params(deep=False).items() if name not in OWN_PARAMETERS}
 
-    def _tasks(self, X: Any) -> Tasks:
-        """One task, with the rows of X as queries."""
+    def _tasks(self, X: Any, known: Mapping[int, Any] | None = None) -> Tasks:
+        """One task, with the rows of X as queries, some of which have known labels."""
         check_is_fitted(self)
         query = validate_data(self, read_features(X), reset=False, dtype=[np.float64, np.float32])
         tasks = Tasks.from_arrays(
@@ -235,33 +263,29 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             self.base_mean_,
             n_classes=len(self.classes_),
             class_features=self._vectors,
-        )
+        ).with_known(known_places(known, self.classes_, len(query))[None] if known else None)
         return tasks.to(X.device) if isinstance(X, Tensor) else tasks
 
-    def _answer(self, tasks: Tasks, known: Tensor | None = None, **recorded: bool) -> Solution:
+    def _answer(self, tasks: Tasks, **recorded: bool) -> Solution:
         prepared = None if self.prepared_ is None else _moved(self.prepared_, tasks.device)
         params = self._params()
-        solution = self._method(tasks, prepared=prepared, known=known, **params, **recorded)
+        solution = self._method(tasks, prepared=prepared, **params, **recorded)
         unfinished = self._method.unfinished(solution, params)
         if unfinished is not None:
-            warn(unfinished, ConvergenceWarning, stacklevel=3)
+            warn(unfinished, _ConvergenceWarning, stacklevel=3)
         unlike = self._method.unlike(tasks, params)
         if unlike is not None:
             warn(unlike, UserWarning, stacklevel=3)
         return solution
 
-    def _known(self, known: Mapping[int, Any] | None, n_query: int) -> Tensor | None:
-        """[1, q] the places of known labels in ``classes_``, -1 where none is known; None where there is no label."""
-        return None if known is None or not len(known) else known_places(known, self.classes_, n_query)[None]
-
     @property
     def _with_unknown(self) -> Any:
-        """[k + 1] the classes, and last what stands for no class."""
+        """[k + 1] the classes, and last what stands for unknown."""
         given = self.unknown_label
         if given is None:
             given = -1 if np.issubdtype(self.classes_.dtype, np.number) else "unknown"
         if given in self.classes_.tolist():
-            raise InputError(f"A class is called {given!r}; choose another unknown_label for queries of no class.")
+            raise InputError(f"A class is called {given!r}; choose another unknown_label for unknown queries.")
         alike = np.asarray(given).dtype.kind in ("U" if self.classes_.dtype.kind == "U" else "iuf")
         classes = self.classes_ if alike else self.classes_.astype(object)
         return np.append(classes, np.array([given], dtype=None if alike else object))
@@ -271,6 +295,9 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
 
 def _moved(prepared: Any, device: torch.device) -> Any:
-    """A dataclass with its tensors on a device."""
-    values = {field.name: getattr(prepared, field.name) for field in fields(prepared)}
-    return replace(prepared, **{name: v.to(device) for name, v in values.items() if isinstance(v, Tensor)})
+    """A dataclass with its tensors on a device, those of its own dataclasses too."""
+    if isinstance(prepared, Tensor | Tasks):
+        return prepared.to(device)
+    if not is_dataclass(prepared) or isinstance(prepared, type):
+        return prepared
+    return replace(prepared, **{one.name: _moved(getattr(prepared, one.name), device) for one in fields(prepared)})

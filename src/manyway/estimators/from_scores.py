@@ -11,17 +11,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from manyway.core.solution import Solution
+from manyway.core.tasks import Tasks
 from manyway.errors import InputError
 from manyway.estimators import Inference
 from manyway.estimators.values import known_places, like, named
-from manyway.methods.evidence.from_scores import (
-    KINDS,
-    Scored,
-    evidence_from_posteriors,
-    fit_posteriors,
-    log_posteriors,
-    without_prior,
-)
+from manyway.methods import METHODS
+from manyway.methods.evidence.from_scores import KINDS, log_posteriors, without_prior
 
 
 class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -48,8 +44,6 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_ : ndarray of shape [k]
         The classes, in the order of the columns.
-    scaling_ : Tensor of shape [k + 1] or None
-        The biases and 1/T that were fitted to labelled items; None where these do not cover half of the classes.
     labelled_ : tuple of Tensor or None
         The log-posteriors and classes of the labelled items.
 
@@ -109,7 +103,7 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.classes_ = np.asarray(self.classes)
         if self.classes_.ndim != 1 or len(set(self.classes_.tolist())) < max(2, len(self.classes_)):
             raise InputError("The classes must be at least two, and all different.")
-        self.scaling_, self.labelled_ = None, None
+        self.labelled_ = None
         if values is not None:
             labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
             if labels.shape != (len(values),):
@@ -117,7 +111,6 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             known = known_places(dict(enumerate(labels)), self.classes_, len(labels))
             posteriors = self._posteriors(values)
             self.labelled_ = posteriors, known.to(posteriors.device)
-            self.scaling_ = fit_posteriors(*self.labelled_)
         return self
 
     def infer(self, X: Any, *, known: Mapping[int, Any] | None = None) -> Inference:
@@ -134,7 +127,7 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         Inference
         """
-        solution = self._solve(X, known).solution
+        solution = self._solve(X, known)
         return Inference.of(solution, named(solution, self.classes_, X), self.classes_, X, with_objective=False)
 
     def predict(self, X: Any) -> Any:
@@ -149,7 +142,7 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         array of shape [q]
         """
-        return named(self._solve(X).solution, self.classes_, X)
+        return named(self._solve(X), self.classes_, X)
 
     def predict_proba(self, X: Any) -> Any:
         """Class probabilities, all rows of X taken together.
@@ -163,7 +156,7 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         array of shape [q, k]
         """
-        return like(self._solve(X).solution.probabilities[0], X)
+        return like(self._solve(X).probabilities[0], X)
 
     def _posteriors(self, values: Tensor) -> Tensor:
         if self.kind not in KINDS:
@@ -173,23 +166,19 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         prior = None if self.class_prior is None else torch.as_tensor(np.asarray(self.class_prior))
         return without_prior(log_posteriors(values, self.kind), prior)
 
-    def _solve(self, X: Any, known: Mapping[int, Any] | None = None) -> Scored:
+    def _solve(self, X: Any, known: Mapping[int, Any] | None = None) -> Solution:
         check_is_fitted(self, "classes_")
-        values = _tensor(X)
-        given = None if not known else known_places(known, self.classes_, len(values)).to(values.device)
-        posteriors = self._posteriors(values)
-        return evidence_from_posteriors(
-            posteriors,
-            scaling=None if self.scaling_ is None else self.scaling_.to(posteriors),
-            temperature=self.temperature,
+        values = self._posteriors(_tensor(X))
+        given = known_places(known, self.classes_, len(values))[None] if known else None
+        support, labels = (values[:0], None) if self.labelled_ is None else self.labelled_
+        tasks = Tasks.from_scores(
+            values[None],
+            support=support[None].to(values),
+            support_labels=None if labels is None else labels[None].to(values.device),
             known=given,
-            labelled=None
-            if self.labelled_ is None
-            else (self.labelled_[0].to(posteriors), self.labelled_[1].to(posteriors.device)),
-            concentration=self.concentration,
-            max_iter=self.max_iter,
-            tol=self.tol,
         )
+        limits = {"concentration": self.concentration, "max_iter": self.max_iter, "tol": self.tol}
+        return METHODS["evidence"](tasks, temperature=self.temperature, **limits)
 
 
 def _tensor(values: Any) -> Tensor:

@@ -17,7 +17,7 @@ def constructor(cls: type, method: Method) -> Any:
 
     >>> from manyway.methods import get_method
     >>> list(inspect.signature(constructor(object, get_method("simpleshot"))).parameters)
-    ['self', 'base_mean', 'scale', 'temperature']
+    ['self', 'base_mean', 'scale', 'logit_scale']
     """
     keyword = inspect.Parameter.KEYWORD_ONLY
     solver = inspect.signature(method.solver).parameters
@@ -43,69 +43,31 @@ def constructor(cls: type, method: Method) -> Any:
     return __init__
 
 
-_DOCUMENTATION = """{head}
-
-Parameters
-----------
-base_mean : array of shape [d], optional
-    The mean feature of the classes that the encoder was trained on. The transforms ``cl2`` and ``rcl2`` subtract it;
-    without one they subtract the mean of the labelled examples.
-{parameters}
-
-Attributes
-----------
-classes_ : ndarray of shape [k]
-    The distinct labels, sorted; columns of probabilities are in this order.
-support_ : ndarray of shape [s, d]
-    A copy of the features of the labelled examples.
-support_labels_ : ndarray of shape [s]
-    Their labels, as places in ``classes_``.
-base_mean_ : ndarray of shape [d] or None
-    A copy of ``base_mean``.
-class_features_ : ndarray of shape [k, d] or None
-    A copy of the class features, in the order of ``classes_``.
-n_features_in_ : int
-    The number of features.
-{prepared}
-{rest}Examples
---------
->>> from {module} import {name}
+_EXAMPLE = """>>> from {module} import {name}
 >>> clf = {name}().fit([[0, 0, 1, 5, 5, 4], [5, 4, 5, 0, 1, 0]], ["ant", "bee"])
 >>> clf.predict([[0, 1, 0, 4, 5, 5], [5, 5, 4, 1, 0, 0], [1, 0, 0, 5, 4, 5]]).tolist()
 ['ant', 'bee', 'ant']
 """
-_DESCRIBED_UNKNOWN = """unknown_label : object, optional
-    What ``predict`` answers for a query of no class, with ``open_set``. By default -1 where labels are numbers and
-    ``"unknown"`` where they are strings."""
-_PREPARED = """prepared_ : object or None
-    What the method has prepared from the labelled examples.
-"""
-_OWN_SECTIONS = ("Parameters", "Attributes", "Returns", "Examples")  # the estimator has its own
 
 
-def documentation(cls: type, method: Method) -> str:
-    """The docstring of an estimator, from the solver's: its text, its parameters and its notes."""
-    sections = doc_sections(inspect.getdoc(method.solver) or "")
-    described = doc_entries(sections.get("Parameters", ""))
-    annotations = inspect.signature(method.solver).parameters
+def documentation(cls: type, method: Method, shared: str) -> str:
+    """The docstring of an estimator: the solver's text, parameters and notes, and what is ``shared`` by all."""
+    own, common = (doc_sections(inspect.cleandoc(text)) for text in (method.solver.__doc__ or "", shared))
+    described = doc_entries(common.get("Parameters", "")) | doc_entries(own.get("Parameters", ""))
+    attributes = doc_entries(common.get("Attributes", ""))
+    if method.prepare is None:
+        attributes.pop("prepared_", None)
+    attributes |= {name: f"{name}_ : float or ndarray\n    What was learned as ``{name}``." for name in method.learned}
     parameters = [
-        described.get(name, f"{name} : {annotations[name].annotation}, default={default!r}")
-        for name, default in method.parameters.items()
+        described.get(name, f"{name} : {parameter.annotation}, default={parameter.default!r}")
+        for name, parameter in inspect.signature(cls).parameters.items()
     ]
-    if "open_set" in method.parameters:
-        parameters.append(_DESCRIBED_UNKNOWN)
-    rest = "".join(
-        f"{title}\n{'-' * len(title)}\n{text}\n\n"
-        for title, text in sections.items()
-        if title and title not in _OWN_SECTIONS
-    )
-    head, _, _ = sections[""].partition("\n>>> ")
-    return _DOCUMENTATION.format(
-        head=head.rstrip(),
-        parameters="\n".join(parameters),
-        prepared=(_PREPARED if method.prepare is not None else "")
-        + "".join(f"{name}_ : float or ndarray\n    What was learned as ``{name}``.\n" for name in method.learned),
-        rest=rest,
-        module="manyway" if cls.__module__ == __package__ else cls.__module__,
-        name=cls.__name__,
-    )
+    module = "manyway" if cls.__module__ == __package__ else cls.__module__
+    sections = {
+        "Parameters": "\n".join(parameters),
+        "Attributes": "\n".join(attributes.values()),
+        **{title: text for title, text in own.items() if title not in ("", "Parameters", "Attributes", "Returns")},
+        "Examples": _EXAMPLE.format(module=module, name=cls.__name__),
+    }
+    head = own[""].partition("\n>>> ")[0].rstrip()
+    return "\n\n".join([head, *(f"{title}\n{'-' * len(title)}\n{text}" for title, text in sections.items())])

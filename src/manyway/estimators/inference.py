@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyway.core.solution import Computed, Solution, best_two, shapes
+from manyway.core.solution import Solution, best_two, shapes
 from manyway.errors import optional
 from manyway.estimators.values import like, to_numpy
 
@@ -46,10 +45,10 @@ class Inference:
         Its standard deviation.
     classes : ndarray of shape [k]
         The classes, in the order of the columns.
-    make_review_scores : callable
-        Returns the review scores of the queries; see ``review_order``.
+    solution : Solution
+        What the solver returned.
     unknown : array of shape [q] or None
-        How likely each query is of no class; None where the method assumes that all are of one.
+        How likely each query is unknown; None where the method assumes that all are of a class.
     unknown_groups : array of shape [q] or None
         The number of the group of unknown queries that a query belongs to, the largest first; -1 for the others.
     unknown_medoids : array of shape [g] or None
@@ -81,7 +80,7 @@ class Inference:
     n_present: float
     n_present_sd: float
     classes: Any
-    make_review_scores: Callable[[], Any]
+    solution: Solution
     unknown: Any = None
     unknown_groups: Any = None
     unknown_medoids: Any = None
@@ -120,7 +119,7 @@ class Inference:
             n_present=float(solution.n_present[0]),
             n_present_sd=float(solution.n_present_sd[0]),
             classes=classes,
-            make_review_scores=lambda: hand_back(solution.review_scores),
+            solution=solution,
             unknown=hand_back(solution.unknown),
             unknown_groups=hand_back(solution.unknown_groups),
             unknown_medoids=hand_back(solution.unknown_medoids),
@@ -132,9 +131,9 @@ class Inference:
 
         It is computed on first use. After an answer, call ``infer`` with the longer ``known``: the order changes.
         """
-        scores = torch.as_tensor(self.make_review_scores())
+        scores = self.solution.review_scores[0]
         order = scores.argsort(descending=True, stable=True)[: int((scores >= 0).sum())]
-        return order if isinstance(self.probabilities, Tensor) else order.numpy()
+        return order if isinstance(self.probabilities, Tensor) else order.cpu().numpy()
 
     def to_frame(self) -> Any:
         """A pandas table with one row per query.
@@ -143,7 +142,7 @@ class Inference:
         -------
         pandas.DataFrame
             Columns ``label``, ``probability``, ``second_label``, ``second_probability``, and ``unknown`` and ``group``
-            where the method has them. Where the answer is that a query is of no class, ``probability`` is that of the
+            where the method has them. Where the answer is that a query is unknown, ``probability`` is that of the
             most probable class.
 
         Examples
@@ -205,11 +204,6 @@ class Inference:
             }
         )
         return table.sort_values("presence", ascending=False, kind="stable", ignore_index=True)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: the review scores are computed now, so that no function is pickled."""
-        state = {field.name: getattr(self, field.name) for field in fields(self)}
-        return state | {"make_review_scores": Computed(self.make_review_scores())}
 
     def __repr__(self) -> str:
         found = shapes(self, ("labels", "probabilities", "prototypes", "objective"))

@@ -10,7 +10,6 @@ from warnings import warn
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from manyway.core.parallel import side_by_side
 from manyway.core.solution import Solution
@@ -210,7 +209,7 @@ def evaluate(
         solution = solver(tasks, **params) if spec.reviewer is None else reviewed(tasks)
         seconds = clock(features) - begin
         if scorer is not None:
-            solution = replace(solution, unknown=get_scorer(scorer).score(tasks))
+            solution = solution.changed(unknown=get_scorer(scorer).score(tasks))
         values = [metric.measure(solution, tasks).cpu().numpy() for metric in measured]
         for place, (metric, value) in enumerate(zip(measured, values, strict=True)):
             if not (np.isfinite(value) | (np.isnan(value) & metric.may_be_undefined)).all():
@@ -290,18 +289,6 @@ def _unlike_training(method: Any, params: Mapping[str, Any], features: FeatureSe
     return get_method(method).unlike_training(params, shots=shots, k_eff=k_eff, **sizes)
 
 
-@dataclass(frozen=True, eq=False)
-class _Predicted(Solution):
-    """The answers of an estimator, whose labels need not be the most probable classes."""
-
-    predicted: Tensor | None = None  # [t, q]
-
-    @property
-    def labels(self) -> Tensor:
-        assert self.predicted is not None
-        return self.predicted
-
-
 def _fit_and_predict(estimator: Any, tasks: Tasks, with_probabilities: bool) -> Solution:
     """An estimator fitted to the support of each task, and its answers for the queries."""
     from sklearn.base import clone
@@ -317,11 +304,11 @@ def _fit_and_predict(estimator: Any, tasks: Tasks, with_probabilities: bool) -> 
         else:
             probabilities[t, np.arange(tasks.n_query), predicted[t]] = 1.0
     once = torch.ones(len(tasks), dtype=torch.int64, device=tasks.device)
-    return _Predicted(
+    return Solution(
         torch.from_numpy(probabilities).to(tasks.device, tasks.dtype),
-        n_iter=once,
-        converged=once.bool(),
-        predicted=torch.from_numpy(np.stack(predicted)).to(tasks.device),
+        once,
+        once.bool(),
+        labels=torch.from_numpy(np.stack(predicted)).to(tasks.device),
     )
 
 

@@ -1,4 +1,4 @@
-"""What is measured about unknown queries: those of no class of the task, whose label is -1.
+"""What is measured about unknown queries: those of none of the task's classes, whose label is -1.
 
 A query's unknown score is ``Solution.unknown``, and 1 minus its highest class probability where a method has none. The
 unknown queries are the positives. Where a task has no unknown query or no known one, a value that compares the two is
@@ -23,7 +23,7 @@ def truth_of(tasks: Tasks) -> Tensor:
 
 
 def unknown_score(solution: Solution) -> Tensor:
-    """[t, q] the higher, the more likely is the query of no class of the task."""
+    """[t, q] the higher, the more likely is the query unknown."""
     if solution.unknown is not None:
         return solution.unknown.double()
     return 1 - solution.probabilities.amax(-1).double()
@@ -55,10 +55,10 @@ def fpr_at_95(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def rejected(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t, 2] the fractions of known and of unknown queries that are more probably of no class than of a class."""
+    """[t, 2] the fractions of known and of unknown queries that are answered as unknown."""
     import torch
 
-    from manyway.core.solution import UNKNOWN_ABOVE
+    from manyway.core.topk import UNKNOWN_ABOVE
 
     known = truth_of(tasks) >= 0
     said = torch.zeros_like(known)

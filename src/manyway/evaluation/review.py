@@ -69,7 +69,7 @@ def review(
     solution, _ = answer(known)
     given = one_hot(known.clamp_min(0), tasks.n_classes, tasks.dtype)
     probabilities = torch.where((known >= 0).unsqueeze(-1), given, solution.probabilities)
-    return replace(solution, probabilities=probabilities)
+    return solution.changed(probabilities=probabilities)
 
 
 def _known(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:

@@ -1,4 +1,4 @@
-"""``SCORERS``: scores that tell queries of no class of the task from the others, for comparison with methods.
+"""``SCORERS``: scores that tell unknown queries from the others, for comparison with methods.
 
 The higher the score of a query, the more likely it is unknown. A score has any scale; only its order matters. All of
 them see the features after the transform ``cl2``: the base mean is subtracted, and vectors have unit norm. Prototypes
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TEMPERATURE = 20.0  # multiplies −½ ‖z − w‖²
 NEIGHBOURS = 5  # other queries
 # Support samples. A class has few of them, and more neighbours would be of other classes: on the recorded tasks
-# (benchmarks/open_set.py) the AUROC falls with larger numbers.
+# (benchmarks/reference.py) the AUROC falls with larger numbers.
 NEAREST_SAMPLES = 1
 LOF_SAMPLES = 3
 _BLOCK_NUMBERS = 1 << 26  # tasks are scored in blocks of about this many distances

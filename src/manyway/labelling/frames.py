@@ -116,8 +116,8 @@ def to_frame(frame: Any, result: Inference, prefix: str = "") -> Any:
     -------
     frame
         The same kind of frame with the columns ``label``, ``probability``, ``second_label`` and
-        ``second_probability``; with ``open_set`` also ``unknown``, the probability of no class, and ``group``, the
-        number of the group of unknown items or -1.
+        ``second_probability``; with ``open_set`` also ``unknown``, the probability of being unknown, and ``group``,
+        the number of the group of unknown items or -1.
 
     Examples
     --------
@@ -156,8 +156,8 @@ def to_fiftyone(samples: Any, result: Inference, field: str = "manyway") -> None
         What ``infer`` returned for them.
     field : str, default="manyway"
         The field for the labels: a ``Classification`` with the probability as its confidence. The second class is in
-        ``<field>_second``. With ``open_set``, ``<field>_unknown`` is the probability of no class, and ``<field>_group``
-        the number of the group of unknown samples, or -1.
+        ``<field>_second``. With ``open_set``, ``<field>_unknown`` is the probability of being unknown, and
+        ``<field>_group`` the number of the group of unknown samples, or -1.
 
     Returns
     -------

@@ -1,35 +1,30 @@
-"""Label all items of a batch jointly from labelled examples, and write a table: what ``manyway label`` does."""
+"""Label all items of a batch jointly and write a table: what ``manyway label`` does."""
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Blocks, Spread, in_turn
-from manyway.core.dask import on_dask
-from manyway.core.device import resolve_device
-from manyway.core.solution import UNKNOWN_ABOVE
-from manyway.core.tasks import Tasks
-from manyway.core.topk import Answer, Answers
-from manyway.core.validation import moderate, row_sizes
+from manyway.core.blocks import Joined
+from manyway.core.solution import Solution
+from manyway.core.topk import UNKNOWN_ABOVE, Answered
 from manyway.errors import InputError
 from manyway.files.files import check_output
-from manyway.files.items import Items, match_columns
+from manyway.files.items import Items
+from manyway.labelling.batch import Batch, Named, Place, features_batch
+from manyway.labelling.hierarchy import answer_at_least
 from manyway.labelling.table import UNKNOWN, LevelAnswer, Row, write_table
-from manyway.methods import DEFAULT_METHOD, METHODS, get_method
+from manyway.labelling.taxonomy import Levels
+from manyway.methods import DEFAULT_METHOD, get_method
 
-_IN_MEMORY_BYTES = 2**28  # larger assignments (or pairs of classes, for evidence) are computed block by block;
-_AT_MOST_BYTES = 2**30  # methods that cannot work in blocks refuse more than this
-_BLOCK_BYTES = 2**27
 _LISTED_PRESENCE = 0.5  # a class with at least this probability of presence is listed even if no item has its label
+CLASS_LEVEL = "class"  # the level of answers that are a class itself
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ class ClassSummary:
 
 @dataclass(frozen=True)
 class UnknownGroup:
-    """Items of no class that belong together.
+    """Unknown items that belong together.
 
     Parameters
     ----------
@@ -90,7 +85,7 @@ class Summary:
         The estimated number of classes that occur in the batch, with its standard deviation; None if the method does
         not estimate it.
     n_unknown : int or None
-        The number of items whose label is that they are of no class; None where all items were taken to be of one.
+        The number of items that are labelled unknown; None where all items were taken to be of a class.
     unknown_groups : tuple of UnknownGroup
         The groups of these items, largest first.
     skipped : int
@@ -99,6 +94,10 @@ class Summary:
         The table that was written.
     levels : mapping of str to int
         The number of items that were answered at each level of a taxonomy; those without an answer have the level ''.
+    learned : mapping of str to float
+        What the method learned, such as the temperature of scores.
+    n_labelled : int
+        The number of scores with a known label.
     notes : tuple of str
         What there is to say about the table.
     """
@@ -115,66 +114,70 @@ class Summary:
     skipped: int = 0
     output: Path | None = None
     levels: Mapping[str, int] = field(default_factory=dict)
+    learned: Mapping[str, float] = field(default_factory=dict)
+    n_labelled: int = 0
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Result:
-    """What a method has found, before it is written."""
-
-    answers: Answers
-    presence: Tensor | None = None  # [k]
-    n_present: float | None = None
-    n_present_sd: float | None = None
-    medoids: Tensor | None = None  # [g] of the groups of items of no class
-
-
-def label_items(
-    support: Items,
-    query: Items,
-    output: str | Path,
-    *,
-    method: str = DEFAULT_METHOD,
-    top: int = 2,
-    min_confidence: float = 0.0,
-    open_set: bool = False,
-    class_names: Items | None = None,
-    device: str | torch.device | None = None,
-    dask: str | None = None,
-    progress: Callable[[str], None] | None = None,
-    inputs: Iterable[str | Path | None] = (),
-) -> Summary:
-    """Label all items of ``query`` jointly and write a table with one row per item.
-
-    The table is written only when everything succeeded. Large batches are read in blocks, several times over, by
-    ``evidence``, ``paddle`` and ``soft-kmeans``.
+def solve_batch(batch: Batch, method: str = DEFAULT_METHOD, *, open_set: bool = False, **params: Any) -> Solution:
+    """What a method finds for a batch.
 
     Parameters
     ----------
-    support : Items
-        The labelled examples.
-    query : Items
-        The items to label. Where both have named features, they are matched by name.
-    output : path-like
-        The table: csv by default; tsv, parquet or jsonl by its ending.
+    batch : Batch
     method : str, default="evidence"
         The name of a method, see `manyway.METHODS`.
+    open_set : bool, default=False
+        Whether items may be unknown.
+    **params
+        Parameters of the method.
+
+    Returns
+    -------
+    Solution
+    """
+    solver = get_method(method)
+    if batch.tasks.class_table is not None and not solver.class_features:
+        raise InputError(
+            f"{method} does not use class names; choose the `method` evidence, or leave `class_names` out."
+        )
+    if open_set:
+        if "open_set" not in solver.parameters:
+            raise InputError(f"{method} cannot tell that an item is unknown; choose the `method` evidence.")
+        if UNKNOWN in batch.classes:
+            raise InputError(f"A class is called '{UNKNOWN}', the label of unknown items; rename it.")
+        params["open_set"] = True
+    return solver(batch.tasks, **params)
+
+
+def write_labels(
+    batch: Batch,
+    solution: Solution,
+    output: str | Path,
+    *,
+    top: int = 2,
+    min_confidence: float = 0.0,
+    at_least: float | None = None,
+    inputs: Iterable[str | Path | None] = (),
+) -> Summary:
+    """Write a table with one row per item, and return what it says in total.
+
+    The table is written only when everything succeeded.
+
+    Parameters
+    ----------
+    batch : Batch
+        The batch.
+    solution : Solution
+        What ``solve_batch`` found for it.
+    output : path-like
+        The table: csv by default; tsv, parquet or jsonl by its ending.
     top : int, default=2
         How many classes to write per item, most probable first.
     min_confidence : float, default=0.0
         The label is left empty where its probability is lower.
-    open_set : bool, default=False
-        Whether items may be of no class. Those are labelled ``unknown``, and the table has the columns ``unknown``, the
-        probability of no class, and ``group``, the number of the group that such an item belongs to.
-    class_names : Items, optional
-        One vector per class, such as the text embedding of its name, from the encoder of the items. Its labels are the
-        classes; without labels, its item names are. Classes then need no examples.
-    device : str or torch.device, optional
-        Where to compute; None means CUDA where it is available, else the CPU (with ``dask``: the CPU).
-    dask : str, optional
-        The address of a Dask scheduler whose workers hold the items, block by block.
-    progress : callable, optional
-        Called with a short text after every pass over the items.
+    at_least : float, optional
+        Also write the finest answer, class or group of the taxonomy, with at least this probability.
     inputs : iterable of path-like, optional
         Files that the output must not replace.
 
@@ -185,271 +188,176 @@ def label_items(
     Raises
     ------
     InputError
-        If examples and items do not fit together, or the table cannot be written.
+        If the table cannot be written.
     """
-    inputs = tuple(inputs)
+    inputs, output = tuple(inputs), Path(output)
     check_output(output, inputs)
     if top < 1 or not 0 <= min_confidence <= 1:
         raise InputError(f"top is {top} and min_confidence {min_confidence}; they must be at least 1, and from 0 to 1.")
-    device = resolve_device("cpu" if device is None and dask is not None else device)
-    query = match_columns(support, query)
-    classes, numbers = check_items(support, query, class_names)
-    labels = torch.tensor(numbers, dtype=torch.int64, device=device)
-    examples = support.rows(0, len(support)).to(device)
-    best = min(top, len(classes))
-    solver = get_method(method)
-    params: dict[str, Any] = _open_set(method, classes) if open_set else {}
-    vectors = None if class_names is None else _vectors(class_names, classes, method).to(device)
-    largest = len(classes) * max(len(query), len(classes))
-    if dask is None and 4 * largest <= (_AT_MOST_BYTES if solver.in_blocks is None else _IN_MEMORY_BYTES):
-        rows = query.rows(0, len(query)).to(device)
-        result = _at_once(examples, labels, rows, method, best, support.base_mean, vectors, params)
-    elif solver.in_blocks is None and solver.transductive:
-        where = "on a cluster" if dask is not None else "at once"
+    if at_least is not None and not 0 < at_least <= 1:
+        raise InputError(f"The wanted probability of answers is {at_least}; it must be above 0 and at most 1.")
+    if at_least is not None and not batch.levels:
+        raise InputError("There is no taxonomy to take answers of a higher level from; name a file with `taxonomy`.")
+    best = solution.top(top)
+    values, places, *unknown = (one[0] for one in best.best.values)
+    if not bool(torch.isfinite(values).all()):
         raise InputError(
-            f"{len(query)} items and {len(classes)} classes cannot be labelled by {method} {where}; "
-            f"use --method {' or '.join(_in_blocks_with(vectors))}, or cut the items into smaller batches."
-        )
-    else:
-        size = max(1, _BLOCK_BYTES // (4 * (len(classes) + query.n_features)))
-        base_mean = None if support.base_mean is None else support.base_mean.to(device)
-        known = examples if vectors is None else torch.cat([examples, vectors.to(examples)])
-        # The largest example or class name decides how features of an extreme magnitude are rescaled.
-        largest_known = known[row_sizes(known).argmax()].cpu().view(1, 1, -1)
-        known, _, base_mean = moderate(known[None], base_mean=base_mean)
-        examples = known[0, : len(labels)]
-        if vectors is not None:
-            params["class_features"] = known[0, len(labels) :]
-
-        def read() -> Iterator[Tensor]:
-            for first in range(0, len(query), size):
-                _, block, _ = moderate(largest_known, query.rows(first, first + size)[None], first=first)
-                yield cast(Tensor, block)[0]
-
-        with nullcontext(in_turn(read, device)) if dask is None else on_dask(dask, read) as spread:
-            result = _in_blocks(examples, labels, read, spread, method, best, base_mean, progress, params)
-    return write_answers(Path(output), query, classes, result, method, min_confidence, inputs)
-
-
-def _in_blocks_with(vectors: Tensor | None) -> list[str]:
-    """The methods that read items in blocks, and use the vectors of classes where there are any."""
-    return [
-        name
-        for name, method in METHODS.items()
-        if method.in_blocks is not None and (vectors is None or method.class_features)
-    ]
-
-
-def _open_set(method: str, classes: list[str]) -> dict[str, bool]:
-    """The parameters of the method with which items may be of no class."""
-    if "open_set" not in get_method(method).parameters:
-        raise InputError(f"{method} cannot tell that an item is of no class; use --method evidence, or --closed.")
-    if UNKNOWN in classes:
-        raise InputError(f"A class is called '{UNKNOWN}', the label of items of no class; rename it, or use --closed.")
-    return {"open_set": True}
-
-
-def _vectors(class_names: Items, classes: list[str], method: str) -> Tensor:
-    """[k, d] the vectors of the classes, in their order."""
-    if not get_method(method).class_features:
-        raise InputError(f"{method} does not use class names; use --method evidence, or leave --class-names out.")
-    place = {name: row for row, name in enumerate(_named(class_names))}
-    return class_names.rows(0, len(class_names))[[place[name] for name in classes]]
-
-
-def _named(class_names: Items) -> list[str]:
-    """The class of each vector."""
-    names = class_names.labels if class_names.labels is not None else class_names.names
-    if names is None:
-        raise InputError("The vectors of class names do not say their classes; add a column or an array of labels.")
-    twice = next((name for name, n in Counter(names).items() if n > 1), None)
-    if twice is not None:
-        raise InputError(f"The class names have '{twice}' twice; give each class one vector.")
-    return list(names)
-
-
-def check_items(support: Items, query: Items, class_names: Items | None = None) -> tuple[list[str], list[int]]:
-    """The classes, sorted, and the number of each example's class; refuse what cannot be labelled."""
-    if class_names is not None and class_names.n_features != query.n_features:
-        raise InputError(
-            f"The class names have {class_names.n_features} features and the items {query.n_features}; "
-            "use the same encoder for both."
-        )
-    if len(support) == 0 and class_names is None:
-        raise InputError("There is no labelled example; the file of examples has no rows.")
-    if support.labels is None:
-        raise InputError("The labelled examples have no labels; put them in the file or name a file with --labels.")
-    if len(query) == 0:
-        raise InputError("There is no item to label; the query file has no rows.")
-    if support.n_features != query.n_features:
-        raise InputError(
-            f"The labelled examples have {support.n_features} features and the items {query.n_features}; "
-            "use the same encoder for both."
-        )
-    classes = sorted(set(support.labels if class_names is None else _named(class_names)))
-    nameless = sorted(set(support.labels) - set(classes))
-    if nameless:
-        raise InputError(f"The class '{nameless[0]}' of the examples is not among the class names; add it there.")
-    if len(classes) < 2 and class_names is not None:
-        raise InputError("There are fewer than two class names; there is nothing to choose between.")
-    if len(classes) < 2:
-        raise InputError(f"All labelled examples are of class '{classes[0]}'; there is nothing to choose between.")
-    number = {name: k for k, name in enumerate(classes)}
-    return classes, [number[name] for name in support.labels]
-
-
-def _at_once(
-    examples: Tensor,
-    labels: Tensor,
-    query: Tensor,
-    method: str,
-    top: int,
-    base_mean: Tensor | None,
-    vectors: Tensor | None,
-    params: Mapping[str, bool],
-) -> Result:
-    named = None if vectors is None else vectors[None]
-    tasks = Tasks.from_arrays(examples[None], labels[None], query[None], base_mean, class_features=named)
-    solution = get_method(method)(tasks, **params)
-    groups, medoids = (
-        None if value is None else value[0] for value in (solution.unknown_groups, solution.unknown_medoids)
-    )
-    answers = Answers.of(solution.probabilities[0], top, groups)
-    if solution.occupancy is None:
-        return Result(answers)
-    present = float(solution.n_present[0]), float(solution.n_present_sd[0])
-    return Result(answers, solution.presence[0].cpu(), *present, medoids)
-
-
-def _in_blocks(
-    examples: Tensor,
-    labels: Tensor,
-    blocks: Blocks,
-    spread: Spread,
-    method: str,
-    top: int,
-    base_mean: Tensor | None,
-    progress: Callable[[str], None] | None,
-    params: Mapping[str, Any],
-) -> Result:
-    solver = get_method(method)
-
-    def tell(iteration: int) -> None:
-        if progress is not None:
-            progress(f"pass {iteration}")
-
-    if solver.streamed is not None:
-        found = solver.streamed(examples, labels, blocks, base_mean=base_mean, progress=tell, spread=spread, **params)
-        find_groups, medoids = (getattr(found, name, None) for name in ("find_groups", "unknown_medoids"))
-        answers, _ = spread(Answer(found.assign, top, find_groups), found.memory)
-        presence = None if found.presence is None else found.presence.cpu()
-        return Result(answers, presence, found.n_present, found.n_present_sd, medoids)
-    # Each query is answered on its own. What depends on the examples alone is learned once, not for every block.
-    support = Tasks.from_support(examples[None], labels[None], base_mean)
-    prepared = None if solver.preparation is None else solver.preparation(support, **solver.parameters)
-
-    def assign(block: Tensor, memory: None) -> Tensor:
-        tasks = Tasks.from_arrays(examples[None], labels[None], block[None], base_mean)
-        return solver(tasks, prepared=prepared).probabilities[0]
-
-    return Result(spread(Answer(assign, top), None)[0])
-
-
-class Named(Protocol):
-    """Items with their names and further columns, and those that could not be read."""
-
-    @property
-    def skipped(self) -> tuple[tuple[str, str], ...]: ...
-
-    @property
-    def carried(self) -> Mapping[str, Sequence[Any]]: ...
-
-    def __len__(self) -> int: ...
-
-    def name(self, row: int) -> str: ...
-
-
-def write_answers(
-    output: Path,
-    query: Named,
-    classes: Sequence[str],
-    result: Result,
-    method: str,
-    min_confidence: float,
-    inputs: Iterable[str | Path | None],
-    at_levels: Sequence[LevelAnswer] | None = None,
-) -> Summary:
-    """Write the table, and return what it says in total.
-
-    ``at_levels`` has the answer of each item at some level of a taxonomy.
-    """
-    if not all(bool(torch.isfinite(values).all()) for values, _ in result.answers.best):
-        raise InputError(
-            f"{method} found no probabilities for these features; look for constant columns and for values that are "
+            "No probabilities were found for these features; look for constant columns and for values that are "
             "extremely large or small. Nothing was written."
         )
-    given, confidence = [0] * len(classes), [0.0] * len(classes)
-    below, of_none = 0, 0.0
-    grouped: Counter[int] = Counter()
-
-    def rows() -> Iterator[Row]:
-        nonlocal below, of_none
-        row = 0
-        unknown, groups = (itertools.chain.from_iterable(map(Tensor.tolist, each)) for each in result.answers[2:])
-        for values, indices in result.answers.best:
-            for chosen, probabilities in zip(indices.tolist(), values.tolist(), strict=True):
-                best = list(zip((classes[k] for k in chosen), probabilities, strict=True))
-                no_class, group = next(unknown, None), next(groups, -1)
-                if no_class is not None and no_class > UNKNOWN_ABOVE:
-                    grouped[group] += 1
-                    of_none += no_class
-                    best = [(UNKNOWN, no_class), *best[:-1]]
-                else:
-                    given[chosen[0]] += 1
-                    confidence[chosen[0]] += probabilities[0]
-                    group = -1
-                if best[0][1] < min_confidence:
-                    below += 1
-                    best[0] = ("", best[0][1])
-                answer = None if at_levels is None else at_levels[row]
-                yield Row(query.name(row), best, no_class, None if group < 0 else group, answer)
-                row += 1
-
-    open_set, top = bool(result.answers.unknown), result.answers.best[0][0].shape[1]
+    at_levels = None if at_least is None else _at_levels(solution, batch.classes, batch.levels, at_least)
+    counts = _Counts(batch, min_confidence)
+    rows = counts.rows(values, places, unknown, at_levels)
     notes = write_table(
-        output, rows(), top, query.skipped, inputs, query.carried, open_set=open_set, at_levels=at_levels is not None
+        output,
+        rows,
+        values.shape[1],
+        batch.items.skipped,
+        inputs,
+        batch.items.carried,
+        open_set=bool(unknown),
+        at_levels=at_levels is not None,
     )
-    presence = [None] * len(classes) if result.presence is None else result.presence.tolist()
-    present = [
-        ClassSummary(
-            name,
-            given[k],
-            float(result.answers.total[k]) / len(query),
-            confidence[k] / given[k] if given[k] else None,
-            presence[k],
-        )
-        for k, name in enumerate(classes)
-        if given[k] or (presence[k] or 0.0) >= _LISTED_PRESENCE
-    ]
-    present.sort(key=lambda found: (-found.items, -found.proportion, found.name))
+    estimated = solution.occupancy is not None
+    presence: Sequence[float | None] = solution.presence[0].tolist() if estimated else [None] * len(batch.classes)
     return Summary(
-        len(query),
-        len(classes),
-        tuple(present),
-        (sum(confidence) + of_none) / len(query),
-        below,
-        result.n_present,
-        result.n_present_sd,
-        sum(grouped.values()) if open_set else None,
-        _groups(grouped, result.medoids, query),
-        len(query.skipped),
+        len(batch.items),
+        len(batch.classes),
+        counts.present(best.total[0], presence),
+        counts.confidence_of_all / len(batch.items),
+        counts.below,
+        float(solution.n_present[0]) if estimated else None,
+        float(solution.n_present_sd[0]) if estimated else None,
+        sum(counts.grouped.values()) if unknown else None,
+        _groups(counts.grouped, solution.unknown_medoids, batch.items),
+        len(batch.items.skipped),
         output,
         Counter(answer.level for answer in at_levels or ()),
+        {name: float(value[0]) for name, value in solution.learned.items()},
+        batch.n_labelled,
         tuple(notes),
     )
 
 
-def _groups(grouped: Counter[int], medoids: Tensor | None, query: Named) -> tuple[UnknownGroup, ...]:
+def label_items(
+    support: Items,
+    query: Items,
+    output: str | Path,
+    *,
+    method: str = DEFAULT_METHOD,
+    open_set: bool = False,
+    class_names: Items | None = None,
+    device: str | torch.device | None = None,
+    dask: str | None = None,
+    progress: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Summary:
+    """Label all items of ``query`` jointly from the labelled examples in ``support``, and write a table.
+
+    Parameters
+    ----------
+    support, query : Items
+        The labelled examples, and the items to label.
+    output : path-like
+        The table.
+    method, open_set
+        See ``solve_batch``.
+    class_names
+        See ``manyway.labelling.batch.features_batch``.
+    device, dask, progress
+        See ``manyway.labelling.batch.Place``.
+    **options
+        See ``write_labels``.
+
+    Returns
+    -------
+    Summary
+    """
+    check_output(output, tuple(options.get("inputs", ())))
+    place = Place(device, dask, get_method(method).in_blocks is not None, progress)
+    with features_batch(support, query, place, class_names=class_names) as batch:
+        return write_labels(batch, solve_batch(batch, method, open_set=open_set), output, **options)
+
+
+class _Counts:
+    """The rows of a table, and what they say in total once all are written."""
+
+    def __init__(self, batch: Batch, min_confidence: float) -> None:
+        self.batch, self.min_confidence = batch, min_confidence
+        self.given, self.confidence = [0] * len(batch.classes), [0.0] * len(batch.classes)
+        self.below, self.of_unknown = 0, 0.0
+        self.grouped: Counter[int] = Counter()
+
+    def rows(
+        self, values: Tensor, places: Tensor, unknown: Sequence[Tensor], at_levels: Sequence[LevelAnswer] | None
+    ) -> Iterator[Row]:
+        classes = self.batch.classes
+        odds, groups = (one.tolist() for one in unknown) if unknown else ([None] * len(values), [-1] * len(values))
+        for row, (chosen, found) in enumerate(zip(places.tolist(), values.tolist(), strict=True)):
+            best = list(zip((classes[k] for k in chosen), found, strict=True))
+            unknown_here, group = odds[row], groups[row]
+            if unknown_here is not None and unknown_here > UNKNOWN_ABOVE:
+                self.grouped[group] += 1
+                self.of_unknown += unknown_here
+                best = [(UNKNOWN, unknown_here), *best[:-1]]
+            else:
+                self.given[chosen[0]] += 1
+                self.confidence[chosen[0]] += found[0]
+                group = -1
+            if best[0][1] < self.min_confidence:
+                self.below += 1
+                best[0] = ("", best[0][1])
+            answer = None if at_levels is None else at_levels[row]
+            yield Row(self.batch.items.name(row), best, unknown_here, None if group < 0 else group, answer)
+
+    @property
+    def confidence_of_all(self) -> float:
+        return sum(self.confidence) + self.of_unknown
+
+    def present(self, total: Tensor, presence: Sequence[float | None]) -> tuple[ClassSummary, ...]:
+        """The classes that got a label or are probably present."""
+        found = [
+            ClassSummary(
+                name,
+                given,
+                float(total[k]) / len(self.batch.items),
+                self.confidence[k] / given if given else None,
+                presence[k],
+            )
+            for k, (name, given) in enumerate(zip(self.batch.classes, self.given, strict=True))
+            if given or (presence[k] or 0.0) >= _LISTED_PRESENCE
+        ]
+        return tuple(sorted(found, key=lambda one: (-one.items, -one.proportion, one.name)))
+
+
+def _groups(grouped: Counter[int], medoids: Tensor | None, items: Named) -> tuple[UnknownGroup, ...]:
     """The groups that items were given to, largest first."""
-    rows = [] if medoids is None else medoids.tolist()
-    return tuple(UnknownGroup(n, query.name(rows[group])) for group, n in grouped.most_common() if group >= 0)
+    rows = [] if medoids is None else medoids[0].tolist()
+    return tuple(UnknownGroup(n, items.name(rows[group])) for group, n in grouped.most_common() if group >= 0)
+
+
+@dataclass(frozen=True, eq=False)
+class _AtLeast:
+    """The work that answers items at the finest level that is probable enough."""
+
+    groups: tuple[Tensor, ...]  # [k] of each level
+    wanted: float
+
+    def __call__(self, part: Answered) -> Joined:
+        found = answer_at_least(part.probabilities[0], self.groups, self.wanted)
+        return Joined(tuple(one[None].cpu() for one in found))
+
+
+def _at_levels(solution: Solution, classes: Sequence[str], levels: Levels, at_least: float) -> list[LevelAnswer]:
+    names, groups = [list(classes)], []
+    for of_class in levels.values():
+        distinct = sorted(set(of_class.values()))
+        place = {name: at for at, name in enumerate(distinct)}
+        groups.append(torch.tensor([place[of_class[name]] if name in of_class else -1 for name in classes]))
+        names.append(distinct)
+    titles, device = (CLASS_LEVEL, *levels), solution.n_iter.device
+    found = solution.each(_AtLeast(tuple(one.to(device) for one in groups), at_least)).values
+    return [
+        LevelAnswer("" if level < 0 else names[level][group], probability, "" if level < 0 else titles[level])
+        for level, group, probability in zip(*(one[0].tolist() for one in found), strict=True)
+    ]

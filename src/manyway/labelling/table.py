@@ -20,7 +20,7 @@ from manyway.files.text import is_formula
 
 DEFAULT_OUTPUT = Path("labels.csv")
 _FIRST_COLUMNS = ("item", "label", "probability")
-UNKNOWN = "unknown"  # the label of items of no class
+UNKNOWN = "unknown"  # the label of items of none of the classes
 WRITTEN = (".csv", ".tsv", ".parquet", ".jsonl", ".xlsx")
 _EXCEL_ROWS, _EXCEL_LETTERS, _EXCEL_EXACT = 2**20, 2**15 - 1, 10**15  # the limits of Excel
 _NOT_IN_EXCEL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -40,8 +40,8 @@ class Row(NamedTuple):
 
     item: str
     best: Sequence[tuple[str, float]]  # class and probability; the first class is empty where it is too uncertain
-    unknown: float | None = None  # the probability of no class
-    group: int | None = None  # of items of no class, where the label says that it is one
+    unknown: float | None = None  # the probability of being unknown
+    group: int | None = None  # of unknown items, where the label says so
     answer: LevelAnswer | None = None
 
 

@@ -17,7 +17,7 @@ from manyway.methods.calibration.scaling import transform
 def bd_cspn(
     tasks: Tasks,
     *,
-    temperature: float = 50.0,
+    logit_scale: float = 50.0,
     weighting: Literal["classes", "samples"] = "classes",
     cosine: bool = False,
     scale: str | None = "cl2",
@@ -35,8 +35,8 @@ def bd_cspn(
     ----------
     tasks : Tasks
         The tasks to solve.
-    temperature : float, default=50.0
-        τ, which multiplies cosines.
+    logit_scale : float, default=50.0
+        τ, which multiplies the logits before a softmax. The logits are cosines.
     weighting : {"classes", "samples"}, default="classes"
         Whether the weights g are a softmax over classes, as above, or over the samples of a class.
     cosine : bool, default=False
@@ -76,11 +76,10 @@ def bd_cspn(
     means = prototypes(tasks)
     similarity = unit(samples) @ unit(means).mT
     assigned = one_hot(similarity.argmax(-1), tasks.n_classes, tasks.dtype)
-    rectified = _weights(similarity * temperature, assigned, weighting).mT @ samples
+    rectified = _weights(similarity * logit_scale, assigned, weighting).mT @ samples
     rectified = torch.where(assigned.any(1).unsqueeze(-1), rectified, means)
-    scores = unit(shifted) @ unit(rectified).mT * temperature if cosine else dot_scores(query, rectified)
-    once = torch.ones(tasks.n_tasks, dtype=torch.int64, device=tasks.device)
-    return Solution(scores.softmax(-1), n_iter=once, converged=once.bool(), make_prototypes=lambda: rectified)
+    scores = unit(shifted) @ unit(rectified).mT * logit_scale if cosine else dot_scores(query, rectified)
+    return Solution(scores.softmax(-1), n_iter=1, converged=True, make_prototypes=lambda: rectified)
 
 
 def _weights(logits: Tensor, assigned: Tensor, weighting: str) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -11,9 +13,9 @@ from manyway.core.tasks import Tasks
 from manyway.core.transforms import class_directions
 from manyway.methods.calibration.calibration import LeftOut
 from manyway.methods.calibration.calibration import calibrate as calibrate_distances
+from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.calibration.temperature_scaling import balanced_weights, fit_scaling, rescale
-from manyway.methods.evidence.schedule import Schedule
 
 _ITERATIONS_BETWEEN_CHECKS = 10  # each check is a synchronisation on a GPU, and several short operations elsewhere
 
@@ -22,7 +24,7 @@ def label_shift(
     tasks: Tasks,
     *,
     calibrate: bool = True,
-    temperature: float = 20.0,
+    logit_scale: float = 20.0,
     max_iter: int = 1000,
     tol: float = 1e-6,
     scale: str | None = "cl2",
@@ -40,21 +42,22 @@ def label_shift(
     the within-class scatter and τ the precision. T and b minimise the cross-entropy of the support samples, each of
     which is left out of its own class mean, with normal priors: 1/T is 1 ± 0.5 and b_k is 0 ± 1. Where no class has two
     samples, T = 1 and b = 0. With class features, w_k is the normalised class feature, ℓ_qk = −½ τ ‖z_q − w_k‖² with τ
-    = ``temperature``, and no sample need be left out. Each class has the same weight in the cross-entropy.
+    = ``logit_scale``, and no sample need be left out. Each class has the same weight in the cross-entropy.
 
     Parameters
     ----------
     tasks : Tasks
         The tasks to solve.
     calibrate : bool, default=True
-        Whether to calibrate posteriors. If not, they are softmax_k(−½ τ ‖z_q − w_k‖²) with τ = ``temperature`` and w_k
+        Whether to calibrate posteriors. If not, they are softmax_k(−½ τ ‖z_q − w_k‖²) with τ = ``logit_scale`` and w_k
         the normalised mean of the support samples or class feature.
-    temperature : float, default=20.0
-        τ, which multiplies squared distances where it is not calibrated on left-out samples.
+    logit_scale : float, default=20.0
+        τ, which multiplies the logits before a softmax. The logits are −½ squared distances. It is used where τ is not
+        calibrated on left-out samples.
     max_iter : int, default=1000
         The largest number of iterations.
     tol : float, default=1e-06
-        A task stops when the proportion of no class changes by more.
+        A task stops when an iteration changes less than this. The change is the largest one of a class proportion.
     scale : str or None, default="cl2"
         Feature transform; None uses the features as they are.
 
@@ -89,30 +92,46 @@ def label_shift(
     >>> label_shift(tasks).labels.tolist()
     [[0, 1]]
     """
+    if tasks.scores:
+        return _from_scores(tasks, calibrate=calibrate, max_iter=max_iter, tol=tol)
     tasks = transform(tasks, scale)
     if calibrate and tasks.class_table is None:
         centres, logits = _calibrated_on_left_out(tasks)
     else:
         centres = class_directions(tasks)
-        logits = dot_scores(tasks.query, centres) * temperature
+        logits = dot_scores(tasks.query, centres) * logit_scale
         if calibrate and tasks.n_support:
-            known = dot_scores(tasks.support, centres) * temperature
+            known = dot_scores(tasks.support, centres) * logit_scale
             weights = balanced_weights(tasks.support_labels, torch.ones_like(known[..., 0]), tasks.n_classes)
             logits = rescale(logits, fit_scaling(known, tasks.support_labels, weights))
     posteriors = (logits - logits.amax(-1, keepdim=True)).exp_()
+    return _corrected(posteriors, max_iter, tol, make_prototypes=lambda: centres)
+
+
+def _corrected(posteriors: Tensor, max_iter: int, tol: float, **more: Any) -> Solution:
+    """The answers for posteriors [t, q, k], which need not be normalised."""
     proportions, n_iter, converged = class_proportions(posteriors, max_iter, tol)
     joint = posteriors * proportions.unsqueeze(1)
-    return Solution(joint / joint.sum(-1, keepdim=True), n_iter, converged, make_prototypes=lambda: centres)
+    return Solution(joint / joint.sum(-1, keepdim=True), n_iter, converged, **more)
+
+
+def _from_scores(tasks: Tasks, *, calibrate: bool, max_iter: int, tol: float) -> Solution:
+    """The same for the log-posteriors of a classifier; those in the support calibrate them."""
+    logits = tasks.query
+    if calibrate and tasks.n_support:
+        weights = balanced_weights(tasks.support_labels, torch.ones_like(tasks.support[..., 0]), tasks.n_classes)
+        logits = rescale(logits, fit_scaling(tasks.support, tasks.support_labels, weights))
+    return _corrected(logits.softmax(-1), max_iter, tol)
 
 
 def _calibrated_on_left_out(tasks: Tasks) -> tuple[Tensor, Tensor]:
     """Class means [t, k, d], and logits [t, q, k] that were calibrated on the support."""
-    schedule = Schedule()
-    found = calibrate_distances(tasks, schedule, metric=False)
+    constants = Constants()
+    found = calibrate_distances(tasks, constants, metric=False)
     logits = found.log_likelihood(found.place(tasks.query))
     if bool((found.counts > 1).any()):
         known = tasks[: len(found.counts)]  # one task where all have the same support
-        left_out = LeftOut.of(known.support_labels, found, found.precision, schedule)
+        left_out = LeftOut.of(known.support_labels, found, found.precision, constants)
         distances = left_out.distances(found.place(known.support), found.offsets)
         likelihood = distances.mul_(found.precision.mul(-0.5).view(-1, 1, 1))
         weights = balanced_weights(known.support_labels, left_out.usable, tasks.n_classes)

@@ -16,8 +16,8 @@ _TERMS = ("entropy", "unary", "affinity")
 def laplacianshot(
     tasks: Tasks,
     *,
-    lam: float = 0.7,
-    knn: int = 3,
+    graph_weight: float = 0.7,
+    n_neighbors: int = 2,
     symmetric: bool = False,
     max_iter: int = 20,
     tol: float = 1e-6,
@@ -26,8 +26,8 @@ def laplacianshot(
 ) -> Solution:
     """Label by the nearest class mean, smoothed over the graph of nearest queries.
 
-    With a_qk = ‖z_q − w_k‖², w_k the support's class means, and W_qp = 1 when p is one of the ``knn`` − 1 other queries
-    nearest to q, repeat from u = softmax_k(−a)
+    With a_qk = ‖z_q − w_k‖², w_k the support's class means, and W_qp = 1 when p is one of the ``n_neighbors`` other
+    queries nearest to q, repeat from u = softmax_k(−a)
 
         u = softmax_k(−a + λ W u).
 
@@ -41,20 +41,21 @@ def laplacianshot(
     ----------
     tasks : Tasks
         The tasks to solve.
-    lam : float, default=0.7
+    graph_weight : float, default=0.7
         λ, the weight of the graph.
-    knn : int, default=3
-        Neighbours per query, the query itself included.
+    n_neighbors : int, default=2
+        n, the number of nearest other queries that a query has edges to.
     symmetric : bool, default=False
         Whether to use the symmetric graph (W + Wᵀ)/2.
     max_iter : int, default=20
         The largest number of iterations.
     tol : float, default=1e-6
-        Relative change of the energy below which a task stops.
+        A task stops when an iteration changes less than this. The change is the relative one of the energy.
     scale : str or None, default="cl2"
         Feature transform; None uses the features as they are.
     with_objective : bool, default=False
-        Whether to record the energy and its terms ``entropy``, ``unary`` and ``affinity`` after each iteration.
+        Whether to record the objective after each iteration. It is the energy, with the terms ``entropy``, ``unary``
+        and ``affinity``.
 
     Returns
     -------
@@ -64,15 +65,15 @@ def laplacianshot(
     Notes
     -----
     Nothing is assumed about which classes occur. The defaults are those of the PADDLE paper's experiments on mini- and
-    tiered-ImageNet; on iNat it uses λ = 1 and ``knn`` = 10. The authors tune λ on validation classes.
+    tiered-ImageNet; on iNat it uses λ = 1 and ``n_neighbors`` = 9. The authors tune λ on validation classes.
 
     Convergence: for a symmetric graph the iteration lowers the energy with λ/2 in place of λ, which changes by
     −KL(u_old‖u_new) − (λ/2) Σ Δ·(W Δ) with Δ = u_new − u_old, and hence never increases while
     λ·(smallest eigenvalue of W) ≥ −2. For the directed graph and the authors' energy nothing is proved. It decreased at
     every step on all real tasks that were tried, and increased on about one in twenty small random tasks.
 
-    Differs from the authors' code: a query is never its own neighbour, also when it has duplicates; with fewer than
-    ``knn`` queries all others are neighbours.
+    Differs from the authors' code: a query is never its own neighbour, also when it has duplicates; with too few
+    queries all others are neighbours.
 
     Reference: Ziko, Dolz, Granger, Ben Ayed, "Laplacian regularized few-shot learning", ICML 2020.
 
@@ -86,10 +87,10 @@ def laplacianshot(
     n_tasks, device = tasks.n_tasks, tasks.device
     centres = prototypes(tasks)
     unary = squared_distances(tasks.query, centres)
-    graph = nearest_others(tasks.query, knn - 1)
+    graph = nearest_others(tasks.query, n_neighbors)
     if symmetric:
         graph = (graph + graph.mT) / 2
-    graph = graph * lam
+    graph = graph * graph_weight
     u = (-unary).softmax(-1)
     pull = graph @ u
     answer = u

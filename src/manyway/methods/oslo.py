@@ -15,12 +15,12 @@ from manyway.methods.calibration.scaling import transform
 def oslo(
     tasks: Tasks,
     *,
-    lambda_s: float = 0.05,
-    lambda_z: float = 0.1,
+    inlier_temperature: float = 0.05,
+    temperature: float = 0.1,
     max_iter: int = 2,
     scale: str | None = "tcl2",
 ) -> Solution:
-    """Label queries, and score which of them are of no class, by prototypes that outliers hardly move.
+    """Label queries, and score which of them are unknown, by prototypes that outliers hardly move.
 
     With c_qk = cos(z_q, w_k), w_k the support's class means and assignments p_qk = 1/K at the start, repeat
 
@@ -34,12 +34,12 @@ def oslo(
     ----------
     tasks : Tasks
         The tasks to solve.
-    lambda_s : float, default=0.05
+    inlier_temperature : float, default=0.05
         λ_s, which divides the mean cosine in the inlierness.
-    lambda_z : float, default=0.1
-        λ_z, which divides the cosines in the assignments.
+    temperature : float, default=0.1
+        λ_z, which divides the logits before a softmax. The logits are cosines.
     max_iter : int, default=2
-        The number of iterations; all are done.
+        The largest number of iterations. All are done.
     scale : str or None, default="tcl2"
         Feature transform; None uses the features as they are. ``cl2`` is the authors' variant that is centred on the
         mean of the base classes.
@@ -80,15 +80,15 @@ def oslo(
     assigned = query.new_full((1, 1, 1), 1 / tasks.n_classes)
     for _ in range(max_iter):
         cosines = _cosines(directions, centres)
-        evidence = (assigned * cosines).sum(-1, keepdim=True) / lambda_s  # [t, q, 1]
+        evidence = (assigned * cosines).sum(-1, keepdim=True) / inlier_temperature  # [t, q, 1]
         inlierness = evidence.sigmoid()
-        assigned = (inlierness * cosines / lambda_z).softmax(-1)
+        assigned = (inlierness * cosines / temperature).softmax(-1)
         weights = inlierness * assigned
         centres = torch.baddbmm(sums, weights.mT, query) / (counts + weights.sum(1)).unsqueeze(-1)
     return Solution(
-        (_cosines(directions, centres) / lambda_z).softmax(-1),
-        n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
-        converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
+        (_cosines(directions, centres) / temperature).softmax(-1),
+        n_iter=max_iter,
+        converged=False,
         make_prototypes=lambda: centres,
         unknown=(-evidence).sigmoid().squeeze(-1),
     )

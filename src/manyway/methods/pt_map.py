@@ -19,9 +19,9 @@ def pt_map(
     tasks: Tasks,
     *,
     step: float = 0.02,
-    lam: float = 10.0,
+    entropy_weight: float = 0.1,
     max_iter: int = 20,
-    tol: float = 1e-6,
+    sinkhorn_tol: float = 1e-6,
     sinkhorn_iter: int = 1000,
     scale: str | None = "power",
     with_objective: bool = False,
@@ -44,25 +44,25 @@ def pt_map(
     tasks : Tasks
         The tasks to solve.
     step : float, default=0.02
-        How far centres move towards the weighted means; the objective decreases for any step from 0 to 2.
-    lam : float, default=10.0
-        λ, the inverse strength of the entropy term.
+        How far prototypes move towards their update. The objective decreases for any value from 0 to 2.
+    entropy_weight : float, default=0.1
+        1/λ, the weight of the entropy term.
     max_iter : int, default=20
-        Number of rounds.
-    tol : float, default=1e-6
+        The largest number of iterations. All are done.
+    sinkhorn_tol : float, default=1e-6
         Accuracy of the row sums at which Sinkhorn's iteration stops.
     sinkhorn_iter : int, default=1000
-        The largest number of Sinkhorn iterations per round.
+        The largest number of Sinkhorn's iterations in each of the others.
     scale : str or None, default="power"
         Feature transform; None uses the features as they are.
     with_objective : bool, default=False
-        Whether to record the objective and its terms ``transport``, ``support`` and ``entropy`` after each round, with
-        the plan for the new centres.
+        Whether to record the objective after each iteration. Its terms are ``transport``, ``support`` and ``entropy``,
+        with the plan for the new centres.
 
     Returns
     -------
     Solution
-        ``converged`` says whether the row sums of the last plan are within ``tol``.
+        ``converged`` says whether the row sums of the last plan are within ``sinkhorn_tol``.
 
     Notes
     -----
@@ -88,14 +88,14 @@ def pt_map(
     """
     tasks = transform(tasks, scale)
     problem = _Problem.of(tasks)
-    per_class = tasks.n_query / tasks.n_classes
+    per_class, lam = tasks.n_query / tasks.n_classes, 1 / entropy_weight
     masses = problem.counts + per_class
     a, b = problem.counts.reciprocal(), torch.zeros_like(problem.cross)
     scatter = _scatter(tasks) if with_objective else None
 
     def solve(start: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         cost = problem.cost(a, b)
-        return cost, *sinkhorn(cost * -lam, 1.0, per_class, tol=tol, max_iter=sinkhorn_iter, start=start)
+        return cost, *sinkhorn(cost * -lam, 1.0, per_class, tol=sinkhorn_tol, max_iter=sinkhorn_iter, start=start)
 
     cost, plan, converged, logs = solve(None)
     terms = []
@@ -109,7 +109,7 @@ def pt_map(
     parts = torch.stack(terms, dim=-1) if terms else None
     return Solution(
         probabilities=plan / plan.sum(-1, keepdim=True),
-        n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
+        n_iter=max_iter,
         converged=converged,
         make_prototypes=lambda: problem.centres(a, b),
         objective_parts=None if parts is None else dict(zip(_TERMS, parts, strict=True)),

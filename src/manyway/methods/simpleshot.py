@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from manyway.core.ops import dot_scores, prototypes
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
@@ -12,7 +10,7 @@ from manyway.methods.calibration.scaling import transform
 
 
 def simpleshot(
-    tasks: Tasks, *, scale: str | None = "cl2", temperature: float = 1.0, prepared: Prepared | None = None
+    tasks: Tasks, *, scale: str | None = "cl2", logit_scale: float = 1.0, prepared: Prepared | None = None
 ) -> Solution:
     """Nearest class mean, without transduction: the usual lower reference.
 
@@ -24,8 +22,9 @@ def simpleshot(
         The tasks to solve.
     scale : str or None, default="cl2"
         Feature transform; None uses the features as they are.
-    temperature : float, default=1.0
-        τ, which multiplies squared distances. It changes how confident the probabilities are, and no label.
+    logit_scale : float, default=1.0
+        τ, which multiplies the logits before a softmax. The logits are −½ squared distances. τ changes how confident
+        the probabilities are, and no label.
     prepared : Prepared or None, default=None
         What ``prepare_simpleshot`` returned for the same support and parameters; None computes it.
 
@@ -49,20 +48,19 @@ def simpleshot(
     """
     tasks = transform(tasks, scale)
     centres = prototypes(tasks) if prepared is None else prepared.prototypes.expand(tasks.n_tasks, -1, -1)
-    probabilities = (dot_scores(tasks.query, centres) * temperature).softmax(-1)
-    once = torch.ones(tasks.n_tasks, dtype=torch.int64, device=tasks.device)
-    return Solution(probabilities, n_iter=once, converged=once.bool(), make_prototypes=lambda: centres)
+    probabilities = (dot_scores(tasks.query, centres) * logit_scale).softmax(-1)
+    return Solution(probabilities, n_iter=1, converged=True, make_prototypes=lambda: centres)
 
 
-def prepare_simpleshot(tasks: Tasks, *, scale: str | None = "cl2", temperature: float = 1.0) -> Prepared | None:
+def prepare_simpleshot(tasks: Tasks, *, scale: str | None = "cl2", logit_scale: float = 1.0) -> Prepared | None:
     """Compute the class means of a support, to be used for several batches of queries.
 
     Parameters
     ----------
     tasks : Tasks
         Tasks with the support; their queries are not used.
-    scale, temperature
-        As in ``simpleshot``. The temperature is not used here.
+    scale, logit_scale
+        As in ``simpleshot``. Only the first is used here.
 
     Returns
     -------

@@ -38,7 +38,11 @@ class ReviewData:
     origins : mapping of str to str, optional
         Where the pictures of ``examples`` and ``items`` come from, in words that the opener of pictures understands.
     open_set : bool, default=False
-        Whether items may be of no class.
+        Whether items may be unknown.
+    class_names : Items, optional
+        One vector per class, such as the text embedding of its name. Classes then need no examples.
+    scores : tuple of str
+        The classes of a classifier, where the rows of items and examples are its log-probabilities; () for features.
     """
 
     examples: Items
@@ -47,6 +51,16 @@ class ReviewData:
     title: str = "review"
     origins: Mapping[str, str] | None = None
     open_set: bool = False
+    class_names: Items | None = None
+    scores: tuple[str, ...] = ()
+
+    @cached_property
+    def catalogue(self) -> tuple[str, ...]:
+        """The classes that are known before the review."""
+        if self.scores:
+            return self.scores
+        named = self.examples if self.class_names is None else self.class_names
+        return tuple(sorted(set(named.labels or named.names or ())))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -76,6 +90,8 @@ class ReviewData:
         }
         if self.examples.base_mean is not None:
             tensors["base_mean"] = self.examples.base_mean.contiguous()
+        if self.class_names is not None:
+            tensors["class_names"] = self.class_names.rows(0, len(self.class_names)).contiguous()
         about = {
             "format": _FORMAT,
             "kind": self.kind,
@@ -84,6 +100,8 @@ class ReviewData:
             "open_set": self.open_set,
             "examples": _about(self.examples),
             "items": _about(self.items),
+            "class_names": None if self.class_names is None else _about(self.class_names),
+            "scores": list(self.scores),
         }
         with atomic_write(folder / FILE) as temporary:
             save_file(tensors, temporary, metadata={"review": json.dumps(about)})
@@ -111,7 +129,15 @@ class ReviewData:
             base_mean = tensors.get("base_mean")
             examples, items = (_items(tensors[name], about[name], base_mean) for name in ("examples", "items"))
             named = {"kind": str(about["kind"]), "title": str(about["title"]), "origins": about["origins"]}
-            return cls(examples, items, **named, open_set=bool(about.get("open_set")))
+            vectors = about["class_names"]
+            return cls(
+                examples,
+                items,
+                **named,
+                open_set=bool(about["open_set"]),
+                class_names=None if vectors is None else _items(tensors["class_names"], vectors, base_mean),
+                scores=tuple(map(str, about["scores"])),
+            )
         except InputError:
             raise
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:

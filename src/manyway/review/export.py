@@ -13,7 +13,7 @@ from typing import Any
 
 from manyway.errors import InputError
 from manyway.files.files import AnyPath, check_output
-from manyway.files.items import Items
+from manyway.files.items import Items, match_columns
 from manyway.labelling.table import WRITTEN, write_rows
 from manyway.review.data import TEXTS
 from manyway.review.session import NO_CLASS, OPEN, Session
@@ -32,7 +32,7 @@ def export_labels(session: Session, path: AnyPath) -> int:
     session : Session
     path : path-like
         A .csv, .tsv, .parquet or .jsonl file. ``reviewed`` is ``yes``, ``no``, or ``unknown`` for an item that a person
-        has marked as of no known class; its label is empty then.
+        has marked as unknown; its label is empty then.
 
     Returns
     -------
@@ -101,7 +101,7 @@ def export_examples(session: Session, path: AnyPath, find: Find | None = None) -
 
     def rows() -> Iterator[list[Any]]:
         labelled = list(enumerate(data.examples.labels or ()))
-        for items, found in ((data.examples, labelled), (session.relabel.items, with_features)):
+        for items, found in ((data.examples, labelled), (match_columns(data.examples, data.items), with_features)):
             for row, label in found:
                 yield [items.text(row), label, *([] if data.kind == TEXTS else _features(items, row, exact))]
 

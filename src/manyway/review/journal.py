@@ -22,7 +22,7 @@ class Action:
     Parameters
     ----------
     kind : {"label", "unknown", "clear", "undo", "redo"}
-        Give labels, mark items as of no known class, take back what was said about items, take back the last action,
+        Give labels, mark items as unknown, take back what was said about items, take back the last action,
         or do again what was taken back.
     rows : tuple of int
         The items; none for ``undo`` and ``redo``.

@@ -2,52 +2,22 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from manyway.core.solution import Solution
+from manyway.core.tasks import Tasks
 from manyway.errors import InputError
-from manyway.estimators import Evidence
-from manyway.files.items import Items, match_columns
-from manyway.labelling.label import check_items
+from manyway.labelling.batch import AT_MOST_BYTES, Place, features_batch
+from manyway.methods import DEFAULT_METHOD, get_method
+from manyway.review.data import ReviewData
 
 SUGGESTIONS = 9  # per item: as many as there are digit keys
-_AT_MOST_BYTES = 2**30  # of probabilities
-
-
-@dataclass(frozen=True, eq=False)
-class Suggestions:
-    """What is suggested for each item.
-
-    Parameters
-    ----------
-    classes : tuple of str
-        [k] the classes that ``best`` counts.
-    best : Tensor of shape [n, m]
-        The most probable classes of each item, most probable first.
-    probabilities : Tensor of shape [n, m]
-        Their probabilities.
-    unknown : Tensor of shape [n], optional
-        The probability that the item is of no class.
-    unknown_groups : Tensor of shape [n], optional
-        The group of unknown items that an item belongs to; -1 for items of a known class.
-    order : tuple of int
-        The items that are not known, those first whose answer is expected to help most.
-    """
-
-    classes: tuple[str, ...]
-    best: Tensor
-    probabilities: Tensor
-    unknown: Tensor | None = None
-    unknown_groups: Tensor | None = None
-    order: tuple[int, ...] = ()
 
 
 class Relabel:
@@ -55,100 +25,143 @@ class Relabel:
 
     Parameters
     ----------
-    examples : Items
-        The labelled examples.
-    items : Items
-        The items to label.
-    open_set : bool, default=False
-        Whether items may be of no class.
+    data : ReviewData
+        What is reviewed.
+    first : Solution, optional
+        What was found for the items before any answer, so that it is not found again.
 
     Raises
     ------
     InputError
-        If they do not fit together, or are too many to be labelled in memory again and again.
+        If examples and items do not fit together, or are too many to be labelled in memory again and again.
     """
 
-    def __init__(self, examples: Items, items: Items, *, open_set: bool = False) -> None:
-        items = match_columns(examples, items)
-        self.classes, _ = check_items(examples, items)
-        if 4 * len(items) * len(self.classes) > _AT_MOST_BYTES:
+    def __init__(self, data: ReviewData, first: Solution | None = None) -> None:
+        n_classes = len(data.catalogue)
+        if 4 * len(data.items) * n_classes > AT_MOST_BYTES:
             raise InputError(
-                f"{len(items)} items and {len(self.classes)} classes are too many to be reviewed together; cut the "
+                f"{len(data.items)} items and {n_classes} classes are too many to be reviewed together; cut the "
                 "items into smaller batches."
             )
-        self.examples, self.items, self.open_set = examples, items, open_set
-        self._support = examples.rows(0, len(examples)).numpy()
-        self._query = items.rows(0, len(items)).numpy()
-        self._labels = examples.labels or ()
-        self._catalogue = set(self.classes)
-        self._kept: tuple[Any, Any] | None = None
+        self.data, self._first = data, first
+        self.tasks, self.classes = self._problem()
+        self._number = {name: k for k, name in enumerate(self.classes)}
+        self._kept: tuple[Any, tuple[Tasks, Any]] | None = None
 
-    def __call__(self, known: Mapping[int, str | None]) -> Suggestions:
+    def _problem(self) -> tuple[Tasks, tuple[str, ...]]:
+        data = self.data
+        if data.scores:
+            classes = data.catalogue
+            number = {name: k for k, name in enumerate(classes)}
+            labels = torch.tensor([[number[name] for name in data.examples.labels or ()]], dtype=torch.int64)
+            support, query = (rows.rows(0, len(rows))[None] for rows in (data.examples, data.items))
+            return Tasks.from_scores(query, support=support, support_labels=labels), classes
+        with features_batch(
+            data.examples, data.items, Place("cpu", in_blocks=False), class_names=data.class_names
+        ) as batch:
+            return batch.tasks, batch.classes
+
+    def __call__(self, known: Mapping[int, str | None]) -> tuple[tuple[str, ...], Solution]:
         """Label the items.
 
         Parameters
         ----------
         known : mapping of int to str or None
-            The answers so far: the class of an item, or None for an item of no known class.
+            The answers so far: the class of an item, or None for an unknown item.
 
         Returns
         -------
-        Suggestions
-            For all items; those of known items have no meaning.
+        classes : tuple of str
+            The classes, those without examples last.
+        solution : Solution
+            For all items; that of known items has no meaning.
         """
+        if not known and self._first is not None:
+            return self.classes, self._first
         firsts: dict[str, int] = {}  # a class without examples has the first item that it was given to
         for row, label in known.items():
-            if label is not None and label not in self._catalogue:
+            if label is not None and label not in self._number:
                 firsts.setdefault(label, row)
-        # Items of no class take no part: they must be given no label, and must not move a class.
+        # Unknown items take no part: they must be given no label, and must not move a class. A classifier has no scores
+        # for new classes.
         left_out = {row for row, label in known.items() if label is None} | set(firsts.values())
-        pile = [row for row in range(len(self._query)) if row not in left_out]
-        given = {at: known[row] for at, row in enumerate(pile) if row in known}
-        classes = tuple(sorted({*self.classes, *firsts}))
-        m = min(SUGGESTIONS, len(classes))
-        best = torch.zeros(len(self._query), m, dtype=torch.int64)
-        probabilities = torch.zeros(len(self._query), m)
-        if len(given) == len(pile):
-            return Suggestions(classes, best, probabilities)
-        with warnings.catch_warnings():
-            # A search that stopped at its limit still gives the best labels found, and a person looks at them.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            warnings.simplefilter("ignore", UserWarning)  # scikit-learn: many classes for so few examples
-            result = self._fitted(firsts).infer(self._query[pile], known=given, with_objective=False)
-        found, columns = torch.from_numpy(result.probabilities).float().topk(m)
-        best[pile], probabilities[pile] = columns, found
-        unknown = unknown_groups = None
-        if result.unknown is not None and result.unknown_groups is not None:
-            unknown, unknown_groups = torch.zeros(len(best)), torch.full((len(best),), -1)
-            unknown[pile] = torch.from_numpy(result.unknown).float()
-            unknown_groups[pile] = torch.from_numpy(result.unknown_groups).long()
-        order = tuple(pile[at] for at in result.review_order.tolist())
-        return Suggestions(classes, best, probabilities, unknown, unknown_groups, order)
+        if self.data.scores:
+            left_out |= {row for row, label in known.items() if label in firsts}
+            firsts = {}
+        number = self._number | {name: len(self._number) + at for at, name in enumerate(firsts)}
+        pile = [row for row in range(len(self.data.items)) if row not in left_out]
+        classes = tuple(number)
+        labels = torch.tensor([[-1 if known.get(row) is None else number[str(known[row])] for row in pile]])
+        n_items = len(self.data.items)
+        if not pile or bool((labels >= 0).all()):
+            return classes, _nothing(n_items, len(classes))
+        tasks, prepared = self._prepared(firsts)
+        tasks = replace(tasks, query_table=tasks.query_table[:, pile]).with_known(labels)
+        params = {"open_set": True} if self.data.open_set else {}
+        found = get_method(DEFAULT_METHOD)(tasks, prepared=prepared, **params)
+        return classes, _spread_out(found, pile, n_items)
 
-    def _fitted(self, firsts: Mapping[str, int]) -> Any:
-        """The estimator, fitted to the examples and to the first items of new classes; fitted again if these change."""
-        key = tuple(sorted(firsts.items()))
+    def _prepared(self, firsts: Mapping[str, int]) -> tuple[Tasks, Any]:
+        """The problem with the first items of new classes as examples, and what is learned from its examples."""
+        key = tuple(firsts.items())
         if self._kept is None or self._kept[0] != key:
-            X = np.concatenate([self._support, self._query[list(firsts.values())]])
-            y = np.array([*self._labels, *firsts])
-            # A class may have any printable name, so the answer "of no class" has another.
-            options = {"base_mean": self.examples.base_mean, "open_set": self.open_set, "unknown_label": "\0"}
-            self._kept = key, Evidence(**options).fit(X, y)
+            tasks, rows = self.tasks, list(firsts.values())
+            if rows:
+                new = torch.arange(len(self.classes), len(self.classes) + len(rows)).unsqueeze(0)
+                table = tasks.class_table
+                if table is not None:  # a new class has no vector: that of no class in particular
+                    table = torch.cat([table, table.mean(1, keepdim=True).expand(-1, len(rows), -1)], 1)
+                tasks = replace(
+                    tasks,
+                    support_table=torch.cat([tasks.support_table, tasks.query_table[:, rows]], 1),
+                    support_labels=torch.cat([tasks.support_labels, new], 1),
+                    class_table=table,
+                    n_classes=tasks.n_classes + len(rows),
+                )
+            prepare = get_method(DEFAULT_METHOD).preparation
+            assert prepare is not None
+            with torch.no_grad():
+                self._kept = key, (tasks, prepare(tasks))
         return self._kept[1]
 
     def nearest(self, row: int, count: int) -> list[int]:
         """The examples whose features have the highest cosine similarity with those of an item, nearest first."""
-        similarity = self._directions @ (self._query[row] - self._mean)
-        return [int(at) for at in np.argsort(-similarity, kind="stable")[:count]]
+        similarity = self._directions @ (self.tasks.query_table[0, row] - self._mean)
+        return [int(at) for at in similarity.argsort(descending=True, stable=True)[:count]]
 
     @cached_property
-    def _directions(self) -> np.ndarray[Any, Any]:
+    def _directions(self) -> Tensor:
         """[s, d] the examples without their mean, of length 1."""
-        centred = self._support - self._mean
-        sizes = np.linalg.norm(centred, axis=1, keepdims=True)
-        return np.asarray(centred / np.maximum(sizes, np.finfo(centred.dtype).tiny))
+        return torch.nn.functional.normalize(self.tasks.support[0] - self._mean, dim=1)
 
     @cached_property
-    def _mean(self) -> np.ndarray[Any, Any]:
-        base_mean = self.examples.base_mean
-        return np.asarray(self._support.mean(0) if base_mean is None else base_mean.numpy(), self._support.dtype)
+    def _mean(self) -> Tensor:
+        base_mean = self.tasks.base_mean
+        return self.tasks.support[0].mean(0) if base_mean is None else base_mean
+
+
+def _nothing(n_items: int, n_classes: int) -> Solution:
+    """Answers that say nothing, where no item is open."""
+    zeros = torch.zeros(1, n_items, n_classes)
+    return Solution(zeros, torch.zeros(1), torch.ones(1) > 0, make_review_scores=lambda: zeros[..., 0] - 1)
+
+
+def _spread_out(found: Solution, rows: list[int], n_items: int) -> Solution:
+    """Answers for some items as answers for all."""
+    where = torch.tensor(rows)
+
+    def spread(values: Tensor, fill: float) -> Tensor:
+        wide = values.new_full((1, n_items, *values.shape[2:]), fill)
+        wide[:, where] = values
+        return wide
+
+    return Solution(
+        spread(found.probabilities, 0),
+        found.n_iter,
+        found.converged,
+        make_review_scores=lambda: spread(found.review_scores, -1),
+        occupancy=found.occupied,
+        make_presence=lambda: found.independent_presence,
+        unknown=None if found.unknown is None else spread(found.unknown, 0),
+        unknown_groups=None if found.unknown_groups is None else spread(found.unknown_groups, -1),
+    )

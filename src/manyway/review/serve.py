@@ -8,11 +8,13 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from manyway.core.solution import Solution
 from manyway.errors import InputError, optional
 from manyway.review.data import FILE, JOURNAL, ReviewData
 from manyway.review.export import Find
 from manyway.review.guard import HOST, Guard
 from manyway.review.journal import Journal
+from manyway.review.relabel import Relabel
 from manyway.review.server import Thumbnail, make_app
 from manyway.review.session import Session
 
@@ -20,7 +22,7 @@ PORT = 8765
 _TRIED = 100  # ports
 
 
-def open_review(folder: Path, data: ReviewData | None = None) -> Session:
+def open_review(folder: Path, data: ReviewData | None = None, first: Solution | None = None) -> Session:
     """Start a review in a folder, or go on with the one that it holds.
 
     Parameters
@@ -29,6 +31,8 @@ def open_review(folder: Path, data: ReviewData | None = None) -> Session:
         It is made if it does not exist.
     data : ReviewData, optional
         What to review. None: what the folder holds.
+    first : Solution, optional
+        What was found for the items already.
 
     Returns
     -------
@@ -55,7 +59,7 @@ def open_review(folder: Path, data: ReviewData | None = None) -> Session:
         raise InputError(f"Cannot write {folder}: {error.strerror}.") from error
     if not os.access(folder, os.W_OK):
         raise InputError(f"Cannot write {folder}: permission denied. Answers would be lost; copy the folder first.")
-    session = Session(data, Journal(folder / JOURNAL, data.items_hash))
+    session = Session(data, Journal(folder / JOURNAL, data.items_hash), Relabel(data, first))
     data.save(folder)
     return session
 
@@ -111,4 +115,4 @@ def take_port(port: int) -> socket.socket:
             found.close()
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
-    raise InputError(f"No port from {port} to {candidate} is free; name another one with --port.")
+    raise InputError(f"No port from {port} to {candidate} is free; name another one with `port`.")

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from textwrap import shorten
 from typing import Any
 
+from manyway.core.solution import Solution
 from manyway.errors import InputError
 from manyway.review.data import ReviewData
 from manyway.review.journal import CLEAR, KINDS, LABEL, REDO, UNDO, UNKNOWN, Action, Journal
-from manyway.review.relabel import Relabel, Suggestions
+from manyway.review.relabel import SUGGESTIONS, Relabel
 
 OPEN, NO_CLASS = -2, -1  # answers that are not the number of a class
 ENOUGH = 0.99  # the proportion of right labels at which the page says that one may stop
@@ -37,7 +38,7 @@ class Session:
     def __init__(self, data: ReviewData, journal: Journal, relabel: Relabel | None = None) -> None:
         self.data, self.journal = data, journal
         self.id = secrets.token_hex(6)  # in the addresses of pictures: a browser keeps those of this start only
-        self.relabel = relabel or Relabel(data.examples, data.items, open_set=data.open_set)
+        self.relabel = relabel or Relabel(data)
         self.classes = list(self.relabel.classes)
         self._number = {_plain(name): k for k, name in enumerate(self.classes)}
         self.n_catalogue = len(self.classes)
@@ -45,8 +46,8 @@ class Session:
         self.answers = [OPEN] * n
         self.best: list[list[int]] = [[] for _ in range(n)]  # numbers of classes, most probable first
         self.probabilities: list[list[float]] = [[] for _ in range(n)]
-        self.unknown = [0.0] * n  # the probability of no class
-        self.groups = [-1] * n  # of items that are suggested to be of no class
+        self.unknown = [0.0] * n  # the probability of being unknown
+        self.groups = [-1] * n  # of items that are suggested to be unknown
         self.was = [-1] * n  # the class that was suggested before the last change
         self.order: tuple[int, ...] = ()
         self.version, self._changed = 1, [1] * n  # the version at which an item last changed
@@ -103,7 +104,7 @@ class Session:
 
     @property
     def known(self) -> dict[int, str | None]:
-        """The answers for items with features: a class, or None for no known class."""
+        """The answers for items with features: a class, or None for unknown."""
         found = enumerate(self.answers[: len(self.data.items)])
         return {row: None if k == NO_CLASS else self.classes[k] for row, k in found if k != OPEN}
 
@@ -239,7 +240,7 @@ class Session:
         if action.kind == LABEL:
             names = set(action.labels)
             return f"{items}: {names.pop() if len(names) == 1 else f'{len(names)} classes'}"
-        return f"{items}: " + {UNKNOWN: "of no known class", CLEAR: "open again"}[action.kind]
+        return f"{items}: " + {UNKNOWN: "unknown", CLEAR: "open again"}[action.kind]
 
     def _work(self) -> None:
         while True:
@@ -264,16 +265,16 @@ class Session:
                 self.problem, self.version = f"The items could not be labelled again: {error}", self.version + 1
             return
         with self.lock:
-            self._take(found)
+            self._take(*found)
 
-    def _take(self, found: Suggestions) -> None:
+    def _take(self, classes: tuple[str, ...], found: Solution) -> None:
         self.problem = ""
         self.version += 1
-        numbers = [self._number[_plain(name)] for name in found.classes]
-        best, probabilities = found.best.tolist(), found.probabilities.tolist()
-        groups = [-1] * len(best) if found.unknown_groups is None else found.unknown_groups.tolist()
-        unknown = [0.0] * len(best) if found.unknown is None else found.unknown.tolist()
-        self.order = found.order
+        numbers = [self._number[_plain(name)] for name in classes]
+        probabilities, best, *more = (one[0].tolist() for one in found.top(SUGGESTIONS).best.values)
+        unknown, groups = more or ([0.0] * len(best), [-1] * len(best))
+        scores = found.review_scores[0]
+        self.order = tuple(scores.argsort(descending=True, stable=True)[: int((scores >= 0).sum())].tolist())
         for row in range(len(self.data.items)):
             if self.answers[row] != OPEN:  # its last suggestions stay, for the case that it is opened again
                 if self.was[row] >= 0:

@@ -101,7 +101,7 @@ def sample_groups(
         support_labels = features.labels[pool.given].expand(n_rows, -1)
     else:
         support_labels = torch.arange(n_ways, device=device).repeat_interleave(spec.shots).expand(n_rows, -1)
-        # Without shots there is no row of no class.
+        # Without shots no class has a row.
         support = support_labels if drawn.support is None else _repeated(drawn.support, spec.n_batches)
     tasks = Tasks(
         table,

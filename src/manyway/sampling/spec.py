@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 Sampling = Literal["uniform", "balanced", "dirichlet"]
 Reviewer = Literal["fixed", "appended", "appended-near", "known"]
 _MAY_BE_NONE = ("shots", "n_ways", "unknown_classes")
-# Records from before these fields existed lack them; their values there are the defaults.
-_FIRST_FIELDS = ("shots", "k_eff", "n_query", "n_ways", "sampling", "alpha")
 
 
 @dataclass(frozen=True)
@@ -217,17 +215,6 @@ def task_fields(task: TaskSpec) -> dict[str, Any]:
     if task.unknown_from is not None and not isinstance(task.unknown_from, str):
         values["unknown_from"] = task.unknown_from.fingerprint
     return values
-
-
-def without_later_defaults(task: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a task, without those that were added later and have their default values.
-
-    Keys of stored results follow from them, and must not change when a field is added.
-
-    >>> sorted(without_later_defaults(task_fields(TaskSpec(n_unknown=20))))
-    ['alpha', 'k_eff', 'n_query', 'n_unknown', 'n_ways', 'sampling', 'shots']
-    """
-    return {name: value for name, value in task.items() if name in _FIRST_FIELDS or value != DEFAULTS[name]}
 
 
 def _is_integer(value: Any) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from manyway.files.files import atomic_write
+from manyway.plots.figures import Curve, Figure, Panel, draw
 
 
 @dataclass(frozen=True)
@@ -30,23 +31,14 @@ def write_log(path: Path, history: Sequence[EpochResult]) -> None:
 
 
 def draw_curves(path: Path, history: Sequence[EpochResult]) -> None:
-    """Plot the loss (left axis) and the accuracies (right axis) against the epoch."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    left = figure.add_subplot()
-    right = left.twinx()
+    """Plot the loss and the accuracies against the epoch."""
     epochs = [result.epoch for result in history]
-    lines = left.plot(epochs, [result.loss for result in history], color="tab:grey", label="training loss")
-    lines += right.plot(
-        epochs, [100 * result.accuracy for result in history], color="tab:blue", label="training accuracy"
-    )
     validated = [(result.epoch, 100 * result.val_accuracy) for result in history if result.val_accuracy is not None]
-    if validated:
-        x, y = zip(*validated, strict=True)
-        lines += right.plot(x, y, color="tab:orange", label="validation, 5-way 1-shot")
-    left.set(xlabel="epoch", ylabel="loss")
-    right.set(ylabel="accuracy (%)")
-    left.legend(handles=lines, loc="center right")
-    with atomic_write(path) as temporary:
-        figure.savefig(temporary, dpi=150)
+    x, y = zip(*validated, strict=True) if validated else ((), ())
+    accuracies = [
+        Curve("training", "paddle", epochs, [100 * result.accuracy for result in history], markers=False),
+        Curve("validation, 5-way 1-shot", "alpha-tim", x, y, markers=False),
+    ]
+    loss = Curve("training", "paddle", epochs, [result.loss for result in history], markers=False)
+    panels = [Panel("loss", [loss]), Panel("accuracy (%)", accuracies if validated else accuracies[:1])]
+    draw(Figure("curves", "Training", "", "epoch", "", panels, 2), path)

@@ -75,7 +75,7 @@ def train(
     """Train a network, in place, on the images of base classes.
 
     The epoch that is best on 5-way 1-shot tasks of ``val``, images of other classes, is kept; by default the last one.
-    Checked epochs are saved in ``folder``: ``last.safetensors`` (weights, optimiser, history), ``log.csv`` and, for the
+    Checked epochs are saved in ``folder``: ``last.safetensors`` (weights, optimizer, history), ``log.csv`` and, for the
     best epoch so far, ``best.safetensors``. A later call with the same folder and settings continues from there.
     ``meta`` is stored with the weights; it must contain ``backbone`` if there is a ``folder``.
 
@@ -102,11 +102,11 @@ def train(
     if world > 1:
         shared = share_batch_norm(network, device)
         module = nn.parallel.DistributedDataParallel(shared)
-    optimiser = _optimiser(network, recipe)
-    history = _resume(folder, network, optimiser, description)
+    optimizer = _optimizer(network, recipe)
+    history = _resume(folder, network, optimizer, description)
     best = _best_weights(folder, network, description, resumed=bool(history))
     for epoch in range(len(history) + 1, recipe.epochs + 1):
-        loss, accuracy = _run_epoch(module, optimiser, base, recipe, preprocess, epoch, reporter.step)
+        loss, accuracy = _run_epoch(module, optimizer, base, recipe, preprocess, epoch, reporter.step)
         checked = recipe.checks(epoch)
         val_accuracy = _from_first(_validate, network, val, recipe, preprocess) if val is not None and checked else None
         result = EpochResult(epoch, learning_rate(recipe, epoch - 1), loss, accuracy, val_accuracy)
@@ -116,7 +116,7 @@ def train(
             if folder is not None and rank == 0:
                 save_checkpoint(folder / BEST, best, {**description, "epoch": epoch})
         if checked and folder is not None and rank == 0:
-            _save_last(folder / LAST, network, optimiser, description, history)
+            _save_last(folder / LAST, network, optimizer, description, history)
             write_log(folder / LOG, history)
         reporter.epoch(result)
 
@@ -128,15 +128,15 @@ def train(
     return trained
 
 
-def _optimiser(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    if recipe.optimiser == "adamw":
+def _optimizer(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    if recipe.optimizer == "adamw":
         return torch.optim.AdamW(network.parameters(), recipe.lr, weight_decay=recipe.weight_decay)
     return torch.optim.SGD(network.parameters(), recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
 
 
 def _run_epoch(
     network: nn.Module,
-    optimiser: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer,
     base: ImageSet,
     recipe: Recipe,
     preprocess: Preprocess,
@@ -154,16 +154,16 @@ def _run_epoch(
     # A last, smaller batch would give batch normalisation poor statistics, so it is left out: other images each epoch.
     n_steps = len(base) // recipe.batch
     for step in range(n_steps):
-        for group in optimiser.param_groups:
+        for group in optimizer.param_groups:
             group["lr"] = learning_rate(recipe, epoch - 1 + step / n_steps)
         chosen = order[step * recipe.batch : (step + 1) * recipe.batch]
         batch = training_batch(base, chosen, recipe, preprocess, epoch, step, mine)
         with precision(device):
             scores = network(batch.images.contiguous(memory_format=memory_format(device))).float()
         loss = batch.loss(scores, recipe.label_smoothing)
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
-        optimiser.step()
+        optimizer.step()
         total_loss += loss.detach()
         n_correct += (scores.argmax(1) == batch.labels).sum()
         on_step(epoch, (step + 1) * recipe.batch)
@@ -187,22 +187,22 @@ def _validate(network: Backbone, val: ImageSet, recipe: Recipe, preprocess: Prep
 def _save_last(
     path: Path,
     network: Backbone,
-    optimiser: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer,
     description: dict[str, Any],
     history: Sequence[EpochResult],
 ) -> None:
     """Save everything that the next epoch depends on."""
     tensors = dict(network.state_dict())
     for name, parameter in network.named_parameters():
-        for key, value in optimiser.state[parameter].items():
-            tensors[f"optimiser.{name}.{key}"] = torch.as_tensor(value)
+        for key, value in optimizer.state[parameter].items():
+            tensors[f"optimizer.{name}.{key}"] = torch.as_tensor(value)
     save_checkpoint(path, tensors, {**description, "history": [asdict(result) for result in history]})
 
 
 def _resume(
-    folder: Path | None, network: Backbone, optimiser: torch.optim.Optimizer, description: dict[str, Any]
+    folder: Path | None, network: Backbone, optimizer: torch.optim.Optimizer, description: dict[str, Any]
 ) -> list[EpochResult]:
-    """Restore network and optimiser after the last saved epoch; returns the history (empty for a new run)."""
+    """Restore network and optimizer after the last saved epoch; returns the history (empty for a new run)."""
     if folder is None or not (folder / LAST).exists():
         return []
     checkpoint = read_checkpoint(folder / LAST)
@@ -211,7 +211,7 @@ def _resume(
         raise InputError(
             f"{folder} holds a run with another {' and '.join(changed)}; choose another folder or the same settings."
         )
-    weights, state = _split_optimiser(checkpoint)
+    weights, state = _split_optimizer(checkpoint)
     load_weights(network, weights, checkpoint.source, str(description.get("backbone", "the network")))
     try:
         history = from_metadata(list[EpochResult], checkpoint.meta.get("history"), "history")
@@ -221,10 +221,10 @@ def _resume(
             for key, value in state[name].items():
                 # AdamW counts its steps on the CPU, on any device; other values have the layout of the weights.
                 here = value if key == "step" else torch.empty_like(parameter, dtype=value.dtype).copy_(value)
-                optimiser.state[parameter][key] = here
+                optimizer.state[parameter][key] = here
     except (InputError, KeyError, RuntimeError) as error:
         raise InputError(
-            f"{checkpoint.source} is not the state of a run ({error}); train again with --restart or in another folder."
+            f"{checkpoint.source} is not the state of a run ({error}); train again with `restart` or in another folder."
         ) from error
     return history
 
@@ -243,12 +243,12 @@ def _best_weights(
         checkpoint = read_checkpoint(folder / BEST)
         if _differences(checkpoint, description):
             raise InputError(
-                f"{folder / BEST} is of another run and would be replaced; choose another folder or use --restart."
+                f"{folder / BEST} is of another run and would be replaced; choose another folder or use `restart`."
             )
         if resumed:
             tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name != "base_mean"}
             if _shapes(tensors) != _shapes(network.state_dict()):
-                raise InputError(f"The weights in {folder / BEST} do not fit this run; train again with --restart.")
+                raise InputError(f"The weights in {folder / BEST} do not fit this run; train again with `restart`.")
             return tensors
     return {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
 
@@ -257,13 +257,13 @@ def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in tensors.items()}
 
 
-def _split_optimiser(checkpoint: Checkpoint) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
-    """The weights by name, and the state of the optimiser per parameter."""
+def _split_optimizer(checkpoint: Checkpoint) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
+    """The weights by name, and the state of the optimizer per parameter."""
     weights: dict[str, Tensor] = {}
     state: dict[str, dict[str, Tensor]] = {}
     for name, tensor in checkpoint.tensors.items():
-        if name.startswith("optimiser."):
-            parameter, _, key = name.removeprefix("optimiser.").rpartition(".")
+        if name.startswith("optimizer."):
+            parameter, _, key = name.removeprefix("optimizer.").rpartition(".")
             state.setdefault(parameter, {})[key] = tensor
         else:
             weights[name] = tensor

@@ -20,7 +20,7 @@ class Recipe:
         Number of passes over the images, and of images per step.
     lr : float
         Highest learning rate.
-    optimiser : {"sgd", "adamw"}
+    optimizer : {"sgd", "adamw"}
         SGD with momentum, or AdamW, which trains a small network in fewer epochs.
     schedule : {"steps", "cosine"}
         ``steps`` divides the rate by 10 at each milestone; ``cosine`` warms up linearly and decreases to 0.
@@ -41,7 +41,7 @@ class Recipe:
     epochs: int = 90
     batch: int = 256
     lr: float = 0.1
-    optimiser: str = "sgd"
+    optimizer: str = "sgd"
     schedule: str = "steps"
     milestones: tuple[int, ...] = (45, 66)
     momentum: float = 0.9
@@ -54,8 +54,8 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.optimiser not in {"sgd", "adamw"}:
-            raise InputError(f"There is no optimiser '{self.optimiser}'; choose 'sgd' or 'adamw'.")
+        if self.optimizer not in {"sgd", "adamw"}:
+            raise InputError(f"There is no optimizer '{self.optimizer}'; choose 'sgd' or 'adamw'.")
         if self.schedule not in {"steps", "cosine"}:
             raise InputError(f"There is no schedule '{self.schedule}'; choose 'steps' or 'cosine'.")
         if self.augment not in AUGMENTATIONS:

@@ -1,6 +1,6 @@
 """Data sets by name: those of the paper and the embedded letters.
 
-Data sets are looked for in one folder (``--data``, or the environment variable MANYWAY_DATA, or ``data``). A data set
+Data sets are looked for in one folder (``data``, or the environment variable MANYWAY_DATA, or ``data``). A data set
 is a folder or a zip archive in it, with any nesting inside: the class of a picture is recognised in its path.
 """
 

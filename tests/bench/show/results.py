@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from manyway.bench.presentation import read_presentation
+from manyway.bench.records import Record
 from manyway.bench.show.view import View
-from manyway.bench.store import Plan, Record
+from manyway.bench.store import Asked, Plan
 from manyway.evaluation.metrics import GROUPS
 from manyway.methods import METHODS
 
@@ -19,13 +19,17 @@ SOURCE = {
 }
 
 
+FEATURES = {"name": "toy", "fingerprint": "f1f1f1f1", "n_classes": 12}
+FEATURES |= {"n_samples": 240, "n_features": 8, "dtype": "float32", "meta": {}}
+
+
 def make_record(method: str = "paddle", shots: int = 1, k_eff: int = 2, **changes: Any) -> Record:
     """A result of the present version of a method."""
     parts: dict[str, Any] = {
         "key": f"{list(METHODS).index(method)}{shots}{k_eff}".rjust(16, "0"),
         "method": method,
         "params": {"lam": 12},
-        "features": {"name": "toy", "fingerprint": "f1f1f1f1", "n_classes": 12},
+        "features": FEATURES,
         "task": {"shots": shots, "k_eff": k_eff, "n_query": 12, "n_ways": None, "sampling": "uniform", "alpha": None},
         "seed": 0,
         "n_tasks": 40,
@@ -44,22 +48,33 @@ def calibrated(record: Record, n_wrong: int) -> Record:
     sums = [[[0, 0, 0] for _ in range(15)] for _ in range(GROUPS)]
     for group in sums:
         group[14] = [24, 24 * 970_000, 24 - n_wrong]
-    return replace(record, outcome={**record.outcome, "metrics": {"calibration": sums}})
+    return changed(record, outcome=record.outcome.model_copy(update={"metrics": {"calibration": sums}}))
+
+
+def changed(record: Record, **values: Any) -> Record:
+    """The record with other values."""
+    return record.model_copy(update=values)
+
+
+def old(record: Record) -> Record:
+    """The record as another version of the method would have made it."""
+    return changed(record, version=METHODS[record.method].version + 1)
 
 
 def make_view(records: list[Record], source: dict[str, Any] | None = None, name: str = "small") -> View:
     source = SOURCE if source is None else source
     entries = [
-        {
-            "key": record.key,
-            "features": record.features["name"],
-            "method": record.method,
-            "params": {},
-            "task": record.task,
-            "n_tasks": record.n_tasks,
-            "seed": record.seed,
-        }
+        Asked(
+            key=record.key,
+            features=record.features.name,
+            method=record.method,
+            params={},
+            task=record.task,
+            n_tasks=record.n_tasks,
+            seed=record.seed,
+        )
         for record in records
     ]
-    plan = Plan(name, name, source, None, entries, "2026-01-01T00:00:00+00:00")
+    date = "2026-01-01T00:00:00+00:00"
+    plan = Plan(name=name, suite=name, source=source, override=None, experiments=entries, created=date, skipped=[])
     return View(plan, read_presentation(source, "plan"), records)

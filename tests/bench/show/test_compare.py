@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from bench.show.results import make_record
+from bench.show.results import make_record, old
 
 from manyway import InputError
-from manyway.bench.show.compare import compare, find_records, record_title
+from manyway.bench.show.compare import find_records, pairs
+from manyway.bench.show.words import record_title
 
 
 def test_two_methods_are_compared_on_every_setting_that_both_solved(view, stored):
     store = stored(view)
-    comparisons = compare(find_records("paddle", store), find_records("simpleshot", store))
-    assert len(comparisons) == 4
-    assert comparisons[0].paired.difference.mean == pytest.approx(1 / 4 / 12)
-    assert (comparisons[0].paired.wins, comparisons[0].paired.ties) == (10, 30)
+    found = pairs(find_records("paddle", store), find_records("simpleshot", store))
+    assert len(found) == 4
+    test = found[0][0].against(found[0][1])
+    assert test.difference.mean == pytest.approx(1 / 4 / 12)
+    assert (test.wins, test.ties) == (10, 30)
+
+
+def test_only_tasks_that_both_solved_are_compared():
+    short = make_record("simpleshot", n_tasks=8, outcome={"n_query": 12, "correct": [9, 10, 11, 11] * 2})
+    ((left, right),) = pairs([make_record("paddle")], [short])
+    assert (left.n_tasks, left.outcome.correct) == (8, [9, 10, 11, 12] * 2)
+    assert left.against(right) == make_record("paddle").against(short)
 
 
 def test_results_are_found_by_key_and_by_file(view, stored):
@@ -29,10 +36,10 @@ def test_results_are_found_by_key_and_by_file(view, stored):
 
 def test_results_without_common_tasks_are_refused():
     with pytest.raises(InputError, match="no tasks in common"):
-        compare([make_record("paddle", seed=0)], [make_record("simpleshot", seed=1)])
+        pairs([make_record("paddle", seed=0)], [make_record("simpleshot", seed=1)])
 
 
 def test_a_title_names_what_is_special_and_what_is_old():
     record = make_record(params={"lam": 5, "tol": None}, special=["lam"])
     assert record_title(record) == "PADDLE λ = 5"
-    assert record_title(replace(record, version=0)) == "PADDLE λ = 5 †"
+    assert record_title(old(record)) == "PADDLE λ = 5 †"

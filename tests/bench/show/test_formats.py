@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from bench.show.results import old
 from rich.table import Table
 
 from manyway.bench.show.formats import to_csv, to_latex, to_markdown, to_rich
@@ -44,7 +45,7 @@ def test_latex_spans_the_levels_of_the_header(grid):
 
 
 def test_csv_has_means_half_intervals_and_the_names_of_old_results(view):
-    (grid,) = make_grids(replace(view, records=[replace(view.records[0], version=0), *view.records[1:]]))
+    (grid,) = make_grids(replace(view, records=[old(view.records[0]), *view.records[1:]]))
     head, paddle, *_ = csv.reader(io.StringIO(to_csv(grid)))
     assert head[:3] == ["Method", "1-shot, K_eff = 2", "1-shot, K_eff = 2 ±"]
     assert paddle[0] == "PADDLE"

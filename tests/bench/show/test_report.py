@@ -7,7 +7,7 @@ import sys
 from itertools import product
 
 import pytest
-from bench.show.results import ANSWERS, SOURCE, calibrated, make_record, make_view
+from bench.show.results import ANSWERS, FEATURES, SOURCE, calibrated, make_record, make_view, old
 from browser import open_browser
 
 from manyway import InputError
@@ -134,14 +134,14 @@ def test_each_method_and_the_provenance_have_a_page(page_of, text, view):
     page.locator("nav a", has_text="Provenance").click()
     assert [section.get_attribute("id") for section in page.locator("section:visible").all()] == ["origin-provenance"]
     assert page.locator("section.shown tbody tr").count() == len(view.records)
-    assert view.records[0].features["fingerprint"] in page.locator("section.shown").inner_text()
+    assert view.records[0].features.fingerprint in page.locator("section.shown").inner_text()
 
 
 def test_names_with_markup_are_text(page_of):
     source = {**SOURCE, "title": HOSTILE, "about": HOSTILE, "labels": {"toy": HOSTILE}}
     source["plots"] = [{"name": "keff", "x": "k_eff", "lines": "features", "title": HOSTILE}]
     records = [
-        make_record(features={"name": HOSTILE, "fingerprint": HOSTILE, "n_classes": 12}),
+        make_record(features={**FEATURES, "name": HOSTILE, "fingerprint": HOSTILE}),
         make_record("simpleshot"),
     ]
     page = page_of(make_report([make_view(records, source, name=HOSTILE)]))
@@ -206,7 +206,6 @@ def test_the_page_notices_a_request(page_of, text):
 
 def test_without_matplotlib_the_report_has_its_tables_and_says_what_to_install(view, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr("manyway.bench.show.plots.find_spec", lambda name: None)
     text = make_report([view])
     assert "pip install &#39;manyway[plot]&#39;" in text
     assert "<figure>" not in text
@@ -214,8 +213,8 @@ def test_without_matplotlib_the_report_has_its_tables_and_says_what_to_install(v
 
 
 def test_old_results_are_marked_on_every_page(view):
-    old = make_view([make_record("paddle", version=0)])
-    assert make_report([old]).count("†: made by an earlier version of the method") == 4  # table, figure, method, origin
+    text = make_report([make_view([old(make_record("paddle"))])])
+    assert text.count("†: made by version 2 of paddle, now 1") == 4  # table, figure, method, origin
     assert "†" not in make_report([make_view([make_record("paddle")])])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from math import inf, nan
 from typing import Literal
@@ -12,6 +13,7 @@ import torch
 from problems import make_tasks
 
 from manyway import METHODS, FeatureSet, InputError, Solution, Tasks, TaskSpec, sample_tasks, solve
+from manyway.errors import ConvergenceWarning
 from manyway.methods._table.checks import check_params
 from manyway.methods._table.registry import Method
 
@@ -70,7 +72,7 @@ def test_types_are_read_from_the_annotation(value, annotation, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("temperature", 0.0), ("temperature", -1), ("lam", -0.5), ("tol", -1e-9), ("weights", (1, -1))]
+    ("name", "value"), [("logit_scale", 0.0), ("logit_scale", -1), ("lam", -0.5), ("tol", -1e-9), ("weights", (1, -1))]
 )
 def test_ranges_are_the_same_in_every_method(name, value):
     with pytest.raises(InputError, match=f"{name} is .*; it must (be positive|not be negative)"):
@@ -170,7 +172,8 @@ def test_nan_never_leaves_a_method():
         ("paddle", {"max_iter": 2, "tol": 1e-12}, True),
         ("paddle", {"max_iter": 5000, "tol": 1e-3}, False),
         ("laplacianshot", {"max_iter": 3, "tol": 0.0}, True),
-        ("ici", {"max_iter": 1, "step": 1}, True),
+        ("pt-map", {"max_iter": 1, "sinkhorn_iter": 1}, True),
+        ("ici", {"max_iter": 1, "n_per_round": 1}, True),
         ("tim", {"max_iter": 2}, False),
         ("evidence", {"max_iter": 1, "tol": 1e-12}, True),
         ("simpleshot", {}, False),
@@ -180,8 +183,8 @@ def test_solve_warns_where_a_stopping_rule_was_not_met(method, params, warns):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         solve(method, make_tasks(3, n_query=20), **params)
-    messages = [str(warning.message) for warning in caught if warning.category is RuntimeWarning]
+    messages = [str(warning.message) for warning in caught if warning.category is ConvergenceWarning]
     assert len(messages) == warns
     if warns:
         assert messages[0].startswith(f"{method} did not converge in ")
-        assert messages[0].endswith("of 3 tasks; raise max_iter.")
+        assert re.search(r"of 3 tasks; raise max_iter( or sinkhorn_iter)?\.$", messages[0])

@@ -25,9 +25,9 @@ EVERY_PAIR = pytest.mark.parametrize(("solver", "prepare"), PAIRS.values(), ids=
 def test_a_prepared_answer_is_the_unprepared_one(solver, prepare, scale):
     tasks = make_tasks(3, shots=None)
     elsewhere = replace(tasks, query_table=tasks.query[:, :1] * -5)  # other queries, the same support
-    prepared = prepare(elsewhere, scale=scale, temperature=3.0)
-    ours = solver(tasks, scale=scale, temperature=3.0, prepared=prepared)
-    theirs = solver(tasks, scale=scale, temperature=3.0)
+    prepared = prepare(elsewhere, scale=scale, logit_scale=3.0)
+    ours = solver(tasks, scale=scale, logit_scale=3.0, prepared=prepared)
+    theirs = solver(tasks, scale=scale, logit_scale=3.0)
     assert torch.equal(ours.probabilities, theirs.probabilities)
     assert torch.equal(ours.prototypes, theirs.prototypes)
     assert torch.equal(ours.n_iter, theirs.n_iter)

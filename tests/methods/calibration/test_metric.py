@@ -45,7 +45,7 @@ def contrasts_of(tasks):
 
 def inner_products(metrics, tasks, gamma):
     means, residuals = residuals_of(tasks)
-    samples = torch.arange(tasks.n_support)
+    samples = torch.arange(tasks.n_support)[None]
     prototypes = (means - means.mean(0))[None]
     crossed = metrics.crossed(prototypes)
     inner = metrics.inner(samples, tasks.support_labels, residuals[None], prototypes, crossed)
@@ -165,7 +165,7 @@ def test_some_of_many_examples_choose_the_metric(monkeypatch):
     all_of_them = calibrate(tasks, Schedule())
     monkeypatch.setattr("manyway.methods.calibration.calibration._MOST_FOR_METRIC", 10)
     some = calibrate(tasks, Schedule())
-    assert some.shrinkage == all_of_them.shrinkage
+    assert abs(some.shrinkage.log() - all_of_them.shrinkage.log()) < 1.5  # one step
     torch.testing.assert_close(some.precision, all_of_them.precision, rtol=0.3, atol=0)
     assert some.precision != all_of_them.precision
 

@@ -33,7 +33,7 @@ def points(n_tasks: int = 2, n_classes: int = 4, shots: int = 3, n_query: int = 
 @METHODS
 def test_the_objective_never_increases(method):
     tasks = make_tasks(3, n_classes=6, n_query=30, n_features=8, shots=2, spread=1.0)
-    solution = solve(method, tasks, temperature=8.0, with_objective=True)
+    solution = solve(method, tasks, logit_scale=8.0, with_objective=True)
     assert (solution.objective.diff(dim=1) <= 1e-9).all()
     assert solution.objective[:, 0].max() - solution.objective[:, -1].min() > 1
     assert set(solution.objective_parts) == {"fit", "complexity", "barrier"}

@@ -17,9 +17,8 @@ import manyway
 from manyway import Evidence, FeatureSet, InputError, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
-from manyway.methods.evidence.in_blocks import evidence_in_blocks
 from manyway.methods.evidence.parameters import Parameters
-from manyway.methods.evidence.prior import Concentrations, Presence, alpha_grid, remainders
+from manyway.methods.evidence.prior import Concentrations, Presence, remainders
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.solver import evidence, evidence_from_likelihood, prepare_evidence
 
@@ -47,7 +46,7 @@ def test_the_prior_term_lies_between_mean_field_and_the_exact_expectation(alpha)
     weights = u[:, torch.arange(5), every_labelling].prod(-1)  # [20, 243]
     exact = weights @ exact_prior(every_labelling, alpha, 3)
     grid = torch.tensor([alpha], dtype=torch.float64)
-    ours = Concentrations.of(alpha, 5, 3, u.dtype, u.device).log_prior(Presence.of(u, remainders(u)))[:, 0]
+    ours = Concentrations.of(grid, 5, 3, u.dtype, u.device).log_prior(Presence.of(u, remainders(u)))[:, 0]
     masses = u.sum(1)
     mean_field = torch.lgamma(3 * grid) - torch.lgamma(3 * grid + 5)
     mean_field = mean_field + (torch.lgamma(masses + grid) - torch.lgamma(grid)).sum(-1)
@@ -58,7 +57,8 @@ def test_the_prior_term_lies_between_mean_field_and_the_exact_expectation(alpha)
 @pytest.mark.parametrize(("anneal_from", "sharpness"), [(1.0, 1.0), (0.35, 1.5)])  # of three classes, one is many
 def test_the_objective_is_below_the_exact_evidence(anneal_from, sharpness):
     tasks = make_tasks(6, n_classes=3, n_query=5, shots=3, spread=0.7)
-    solution = solve("evidence", tasks, concentration=0.4, anneal_from=anneal_from, with_objective=True)
+    options = {"scale": "rcl2", "schedule": {"anneal_from": anneal_from, "trust_above": 1e-9}}
+    solution = solve("evidence", tasks, concentration=0.4, **options, with_objective=True)
     scaled = transform(tasks, "rcl2")
     calibration, placed = calibrate_and_place(scaled, Schedule())
     likelihood = sharpness * calibration.log_likelihood(placed)
@@ -84,11 +84,11 @@ def test_slopes_are_the_derivatives_of_the_bound(alpha):
 @pytest.mark.parametrize("n_query", [2, 15, 75, 1000])
 @pytest.mark.parametrize("sharpness", [0.5, 3.0, 30.0])
 def test_the_best_concentration_is_found_without_a_gamma_function_for_every_class(n_query, sharpness):
-    u, grid = random_assignments(20, n_query, 30, sharpness=sharpness), alpha_grid(30)
+    u, grid = random_assignments(20, n_query, 30, sharpness=sharpness), Schedule().alphas(30)
     presence = Presence.of(u, remainders(u))
-    prior = Concentrations.of(None, n_query, 30, u.dtype, u.device).log_prior(presence)
+    prior = Concentrations.of(grid, n_query, 30, u.dtype, u.device).log_prior(presence)
     single = Presence(*(getattr(presence, field.name).float() for field in fields(presence)))
-    found = Concentrations.of(None, n_query, 30, torch.float32, grid.device).best(single)
+    found = Concentrations.of(grid, n_query, 30, torch.float32, grid.device).best(single)
     place = (found.double().unsqueeze(-1) - grid).abs().argmin(-1, keepdim=True)
     assert (prior.amax(-1) - prior.gather(-1, place).squeeze(-1)).max() < 0.02
 
@@ -97,7 +97,7 @@ def test_the_best_concentration_is_found_without_a_gamma_function_for_every_clas
 @pytest.mark.parametrize("start", [0.35, 1.0])
 def test_the_bound_never_falls(n_query, spread, start):
     tasks = make_tasks(20, n_classes=12, n_query=n_query, n_features=8, shots=3, spread=spread)
-    solution = solve("evidence", tasks, anneal_from=start, tol=0.0, max_iter=40, with_objective=True)
+    solution = solve("evidence", tasks, schedule={"anneal_from": start}, tol=0.0, max_iter=40, with_objective=True)
     assert solution.objective.shape == (20, 40)
     assert solution.objective.diff(dim=1).min() >= -1e-9
     torch.testing.assert_close(sum(solution.objective_parts.values()), solution.objective)
@@ -116,7 +116,8 @@ def test_a_batch_of_one_query_is_labelled_by_its_calibrated_likelihood_alone():
     scaled = transform(tasks, "rcl2")
     calibration, placed = calibrate_and_place(scaled, Schedule())
     expected = calibration.log_likelihood(placed).softmax(-1)
-    torch.testing.assert_close(solve("evidence", tasks).probabilities, expected, atol=1e-9, rtol=0)
+    found = solve("evidence", tasks, scale="rcl2", schedule={"trust_above": 1e-9})  # nothing is shrunk
+    torch.testing.assert_close(found.probabilities, expected, atol=1e-9, rtol=0)
 
 
 # --- calibration -------------------------------------------------------------------------------------------------
@@ -152,7 +153,9 @@ def test_the_precision_minimises_the_leave_one_out_cross_entropy():
 
 def test_queries_of_calibrated_tasks_get_calibrated_probabilities_when_classes_are_equally_frequent():
     features = make_features(n_classes=20, per_class=400, n_features=10)
-    noisy = FeatureSet(features.features + torch.randn(8000, 10, generator=torch.manual_seed(1)), features.labels)
+    noisy = FeatureSet(
+        features.features + torch.randn(8000, 10, generator=torch.Generator().manual_seed(1)), features.labels
+    )
     tasks = sample_tasks(noisy, TaskSpec(shots=10, k_eff=20, n_query=300, sampling="balanced"), count=10)
     probabilities = solve("evidence", tasks).probabilities
     sure, labels = probabilities.max(-1)
@@ -198,7 +201,8 @@ def test_a_shared_support_is_calibrated_once_with_the_same_answers(monkeypatch):
     assert len(calibrate(scaled, Schedule()).precision) == 1
     apart = Tasks.from_arrays(tasks.support, tasks.support_labels, tasks.query)
     expected = solve("evidence", apart).probabilities
-    torch.testing.assert_close(solve("evidence", tasks).probabilities, expected, atol=1e-9, rtol=0)
+    found = solve("evidence", tasks)
+    torch.testing.assert_close(found.probabilities, expected, atol=1e-9, rtol=0)
 
 
 def test_large_supports_are_calibrated_in_blocks_with_the_same_answers(monkeypatch):
@@ -279,14 +283,14 @@ def test_the_estimator_hands_back_presence_and_number():
     assert result.n_present_sd >= 0
 
 
-@pytest.mark.parametrize("solver", [evidence, prepare_evidence, evidence_from_likelihood, evidence_in_blocks])
+@pytest.mark.parametrize("solver", [evidence, prepare_evidence, evidence_from_likelihood])
 def test_all_entry_points_show_the_one_list_of_parameters(solver):
     shown = inspect.signature(solver).parameters
     shared = [field for field in fields(Parameters) if field.name in shown]
-    assert len(shared) >= 7
+    assert len(shared) == (len(fields(Parameters)) if solver is evidence else 6 if "max_iter" in shown else 4)
     for field in shared:
         assert shown[field.name].default == field.default
-        assert f"{field.name} : " in solver.__doc__
+        assert field.name in solver.__doc__
     assert "**params" not in solver.__doc__
 
 
@@ -302,8 +306,17 @@ def test_constants_can_be_changed_by_name_and_unknown_ones_are_refused():
     tasks = make_tasks(3, n_classes=8, n_query=20, shots=4, spread=1.0)
     changed = solve("evidence", tasks, schedule={"shared_error": 0.9})
     assert not torch.equal(changed.probabilities, solve("evidence", tasks).probabilities)
+    # A constant of the calibration, which other methods share.
+    uneven = torch.tensor([1.0, 1, 1, 1, 9])
+    stretched = Tasks.from_arrays(tasks.support * uneven, tasks.support_labels, tasks.query * uneven)
+    shrunk = solve("evidence", stretched, scale=None, schedule={"shrinkages": (0.5,), "little_shrinkages": ()})
+    assert (shrunk.learned["shrinkage"] == 0.5).all()
     with pytest.raises(InputError, match="did you mean 'shared_error'"):
         solve("evidence", tasks, schedule={"share_error": 0.9})
+    with pytest.raises(InputError, match="has no constant 'sharpness'"):  # a method of the schedule
+        solve("evidence", tasks, schedule={"sharpness": 1.0})
+    with pytest.raises(InputError, match="anneal_steps is 'many'"):
+        solve("evidence", tasks, schedule={"anneal_steps": "many"})
 
 
 def test_it_is_the_default():
@@ -337,17 +350,23 @@ def test_each_task_decides_about_levelling_by_its_own_support():
 
 def test_the_grid_of_alphas_reaches_one_class_and_all():
     for n_classes in (2, 100, 5000):
-        grid = alpha_grid(n_classes)
+        grid = Schedule().alphas(n_classes)
         assert n_classes * grid[0] <= 0.1 + 1e-12
         assert grid[-1] == pytest.approx(100)
         assert (grid.diff() > 0).all()
 
 
 @pytest.mark.parametrize(
-    "params", [{"concentration": 0.0}, {"anneal_from": 0.0}, {"anneal_from": 1.5}, {"precision": -1.0}]
+    ("params", "said"),
+    [
+        ({"concentration": 0.0}, "concentration"),
+        ({"schedule": {"anneal_from": 0.0}}, "anneal_from"),
+        ({"schedule": {"anneal_from": 1.5}}, "anneal_from is 1.5; it is at most 1"),
+        ({"precision": -1.0}, "precision"),
+    ],
 )
-def test_impossible_parameters_are_refused(params):
-    with pytest.raises(InputError, match=next(iter(params))):
+def test_impossible_parameters_are_refused(params, said):
+    with pytest.raises(InputError, match=said):
         solve("evidence", make_tasks(1), **params)
 
 

@@ -14,7 +14,7 @@ from manyway import Evidence, InputError, Tasks, TaskSpec, sample_tasks, solve
 from manyway.core.transforms import transform
 from manyway.methods import get_method
 from manyway.methods.calibration.calibration import calibrate
-from manyway.methods.evidence.known import Known
+from manyway.methods.evidence.likelihood import Distances, known_classes
 from manyway.methods.evidence.schedule import Schedule
 from manyway.sampling.embedded import load_glyphs
 
@@ -60,6 +60,17 @@ def test_nothing_known_changes_nothing():
     assert torch.equal(plain.presence, given.presence)
 
 
+def test_known_labels_are_a_part_of_tasks():
+    tasks = make_tasks(3, n_query=12)
+    known = some_known(tasks)
+    expected = solve("evidence", tasks, known=known)
+    given = Tasks.from_arrays(tasks.support, tasks.support_labels, tasks.query, known=known)
+    for same in (given, tasks.with_known(known)):
+        assert torch.equal(solve("evidence", same).probabilities, expected.probabilities)
+    assert tasks.with_known(torch.full((3, 12), -1)).known is None
+    torch.testing.assert_close(solve("evidence", given[1:]).probabilities, expected.probabilities[1:])
+
+
 def test_a_batch_equals_its_tasks():
     tasks = make_tasks(5, n_classes=5, n_query=15)
     known = some_known(tasks)
@@ -84,30 +95,35 @@ def test_the_bound_is_finite_with_known_queries_and_never_decreases():
 # --- what is known teaches ------------------------------------------------------------------------------------------
 
 
+def with_known(tasks: Tasks, known: Tensor) -> tuple[Distances, Distances, Tensor, Tensor]:
+    """Before and after the prototypes take in known queries, the placed queries, and their known classes [t, q, k]."""
+    before = Distances(calibrate(tasks, Schedule()))
+    placed = before.calibration.place(tasks.query)
+    own = known_classes(known, before.of(placed))
+    return before, before.with_samples(own.mT @ placed, own.sum(1), Schedule().known_weight), placed, own
+
+
 def test_prototypes_take_in_known_queries_as_half_a_support_sample_each():
     tasks = transform(make_tasks(3, n_classes=4, n_query=9), "rcl2")
-    known = Known.of(some_known(tasks), tasks)
-    before = calibrate(tasks, Schedule())
-    support, query = before.place(tasks.support), before.place(tasks.query)
-    after = known.taken_in(before, query)
+    before, after, query, own = with_known(tasks, some_known(tasks))
+    support = before.calibration.place(tasks.support)
     for t in range(3):
         for k in range(4):
-            samples, more = support[t, tasks.support_labels[t] == k], query[t, known.classes[t, :, k] > 0]
+            samples, more = support[t, tasks.support_labels[t] == k], query[t, own[t, :, k] > 0]
             assert after.counts[t, k] == len(samples) + len(more) / 2
-            torch.testing.assert_close(after.offsets[t, k], (samples.sum(0) + more.sum(0) / 2) / after.counts[t, k])
-    assert torch.equal(after.precision, before.precision)
-    assert torch.equal(after.scatter, before.scatter)
+            mean = (samples.sum(0) + more.sum(0) / 2) / after.counts[t, k]
+            torch.testing.assert_close(after.calibration.offsets[t, k], mean)
+    assert torch.equal(after.calibration.precision, before.calibration.precision)
+    assert torch.equal(after.calibration.scatter, before.calibration.scatter)
 
 
 def test_a_known_query_that_is_left_out_has_the_likelihood_that_it_would_have_had():
     tasks = transform(make_tasks(3, n_classes=4, n_query=9), "rcl2")
     labels = torch.full((3, 9), -1)
     labels[:, 4] = 2
-    known, before = Known.of(labels, tasks), calibrate(tasks, Schedule())
-    query = before.place(tasks.query)
-    after = known.taken_in(before, query)
-    found = known.left_out(after.log_likelihood(query), after)
-    torch.testing.assert_close(found[:, 4], before.log_likelihood(query)[:, 4])
+    before, after, query, _ = with_known(tasks, labels)
+    found = after.without_known(after.of(query), labels)
+    torch.testing.assert_close(found[:, 4], before.of(query)[:, 4])
 
 
 def test_naming_one_query_of_a_group_renames_the_group():
@@ -184,7 +200,7 @@ def test_bad_known_labels_are_refused_with_a_sentence():
         with pytest.raises(InputError, match=message):
             solve("evidence", tasks, known=values)
     with pytest.raises(InputError, match="paddle cannot use known labels of queries; use evidence"):
-        solve("paddle", tasks, known=torch.full((2, 7), -1))
+        solve("paddle", tasks, known=torch.zeros(2, 7, dtype=torch.int64))
 
 
 def test_with_one_example_per_class_the_first_answer_does_no_harm():

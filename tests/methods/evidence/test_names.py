@@ -8,7 +8,9 @@ import torch
 
 from manyway import Evidence, Tasks, solve
 from manyway.errors import InputError
-from manyway.methods.evidence.names import with_names
+from manyway.methods.evidence.names import named
+from manyway.methods.evidence.parameters import Parameters
+from manyway.methods.evidence.solver import prepare_evidence
 
 
 def problem(shots, *, n_tasks=2, n_classes=12, noise=0.5, seed=0, occurring=(1, 4, 7), apart=5.0):
@@ -67,14 +69,15 @@ def test_a_class_with_a_poor_name_and_no_example_does_not_take_the_queries_of_ot
 @pytest.mark.parametrize(("noise", "low", "high"), [(0.3, 1.0, 8.0), (2.0, 0.05, 0.5)])
 def test_a_name_is_worth_as_many_examples_as_its_error_says(noise, low, high):
     support, labels, query, names, _ = problem(5, n_classes=30, noise=noise)
-    named = with_names(Tasks.from_arrays(support, labels, query, class_features=names), "cl2")
-    assert ((named.worth >= low) & (named.worth <= high)).all()
+    tasks = Tasks.from_arrays(support, labels, query, class_features=names)
+    worth = named(tasks, Parameters(scale="cl2")).worth
+    assert ((worth >= low) & (worth <= high)).all()
 
 
 def test_without_two_examples_of_a_class_a_name_is_worth_one():
     support, labels, query, names, _ = problem(1)
-    named = with_names(Tasks.from_arrays(support, labels, query, class_features=names), "cl2")
-    assert named.worth.tolist() == [1, 1]
+    tasks = Tasks.from_arrays(support, labels, query, class_features=names)
+    assert named(tasks, Parameters(scale="cl2")).worth.tolist() == [1, 1]
 
 
 def test_an_offset_of_all_names_changes_nothing():
@@ -104,12 +107,41 @@ def test_the_estimator_takes_names_without_examples():
     assert np.mean(labels == np.array([f"class {k}" for k in truth[0].tolist()])) > 0.9
 
 
-def test_names_of_another_width_or_scale_are_refused():
+def test_names_of_another_width_are_refused():
     support, labels, query, names, _ = problem(2)
     with pytest.raises(InputError, match="class_features has 5 features per class and the support 16"):
         Tasks.from_arrays(support, labels, query, class_features=names[..., :5])
-    with pytest.raises(InputError, match="scale is 'range'; with class features choose"):
-        solve("evidence", Tasks.from_arrays(support, labels, query, class_features=names), scale="range")
+
+
+@pytest.mark.parametrize(("shots", "scale"), [(0, "range"), (0, "power"), (4, "range"), (4, "power"), (4, "white")])
+def test_names_go_with_every_scale(shots, scale):
+    support, labels, query, names, truth = problem(shots)
+    tasks = Tasks.from_arrays(support, labels, query, class_features=names)
+    assert (solve("evidence", tasks, scale=scale).labels == truth).double().mean() > 0.85
+
+
+@pytest.mark.parametrize(("shots", "without"), [(1, -1), (4, -1), (4, 4)])
+def test_names_are_prepared_with_the_examples(shots, without):
+    support, labels, query, names, _ = problem(shots)
+    which = labels[0] != without
+    tasks = Tasks.from_arrays(support[:, which], labels[:, which], query, class_features=names)
+    prepared = prepare_evidence(tasks)
+    assert prepared is not None
+    found, expected = solve("evidence", tasks, prepared=prepared), solve("evidence", tasks)
+    torch.testing.assert_close(found.probabilities, expected.probabilities)
+    nameless = solve("evidence", Tasks.from_arrays(support, labels, query))
+    assert not torch.equal(found.probabilities, nameless.probabilities)
+
+
+def test_a_scale_that_is_learned_from_examples_needs_some():
+    support, labels, query, names, _ = problem(0)
+    with pytest.raises(InputError, match="scale='white' is learned from examples, and there are none"):
+        solve("evidence", Tasks.from_arrays(support, labels, query, class_features=names), scale="white")
+
+
+def test_names_alone_cannot_be_prepared():
+    support, labels, query, names, _ = problem(0)
+    assert prepare_evidence(Tasks.from_arrays(support, labels, query, class_features=names)) is None
 
 
 def test_a_label_without_a_name_is_refused():

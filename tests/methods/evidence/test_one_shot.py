@@ -9,7 +9,7 @@ from problems import make_tasks
 from manyway import solve
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import calibrate_and_place
-from manyway.methods.evidence.one_shot import powers, raised
+from manyway.methods.evidence.one_shot import powers, tempered
 from manyway.methods.evidence.schedule import Schedule
 
 
@@ -41,8 +41,8 @@ def test_labels_do_not_change():
 
 
 @pytest.mark.parametrize("power", [0.5, 2.0])
-def test_raised_probabilities_sum_to_one(power):
+def test_tempered_probabilities_sum_to_one(power):
     given = torch.tensor([[0.9, 0.1, 0.0]])
-    found = raised(given, torch.tensor(power))
+    found = tempered(given, torch.tensor(power))
     torch.testing.assert_close(found.sum(-1), torch.ones(1))
     torch.testing.assert_close(found[0, 0] / found[0, 1], torch.tensor(9.0**power))

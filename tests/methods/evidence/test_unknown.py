@@ -7,22 +7,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from problems import piled
 
 from manyway import Evidence, Tasks, solve
 from manyway.errors import InputError
 from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
-from manyway.methods.evidence.in_blocks import evidence_in_blocks
 from manyway.methods.evidence.prior import Concentrations, Presence
 from manyway.methods.evidence.schedule import Schedule
-from manyway.methods.evidence.solver import evidence
 from manyway.methods.evidence.unknown import (
     Scales,
+    UnknownPosterior,
     _missing_scatter,
     _of_classes,
     _with_proportion,
     groups_of,
     limited,
-    membership,
 )
 
 
@@ -119,7 +118,8 @@ def test_a_batch_equals_its_tasks_one_by_one_in_both_precisions():
 def test_the_order_of_queries_and_the_names_of_classes_do_not_matter():
     tasks, _ = problem(1)
     solution = solve("evidence", tasks, open_set=True)
-    order, names = torch.randperm(32), torch.randperm(10)
+    generator = torch.Generator().manual_seed(0)
+    order, names = (torch.randperm(n, generator=generator) for n in (32, 10))
     support = replace(tasks, support_labels=names[tasks.support_labels], query_table=tasks.query_table[:, order])
     other = solve("evidence", support, open_set=True)
     torch.testing.assert_close(other.unknown, solution.unknown[:, order])
@@ -131,7 +131,7 @@ def test_known_labels_are_never_unknown():
     tasks, truth = problem(1)
     known = torch.full((1, 32), -1)
     known[0, truth == 10] = 3
-    solution = evidence(tasks, known=known, open_set=True)
+    solution = solve("evidence", tasks, known=known, open_set=True)
     assert (solution.labels[0, truth == 10] == 3).all()
     assert (solution.unknown[0, truth == 10] == 0).all()
 
@@ -172,22 +172,25 @@ def test_without_evidence_the_probability_is_that_of_the_prior():
 
 
 def test_queries_count_relative_to_the_surest_one_and_fully_without_evidence():
-    schedule, before = Schedule(), 1 / 6
-    torch.testing.assert_close(
-        membership(torch.tensor([[before, before]]), torch.tensor([[before]]), schedule), torch.ones(1, 2)
-    )
-    counted = membership(torch.tensor([[0.1, 0.55, 1.0]]), torch.tensor([[0.1]]), schedule)
-    torch.testing.assert_close(counted, torch.tensor([[1.0, 0.5, 0.001]]))
-    all_unknown = membership(torch.tensor([[0.9, 0.95]]), torch.tensor([[0.9]]), schedule)
-    assert all_unknown.max() < 0.13
+    before = 1 / 6
+
+    def counted(unknown: list[float]) -> torch.Tensor:
+        values, none = torch.tensor([unknown]), torch.zeros(1, 0)
+        least = values.amin(1, keepdim=True)
+        return UnknownPosterior(none, none, none, none, values, least, 1, Schedule()).counted(values)
+
+    torch.testing.assert_close(counted([before, before]), torch.ones(1, 2))
+    torch.testing.assert_close(counted([0.1, 0.55, 1.0]), torch.tensor([[1.0, 0.5, 0.001]]))
+    assert counted([0.9, 0.95]).max() < 0.13
 
 
 def test_the_prior_is_that_of_as_many_queries_as_count():
-    u = torch.rand(2, 9, 4, dtype=torch.float64).softmax(-1)
+    generator = torch.Generator().manual_seed(0)
+    u = torch.rand(2, 9, 4, generator=generator, dtype=torch.float64).softmax(-1)
     u[:, 6:] *= 1e-9  # three of nine queries do not count
-    presence, like = Presence.of(u, 1 - u), (u.dtype, u.device)
-    weighted = Concentrations.of(None, 9, 4, *like, weighted=True).log_prior(presence)
-    torch.testing.assert_close(weighted, Concentrations.of(None, 6, 4, *like).log_prior(presence), atol=1e-6, rtol=0)
+    presence, grid, like = Presence.of(u, 1 - u), Schedule().alphas(4), (u.dtype, u.device)
+    weighted = Concentrations.of(grid, 9, 4, *like, weighted=True).log_prior(presence)
+    torch.testing.assert_close(weighted, Concentrations.of(grid, 6, 4, *like).log_prior(presence), atol=1e-6, rtol=0)
 
 
 def test_strangers_at_a_class_that_is_absent_are_seen_by_the_group_of_the_class():
@@ -231,7 +234,7 @@ def test_groups_are_those_of_the_most_central_queries():
     similarity = torch.eye(5)
     for i, j in ((0, 1), (1, 2), (3, 4)):
         similarity[i, j] = similarity[j, i] = 0.8
-    groups, medoids = groups_of(similarity[None], torch.tensor([[True, True, True, True, False]]))
+    groups, medoids = groups_of(similarity[None], torch.tensor([[True, True, True, True, False]]), Schedule().alike)
     assert groups.tolist() == [[0, 0, 0, 1, -1]]
     assert medoids.tolist() == [[1, 3]]
 
@@ -242,15 +245,13 @@ def test_groups_are_those_of_the_most_central_queries():
 def test_blocks_give_the_answers_of_the_whole():
     tasks, truth = problem(1)
     whole = solve("evidence", tasks, open_set=True)
-    rows = tasks.query[0]
-    blocks = (rows[:20], rows[20:])
-    found = evidence_in_blocks(tasks.support[0], tasks.support_labels[0], lambda: iter(blocks), open_set=True)
-    probabilities = torch.cat([found.assign(block, memory) for block, memory in zip(blocks, found.memory, strict=True)])
-    torch.testing.assert_close(1 - probabilities.sum(-1), whole.unknown[0], atol=0.02, rtol=0)
-    torch.testing.assert_close(probabilities, whole.probabilities[0], atol=0.02, rtol=0)
-    groups = torch.cat([found.find_groups(block) for block in blocks])
-    assert (groups[truth >= 10] == whole.unknown_groups[0, truth >= 10]).all()
-    assert found.unknown_medoids.tolist() == whole.unknown_medoids[0].tolist()
+    found = solve("evidence", piled(tasks, 20), open_set=True)
+    torch.testing.assert_close(found.unknown, whole.unknown, atol=0.02, rtol=0)
+    torch.testing.assert_close(found.probabilities, whole.probabilities, atol=0.02, rtol=0)
+    torch.testing.assert_close(found.probabilities.sum(-1) + found.unknown, torch.ones_like(found.unknown))
+    assert torch.equal(found.labels, whole.labels)
+    assert (found.unknown_groups[:, truth >= 10] == whole.unknown_groups[:, truth >= 10]).all()
+    assert found.unknown_medoids.tolist() == whole.unknown_medoids.tolist()
 
 
 def test_further_queries_are_judged_as_their_groups_are(monkeypatch):

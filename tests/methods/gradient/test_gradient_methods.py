@@ -29,10 +29,10 @@ def tsallis(p, alpha):
 def information_by_the_formula(tasks, w, head, weights, alphas):
     """The sum over tasks of the loss as the papers write it; w [t, k, d]."""
     if isinstance(head, Euclidean):
-        logits = [-head.temperature / 2 * torch.cdist(z, w).square() for z in (tasks.support, tasks.query)]
+        logits = [-head.logit_scale / 2 * torch.cdist(z, w).square() for z in (tasks.support, tasks.query)]
     else:
         logits = [
-            head.temperature * torch.nn.functional.cosine_similarity(z.unsqueeze(2), w.unsqueeze(1), dim=-1)
+            head.logit_scale * torch.nn.functional.cosine_similarity(z.unsqueeze(2), w.unsqueeze(1), dim=-1)
             for z in (tasks.support, tasks.query)
         ]
     p_support, p_query = (values.softmax(-1) for values in logits)

@@ -8,11 +8,10 @@ from math import log, sqrt
 import numpy as np
 import pytest
 import torch
-from problems import make_features, make_tasks
+from problems import ESTIMATORS, make_features, make_tasks
 
 from benchmarks.reference import RECORDINGS, recorded_tasks
 from manyway import FeatureSet, InputError, StatA, Tasks, TaskSpec, sample_tasks, solve
-from manyway.estimators import ESTIMATORS
 
 METHODS = ("stata", "moon", "transclip", "zlap")
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from problems import Watched, piled
 
 from benchmarks.features import make_features
 from manyway import InputError, TaskSpec, sample_tasks, solve
 from manyway.core.dask import on_dask
-from manyway.methods.paddle.streamed import paddle_in_blocks
+from manyway.methods import get_method
+from manyway.methods.paddle.streamed import Iterate
 
 
 def one_task(n_classes=80, n_query=300, dtype=torch.float32):
@@ -17,56 +19,67 @@ def one_task(n_classes=80, n_query=300, dtype=torch.float32):
     return sample_tasks(features, spec, count=1).to(dtype=dtype)
 
 
-def in_blocks(tasks, size=64, **options):
-    query = tasks.query[0]
-    blocks = options.pop("blocks", lambda: iter(query.split(size)))
-    return paddle_in_blocks(tasks.support[0], tasks.support_labels[0], blocks, **options)
+def in_blocks(tasks, size=64, method="paddle", **options):
+    return solve(method, piled(tasks, size), **options)
+
+
+def watched(tasks, **options):
+    """The same, and how many classes each iteration had."""
+    spread = Watched(tasks.query[0])
+    found = get_method("paddle")(piled(tasks, spread=spread), **options)
+    return found, [len(step.state.prototypes) for step in spread.of(Iterate)]
 
 
 @pytest.mark.parametrize("size", [1000, 64, 7])
 def test_blocks_of_any_size_give_the_answers_in_memory(size):
     tasks = one_task()
-    expected = solve("paddle", tasks, max_iter=30).probabilities[0]
-    large = in_blocks(tasks, size, max_iter=30, tol=None)
-    torch.testing.assert_close(large.assign(tasks.query[0]), expected, rtol=0, atol=1e-4)
-    assert torch.equal(large.assign(tasks.query[0]).argmax(1), expected.argmax(1))
+    expected = solve("paddle", tasks, max_iter=30)
+    found = in_blocks(tasks, size, max_iter=30)
+    torch.testing.assert_close(found.probabilities, expected.probabilities, rtol=0, atol=1e-4)
+    assert torch.equal(found.labels, expected.labels)
+    assert found.prototypes.shape == expected.prototypes.shape
 
 
 def test_skipping_dead_classes_does_not_change_the_result():
-    tasks = one_task()
-    resting = in_blocks(tasks, max_iter=40, tol=None)
-    everyone = in_blocks(one_task(dtype=torch.float64), max_iter=40, tol=None)
-    assert set(everyone.active) == {80}
-    assert len(resting.active) == 39
-    assert min(resting.active) < 20
-    assert resting.active[-1] == 80  # the last iteration updates all classes
-    query = tasks.query[0]
-    assert torch.equal(resting.assign(query).argmax(1), everyone.assign(query).argmax(1))
-    torch.testing.assert_close(resting.assign(query).double(), everyone.assign(query), rtol=0, atol=1e-4)
+    resting, active = watched(one_task(), max_iter=40, tol=0.0)
+    everyone, all_active = watched(one_task(dtype=torch.float64), max_iter=40, tol=0.0)
+    assert set(all_active) == {80}
+    assert len(active) == 39
+    assert min(active) < 20
+    assert active[-1] == 80  # the last iteration updates all classes
+    assert torch.equal(resting.labels, everyone.labels)
+    torch.testing.assert_close(resting.probabilities.double(), everyone.probabilities, rtol=0, atol=1e-4)
 
 
 def test_convergence_is_declared_only_after_an_iteration_of_all_classes():
-    large = in_blocks(one_task(), tol=1e-4)
-    assert large.converged
-    assert large.active[-1] == 80
-    assert large.n_iter == len(large.active) + 1 < 100
+    found, active = watched(one_task(), tol=1e-4)
+    assert found.converged.all()
+    assert active[-1] == 80
+    assert int(found.n_iter) == len(active) + 1 < 100
+
+
+def test_without_a_tolerance_iterations_that_move_nothing_but_roundings_are_skipped():
+    tasks = one_task(12, 60)
+    large, every = (watched(tasks, **options)[0] for options in ({}, {"tol": 0.0}))
+    assert int(large.n_iter) < int(every.n_iter) == 100
+    assert not large.converged.any()  # as in memory: nothing was asked
+    torch.testing.assert_close(large.probabilities, every.probabilities, rtol=0, atol=1e-4)
 
 
 def test_soft_kmeans_in_blocks():
     tasks = one_task()
-    expected = solve("soft-kmeans", tasks, max_iter=20).probabilities[0]
-    large = in_blocks(tasks, max_iter=20, tol=None, lam=0.0, eps=0.0)
-    torch.testing.assert_close(large.assign(tasks.query[0]), expected, rtol=0, atol=1e-4)
+    expected = solve("soft-kmeans", tasks, max_iter=20).probabilities
+    found = in_blocks(tasks, method="soft-kmeans", max_iter=20).probabilities
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 
 def test_a_dask_cluster_gives_the_same(cluster):
     tasks = one_task()
-    here = in_blocks(tasks, max_iter=8, tol=None)
+    here = in_blocks(tasks, max_iter=8)
     query = tasks.query[0]
     with on_dask(cluster, lambda: iter(query.split(64))) as spread:
-        there = in_blocks(tasks, max_iter=8, tol=None, spread=spread)
-    assert there.active == here.active
-    torch.testing.assert_close(there.assign(query), here.assign(query), rtol=0, atol=1e-5)
+        there = solve("paddle", piled(tasks, spread=spread), max_iter=8).probabilities
+    torch.testing.assert_close(there, here.probabilities, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", ["evidence", "paddle", "simpleshot"])

@@ -3,51 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
 from manyway.bench.presentation import Plot
-from manyway.bench.show.view import View, axis_title, context, grouped, has_metric, undecided
-from manyway.bench.store import Record
+from manyway.bench.records import Record
+from manyway.bench.show.view import View, context, grouped, undecided
+from manyway.bench.show.words import axis_title, has_metric, old_note
 from manyway.evaluation.metrics import find_summary
-from manyway.evaluation.statistics import paired
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Points in the order of x. ``low`` and ``high`` bound a band; they are empty where there is none."""
-
-    label: str
-    name: str  # decides its style
-    x: Sequence[float]
-    y: Sequence[float]
-    low: Sequence[float] = ()
-    high: Sequence[float] = ()
-    markers: bool = True
-    dots: Sequence[tuple[float, float]] = ()  # single points that do not belong to the line
-
-
-@dataclass(frozen=True)
-class Panel:
-    title: str
-    curves: Sequence[Curve]
-    verticals: Sequence[tuple[str, float, str]] = ()  # label, x, "dashed" or "dotted"
-    identity: bool = False  # draw y = x
-
-
-@dataclass(frozen=True)
-class Figure:
-    name: str
-    title: str
-    caption: str
-    x_label: str
-    y_label: str
-    panels: Sequence[Panel]
-    n_columns: int
-    log_x: bool = False
-    log_y: bool = False
-    band: str = ""  # what the band means
+from manyway.plots.figures import Curve, Figure, Panel
 
 
 def make_figures(view: View, metric: str | None = None) -> list[Figure]:
@@ -89,7 +53,7 @@ def _figure(view: View, plot: Plot, records: Sequence[Record]) -> Figure:
     return Figure(
         plot.name,
         plot.title or view.shown.title,
-        context(view, records, shown) + ("; †: made by an earlier version of the method" if old else ""),
+        "; ".join(filter(None, [context(view, records, shown), old_note(records)])),
         axis_title(plot.x),
         y_label,
         panels,
@@ -109,7 +73,7 @@ def _style_name(names: Sequence[Any], others: Sequence[Curve]) -> str:
 def _curve(plot: Plot, label: str, name: str, records: Sequence[Record]) -> Curve:
     if plot.y == "criterion":
         outcome = records[0].outcome
-        return Curve(label, name, outcome[plot.x], outcome["criterion"])
+        return Curve(label, name, getattr(outcome, plot.x), outcome.criterion)
     points = []
     for (x,), group in grouped(records, [plot.x]).items():
         if x is not None:
@@ -134,13 +98,8 @@ def _value(record: Record, metric: str) -> tuple[float, float, float]:
 def _best(axis: str, records: Sequence[Record]) -> tuple[float, float, float]:
     """The value of the axis with the highest accuracy, and the range of values that are not significantly worse."""
     records = [record for record in records if record.axis(axis) is not None]
-    best = max(records, key=lambda record: sum(record.outcome["correct"]))
-    n_query = best.n_query
-    as_good = [
-        record.axis(axis)
-        for record in records
-        if not paired(best.outcome["correct"], record.outcome["correct"], n_query).p < 0.05
-    ]
+    best = max(records, key=lambda record: sum(record.outcome.correct))
+    as_good = [record.axis(axis) for record in records if not best.against(record).p < 0.05]
     return best.axis(axis), min(as_good), max(as_good)
 
 

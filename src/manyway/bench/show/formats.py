@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from itertools import accumulate, groupby, pairwise
 
 from rich.box import Box
 from rich.console import Console, RenderableType
@@ -44,39 +44,32 @@ def to_rich(grid: Grid, console: Console) -> list[RenderableType]:
 
 
 def to_markdown(grid: Grid) -> str:
-    """A pipe table with its caption."""
-    lines = [f"**{_pipe(grid.title)}** ({_pipe(grid.caption)})", ""]
-    lines.append(f"| {_pipe(grid.corner)} | " + " | ".join(_pipe(", ".join(column)) for column in grid.columns) + " |")
-    lines.append("|:---|" + "---:|" * len(grid.columns))
+    """A pipe table with its caption and its note."""
+    return f"**{_pipe(grid.title)}** ({_pipe(grid.caption)})\n\n{pipe_table(grid)}\n\n{_pipe(grid.note)}\n"
+
+
+def pipe_table(grid: Grid) -> str:
+    """The table alone, in Markdown."""
+    rows = [[_pipe(grid.corner), *(_pipe(", ".join(filter(None, column))) for column in grid.columns)]]
     for label, cells in grid.rows:
-        words = [f"**{_pipe(cell.words)}**" if cell.best else _pipe(cell.words) for cell in cells]
-        lines.append(f"| {_pipe(label)} | " + " | ".join(words) + " |")
-    return "\n".join([*lines, "", _pipe(grid.note), ""])
+        rows.append([_pipe(label), *(f"**{_pipe(cell.words)}**" if cell.best else _pipe(cell.words) for cell in cells)])
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|:---|" + "---:|" * len(grid.columns), *lines[1:]])
 
 
 def to_latex(grid: Grid) -> str:
     """A booktabs table; the header's levels span the columns they are about."""
     depth = max(len(column) for column in grid.columns)
-    lines = [
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{_tex(grid.title)} ({_tex(grid.caption)}). {_tex(grid.note)}}}",
-    ]
-    lines += [rf"\begin{{tabular}}{{l{'c' * len(grid.columns)}}}", r"\toprule"]
-    for level in range(depth):
-        spans = _spans([column[: level + 1] for column in grid.columns])
-        headers = [
-            _tex(span[-1]) if width == 1 else rf"\multicolumn{{{width}}}{{c}}{{{_tex(span[-1])}}}"
-            for span, width in spans
-        ]
-        corner = _tex(grid.corner) if level == depth - 1 else ""
-        lines.append(" & ".join([corner, *headers]) + r" \\")
-        if level < depth - 1:
-            place, rules = 2, []
-            for _, width in spans:
-                rules.append(rf"\cmidrule(lr){{{place}-{place + width - 1}}}")
-                place += width
-            lines.append(" ".join(rules))
+    caption = rf"\caption{{{_tex(grid.title)} ({_tex(grid.caption)}). {_tex(grid.note)}}}"
+    begin = rf"\begin{{tabular}}{{l{'c' * len(grid.columns)}}}"
+    lines = [r"\begin{table}", r"\centering", caption, begin, r"\toprule"]
+    for level in range(1, depth + 1):
+        spans = [(label[-1], len([*group])) for label, group in groupby(column[:level] for column in grid.columns)]
+        heads = [_tex(text) if n == 1 else rf"\multicolumn{{{n}}}{{c}}{{{_tex(text)}}}" for text, n in spans]
+        lines.append(" & ".join([_tex(grid.corner) if level == depth else "", *heads]) + r" \\")
+        ends = list(accumulate((n for _, n in spans), initial=1))
+        if level < depth:
+            lines.append(" ".join(rf"\cmidrule(lr){{{left + 1}-{right}}}" for left, right in pairwise(ends)))
     lines.append(r"\midrule")
     for label, cells in grid.rows:
         entries = [rf"\textbf{{{_tex(cell.words)}}}" if cell.best else _tex(cell.words) for cell in cells]
@@ -88,26 +81,16 @@ def to_csv(grid: Grid) -> str:
     """One line per row, with mean and half interval in separate columns; the last column names the old results."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    names = [", ".join(column) for column in grid.columns]
+    names = [", ".join(filter(None, column)) for column in grid.columns]
     writer.writerow([grid.corner, *(name for mean in names for name in (mean, f"{mean} ±")), "old"])
     for label, cells in grid.rows:
-        numbers = [
-            (cell.text, "") if cell.mean is None or cell.text else (f"{cell.mean:.4f}", f"{cell.half:.4f}")
-            for cell in cells
-        ]
+        numbers: list[str] = []
+        for cell in cells:
+            given = cell.mean is not None and not cell.text
+            numbers += [f"{cell.mean:.4f}", f"{cell.half:.4f}"] if given else [cell.text, ""]
         old = "; ".join(name for name, cell in zip(names, cells, strict=True) if cell.old)
-        writer.writerow([label, *(value for pair in numbers for value in pair), old])
+        writer.writerow([label, *numbers, old])
     return out.getvalue()
-
-
-def _spans(labels: Sequence[tuple[str, ...]]) -> list[tuple[tuple[str, ...], int]]:
-    spans: list[tuple[tuple[str, ...], int]] = []
-    for label in labels:
-        if spans and spans[-1][0] == label:
-            spans[-1] = label, spans[-1][1] + 1
-        else:
-            spans.append((label, 1))
-    return spans
 
 
 def _pipe(text: str) -> str:
@@ -122,10 +105,9 @@ _TEX = {
     "w_old": r"$w_{\mathrm{old}}$",
     "\\": r"\textbackslash{}",
     **{char: rf"\{char}" for char in "%&#_${}"},
-    **{
-        char: rf"${tex}$"
-        for char, tex in zip("±−‖λατ<>", (r"\pm", "-", r"\|", r"\lambda", r"\alpha", r"\tau", "<", ">"), strict=True)
-    },
+    **{char: rf"$\{name}$" for char, name in zip("±‖λατ", ("pm", "|", "lambda", "alpha", "tau"), strict=True)},
+    **{char: f"${char}$" for char in "<>"},
+    "−": "$-$",
     "–": "--",
     "·": r"$\cdot$",
     "*": r"$^{*}$",

@@ -7,18 +7,18 @@ in a paired test (two-sided t, p < 0.05 for each; requiring all of them at once 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
+from typing import Any
 
-from manyway.bench.presentation import Table
-from manyway.bench.show.view import View, axis_title, context, grouped, has_metric, undecided, values_of
-from manyway.bench.store import Record
+from manyway.bench.presentation import Table, in_words
+from manyway.bench.records import Record
+from manyway.bench.show.view import View, context, grouped, undecided, values_of
+from manyway.bench.show.words import axis_title, has_metric, label, old_note
 from manyway.errors import InputError
-from manyway.evaluation.metrics import Summary, find_summary
-from manyway.evaluation.statistics import paired
+from manyway.evaluation.metrics import find_summary
 
 ABSENT = "–"
-OLD_NOTE = "†: made by an earlier version of the method; run the suite again to update it."
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,25 @@ class Cell:
     old: bool = False
     text: str = ""
     digits: int = 1
+    signed: bool = False  # a difference
+    after: str = ""  # what follows the number
 
     @property
     def words(self) -> str:
-        if self.mean is None or self.text:
+        if self.text or self.mean is None:
             return self.text or ABSENT
         fine = self.digits if self.half >= 0.95 * 0.1**self.digits else self.digits + 1
-        half = "" if self.half != self.half else f" ± {self.half:.{fine}f}"
-        return f"{self.mean:.{self.digits}f}{half}{'*' if self.star else ''}{'†' if self.old else ''}"
+        half = "" if isnan(self.half) else f" ± {self.half:.{fine}f}"
+        return f"{self.number(self.mean)}{half}{'*' if self.star else ''}{'†' if self.old else ''}{self.after}"
+
+    def number(self, value: float) -> str:
+        """A number with the digits and the sign of the cell."""
+        return f"{value:{'+' if self.signed else ''}.{self.digits}f}"
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table ready to be written."""
+    """A table ready to be written: the one value that every format takes."""
 
     title: str
     caption: str
@@ -54,60 +60,129 @@ class Grid:
     rows: Sequence[tuple[str, Sequence[Cell]]]
 
 
+@dataclass(frozen=True)
+class Point:
+    """A record, seen by one metric."""
+
+    record: Record
+    metric: str
+
+    def axis(self, name: str) -> Any:
+        return self.metric if name == "metrics" else self.record.axis(name)
+
+
 def make_grids(view: View, metric: str | None = None) -> list[Grid]:
     """The tables of a plan, with another metric than the suite's if one is given."""
-    grids = []
-    for table in view.tables(metric):
-        records = view.chosen(table)
-        traces = [record for record in records if record.trace is not None]
-        others = [record for record in records if record.trace is None]
-        if traces:
-            grids.append(_trace_grid(view, table, traces))
-        if others:
-            grids.append(_grid(view, table, others))
-    return grids
+    return [grid for table in view.tables(metric) for grid in grids_of(view, table)]
+
+
+def grids_of(view: View, table: Table) -> list[Grid]:
+    """A table of a plan; traces have one of their own."""
+    records = replace(view, records=[*view.records, *_bests(view.records, table.best)]).chosen(table)
+    traces = [record for record in records if record.trace is not None]
+    others = [record for record in records if record.trace is None]
+    return ([_trace_grid(view, table, traces)] if traces else []) + ([_grid(view, table, others)] if others else [])
 
 
 def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
-    _, summary = find_summary(table.metric)
-    row_axes = [*table.rows, *undecided(records, [*table.rows, *table.columns])]
-    # An axis with one value says nothing row by row or column by column: it goes into the caption.
-    row_axes = [axis for axis in row_axes if len(values_of(records, axis)) > 1] or row_axes[:1]
-    column_axes = [axis for axis in table.columns if len(values_of(records, axis)) > 1]
-    rows, columns = grouped(records, row_axes), grouped(records, column_axes)
-    best = _best(records, table.metric, summary)
-    grid_rows = []
-    for of_row in rows.values():
+    def many(axis: str) -> bool:
+        # An axis with one value says nothing row by row or column by column: it goes into the caption.
+        return len(table.metric if axis == "metrics" else values_of(records, axis)) > 1
+
+    shown = [*table.rows, *table.columns]
+    row_axes = [*table.rows, *undecided(records, [*shown, *table.over, *table.minus])]
+    row_axes = [axis for axis in row_axes if many(axis)] or row_axes[:1]
+    column_axes = [axis for axis in (*table.columns, *(() if "metrics" in shown else ("metrics",))) if many(axis)]
+    points = [Point(record, metric) for record in records for metric in table.metric]
+    columns, best = grouped(points, column_axes), _best(records, table)
+    rows = []
+    for of_row in grouped(points, row_axes).values():
         mine = grouped(of_row, column_axes)
-        cells = [_cell(mine[place][0], table.metric, summary, best) if place in mine else Cell() for place in columns]
-        grid_rows.append((view.name(of_row[0], row_axes), cells))
-    if all(cell.mean is None and not cell.text for _, cells in grid_rows for cell in cells):
-        hint = f'add metrics = ["{table.metric}"] to the experiments of the suite and run it again.'
-        raise InputError(f"No result of {view.plan.name} has the metric '{table.metric}'; {hint}")
-    caption = context(view, records, [*row_axes, *column_axes])
+        cells = [_cell([_value(view, table, p, best) for p in mine.get(place, [])], table) for place in columns]
+        named = [axis for axis in row_axes if axis != "metrics"]
+        words = [
+            view.name(of_row[0].record, named),
+            *([label("metrics", of_row[0].metric)] if "metrics" in row_axes else []),
+        ]
+        rows.append((" · ".join(filter(None, words)), cells))
+    if all(cell.words == ABSENT for _, cells in rows for cell in cells):
+        if table.minus:
+            raise InputError(f"No result of {view.plan.name} has another one to subtract on the same tasks.")
+        metrics = ", ".join(table.metric)
+        hint = f'add metrics = ["{metrics}"] to the experiments of the suite and run it again.'
+        raise InputError(f"No result of {view.plan.name} has the metric '{metrics}'; {hint}")
+    title = find_summary(table.metric[0])[1].title
+    caption = context(view, records, [*row_axes, *column_axes, *table.over])
     return Grid(
         title=table.title or view.shown.title,
-        caption=caption if table.metric == "accuracy" else f"{summary.title}; {caption}",
-        note=_note(table.metric, any(record.old for record in records)),
+        caption=caption if "accuracy" in table.metric or len(table.metric) > 1 else f"{title}; {caption}",
+        note=_note(table, records),
         corner=" · ".join(axis_title(axis) for axis in (row_axes if len(row_axes) < 4 else row_axes[:1])),
         columns=[
-            tuple(view.label(axis, value) for axis, value in zip(column_axes, place, strict=True)) or (summary.title,)
-            for place in columns
+            tuple(
+                view.label(axis, value) if axis in ("metrics", *of[0].record.axes) else ""
+                for axis, value in zip(column_axes, place, strict=True)
+            )
+            or (title,)
+            for place, of in columns.items()
         ],
-        rows=grid_rows,
+        rows=rows,
     )
 
 
-def _note(metric: str, old: bool) -> str:
-    found, summary = find_summary(metric)
-    note = f"{summary.title[0].upper()}{summary.title[1:]}{' in %' if summary.percent else ''} ± 95 % interval."
-    if metric == "accuracy":
-        note += " Bold: best on the same tasks; *: better than each of the others in a paired test (p < 0.05)."
-    elif summary.best:
-        note += " Bold: best on the same tasks."
-    if found.may_be_undefined:
+def _value(view: View, table: Table, point: Point, best: dict[tuple[str, str], bool]) -> Cell:
+    """What one record says."""
+    record, (_, summary) = point.record, find_summary(point.metric)
+    unit, digits = (100, 1) if summary.percent else (1, 3)
+    cell = Cell(old=bool(record.old), digits=digits if table.digits is None else table.digits, signed=bool(table.minus))
+    if not has_metric(record, point.metric):
+        return Cell()
+    if table.minus:
+        other = _opposite(view.records, record, table.minus)
+        if other is None:
+            return Cell()
+        result = record.against(other).difference
+        named = " · ".join(view.label(axis, other.axis(axis)) for axis in table.minus)
+        after = f" over {named}" if "best" in table.minus.values() else ""
+        cell = replace(cell, old=bool(record.old or other.old), after=after)
+    else:
+        result = record.value(point.metric)
+        ahead = best.get((record.key, point.metric))
+        cell = replace(cell, best=ahead is not None, star=bool(ahead))
+    if isnan(result.mean):
+        return Cell(text="undefined")
+    return replace(cell, mean=unit * result.mean, half=unit * result.half if table.interval else float("nan"))
+
+
+def _cell(values: Sequence[Cell], table: Table) -> Cell:
+    """What stands at a place: the record there, or what the table says about all of them."""
+    found = [cell for cell in values if cell.mean is not None]
+    if not table.over or not found:
+        return next(iter(found or values), Cell())
+    numbers = [cell.mean for cell in found if cell.mean is not None]
+    mean, low, high = (found[0].number(value) for value in (sum(numbers) / len(numbers), min(numbers), max(numbers)))
+    old = any(cell.old for cell in found)
+    return Cell(sum(numbers) / len(numbers), old=old, text=f"{mean} ({low} … {high}){'†' if old else ''}")
+
+
+def _note(table: Table, records: Sequence[Record]) -> str:
+    summaries = [find_summary(metric) for metric in table.metric]
+    named = ", ".join(f"{summary.title}{' in %' if summary.percent else ''}" for _, summary in summaries)
+    note = f"{named[0].upper()}{named[1:]}"
+    if table.minus:
+        than = ", ".join(f"{axis_title(axis)}: {value}" for axis, value in table.minus.items())
+        note += f", difference to ({than}) on the same tasks"
+    if table.over:
+        note += f"; mean (lowest … highest) over {', '.join(map(axis_title, table.over))}"
+    note += " ± 95 % interval." if table.interval and not table.over else "."
+    if not table.minus and not table.over:
+        if table.metric == ("accuracy",):
+            note += " Bold: best on the same tasks; *: better than each of the others in a paired test (p < 0.05)."
+        elif any(summary.best for _, summary in summaries):
+            note += " Bold: best on the same tasks."
+    if any(metric.may_be_undefined for metric, _ in summaries):
         note += " Tasks in which it is undefined are left out."
-    return f"{note} {OLD_NOTE}" if old else note
+    return " ".join(filter(None, [note, old_note(records)]))
 
 
 def _trace_grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
@@ -115,55 +190,71 @@ def _trace_grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
     rows = []
     axes = ["method", *undecided(records, ["method"])]
     for record in records:
-        outcome, reached = record.outcome, record.outcome["reached"]
-        last = len(outcome["steps"]) - 1 if reached is None else outcome["steps"].index(reached)
-        steps, seconds, criterion = (outcome[name][last] for name in ("steps", "seconds", "criterion"))
+        outcome, reached = record.outcome, record.outcome.reached
+        last = len(outcome.steps) - 1 if reached is None else outcome.steps.index(reached)
+        steps, seconds, criterion = outcome.steps[last], outcome.seconds[last], outcome.criterion[last]
         cells = [
             Cell(steps, text=f"not in {steps:,}" if reached is None else f"{steps:,}"),
             Cell(seconds, text=f"{'> ' if reached is None else ''}{seconds:.2g}"),
             Cell(criterion, text=f"{criterion:.1e}"),
-            Cell(100 * outcome["correct"][last] / outcome["n_query"], old=record.old),
+            Cell(100 * outcome.correct[last] / outcome.n_query, old=bool(record.old)),
         ]
         rows.append((view.name(record, axes), cells))
     tol = (records[0].trace or {})["tol"]
     columns = [(f"iterations to {tol:g}",), (f"seconds to {tol:g}",), ("criterion",), ("accuracy",)]
     note = "Criterion: mean over classes of ‖w_new − w_old‖. Seconds of the solver alone on one task, one thread."
-    note += f" {OLD_NOTE}" if any(record.old for record in records) else ""
+    note = " ".join(filter(None, [note, old_note(records)]))
     return Grid(table.title or view.shown.title, context(view, records, axes), note, "Method", columns, rows)
 
 
-def _best(records: Sequence[Record], metric: str, summary: Summary) -> dict[str, bool]:
-    """Keys of the best records on each stream of tasks -> whether they beat each of the others significantly."""
-    streams: dict[str, list[Record]] = {}
-    for record in records:
-        if has_metric(record, metric) and not isnan(record.value(metric).mean):
-            streams.setdefault(f"{record.stream} {record.n_tasks}", []).append(record)
+def _best(records: Sequence[Record], table: Table) -> dict[tuple[str, str], bool]:
+    """Key and metric of the best records on each stream of tasks -> whether they beat each other one significantly."""
     best = {}
-    for group in streams.values():
-        if len(group) < 2 or summary.best is None:
-            continue
-        sign = -1 if summary.best == "high" else 1
-        first, *others = sorted(group, key=lambda record: sign * record.value(metric).mean)
-        n_query, top = first.n_query, first.value(metric).mean
-        ahead = metric == "accuracy" and all(
-            test.p < 0.05 and test.difference.mean > 0
-            for test in (paired(first.outcome["correct"], other.outcome["correct"], n_query) for other in others)
-        )
-        best.update({record.key: ahead for record in group if record.value(metric).mean == top})
+    for metric in table.metric:
+        sign = {"high": 1, "low": -1, None: 0}[find_summary(metric)[1].best]
+        streams: dict[str, list[tuple[float, Record]]] = {}
+        for record in records if sign else ():
+            if has_metric(record, metric) and not isnan(mean := record.value(metric).mean):
+                streams.setdefault(f"{record.stream} {record.n_tasks}", []).append((sign * mean, record))
+        for group in (group for group in streams.values() if len(group) > 1):
+            top = max(mean for mean, _ in group)
+            first = next(record for mean, record in group if mean == top)
+            tests = [first.against(other) for _, other in group if metric == "accuracy" and other is not first]
+            ahead = bool(tests) and all(test.p < 0.05 and test.difference.mean > 0 for test in tests)
+            best.update({(record.key, metric): ahead for mean, record in group if mean == top})
     return best
 
 
-def _cell(record: Record, metric: str, summary: Summary, best: dict[str, bool]) -> Cell:
-    if not has_metric(record, metric):
-        return Cell()
-    result, unit = record.value(metric), 100 if summary.percent else 1
-    if isnan(result.mean):
-        return Cell(text="undefined")
-    return Cell(
-        unit * result.mean,
-        unit * result.half,
-        best=record.key in best,
-        star=best.get(record.key, False),
-        old=record.old,
-        digits=1 if summary.percent else 3,
-    )
+def _bests(records: Sequence[Record], axis: str) -> list[Record]:
+    """Where records differ in nothing but this parameter, the most accurate of them, whose value is called "best"."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        if axis in record.params:
+            rest = {name: value for name, value in record.axes.items() if name != axis}
+            groups.setdefault(f"{rest} {record.n_tasks} {record.seed}", []).append(record)
+    tops = [max(group, key=lambda record: record.value().mean) for group in groups.values() if len(group) > 1]
+    return [top.model_copy(update={"params": {**top.params, axis: "best"}}) for top in tops]
+
+
+def _opposite(records: Sequence[Record], record: Record, minus: dict[str, Any]) -> Record | None:
+    """What is subtracted from a record: the same but for the named axes, on the same tasks."""
+
+    def fits(other: Record) -> bool:
+        if other.trace is not None or other.stream != record.stream:
+            return False
+        for axis in ("method", "scorer", "reviewer", *(() if "method" in minus else ("version",))):
+            if axis not in minus and other.axis(axis) != record.axis(axis):
+                return False
+        for axis, value in minus.items():
+            fit = {"best": other.axis(axis) != record.axis(axis), "default": axis not in other.special}
+            if not fit.get(value, in_words(axis, other.axis(axis)) == value):
+                return False
+        ours, theirs = (
+            {name: value for name, value in one.special_params.items() if name not in minus} for one in (record, other)
+        )
+        return "method" in minus or ours == theirs
+
+    others = [other for other in records if fits(other)]
+    if "best" in minus.values():
+        return max(others, key=lambda other: other.value().mean, default=None)
+    return min(others, key=lambda other: len(other.special), default=None)

@@ -134,7 +134,7 @@ def network_from(checkpoint: Checkpoint, backbone: str | None = None) -> Backbon
         for name in network.state_dict()
         if name.endswith("num_batches_tracked") or (head is None and name.startswith(f"{network.head_name}."))
     }
-    extras = {name for name in tensors if name == "base_mean" or name.startswith("optimiser.")}
+    extras = {name for name in tensors if name == "base_mean" or name.startswith("optimizer.")}
     load_weights(network, {k: v for k, v in tensors.items() if k not in extras}, checkpoint.source, backbone, optional)
     return network
 

@@ -311,7 +311,7 @@ def decode_rows(
         more = f" ({len(skipped) - 1} more of {len(rows)} looked at)" if len(skipped) > 1 else ""
         raise InputError(
             f"{name} in {source.title} cannot be used: {skipped[name]}{more}; mend or remove it, or leave such files "
-            "out with --skip-bad."
+            "out with `skip_bad`."
         )
     return Decoded(pictures, tuple(sorted(skipped.items())), tuple(sorted(notes.items())))
 

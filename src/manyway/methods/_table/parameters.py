@@ -1,41 +1,13 @@
-"""Parameters that several functions share are written once: their signature, their description, or both."""
+"""The descriptions of parameters: those that several functions share are written once."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection
-from dataclasses import MISSING, fields
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def takes(parameters: type, without: Collection[str] = ()) -> Callable[[F], F]:
-    """Give a function with ``**params`` the fields of a dataclass as keyword-only parameters, and describe them.
-
-    ``without`` names fields that the function does not take.
-    """
-
-    def decorate(function: F) -> F:
-        signature = inspect.signature(function)
-        given = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        taken = [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if field.default is MISSING else field.default,
-                annotation=field.type,
-            )
-            for field in fields(parameters)
-            if field.name not in without
-        ]
-        positional = [p for p in given if p.kind is not inspect.Parameter.KEYWORD_ONLY]
-        keyword = [p for p in given if p.kind is inspect.Parameter.KEYWORD_ONLY]
-        function.__signature__ = signature.replace(parameters=[*positional, *taken, *keyword])  # type: ignore[attr-defined]
-        return described_as(parameters)(function)
-
-    return decorate
 
 
 def described_as(source: Callable[..., Any]) -> Callable[[F], F]:

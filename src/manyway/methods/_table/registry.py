@@ -7,25 +7,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_type_hints
 from warnings import warn
 
-from manyway.errors import InputError, nearest
+from manyway.errors import ConvergenceWarning, InputError, nearest
 from manyway.methods._table.checks import check_params, check_samples, check_solution
 from manyway.methods._table.parameters import doc_entries, doc_sections
 from manyway.methods._table.source import described_parameters, first_line
 
 if TYPE_CHECKING:
-    from manyway.core.blocks import BlockSolution
     from manyway.core.solution import Solution
     from manyway.core.tasks import Tasks
 
 
-_DATA = ("prepared", "known")  # arguments of solvers that are data, not parameters
+_DATA = ("prepared",)  # arguments of solvers that are data, not parameters
 _NO_CHANGE = ("with_objective", "carry")  # parameters that do not change the answers for one task
 
 
@@ -44,13 +43,14 @@ class Method:
     # What depends on the support alone, "module:function" or the function: (tasks, **parameters) -> prepared, a
     # dataclass of tensors, or None where nothing can be prepared with these parameters. Solvers take it as `prepared`.
     prepare: str | Callable[..., Any] | None = None
-    # The same method for one task whose queries are read in blocks: (support, labels, blocks, **options) -> a
-    # ``manyway.core.blocks.BlockSolution``; None where the method needs all queries at once.
+    # The same method for one task whose queries are read in blocks (``Tasks.pile``), "module:function" or the function;
+    # None where the method needs all queries at once.
     in_blocks: str | Callable[..., Any] | None = None
     class_features: bool = False  # whether it uses the class features of tasks; classes then need no support sample
     # For methods with parameters that were learned on other tasks: (params, *, shots, n_classes, n_query, k_eff) -> a
     # sentence where tasks of these sizes differ from those, or None. "module:function" or the function.
     training: str | Callable[..., str | None] | None = None
+    scores: bool = False  # whether it takes the scores of a classifier as they are; others take them as features
     learned: tuple[str, ...] = ()  # attributes of what is prepared that estimators show, as `precision_`
 
     @cached_property
@@ -65,7 +65,7 @@ class Method:
         return None if self.prepare is None else _imported(self.prepare)
 
     @cached_property
-    def streamed(self) -> Callable[..., BlockSolution] | None:
+    def streamed(self) -> Callable[..., Solution] | None:
         """The function for queries in blocks, imported now; None where the method needs all queries at once."""
         return None if self.in_blocks is None else _imported(self.in_blocks)
 
@@ -126,7 +126,7 @@ class Method:
     @property
     def takes_known(self) -> bool:
         """Whether it can use labels that are known for some of the queries."""
-        return "known" in inspect.signature(self.solver).parameters
+        return self.name == "evidence"
 
     def __call__(self, tasks: Tasks, *, prepared: Any = None, known: Any = None, **params: Any) -> Solution:
         import torch
@@ -134,15 +134,54 @@ class Method:
         from manyway.core.parallel import threads_for
 
         self.check(params)
-        if tasks.class_table is not None and not self.class_features:  # without class features, Tasks has checked it
-            check_samples(self.name, tasks)
-        if known is not None and not self.takes_known:
-            raise InputError(f"{self.name} cannot use known labels of queries; use evidence, or leave known out.")
-        given = {name: value for name, value in (("prepared", prepared), ("known", known)) if value is not None}
+        tasks = tasks.with_known(known)
+        if tasks.scores and not self.scores:
+            tasks = tasks.scores_as_features(class_features=self.class_features)
+        self._refuse(tasks)
+        given = {} if prepared is None else {"prepared": prepared}
+        solver = self.solver
+        if tasks.pile is not None:
+            solver = self._row_by_row if self.streamed is None else self.streamed
         with torch.no_grad(), threads_for(tasks.n_query * tasks.n_classes):
-            solution = self.solver(tasks, **params, **given)
+            solution = solver(tasks, **params, **given)
             check_solution(self.name, tasks, solution)
         return solution
+
+    def _refuse(self, tasks: Tasks) -> None:
+        """What a method cannot do is said here, once."""
+        if not self.class_features and not tasks.scores:
+            check_samples(self.name, tasks)
+        able = ", ".join(method.name for method in METHODS.values() if method.takes_known)
+        if tasks.known is not None and not self.takes_known:
+            raise InputError(f"{self.name} cannot use known labels of queries; use {able}, or leave `known` out.")
+        if tasks.earlier is not None and not self.takes_known:
+            raise InputError(f"{self.name} cannot use earlier batches; use {able}.")
+        if tasks.pile is not None and self.in_blocks is None and self.transductive:
+            able = " or ".join(self._in_blocks(tasks))
+            raise InputError(
+                f"{tasks.n_query} items and {tasks.n_classes} classes cannot be labelled by {self.name} in blocks; "
+                f"choose the `method` {able}, or cut the items into smaller batches."
+            )
+
+    @staticmethod
+    def _in_blocks(tasks: Tasks) -> list[str]:
+        """The methods that read queries in blocks, and use the class features where there are any."""
+        named = tasks.class_table is not None
+        able = (one for one in METHODS.values() if one.in_blocks is not None and (one.class_features or not named))
+        return [one.name for one in able]
+
+    def _row_by_row(self, tasks: Tasks, *, prepared: Any = None, **params: Any) -> Solution:
+        """The answers of a method that answers each query on its own, for a pile."""
+        import torch
+
+        from manyway.core.solution import Solution
+        from manyway.core.topk import Reading
+
+        if prepared is None and self.preparation is not None:
+            prepared = self.preparation(tasks, **{**self.parameters, **params})
+        done = torch.ones(1, dtype=torch.int64), torch.ones(1, dtype=torch.bool)
+        assert tasks.pile is not None
+        return Solution(Reading(tasks.pile, _RowByRow(self.name, tasks, prepared, params)), *done)
 
     def unfinished(self, solution: Solution, params: Mapping[str, Any]) -> str | None:
         """A sentence where an iteration limit was reached before the stopping rule was met; None where it was not."""
@@ -169,6 +208,22 @@ class Method:
         """The same for tasks at hand, whose number of present classes is not known."""
         shots = tasks.n_support / tasks.n_classes
         return self.unlike_training(params, shots=shots, n_classes=tasks.n_classes, n_query=tasks.n_query)
+
+
+@dataclass(frozen=True, eq=False)
+class _RowByRow:
+    """From the rows [1, b, d] of a block to the answers of a method that answers each query on its own."""
+
+    method: str
+    tasks: Tasks
+    prepared: Any
+    params: Mapping[str, Any]
+
+    def __call__(self, rows: Any, memory: Any) -> Any:
+        from manyway.core.topk import Answered
+
+        tasks = replace(self.tasks, query_table=rows, query_index=None, pile=None)
+        return Answered(METHODS[self.method](tasks, prepared=self.prepared, **self.params).probabilities)
 
 
 def _imported(home: str | Callable[..., Any]) -> Callable[..., Any]:
@@ -237,7 +292,7 @@ METHODS: Mapping[str, Method] = _table(
     ),
     Method("ici", "LR+ICI", "ici.solver:ici", "Wang et al., CVPR 2020", holds_support=True, stops_without_tol=True),
     Method("bd-cspn", "BD-CSPN", "bd_cspn:bd_cspn", "Liu et al., ECCV 2020", holds_support=True),
-    Method("pt-map", "PT-MAP", "pt_map:pt_map", "Hu et al., ICANN 2021", holds_support=True),
+    Method("pt-map", "PT-MAP", "pt_map:pt_map", "Hu et al., ICANN 2021", holds_support=True, stops_without_tol=True),
     Method("laplacianshot", "LaplacianShot", "laplacianshot:laplacianshot", "Ziko et al., ICML 2020"),
     Method(
         "unem",
@@ -267,11 +322,12 @@ METHODS: Mapping[str, Method] = _table(
         "evidence.solver:evidence",
         "this project, docs/evidence.md",
         holds_support=True,
-        version=2,
+        version=3,
         prepare="evidence.solver:prepare_evidence",
-        in_blocks="evidence.in_blocks:evidence_in_blocks",
+        in_blocks="evidence.solver:evidence",
         class_features=True,
-        learned=("precision",),
+        scores=True,
+        learned=("precision", "transform"),
     ),
     Method(
         "em-dirichlet",
@@ -296,6 +352,8 @@ METHODS: Mapping[str, Method] = _table(
         "Saerens et al., 2002",
         holds_support=True,
         class_features=True,
+        version=2,
+        scores=True,
     ),
 )
 DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor a temperature
@@ -327,7 +385,7 @@ def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
 
     Warns
     -----
-    RuntimeWarning
+    ConvergenceWarning
         If tasks reached an iteration limit before the method's stopping rule was met.
     UserWarning
         If tasks differ from those that the method's parameters were learned on.
@@ -343,7 +401,7 @@ def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
     solution = found(tasks, **params)
     unfinished = found.unfinished(solution, params)
     if unfinished is not None:
-        warn(unfinished, RuntimeWarning, stacklevel=2)
+        warn(unfinished, ConvergenceWarning, stacklevel=2)
     unlike = found.unlike(tasks, params)
     if unlike is not None:
         warn(unlike, UserWarning, stacklevel=2)

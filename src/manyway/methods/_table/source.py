@@ -19,41 +19,30 @@ def first_line(module: str, name: str) -> str:
 
 
 def described_parameters(module: str, name: str) -> dict[str, str]:
-    """The parameters of a function by name, as its docstring describes them after ``takes`` and ``described_as``.
+    """The parameters of a function by name, as its docstring describes them after ``described_as``.
 
     >>> list(described_parameters("manyway.methods.simpleshot", "simpleshot"))
-    ['tasks', 'scale', 'temperature', 'prepared']
+    ['tasks', 'scale', 'logit_scale', 'prepared']
     """
-    module, node = _defined(module, name)
-    own = doc_entries(doc_sections(ast.get_docstring(node) or "").get("Parameters", ""))
-    shared: dict[str, str] = {}
-    order: list[str] = []  # of the last parameters
-    if isinstance(node, ast.ClassDef):
-        values = {ast.unparse(line.target): line.value for line in node.body if isinstance(line, ast.AnnAssign)}
-        for base in node.bases:
-            shared |= described_parameters(module, ast.unparse(base))
-    else:
-        values = {key.arg: value for key, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)}
-        order = list(values)
-        for call in node.decorator_list:
-            if isinstance(call, ast.Call) and ast.unparse(call.func) in ("takes", "described_as"):
-                theirs = described_parameters(module, ast.unparse(call.args[0]))
-                all_of_them = ast.unparse(call.func) == "takes"
-                shared |= {key: entry for key, entry in theirs.items() if all_of_them or key in values}
-    for key, value in values.items():
-        if key in shared and key not in own and value is not None:
-            shared[key] = with_default(shared[key], ast.literal_eval(value))
-    found = shared | own
-    return {key: found[key] for key in sorted(found, key=lambda key: order.index(key) if key in order else -1)}
+    module, function = _defined(module, name)
+    found = doc_entries(doc_sections(ast.get_docstring(function) or "").get("Parameters", ""))
+    defaults = dict(zip((each.arg for each in function.args.kwonlyargs), function.args.kw_defaults, strict=True))
+    for call in function.decorator_list:
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "described_as":
+            for key, entry in described_parameters(module, ast.unparse(call.args[0])).items():
+                if key not in found and (value := defaults.get(key)) is not None:
+                    found[key] = with_default(entry, ast.literal_eval(value))
+    order = [each.arg for each in (*function.args.args, *function.args.kwonlyargs)]
+    return {key: found[key] for key in order if key in found}
 
 
-def _defined(module: str, name: str) -> tuple[str, ast.FunctionDef | ast.ClassDef]:
-    """A function or class, and the module that defines it."""
+def _defined(module: str, name: str) -> tuple[str, ast.FunctionDef]:
+    """A function, and the module that defines it."""
     spec = find_spec(module)
     assert spec is not None
     assert spec.origin is not None
     for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
             return module, node
         if isinstance(node, ast.ImportFrom) and node.module and name in (alias.name for alias in node.names):
             return _defined(node.module, name)

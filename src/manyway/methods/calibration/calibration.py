@@ -7,11 +7,16 @@ distances to them are too long by S/n on average, where S is the within-class sc
 
 A log-normal prior holds τ near the usual value for features of that variance. It decides alone where no class has two
 samples, and keeps τ finite where every sample is classified without doubt.
+
+Classes may have any numbers of samples. What is averaged over samples is weighted, so that no class decides alone: the
+n samples of a class count as n/(1 + n/8) (``class_limit``). ``Calibration.shrunk`` makes prototypes with large errors
+comparable with the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from math import ceil
 from typing import NamedTuple
@@ -20,10 +25,10 @@ import torch
 from torch import Tensor
 
 from manyway.core.kernels import fused, tensor_cores
-from manyway.core.ops import class_sums, column_sums
+from manyway.core.ops import class_sums, column_sums, one_hot
 from manyway.core.tasks import Tasks
+from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import Contrasts, Inner, Metric, metrics_of, rows_of
-from manyway.methods.evidence.schedule import Schedule
 
 _MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit a precision
 _MOST_FOR_METRIC = 256  # of these, evenly spaced, to choose among metrics on the same samples
@@ -31,6 +36,8 @@ _BLOCK_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 30}  # tasks are calibrated in bl
 _NEWTON_STEPS = 8  # from the usual precision
 _REFIT_STEPS = 3  # from the precision for a similar metric
 _MANY_CONTRASTS = 4  # with this many per feature, little shrinkage is tried first
+_MOMENT_STEPS = 3  # to estimate how much class means differ
+_FEW_FEATURES = 64  # with at most so many, little shrinkage is tried in any case
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,17 +52,27 @@ class Calibration:
     metric: Metric | None  # None: plain distances
     offsets: Tensor  # [t, k, d] placed prototypes
     squares: Tensor  # [t, k] their squared lengths, minus the bias S/n_k
-    counts: Tensor  # [t, k] n
+    counts: Tensor  # [t, k] n, how many samples a prototype is worth; see also ``shrunk``
+    examples: Tensor  # [t, k] the samples that it was made of
     scatter: Tensor  # [t] S, the pooled within-class scatter
     precision: Tensor  # [t] τ
     shrinkage: Tensor  # [t] γ of the metric
     noise: Tensor  # [t] standard deviation of ‖z − w‖² − S − S/n for members of the nearest class, divided by 1 + 1/n
+    losses: Tensor  # [t, n] the cross-entropy of left-out samples times their weights
 
     def place(self, features: Tensor) -> Tensor:
         """[t, n, d] the coordinates of features [t, n, d] in which distances are computed."""
         rows = features if len(self.middle) == len(features) else features.reshape(1, -1, features.shape[-1])
         rows = rows - self.middle
         return (rows if self.metric is None else self.metric(rows)).view(features.shape)
+
+    def placing(self, factor: Tensor | None = None) -> Placing:
+        """``place`` as a map of its own, without the prototypes; placed features are multiplied by a factor [t]."""
+        factor = torch.ones_like(self.precision) if factor is None else factor
+        if self.metric is None:
+            return Placing(self.middle, self.middle[..., :0], factor)
+        identity = torch.eye(self.middle.shape[-1], dtype=self.middle.dtype, device=self.middle.device)
+        return Placing(self.middle, self.metric(identity.expand(len(self.middle), -1, -1)), factor)
 
     def squared_distances(self, placed: Tensor) -> Tensor:
         """[t, q, k] ‖z_q − w_k‖² − S/n_k for placed features."""
@@ -74,20 +91,92 @@ class Calibration:
         precision = self.precision.unsqueeze(-1)
         return (precision.unsqueeze(-1) * self.offsets).mT.contiguous(), -0.5 * precision * self.squares
 
+    def shrunk(self, constants: Constants) -> Calibration:
+        """Prototypes as far as they can be trusted, given that class means are normal around their middle.
 
-def calibrate(tasks: Tasks, schedule: Schedule, precision: float | None = None, metric: bool = True) -> Calibration:
-    """Prototypes, metric, scatter and precision of each task. A given precision is used as it is."""
-    parts = [one for _, one in _blocks(tasks, schedule, precision, metric)]
+        Let the class means have the variance ρS. The best guess of a class mean is then s_k w_k with
+        s_k = ρ/(ρ + 1/n_k), as if there were 1/ρ further samples in the middle. ρ is estimated by moments,
+        E‖w_k‖² = (1 − 1/K) ρS + S e_k with e_k = (1 − 2/K)/n_k + Σ_j 1/(n_j K²), in which classes have the weights
+        (ρ + 1/n_k)⁻².
+
+        Where prototypes are better than that (s > ½ for the largest class) only the differences between classes matter:
+        factors are divided by that of the largest class, so that nothing changes where all classes have as many
+        samples. Where class means differ less than prototypes err, the lengths of prototypes are mostly errors, which
+        attract or repel all queries alike; there all prototypes are shrunk, by at most 2s. Distances to the others
+        stay as steep, so that τ is divided by the largest factor.
+
+        A prototype counts as n_k divided by its factor. Half of the difference of errors between classes is taken into
+        account: with many features an error makes all distances longer by S/n_k, but with few features it is as likely
+        to make the prototype attractive.
+        """
+        n_classes = self.counts.shape[1]
+        if n_classes < 2:
+            return self
+        scatter = self.scatter.clamp_min(torch.finfo(self.scatter.dtype).tiny).unsqueeze(-1)
+        errors = 1 / self.counts
+        lengths = (self.offsets.square().sum(-1) / scatter).clamp_max(1e12)  # examples may all be copies
+        excess = lengths - (1 - 2 / n_classes) * errors - errors.mean(-1, keepdim=True) / n_classes
+        excess = excess / (1 - 1 / n_classes)
+        ratio = torch.zeros_like(scatter)
+        for _ in range(_MOMENT_STEPS):
+            weights = (ratio + errors) ** -2
+            ratio = ((excess * weights).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)).clamp_min(0)
+        trusted = (ratio / (ratio + errors)).clamp_min(constants.least_trust)
+        most = trusted.amax(-1, keepdim=True)
+        factors = trusted / most * (most / constants.trust_above).clamp_max(1)
+        worth = self.counts / factors
+        worth = 2 / (1 / worth + 1 / worth.amax(-1, keepdim=True))
+        offsets = self.offsets * factors.unsqueeze(-1)
+        return replace(
+            self,
+            offsets=offsets,
+            squares=offsets.square().sum(-1) - self.scatter.unsqueeze(-1) / worth,
+            counts=worth,
+            precision=self.precision / factors.amax(-1),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Placing:
+    """The coordinates of a calibration, as a map of rows [t, n, d]; one row of tensors serves all tasks."""
+
+    middle: Tensor  # [t, 1, d]
+    metric: Tensor  # [t, d, d]; [t, 1, 0] for plain distances
+    factor: Tensor  # [t]
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        shape = rows.shape
+        rows = (rows if len(self.middle) == len(rows) else rows.reshape(1, -1, shape[-1])) - self.middle
+        rows = rows @ self.metric if self.metric.shape[-1] else rows
+        return rows.mul_(self.factor.view(-1, 1, 1)).view(shape)
+
+
+def calibrate(
+    tasks: Tasks,
+    constants: Constants,
+    precision: float | None = None,
+    metric: bool = True,
+    growth: Growth | None = None,
+) -> Calibration:
+    """Prototypes, metric, scatter and precision of each task. A given precision is used as it is.
+
+    ``growth`` is given where the features were divided by a scale that was learned from the same support.
+    """
+    parts = [one for _, one in _blocks(tasks, constants, precision, metric, growth)]
     metrics = [one.metric for one in parts if one.metric is not None]  # all or none
     return _joined(parts, Metric.joined(metrics) if metrics else None)
 
 
 def calibrate_and_place(
-    tasks: Tasks, schedule: Schedule, precision: float | None = None, metric: bool = True
+    tasks: Tasks,
+    constants: Constants,
+    precision: float | None = None,
+    metric: bool = True,
+    growth: Growth | None = None,
 ) -> tuple[Calibration, Tensor]:
     """The calibration and the placed queries [t, q, d]. Metrics are not kept: those of many tasks take much memory."""
     parts, placed = [], []
-    for block, one in _blocks(tasks, schedule, precision, metric):
+    for block, one in _blocks(tasks, constants, precision, metric, growth):
         placed.append(one.place(tasks.query if tasks.shared_support else tasks[block].query))
         parts.append(one)
     return _joined(parts, None), torch.cat(placed)
@@ -102,44 +191,85 @@ def _joined(parts: list[Calibration], metric: Metric | None) -> Calibration:
 
 
 def _blocks(
-    tasks: Tasks, schedule: Schedule, precision: float | None, metric: bool
+    tasks: Tasks, constants: Constants, precision: float | None, metric: bool, growth: Growth | None
 ) -> Iterator[tuple[slice, Calibration]]:
     """Calibrate some tasks at a time."""
     tasks = tasks[:1] if tasks.shared_support else tasks
     sums, counts = class_sums(tasks)
     prototypes = sums / counts.unsqueeze(-1)
-    step = ceil(tasks.n_support / _MOST_SAMPLES)
-    per_task = (tasks.n_support // step) * (2 * tasks.n_features + 6 * tasks.n_classes)
+    per_task = min(tasks.n_support, _MOST_SAMPLES) * (2 * tasks.n_features + 6 * tasks.n_classes)
     if metric:
         per_task += 2 * tasks.n_support * tasks.n_features + 5 * min(tasks.n_support, tasks.n_features) ** 2
     size = max(1, _BLOCK_NUMBERS[tasks.device.type] // per_task)
     for first in range(0, len(prototypes), size):
         block = slice(first, first + size)
-        support, labels = tasks[block].support, tasks.support_labels[block]
-        yield block, _calibrated(support, labels, prototypes[block], counts[block], step, schedule, precision, metric)
+        labels = tasks.support_labels[block]
+        samples = left_out_samples(labels, counts[block])
+        grown = None if growth is None else growth(block, samples)
+        means = prototypes[block]
+        yield (
+            block,
+            calibrated(
+                tasks[block].support, labels, means, counts[block], samples, grown, constants, precision, metric
+            ),
+        )
 
 
-def _calibrated(
+Growth = Callable[[slice, Tensor], "Grown | None"]  # for some tasks and their samples [t, n] that are left out
+
+
+class Grown(NamedTuple):
+    """How features change when a sample is left out of the scales that they were divided by."""
+
+    factors: Tensor  # [t, n, d] what squared features are multiplied by
+    unit: Tensor  # [t] whether rows have unit length after that
+
+
+def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:
+    """[t, n] the samples of labels [t, s] that are left out in turn: all, or evenly spaced samples of each class.
+
+    At most 512, as equally shared by the classes (with counts [t, k]) as their samples allow. There are as many for
+    each task; where the shares leave a rest, some samples appear that add to the share of their class.
+    """
+    n_tasks, n_samples = labels.shape
+    n_classes = counts.shape[1]
+    everything = torch.arange(n_samples, device=labels.device)
+    if n_samples <= _MOST_SAMPLES or n_classes > _MOST_SAMPLES:
+        return everything[:: ceil(n_samples / _MOST_SAMPLES)].expand(n_tasks, -1)
+    share = torch.zeros(n_tasks, 1, dtype=counts.dtype, device=counts.device)
+    for step in reversed(range(_MOST_SAMPLES.bit_length())):  # the largest share that all classes can have
+        more = share + 2**step
+        share = torch.where(torch.minimum(counts, more).sum(-1, keepdim=True) <= _MOST_SAMPLES, more, share)
+    shares = torch.minimum(counts, share).gather(1, labels)
+    order = labels.argsort(dim=1, stable=True)
+    ranks = torch.empty_like(order).scatter_(1, order, everything.expand(n_tasks, -1))
+    starts = (counts.cumsum(1) - counts).gather(1, labels)
+    ranks, sizes = ranks - starts, counts.gather(1, labels)
+    chosen = ((ranks + 1) * shares / sizes).floor() > (ranks * shares / sizes).floor()
+    return (~chosen).long().argsort(dim=1, stable=True)[:, :_MOST_SAMPLES].sort(1).values
+
+
+def calibrated(
     support: Tensor,
     labels: Tensor,
     prototypes: Tensor,
     counts: Tensor,
-    step: int,
-    schedule: Schedule,
-    precision: float | None,
-    metric: bool,
+    samples: Tensor,
+    grown: Grown | None,
+    constants: Constants,
+    precision: float | None = None,
+    metric: bool = True,
 ) -> Calibration:
-    """The calibration of some tasks; every ``step``-th sample is left out in turn."""
-    n_samples, n_classes = support.shape[1], counts.shape[1]
+    """The calibration of tasks with support [t, s, d], labels [t, s], prototypes [t, k, d] and counts [t, k].
+
+    ``samples`` [t, n] are left out in turn.
+    """
+    freedom = support.shape[1] - counts.shape[1]  # 0: one sample per class, and none can be left out
     middle, offsets, lengths = _from_middle(prototypes)
-    squares = torch.linalg.vector_norm(support, dim=(1, 2)).square()
-    variance = _variance(column_sums(prototypes * counts.unsqueeze(-1)) / n_samples, squares / n_samples)
-    freedom = n_samples - n_classes  # 0: one sample per class, and none can be left out
-    if freedom:
-        scatter = (squares - (prototypes.square().sum(-1) * counts).sum(-1)).clamp_min_(0) / freedom
-    else:
-        scatter = schedule.one_shot_scatter * variance
-    usual = _usual_precision(variance, counts, schedule)
+    variance, scatter = _spreads(support, labels, prototypes, counts, constants)
+    usual = _usual_precision(variance, counts, constants)
+    if freedom and support.shape[-1] <= _FEW_FEATURES:
+        usual = torch.minimum(usual, _gaussian_precision(support - middle, scatter, counts))
     given = None if precision is None else torch.full_like(usual, precision)
     plain = Calibration(
         middle,
@@ -147,24 +277,54 @@ def _calibrated(
         offsets,
         lengths - scatter.unsqueeze(-1) / counts,
         counts,
+        counts,
         scatter,
         usual if given is None else given,
         torch.ones_like(usual),
-        schedule.one_shot_noise * scatter,
+        constants.one_shot_noise * scatter,
+        torch.zeros_like(counts[:, :1]),
     )
     if not freedom or not (metric or given is None):
         return plain
-    left_out = LeftOut.of(labels[:, ::step], plain, usual, schedule)
-    samples = torch.arange(0, n_samples, step, device=support.device)
-    residuals = support[:, ::step] - rows_of(prototypes, left_out.labels)
+    left_out = LeftOut.of(labels.gather(1, samples), plain, usual, constants)
+    rows = support if samples.shape[1] == support.shape[1] else rows_of(support, samples)
+    residuals = rows - rows_of(prototypes, left_out.labels)
     inner = Inner.of(residuals, offsets)
     every = ceil(residuals.shape[1] / _MOST_FOR_METRIC)
     some = inner.some(every) if metric else inner  # a copy, because classifying may overwrite the others
-    answers = left_out.classified(inner, given)
-    plain = replace(plain, precision=answers.precision, noise=answers.noise)
+    if grown is None:
+        answers = left_out.classified(inner, given)
+    else:
+        answers = left_out.fitted(left_out.grown_distances(rows - middle, residuals, offsets, grown), given)
+    plain = replace(plain, precision=answers.precision, noise=answers.noise, losses=answers.losses)
     if not metric:
         return plain
-    return _with_metric(plain, support, labels, samples, residuals, some, left_out, given, schedule)
+    return _with_metric(plain, support, labels, samples, residuals, some, left_out, given, constants)
+
+
+def _spreads(
+    support: Tensor, labels: Tensor, prototypes: Tensor, counts: Tensor, constants: Constants
+) -> tuple[Tensor, Tensor]:
+    """[t] the variance of all samples and S, the within-class scatter."""
+    n_samples, n_classes = support.shape[1], counts.shape[1]
+    squares = prototypes.square().sum(-1)
+    if bool((counts == counts[:, :1]).all()):
+        total = torch.linalg.vector_norm(support, dim=(1, 2)).square()
+        within = total - (squares * counts).sum(-1)
+        freedom: Tensor | int = n_samples - n_classes
+        mean_square = total / n_samples
+    else:  # classes of many samples must not decide alone
+        each = torch.linalg.vector_norm(support, dim=-1).square().unsqueeze(-1)
+        totals = (one_hot(labels, n_classes, each.dtype).mT @ each).squeeze(-1)
+        weights = 1 / (1 + (counts - 1) / constants.class_limit)
+        within = ((totals - squares * counts).clamp_min(0) * weights).sum(-1)
+        freedom = ((counts - 1) * weights).sum(-1)
+        mean_square = (totals / counts).mean(-1)
+    mean = column_sums(prototypes) / n_classes
+    variance = (mean_square - mean.square().sum(-1)).clamp_min(torch.finfo(mean.dtype).tiny)
+    if n_samples == n_classes:
+        return variance, constants.one_shot_scatter * variance
+    return variance, within.clamp_min(0) / freedom
 
 
 def _with_metric(
@@ -176,32 +336,34 @@ def _with_metric(
     inner: Inner,
     left_out: LeftOut,
     given: Tensor | None,
-    schedule: Schedule,
+    constants: Constants,
 ) -> Calibration:
     """The calibration with the metric whose answers for left-out samples have the smallest cross-entropy.
 
-    ``samples`` [n] with ``residuals`` [t, n, d] are left out; some of them, with plain products ``inner``, are used.
+    ``samples`` [t, n] with ``residuals`` [t, n, d] are left out; some of them, with plain products ``inner``, are used.
     The cross-entropy falls and then rises along γ. A task therefore takes γ after γ until its cross-entropy rises.
     """
-    every = ceil(len(samples) / _MOST_FOR_METRIC)
+    every = ceil(samples.shape[1] / _MOST_FOR_METRIC)
     left_out = left_out.some(every)
     answers = left_out.classified(inner, given, near=plain.precision)
     contrasts = Contrasts.of(support, labels, plain.middle + plain.offsets, plain.counts)
     freedom, n_features = contrasts.rows.shape[1:]
     weight = n_features / (freedom * plain.scatter).clamp_min(torch.finfo(support.dtype).tiny)  # 1/(f·v)
-    with tensor_cores(support):
+    upwards = freedom >= _MANY_CONTRASTS * n_features
+    little = n_features <= _FEW_FEATURES
+    with nullcontext() if little else tensor_cores(support):  # with little shrinkage, rounded products may have no root
         metrics = metrics_of(contrasts, weight)
     crossed = metrics.crossed(plain.offsets)
-    products = metrics.inner(samples[::every], left_out.labels, residuals[:, ::every], plain.offsets, crossed)
+    products = metrics.inner(samples[:, ::every], left_out.labels, residuals[:, ::every], plain.offsets, crossed)
     del contrasts
-    upwards = freedom >= _MANY_CONTRASTS * n_features
     best, before, shrinkage = answers, answers, torch.ones_like(plain.precision)
     last = torch.full_like(shrinkage, torch.inf) if upwards else answers.losses.sum(-1)
     improving = torch.ones_like(shrinkage, dtype=torch.bool)
     root = None
-    for gamma in sorted(schedule.shrinkages, reverse=not upwards):
+    tried = constants.shrinkages + (constants.little_shrinkages if little else ())
+    for gamma in sorted(tried, reverse=not upwards):
         factor = metrics.root(gamma)
-        with tensor_cores(support):  # a choice among a few values needs no more digits
+        with nullcontext() if little else tensor_cores(support):  # a choice among a few values needs no more digits
             found = products(factor, gamma)
         before = left_out.classified(found, given, (1 - gamma) * weight, answers.spread, before.precision)
         loss = before.losses.sum(-1)
@@ -217,7 +379,7 @@ def _with_metric(
     # The plain metric stays where the gain is within its standard error, that of all left-out samples.
     gains = answers.losses - best.losses
     noise = gains.var(-1).mul(gains.shape[-1] / every).sqrt()
-    kept = gains.sum(-1) > schedule.metric_gain * noise
+    kept = gains.sum(-1) > constants.metric_gain * noise
     shrinkage = shrinkage.where(kept, 1.0)
     stretch = (answers.spread / best.spread).where(kept, 1.0).sqrt()
     assert root is not None
@@ -231,6 +393,8 @@ def _with_metric(
         precision=plain.precision * (best.precision / answers.precision).where(kept, 1.0),
         shrinkage=shrinkage,
         noise=plain.noise * (best.noise / answers.noise).where(kept, 1.0),
+        # What the plain distance gains from scales that were learned with the left-out samples, the metric gains too.
+        losses=plain.losses[:, ::every] - gains.where(kept.unsqueeze(-1), 0.0),
     )
 
 
@@ -269,13 +433,18 @@ class LeftOut:
     usual: Tensor  # [t] the usual precision
     prior_sd: float
     own_counts: Tensor  # [t, n] the number of samples of their class
-    usable: Tensor  # [t, n] 1 or 0: a class of one sample has no prototype without it
+    usable: Tensor  # [t, n] their weights; 0 for the only sample of a class, which has no prototype without it
 
     @staticmethod
-    def of(labels: Tensor, plain: Calibration, usual: Tensor, schedule: Schedule) -> LeftOut:
+    def of(labels: Tensor, plain: Calibration, usual: Tensor, constants: Constants) -> LeftOut:
         own_counts = plain.counts.gather(1, labels)
         usable = (own_counts > 1).to(own_counts.dtype)
-        return LeftOut(labels, plain.counts, plain.scatter, usual, schedule.precision_prior_sd, own_counts, usable)
+        if plain.counts.shape[1] <= _MOST_SAMPLES and not bool((plain.counts == plain.counts[:, :1]).all()):
+            taken = torch.zeros_like(plain.counts).scatter_add_(1, labels, usable)  # how many of a class are left out
+            usable = usable / (1 + taken.gather(1, labels) / constants.class_limit)
+            # Their sum is the number of equally weighted samples that would be as informative.
+            usable = usable * (usable.sum(-1, keepdim=True) / usable.square().sum(-1, keepdim=True).clamp_min(1e-9))
+        return LeftOut(labels, plain.counts, plain.scatter, usual, constants.precision_prior_sd, own_counts, usable)
 
     def some(self, every: int) -> LeftOut:
         """Every so many of the samples."""
@@ -312,10 +481,43 @@ class LeftOut:
         else:
             distances = self._distances(inner, terms)
             precision = self._fit(distances, terms.own, start, steps)
-            scores = distances * precision.mul(-0.5).view(-1, 1, 1)
-            losses = (scores.logsumexp(-1) + 0.5 * precision.unsqueeze(-1) * terms.own) * self.usable
+            losses = self._losses(distances, terms.own, precision)
         # Own prototypes have n−1 samples here. For queries they have n, and that much less error.
         return Answers(losses, precision * self._gain(), terms.spread, self._noise(terms.own))
+
+    def fitted(self, distances: Tensor, precision: Tensor | None) -> Answers:
+        """Classify every sample by unbiased squared distances [t, n, k]."""
+        own = distances.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
+        start = self.usual if precision is None else precision / self._gain()
+        found = self._fit(distances, own, start, _NEWTON_STEPS if precision is None else 0)
+        return Answers(
+            self._losses(distances, own, found), found * self._gain(), torch.ones_like(found), self._noise(own)
+        )
+
+    def _losses(self, distances: Tensor, own: Tensor, precision: Tensor) -> Tensor:
+        """[t, n] weighted cross-entropies."""
+        scores = distances * precision.mul(-0.5).view(-1, 1, 1)
+        return (scores.logsumexp(-1) + 0.5 * precision.unsqueeze(-1) * own) * self.usable
+
+    def grown_distances(self, samples: Tensor, residuals: Tensor, prototypes: Tensor, grown: Grown) -> Tensor:
+        """[t, n, k] unbiased squared distances of samples [t, n, d] to prototypes [t, k, d] without them, where squared
+        features grow as a sample is left out.
+
+        Rows of unit length keep it: the sample by its own growth, prototypes by that of an average row.
+        """
+        g, squares = grown.factors, samples.square()
+        average = squares.mean(1, keepdim=True)
+        mine = (squares.sum(-1) / (g * squares).sum(-1)).sqrt()
+        theirs = (average.sum(-1) / (g * average).sum(-1)).sqrt()
+        mine, theirs = (torch.where(grown.unit.unsqueeze(-1), one, 1.0).unsqueeze(-1) for one in (mine, theirs))
+        others = samples - residuals * (self.own_counts / self._others).unsqueeze(-1)  # the own mean without the sample
+        own = (g * (samples * mine - others * theirs).square()).sum(-1) - self.scatter.unsqueeze(-1) / self._others
+        distances = (g * squares).sum(-1, keepdim=True) * mine.square()
+        distances = distances - 2 * mine * theirs * ((g * samples) @ prototypes.mT)
+        distances += theirs.square() * (g @ prototypes.square().mT) - (
+            self.scatter.unsqueeze(-1) / self.counts
+        ).unsqueeze(1)
+        return distances.scatter_(-1, self.labels.unsqueeze(-1), own.unsqueeze(-1))
 
     def distances(self, samples: Tensor, prototypes: Tensor) -> Tensor:
         """[t, n, k] unbiased squared distances of samples [t, n, d] to prototypes [t, k, d] without them."""
@@ -427,12 +629,21 @@ def _squared_distances(samples: Tensor, offsets: Tensor, lengths: Tensor) -> Ten
     return products.mul_(-2).add_(samples.square().sum(-1, keepdim=True)).add_(lengths.unsqueeze(1))
 
 
-def _variance(mean: Tensor, square: Tensor) -> Tensor:
-    """[t] of all samples, from their mean [t, d] and mean square [t]."""
-    return (square - mean.square().sum(-1)).clamp_min(torch.finfo(mean.dtype).tiny)
+def _gaussian_precision(support: Tensor, scatter: Tensor, counts: Tensor) -> Tensor:
+    """[t] the precision for independent normal features, as many as matter: (Σ v)²/Σ v² for column variances v.
+
+    Samples [t, s, d] are relative to their middle. The scatter S is that of so many features of variance 1/τ, and a
+    prototype adds its error. Where features are few, the usual precision is too high.
+    """
+    variances = support.square().mean(1)
+    tiny = torch.finfo(scatter.dtype).tiny
+    number = variances.sum(-1).square() / variances.square().sum(-1).clamp_min(tiny)
+    freedom = (number * (support.shape[1] - counts.shape[1])).clamp_min(4)
+    number = number * (1 - 2 / freedom)
+    return number / scatter.clamp_min(tiny) * (counts / (counts + 1)).mean(-1)
 
 
-def _usual_precision(variance: Tensor, counts: Tensor, schedule: Schedule) -> Tensor:
+def _usual_precision(variance: Tensor, counts: Tensor, constants: Constants) -> Tensor:
     """[t] the usual precision for features of this variance and classes of this many samples."""
     # The error of a prototype adds 1/n to the scatter of a sample around it.
-    return schedule.one_shot_precision / variance * (2 * counts / (counts + 1)).mean(-1)
+    return constants.one_shot_precision / variance * (2 * counts / (counts + 1)).mean(-1)

@@ -61,8 +61,8 @@ class Contrasts:
         return Contrasts(rows_of(support, others).sub_(rows_of(middles, names)), names, others, counts)
 
     def coefficients(self, samples: Tensor, labels: Tensor) -> Tensor:
-        """[t, n, f] the rows of Q for samples [n] with labels [t, n]."""
-        found = samples.view(-1, 1) == self.sources.unsqueeze(1)
+        """[t, n, f] the rows of Q for samples [t, n] with labels [t, n]."""
+        found = samples.unsqueeze(-1) == self.sources.unsqueeze(1)
         counts = self.counts.gather(1, labels)
         others = -1 / (counts - counts.sqrt()).clamp_min(0.5)  # the least is 0.59, of two samples; one has no row
         shared = others.where(found.any(-1), counts.rsqrt())
@@ -133,10 +133,10 @@ class Scatter:
     ) -> Callable[[Tensor, float], Inner]:
         """The inner products for any factor and its γ.
 
-        ``samples`` [n] are some samples of the support, with labels [t, n] and residuals [t, n, d]. Prototypes are
+        ``samples`` [t, n] are some samples of the support, with labels [t, n] and residuals [t, n, d]. Prototypes are
         [t, k, d], and ``crossed`` what the method of this name gives for them.
         """
-        both, n_samples = torch.cat([residuals, prototypes], 1), len(samples)
+        both, n_samples = torch.cat([residuals, prototypes], 1), samples.shape[1]
 
         def inner(root: Tensor, gamma: float) -> Inner:
             white = RootWhitening(root)(both)
@@ -194,7 +194,7 @@ class Gram:
     ) -> Callable[[Tensor, float], Inner]:
         """See ``Scatter.inner``."""
         coefficients = self.contrasts.coefficients(samples, labels)
-        both, n_samples = torch.cat([coefficients, crossed], 1), len(samples)
+        both, n_samples = torch.cat([coefficients, crossed], 1), samples.shape[1]
         squares, gram = coefficients.square().sum(-1), prototypes @ prototypes.mT
 
         def inner(root: Tensor, gamma: float) -> Inner:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from dataclasses import replace
 
 from manyway.core.tasks import Tasks
-from manyway.core.transforms import TRANSFORMS, dense, rowwise
+from manyway.core.transforms import TRANSFORMS, Scalings, apply
+from manyway.core.transforms import learn_scaling as learn_plain
 from manyway.core.transforms import transform as plain_transform
 from manyway.errors import InputError, nearest
 from manyway.methods.calibration.calibration import calibrate
-from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.calibration.constants import Constants
 
 
 def transform(tasks: Tasks, name: str | None) -> Tasks:
@@ -19,14 +20,21 @@ def transform(tasks: Tasks, name: str | None) -> Tasks:
     >>> transform(tasks, "l2").query.flatten().tolist()
     [0.6000000238418579, 0.800000011920929]
     """
-    if name == "white":
-        return white(tasks)
+    return apply(tasks, learn_scaling(tasks, name)) if name == "white" else plain_transform(_checked(tasks, name), name)
+
+
+def learn_scaling(tasks: Tasks, name: str | None) -> Scalings:
+    """What the transform of that name does to rows of these tasks."""
+    return _white(tasks) if name == "white" else learn_plain(_checked(tasks, name), name)
+
+
+def _checked(tasks: Tasks, name: str | None) -> Tasks:
     if name is not None and name not in TRANSFORMS:
         raise InputError(f"There is no feature transform '{name}'; {nearest(name, [*TRANSFORMS, 'white'])}")
-    return plain_transform(tasks, name)
+    return tasks
 
 
-def white(tasks: Tasks) -> Tasks:
+def _white(tasks: Tasks) -> Scalings:
     """``rcl2``, then the metric and the precision that ``evidence`` learns from the support.
 
     Minus half a squared distance of the new features is a calibrated log-likelihood.
@@ -35,13 +43,7 @@ def white(tasks: Tasks) -> Tasks:
         raise InputError(
             "scale='white' is learned from examples, and there are none; choose another scale, such as 'cl2'."
         )
-    tasks = plain_transform(tasks, "rcl2")
-    calibration = calibrate(tasks, Schedule())
-    root = calibration.precision.sqrt().view(-1, 1, 1)
-
-    def placed(features: Tensor) -> Tensor:
-        return calibration.place(features).mul_(root)
-
-    if tasks.shared_support:
-        return rowwise(tasks, lambda rows: placed(rows.reshape(1, -1, rows.shape[-1])).view(rows.shape))
-    return dense(tasks, placed)
+    known = replace(tasks, pile=None)
+    calibration = calibrate(plain_transform(known, "rcl2"), Constants())
+    placing = calibration.placing(calibration.precision.sqrt())
+    return Scalings.same(replace(learn_plain(known, "rcl2").query, then=placing))

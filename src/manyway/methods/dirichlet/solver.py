@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from manyway.core.solution import Recorder, Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import class_directions, unit
 from manyway.errors import InputError
-from manyway.methods._table.parameters import takes
+from manyway.methods._table.parameters import described_as
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.dirichlet.m_step import authors_steps, maximise
 
@@ -26,41 +26,19 @@ _AUTHORS_BLOCK_NUMBERS = {"cpu": 1 << 21}
 
 
 @dataclass(frozen=True)
-class Parameters:
-    """Parameters of the Dirichlet methods.
+class _Parameters:
+    """The parameters of ``em_dirichlet``, and whether each query is in one class."""
 
-    Parameters
-    ----------
-    lam : float or None, default=None
-        λ, the weight of the partition complexity. None is λ = |Q|, with which this is EM for a mixture with learned
-        proportions.
-    k_eff : int or None, default=None
-        The number of classes among the queries, if it is known: then λ = ⌊K / k_eff⌋·|Q|. The authors' code reads it
-        from the true labels.
-    m_step : {"exact", "authors"}, default="exact"
-        How α is updated: by Newton steps to the maximum, or by at most 1,000 of the authors' steps from the previous α,
-        without prior.
-    prior_weight : float, default=1.0
-        n₀, the number of samples that the prior counts for. Only the exact update has a prior.
-    temperature : float, default=30.0
-        τ, which multiplies cosines.
-    max_iter : int, default=20
-        Number of iterations. There is no stopping rule.
-    simplex : {"cosine", "given"}, default="cosine"
-        Whether to make the points of the simplex from features, or to use the features as they are: K probabilities per
-        sample, in the order of the classes.
-    scale : str or None, default="cl2"
-        Feature transform; None uses the features as they are. It is not used for given points.
-    """
-
-    lam: float | None = None
-    k_eff: int | None = None
-    m_step: Literal["exact", "authors"] = "exact"
-    prior_weight: float = 1.0
-    temperature: float = 30.0
-    max_iter: int = 20
-    simplex: Literal["cosine", "given"] = "cosine"
-    scale: str | None = "cl2"
+    lam: float | None
+    k_eff: int | None
+    m_step: Literal["exact", "authors"]
+    prior_weight: float
+    logit_scale: float
+    max_iter: int
+    simplex: Literal["cosine", "given"]
+    scale: str | None
+    with_objective: bool
+    hard: bool
 
     def weight(self, tasks: Tasks) -> float:
         """λ/|Q|."""
@@ -73,14 +51,19 @@ class Parameters:
         return float(tasks.n_classes // self.k_eff)
 
 
-@dataclass(frozen=True)
-class HardParameters(Parameters):
-    __doc__ = Parameters.__doc__  # a dataclass does not inherit it
-    max_iter: int = 10
-
-
-@takes(Parameters)
-def em_dirichlet(tasks: Tasks, *, with_objective: bool = False, **params: Any) -> Solution:
+def em_dirichlet(
+    tasks: Tasks,
+    *,
+    lam: float | None = None,
+    k_eff: int | None = None,
+    m_step: Literal["exact", "authors"] = "exact",
+    prior_weight: float = 1.0,
+    logit_scale: float = 30.0,
+    max_iter: int = 20,
+    simplex: Literal["cosine", "given"] = "cosine",
+    scale: str | None = "cl2",
+    with_objective: bool = False,
+) -> Solution:
     """Fit Dirichlet distributions to points of the simplex, with as few classes as needed (EM-Dirichlet).
 
     Each sample is a point of the K-simplex: z = softmax_k(τ cos(x, w_k)), with w_k the class's feature or the
@@ -99,8 +82,28 @@ def em_dirichlet(tasks: Tasks, *, with_objective: bool = False, **params: Any) -
     ----------
     tasks : Tasks
         The tasks to solve.
+    lam : float or None, default=None
+        λ, the weight of the partition complexity. None is λ = |Q|, with which this is EM for a mixture with learned
+        proportions.
+    k_eff : int or None, default=None
+        The number of classes among the queries, if it is known: then λ = ⌊K / k_eff⌋·|Q|. The authors' code reads it
+        from the true labels.
+    m_step : {"exact", "authors"}, default="exact"
+        How α is updated: by Newton steps to the maximum, or by at most 1,000 of the authors' steps from the previous α,
+        without prior.
+    prior_weight : float, default=1.0
+        n₀, the number of samples that the prior counts for. Only the exact update has a prior.
+    logit_scale : float, default=30.0
+        τ, which multiplies the logits before a softmax. The logits are cosines.
+    max_iter : int, default=20
+        The largest number of iterations. All are done: there is no stopping rule.
+    simplex : {"cosine", "given"}, default="cosine"
+        Whether to make the points of the simplex from features, or to use the features as they are: K probabilities per
+        sample, in the order of the classes.
+    scale : str or None, default="cl2"
+        Feature transform; None uses the features as they are. It is not used for given points.
     with_objective : bool, default=False
-        Whether to record the objective and its terms ``fit``, ``complexity`` and ``barrier`` after each iteration.
+        Whether to record the objective after each iteration. Its terms are ``fit``, ``complexity`` and ``barrier``.
 
     Returns
     -------
@@ -137,23 +140,33 @@ def em_dirichlet(tasks: Tasks, *, with_objective: bool = False, **params: Any) -
     >>> em_dirichlet(tasks).labels.tolist()
     [[0, 1]]
     """
-    return _solve(tasks, Parameters(**params), False, with_objective)
+    given = lam, k_eff, m_step, prior_weight, logit_scale, max_iter, simplex, scale, with_objective
+    return _solve(tasks, _Parameters(*given, hard=False))
 
 
-@takes(HardParameters)
-def hard_em_dirichlet(tasks: Tasks, *, with_objective: bool = False, **params: Any) -> Solution:
+@described_as(em_dirichlet)
+def hard_em_dirichlet(
+    tasks: Tasks,
+    *,
+    lam: float | None = None,
+    k_eff: int | None = None,
+    m_step: Literal["exact", "authors"] = "exact",
+    prior_weight: float = 1.0,
+    logit_scale: float = 30.0,
+    max_iter: int = 10,
+    simplex: Literal["cosine", "given"] = "cosine",
+    scale: str | None = "cl2",
+    with_objective: bool = False,
+) -> Solution:
     """Fit Dirichlet distributions to points of the simplex, each query in one class (Hard EM-Dirichlet).
 
-    As ``em_dirichlet``, without the term Σ u ln u: each u_q is one for the class of the largest logit and zero for the
-    others.
+    As ``em_dirichlet``, without the term Σ u ln u (its ``barrier`` is 0): each u_q is one for the class of
+    the largest logit and zero for the others.
 
     Parameters
     ----------
     tasks : Tasks
         The tasks to solve.
-    with_objective : bool, default=False
-        Whether to record the objective and its terms ``fit``, ``complexity`` and ``barrier`` after each iteration; the
-        last one is 0.
 
     Returns
     -------
@@ -183,10 +196,11 @@ def hard_em_dirichlet(tasks: Tasks, *, with_objective: bool = False, **params: A
     >>> hard_em_dirichlet(tasks).labels.tolist()
     [[0, 1]]
     """
-    return _solve(tasks, HardParameters(**params), True, with_objective)
+    given = lam, k_eff, m_step, prior_weight, logit_scale, max_iter, simplex, scale, with_objective
+    return _solve(tasks, _Parameters(*given, hard=True))
 
 
-def _solve(tasks: Tasks, parameters: Parameters, hard: bool, with_objective: bool) -> Solution:
+def _solve(tasks: Tasks, parameters: _Parameters) -> Solution:
     """Solve in blocks of tasks, which do not depend on each other."""
     weight = parameters.weight(tasks)
     if parameters.simplex == "given":
@@ -196,24 +210,19 @@ def _solve(tasks: Tasks, parameters: Parameters, hard: bool, with_objective: boo
     per_task = tasks.n_classes * (tasks.n_classes + tasks.n_support + tasks.n_query)
     numbers = _BLOCK_NUMBERS | (_AUTHORS_BLOCK_NUMBERS if parameters.m_step == "authors" else {})
     size = max(1, numbers.get(tasks.device.type, 1 << 16) // per_task)
-    parts = [
-        _solve_block(tasks[first : first + size], parameters, weight, hard, with_objective)
-        for first in range(0, tasks.n_tasks, size)
-    ]
+    parts = [_solve_block(tasks[first : first + size], parameters, weight) for first in range(0, tasks.n_tasks, size)]
     answers, alphas, terms = zip(*parts, strict=True)
     alpha = torch.cat(alphas)
     return Solution(
         probabilities=torch.cat(answers).to(tasks.dtype),
-        n_iter=torch.full((tasks.n_tasks,), parameters.max_iter, device=tasks.device),
-        converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
+        n_iter=parameters.max_iter,
+        converged=False,
         make_prototypes=lambda: (alpha / alpha.sum(-1, keepdim=True)).to(tasks.dtype),
         objective_parts={name: torch.cat([part[name] for part in terms]) for name in terms[0]},
     )
 
 
-def _solve_block(
-    tasks: Tasks, parameters: Parameters, weight: float, hard: bool, with_objective: bool
-) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+def _solve_block(tasks: Tasks, parameters: _Parameters, weight: float) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Probabilities [t, q, k], α [t, k, k] and the terms of the objective."""
     support, query = _points(tasks, parameters)
     exact = parameters.m_step == "exact"
@@ -239,19 +248,19 @@ def _solve_block(
         # Σ_j −ln z_qj is the same for all classes.
         fit = cross_products(logs, alpha) + normaliser.unsqueeze(1)
         probabilities = (fit + bias).softmax(-1)
-        u = one_hot(probabilities.argmax(-1), n_classes, fit.dtype) if hard else probabilities
-        if with_objective:
+        u = one_hot(probabilities.argmax(-1), n_classes, fit.dtype) if parameters.hard else probabilities
+        if parameters.with_objective:
             of_support = (counts * normaliser).sum(-1) + (sums * alpha).sum((1, 2))
             recorder.add(_terms(u, fit, of_support, weight * tasks.n_query))
     assert alpha is not None  # as max_iter is positive
-    return probabilities, alpha, recorder.parts if with_objective else {}
+    return probabilities, alpha, recorder.parts if parameters.with_objective else {}
 
 
-def _points(tasks: Tasks, parameters: Parameters) -> tuple[Tensor, Tensor]:
+def _points(tasks: Tasks, parameters: _Parameters) -> tuple[Tensor, Tensor]:
     """The points of the simplex of the support [t, s, k] and of the queries [t, q, k]."""
     if parameters.simplex == "given":
         return tasks.support, tasks.query
-    directions = class_directions(tasks).mul_(parameters.temperature)
+    directions = class_directions(tasks).mul_(parameters.logit_scale)
     support, query = (
         cross_products(unit(features), directions).softmax(-1) for features in (tasks.support, tasks.query)
     )

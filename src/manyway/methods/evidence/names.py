@@ -15,119 +15,88 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Scaling, Spread, measured, scaling_of
 from manyway.core.ops import class_sums
 from manyway.core.tasks import Tasks
-from manyway.core.transforms import level, transform, unit
-from manyway.errors import InputError
-from manyway.methods.calibration.calibration import Calibration
+from manyway.core.transforms import Scaling, Scalings, apply, extent_of, level
+from manyway.methods.calibration.calibration import Calibration, Growth
+from manyway.methods.calibration.first_step import FirstStep, choose, growth_of, of_embeddings
+from manyway.methods.calibration.scaling import learn_scaling
+from manyway.methods.evidence.likelihood import moved
+from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import effective_number
-
-_LEAST_WORTH, _MOST_WORTH = 0.1, 8.0  # examples: beyond these the estimate is mostly its own error
-# The errors of names lie between similar classes more often than those of examples, so that they count this much less.
-_DISCOUNT = 0.5
-# A name without examples, where other classes have some, counts this many times its worth. Squared distances to a
-# prototype are shortened by its expected error, which the discount makes too large: such a class would take the queries
-# of the others. The value was chosen on one half of the classes of CLINC150.
-_ALONE = 3.0
+from manyway.methods.evidence.schedule import Schedule
 
 
 @dataclass(frozen=True, eq=False)
 class Named:
     """Tasks whose classes have names."""
 
-    tasks: Tasks  # transformed; where a class lacks examples, all names are further examples
-    vectors: Tensor  # [t, k, d] the names, among the transformed items
+    tasks: Tasks  # scaled; where a class lacks examples, all names are further examples
+    scaling: Scaling | FirstStep  # of the queries
+    vectors: Tensor  # [t, k, d] the names, among the scaled items
     worth: Tensor  # [t] how many examples a name counts
     included: bool  # whether the names are among the examples
     alone: Tensor  # [t, k] whether a class has a name only, and others have examples
+    schedule: Schedule
+    growth: Growth | None = None  # what the calibration must know of the scaling
 
-    @property
-    def with_vectors(self) -> Tasks:
-        """The tasks with the names as last queries."""
-        return replace(self.tasks, query_table=torch.cat([self.tasks.query, self.vectors], 1), query_index=None)
-
-    def taken_in(self, calibration: Calibration, placed: Tensor) -> Calibration:
-        """The calibration with prototypes that have taken in the names, placed as [t, k, d]."""
+    def with_names(self, calibration: Calibration, placed: Tensor) -> Calibration:
+        """The calibration with prototypes that have taken in the names, placed as [t, k, d]; [t, 0, d]: as it is."""
+        if not placed.shape[1]:
+            return calibration
         more = self.worth.view(-1, 1) - float(self.included)
         counts = calibration.counts + more
         offsets = calibration.offsets * calibration.counts.unsqueeze(-1) + placed * more.unsqueeze(-1)
         offsets = offsets / counts.unsqueeze(-1)
-        counts = torch.where(self.alone, _ALONE * counts, counts)
-        squares = offsets.square().sum(-1) - calibration.scatter.unsqueeze(-1) / counts
-        return replace(calibration, offsets=offsets, squares=squares, counts=counts)
+        return moved(calibration, offsets, torch.where(self.alone, self.schedule.name_alone * counts, counts))
 
 
-def with_names(tasks: Tasks, scale: str | None, proportions: Tensor | None = None) -> Named:
-    """Transform tasks with class features as ``scale`` says, and learn how many examples a name is worth.
+def named(tasks: Tasks, parameters: Parameters, proportions: Tensor | None = None) -> Named:
+    """Scale tasks, and learn how many examples a name is worth where classes have names.
 
     ``proportions`` [t, k] of the classes among the queries serve where there is no example: see ``_middle``.
     """
-    _check_scale(scale)
-    vectors = tasks.class_features
-    assert vectors is not None
+    vectors, items, scale = tasks.class_features, replace(tasks, class_table=None), parameters.scale
+    if vectors is None:
+        nothing = tasks.query_table.new_zeros(len(tasks), 0, tasks.n_features)
+        none = (nothing, nothing.sum((1, 2)), False, nothing, parameters.constants)
+        if scale == "auto":
+            items = replace(items, pile=None)
+            step = choose(items, parameters.constants, parameters.metric)
+            return Named(step.apply(items), step, *none, growth_of(items, step))
+        scalings = learn_scaling(items, scale)
+        return Named(apply(items, scalings), scalings.query, *none)
     vectors = vectors.expand(tasks.n_tasks, -1, -1)
-    items = replace(tasks, class_table=None)
-    known = tasks.support if tasks.n_support else tasks.query
-    levelled = (known >= 0).flatten(1).all(-1).view(-1, 1, 1) & (scale == "rcl2")
-    if tasks.n_support:
-        items = transform(items, scale)
+    if tasks.n_support and scale == "auto":  # names are embedded
+        scalings = Scalings.same(of_embeddings(items))
+    elif tasks.n_support:
+        scalings = learn_scaling(items, scale)
     else:
-        query, names = (torch.where(levelled, level(rows), rows) for rows in (known, vectors))
-        query = _centred(query, _middle(query.mean(1, keepdim=True), names, proportions), scale)
-        items = replace(items, query_table=query, query_index=None, factor=None)
-    return _named(items, vectors, levelled, scale)
+        scalings = Scalings.same(_without_examples(tasks, vectors, scale, proportions))
+    return _named(apply(items, scalings), vectors, scalings.query, parameters.constants)
 
 
-def scaling_with_names(
-    support: Tensor, spread: Spread, scale: str | None, base_mean: Tensor | None
-) -> tuple[Scaling, int]:
-    """``scaling_of`` for one large task whose classes have names; if its support [s, d] is empty, see ``recentred``."""
-    _check_scale(scale)
-    if len(support):
-        scaling, n_query = scaling_of(support, spread, scale, base_mean)
-        return replace(scaling, centre=None), n_query  # names are compared with items that are not centred
-    scaling = Scaling(None)
-    extent = measured(scaling, spread, support)
-    if scale == "rcl2" and bool((extent.low >= 0).all()):
-        scaling = replace(scaling, levels=True)
-        extent = measured(scaling, spread, support)
-    return replace(scaling, name=scale, middle=extent.mean.to(support)), extent.n_rows
+def _without_examples(tasks: Tasks, vectors: Tensor, scale: str | None, proportions: Tensor | None) -> Scaling:
+    """The scaling of queries where there is no example: their own curve, and a middle that names help to find."""
+    if scale in (None, "auto", "l2", "cl2", "tcl2", "rcl2"):
+        levelled = (extent_of(tasks).low.amin(-1, keepdim=True) >= 0) & (scale in ("auto", "rcl2"))
+        scaling = Scaling(level, which=levelled, unit=scale is not None)
+    else:
+        scaling = replace(learn_scaling(tasks, scale).query, middle=None)
+    mean = extent_of(tasks, Scaling(scaling.curve, which=scaling.which)).mean
+    return replace(scaling, middle=_middle(mean, scaling.curved(vectors), proportions))
 
 
-def recentred(scaling: Scaling, vectors: Tensor, proportions: Tensor | None = None) -> Scaling:
-    """The scaling of a large task without examples, from one that subtracts the mean of the queries.
-
-    ``vectors`` [k, d] are the names; ``proportions`` [k] of the classes are given where they are known.
-    """
-    assert scaling.middle is not None
-    names = level(vectors) if scaling.levels else vectors
-    known = None if proportions is None else proportions.to(vectors)[None]
-    return replace(scaling, middle=_middle(scaling.middle.view(1, 1, -1), names[None], known).flatten())
-
-
-def names_of(support: Tensor, labels: Tensor, vectors: Tensor, scaling: Scaling) -> Named:
-    """The same as ``with_names`` for one task with the scaling of its queries; the first name stands in for them."""
-    items = Tasks(scaling(support)[None], None, labels[None], vectors[None, :1], None, len(vectors))
-    levelled = torch.tensor(scaling.levels, device=vectors.device)
-    return _named(items, vectors[None], levelled.view(1, 1, 1), scaling.name)
-
-
-def guesses(n_tasks: int, vectors: Tensor) -> tuple[Tensor | None, Tensor]:
+def guesses(tasks: Tasks) -> tuple[Tensor | None, Tensor]:
     """The proportions [t, k] to begin with, without examples: items lie where names do, or around their own mean."""
-    n_classes = vectors.shape[-2]
-    return None, torch.full((n_tasks, n_classes), 1 / n_classes, dtype=vectors.dtype, device=vectors.device)
+    k = tasks.n_classes
+    return None, torch.full((len(tasks), k), 1 / k, dtype=tasks.dtype, device=tasks.device)
 
 
 def log_probability(likelihood: Tensor, proportions: Tensor) -> Tensor:
     """[t] ln p(queries) for log-likelihoods [t, q, k] and proportions [t, k]."""
     rare = torch.finfo(likelihood.dtype).tiny
     return (likelihood + proportions.to(likelihood).clamp_min(rare).log().unsqueeze(1)).logsumexp(-1).sum(-1)
-
-
-def _check_scale(scale: str | None) -> None:
-    if scale not in (None, "l2", "cl2", "rcl2"):
-        raise InputError(f"evidence: scale is '{scale}'; with class features choose rcl2, cl2, l2 or None.")
 
 
 def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor | None) -> Tensor:
@@ -145,44 +114,37 @@ def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor | None) -> Tensor
     return mean - part * (proportions.unsqueeze(1) @ vectors - names)
 
 
-def _named(items: Tasks, vectors: Tensor, levelled: Tensor, scale: str | None) -> Named:
-    """From transformed items and the names [t, k, d] as they are; ``levelled`` [t, 1, 1]: whether powers are taken."""
+def _named(items: Tasks, vectors: Tensor, scaling: Scaling, schedule: Schedule) -> Named:
+    """From scaled items, the names [t, k, d] as they are, and the scaling of the items.
+
+    Names get the same scaling with a middle of their own.
+    """
     counts = torch.zeros(vectors.shape[:2], dtype=vectors.dtype, device=vectors.device)
     counts.scatter_add_(1, items.support_labels, torch.ones_like(items.support_labels, dtype=vectors.dtype))
     weights = counts if items.n_support else counts + 1
-    vectors = torch.where(levelled, level(vectors), vectors)
-    middle = (weights.unsqueeze(-1) * vectors).sum(1, keepdim=True) / weights.sum(-1).view(-1, 1, 1)
-    vectors = _centred(vectors, middle, scale)
+    curved = scaling.curved(vectors)
+    middle = (weights.unsqueeze(-1) * curved).sum(1, keepdim=True) / weights.sum(-1).view(-1, 1, 1)
+    vectors = replace(scaling, curve=None, middle=middle)(curved)
     worth = torch.ones(len(vectors), dtype=vectors.dtype, device=vectors.device)
     if items.n_support:
         sums = _sums(items)
         along = (sums * vectors).sum((1, 2)) / (counts * vectors.square().sum(-1)).sum(-1)
         vectors = vectors * along.clamp(0, 1).view(-1, 1, 1)
-        worth = _worth(items, sums, counts, vectors)
+        worth = _worth(items, sums, counts, vectors, schedule)
     alone = (counts == 0) & (items.n_support > 0)
     included = bool((counts == 0).any())
-    if not included:
-        return Named(items, vectors, worth, included, alone)
-    names = torch.arange(items.n_classes, device=vectors.device).expand(items.n_tasks, -1)
-    examples, labels = vectors, names
-    if items.n_support:
-        examples, labels = torch.cat([items.support, vectors], 1), torch.cat([items.support_labels, names], 1)
-    items = replace(
-        items,
-        support_table=examples,
-        support_index=None,
-        support_labels=labels,
-        query_table=items.query,
-        query_index=None,
-        factor=None,
-    )
-    return Named(items, vectors, worth, included, alone)
-
-
-def _centred(rows: Tensor, middle: Tensor, scale: str | None) -> Tensor:
-    """Rows relative to their middle, as ``scale`` measures them. Names and items have middles in any scale."""
-    rows = rows - middle
-    return rows if scale is None else unit(rows)
+    if included:
+        classes = torch.arange(items.n_classes, device=vectors.device).expand(items.n_tasks, -1)
+        items = replace(
+            items,
+            support_table=torch.cat([items.support, vectors], 1),
+            support_index=None,
+            support_labels=torch.cat([items.support_labels, classes], 1),
+            query_table=items.query,
+            query_index=None,
+            factor=None,
+        )
+    return Named(items, scaling, vectors, worth, included, alone, schedule)
 
 
 def _sums(tasks: Tasks) -> Tensor:
@@ -190,7 +152,7 @@ def _sums(tasks: Tasks) -> Tensor:
     return class_sums(tasks)[0].expand(tasks.n_tasks, -1, -1)
 
 
-def _worth(items: Tasks, sums: Tensor, counts: Tensor, vectors: Tensor) -> Tensor:
+def _worth(items: Tasks, sums: Tensor, counts: Tensor, vectors: Tensor, schedule: Schedule) -> Tensor:
     """[t] how many examples a name is worth: half of S/E, where E is the mean squared error of a name as a prototype.
 
     The mean of n examples has the error S/n. 1 where no class has two examples, so that S is not known.
@@ -202,5 +164,6 @@ def _worth(items: Tasks, sums: Tensor, counts: Tensor, vectors: Tensor) -> Tenso
     scatter = total.clamp_min(0) / freedom.clamp_min(1)
     apart = (means - vectors).square().sum(-1) - scatter.unsqueeze(-1) / counts.clamp_min(1)
     error = (apart * some).sum(-1) / some.sum(-1)
-    worth = (_DISCOUNT * scatter / error.clamp_min(torch.finfo(error.dtype).tiny)).clamp(_LEAST_WORTH, _MOST_WORTH)
+    worth = schedule.name_discount * scatter / error.clamp_min(torch.finfo(error.dtype).tiny)
+    worth = worth.clamp(schedule.least_name_worth, schedule.most_name_worth)
     return torch.where((freedom > 0) & (scatter > 0), worth, torch.ones_like(worth))

@@ -26,7 +26,7 @@ def is_one_shot(tasks: Tasks) -> bool:
     return tasks.n_support == tasks.n_classes
 
 
-def every(n_query: int) -> int:
+def stride(n_query: int) -> int:
     """The distance between the queries that are used."""
     return ceil(n_query / _MOST_QUERIES)
 
@@ -55,7 +55,18 @@ def powers(placed: Tensor, probabilities: Tensor, calibration: Calibration, sche
     return log_powers[torch.stack(losses).argmin(0)].exp()
 
 
-def raised(probabilities: Tensor, power: Tensor) -> Tensor:
+def tempered(probabilities: Tensor, power: Tensor) -> Tensor:
     """[…, k] probabilities to the power, so that each row sums to one again."""
     tiny = torch.finfo(probabilities.dtype).tiny
     return probabilities.clamp_min(tiny).log_().mul_(power).softmax(-1)
+
+
+def power_for(probabilities: Tensor, wanted: Tensor) -> Tensor:
+    """[t] the power with which the highest of the probabilities [t, q, k] is as wanted [t] on average, by bisection."""
+    logs = probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
+    low, high = torch.full_like(wanted, -4.0), torch.full_like(wanted, 4.0)
+    for _ in range(24):
+        middle = (low + high) / 2
+        below = (logs * middle.exp().view(-1, 1, 1)).softmax(-1).amax(-1).mean(-1) < wanted
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return ((low + high) / 2).exp()

@@ -1,89 +1,71 @@
-"""The parameters of evidence, for tasks in memory and in blocks."""
+"""The parameters of evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, get_type_hints
+
+import torch
+from torch import Tensor
 
 from manyway.errors import InputError, nearest
 from manyway.methods._table.checks import check_params
+from manyway.methods.evidence.prior import Concentrations
 from manyway.methods.evidence.schedule import Schedule
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of evidence.
-
-    Parameters
-    ----------
-    precision : float or None, default=None
-        τ in the log-likelihood −½ τ ‖z − w‖². By default it is calibrated on the support.
-    metric : bool, default=True
-        Whether distances are measured in a metric that is learned from the support: directions in which samples of one
-        class differ much count less. It needs two examples of some class.
-    concentration : float or None, default=None
-        α of the Dirichlet prior of the class proportions. Small values favour few classes. By default the value with
-        the highest evidence is chosen for each task.
-    anneal_from : float, default=0.35
-        The search starts with likelihoods multiplied by this, and raises it to 1 in 15 updates. 1: no annealing.
-    update_prototypes : bool, default=True
-        Whether the queries of a class update its prototype before the final probabilities are computed.
-    group_posterior : bool, default=True
-        Whether the queries of a class, which share the error of its prototype, may as a group belong to another class.
-        This makes the probabilities calibrated where few classes are present. It changes few labels.
-    merge_groups : bool, default=True
-        Whether small groups may be fragments of larger ones. Part of ``group_posterior``.
-    open_set : bool, default=False
-        Whether queries may be of none of the classes. The solution then has ``unknown``, the probability of that, and
-        class probabilities sum to 1 − ``unknown``. It is calibrated on the support, by leaving classes out.
-    max_iter : int, default=50
-        Maximum number of iterations after annealing.
-    tol : float, default=0.01
-        A task has converged when no assignment changes by as much in an iteration.
-    scale : {"rcl2", "cl2", "l2", "range", "power"} or None, default="rcl2"
-        The transform of the features; see ``manyway.methods.calibration.scaling``.
-    schedule : mapping of str to float or None, default=None
-        Other values for constants of the method, by name; see ``manyway.methods.evidence.schedule``. For research.
-    """
+    """The parameters of ``evidence``, which describes them."""
 
     precision: float | None = None
     metric: bool = True
+    temperature: float | None = None
     concentration: float | None = None
-    anneal_from: float = Schedule.anneal_from
     update_prototypes: bool = True
     group_posterior: bool = True
     merge_groups: bool = True
     open_set: bool = False
     max_iter: int = 50
     tol: float = 1e-2
-    scale: str | None = "rcl2"
-    schedule: Mapping[str, float] | None = None
+    scale: str | None = "auto"
+    schedule: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        check_params("evidence", vars(self), _types())
-        if self.anneal_from > 1:
-            raise InputError(f"evidence: anneal_from is {self.anneal_from}; it must be at most 1.")
+        types = {one.name: get_type_hints(Parameters)[one.name] for one in fields(self)}
+        check_params("evidence", vars(self), types)
+        known = {one.name for one in fields(Schedule)}
         for name in self.schedule or {}:
-            if not hasattr(Schedule, name):
-                raise InputError(
-                    f"The schedule of evidence has no constant '{name}'; {nearest(name, vars(Schedule()))}"
-                )
+            if name not in known:
+                raise InputError(f"The schedule of evidence has no constant '{name}'; {nearest(name, known)}")
+        check_params("evidence, schedule", self.schedule or {}, get_type_hints(Schedule))
+        if self.constants.anneal_from > 1:
+            raise InputError(f"evidence, schedule: anneal_from is {self.constants.anneal_from}; it is at most 1.")
 
-    @property
+    @cached_property
     def constants(self) -> Schedule:
         """The schedule with this object's values."""
-        changes: dict[str, Any] = {**(self.schedule or {}), "anneal_from": self.anneal_from}
-        return replace(Schedule(), **changes)
+        return replace(Schedule(), **(self.schedule or {}))
 
     @property
     def of_calibration(self) -> tuple[Schedule, float | None, bool]:
         """What ``calibrate`` takes besides the tasks."""
         return self.constants, self.precision, self.metric
 
+    @property
+    def of_search(self) -> tuple[Schedule, dict[str, Any]]:
+        """What ``search`` takes besides the queries and the prior."""
+        return self.constants, {"max_iter": self.max_iter, "tol": self.tol}
 
-@cache
-def _types() -> dict[str, Any]:
-    """The types of the parameters."""
-    return get_type_hints(Parameters)
+    def prior(self, n_query: int, counts: Tensor, *, weighted: bool = False, double: bool = False) -> Concentrations:
+        """The prior of the labels of so many queries, for classes with ``counts`` [t, k].
+
+        ``weighted``: whether queries may count less than one. ``double``: whether sums come in float64.
+        """
+        n_classes = counts.shape[1]
+        given = self.concentration
+        grid = self.constants.alphas(n_classes) if given is None else torch.tensor([given], dtype=torch.float64)
+        dtype = torch.float64 if double else counts.dtype
+        return Concentrations.of(grid, n_query, n_classes, dtype, counts.device, weighted=weighted)

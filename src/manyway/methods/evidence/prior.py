@@ -12,7 +12,7 @@ The first bound is used here. It is tighter than the second, which is that of me
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log, log10
+from math import log
 from typing import NamedTuple
 
 import torch
@@ -28,6 +28,10 @@ class Slopes(NamedTuple):
     slope: Tensor  # [t, k] φ'(c)
     entry_cost: Tensor  # [t, k] −p⁰ (c φ'(c) − φ(c)): the cost of the first query of a class
     alpha: Tensor  # [t] the concentration that they belong to
+
+    def to(self, like: Tensor) -> Slopes:
+        """In the precision and on the device of a tensor."""
+        return Slopes(*(one.to(like) for one in self))
 
     def add_to(self, scores: Tensor, remainder: Tensor) -> Tensor:
         """[t, q, k] scores plus the derivative, where ``remainder`` is 1 − u."""
@@ -95,24 +99,23 @@ class Concentrations:
     values: Tensor  # [g]
     n_query: int
     normaliser: Tensor  # [g] ln Γ(Kα)/Γ(|Q|+Kα)
-    rises: Tensor | None  # [n, g] φ at c = 1 … |Q|, evenly spaced in ln c; None: not interpolated
+    rises: Tensor  # [n, g] φ at c = 1 … |Q|, evenly spaced in ln c; [0, g]: not interpolated
     n_classes: int
     weighted: bool = False  # whether queries count less than one each, so that their number is that of the masses
 
     @staticmethod
     def of(
-        concentration: float | None,
+        grid: Tensor,
         n_query: int,
         n_classes: int,
         dtype: torch.dtype,
         device: torch.device,
         weighted: bool = False,
     ) -> Concentrations:
-        """The grid, or the one value that is given."""
-        grid = alpha_grid(n_classes) if concentration is None else torch.tensor([concentration], dtype=torch.float64)
+        """From the values of α [g], in float64."""
         total = grid * n_classes
         normaliser = torch.lgamma(total) - torch.lgamma(total + n_query)  # in float64: a difference of large numbers
-        rises = None
+        rises = grid.new_zeros(0, len(grid))
         if dtype == torch.float32 and device.type == "cpu":
             nodes = torch.linspace(0, _log_largest(n_query), _NODES, dtype=torch.float64).exp()
             rises = _rises(nodes, grid).to(dtype)
@@ -130,7 +133,7 @@ class Concentrations:
 
     def best(self, presence: Presence) -> Tensor:
         """[t] the α with the highest prior."""
-        if self.rises is None:
+        if not len(self.rises):
             return self.values[self.log_prior(presence).argmax(-1)]
         place = presence.counts.log().mul_((_NODES - 1) / _log_largest(self.n_query)).clamp_max_(_NODES - 1.001)
         below = place.nan_to_num_(0).long()
@@ -146,11 +149,6 @@ class Concentrations:
         total = self.n_classes * self.values.double()
         counted = presence.masses.sum(-1, keepdim=True, dtype=torch.float64)
         return (torch.lgamma(total) - torch.lgamma(total + counted)).to(self.values)
-
-
-def alpha_grid(n_classes: int) -> Tensor:
-    """[g] from almost one class per task (Kα at most 0.1) to equal proportions of all classes."""
-    return torch.logspace(log10(min(1e-3, 0.1 / n_classes)), 2.0, 24, dtype=torch.float64)
 
 
 def _rises(counts: Tensor, alphas: Tensor) -> Tensor:

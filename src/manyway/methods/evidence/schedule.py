@@ -1,37 +1,46 @@
 """Every constant of evidence, in one place, with the reason for its value.
 
-docs/evidence.md has a table of the effect of each: accuracy and calibration without it, on the study's sets.
+``Constants`` of ``manyway.methods.calibration`` has those of the calibration; ``schedule=`` reaches all.
+docs/evidence.md has a table of the effect of each: accuracy and calibration without it, on the study's sets. Limits of
+memory and time, and what keeps arithmetic finite, are constants of their modules: they do not change answers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log10
 
+import torch
 from torch import Tensor
 
+from manyway.methods.calibration.constants import Constants
 from manyway.methods.evidence.prior import effective_number
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(Constants):
     """The constants of calibration, search and post-processing."""
 
-    # --- Calibration on the support ---
-    # With one example per class nothing can be left out. The precision is then this value divided by the variance of
-    # the features: the median of the best values on one-shot tasks.
-    one_shot_precision: float = 16.0
-    # The usual part of the features' variance that lies within classes; used for one example per class only.
-    one_shot_scatter: float = 0.7
     # Probabilities with one example per class are raised to a power near this value, which pairs of queries decide;
     # see `one_shot`. Second: the standard deviation of its logarithm.
     one_shot_power: float = 0.75
     one_shot_power_sd: float = 0.2
-    # Standard deviation of the log-normal prior of the precision. A few dozen left-out samples outweigh it.
-    precision_prior_sd: float = 0.5
-    # The values of γ that are tried besides 1 (see `metric`), about equally spaced in ln(γ/(1 − γ)).
-    shrinkages: tuple[float, ...] = (0.95, 0.85, 0.6, 0.3)
-    # A metric is used where its gain in cross-entropy is larger than this many standard errors.
-    metric_gain: float = 1.0
+
+    # --- Known labels and names of classes ---
+    # A query with a known label counts this much of an example in its prototype: a person is asked about doubtful
+    # queries, which lie at the edge of their class.
+    known_weight: float = 0.5
+    # A name counts as many examples as its error says, within these limits: beyond them the estimate of that number is
+    # mostly its own error.
+    least_name_worth: float = 0.1
+    most_name_worth: float = 8.0
+    # The errors of names lie between similar classes more often than those of examples, so that they count this much
+    # less.
+    name_discount: float = 0.5
+    # A name without examples, where other classes have some, counts this many times its worth. Squared distances to a
+    # prototype are shortened by its expected error, which the discount makes too large: such a class would take the
+    # queries of the others. The value was chosen on one half of the classes of CLINC150.
+    name_alone: float = 3.0
 
     # --- Search: the log-likelihoods ℓ are multiplied by a sharpness that changes from update to update ---
     # Annealing. The first assignments use anneal_from·ℓ, so that queries agree on classes before each one is certain.
@@ -42,6 +51,18 @@ class Schedule:
     # neighbours of another class mislead more than they help. The search then uses sharper likelihoods throughout.
     agreement_below: float = 2 / 3
     many_classes_sharpness: float = 1.5
+    # Where there are as many queries per possible class as the first value says, many classes are present, and the
+    # evidence for unequal proportions is below the second value, each query is assigned by itself: with few classes,
+    # the errors of prototypes look like proportions. Third: updates without sharpness before that evidence is computed.
+    queries_per_class: float = 8.0
+    proportions_gain: float = 0.6
+    trial_steps: int = 5
+    # The values of α that are tried: so many, from the lower of these two (the second is for αK) to the third. They
+    # reach from almost one class per task to equal proportions of all classes.
+    n_alphas: int = 24
+    least_alpha: float = 1e-3
+    least_total_alpha: float = 0.1
+    most_alpha: float = 100.0
 
     # --- Post-processing of groups: the queries assigned to one class ---
     # The queries of a group share the error of their prototype, so they are not independent. Their correlation is
@@ -50,12 +71,11 @@ class Schedule:
     # A small group may be a fragment of a larger one. Fragments are looked for where few groups were found: the
     # probability fades to 0 at this effective number.
     most_groups_with_fragments: float = 6.0
+    # How many of the largest groups can have fragments. More than the effective number above adds nothing.
+    largest_groups: int = 16
 
-    # --- Queries of no class ---
-    # The excess of a group over its nearest prototype (see `unknown`) has this standard deviation, in units of the
-    # scatter, where no class has two examples to learn it from.
-    one_shot_noise: float = 0.2
-    # The probability that a query of a class looks as if it were of none. It limits what a single group can say.
+    # --- Unknown queries ---
+    # The probability that a query of a class looks as if it were unknown. It limits what a single group can say.
     odd_members: float = 0.05
     # The probability that no query is unknown; otherwise the proportion p has the density b(1 − p)^(b − 1).
     none_unknown: float = 0.5
@@ -64,13 +84,37 @@ class Schedule:
     # evidence, so that their mean is used. Where the group around a query is smaller than the group of its class by
     # more than this factor, it is a part of it, and the group of the class counts more.
     part_of_class: float = 3.0
-    # Groups are mixed: queries of no class lie among those of a class, and look like them. So this part of the evidence
+    # Groups are mixed: unknown queries lie among those of a class, and look like them. So this part of the evidence
     # against an ideal member of a class is taken back, up to the second value.
     mixed_groups: float = 2 / 3
     mixed_groups_at_most: float = 0.6
     # The usual spread of the excess of classes that are left out, relative to its mean, and how many classes it counts.
     usual_spread: float = 0.6
     usual_spread_weight: float = 4.0
+    # Groups of unknown queries with at least this mean similarity are one.
+    alike: float = 0.1
+
+    # --- Streams of batches ---
+    # The probability that a run of batches ends has this Beta prior: uniform.
+    hazard: tuple[float, float] = (1.0, 1.0)
+    # A batch is labelled alone unless it begins a run with less than this probability. Joining a run of other classes
+    # costs more than leaving a run of the same classes out, and where few classes occur the evidence is clear.
+    doubt: float = 0.05
+    # Where more than this part of all classes occurs in a run, by their effective number in the joint answers, its
+    # groups are mixtures of neighbours, and little is learned about which classes occur: the batch is labelled alone.
+    most_classes: float = 0.5
+
+    # --- Questions to a person: see `review` ---
+    # Two samples of a class have the squared distance 2S on average; at that distance two queries count as half alike.
+    # The logit of that falls with this slope per 2S.
+    steepness: float = 4.0
+    # The part of the doubt about a query that an answer to another one like it removes, if it is the first.
+    repaired: float = 0.3
+
+    def alphas(self, n_classes: int) -> Tensor:
+        """[g] the values of α that are tried."""
+        least = log10(min(self.least_alpha, self.least_total_alpha / n_classes))
+        return torch.logspace(least, log10(self.most_alpha), self.n_alphas, dtype=torch.float64)
 
     @property
     def annealing(self) -> list[float]:

@@ -1,14 +1,14 @@
 """Which classes are present, given the log-likelihoods of the queries: the one search loop of evidence.
 
 The loop sees the queries only through ``Queries``: an update computes new assignments and returns what the prior needs
-to know about them. ``Dense`` holds likelihoods and assignments of many tasks in memory. ``Streamed`` reads the queries
+to know about them. ``Dense`` holds likelihoods and assignments of many tasks in memory. ``InBlocks`` reads the queries
 of one task in blocks, on one machine or on Dask. ``kernel.search`` is a compiled copy of this loop for GPUs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -23,7 +23,7 @@ class Update(NamedTuple):
     """What an update of the assignments returns."""
 
     presence: Presence
-    moved: Tensor | None  # [t] the largest change of an assignment; None where `tol` was not given
+    moved: Tensor  # [t] the largest change of an assignment; without meaning where `tol` is 0
 
 
 class Queries(Protocol):
@@ -32,11 +32,11 @@ class Queries(Protocol):
     def begin(self, sharpness: float) -> Presence:
         """Assign every query by its likelihoods alone, multiplied by the sharpness."""
 
-    def update(self, slopes: Slopes, sharpness: float, ahead: Sequence[float] = (), tol: float | None = None) -> Update:
+    def update(self, slopes: Slopes, sharpness: float, ahead: Sequence[float] = (), tol: float = 0.0) -> Update:
         """Assign again, given the slopes of the prior.
 
-        ``ahead`` is the sharpness of the next updates, as far as it is known. ``tol`` is given where the caller stops
-        when nothing moves by as much.
+        ``ahead`` is the sharpness of the next updates, as far as it is known. The caller stops when nothing moves by
+        ``tol``; 0: it does not stop.
         """
 
     def select(self: Q, which: Tensor) -> Q:
@@ -47,6 +47,9 @@ class Queries(Protocol):
 
     def sharpened(self: Q, sharpness: Tensor) -> Q:
         """The same queries with likelihoods multiplied by a number per task [t]."""
+
+    def terms(self) -> Tensor:
+        """[2, t] the terms of the bound that depend on the queries."""
 
 
 Q = TypeVar("Q", bound=Queries)
@@ -60,36 +63,30 @@ class Found(Generic[Q]):
     queries: Q  # with their last assignments
     n_iter: Tensor  # [t] iterations, without the annealing
     converged: Tensor  # [t]
-    terms: Tensor | None = None  # [3, t, i] fit, entropy and prior after each iteration
+    terms: tuple[Tensor, ...] = ()  # [3, t] fit, entropy and prior after each iteration, where they were recorded
 
 
 def search(
-    queries: Q,
-    prior: Concentrations,
-    schedule: Schedule,
-    *,
-    max_iter: int,
-    tol: float,
-    terms_of: Callable[[Q], Tensor] | None = None,
+    queries: Q, prior: Concentrations, schedule: Schedule, *, max_iter: int, tol: float, with_terms: bool = False
 ) -> Found[Q]:
     """Anneal, then iterate until no assignment moves by ``tol``.
 
     Every task follows the same rule on its own, so a batch gives the same answers as its tasks one by one.
-    ``terms_of`` returns the terms [2, t] of the bound that depend on the queries, where these are to be recorded.
+    ``with_terms`` records the terms of the bound after each iteration.
     """
     presence, annealing = queries.begin(schedule.anneal_from), schedule.annealing
     for number, sharpness in enumerate(annealing):  # convergence is not checked during annealing
         presence = queries.update(prior.slopes(presence), sharpness, annealing[number + 1 : -1][:AHEAD]).presence
     if annealing:
         queries = queries.sharpened(schedule.sharpness(presence.masses))
-    return _iterate(queries, presence, prior, max_iter, tol, terms_of)
+    return _iterate(queries, presence, prior, max_iter, tol, with_terms)
 
 
 def resume(
     queries: Q, presence: Presence, prior: Concentrations, schedule: Schedule, *, max_iter: int, tol: float
 ) -> Found[Q]:
     """Iterate from assignments that an earlier search has found, with other likelihoods."""
-    return _iterate(queries.sharpened(schedule.sharpness(presence.masses)), presence, prior, max_iter, tol, None)
+    return _iterate(queries.sharpened(schedule.sharpness(presence.masses)), presence, prior, max_iter, tol)
 
 
 def _iterate(
@@ -98,7 +95,7 @@ def _iterate(
     prior: Concentrations,
     max_iter: int,
     tol: float,
-    terms_of: Callable[[Q], Tensor] | None,
+    with_terms: bool = False,
 ) -> Found[Q]:
     """Updates until nothing moves. A task that has converged takes no further part."""
     n_tasks, device = len(presence.masses), presence.masses.device
@@ -109,9 +106,8 @@ def _iterate(
     for iteration in range(max_iter):
         ahead = (1.0,) * min(AHEAD, max_iter - iteration - 2)
         presence, moved = running.update(prior.slopes(presence), 1.0, ahead, tol)
-        assert moved is not None
-        if terms_of is not None:
-            now = torch.cat([terms_of(running), prior.log_prior(presence).amax(-1)[None]])
+        if with_terms:
+            now = torch.cat([running.terms(), prior.log_prior(presence).amax(-1)[None]])
             terms.append(now if not terms else terms[-1].index_copy(1, alive, now))
         done = moved < tol
         if bool(done.any()):
@@ -123,7 +119,7 @@ def _iterate(
             alive, running, presence = alive[~done], running.select(~done), presence[~done]
     if running is not queries:
         queries.replace(alive, running)
-    return Found(queries, n_iter, converged, torch.stack(terms, -1) if terms else None)
+    return Found(queries, n_iter, converged, tuple(terms))
 
 
 @dataclass(eq=False)
@@ -131,25 +127,32 @@ class Dense:
     """Likelihoods and assignments of all tasks, in memory."""
 
     likelihood: Tensor  # [t, q, k] ℓ
+    counted: Tensor  # [t, q, 1] how much each query counts
     u: Tensor  # [t, q, k]
     remainder: Tensor  # [t, q, k] 1 − u
 
     @staticmethod
-    def of(likelihood: Tensor) -> Dense:
-        """Queries that ``begin`` has yet to assign; until then the other two fields mean nothing."""
-        return Dense(likelihood, likelihood, likelihood)
+    def of(likelihood: Tensor, counted: Tensor | float = 1.0) -> Dense:
+        """Queries that ``begin`` has yet to assign; until then the last two fields mean nothing."""
+        weights = torch.as_tensor(counted, dtype=likelihood.dtype, device=likelihood.device)
+        return Dense(likelihood, weights.expand(*likelihood.shape[:2], 1), likelihood, likelihood)
+
+    @property
+    def presence(self) -> Presence:
+        """What the assignments say about the number of queries of each class."""
+        return Presence.of(self.u, self.remainder)
 
     def begin(self, sharpness: float) -> Presence:
         return self._take((self.likelihood * sharpness).softmax(-1))
 
-    def update(self, slopes: Slopes, sharpness: float, ahead: Sequence[float] = (), tol: float | None = None) -> Update:
+    def update(self, slopes: Slopes, sharpness: float, ahead: Sequence[float] = (), tol: float = 0.0) -> Update:
         scores = self.likelihood if sharpness == 1 else self.likelihood * sharpness
         before = self.u
         presence = self._take(slopes.add_to(scores, self.remainder).softmax(-1))
-        return Update(presence, None if tol is None else (self.u - before).abs_().amax((1, 2)))
+        return Update(presence, (self.u - before).abs_().amax((1, 2)) if tol else presence.masses)
 
     def select(self, which: Tensor) -> Dense:
-        return Dense(self.likelihood[which], self.u[which], self.remainder[which])
+        return Dense(self.likelihood[which], self.counted[which], self.u[which], self.remainder[which])
 
     def replace(self, which: Tensor, other: Dense) -> None:
         self.u[which], self.remainder[which] = other.u, other.remainder
@@ -157,30 +160,37 @@ class Dense:
     def sharpened(self, sharpness: Tensor) -> Dense:
         if bool((sharpness == 1).all()):
             return self
-        return Dense(self.likelihood * sharpness.view(-1, 1, 1), self.u, self.remainder)
+        return replace(self, likelihood=self.likelihood * sharpness.view(-1, 1, 1))
 
     def terms(self) -> Tensor:
-        """[2, t] the terms of the bound that depend on the queries: fit and entropy."""
+        """[2, t] the terms of the bound that depend on the queries: fit and entropy, of what counts."""
         fit = (self.u * self.likelihood).sum((1, 2))
-        return torch.stack([fit, -torch.xlogy(self.u, self.u).sum((1, 2))])
+        share = self.u / self.counted.clamp_min(torch.finfo(self.u.dtype).tiny)
+        return torch.stack([fit, -(self.counted * torch.xlogy(share, share)).sum((1, 2))])
 
     def _take(self, u: Tensor) -> Presence:
-        self.u, self.remainder = u, remainders(u)
-        return Presence.of(u, self.remainder)
+        self.u = u.mul_(self.counted) if self._weighted else u
+        self.remainder = remainders(self.u)
+        return self.presence
+
+    @property
+    def _weighted(self) -> bool:
+        """Whether some query may count less than one: an expanded number says that none does."""
+        return self.counted.stride() != (0, 0, 0)
 
 
 def fused_search(
-    likelihood: Tensor, prior: Concentrations, schedule: Schedule, *, max_iter: int, tol: float
-) -> Found[Dense] | None:
-    """The same search by the compiled kernel; None where there is none for these tensors."""
+    queries: Dense, prior: Concentrations, schedule: Schedule, *, max_iter: int, tol: float
+) -> Found[Dense]:
+    """The same as ``search``, by the compiled kernel where there is one for these tensors."""
+    likelihood = queries.likelihood
     _, n_query, n_classes = likelihood.shape
-    if not fused(likelihood) or likelihood.dtype != torch.float32:
-        return None
-    from manyway.methods.evidence import kernel
+    if fused(likelihood) and likelihood.dtype == torch.float32 and not prior.weighted:
+        from manyway.methods.evidence import kernel
 
-    if n_classes > kernel.MAX_CLASSES or n_query * n_classes > kernel.MAX_PAIRS:
-        return None
-    u, n_iter, converged = kernel.search(
-        likelihood, prior.values, prior.normaliser, schedule, max_iter=max_iter, tol=tol
-    )
-    return Found(Dense(likelihood, u, remainders(u)), n_iter, converged)
+        if n_classes <= kernel.MAX_CLASSES and n_query * n_classes <= kernel.MAX_PAIRS:
+            u, n_iter, converged = kernel.search(
+                likelihood, prior.values, prior.normaliser, schedule, max_iter=max_iter, tol=tol
+            )
+            return Found(replace(queries, u=u, remainder=remainders(u)), n_iter, converged)
+    return search(queries, prior, schedule, max_iter=max_iter, tol=tol)

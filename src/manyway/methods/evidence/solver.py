@@ -1,56 +1,69 @@
-"""Evidence: calibrated likelihoods, and as few classes as the queries give evidence for. The method of this project."""
+"""Evidence: calibrated likelihoods, and as few classes as the queries give evidence for. The method of this project.
+
+Five steps, each in a module of its own:
+
+1. **calibrate** (`likelihood`, `names`, `from_scores`): what a distance or a score says about a class;
+2. **judge** (`unknown`): how probable it is that a query is of none of the classes;
+3. **search** (`search`, `prior`): the assignments with the highest evidence, and with them the classes that occur;
+4. **group** (`groups`, `one_shot`): what the queries of a class say together;
+5. **count**: probabilities, and which classes are present.
+
+Queries are held in memory (`queries`), for many tasks at once, or read in blocks (`blocks`), for one. `streams` carries
+what earlier batches taught, and `review` says which query a person should label next.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from manyway.core.blocks import Pile
 from manyway.core.ops import class_sums
-from manyway.core.solution import UNKNOWN_ABOVE, Solution
+from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
+from manyway.core.topk import Answered, Reading, Surest
+from manyway.core.transforms import Scaling
 from manyway.errors import InputError
-from manyway.methods._table.parameters import takes
 from manyway.methods._table.prepared import QUERY_DEPENDENT
-from manyway.methods.calibration.calibration import (
-    Calibration,
-    calibrate,
-    calibrate_and_place,
-    distances_between,
-    squared_distances,
-)
-from manyway.methods.calibration.scaling import transform
-from manyway.methods.evidence.known import Known
-from manyway.methods.evidence.names import guesses, log_probability, with_names
-from manyway.methods.evidence.one_shot import every, is_one_shot, powers, raised
+from manyway.methods.calibration.calibration import Calibration, calibrate, calibrate_and_place
+from manyway.methods.calibration.first_step import FirstStep
+from manyway.methods.evidence.blocks import InBlocks, OnPart
+from manyway.methods.evidence.from_scores import Tempering, learn_scores
+from manyway.methods.evidence.groups import Groups, Probabilities, query_weights, single_queries
+from manyway.methods.evidence.likelihood import Blend, Distances, Likelihood, Scores, known_classes
+from manyway.methods.evidence.names import Named, guesses, log_probability, named
+from manyway.methods.evidence.one_shot import is_one_shot, power_for, powers
+from manyway.methods.evidence.one_shot import stride as one_shot_stride
 from manyway.methods.evidence.parameters import Parameters
-from manyway.methods.evidence.posterior import (
-    GroupPosterior,
-    group_posterior,
-    leave_one_out,
-    query_weights,
-    updated_distances,
-)
-from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
+from manyway.methods.evidence.queries import InMemory, Part, Sums, TakeRows, excluded, sample
 from manyway.methods.evidence.review import review_scores
-from manyway.methods.evidence.search import Dense, Found, fused_search, resume, search
-from manyway.methods.evidence.stream import batches_per_stream, in_streams, select_rows
-from manyway.methods.evidence.unknown import Members, unknown_probability
+from manyway.methods.evidence.search import Dense, fused_search
+from manyway.methods.evidence.streams import in_streams, next_batch
+from manyway.methods.evidence.unknown import UnknownGroups, judge, judge_scores, judged_stride
 
 
-@takes(Parameters)
 def evidence(
     tasks: Tasks,
     *,
-    prepared: Calibration | None = None,
-    known: Tensor | None = None,
+    precision: float | None = None,
+    metric: bool = True,
+    temperature: float | None = None,
+    concentration: float | None = None,
+    update_prototypes: bool = True,
+    group_posterior: bool = True,
+    merge_groups: bool = True,
+    open_set: bool = False,
+    max_iter: int = 50,
+    tol: float = 1e-2,
+    scale: str | None = "auto",
+    schedule: Mapping[str, Any] | None = None,
+    prepared: Learned | None = None,
     with_objective: bool = False,
     carry: bool = False,
-    **params: Any,
 ) -> Solution:
     """Calibrate distances on the support, then find which classes are present by the evidence of all queries.
 
@@ -71,18 +84,46 @@ def evidence(
     Parameters
     ----------
     tasks : Tasks
-        The tasks to solve.
-    prepared : Calibration or None, default=None
+        The tasks to solve. Queries may be rows, a pile that is read in blocks, or scores of a classifier; some labels
+        may be known, classes may have names, and a batch may follow earlier ones.
+    precision : float or None, default=None
+        τ in the log-likelihood −½ τ ‖z − w‖². By default it is calibrated on the support.
+    metric : bool, default=True
+        Whether distances are measured in a metric that is learned from the support: directions in which samples of one
+        class differ much count less. It needs two examples of some class.
+    temperature : float or None, default=None
+        For scores: what log-probabilities are divided by. By default labelled scores or the batch itself say it.
+    concentration : float or None, default=None
+        α of the Dirichlet prior of the class proportions. Small values favour few classes. By default the value with
+        the highest evidence is chosen for each task.
+    update_prototypes : bool, default=True
+        Whether the queries of a class update its prototype before the final probabilities are computed.
+    group_posterior : bool, default=True
+        Whether the queries of a class, which share the error of its prototype, may as a group belong to another class.
+        This makes the probabilities calibrated where few classes are present. It changes few labels.
+    merge_groups : bool, default=True
+        Whether small groups may be fragments of larger ones. Part of ``group_posterior``.
+    open_set : bool, default=False
+        Whether queries may be unknown: of none of the classes. The solution then has ``unknown``, the probability of
+        that, and class probabilities sum to 1 − ``unknown``. It is calibrated on the support, by leaving classes out.
+    max_iter : int, default=50
+        Maximum number of iterations after annealing.
+    tol : float, default=0.01
+        A task has converged when no assignment changes by as much in an iteration.
+    scale : {"auto", "rcl2", "cl2", "tcl2", "l2", "range", "power", "white"} or None, default="auto"
+        The transform of the features; see ``manyway.methods.calibration.scaling``. "auto": features as they are, rows
+        of unit length, columns divided by their scale, or both, as the support says; see
+        ``manyway.methods.calibration.first_step``.
+    schedule : mapping of str to object or None, default=None
+        Other values for constants of the method, by name; see ``manyway.methods.evidence.schedule``. For research.
+    prepared : Learned or None, default=None
         What ``prepare_evidence`` learned from the same support, so that it is not learned again.
-    known : Tensor of shape (t, q) or None, default=None
-        The classes of queries whose labels are known, -1 for the others. Known queries keep their class. They are
-        samples of it, and say which classes are present and what a group of queries is called.
     with_objective : bool, default=False
         Whether to record the bound after each iteration, and its terms ``fit``, ``entropy`` and ``prior``. Updates of
-        the annealing are not iterations.
+        the annealing are not iterations. Not for a pile.
     carry : bool, default=False
         Whether the batches of a stream (``Tasks.stream``) are labelled one after another, each with what earlier ones
-        taught; see ``manyway.methods.evidence.stream``. Tasks without a stream are labelled alone.
+        taught; see ``manyway.methods.evidence.streams``. Tasks without a stream are labelled alone.
 
     Returns
     -------
@@ -99,124 +140,348 @@ def evidence(
 
     Examples
     --------
-    >>> tasks = Tasks.from_arrays([[[0.0], [1.0], [5.0]]], [[0, 1, 2]], [[[0.1], [0.2], [0.1], [4.8]]])
+    >>> known = [[[0.0, 0.0], [4.0, 0.0], [0.0, 9.0]]]
+    >>> tasks = Tasks.from_arrays(known, [[0, 1, 2]], [[[0.1, 0.2], [0.2, 0.1], [0.1, 0.0], [0.3, 8.8]]])
     >>> evidence(tasks).labels.tolist()
     [[0, 0, 0, 2]]
     """
-    parameters = Parameters(**params)
+    parameters = Parameters(
+        precision,
+        metric,
+        temperature,
+        concentration,
+        update_prototypes,
+        group_posterior,
+        merge_groups,
+        open_set,
+        max_iter,
+        tol,
+        scale,
+        schedule,
+    )
+
+    def solve(batch: Tasks, learned: Learned | None) -> Solution:
+        return label(batch, parameters, learned, with_objective)
+
     if carry and tasks.stream is not None:
-        streams = tasks[:: batches_per_stream(tasks)]
-        ready = prepare_evidence(streams, **params) if prepared is None else prepared
+        return in_streams(tasks, solve, lambda streams: learn_before(streams, parameters), parameters, prepared)
+    if tasks.earlier is not None:
+        return next_batch(tasks, solve, parameters, prepared)
+    return solve(tasks, prepared)
 
-        def solve(which: Tensor, batches: Tasks, given: Tensor | None) -> Solution:
-            return evidence(batches, prepared=select_rows(ready, which), known=given, **params)
 
-        return in_streams(tasks, solve, parameters.concentration, known)
-    if tasks.class_table is not None:
-        named = with_names(tasks, parameters.scale, None if tasks.n_support else _first_proportions(tasks, parameters))
-        tasks = named.tasks
-        calibration, placed = calibrate_and_place(named.with_vectors, *parameters.of_calibration)
-        placed, vectors = placed[:, : tasks.n_query], placed[:, tasks.n_query :]
-        calibration = named.taken_in(calibration, vectors)
+def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_objective: bool) -> Solution:
+    """Batches that are labelled alone: calibrate, and find."""
+    likelihood: Likelihood
+    if tasks.scores:
+        likelihood, placed = learn_scores(tasks, parameters)
+        return find(hold(tasks, placed, likelihood, parameters), parameters, with_objective=with_objective)
+    if learned is None:
+        learned, placed = learn_and_place(tasks, parameters)
     else:
-        tasks = transform(tasks, parameters.scale)
-        if prepared is None:
-            calibration, placed = calibrate_and_place(tasks, *parameters.of_calibration)
-        else:
-            calibration, placed = prepared, prepared.place(tasks.query)
-    one_shot = is_one_shot(tasks)
-    given = Known.of(known, tasks)
-    if given is not None:
-        calibration = given.taken_in(calibration, placed)
-    likelihood = calibration.log_likelihood(placed)
-    if given is not None:
-        likelihood = given.left_out(likelihood, calibration)
-
-    between = cache(lambda: distances_between(placed))
-
-    def updated(weights: Tensor) -> Tensor:
-        return _updated_likelihood(placed, likelihood, calibration, weights, between)
-
-    unknown, find_groups = None, None
-    if parameters.open_set:
-        clamped = likelihood if given is None else given.clamp(likelihood)
-        unknown, find_groups = unknown_probability(
-            placed, lambda step: assignments(clamped[:, ::step], parameters), calibration, parameters.constants
-        )
-        unknown = unknown if given is None else given.unknown(unknown.unsqueeze(-1)).squeeze(-1)
-    solution, weights = _find_classes(
-        likelihood,
-        calibration.counts,
-        parameters,
-        with_objective,
-        updated if parameters.update_prototypes else None,
-        given,
-        unknown,
-        go_on=not one_shot,
-    )
-
-    if parameters.precision is None and one_shot:
-        step = every(tasks.n_query)
-        power = powers(placed[:, ::step], solution.probabilities[:, ::step], calibration, parameters.constants)
-        probabilities = raised(solution.probabilities, power.view(-1, 1, 1))
-        solution = replace(solution, probabilities=probabilities if given is None else given.fix(probabilities))
-
-    if unknown is not None and find_groups is not None:
-        probabilities = solution.probabilities * (1 - unknown).unsqueeze(-1)
-        groups, medoids = find_groups(unknown > UNKNOWN_ABOVE)
-        solution = replace(solution, probabilities=probabilities, unknown=unknown)
-        solution = replace(solution, unknown_groups=groups, unknown_medoids=medoids)
-
-    def updated_prototypes() -> Tensor:
-        sums, counts = class_sums(tasks)
-        taken = weights * float(parameters.update_prototypes)
-        taken = taken if given is None else taken + given.weights
-        return (sums + taken.mT @ tasks.query) / (counts + taken.sum(1)).unsqueeze(-1)
-
-    return replace(
-        solution,
-        make_prototypes=updated_prototypes,
-        make_review_scores=lambda: review_scores(placed, solution.outcomes, calibration, given),
-    )
+        placed = learned.place(tasks)
+    likelihood = Distances(learned.calibration)
+    queries = hold(tasks, placed, likelihood, parameters)
+    if queries.any_known:
+        sums, counts = (one.to(likelihood.counts) for one in queries.each(sum_known).values)
+        likelihood = likelihood.with_samples(sums, counts, parameters.constants.known_weight)
+        queries = hold(tasks, placed, likelihood, parameters)
+    more: dict[str, Any] = {}
+    if isinstance(queries, InMemory):
+        more["make_prototypes"] = lambda: learned.prototypes(tasks, queries)
+    if isinstance(learned.scaling, FirstStep):
+        more["learned"] = {"first_step": learned.scaling.way}
+    return find(queries, parameters, one_shot=learned.one_shot, with_objective=with_objective, **more)
 
 
-def _first_proportions(tasks: Tasks, parameters: Parameters) -> Tensor:
+def find(
+    queries: Held, parameters: Parameters, *, one_shot: bool = False, with_objective: bool = False, **more: Any
+) -> Solution:
+    """Judge, search, group and count, for queries whose likelihood is known.
+
+    ``one_shot``: whether no class had two samples to calibrate with. ``more`` goes into the solution.
+    """
+    likelihood, schedule, some_known = queries.of, parameters.constants, queries.known_classes
+    finds = (judged(queries, parameters),) if parameters.open_set else ()
+    in_blocks = isinstance(queries, InBlocks)
+    prior = parameters.prior(queries.n_query, likelihood.counts, weighted=bool(finds), double=in_blocks)
+
+    found = queries.search(prior, with_terms=with_objective)
+    n_iter, converged = found.n_iter, found.converged
+    single = single_queries(queries, prior, parameters)
+    queries.assign_singly(single)
+    groups = Groups.of(queries, prior, likelihood, parameters, single)
+    updates = parameters.update_prototypes and groups.updated.classes.shape[1]
+    if queries.any_known and updates and not one_shot:
+        # Known queries tell which groups are right, so that the search can go on with updated prototypes. With one
+        # sample per class it must not: a prototype is then mostly queries, and those of a wrong group stay in it.
+        again = queries.resume(groups.updated, groups.presence, prior)
+        n_iter = n_iter + again.n_iter
+        converged = torch.where(again.n_iter > 0, again.converged, converged)
+        groups = Groups.of(queries, prior, likelihood, parameters, single)
+
+    posterior = groups.posterior(likelihood, some_known, parameters)
+    none = Blend.none(likelihood.counts)
+    answer = Probabilities(groups.slopes, groups.updated, posterior, likelihood.counts.new_ones(1, 1, 1), none)
+    if one_shot and parameters.precision is None and isinstance(likelihood, Distances):
+        placed, found_there = queries.each(TakeRows(one_shot_stride(queries.n_query), answer)).values
+        power = powers(placed, found_there, likelihood.calibration, schedule)
+        answer = replace(answer, power=power.view(-1, 1, 1))
+
+    if isinstance(likelihood, Scores) and likelihood.blend.some:
+        more["surest"] = queries.each(Surely(answer)).values
+        answer = blended(answer, queries, likelihood)
+
+    present = groups.presence.present
+    more["occupancy"] = posterior.occupied(present).masked_fill(some_known, 1)
+    more["make_presence"] = lambda: posterior.presence(present).masked_fill(some_known, 1)
+    more["learned"] = {**likelihood.learned, **more.get("learned", {})}
+    if found.terms:
+        more["objective_parts"] = dict(zip(("fit", "entropy", "prior"), torch.stack(found.terms, -1), strict=True))
+    for groups_of_unknown in finds:
+        more["unknown_medoids"] = groups_of_unknown.medoids
+    answers = Answers(answer, finds)
+    if isinstance(queries, InBlocks):
+        reading = Reading(queries.pile, AnswerBlock(queries.on_part(answers)), queries.before)
+        return Solution(reading, n_iter, converged, **more)
+    answered, part = queries.each(answers), queries.part
+    outcomes = torch.cat([answered.probabilities, *([answered.unknown.unsqueeze(-1)] if finds else [])], -1)
+    more["make_review_scores"] = lambda: review_scores(part.placed, outcomes, likelihood, part.known, schedule)
+    probabilities, unknown, its_groups = answered
+    return Solution(probabilities, n_iter, converged, unknown=unknown, unknown_groups=its_groups, **more)
+
+
+def blended(answer: Probabilities, queries: Held, scores: Scores) -> Probabilities:
+    """The answer with the classifier's own part, at a confidence between both; see ``from_scores``."""
+    constants, stride = Tempering(), one_shot_stride(queries.n_query)
+    alone = queries.each(TakeRows(stride, answer)).values[1].amax(-1).mean(-1)
+    answer = replace(answer, blend=scores.blend, share=constants.share)
+    both = queries.each(TakeRows(stride, answer)).values[1]
+    own = constants.sharpness
+    wanted = own + constants.confidence * (alone.clamp_min(own) - own)
+    return replace(answer, power=power_for(both, wanted).view(-1, 1, 1))
+
+
+def judged(queries: Held, parameters: Parameters) -> UnknownGroups:
+    """Judge which queries are unknown, and let the others count more in the search."""
+    likelihood, n_classes = queries.of, queries.of.counts.shape[1]
+    stride = judged_stride(queries.n_query, n_classes)
+    placed, known = sample(queries, stride)
+    closed = excluded(likelihood.of(placed), known) if queries.any_known else likelihood.of(placed)
+    schedule, limits = parameters.of_search
+    prior = parameters.prior(placed.shape[1], likelihood.counts)
+    assigned = fused_search(Dense.of(closed), prior, schedule, **limits).queries.u
+    any_known = queries.known_classes.any(1)
+    if isinstance(likelihood, Distances):
+        posterior = judge(placed, assigned, any_known, likelihood.calibration, stride, schedule)
+    else:
+        posterior = judge_scores(placed, assigned, any_known, stride, schedule)
+    queries.weigh(posterior)
+    return posterior.groups(placed, known)
+
+
+@dataclass(frozen=True, eq=False)
+class Surely:
+    """The work that finds the highest probability of each class."""
+
+    probabilities: Probabilities
+
+    def __call__(self, part: Part) -> Surest:
+        return Surest(self.probabilities(part).amax(1))
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """From some queries to their answers."""
+
+    probabilities: Probabilities
+    finds: tuple[UnknownGroups, ...]  # the groups of unknown queries, where queries may be unknown
+
+    def __call__(self, part: Part) -> Answered:
+        found = self.probabilities(part)
+        for groups in self.finds:
+            return Answered(found, part.unknown, groups(part))
+        return Answered(found)
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerBlock:
+    """The same for a block of a pile."""
+
+    on_part: OnPart
+
+    def __call__(self, rows: Tensor, memory: Any) -> Answered:
+        answered: Answered = self.on_part(rows, memory)[0]
+        return answered
+
+
+Held = InMemory | InBlocks
+
+
+def hold(tasks: Tasks, placed: Tensor | Pile, likelihood: Likelihood, parameters: Parameters) -> Held:
+    """The placed queries of tasks, in memory or in blocks."""
+    known, any_known = tasks.known_labels, tasks.known is not None
+    if isinstance(placed, Pile):
+        return InBlocks(placed, known, likelihood, parameters, any_known=any_known)
+    return InMemory(placed, known, likelihood, parameters, any_known=any_known)
+
+
+def sum_known(part: Part) -> Sums:
+    """Σ z [t, k, d] of the queries with a known label, and their number [t, k]."""
+    own = known_classes(part.known, part.placed.new_zeros(1, 1, part.of.counts.shape[1]))
+    return Sums((own.mT @ part.placed, own.sum(1)))
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What is learned from the support, so that it serves any batch of queries."""
+
+    scaled: Tasks  # with the support, and with names as examples where a class has no other
+    scaling: Scaling | FirstStep  # of the queries
+    calibration: Calibration
+    one_shot: bool  # whether no class had two samples
+
+    @property
+    def precision(self) -> Tensor:
+        """[t] τ."""
+        return self.calibration.precision
+
+    @property
+    def transform(self) -> str:
+        """What is done to the features of the first task; see ``manyway.methods.calibration.first_step``."""
+        return self.scaling.names[0] if isinstance(self.scaling, FirstStep) else "as `scale` says"
+
+    def place(self, tasks: Tasks) -> Tensor | Pile:
+        """The queries, scaled and placed."""
+        if isinstance(tasks.pile, Pile):
+            return tasks.pile.then(self.scaling).then(self.calibration.placing())
+        return self.calibration.place(self.scaling(tasks.query))
+
+    def prototypes(self, tasks: Tasks, queries: InMemory) -> Tensor:
+        """[t, k, d] the means of scaled examples and queries, which count as much as the method lets them."""
+        part, parameters = queries.part, queries.parameters
+        taken = part.u * query_weights(queries.presence.masses).unsqueeze(1) * part.free
+        taken = taken * float(parameters.update_prototypes)
+        taken = taken + parameters.constants.known_weight * known_classes(part.known, taken)
+        sums, counts = class_sums(self.scaled)
+        return (sums + taken.mT @ self.scaling(tasks.query)) / (counts + taken.sum(1)).unsqueeze(-1)
+
+
+def learn(tasks: Tasks, parameters: Parameters) -> Learned:
+    """Calibrate on the support of tasks, and on the names of their classes."""
+    return _learned(scaled(tasks, parameters), parameters)
+
+
+def _learned(found: Named, parameters: Parameters) -> Learned:
+    calibration = calibrate(found.tasks, *parameters.of_calibration, found.growth)
+    calibration = found.with_names(calibration, calibration.place(found.vectors))
+    one_shot = is_one_shot(found.tasks)
+    return Learned(found.tasks, found.scaling, finished(calibration, found, one_shot, parameters), one_shot)
+
+
+def finished(calibration: Calibration, found: Named, one_shot: bool, parameters: Parameters) -> Calibration:
+    """The calibration with shrunken prototypes, where their errors can be known."""
+    if one_shot or parameters.precision is not None or found.vectors.shape[1]:
+        return calibration
+    return calibration.shrunk(parameters.constants)
+
+
+def learn_and_place(tasks: Tasks, parameters: Parameters) -> tuple[Learned, Tensor | Pile]:
+    """The same, and the placed queries. The metrics of many tasks in memory are not kept."""
+    return _learn_and_place(tasks, scaled(tasks, parameters), parameters)
+
+
+def _learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tuple[Learned, Tensor | Pile]:
+    one_shot = is_one_shot(found.tasks)
+    if isinstance(tasks.pile, Pile):
+        learned = _learned(found, parameters)
+        return learned, learned.place(tasks)
+    with_names = found.tasks
+    if found.vectors.shape[1]:
+        rows = torch.cat([with_names.query, found.vectors], 1)
+        if with_names.factor is not None:
+            with_names = replace(with_names, support_table=with_names.support, support_index=None)
+        with_names = replace(with_names, query_table=rows, query_index=None, factor=None)
+    calibration, placed = calibrate_and_place(with_names, *parameters.of_calibration, found.growth)
+    calibration = found.with_names(calibration, placed[:, tasks.n_query :])
+    calibration = finished(calibration, found, one_shot, parameters)
+    return Learned(found.tasks, found.scaling, calibration, one_shot), placed[:, : tasks.n_query]
+
+
+def scaled(tasks: Tasks, parameters: Parameters) -> Named:
+    """The tasks with scaled features, and the names of their classes, where they have any."""
+    proportions = None
+    if tasks.class_features is not None and not tasks.n_support:
+        proportions = first_proportions(replace(tasks, known=None), parameters)
+    return named(tasks, parameters, proportions)
+
+
+def first_proportions(tasks: Tasks, parameters: Parameters) -> Tensor:
     """[t, k] the proportions of classes that are known by name alone, by the better of two guesses: see ``names``."""
-    assert tasks.class_features is not None
-    tried = []
-    for guess in guesses(len(tasks), tasks.class_features):
-        named = with_names(tasks, parameters.scale, guess)
-        calibration, placed = calibrate_and_place(named.tasks, *parameters.of_calibration)
-        likelihood = calibration.log_likelihood(placed)
-        found = _find_classes(likelihood, calibration.counts, parameters, False)[0].proportions
-        tried.append((found, log_probability(likelihood, found)))
+    plain, tried = replace(parameters, update_prototypes=False, open_set=False), []
+    for guess in guesses(tasks):
+        learned, placed = _learn_and_place(tasks, named(tasks, parameters, guess), parameters)
+        queries = hold(tasks, placed, Distances(learned.calibration), plain)
+        proportions = find(queries, plain).proportions.to(learned.precision)
+        tried.append((proportions, queries.each(FindFit(proportions)).values[0]))
     (one, fit), (other, other_fit) = tried
     return torch.where((fit >= other_fit).unsqueeze(-1), one, other)
 
 
-@takes(Parameters)
-def prepare_evidence(tasks: Tasks, **params: Any) -> Calibration | None:
+@dataclass(frozen=True, eq=False)
+class FindFit:
+    """The work that computes ln p(queries) [t] for given proportions [t, k] of the classes."""
+
+    proportions: Tensor
+
+    def __call__(self, part: Part) -> Sums:
+        return Sums((log_probability(part.likelihood, self.proportions),))
+
+
+def prepare_evidence(
+    tasks: Tasks,
+    *,
+    precision: float | None = None,
+    metric: bool = True,
+    scale: str | None = "auto",
+    schedule: Mapping[str, Any] | None = None,
+    **others: Any,
+) -> Learned | None:
     """Learn what depends on the support alone: prototypes, within-class scatter and precision.
 
     Parameters
     ----------
     tasks : Tasks
         Tasks with the support; their queries are not used.
+    precision, metric, scale, schedule
+        As in ``evidence``; its other parameters change nothing here.
 
     Returns
     -------
-    Calibration or None
-        None if the scale depends on the queries, or classes have names, so that nothing can be prepared.
+    Learned or None
+        None if the scale depends on the queries, or if there is no example, so that nothing can be prepared.
     """
-    parameters = Parameters(**params)
-    if parameters.scale in QUERY_DEPENDENT or tasks.class_table is not None:
+    return learn_before(tasks, Parameters(precision=precision, metric=metric, scale=scale, schedule=schedule, **others))
+
+
+def learn_before(tasks: Tasks, parameters: Parameters) -> Learned | None:
+    """What can be learned before the queries are known; None where they have a part in it."""
+    if parameters.scale in {*QUERY_DEPENDENT, "power"} or not tasks.n_support or tasks.scores:
         return None
-    return calibrate(transform(tasks, parameters.scale), *parameters.of_calibration)
+    return learn(tasks, parameters)
 
 
-@takes(Parameters, without=("precision", "metric", "update_prototypes", "open_set", "scale"))
 def evidence_from_likelihood(
-    likelihood: Tensor, counts: Tensor, *, with_objective: bool = False, **params: Any
+    likelihood: Tensor,
+    counts: Tensor,
+    *,
+    concentration: float | None = None,
+    group_posterior: bool = True,
+    merge_groups: bool = True,
+    max_iter: int = 50,
+    tol: float = 1e-2,
+    schedule: Mapping[str, Any] | None = None,
+    with_objective: bool = False,
 ) -> Solution:
     """Evidence for a classifier of your own, given its log-likelihoods.
 
@@ -229,6 +494,8 @@ def evidence_from_likelihood(
         frequent classes and is calibrated on samples that it was not trained on.
     counts : Tensor of shape (t, k)
         The number of samples of each class that the classifier was trained on.
+    concentration, group_posterior, merge_groups, max_iter, tol, schedule
+        As in ``evidence``.
     with_objective : bool, default=False
         Whether to record the bound after each iteration.
 
@@ -251,142 +518,13 @@ def evidence_from_likelihood(
         )
     if not bool(torch.isfinite(likelihood).all()):
         raise InputError("A log-likelihood is NaN or infinite; use a low finite number for what is impossible.")
-    return _find_classes(likelihood, counts, Parameters(**params), with_objective)[0]
-
-
-def assignments(likelihood: Tensor, parameters: Parameters) -> Tensor:
-    """[t, q, k] the assignments that a search finds, without post-processing."""
-    _, n_query, n_classes = likelihood.shape
-    prior = Concentrations.of(parameters.concentration, n_query, n_classes, likelihood.dtype, likelihood.device)
-    return _searched(likelihood, prior, parameters).queries.u
-
-
-def _searched(likelihood: Tensor, prior: Concentrations, parameters: Parameters) -> Found[Dense]:
-    """The outcome of a search in which every query is of a class."""
-    schedule, max_iter, tol = parameters.constants, parameters.max_iter, parameters.tol
-    found = fused_search(likelihood, prior, schedule, max_iter=max_iter, tol=tol)
-    return search(Dense.of(likelihood), prior, schedule, max_iter=max_iter, tol=tol) if found is None else found
-
-
-def _find_classes(
-    likelihood: Tensor,
-    counts: Tensor,
-    parameters: Parameters,
-    with_objective: bool,
-    updated_likelihood: Callable[[Tensor], Tensor] | None = None,
-    known: Known | None = None,
-    unknown: Tensor | None = None,
-    *,
-    go_on: bool = True,
-) -> tuple[Solution, Tensor]:
-    """The solution, and the weights [t, q, k] of the queries as samples, of which new likelihoods can be made."""
-    n_tasks, n_query, n_classes = likelihood.shape
-    schedule, max_iter, tol = parameters.constants, parameters.max_iter, parameters.tol
-    like = likelihood.dtype, likelihood.device
-    prior = Concentrations.of(parameters.concentration, n_query, n_classes, *like, weighted=unknown is not None)
-    clamped = likelihood if known is None else known.clamp(likelihood)
-    if not with_objective and unknown is None:
-        found = _searched(clamped, prior, parameters)
-    else:
-        started = Dense.of(clamped) if unknown is None else Members.of_unknown(clamped, unknown, schedule)
-        terms_of = type(started).terms if with_objective else None
-        found = search(started, prior, schedule, max_iter=max_iter, tol=tol, terms_of=terms_of)
-    after = After.of(found.queries, prior, likelihood, updated_likelihood, known)
-    n_iter, converged = found.n_iter, found.converged
-    if go_on and known is not None and updated_likelihood is not None:
-        # Known queries tell which groups are right, so that the search can go on with updated prototypes. With one
-        # sample per class it must not: a prototype is then mostly queries, and those of a wrong group stay in it.
-        clamped = known.clamp(after.scores)
-        queries = replace(found.queries, likelihood=clamped, u=after.u, remainder=after.remainder)
-        again = resume(queries, after.presence, prior, schedule, max_iter=max_iter, tol=tol)
-        some = known.rows.any(1)  # [t, 1] tasks without a known query keep what was found
-        u = torch.where(some.unsqueeze(-1), again.queries.u, after.u)
-        after = After.of(Dense(likelihood, u, remainders(u)), prior, likelihood, updated_likelihood, known)
-        some = some.squeeze(-1)
-        n_iter, converged = n_iter + again.n_iter * some, torch.where(some, again.converged, converged)
-    u, remainder, presence, slopes, weights, scores = after
-    members = u
-    if known is not None:
-        members = torch.where(known.rows, slopes.add_to(likelihood, remainder).softmax(-1), u)
-    probabilities = slopes.add_to(scores, remainder).softmax(-1)
-
-    def groups() -> GroupPosterior:
-        return group_posterior(
-            lambda part: members[..., part].mT @ likelihood,
-            torch.arange(n_classes, device=u.device),
-            presence if known is None else Presence.of(members, remainders(members)),
-            counts.expand(n_tasks, -1),
-            slopes.alpha,
-            schedule,
-            merge=parameters.merge_groups,
-            names=None if known is None else known.names(members),
-            present=None if known is None else known.present,
-        )
-
-    def present() -> Tensor:
-        found = groups().presence(presence.present)
-        return found if known is None else found.masked_fill(known.present, 1)
-
-    occupied = presence.present
-    if parameters.group_posterior:
-        posterior = groups()
-        probabilities, occupied = posterior.apply(probabilities), posterior.occupied(occupied)
-    if known is not None:
-        probabilities, occupied = known.fix(probabilities), occupied.masked_fill(known.present, 1)
-    terms = found.terms
-    solution = Solution(
-        probabilities=probabilities,
-        n_iter=n_iter,
-        converged=converged,
-        objective_parts=None if terms is None else dict(zip(("fit", "entropy", "prior"), terms, strict=True)),
-        occupancy=occupied,
-        # Computed again on request, because the posterior [t, k, k] is larger than u, and few callers need it.
-        make_presence=present if parameters.group_posterior else None,
+    parameters = Parameters(
+        concentration=concentration,
+        group_posterior=group_posterior,
+        merge_groups=merge_groups,
+        max_iter=max_iter,
+        tol=tol,
+        schedule=schedule,
     )
-    return solution, weights
-
-
-class After(NamedTuple):
-    """What follows from the assignments that a search has found."""
-
-    u: Tensor  # [t, q, k]
-    remainder: Tensor  # [t, q, k] 1 − u
-    presence: Presence
-    slopes: Slopes
-    weights: Tensor  # [t, q, k] of the queries as samples
-    scores: Tensor  # [t, q, k] log-likelihoods for prototypes with these samples
-
-    @staticmethod
-    def of(
-        queries: Dense,
-        prior: Concentrations,
-        likelihood: Tensor,
-        updated_likelihood: Callable[[Tensor], Tensor] | None,
-        known: Known | None,
-    ) -> After:
-        presence = Presence.of(queries.u, queries.remainder)
-        weights = queries.u * query_weights(presence.masses).unsqueeze(1)
-        if known is not None:
-            weights = known.unknown(weights)  # the prototypes have taken in the known queries already
-        scores = likelihood if updated_likelihood is None else updated_likelihood(weights)
-        return After(queries.u, queries.remainder, presence, prior.slopes(presence), weights, scores)
-
-
-def _updated_likelihood(
-    placed: Tensor, likelihood: Tensor, calibration: Calibration, weights: Tensor, between: Callable[[], Tensor]
-) -> Tensor:
-    """[t, q, k] log-likelihoods for prototypes that have taken in the other queries with these weights.
-
-    ``between`` returns the squared distances [t, q, q] of the queries.
-    """
-    scatter, counts = calibration.scatter.view(-1, 1, 1), calibration.counts
-    precision = calibration.precision.view(-1, 1, 1)
-    if placed.shape[1] > 2 * placed.shape[2]:  # all pairs of queries would be more work, and far more memory
-        samples = counts.unsqueeze(-1)
-        updated = (calibration.offsets * samples + weights.mT @ placed) / (samples + weights.sum(1).unsqueeze(-1))
-        distances = squared_distances(placed, updated)
-    else:
-        distances = likelihood * (-2 / precision) + scatter / counts.unsqueeze(1)
-        distances = updated_distances(distances, between(), weights, counts)
-    masses = (counts + weights.sum(-2)).unsqueeze(-2)
-    return leave_one_out(distances, weights, masses, scatter).mul_(-0.5 * precision)
+    queries = hold(Tasks.from_scores(likelihood), likelihood, Scores(counts.to(likelihood)), parameters)
+    return find(queries, parameters, with_objective=with_objective)

@@ -1,14 +1,14 @@
-"""Queries of no class: how probable that is for each query, and which of them belong together.
+"""Unknown queries: how probable that is for each query, and which of them belong together.
 
-Like queries of a class, queries of no class come in groups. A group says more than its queries one by one: the mean of
+Like queries of a class, unknown queries come in groups. A group says more than its queries one by one: the mean of
 m queries is as near to the prototype of its class as the errors of two means allow, S/m + S/n on average. What exceeds
 that is the *excess* of a group. The scale of both cases is known from the support: the excess of a member is that of
-support samples which were left out of their prototype, and the excess of a group of no class is that of a prototype
-over the nearest other one, as if its class were left out.
+support samples which were left out of their prototype, and the excess of a group of unknown queries is that of a
+prototype over the nearest other one, as if its class were left out.
 
 Groups are found twice. First, queries that lie together are a group, and its excess is that over the nearest prototype.
 Second, queries that a search assigns to one class are a group, and its excess is that over the prototype of this class:
-queries of no class gather at classes that do not occur. A group of the first kind can be a part of one of the second:
+unknown queries gather at classes that do not occur. A group of the first kind can be a part of one of the second:
 queries of a class that are alike. It is no random sample of the class, and its mean is farther from the prototype.
 
 The proportion of such queries in the batch is not known. It is integrated out, with a prior that is 0 with probability
@@ -17,57 +17,99 @@ one half. So a batch without unknown queries stays without.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, log
 
 import torch
 from torch import Tensor
 
+from manyway.core.topk import UNKNOWN_ABOVE
 from manyway.errors import InputError
 from manyway.methods.calibration.calibration import Calibration, distances_between, squared_distances
-from manyway.methods.evidence.prior import Presence, remainders
+from manyway.methods.evidence.queries import Part
 from manyway.methods.evidence.schedule import Schedule
-from manyway.methods.evidence.search import Dense
 
 MOST_JUDGED = 2048  # queries whose groups are found from all pairs; further queries are judged as their groups are
 _MOST_ASSIGNED = 1 << 24  # numbers: fewer queries are judged where they could be of very many classes
 _PROPORTIONS = 40  # grid of the proportion of unknown queries
 _LEAST_COUNTED = 1e-3  # so that classes have a count where all queries are unknown
 _ALONE = 1.5  # a group of this size is one query, whose scatter is not known
-_ALIKE = 0.1  # groups of queries of no class with at least this mean similarity are one
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """Queries, their groups, and how probable it is that these are of no class."""
+class UnknownPosterior:
+    """Queries, their groups, and how probable it is that these are unknown.
+
+    Where there are many queries, only every so many of them are judged, and further queries as their groups are.
+    """
 
     means: Tensor  # [t, a, d] the mean of the group around each query
     bias: Tensor  # [t, a] by how much squared distances to it are too long
     precision: Tensor  # [t] τ
     similarity: Tensor  # [t, a, a] how much each other query belongs to the group of a query
-    unknown: Tensor  # [t, a] the probability of no class
+    judged: Tensor  # [t, a] the probability to be unknown
+    least: Tensor  # [t, 1] the lowest of these probabilities; 0 where a label is known
+    stride: int
+    schedule: Schedule
 
-    def __getitem__(self, which: Tensor) -> Judged:
-        """Some of the queries [n], without their similarities."""
-        none = self.similarity[:, :0, :0]
-        return Judged(self.means[:, which], self.bias[:, which], self.precision, none, self.unknown[:, which])
+    def unknown(self, placed: Tensor, first: int) -> Tensor:
+        """[t, b] the probability of placed queries [t, b, d] to be unknown; the first has that number."""
+        if self.stride == 1:
+            return self.judged[:, first : first + placed.shape[1]]
+        return (self.weights(placed) @ self.judged.unsqueeze(-1)).squeeze(-1)
+
+    def counted(self, unknown: Tensor) -> Tensor:
+        """[t, b] how much queries count in the search for the classes that are present, given ``unknown`` [t, b].
+
+        It is the probability to be of a class, relative to that of the query for which it is highest. So queries count
+        fully where there is no evidence about any of them. No query counts more than its evidence supports: the
+        highest probability is at least that before any query was seen.
+        """
+        before = (1 - self.schedule.none_unknown) / (self.schedule.unknown_rarity + 1)
+        return ((1 - unknown) / (1 - self.least.clamp_max(before))).clamp(_LEAST_COUNTED, 1)
 
     def weights(self, placed: Tensor) -> Tensor:
         """[t, q, a] the probability that another query is of the group around each query, if all are as frequent."""
         distances = squared_distances(placed, self.means) - self.bias.unsqueeze(1)
         return distances.mul_(-0.5 * self.precision.view(-1, 1, 1)).softmax(-1)
 
+    def groups(self, placed: Tensor, known: Tensor) -> UnknownGroups:
+        """The groups of the judged queries, given as placed [t, a, d] with known labels [t, a]."""
+        rejected = self.unknown(placed, 0).masked_fill(known >= 0, 0) > UNKNOWN_ABOVE
+        found, medoids = groups_of(self.similarity, rejected, self.schedule.alike)
+        return UnknownGroups(self, found, torch.where(medoids < 0, medoids, medoids * self.stride))
 
-def judged_step(n_query: int, n_classes: int) -> int:
+
+@dataclass(frozen=True, eq=False)
+class UnknownGroups:
+    """The groups of unknown queries."""
+
+    posterior: UnknownPosterior
+    judged: Tensor  # [t, a] of the judged queries; -1 for those of a class
+    medoids: Tensor  # [t, g] the query in the middle of each group; -1 where a task has fewer
+
+    def __call__(self, part: Part) -> Tensor:
+        """[t, b] the groups of some queries; -1 for those of a class."""
+        if self.posterior.stride == 1:
+            found = self.judged[:, part.first : part.first + part.placed.shape[1]]
+        else:
+            weights = self.posterior.weights(part.placed).masked_fill((self.judged < 0).unsqueeze(1), -1)
+            found = self.judged.gather(1, weights.argmax(-1))
+        return found.masked_fill(part.unknown <= UNKNOWN_ABOVE, -1)
+
+
+def judged_stride(n_query: int, n_classes: int) -> int:
     """The distance between the queries whose groups are found from all pairs."""
     return ceil(n_query / min(MOST_JUDGED, max(_MOST_ASSIGNED // n_classes, MOST_JUDGED // 8)))
 
 
-def judge(placed: Tensor, assigned: Tensor, calibration: Calibration, schedule: Schedule) -> Judged:
-    """How probable it is that queries [t, q, d], placed as the calibration does, are of no class.
+def judge(
+    placed: Tensor, assigned: Tensor, any_known: Tensor, calibration: Calibration, stride: int, schedule: Schedule
+) -> UnknownPosterior:
+    """How probable it is that queries [t, q, d], placed as the calibration does, are unknown.
 
-    ``assigned`` [t, q, k] are their assignments by a search in which every query is of a class.
+    ``assigned`` [t, q, k] are their assignments by a search in which every query is of a class. They are every so many
+    (``stride``) of all queries. ``any_known`` [t]: whether the label of a query is known.
     """
     if calibration.counts.shape[1] < 2:
         raise InputError("open_set needs two classes or more: it learns from the classes what none of them looks like.")
@@ -92,46 +134,32 @@ def judge(placed: Tensor, assigned: Tensor, calibration: Calibration, schedule: 
     mixed = (-schedule.mixed_groups * of_member).clamp(0, schedule.mixed_groups_at_most)
     log_odds = limited(torch.lerp(around, of_class, weight) + mixed, schedule)
     unknown = _with_proportion(log_odds, 1 / sizes, schedule)
-    return Judged(means, bias, calibration.precision, similarity, unknown)
+    least = unknown.amin(1).masked_fill(any_known, 0).unsqueeze(-1)
+    return UnknownPosterior(means, bias, calibration.precision, similarity, unknown, least, stride, schedule)
 
 
-def unknown_probability(
-    placed: Tensor, assign: Callable[[int], Tensor], calibration: Calibration, schedule: Schedule
-) -> tuple[Tensor, Finder]:
-    """[t, q] the probability that a query is of no class, and what finds the groups of those that are.
+def judge_scores(
+    likelihood: Tensor, assigned: Tensor, any_known: Tensor, stride: int, schedule: Schedule
+) -> UnknownPosterior:
+    """The same for scores of a classifier: rows of log-likelihoods [t, q, k] that are normalised.
 
-    ``assign`` returns the assignments of every so many queries by a search in which every query is of a class.
+    A classifier has to name one of its classes, so the scores of an unknown query are those of a class at random. The
+    other queries predict class k for query q with the probability π_qk = (m_k − u_qk + 1)/(|Q| + K), where m are the
+    expected counts by ``assigned`` u. The log-odds to be unknown are −ln Σ_k K π_qk exp ℓ_qk: they are positive where
+    the scores point to classes that no other query has.
     """
-    step = judged_step(placed.shape[1], calibration.counts.shape[1])
-    judged = judge(placed[:, ::step], assign(step), calibration, schedule)
-    if step == 1:
-        return judged.unknown, lambda rejected: groups_of(judged.similarity, rejected)
-    weights = judged.weights(placed)
-
-    def find(rejected: Tensor) -> tuple[Tensor, Tensor]:
-        found, medoids = groups_of(judged.similarity, rejected[:, ::step])
-        nearest = weights.masked_fill((found < 0).unsqueeze(1), -1).argmax(-1)
-        found = found.gather(1, nearest).masked_fill(~rejected, -1)
-        return found, torch.where(medoids < 0, medoids, medoids * step)
-
-    return (weights @ judged.unknown.unsqueeze(-1)).squeeze(-1), find
+    n_query, n_classes = likelihood.shape[1:]
+    others = (assigned.sum(1, keepdim=True) - assigned + 1) / (n_query + n_classes)
+    log_odds = -(likelihood.log_softmax(-1) + (n_classes * others).log()).logsumexp(-1)
+    similarity = _overlap(likelihood.softmax(-1))
+    sizes = similarity.sum(-1)
+    unknown = _with_proportion(limited(log_odds, schedule), 1 / sizes, schedule)
+    least = unknown.amin(1).masked_fill(any_known, 0).unsqueeze(-1)
+    one = torch.ones_like(sizes)
+    return UnknownPosterior(likelihood, 0 * one, one[:, 0], similarity, unknown, least, stride, schedule)
 
 
-Finder = Callable[[Tensor], tuple[Tensor, Tensor]]  # which queries [t, q] are unknown -> their groups and the medoids
-
-
-def membership(unknown: Tensor, least: Tensor, schedule: Schedule) -> Tensor:
-    """[t, q] how much a query counts in the search for the classes that are present.
-
-    It is the probability to be of a class, relative to that of the query for which it is highest; ``least`` [t, 1] is
-    the lowest of the probabilities ``unknown``. So queries count fully where there is no evidence about any of them. No
-    query counts more than its evidence supports: the highest probability is at least that before any query was seen.
-    """
-    before = (1 - schedule.none_unknown) / (schedule.unknown_rarity + 1)
-    return ((1 - unknown) / (1 - least.clamp_max(before))).clamp(_LEAST_COUNTED, 1)
-
-
-def groups_of(similarity: Tensor, rejected: Tensor) -> tuple[Tensor, Tensor]:
+def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tensor, Tensor]:
     """Groups [t, q] of the rejected queries, -1 for the others, largest first, and the medoid of each [t, g], -1 where
     a task has fewer.
 
@@ -143,7 +171,7 @@ def groups_of(similarity: Tensor, rejected: Tensor) -> tuple[Tensor, Tensor]:
     inside = rejected.gather(1, which)
     rows = similarity.gather(1, which.unsqueeze(-1).expand(-1, -1, similarity.shape[-1]))
     among = rows.gather(2, which.unsqueeze(1).expand(-1, most, -1)) * (inside.unsqueeze(1) & inside.unsqueeze(2))
-    member = _joined(among) * inside.unsqueeze(-1)  # [t, r, r] whether a query is in a group
+    member = _joined(among, alike) * inside.unsqueeze(-1)  # [t, r, r] whether a query is in a group
     order = member.sum(1).argsort(dim=-1, descending=True, stable=True)
     member = member.gather(2, order.unsqueeze(1).expand_as(member))
     n_groups = int((member.sum(1) > 0).sum(-1).max()) if most else 0
@@ -157,7 +185,7 @@ def groups_of(similarity: Tensor, rejected: Tensor) -> tuple[Tensor, Tensor]:
     return found, medoids.masked_fill(member.sum(1) == 0, -1)
 
 
-def _joined(similarity: Tensor) -> Tensor:
+def _joined(similarity: Tensor, alike: float) -> Tensor:
     """[t, r, g] 1 where query r is in group g, else 0, from similarities [t, r, r]: clusters by average linkage."""
     n_tasks, size, _ = similarity.shape
     member = torch.eye(size, dtype=similarity.dtype, device=similarity.device).repeat(n_tasks, 1, 1)
@@ -168,7 +196,7 @@ def _joined(similarity: Tensor) -> Tensor:
         sizes = member.sum(1)
         mean = total / (sizes.unsqueeze(1) * sizes.unsqueeze(2)).clamp_min(1)
         best, pair = mean.masked_fill(~upper, -1).flatten(1).max(-1)
-        joins = best >= _ALIKE
+        joins = best >= alike
         if not bool(joins.any()):
             break
         t, first, second = tasks[joins], pair[joins] // size, pair[joins] % size
@@ -235,7 +263,7 @@ def _of_classes(placed: Tensor, assigned: Tensor, calibration: Calibration, scal
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """What the excess of a group is like for members of a class, and for queries of no class."""
+    """What the excess of a group is like for members of a class, and for unknown queries."""
 
     noise: Tensor  # [t, 1] the standard deviation for members is this times 1/m + 1/n
     shared_error: float  # the queries of a group share an error: see the schedule
@@ -248,10 +276,10 @@ class Scales:
         return Scales(calibration.noise.unsqueeze(-1), schedule.shared_error, *apart)
 
     def log_ratio(self, excess: Tensor, sizes: Tensor, counts: Tensor) -> Tensor:
-        """[t, n] ln p(excess | no class) − ln p(excess | a class), for groups of m queries near classes of n samples.
+        """[t, n] ln p(excess | unknown) − ln p(excess | a class), for groups of m queries near classes of n samples.
 
         Both are normal. An excess below the point at which the ratio is smallest counts as that point, and no excess is
-        too large for queries of no class.
+        too large for unknown queries.
         """
         variance = (self.noise * (self.shared_error + (1 - self.shared_error) / sizes + 1 / counts)).square()
         wider = variance + torch.maximum(self.variance, 1e-3 * variance)
@@ -288,7 +316,7 @@ def _left_out_classes(calibration: Calibration, schedule: Schedule) -> tuple[Ten
 
 
 def _with_proportion(log_odds: Tensor, weights: Tensor, schedule: Schedule) -> Tensor:
-    """[t, q] the probability of no class, with the proportion of such queries integrated out.
+    """[t, q] the probability of unknown, with the proportion of such queries integrated out.
 
     The queries of a group are judged together. So whether any query is unknown is decided with a weight per query that
     makes each group count once. The proportion is one of queries, of which each counts alike: known queries form few
@@ -304,33 +332,3 @@ def _with_proportion(log_odds: Tensor, weights: Tensor, schedule: Schedule) -> T
     proportion = (weights.mean(1).unsqueeze(-1) * data.sum(1) + prior).softmax(-1)
     given = ((odds + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
     return given * some.sigmoid().unsqueeze(-1)
-
-
-@dataclass(eq=False)
-class Members(Dense):
-    """Queries that count in the search as much as they are members of classes."""
-
-    counted: Tensor  # [t, q, 1]
-
-    @staticmethod
-    def of_unknown(likelihood: Tensor, unknown: Tensor, schedule: Schedule) -> Members:
-        """Queries that ``begin`` has yet to assign."""
-        counted = membership(unknown, unknown.amin(1, keepdim=True), schedule)
-        return Members(likelihood, likelihood, likelihood, counted.unsqueeze(-1))
-
-    def select(self, which: Tensor) -> Members:
-        return Members(self.likelihood[which], self.u[which], self.remainder[which], self.counted[which])
-
-    def sharpened(self, sharpness: Tensor) -> Members:
-        return replace(self, likelihood=self.likelihood * sharpness.view(-1, 1, 1))
-
-    def terms(self) -> Tensor:
-        """[2, t] fit and entropy, of what counts."""
-        share = self.u / self.counted.clamp_min(torch.finfo(self.u.dtype).tiny)
-        entropy = -(self.counted * torch.xlogy(share, share)).sum((1, 2))
-        return torch.stack([(self.u * self.likelihood).sum((1, 2)), entropy])
-
-    def _take(self, u: Tensor) -> Presence:
-        self.u = u * self.counted
-        self.remainder = remainders(self.u)
-        return Presence.of(self.u, self.remainder)

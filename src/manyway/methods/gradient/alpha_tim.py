@@ -17,7 +17,7 @@ def alpha_tim(
     *,
     weights: Sequence[float] = (1.0, 1.0, 1.0),
     alphas: Sequence[float] = (7.0, 5.0),
-    temperature: float = 15.0,
+    logit_scale: float = 15.0,
     lr: float = 1e-4,
     max_iter: int = 1000,
     scale: str | None = "l2",
@@ -63,4 +63,4 @@ def alpha_tim(
     >>> alpha_tim(tasks, max_iter=100).labels.tolist()
     [[0, 0]]
     """
-    return maximise_information(tasks, Information(weights, alphas), temperature, lr, max_iter, scale, with_objective)
+    return maximise_information(tasks, Information(weights, alphas), logit_scale, lr, max_iter, scale, with_objective)

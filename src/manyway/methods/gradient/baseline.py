@@ -3,48 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
-import torch
+from functools import partial
 
 from manyway.core.ops import prototypes
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.methods._table.parameters import takes
+from manyway.methods._table.parameters import described_as
 from manyway.methods._table.prepared import QUERY_DEPENDENT, Prepared
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.gradient.heads import Cosine, Euclidean, Head
 from manyway.methods.gradient.information import Information, descend
 
 
-@dataclass(frozen=True)
-class Training:
-    """How the classifier is trained.
-
-    Parameters
-    ----------
-    temperature : float, default=15.0
-        τ, which multiplies squared distances (``baseline``) or cosines (``baseline_pp``).
-    lr : float, default=0.001
-        Step size of Adam.
-    max_iter : int, default=100
-        Number of steps. There is no stopping rule.
-    scale : str or None, default="l2"
-        Feature transform; None uses the features as they are. ``baseline_pp`` divides them by their norms afterwards.
-    with_objective : bool, default=False
-        Whether to record the loss after each step.
-    """
-
-    temperature: float = 15.0
-    lr: float = 1e-3
-    max_iter: int = 100
-    scale: str | None = "l2"
-    with_objective: bool = False
-
-
-@takes(Training)
-def baseline(tasks: Tasks, *, prepared: Prepared | None = None, **params: Any) -> Solution:
+def baseline(
+    tasks: Tasks,
+    *,
+    logit_scale: float = 15.0,
+    lr: float = 1e-3,
+    max_iter: int = 100,
+    scale: str | None = "l2",
+    with_objective: bool = False,
+    prepared: Prepared | None = None,
+) -> Solution:
     """Fine-tune a Euclidean classifier on the support; each query is labelled on its own.
 
     Minimises over the weight vectors w_k the cross-entropy of the support,
@@ -57,6 +37,16 @@ def baseline(tasks: Tasks, *, prepared: Prepared | None = None, **params: Any) -
     ----------
     tasks : Tasks
         The tasks to solve. Tasks that share one support share the training.
+    logit_scale : float, default=15.0
+        τ, which multiplies the logits before a softmax. The logits are −½ squared distances.
+    lr : float, default=0.001
+        Learning rate of Adam.
+    max_iter : int, default=100
+        The largest number of iterations. All are done: there is no stopping rule.
+    scale : str or None, default="l2"
+        Feature transform; None uses the features as they are.
+    with_objective : bool, default=False
+        Whether to record the objective after each iteration. It is the training loss.
     prepared : Prepared or None, default=None
         What ``prepare_baseline`` returned for the same support and parameters; None trains the classifier.
 
@@ -79,11 +69,20 @@ def baseline(tasks: Tasks, *, prepared: Prepared | None = None, **params: Any) -
     >>> baseline(tasks).labels.tolist()
     [[0, 1]]
     """
-    return _solve(tasks, Euclidean, Training(**params), prepared)
+    return _solve(tasks, Euclidean(logit_scale), lr, max_iter, scale, with_objective, prepared)
 
 
-@takes(Training)
-def baseline_pp(tasks: Tasks, *, prepared: Prepared | None = None, **params: Any) -> Solution:
+@described_as(baseline)
+def baseline_pp(
+    tasks: Tasks,
+    *,
+    logit_scale: float = 15.0,
+    lr: float = 1e-3,
+    max_iter: int = 100,
+    scale: str | None = "l2",
+    with_objective: bool = False,
+    prepared: Prepared | None = None,
+) -> Solution:
     """Fine-tune a cosine classifier on the support; each query is labelled on its own.
 
     The same as ``baseline`` with P_n = softmax_k(τ cos(w_k, z_n)).
@@ -92,6 +91,10 @@ def baseline_pp(tasks: Tasks, *, prepared: Prepared | None = None, **params: Any
     ----------
     tasks : Tasks
         The tasks to solve. Tasks that share one support share the training.
+    logit_scale : float, default=15.0
+        τ, which multiplies the logits before a softmax. The logits are cosines.
+    scale : str or None, default="l2"
+        Feature transform; None uses the features as they are. They are divided by their norms afterwards.
     prepared : Prepared or None, default=None
         What ``prepare_baseline_pp`` returned for the same support and parameters; None trains the classifier.
 
@@ -113,22 +116,34 @@ def baseline_pp(tasks: Tasks, *, prepared: Prepared | None = None, **params: Any
     >>> baseline_pp(tasks).labels.tolist()
     [[0, 1]]
     """
-    return _solve(tasks, Cosine, Training(**params), prepared)
+    return _solve(tasks, Cosine(logit_scale), lr, max_iter, scale, with_objective, prepared)
 
 
-@takes(Training)
-def prepare_baseline(tasks: Tasks, **params: Any) -> Prepared | None:
-    """Train the classifier of ``baseline`` on a support, to be used for several batches of queries.
+def prepare_baseline(
+    tasks: Tasks,
+    *,
+    head: Callable[[float], Head] = Euclidean,
+    logit_scale: float = 15.0,
+    lr: float = 1e-3,
+    max_iter: int = 100,
+    scale: str | None = "l2",
+    with_objective: bool = False,
+) -> Prepared | None:
+    """Train the classifier of ``baseline`` or ``baseline_pp`` on a support, to be used for several batches of queries.
 
     Parameters
     ----------
     tasks : Tasks
         Tasks with the support; their queries are not used.
+    head : {Euclidean, Cosine}, default=Euclidean
+        The classifier: that of ``baseline`` or that of ``baseline_pp``.
+    logit_scale, lr, max_iter, scale, with_objective
+        As in ``baseline``.
 
     Returns
     -------
     Prepared or None
-        For the parameter ``prepared`` of ``baseline``; None when the feature transform depends on the queries.
+        For the parameter ``prepared`` of these; None when the feature transform depends on the queries.
 
     Examples
     --------
@@ -136,38 +151,22 @@ def prepare_baseline(tasks: Tasks, **params: Any) -> Prepared | None:
     >>> baseline(tasks, prepared=prepare_baseline(tasks)).labels.tolist()
     [[0, 1]]
     """
-    return _prepare(tasks, Euclidean, Training(**params))
-
-
-@takes(Training)
-def prepare_baseline_pp(tasks: Tasks, **params: Any) -> Prepared | None:
-    """Train the classifier of ``baseline_pp`` on a support: see ``prepare_baseline``.
-
-    Parameters
-    ----------
-    tasks : Tasks
-        Tasks with the support; their queries are not used.
-
-    Returns
-    -------
-    Prepared or None
-    """
-    return _prepare(tasks, Cosine, Training(**params))
-
-
-def _prepare(tasks: Tasks, head: Callable[[float], Head], training: Training) -> Prepared | None:
-    if training.scale in QUERY_DEPENDENT:
+    if scale in QUERY_DEPENDENT:
         return None
-    return _train(_transformed(tasks, head, training.scale), head(training.temperature), training)
+    classifier = head(logit_scale)
+    return _train(_transformed(tasks, classifier, scale), classifier, lr, max_iter, with_objective)
 
 
-def _transformed(tasks: Tasks, head: Callable[[float], Head], scale: str | None) -> Tasks:
+prepare_baseline_pp = partial(prepare_baseline, head=Cosine)
+
+
+def _transformed(tasks: Tasks, head: Head, scale: str | None) -> Tasks:
     """The transformed tasks; for cosines, with features of norm 1."""
     tasks = transform(tasks, scale)
-    return transform(tasks, "l2") if head is Cosine and scale not in ("l2", "cl2", "power") else tasks
+    return transform(tasks, "l2") if isinstance(head, Cosine) and scale not in ("l2", "cl2", "power") else tasks
 
 
-def _train(tasks: Tasks, head: Head, training: Training) -> Prepared:
+def _train(tasks: Tasks, head: Head, lr: float, max_iter: int, with_objective: bool) -> Prepared:
     """Fit the classifier to the support of transformed tasks, once when they share it."""
     trained = tasks[:1] if tasks.shared_support and tasks.factor is None else tasks
     w, terms = descend(
@@ -176,23 +175,31 @@ def _train(tasks: Tasks, head: Head, training: Training) -> Prepared:
         prototypes(trained),
         head,
         Information((1.0, 0.0, 0.0)),
-        lr=training.lr,
-        max_iter=training.max_iter,
-        with_objective=training.with_objective,
+        lr=lr,
+        max_iter=max_iter,
+        with_objective=with_objective,
     )
     return Prepared(w, None if terms is None else terms[0])
 
 
-def _solve(tasks: Tasks, head_of: Callable[[float], Head], training: Training, prepared: Prepared | None) -> Solution:
+def _solve(
+    tasks: Tasks,
+    head: Head,
+    lr: float,
+    max_iter: int,
+    scale: str | None,
+    with_objective: bool,
+    prepared: Prepared | None,
+) -> Solution:
     """Label the queries by a classifier that is trained now unless it is prepared."""
-    tasks, head = _transformed(tasks, head_of, training.scale), head_of(training.temperature)
-    trained = _train(tasks, head, training) if prepared is None else prepared
+    tasks = _transformed(tasks, head, scale)
+    trained = _train(tasks, head, lr, max_iter, with_objective) if prepared is None else prepared
     n_tasks = tasks.n_tasks
     w = trained.prototypes.expand(n_tasks, -1, -1)
     return Solution(
         probabilities=head.logits(tasks.query, w).softmax(-1),
-        n_iter=torch.full((n_tasks,), training.max_iter, device=tasks.device),
-        converged=torch.zeros(n_tasks, dtype=torch.bool, device=tasks.device),
+        n_iter=max_iter,
+        converged=False,
         make_prototypes=lambda: w,
         objective=None if trained.objective is None else trained.objective.expand(n_tasks, -1),
     )

@@ -25,31 +25,31 @@ class Head(Protocol):
 class Euclidean:
     """logit = −½ τ ‖z − w_k‖², up to ½ τ ‖z‖², which a softmax ignores."""
 
-    temperature: float
+    logit_scale: float
 
     def logits(self, samples: Tensor, w: Tensor) -> Tensor:
         norms = w.square().sum(-1).unsqueeze(1)
-        return torch.baddbmm(norms, samples, flipped(w), beta=-self.temperature / 2, alpha=self.temperature)
+        return torch.baddbmm(norms, samples, flipped(w), beta=-self.logit_scale / 2, alpha=self.logit_scale)
 
     def pull_back(self, slopes: Tensor, samples: Tensor, w: Tensor) -> Tensor:
         masses = column_sums(slopes).unsqueeze(-1)
-        return torch.baddbmm(w * masses, slopes.mT, samples, beta=-self.temperature, alpha=self.temperature)
+        return torch.baddbmm(w * masses, slopes.mT, samples, beta=-self.logit_scale, alpha=self.logit_scale)
 
 
 @dataclass(frozen=True)
 class Cosine:
     """logit = τ cos(z, w_k), for samples that have norm 1."""
 
-    temperature: float
+    logit_scale: float
 
     def logits(self, samples: Tensor, w: Tensor) -> Tensor:
-        return samples @ flipped(w * (self.temperature / _norms(w)))
+        return samples @ flipped(w * (self.logit_scale / _norms(w)))
 
     def pull_back(self, slopes: Tensor, samples: Tensor, w: Tensor) -> Tensor:
         norms = _norms(w)
         pull, direction = slopes.mT @ samples, w / norms
         along = (pull * direction).sum(-1, keepdim=True)  # a cosine does not depend on the length of w
-        return pull.addcmul_(direction, along, value=-1).mul_(self.temperature / norms)
+        return pull.addcmul_(direction, along, value=-1).mul_(self.logit_scale / norms)
 
 
 def _norms(w: Tensor) -> Tensor:

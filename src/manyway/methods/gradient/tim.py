@@ -18,7 +18,7 @@ def tim(
     tasks: Tasks,
     *,
     weights: Sequence[float] = (1.0, 0.3, 1.0),
-    temperature: float = 15.0,
+    logit_scale: float = 15.0,
     lr: float = 1e-4,
     max_iter: int = 2000,
     scale: str | None = "l2",
@@ -38,17 +38,17 @@ def tim(
         The tasks to solve.
     weights : sequence of three floats, default=(1.0, 0.3, 1.0)
         λ₁, λ₂, λ₃: the weights of the support's cross-entropy, the marginal and the conditional entropy.
-    temperature : float, default=15.0
-        τ, which multiplies squared distances.
+    logit_scale : float, default=15.0
+        τ, which multiplies the logits before a softmax. The logits are −½ squared distances.
     lr : float, default=1e-4
-        Step size of Adam.
+        Learning rate of Adam.
     max_iter : int, default=2000
-        Number of steps. There is no stopping rule.
+        The largest number of iterations. All are done: there is no stopping rule.
     scale : str or None, default="l2"
         Feature transform; None uses the features as they are.
     with_objective : bool, default=False
-        Whether to record the loss and its terms ``cross_entropy``, ``marginal`` and ``conditional``, weighted and
-        signed, after each step.
+        Whether to record the objective after each iteration. It is the loss, with the terms ``cross_entropy``,
+        ``marginal`` and ``conditional``, weighted and signed.
 
     Returns
     -------
@@ -73,13 +73,13 @@ def tim(
     >>> tim(tasks, max_iter=100).labels.tolist()
     [[0, 1]]
     """
-    return maximise_information(tasks, Information(weights), temperature, lr, max_iter, scale, with_objective)
+    return maximise_information(tasks, Information(weights), logit_scale, lr, max_iter, scale, with_objective)
 
 
 def maximise_information(
     tasks: Tasks,
     loss: Information,
-    temperature: float,
+    logit_scale: float,
     lr: float,
     max_iter: int,
     scale: str | None,
@@ -87,7 +87,7 @@ def maximise_information(
 ) -> Solution:
     """Run TIM with the entropies of ``loss``; the parameters are those of ``tim``."""
     tasks = transform(tasks, scale)
-    head = Euclidean(temperature)
+    head = Euclidean(logit_scale)
     samples = torch.cat([tasks.support, tasks.query], dim=1)
     w, terms = descend(
         samples,
@@ -101,8 +101,8 @@ def maximise_information(
     )
     return Solution(
         probabilities=head.logits(samples[:, tasks.n_support :], w).softmax(-1),
-        n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
-        converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
+        n_iter=max_iter,
+        converged=False,
         make_prototypes=lambda: w,
         objective_parts=None if terms is None else dict(zip(TERMS, terms, strict=True)),
     )

@@ -22,7 +22,7 @@ def tim_adm(
     tasks: Tasks,
     *,
     weights: Sequence[float] = (0.1, 1.0, 0.1),
-    temperature: float = 15.0,
+    logit_scale: float = 15.0,
     step: float = 1.0,
     max_iter: int = 150,
     scale: str | None = "l2",
@@ -46,12 +46,7 @@ def tim_adm(
     tasks : Tasks
         The tasks to solve.
     step : float, default=1.0
-        How far w moves towards its update.
-    max_iter : int, default=150
-        Number of iterations. There is no stopping rule.
-    with_objective : bool, default=False
-        Whether to record TIM's loss and its terms ``cross_entropy``, ``marginal`` and ``conditional`` after each
-        iteration.
+        How far prototypes move towards their update.
 
     Returns
     -------
@@ -76,7 +71,7 @@ def tim_adm(
     >>> tim_adm(tasks).labels.tolist()
     [[0, 1]]
     """
-    loss, head = Information(weights), Euclidean(temperature)
+    loss, head = Information(weights), Euclidean(logit_scale)
     tasks = transform(tasks, scale)
     n_support, n_query, labels = tasks.n_support, tasks.n_query, tasks.support_labels
     samples = torch.cat([tasks.support, tasks.query], dim=1)
@@ -99,8 +94,8 @@ def tim_adm(
     parts = torch.stack(terms, -1) if terms else None
     return Solution(
         probabilities=logits[:, n_support:].softmax(-1),
-        n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
-        converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
+        n_iter=max_iter,
+        converged=False,
         make_prototypes=lambda: w,
         objective_parts=None if parts is None else dict(zip(TERMS, parts, strict=True)),
     )

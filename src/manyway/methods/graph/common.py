@@ -24,12 +24,12 @@ def unit_tasks(tasks: Tasks, scale: str | None) -> Tasks:
     return transform(transform(tasks, scale), None if scale in ("l2", "cl2", "rcl2", "power") else "l2")
 
 
-def log_posterior(query: Tensor, vectors: Tensor, temperature: float) -> Tensor:
+def log_posterior(query: Tensor, vectors: Tensor, logit_scale: float) -> Tensor:
     """[t, q, k] the logarithm of softmax_k(τ x·w_k)."""
-    return cross_products(query, vectors).mul_(temperature).log_softmax(-1)
+    return cross_products(query, vectors).mul_(logit_scale).log_softmax(-1)
 
 
-def nearest_queries(cosines: Tensor, n_neighbours: int, *, skip_first: bool = False) -> Tensor:
+def nearest_queries(cosines: Tensor, n_neighbors: int, *, skip_first: bool = False) -> Tensor:
     """[t, n, q] the cosines of each row with its nearest queries, and 0 for the others.
 
     ``skip_first`` leaves out the nearest query of each row.
@@ -37,11 +37,11 @@ def nearest_queries(cosines: Tensor, n_neighbours: int, *, skip_first: bool = Fa
     >>> nearest_queries(torch.tensor([[[0.5, 0.25, 0.75]]]), 2).tolist()
     [[[0.5, 0.0, 0.75]]]
     """
-    nearest = cosines.topk(min(n_neighbours + skip_first, cosines.shape[-1])).indices[..., int(skip_first) :]
+    nearest = cosines.topk(min(n_neighbors + skip_first, cosines.shape[-1])).indices[..., int(skip_first) :]
     return torch.zeros_like(cosines).scatter_(-1, nearest, cosines.gather(-1, nearest))
 
 
-def query_graph(query: Tensor, n_neighbours: int) -> Tensor:
+def query_graph(query: Tensor, n_neighbors: int) -> Tensor:
     """[t, q, q] the cosines of each query with its nearest other queries, and 0 for the rest.
 
     >>> query_graph(torch.tensor([[[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]]), 1).tolist()
@@ -49,13 +49,13 @@ def query_graph(query: Tensor, n_neighbours: int) -> Tensor:
     """
     cosines = cross_products(query, query)
     cosines.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
-    return nearest_queries(cosines, min(n_neighbours, query.shape[1] - 1))
+    return nearest_queries(cosines, min(n_neighbors, query.shape[1] - 1))
 
 
-def symmetric_graph(query: Tensor, n_neighbours: int, lam: float) -> Tensor:
+def symmetric_graph(query: Tensor, n_neighbors: int, weight: float) -> Tensor:
     """[t, q, q] the same in both directions, weighted so that λ is independent of the number of neighbours."""
-    graph = query_graph(query, n_neighbours)
-    return (graph + graph.mT) * (lam / (2 * n_neighbours))
+    graph = query_graph(query, n_neighbors)
+    return (graph + graph.mT) * (weight / (2 * n_neighbors))
 
 
 def with_classes(scores: Tensor, prior: Tensor, density: Tensor, classes: Tensor) -> Tensor:
@@ -66,12 +66,8 @@ def with_classes(scores: Tensor, prior: Tensor, density: Tensor, classes: Tensor
 
 def unstopped(u: Tensor, max_iter: int, anchors: Tensor, classes: Tensor, means: Tensor) -> Solution:
     """The answer after a fixed number of updates. Classes [t, m] have new means [t, m, d], the others their anchors."""
-    return Solution(
-        u,
-        n_iter=torch.full((len(u),), max_iter, device=u.device),
-        converged=torch.zeros(len(u), dtype=torch.bool, device=u.device),
-        make_prototypes=lambda: anchors.scatter(1, classes.unsqueeze(-1).expand_as(means), means),
-    )
+    columns = classes.unsqueeze(-1).expand_as(means)
+    return Solution(u, n_iter=max_iter, converged=False, make_prototypes=lambda: anchors.scatter(1, columns, means))
 
 
 def smoothed(scores: Tensor, graph: Tensor, u: Tensor, n_iter: int) -> Tensor:

@@ -29,9 +29,9 @@ _LENGTHS = (1e-3, 0.999)  # bounds of the mean resultant length
 def moon(
     tasks: Tasks,
     *,
-    temperature: float = 100.0,
-    lam: float = 1.0,
-    n_neighbours: int = 3,
+    logit_scale: float = 100.0,
+    graph_weight: float = 1.0,
+    n_neighbors: int = 3,
     tempering: float = 50.0,
     max_concentration: float = 500.0,
     max_iter: int = 10,
@@ -56,20 +56,21 @@ def moon(
     tasks : Tasks
         The tasks to solve. The class vectors are their class features, and the normalised class means of the support
         where they have none. With class features the support is not used.
-    temperature : float, default=100.0
-        τ, which multiplies the cosines.
-    lam : float, default=1.0
+    logit_scale : float, default=100.0
+        τ, which multiplies the logits before a softmax. The logits are cosines.
+    graph_weight : float, default=1.0
         λ, the weight of the graph.
-    n_neighbours : int, default=3
-        n, the number of nearest other queries.
+    n_neighbors : int, default=3
+        n, the number of nearest other queries that a query has edges to.
     tempering : float, default=50.0
         What the log-likelihood is divided by.
     max_concentration : float, default=500.0
         The largest κ after the start.
     max_iter : int, default=10
-        The number of updates of directions and concentrations.
+        The largest number of iterations. All are done: they are updates of directions and concentrations.
     scale : str or None, default="cl2"
-        Feature transform. Vectors are divided by their norms afterwards in any case.
+        Feature transform; None uses the features as they are. Vectors are divided by their norms
+        afterwards in any case.
 
     Returns
     -------
@@ -94,8 +95,8 @@ def moon(
     """
     tasks = unit_tasks(tasks, scale)
     query, anchors = tasks.query, class_directions(tasks)
-    prior = log_posterior(query, anchors, temperature)
-    graph = symmetric_graph(query, n_neighbours, lam)
+    prior = log_posterior(query, anchors, logit_scale)
+    graph = symmetric_graph(query, n_neighbors, graph_weight)
     u = prior.exp()
     d = n_live_features(query, anchors)
     trust = u.mean(1).mul_(u.amax(1)).sqrt_()  # c, [t, k]
@@ -103,15 +104,11 @@ def moon(
     cosines = cross_products(query, anchors)
     # 1 − ½‖x − w‖² = x·w for vectors of length one
     length = (u * cosines).sum((1, 2), keepdim=True).div_(tasks.n_query)
-    at_anchors = prior + _score(cosines, length, d) / tempering
-    scores, means = at_anchors, anchors
-    classes = torch.arange(tasks.n_classes, device=tasks.device).expand(tasks.n_tasks, -1)
-    for update in range(max_iter + 1):
+    scores = prior + _score(cosines, length, d) / tempering
+    # A class that no query chooses has μ = w and r = 1: only the others are computed again.
+    at_anchors = prior + _score(cosines, torch.ones_like(length), d, max_concentration) / tempering
+    for _ in range(max_iter):
         u = smoothed(scores, graph, u, 1)
-        if update == max_iter:
-            break
-        if update == 0:  # a class that no query chooses has μ = w and r = 1; only the others are computed again
-            at_anchors = prior + _score(cosines, torch.ones_like(length), d, max_concentration) / tempering
         classes, counts = chosen_classes(u)
         beta = (counts / (anchor_weight.gather(1, classes) + counts)).unsqueeze(-1)
         weights = u * (1 - entropy(u) / math.log(tasks.n_classes)).clamp_min_(0).unsqueeze(-1)
@@ -122,6 +119,7 @@ def moon(
         means = unit(means)
         density = _score(cross_products(query, means), lengths, d, max_concentration)
         scores = with_classes(at_anchors, prior, density / tempering, classes)
+    u = smoothed(scores, graph, u, 1)
     return unstopped(u, max_iter, anchors, classes, means)
 
 

@@ -25,11 +25,11 @@ from manyway.methods.graph.common import (
 def stata(
     tasks: Tasks,
     *,
-    temperature: float = 100.0,
-    alpha: float = 1.0,
+    logit_scale: float = 100.0,
+    anchor_weight: float = 1.0,
     soft_counts: bool = False,
-    lam: float = 1.0,
-    n_neighbours: int = 3,
+    graph_weight: float = 1.0,
+    n_neighbors: int = 3,
     tempering: float = 50.0,
     max_iter: int = 10,
     inner_iter: int = 5,
@@ -54,24 +54,25 @@ def stata(
     tasks : Tasks
         The tasks to solve. The class vectors are their class features, and the normalised class means of the support
         where they have none. With class features the support is not used.
-    temperature : float, default=100.0
-        τ, which multiplies the cosines.
-    alpha : float, default=1.0
+    logit_scale : float, default=100.0
+        τ, which multiplies the logits before a softmax. The logits are cosines.
+    anchor_weight : float, default=1.0
         The weight of the anchors, in queries.
     soft_counts : bool, default=False
         Whether n_k is Σ_q u_qk instead.
-    lam : float, default=1.0
+    graph_weight : float, default=1.0
         λ, the weight of the graph.
-    n_neighbours : int, default=3
-        n, the number of nearest other queries.
+    n_neighbors : int, default=3
+        n, the number of nearest other queries that a query has edges to.
     tempering : float, default=50.0
         What the log-likelihood is divided by.
     max_iter : int, default=10
-        The number of updates of means and variances.
+        The largest number of iterations. All are done: they are updates of means and variances.
     inner_iter : int, default=5
         The number of updates of u between them.
     scale : str or None, default="cl2"
-        Feature transform. Vectors are divided by their norms afterwards in any case.
+        Feature transform; None uses the features as they are. Vectors are divided by their norms
+        afterwards in any case.
 
     Returns
     -------
@@ -98,8 +99,8 @@ def stata(
     """
     tasks = unit_tasks(tasks, scale)
     query, anchors = tasks.query, class_directions(tasks)
-    prior = log_posterior(query, anchors, temperature)
-    graph = symmetric_graph(query, n_neighbours, lam)
+    prior = log_posterior(query, anchors, logit_scale)
+    graph = symmetric_graph(query, n_neighbors, graph_weight)
     u = prior.exp()
     # Differences x − μ do not depend on the origin. Around the queries' mean, their squares lose the fewest digits.
     centre = query.mean(1, keepdim=True)
@@ -111,20 +112,18 @@ def stata(
     # A class that no query chooses has β = 0 and stays at its anchor: only the others are computed again.
     at_anchors = prior + _log_likelihood(both, anchors - centre, first.expand_as(anchors)) / tempering
     scores, every = at_anchors, torch.arange(tasks.n_classes, device=tasks.device).expand(tasks.n_tasks, -1)
-    means, classes = anchors, every
-    for update in range(max_iter + 1):
+    for _ in range(max_iter):
         u = smoothed(scores, graph, u, inner_iter)
-        if update == max_iter:
-            break
         classes, counts = (every, column_sums(u)) if soft_counts else chosen_classes(u)
         held, part = of_classes(anchors, classes), of_classes(u.mT, classes).mT  # [t, m, d], [t, q, m]
-        beta = (counts / (alpha + counts)).unsqueeze(-1)
+        beta = (counts / (anchor_weight + counts)).unsqueeze(-1)
         means = unit(beta * unit(part.mT @ query) + (1 - beta) * held)
         sizes = column_sums(part).clamp_min(torch.finfo(u.dtype).tiny).unsqueeze(-1)
         spread = _weighted_squares(part, both, means - centre) / sizes
         variances = torch.maximum(beta * spread + (1 - beta) * (first + (held - means).square()), least)
         likelihood = _log_likelihood(both, means - centre, variances)
         scores = with_classes(at_anchors, prior, likelihood / tempering, classes)
+    u = smoothed(scores, graph, u, inner_iter)
     return unstopped(u, max_iter, anchors, classes, means)
 
 

@@ -35,9 +35,9 @@ def transclip(
     restart: bool = True,
     validation_shots: int | None = None,
     graph: Literal["sound", "ordered", "authors"] = "sound",
-    temperature: float = 100.0,
-    lam: float = 0.5,
-    n_neighbours: int = 3,
+    logit_scale: float = 100.0,
+    guess_weight: float = 0.5,
+    n_neighbors: int = 3,
     tempering: float = 50.0,
     max_iter: int = 10,
     inner_iter: int = 5,
@@ -74,20 +74,22 @@ def transclip(
     graph : {"sound", "ordered", "authors"}, default="sound"
         ``authors``: the graph of the original, in which V lacks the nearest query of each sample, and the rows of V and
         W are paired with u and y in the wrong order (below). ``ordered``: without the second error.
-    temperature : float, default=100.0
-        τ, which multiplies the cosines.
-    lam : float, default=0.5
+    logit_scale : float, default=100.0
+        τ, which multiplies the logits before a softmax. The logits are cosines.
+    guess_weight : float, default=0.5
         λ, the weight of the first guess.
-    n_neighbours : int, default=3
-        n, the number of nearest queries.
+    n_neighbors : int, default=3
+        n, the number of nearest other queries that a query has edges to. A support sample has edges to as
+        many.
     tempering : float, default=50.0
         What the log-likelihood is divided by.
     max_iter : int, default=10
-        The number of updates of means and variance, for each γ.
+        The largest number of iterations. All are done, for each γ: they are updates of means and variance.
     inner_iter : int, default=5
         The number of updates of u between them.
     scale : str or None, default="cl2"
-        Feature transform. Vectors are divided by their norms afterwards in any case.
+        Feature transform; None uses the features as they are. Vectors are divided by their norms
+        afterwards in any case.
 
     Returns
     -------
@@ -122,12 +124,12 @@ def transclip(
         raise InputError("transclip: gammas is empty; give at least one value.")
     tasks = unit_tasks(tasks, scale)
     query, vectors = tasks.query, class_directions(tasks)
-    guess = log_posterior(query, vectors, temperature)
+    guess = log_posterior(query, vectors, logit_scale)
     support = tasks.support
     targets = one_hot(tasks.support_labels, tasks.n_classes, tasks.dtype)  # [t, s, k]
     cosines = cross_products(support, query)  # [t, s, q]
-    edges, labelled = _graph(query, cosines, targets, graph, n_neighbours)
-    prior = guess * lam + labelled
+    edges, labelled = _graph(query, cosines, targets, graph, n_neighbors)
+    prior = guess * guess_weight + labelled
     moments = _Moments.of(tasks, support, query)
     begin = guess.exp(), moments.start(vectors), 1 / n_live_features(query, vectors)
     state = begin
@@ -141,34 +143,28 @@ def transclip(
     for gamma in gammas if tasks.n_support else gammas[:1]:
         u, means, variance = begin if restart else state
         for update in range(max_iter + 1):
+            if update:
+                means, variance = moments.update(u, gamma * _LABELLED, vectors)
             scores = prior + moments.log_likelihood(means, variance) / tempering
             u = smoothed(scores, edges, u, inner_iter)
-            if update == max_iter:
-                break
-            means, variance = moments.update(u, gamma * _LABELLED, vectors)
         state = u, means, variance
         n_right = ((u.argmax(-1).gather(1, nearest) == labels) & judges).sum(1)
         better = (n_right > best).view(-1, 1, 1) | (choose == "last")
         best = torch.maximum(best, n_right)
         answer, answer_means = torch.where(better, u, answer), torch.where(better, means, answer_means)
-    return Solution(
-        answer,
-        n_iter=torch.full((tasks.n_tasks,), max_iter, device=tasks.device),
-        converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
-        make_prototypes=lambda: answer_means,
-    )
+    return Solution(answer, n_iter=max_iter, converged=False, make_prototypes=lambda: answer_means)
 
 
 def _graph(
-    query: Tensor, cosines: Tensor, targets: Tensor, kind: Literal["sound", "ordered", "authors"], n_neighbours: int
+    query: Tensor, cosines: Tensor, targets: Tensor, kind: Literal["sound", "ordered", "authors"], n_neighbors: int
 ) -> tuple[Tensor, Tensor]:
     """The symmetric graph of the queries [t, q, q], and what the labelled samples add to each query [t, q, k]."""
-    among = query_graph(query, n_neighbours)
-    labelled = nearest_queries(cosines, n_neighbours, skip_first=kind != "sound")
+    among = query_graph(query, n_neighbors)
+    labelled = nearest_queries(cosines, n_neighbors, skip_first=kind != "sound")
     if kind == "authors":
         stacked, n_query = torch.cat([labelled, among], 1), query.shape[1]
         among, labelled = stacked[:, :n_query], stacked[:, n_query:]
-    weight = 1 / (2 * n_neighbours)
+    weight = 1 / (2 * n_neighbors)
     return (among + among.mT) * weight, labelled.mT @ targets * weight
 
 

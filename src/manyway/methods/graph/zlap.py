@@ -17,8 +17,8 @@ def zlap(
     *,
     alpha: float = 0.3,
     power: float = 5.0,
-    n_neighbours: int = 5,
-    temperature: float = 100.0,
+    n_neighbors: int = 5,
+    logit_scale: float = 100.0,
     scale: str | None = "cl2",
 ) -> Solution:
     """Propagate labels from class vectors to queries over the graph of nearest queries.
@@ -41,12 +41,14 @@ def zlap(
         α, how far labels spread: at least 0 and below 1.
     power : float, default=5.0
         p, the power of the cosines between classes and queries.
-    n_neighbours : int, default=5
-        n, the number of nearest queries of each node.
-    temperature : float, default=100.0
-        Queries that no class reaches have the probabilities softmax_k(τ x·w_k).
+    n_neighbors : int, default=5
+        n, the number of nearest other queries that a query has edges to. A class has edges to as many.
+    logit_scale : float, default=100.0
+        τ, which multiplies the logits before a softmax. The logits are cosines. Queries that no class reaches
+        have the probabilities softmax_k(τ x·w_k).
     scale : str or None, default="cl2"
-        Feature transform. Vectors are divided by their norms afterwards in any case.
+        Feature transform; None uses the features as they are. Vectors are divided by their norms
+        afterwards in any case.
 
     Returns
     -------
@@ -74,9 +76,9 @@ def zlap(
         raise InputError(f"zlap: alpha is {alpha}; it must be at least 0 and below 1.")
     tasks = unit_tasks(tasks, scale)
     query, vectors = tasks.query, class_directions(tasks)
-    among = query_graph(query, n_neighbours).clamp_min_(0)
+    among = query_graph(query, n_neighbors).clamp_min_(0)
     among = among + among.mT
-    to_class = nearest_queries(cross_products(vectors, query), n_neighbours).clamp_min_(0).pow_(power)  # [t, k, q]
+    to_class = nearest_queries(cross_products(vectors, query), n_neighbors).clamp_min_(0).pow_(power)  # [t, k, q]
     query_degrees = (among.sum(1) + to_class.sum(1)).unsqueeze(1)  # [t, 1, q]
     class_degrees = to_class.sum(2, keepdim=True)
     among = among * _inverse_root(query_degrees) * _inverse_root(query_degrees.mT)
@@ -86,14 +88,9 @@ def zlap(
     scores = torch.cholesky_solve(to_class.mT, torch.linalg.cholesky(system)).clamp_min_(0)
     total = scores.sum(-1, keepdim=True)
     reached = total > 0
-    alone = log_posterior(query, vectors, temperature).exp()
-    once = torch.ones(tasks.n_tasks, dtype=torch.int64, device=tasks.device)
-    return Solution(
-        torch.where(reached, scores / total.where(reached, 1), alone),
-        n_iter=once,
-        converged=once.bool(),
-        make_prototypes=lambda: vectors,
-    )
+    alone = log_posterior(query, vectors, logit_scale).exp()
+    answer = torch.where(reached, scores / total.where(reached, 1), alone)
+    return Solution(answer, n_iter=1, converged=True, make_prototypes=lambda: vectors)
 
 
 def _inverse_root(degrees: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ def ici(
     tasks: Tasks,
     *,
     c: float = 10.0,
-    step: int = 5,
+    n_per_round: int = 5,
     n_components: int = 5,
     max_iter: int = 100,
     scale: str | None = "l2",
@@ -32,7 +32,7 @@ def ici(
         Y = X β + γ + noise,      γ̂(λ) = argmin_γ ½‖X̂ (Y − γ)‖² + λ Σ_i ‖γ_i‖,      X̂ = I − X (XᵀX)⁻¹ Xᵀ.
 
     Sample i is the more credible, the smaller the penalty λ from which on γ̂_i is zero. Of each pseudo-class, the
-    ``step`` most credible queries join the training set (earlier ones stay, with their newest labels), and the
+    ``n_per_round`` most credible queries join the training set (earlier ones stay, with their newest labels), and the
     classifier is fitted again. When all queries have joined, it labels them. The classifier minimises
     ½‖W‖² + C Σ cross-entropy on all dimensions of the features.
 
@@ -42,12 +42,12 @@ def ici(
         The tasks to solve.
     c : float, default=10.0
         C, the weight of the cross-entropy against the ridge penalty.
-    step : int, default=5
+    n_per_round : int, default=5
         How many queries of each pseudo-class join per round, at most.
     n_components : int, default=5
         The number of principal components in X.
     max_iter : int, default=100
-        The largest number of rounds.
+        The largest number of iterations. They are rounds.
     scale : str or None, default="l2"
         Feature transform; None uses the features as they are.
 
@@ -59,7 +59,7 @@ def ici(
 
     Notes
     -----
-    Nothing is assumed about which classes occur, but each class can receive ``step`` queries per round even when all of
+    Nothing is assumed about which classes occur, but each class can receive ``n_per_round`` queries even when all of
     them are wrong. The defaults are those of the PADDLE paper's experiments on tiered-ImageNet and of ICI's authors; on
     mini-ImageNet the paper uses ``n_components`` = 2.
 
@@ -92,7 +92,7 @@ def ici(
     for iteration in range(max_iter):
         pseudo = (features[:, n_support:] @ fit.weights).argmax(-1)
         labels = torch.cat([labels[:, :n_support], pseudo], dim=1)
-        joined = joined | _credible(components, labels, joined, n_classes, step)
+        joined = joined | _credible(components, labels, joined, n_classes, n_per_round)
         fit = _refit(features, labels, joined, fit, c)
         done = joined.all(1)
         if bool(done.any()):
@@ -117,17 +117,17 @@ def _refit(features: Tensor, labels: Tensor, joined: Tensor, start: Fit, c: floa
         return logistic_regression(features, labels, weights.to(features.dtype), start, c=c)
 
 
-def _credible(components: Tensor, labels: Tensor, joined: Tensor, n_classes: int, step: int) -> Tensor:
-    """[t, q] the ``step`` most credible queries of each pseudo-class among those that have not joined yet."""
+def _credible(components: Tensor, labels: Tensor, joined: Tensor, n_classes: int, n_per_round: int) -> Tensor:
+    """[t, q] the ``n_per_round`` most credible queries of each pseudo-class among those that have not joined yet."""
     n_query = joined.shape[1]
     pseudo = labels[:, -n_query:].masked_fill(joined, n_classes)  # queries that have joined form an additional class
     waiting = torch.zeros(len(labels), n_classes + 1, dtype=torch.int64, device=labels.device)
     waiting.scatter_add_(1, pseudo, torch.ones_like(pseudo))
-    crowded = (waiting[:, :-1] > step).any(1)  # in other tasks all queries join, whatever their order
+    crowded = (waiting[:, :-1] > n_per_round).any(1)  # in other tasks all queries join, whatever their order
     entry = torch.zeros(pseudo.shape, dtype=torch.float64, device=labels.device)
     if bool(crowded.any()):
         entry[crowded] = entry_penalties(components[crowded], labels[crowded], n_classes)[:, -n_query:]
-    return _smallest_of_each_class(entry, pseudo, step) & ~joined
+    return _smallest_of_each_class(entry, pseudo, n_per_round) & ~joined
 
 
 def _smallest_of_each_class(values: Tensor, classes: Tensor, n: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""PADDLE's objective by projected gradient steps: the paper's ablation of the optimiser."""
+"""PADDLE's objective by projected gradient steps: the paper's ablation of the optimizer."""
 
 from __future__ import annotations
 
@@ -42,19 +42,20 @@ def paddle_pgd(
         ``adam``, the paper's choice, takes a step of Adam on u and w together and projects each u_q onto the simplex.
         ``gradient`` takes a plain projected gradient step on u, with each w_k at the weighted mean of its samples.
     lr : float, default=1e-3
-        Step size.
+        Learning rate of Adam. It is the length of plain steps too.
     lam : float or None, default=None
-        λ, the weight of the partition complexity; None is λ = |Q|.
+        λ, the weight of the partition complexity. None is λ = |Q|.
     eps : float, default=1e-12
         ε, which keeps the logarithm finite.
     max_iter : int, default=1000
-        The largest number of steps.
+        The largest number of iterations.
     tol : float or None, default=None
-        A task stops when the mean over classes of ‖w_new − w_old‖ is below it. None does all ``max_iter`` steps.
+        A task stops when an iteration changes less than this. The change is the mean over classes of ‖w_new − w_old‖.
+        None does all ``max_iter`` iterations.
     scale : str or None, default="range"
         Feature transform; None uses the features as they are.
     with_objective : bool, default=False
-        Whether to record the objective and its terms ``fit`` and ``complexity`` after each step.
+        Whether to record the objective after each iteration. Its terms are ``fit`` and ``complexity``.
 
     Returns
     -------

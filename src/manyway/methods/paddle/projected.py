@@ -12,7 +12,7 @@ from manyway.methods.gradient.adam import adam_step
 from manyway.methods.gradient.heads import flipped
 from manyway.methods.paddle.forms import FeatureForm, GramForm
 
-# The assignments u [t, q, k], then the optimiser's state. Every tensor has three axes, tasks first.
+# The assignments u [t, q, k], then the optimizer's state. Every tensor has three axes, tasks first.
 State = tuple[Tensor, ...]
 
 

@@ -28,8 +28,6 @@ def soft_kmeans(
     ----------
     tasks : Tasks
         The tasks to solve.
-    with_objective : bool, default=False
-        Whether to record the objective and its terms after each iteration.
 
     Returns
     -------

@@ -56,8 +56,8 @@ def paddle(
     max_iter : int, default=100
         The largest number of iterations.
     tol : float or None, default=None
-        A task stops when the mean over classes of ‖w_new − w_old‖ is below it; the paper's figure uses 1e-6. None does
-        all ``max_iter`` iterations, as the paper's tables do.
+        A task stops when an iteration changes less than this. The change is the mean over classes of ‖w_new − w_old‖;
+        the paper's figure uses 1e-6. None does all ``max_iter`` iterations, as the paper's tables do.
     scale : str or None, default="range"
         Feature transform; None uses the features as they are. Distances enter a softmax, so the scale of the features
         matters.
@@ -65,7 +65,7 @@ def paddle(
         Whether to iterate on inner products among queries or on d-dimensional prototypes. Both give the same numbers;
         None takes the cheaper one.
     with_objective : bool, default=False
-        Whether to record the objective and its terms ``fit``, ``complexity`` and ``barrier`` after each iteration.
+        Whether to record the objective after each iteration. Its terms are ``fit``, ``complexity`` and ``barrier``.
 
     Returns
     -------

@@ -1,8 +1,8 @@
 """The learned parameters of UNEM: where they come from, what is refused, and which tasks they were learned for.
 
-They are a small JSON file that ``manyway tune --method unem`` writes. The files in this folder come with the package:
+They are a small JSON file that ``manyway tune`` writes. The files in this folder come with the package:
 
-* ``letters.json``: ``manyway tune --method unem --features src/manyway/sampling/embedded/glyphs-val.safetensors``;
+* ``letters.json``: of ``manyway tune`` on the embedded letters of the validation classes, ``glyphs-val.safetensors``;
 * ``authors-cub-5shot.json``, ``authors-cub-20shot.json``: the values that the authors publish, after softplus.
 """
 
@@ -82,7 +82,7 @@ def unlike_training(
     then, now = (", ".join(f"{round(of[name], 1):g} {_SIZES[name]}" for name in differ) for of in (learned, known))
     return (
         f"unem: its parameters were learned on tasks with {then}, and these have {now}; learn others with "
-        "`manyway tune --method unem`."
+        "`manyway tune`."
     )
 
 
@@ -105,9 +105,7 @@ def _checked(data: Any, where: str) -> Parameters:
     if not isinstance(data, Mapping):
         raise InputError(f"{where} is not a table of parameters of unem; make one with `manyway tune`.")
     if not {"feature_scale", "lam", "temperature"} & data.keys():
-        raise InputError(
-            f"{where} has no parameters of unem; give the file unem-NAME.json that `manyway tune --method unem` writes."
-        )
+        raise InputError(f"{where} has no parameters of unem; give the file unem-NAME.json that `manyway tune` writes.")
     unknown = next((key for key in data if key not in _KEYS), None)
     if unknown is not None:
         raise InputError(f"{where}: unknown key '{unknown}'; {nearest(str(unknown), _KEYS)}")

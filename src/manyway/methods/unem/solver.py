@@ -40,7 +40,7 @@ def unem(
     tasks : Tasks
         The tasks to solve.
     parameters : str, path or mapping, default="letters"
-        The learned parameters: a file that ``manyway tune --method unem`` wrote, the name of a set that comes with the
+        The learned parameters: a file that ``manyway tune`` wrote, the name of a set that comes with the
         package (``letters``, ``authors-cub-5shot``, ``authors-cub-20shot``), or a mapping with ``feature_scale`` (a),
         ``lam`` and ``temperature`` (λ_l and T_l, one value per layer; T divides) and, optionally, ``scale`` (``"cl2"``
         if it is left out).
@@ -84,8 +84,8 @@ def unem(
     u = last_logits(problem, values.to(tasks.device)).softmax(-1)
     return Solution(
         u,
-        n_iter=torch.full((tasks.n_tasks,), len(learned.lam), device=tasks.device),
-        converged=torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device),
+        n_iter=len(learned.lam),
+        converged=False,
         make_prototypes=lambda: problem.prototypes(u),
     )
 

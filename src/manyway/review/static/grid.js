@@ -248,9 +248,9 @@ export class Grid {
     element.dataset.doubt = open && known ? (model.probability(row) < 0.5 ? "high" : model.probability(row) < 0.9 ? "some" : "low") : "";
     const second = model.suggestions(row)[model.unknownGroup[row] >= 0 ? 0 : 1];
     const rival = model.kind !== "pictures" && second && second.probability >= 0.02 ? `or ${model.classes[second.number]}` : "";
-    says.textContent = changed ? `was ${model.classes[model.was[row]]}` : open ? rival : number === NO_CLASS ? "no class" : "reviewed";
-    const state = open ? (known ? `suggested ${number === NO_CLASS ? "no known class" : model.classes[number]}, ${percent(model.probability(row))} per cent` : "no suggestion")
-      : `reviewed, ${number === NO_CLASS ? "no known class" : model.classes[number]}`;
+    says.textContent = changed ? `was ${model.classes[model.was[row]]}` : open ? rival : number === NO_CLASS ? "unknown" : "reviewed";
+    const state = open ? (known ? `suggested ${number === NO_CLASS ? "unknown" : model.classes[number]}, ${percent(model.probability(row))} per cent` : "no suggestion")
+      : `reviewed, ${number === NO_CLASS ? "unknown" : model.classes[number]}`;
     element.setAttribute("aria-label", `${model.names[row]}: ${state}${changed ? `, was ${model.classes[model.was[row]]}` : ""}`);
   }
 

@@ -16,7 +16,7 @@ export class Model {
     this.answer = new Array(this.n).fill(OPEN);
     this.was = new Array(this.n).fill(-1);
     this.unknownGroup = new Array(this.n).fill(-1);
-    this.unknown = new Array(this.n).fill(0); // the probability of no class
+    this.unknown = new Array(this.n).fill(0); // the probability of being unknown
     this.best = new Array(this.n).fill(null).map(() => []);
     this.stamp = new Array(this.n).fill(0); // grows when an item must be drawn again
     this.groups = []; // in the order of the page: { key, number, items }
@@ -80,13 +80,13 @@ export class Model {
   }
 
   title(group) {
-    if (group.key === "none") return "No known class";
+    if (group.key === "none") return "Unknown";
     if (group.key === "unread") return "Could not be read";
     if (group.key.startsWith("unknown")) return `New group ${1 + Number(group.key.slice(8))}`;
     return this.classes[group.number];
   }
 
-  /** Whether the group stands for no class of the catalogue and can be named. */
+  /** Whether the group is of unknown items and can be named. */
   nameable(group) {
     return group.key === "none" || group.key.startsWith("unknown");
   }

@@ -25,7 +25,7 @@ export class Panel {
     const open = model.isOpen(row);
     const number = model.number(row);
     const suggested = !open || model.best[row].length > 0;
-    const holds = !suggested ? "No suggestion" : number === NO_CLASS ? "No known class" : model.classes[number];
+    const holds = !suggested ? "No suggestion" : number === NO_CLASS ? "Unknown" : model.classes[number];
     const many = chosen.length > 1;
     const nearest = make("div", { class: "near", "aria-live": "off" });
     this.element.replaceChildren(
@@ -37,7 +37,7 @@ export class Panel {
         many ? make("p", { class: "many" }, `${count(chosen.length, "item")} selected`) : null),
       make("div", { class: "does" },
         this.#button("Confirm", "Enter", this.actions.confirm, "main"),
-        this.#button("No class", "x", this.actions.unknown),
+        this.#button("Unknown", "x", this.actions.unknown),
         this.#button("New class", "n", this.actions.name),
         this.#button("Search", "/", this.actions.search),
         open ? null : this.#button("Reopen", "⌫", this.actions.clear)),

@@ -21,7 +21,7 @@ from manyway.training.recipe import Recipe
 BACKBONE = "resnet-small"
 # Chosen among thirteen on the validation letters: benchmarks/glyph_recipes.py.
 RECIPE = Recipe(
-    epochs=20, batch=64, lr=3e-3, optimiser="adamw", schedule="cosine", weight_decay=0.05, augment="drawing"
+    epochs=20, batch=64, lr=3e-3, optimizer="adamw", schedule="cosine", weight_decay=0.05, augment="drawing"
 )
 
 

@@ -1,0 +1,139 @@
+"""``manyway label --scores``: label a batch from the scores of a classifier, and the options for that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from manyway.cli.console import console, note
+from manyway.errors import InputError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from manyway.labelling.batch import Batch, Place
+    from manyway.labelling.label import Summary
+
+ScoreFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Label from the scores of a classifier instead of features: a table with a column per class or with the "
+        "columns item, class, score; a predictions.json of SpeciesNet; a MegaDetector file with classifications; a "
+        "table of BirdNET. EXAMPLES are then scores of labelled items, and may be left out.",
+        rich_help_panel="Scores of a classifier",
+    ),
+]
+ScoreKind = Annotated[
+    str,
+    typer.Option(
+        "--score-kind",
+        help="What the scores are: probability, log-probability, logit, or sigmoid (each class has a yes-or-no "
+        "probability of its own).",
+        rich_help_panel="Scores of a classifier",
+    ),
+]
+ClassPrior = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The classes that the classifier can answer, and how frequent they were among its training data: the "
+        "columns class and prior (or count). Default: equally frequent.",
+        rich_help_panel="Scores of a classifier",
+    ),
+]
+Taxonomy = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The groups of the classes: the columns class, genus, family, …",
+        rich_help_panel="Scores of a classifier",
+    ),
+]
+AtLeast = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        max=1.0,
+        help="Also write the finest answer (class, genus, family, …) that has at least this probability.",
+        rich_help_panel="Scores of a classifier",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class ScoreInputs:
+    """The files and options of ``manyway label --scores``."""
+
+    scores: Path
+    examples: Path | None = None
+    labels: Path | None = None
+    kind: str = "auto"
+    class_prior: Path | None = None
+    taxonomy: Path | None = None
+    at_least: float | None = None
+    label_column: str | None = None
+    item_column: str | None = None
+    ignore_columns: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[Path | None, ...]:
+        """What is read, and must not be written over."""
+        return self.scores, self.examples, self.labels, self.class_prior, self.taxonomy
+
+    def batch(self, place: Place) -> AbstractContextManager[Batch]:
+        """Read everything, print what the readers guessed, and make a batch."""
+        from manyway.files.columns import Options
+        from manyway.files.score_files import read_class_prior, read_item_labels, read_scores
+        from manyway.labelling.batch import scores_batch
+        from manyway.labelling.taxonomy import read_taxonomy
+        from manyway.methods.evidence.from_scores import KINDS
+
+        if self.kind not in KINDS:
+            raise InputError(f"--score-kind is '{self.kind}'; choose one of {', '.join(KINDS)}.")
+        options = Options(self.label_column, self.item_column, self.ignore_columns)
+        with console(stderr=True).status(f"reading {self.scores} …"):
+            scores = read_scores(self.scores, options)
+            examples = None if self.examples is None else read_scores(self.examples, options)
+        if examples is not None and examples.labels is None:
+            raise InputError(f"{self.examples} has no column of labels; scores are calibrated on labelled items.")
+        for remark in (*scores.notes, *(() if examples is None else examples.notes)):
+            note(remark)
+        return scores_batch(
+            scores,
+            place,
+            examples=examples,
+            labels=None if self.labels is None else read_item_labels(self.labels, options),
+            kind=None if self.kind == "auto" else self.kind,
+            class_prior=None if self.class_prior is None else read_class_prior(self.class_prior),
+            levels=None if self.taxonomy is None else read_taxonomy(self.taxonomy),
+        )
+
+
+# How features are compared, where that is not how embeddings are.
+_FIRST_STEPS = {
+    0: "Features are compared as they are: the examples say so.",
+    2: "Columns are divided by their scale before they are compared: the examples say so.",
+    3: "Columns are divided by their scale, and rows get equal length: the examples say so.",
+}
+
+
+def describe(found: Summary, at_least: float | None) -> list[str]:
+    """What is printed besides the summary of labels."""
+    lines, temperature = [], found.learned.get("temperature")
+    chosen = _FIRST_STEPS.get(int(found.learned.get("first_step", 1)))
+    if chosen is not None:
+        lines.append(chosen)
+    if temperature is not None and found.n_labelled:
+        lines.append(f"The scores have the temperature {temperature:.2f}; {found.n_labelled} labelled items helped.")
+    elif temperature is not None:
+        lines.append(f"The batch gave the scores the temperature {temperature:.2f}; labelled items would help.")
+    if at_least is not None:
+        levels = dict(found.levels)
+        without = levels.pop("", 0)
+        parts = [f"{count} as {level}" for level, count in sorted(levels.items(), key=lambda each: -each[1])]
+        lines.append(f"Answers with probability {at_least:g} or more: {', '.join([*parts, f'{without} without'])}.")
+    return lines

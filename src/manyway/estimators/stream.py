@@ -1,0 +1,89 @@
+"""A classifier that also labels batches which arrive one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from manyway.core.solution import Solution
+from manyway.estimators.base import TransductiveClassifier
+from manyway.estimators.inference import Inference
+from manyway.estimators.values import to_numpy
+from manyway.methods.evidence.streams import Memory
+
+
+class StreamClassifier(TransductiveClassifier):
+    """What ``Evidence`` has besides what all methods share: ``partial_infer``, which remembers earlier batches."""
+
+    def _forget(self) -> None:
+        self.memory_: Memory | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is saved: what ``partial_infer`` remembers is saved as arrays."""
+        state = super().__getstate__()
+        if state.get("memory_") is not None:
+            remembered = vars(state["memory_"]).items()
+            state["memory_"] = {
+                name: list(map(to_numpy, value)) if isinstance(value, tuple) else to_numpy(value)
+                for name, value in remembered
+            }
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        memory = state.get("memory_")
+        if isinstance(memory, dict):
+            tensors: dict[str, Any] = {
+                name: tuple(map(torch.as_tensor, value)) if isinstance(value, list) else torch.as_tensor(value)
+                for name, value in memory.items()
+            }
+            state = state | {"memory_": Memory(**tensors)}
+        super().__setstate__(state)
+
+    def partial_infer(
+        self, X: Any, *, known: Mapping[int, Any] | None = None, with_objective: bool | None = None
+    ) -> Inference:
+        """Label the next batch of a stream, with what earlier batches taught, and remember it.
+
+        Batches arrive one after another, and each call labels one. Where the evidence says that the batch continues
+        earlier ones (the same classes in similar proportions), it is labelled jointly with their items; where it says
+        that classes have changed, the answer is that of ``infer``. Answers to earlier batches do not change. ``fit``
+        starts a new stream. The last 1,024 items at most are remembered.
+
+        Parameters
+        ----------
+        X : array of shape [q, d]
+            The features of the new batch.
+        known : mapping of int to label, optional
+            Labels that are known for some rows of X, as in ``infer``. They are remembered.
+        with_objective : bool, optional
+            As in ``infer``. Where the batch is labelled jointly with earlier ones, the objective is that of all.
+
+        Returns
+        -------
+        Inference
+            For the rows of X.
+
+        Notes
+        -----
+        See ``manyway.methods.evidence.streams``.
+
+        Examples
+        --------
+        >>> from manyway import Evidence
+        >>> clf = Evidence().fit([[0, 0, 1, 5, 5, 4], [5, 4, 5, 0, 1, 0]], ["ant", "bee"])
+        >>> clf.partial_infer([[0, 1, 0, 4, 5, 5], [1, 0, 0, 5, 4, 5]]).labels.tolist()
+        ['ant', 'ant']
+        >>> clf.partial_infer([[0, 0, 0, 4, 5, 4]]).labels.tolist()
+        ['ant']
+        """
+        tasks = replace(self._tasks(X, known), earlier=self.memory_ or ())
+
+        def solve(**recorded: bool) -> Solution:
+            solution = self._answer(tasks, **recorded)
+            self.memory_ = solution.memory
+            return solution
+
+        return self._inference(X, with_objective, solve)

@@ -1,0 +1,331 @@
+"""A batch to label: the problem that ``manyway label`` and ``manyway review`` give to a method, from features or
+from scores, and the names of its classes and items."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, Protocol
+
+import torch
+from torch import Tensor
+
+from manyway.core.blocks import Blocks, Pile, in_turn
+from manyway.core.dask import on_dask
+from manyway.core.device import resolve_device
+from manyway.core.tasks import Tasks
+from manyway.core.validation import moderate, row_sizes
+from manyway.errors import InputError, nearest
+from manyway.files.items import Items, match_columns
+from manyway.files.scores import Scores
+from manyway.files.text import listed, shorten
+from manyway.labelling.taxonomy import Levels
+from manyway.methods.evidence.from_scores import find_kind, log_posteriors, without_prior
+
+IN_MEMORY_BYTES = 2**28  # more assignments than this are computed block by block, where the method can
+AT_MOST_BYTES = 2**30  # more than this never fit
+_BLOCK_BYTES = 2**27
+
+
+class Named(Protocol):
+    """Items with their names and further columns, and those that could not be read."""
+
+    @property
+    def skipped(self) -> tuple[tuple[str, str], ...]: ...
+
+    @property
+    def carried(self) -> Mapping[str, Sequence[Any]]: ...
+
+    def __len__(self) -> int: ...
+
+    def name(self, row: int) -> str: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One task with the names that people know.
+
+    Parameters
+    ----------
+    tasks : Tasks
+        The problem.
+    classes : tuple of str
+        The classes, in the order of their numbers.
+    items : Named
+        The queries.
+    n_labelled : int
+        The number of scores with a known label.
+    levels : mapping of str to mapping of str to str
+        A taxonomy, where there is one; see ``manyway.labelling.taxonomy``.
+    """
+
+    tasks: Tasks
+    classes: tuple[str, ...]
+    items: Named
+    n_labelled: int = 0
+    levels: Levels = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and how to compute.
+
+    Parameters
+    ----------
+    device : str or torch.device, optional
+        None means CUDA where it is available, else the CPU (with ``dask``: the CPU).
+    dask : str, optional
+        The address of a Dask scheduler whose workers hold the items, block by block.
+    in_blocks : bool, default=True
+        Whether the method can read queries in blocks; if not, they must fit into memory.
+    progress : callable, optional
+        Called with the number of passes over the items so far.
+    """
+
+    device: str | torch.device | None = None
+    dask: str | None = None
+    in_blocks: bool = True
+    progress: Callable[[int], None] | None = None
+
+    @property
+    def where(self) -> torch.device:
+        """The device."""
+        return resolve_device("cpu" if self.device is None and self.dask is not None else self.device)
+
+    def fits(self, n_query: int, n_classes: int) -> bool:
+        """Whether the assignments, and pairs of classes, can be held in memory."""
+        most = IN_MEMORY_BYTES if self.in_blocks else AT_MOST_BYTES
+        return self.dask is None and 4 * n_classes * max(n_query, n_classes) <= most
+
+    @contextmanager
+    def pile(self, blocks: Blocks, like: Tensor) -> Iterator[Pile]:
+        """Queries in blocks, on this machine or on a cluster."""
+        spread = nullcontext(in_turn(blocks, self.where)) if self.dask is None else on_dask(self.dask, blocks)
+        with spread as opened:
+            yield Pile.of(opened, like, self.progress)
+
+
+@contextmanager
+def features_batch(
+    support: Items,
+    query: Items,
+    place: Place,
+    *,
+    class_names: Items | None = None,
+    known: Mapping[int, str] | None = None,
+) -> Iterator[Batch]:
+    """The batch of labelled examples and items. Named features of both are matched by name.
+
+    Parameters
+    ----------
+    support, query : Items
+        The examples and the items.
+    place : Place
+    class_names : Items, optional
+        One vector per class, such as the text embedding of its name. Its labels are the classes; without labels, its
+        item names are. Classes then need no examples.
+    known : mapping of int to str, optional
+        Classes that are known for some items, by their row.
+    """
+    query = match_columns(support, query)
+    classes, numbers = check_items(support, query, class_names)
+    device = place.where
+    labels = torch.tensor(numbers, dtype=torch.int64, device=device)
+    examples = support.rows(0, len(support)).to(device)
+    given = known_places(known or {}, classes, len(query)).to(device)
+    vectors = None if class_names is None else _vectors(class_names, classes).to(device)
+    if place.fits(len(query), len(classes)):
+        tasks = Tasks.from_arrays(
+            examples[None],
+            labels[None],
+            query.rows(0, len(query)).to(device)[None],
+            support.base_mean,
+            class_features=None if vectors is None else vectors[None],
+            known=given[None],
+        )
+        yield Batch(tasks, tuple(classes), query)
+        return
+    # The largest example or class name decides how features of an extreme magnitude are rescaled.
+    samples = examples if vectors is None else torch.cat([examples, vectors.to(examples)])
+    largest = samples[row_sizes(samples).argmax()].cpu().view(1, 1, -1)
+    size = max(1, _BLOCK_BYTES // (4 * (len(classes) + query.n_features)))
+
+    def read() -> Iterator[Tensor]:
+        for first in range(0, len(query), size):
+            _, block, _ = moderate(largest, query.rows(first, first + size)[None], first=first)
+            assert block is not None
+            yield block[0]
+
+    with place.pile(read, examples) as pile:
+        tasks = Tasks.from_pile(examples, labels, pile, support.base_mean, class_features=vectors, known=given)
+        yield Batch(tasks, tuple(classes), query)
+
+
+@contextmanager
+def scores_batch(
+    scores: Scores,
+    place: Place,
+    *,
+    examples: Scores | None = None,
+    labels: Mapping[str, str] | None = None,
+    kind: str | None = None,
+    class_prior: Mapping[str, float] | None = None,
+    levels: Levels | None = None,
+) -> Iterator[Batch]:
+    """The batch of a classifier's scores.
+
+    Parameters
+    ----------
+    scores : Scores
+        The scores of the items. Labels that are known are kept.
+    place : Place
+    examples : Scores, optional
+        Scores of other items, all with labels, on which the scores are calibrated.
+    labels : mapping of str to str, optional
+        Labels that are known for some of the items, by the names of the items.
+    kind : str, optional
+        What the scores are; see ``manyway.methods.evidence.from_scores.log_posteriors``. By default the format or the
+        values say it.
+    class_prior : mapping of str to float, optional
+        The possible classes and how frequent they were among the classifier's training data.
+    levels : mapping of str to mapping of str to str, optional
+        A taxonomy. By default that of the scores.
+    """
+    classes, device = _classes(scores, class_prior), place.where
+    prior = None if class_prior is None else torch.tensor([class_prior[name] for name in classes])
+    place_of = {name: number for number, name in enumerate(classes)}
+    known = _known_scores(scores, labels, place_of).to(device)
+    rows, truth = _posteriors(scores, classes, kind, prior), None
+    support = rows(0, 0).to(device)
+    if examples is not None:
+        truth = _known_scores(examples, None, place_of).to(device)
+        if bool((truth < 0).any()):
+            bare = examples.name(int((truth < 0).nonzero()[0]))
+            raise InputError(f"The labelled item {shorten(bare)} has no label; give one to every item there.")
+        support = _posteriors(examples, classes, kind, prior)(0, len(examples)).to(device)
+    given: dict[str, Any] = {"support": support[None], "known": known[None]}
+    given["support_labels"] = None if truth is None else truth[None]
+    n_labelled = int((known >= 0).sum()) + len(support)
+    taxonomy = scores.levels if levels is None else levels
+    if place.fits(len(scores), 0):
+        tasks = Tasks.from_scores(rows(0, len(scores)).to(device)[None], **given)
+        yield Batch(tasks, classes, scores, n_labelled, taxonomy)
+        return
+    size = max(1, _BLOCK_BYTES // (4 * len(classes)))
+
+    def read() -> Iterator[Tensor]:
+        yield from (rows(first, first + size) for first in range(0, len(scores), size))
+
+    with place.pile(read, support) as pile:
+        yield Batch(Tasks.from_scores(support[None, :0], pile=pile, **given), classes, scores, n_labelled, taxonomy)
+
+
+def _posteriors(
+    scores: Scores, classes: Sequence[str], kind: str | None, prior: Tensor | None
+) -> Callable[[int, int], Tensor]:
+    """Reads rows of scores as log-posteriors for equally frequent classes."""
+    values = torch.from_numpy(scores.with_classes(classes).values)
+    kind = kind or scores.kind
+
+    def place(row: int) -> str:
+        return f"the item {shorten(scores.name(row))}"
+
+    if kind == "auto":  # all rows together say what the scores are
+        kind = find_kind(values, place)
+
+    def rows(first: int, end: int) -> Tensor:
+        if first == end:
+            return values[:0].to(torch.float32 if values.dtype == torch.float16 else values.dtype)
+        found = log_posteriors(values[first:end], kind, lambda row: place(first + row))
+        return without_prior(found, prior)
+
+    return rows
+
+
+def known_places(known: Mapping[int, str], classes: Sequence[str], n_query: int) -> Tensor:
+    """[q] the number of the class of each item whose label is known, by its row; -1 for the others."""
+    number = {name: k for k, name in enumerate(classes)}
+    found = torch.full((n_query,), -1)
+    for row, name in known.items():
+        found[row] = number[name]
+    return found
+
+
+def check_items(support: Items, query: Items, class_names: Items | None = None) -> tuple[list[str], list[int]]:
+    """The classes, sorted, and the number of each example's class; refuse what cannot be labelled."""
+    if class_names is not None and class_names.n_features != query.n_features:
+        raise InputError(
+            f"The class names have {class_names.n_features} features and the items {query.n_features}; "
+            "use the same encoder for both."
+        )
+    if len(support) == 0 and class_names is None:
+        raise InputError("There is no labelled example; the file of examples has no rows.")
+    if support.labels is None:
+        raise InputError("The labelled examples have no labels; put them in the file or name a file with `labels`.")
+    if len(query) == 0:
+        raise InputError("There is no item to label; the query file has no rows.")
+    if support.n_features != query.n_features:
+        raise InputError(
+            f"The labelled examples have {support.n_features} features and the items {query.n_features}; "
+            "use the same encoder for both."
+        )
+    classes = sorted(set(support.labels if class_names is None else _names(class_names)))
+    nameless = sorted(set(support.labels) - set(classes))
+    if nameless:
+        raise InputError(f"The class '{nameless[0]}' of the examples is not among the class names; add it there.")
+    if len(classes) < 2 and class_names is not None:
+        raise InputError("There are fewer than two class names; there is nothing to choose between.")
+    if len(classes) < 2:
+        raise InputError(f"All labelled examples are of class '{classes[0]}'; there is nothing to choose between.")
+    number = {name: k for k, name in enumerate(classes)}
+    return classes, [number[name] for name in support.labels]
+
+
+def _vectors(class_names: Items, classes: Sequence[str]) -> Tensor:
+    """[k, d] the vectors of the classes, in their order."""
+    place = {name: row for row, name in enumerate(_names(class_names))}
+    return class_names.rows(0, len(class_names))[[place[name] for name in classes]]
+
+
+def _names(class_names: Items) -> list[str]:
+    """The class of each vector."""
+    names = class_names.labels if class_names.labels is not None else class_names.names
+    if names is None:
+        raise InputError("The vectors of class names do not say their classes; add a column or an array of labels.")
+    twice = next((name for name, n in Counter(names).items() if n > 1), None)
+    if twice is not None:
+        raise InputError(f"The class names have '{twice}' twice; give each class one vector.")
+    return list(names)
+
+
+def _classes(scores: Scores, class_prior: Mapping[str, float] | None) -> tuple[str, ...]:
+    """The possible classes: those of the prior, which must contain those of the scores."""
+    if class_prior is None:
+        return scores.classes
+    lacking = [name for name in scores.classes if name not in class_prior]
+    if lacking:
+        raise InputError(f"The class prior lacks the classes {listed(lacking)} of the scores; add them.")
+    return tuple(class_prior)
+
+
+def _known_scores(scores: Scores, labels: Mapping[str, str] | None, place_of: Mapping[str, int]) -> Tensor:
+    """[q] the places of the labels that are known, -1 for the other items."""
+    given: dict[str, Any] = dict(labels or {})
+    unknown = given.keys() - set(scores.names)
+    if unknown:
+        _not_among("item", min(unknown), scores.names)
+    found = torch.full((len(scores),), -1)
+    for row, name in enumerate(scores.names):
+        own = None if scores.labels is None else scores.labels[row]
+        label = given.get(name, own)
+        if label is not None and label not in place_of:
+            _not_among("class", label, list(place_of))
+        found[row] = -1 if label is None else place_of[label]
+    return found
+
+
+def _not_among(what: str, name: str, names: Sequence[str]) -> NoReturn:
+    hint = nearest(name, names) if len(names) <= 50 else "check its spelling."
+    raise InputError(f"The labels have the {what} {shorten(name)}, which the scores lack; {hint}")

@@ -1,0 +1,45 @@
+"""The constants of the calibration, with the reason for each value. ``schedule=`` of evidence reaches them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What a distance means where the support cannot say it, and how its metric is chosen."""
+
+    # With one example per class nothing can be left out. The precision is then this value divided by the variance of
+    # the features: the median of the best values on one-shot tasks.
+    one_shot_precision: float = 16.0
+    # The usual part of the features' variance that lies within classes; used for one example per class only.
+    one_shot_scatter: float = 0.7
+    # The standard deviation of the excess of a sample over its class (see `noise` in `calibration`), in units of the
+    # scatter, where no class has two examples to learn it from.
+    one_shot_noise: float = 0.2
+    # Standard deviation of the log-normal prior of the precision. A few dozen left-out samples outweigh it.
+    precision_prior_sd: float = 0.5
+    # The values of γ that are tried besides 1 (see `metric`), about equally spaced in ln(γ/(1 − γ)).
+    shrinkages: tuple[float, ...] = (0.95, 0.85, 0.6, 0.3)
+    # Further values, tried where there are few features, or four times as many samples as features.
+    little_shrinkages: tuple[float, ...] = (0.1, 0.03, 0.01)
+    # A metric is used where its gain in cross-entropy is larger than this many standard errors.
+    metric_gain: float = 1.0
+
+    # The first step (see `calibration.first_step`). What can be seen: columns are divided by their scale where the
+    # variance of the logarithms of their variances exceeds chance by the first value, if there are as many degrees of
+    # freedom as the second says. Rows get unit length where as many columns matter as the third says.
+    unequal_columns: float = 2.0
+    least_freedom: float = 2.0
+    many_columns: float = 8.0
+    # Features with at least so many columns that matter, and at most so unequal ones, look like embeddings.
+    usual_columns: float = 32.0
+    usual_unequal: float = 1.0
+    # Another way than the one that can be seen must gain so many standard errors.
+    way_gain: float = 2.0
+    # The n samples of a class count as n/(1 + n/8) where classes have different numbers of samples.
+    class_limit: float = 8.0
+    # Prototypes are shrunk (see `Calibration.shrunk`) where class means differ less than prototypes err, that is, where
+    # the factor by which the best guess is shorter is below the first value. Second: the smallest such factor.
+    trust_above: float = 0.5
+    least_trust: float = 0.005

@@ -1,0 +1,359 @@
+"""The first step of the metric: which features are compared at all. It is learned from the support, for each task.
+
+There are four ways:
+
+==============  ======================================================================================
+``raw``         features as they are, relative to their middle
+``unit``        rows of unit length: embeddings, whose length says little
+``columns``     columns divided by their scale: measurements in different units
+``both``        columns divided by their scale, then rows of unit length
+==============  ======================================================================================
+
+All but ``raw`` take sign(z)·|z|^⅝ first where the support has nothing negative (see ``transforms.level``). The middle
+is the mean of the class means, so that a class of many examples does not move it.
+
+**Scales.** Column j has the variance o_j over all examples (classes weighted equally) and the variance s_j within
+classes, with f degrees of freedom. The second is what counts, but with few examples it is mostly chance. So
+
+    ln scale_j² = ln o_j + λ (e_j − ē),    e_j = ln(s_j / o_j),    λ = max(0, 1 − ψ'(f/2) / var(e)),
+
+where ψ'(f/2) is the variance of ln s_j by chance alone: the columns themselves say how much their ratios e_j can be
+trusted (empirical Bayes, as for the variances of genes in Smyth, 2004). With one example per class λ is 0.
+
+**What can be seen.** Without leaving anything out, ``columns`` is for columns whose variances differ far more than by
+chance: var(ln o) − ψ'((s−1)/2) > 2, and by three standard deviations of chance. Unit length is for features of which
+many matter: (Σ o)²/Σ o² ≥ 8. One example per class has no other choice.
+
+**What leaving out says.** Each of the four ways is calibrated with its metric. The one with the smallest cross-entropy
+of left-out samples is taken where its gain over what can be seen exceeds two standard errors. A sample that is left out
+must not have a part in the scales either: without it, squared features of column j are
+
+    g_j = (o_j⁻ / o_j)^(λ−1) · (s_j⁻ / s_j)^(−λ)
+
+times as large, with the variances without the sample, o_j⁻ and s_j⁻ (see ``LeftOut.grown_distances``).
+
+Features like those of a neural network, of which many matter (at least 32) and whose variances differ little
+(var(ln o) − ψ' ≤ 1), always keep unit length: no other way was better on any of five sets, and nothing is to be tried.
+
+References: Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray
+experiments", Statistical Applications in Genetics and Molecular Biology, 2004.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyway.core.ops import class_sums, one_hot
+from manyway.core.tasks import Tasks
+from manyway.core.transforms import Scaling, Scalings, apply, dense, level, rowwise, unit
+from manyway.methods.calibration.calibration import Grown, Growth, calibrated, left_out_samples
+from manyway.methods.calibration.constants import Constants
+from manyway.methods.calibration.metric import rows_of
+
+WAYS = ("raw", "unit", "columns", "both")
+_UNIT, _COLUMNS, _BOTH = 1, 2, 3
+_MOST_ROWS = 128  # evenly spaced samples that show how the features look
+_TASK_NUMBERS = 1 << 24  # tasks are tried in blocks of about this many numbers
+_LEAST_REST = 0.05  # of a variance without one sample
+_SMALLEST, _LARGEST = 1e-12, 1e12  # the largest feature of ordinary supports lies between these
+_CONSTANT = 1e-10  # a column with this part of the largest variance is constant, but for rounding
+
+
+@dataclass(frozen=True, eq=False)
+class FirstStep:
+    """What is done to every row of t tasks; one row serves all tasks with the same support."""
+
+    way: Tensor  # [t] the number in ``WAYS``
+    levels: Tensor  # [t] whether powers are taken
+    middle: Tensor  # [t, 1, d] what is subtracted then
+    factor: Tensor  # [t, 1, d] what is multiplied then
+    size: Tensor  # [t, 1, 1] what is multiplied first, so that squares of any features are in the range of float32
+
+    @property
+    def unit(self) -> Tensor:
+        """[t] whether rows have unit length."""
+        return (self.way == _UNIT) | (self.way == _BOTH)
+
+    @property
+    def scaled(self) -> Tensor:
+        """[t] whether columns are divided by their scale."""
+        return self.way >= _COLUMNS
+
+    @property
+    def names(self) -> list[str]:
+        """The way of each task."""
+        return [WAYS[number] for number in self.way.tolist()]
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """[t, n, d] from rows [t, n, d], or [m, d] where the step serves all tasks."""
+        if not bool((self.size == 1).all()):
+            rows = rows * (self.size if rows.ndim == 3 else self.size[0])
+        if bool(self.levels.any()):
+            rows = level(rows) if bool(self.levels.all()) else torch.where(_like(self.levels), level(rows), rows)
+        rows = rows - (self.middle if rows.ndim == 3 else self.middle[0])
+        if bool(self.scaled.any()):
+            rows = rows * (self.factor if rows.ndim == 3 else self.factor[0])
+        if not bool(self.unit.any()):
+            return rows
+        return unit(rows) if bool(self.unit.all()) else torch.where(_like(self.unit), unit(rows), rows)
+
+    def apply(self, tasks: Tasks) -> Tasks:
+        """The tasks with all rows changed."""
+        if len(self.way) < tasks.n_tasks or tasks.n_tasks == 1:
+            return rowwise(tasks, self)
+        if bool((self.way == _UNIT).all()) and bool((self.levels == self.levels[0]).all()):
+            curve = level if bool(self.levels[0]) else None
+            tasks = tasks if bool((self.size == 1).all()) else dense(tasks, lambda rows: rows * self.size)
+            return apply(tasks, Scalings.same(Scaling(curve, middle=self.middle, unit=True)))
+        return dense(tasks, self)
+
+    def __getitem__(self, which: slice | Tensor) -> FirstStep:
+        return FirstStep(*(one[which] for one in vars(self).values()))
+
+
+def _like(flags: Tensor) -> Tensor:
+    return flags.view(-1, 1, 1)
+
+
+def of_embeddings(tasks: Tasks) -> Scaling:
+    """Unit length for all tasks, without a choice. Classes without examples have no part in the middle."""
+    tasks = tasks[:1] if tasks.shared_support else tasks
+    step = _unit_step(replace(tasks, class_table=None))[0]
+    step = step if tasks.base_mean is None else _with_base_mean(step, tasks.base_mean)
+    return Scaling(level, which=_like(step.levels), middle=step.middle, unit=True)
+
+
+def choose(tasks: Tasks, constants: Constants, metric: bool = True) -> FirstStep:
+    """The first step of each task, from its support alone. Tasks with one support have one first step.
+
+    The mean of the base classes, where it is given, is the middle of rows of unit length without powers.
+    """
+    tasks = replace(tasks[:1] if tasks.shared_support else tasks, class_table=None)
+    size, tasks = _moderated(tasks)
+    chosen, levelled, counts = _unit_step(tasks)
+    way, usual = _seen(levelled, counts, chosen.middle, constants)
+    base_mean = tasks.base_mean
+    chosen = replace(chosen, way=way)
+    which = (~usual).nonzero().squeeze(1)
+    if len(which):
+        at_once = max(1, _TASK_NUMBERS // (tasks.n_support * tasks.n_features))
+        parts = []
+        for first in range(0, len(which), at_once):
+            some = which[first : first + at_once]
+            one = tasks[some]
+            parts.append(_tried(one.support, one.support_labels, counts[some], chosen[some], constants, metric))
+        found = (torch.cat([getattr(part, name) for part in parts]) for name in vars(chosen))
+        old = vars(chosen).values()
+        chosen = FirstStep(*(one.index_copy(0, which, new) for one, new in zip(old, found, strict=True)))
+    chosen = chosen if base_mean is None else _with_base_mean(chosen, base_mean)
+    return replace(chosen, size=size.expand_as(chosen.size))
+
+
+def _moderated(tasks: Tasks) -> tuple[Tensor, Tasks]:
+    """[1, 1, 1] a power of two that brings extreme features near 1, and the tasks with it; 1 for ordinary features."""
+    largest = tasks.support_table.abs().amax()
+    size = torch.ones_like(largest)
+    if not bool((largest > _SMALLEST) & (largest < _LARGEST)) and float(largest) > 0:
+        size = torch.exp2(-torch.frexp(largest).exponent.to(largest.dtype))
+        base_mean = None if tasks.base_mean is None else tasks.base_mean * size
+        tasks = replace(tasks, support_table=tasks.support_table * size, base_mean=base_mean)
+    return size.view(1, 1, 1), tasks
+
+
+def _unit_step(tasks: Tasks) -> tuple[FirstStep, Tasks, Tensor]:
+    """Unit length, the tasks with powers where these are taken, and the number of samples per class [t, k]."""
+    levels = _lowest(tasks) >= 0
+    levelled = tasks
+    if bool(levels.all()):
+        levelled = rowwise(tasks, level)
+    elif bool(levels.any()):
+        levelled = dense(tasks, lambda rows: torch.where(_like(levels), level(rows), rows))
+    sums, counts = class_sums(levelled)
+    means = sums / counts.clamp_min(1).unsqueeze(-1)
+    middle = means.sum(1, keepdim=True) / _like((counts > 0).sum(-1))
+    way = torch.full_like(levels, _UNIT, dtype=torch.long)
+    return FirstStep(way, levels, middle, torch.ones_like(middle), torch.ones_like(middle[..., :1])), levelled, counts
+
+
+def _with_base_mean(step: FirstStep, base_mean: Tensor) -> FirstStep:
+    return replace(step, middle=torch.where(_like((step.way == _UNIT) & ~step.levels), base_mean, step.middle))
+
+
+def _lowest(tasks: Tasks) -> Tensor:
+    """[t] the smallest feature of the support. Factors are positive, so they can be ignored."""
+    lowest = tasks.support_table.amin(-1)  # [n] or [t, s]
+    return (lowest if tasks.support_index is None else lowest[tasks.support_index]).amin(-1)
+
+
+def _seen(tasks: Tasks, counts: Tensor, middle: Tensor, constants: Constants) -> tuple[Tensor, Tensor]:
+    """[t] the way that can be seen, and whether it is the usual one of embeddings."""
+    some = slice(None, None, -(-tasks.n_support // _MOST_ROWS))
+    labels, index = tasks.support_labels[:, some], tasks.support_index
+    rows = tasks.support_table[:, some] if index is None else tasks.support_table[index[:, some]]
+    rows = rows if tasks.factor is None else rows * tasks.factor
+    weights = 1 / counts.gather(1, labels)
+    overall = (weights / weights.sum(-1, keepdim=True)).unsqueeze(1) @ (rows - middle).square()
+    overall, varies = overall.squeeze(1), _varying(overall.squeeze(1))
+    many = overall.sum(-1).square() / overall.square().sum(-1).clamp_min(torch.finfo(overall.dtype).tiny)
+    # As many samples as would be as informative with equal weights.
+    freedom = (weights.sum(-1).square() / weights.square().sum(-1) - 1).clamp_min(0.1)
+    unequal = _variance(overall.clamp_min(torch.finfo(overall.dtype).tiny).log(), varies) - _chance(freedom)
+    by_chance = _chance(freedom) * (2 / (varies.sum(-1) - 1).clamp_min(1)).sqrt()  # the standard deviation of `unequal`
+    columns = (unequal > constants.unequal_columns + 3 * by_chance) & (freedom >= constants.least_freedom)
+    many = torch.where(columns, varies.sum(-1).to(many), many)
+    way = (many >= constants.many_columns).long() * _UNIT + columns.long() * _COLUMNS
+    return way, (many >= constants.usual_columns) & (unequal <= constants.usual_unequal)
+
+
+def _varying(variances: Tensor) -> Tensor:
+    """[…, d] whether a column is not constant."""
+    return variances > _CONSTANT * variances.amax(-1, keepdim=True)
+
+
+def _variance(values: Tensor, which: Tensor) -> Tensor:
+    """[…] of some of the values […, d]."""
+    number = which.sum(-1)
+    mean = (values * which).sum(-1) / number.clamp_min(1)
+    return ((values - mean.unsqueeze(-1)).square() * which).sum(-1) / (number - 1).clamp_min(1)
+
+
+def _chance(freedom: Tensor) -> Tensor:
+    """ψ'(f/2), the variance of the logarithm of a sample variance with f degrees of freedom."""
+    found: Tensor = torch.special.polygamma(1, freedom / 2)
+    return found
+
+
+class Scales(NamedTuple):
+    """The scales of columns, and what they are made of."""
+
+    factor: Tensor  # [t, 1, d] the reciprocal scale; 0 for constant columns
+    overall: Tensor  # [t, 1, d] o
+    within: Tensor  # [t, 1, d] s
+    trust: Tensor  # [t, 1, 1] λ
+    freedom: int  # f
+
+    @staticmethod
+    def of(rows: Tensor, residuals: Tensor, weights: Tensor, n_classes: int) -> Scales:
+        """From rows [t, s, d] relative to their middle, to their class means, and their weights [t, s]."""
+        freedom = rows.shape[1] - n_classes
+        overall = (weights / weights.sum(-1, keepdim=True)).unsqueeze(1) @ rows.square()
+        within = residuals.square().sum(1, keepdim=True) / max(freedom, 1)
+        varies = _varying(overall)
+        both = varies & (within > _CONSTANT * overall)
+        tiny = torch.finfo(rows.dtype).tiny
+        ratios = (within.clamp_min(tiny).log() - overall.clamp_min(tiny).log()) * both
+        number = both.sum(-1, keepdim=True)
+        mean = ratios.sum(-1, keepdim=True) / number.clamp_min(1)
+        spread = _variance(ratios, both).unsqueeze(-1)
+        by_chance = _chance(torch.full_like(spread, float(max(freedom, 1))))
+        trust = (1 - by_chance / spread.clamp_min(tiny)).clamp(0, 1) * ((number > 2) & (freedom > 0))
+        logs = overall.clamp_min(tiny).log() + trust * (ratios - mean) * both
+        return Scales((-0.5 * logs).exp() * varies, overall, within, trust, freedom)
+
+    def growth(self, rows: Tensor, residuals: Tensor, weights: Tensor, own_counts: Tensor) -> Tensor:
+        """[t, n, d] g for samples with rows and residuals [t, n, d].
+
+        ``weights`` [t, n] is their part of all weights, ``own_counts`` [t, n] the number of samples of their class.
+        """
+        part = weights.unsqueeze(-1)
+        tiny = torch.finfo(rows.dtype).tiny
+        overall = (1 - part / (1 - part) * rows.square() / self.overall.clamp_min(tiny)).clamp_min(_LEAST_REST) / (
+            1 - part
+        )
+        farther = (own_counts / (own_counts - 1).clamp_min(1)).unsqueeze(-1)
+        within = 1 - farther * residuals.square() / (self.freedom * self.within).clamp_min(tiny)
+        within = within.clamp_min(_LEAST_REST) * (self.freedom / max(self.freedom - 1, 1))
+        return overall ** (self.trust - 1) * within ** (-self.trust)
+
+
+def _tried(
+    support: Tensor, labels: Tensor, counts: Tensor, seen: FirstStep, constants: Constants, metric: bool
+) -> FirstStep:
+    """The best of all ways for tasks with support [t, s, d], labels [t, s] and counts [t, k]."""
+    n_tasks, n_classes = counts.shape
+    member = one_hot(labels, n_classes, support.dtype)
+    weights = 1 / counts.gather(1, labels)
+    samples = left_out_samples(labels, counts)
+    freedom = support.shape[1] - n_classes
+    raw_middle = _means(support, member, counts).mean(1, keepdim=True)
+    levelled = torch.where(_like(seen.levels), level(support), support) - seen.middle
+    residuals = levelled - member @ _means(levelled, member, counts)
+    scales = Scales.of(levelled, residuals, weights, n_classes)
+    steps = []
+    for number in range(len(WAYS)):
+        way = torch.full_like(seen.way, number)
+        plain = number == 0
+        steps.append(
+            FirstStep(
+                way,
+                seen.levels & (not plain),
+                raw_middle if plain else seen.middle,
+                scales.factor if number >= _COLUMNS else torch.ones_like(seen.middle),
+                torch.ones_like(seen.size),
+            )
+        )
+    best = seen.way
+    if freedom:
+        own_counts, parts = counts.gather(1, labels).gather(1, samples), weights.gather(1, samples) / n_classes
+        grown = scales.growth(rows_of(levelled, samples), rows_of(residuals, samples), parts, own_counts)
+        losses = []
+        for step in steps:
+            rows = step(support)
+            found = calibrated(
+                rows,
+                labels,
+                _means(rows, member, counts),
+                counts,
+                samples,
+                Grown(grown, step.unit) if bool(step.scaled.any()) else None,
+                constants,
+                metric=metric,
+            )
+            losses.append(found.losses)
+        stacked = torch.stack(losses)  # [w, t, n]
+        own = stacked.gather(0, seen.way.view(1, -1, 1).expand(1, -1, stacked.shape[-1]))
+        gains = own - stacked
+        errors = gains.var(-1).mul(gains.shape[-1]).sqrt()
+        clear = gains.sum(-1) > constants.way_gain * errors
+        total = stacked.sum(-1).masked_fill(~clear, torch.inf)
+        best = torch.where(clear.any(0), total.argmin(0), seen.way)
+        usable = stacked.isfinite().all(-1).gather(0, best[None])[0]  # single values may be far too large for some ways
+        best = torch.where(usable, best, _UNIT)
+    fields = [torch.stack([getattr(step, name) for step in steps]) for name in vars(seen)]
+    rows_ = torch.arange(n_tasks, device=best.device)
+    return FirstStep(*(field[best, rows_] for field in fields))
+
+
+def _means(rows: Tensor, member: Tensor, counts: Tensor) -> Tensor:
+    """[t, k, d] class means of rows [t, s, d]."""
+    return member.mT @ rows / counts.unsqueeze(-1)
+
+
+def growth_of(tasks: Tasks, step: FirstStep) -> Growth | None:
+    """What ``calibrate`` must know of scales that were learned from the same support; None where there are none."""
+    if not bool(step.scaled.any()):
+        return None
+    tasks = tasks[:1] if tasks.shared_support else tasks
+    if tasks.n_support == tasks.n_classes:
+        return None
+
+    def growth(block: slice, samples: Tensor) -> Grown:
+        one, some = tasks[block], step[block]
+        labels = one.support_labels
+        member = one_hot(labels, one.n_classes, one.dtype)
+        counts = member.sum(1)
+        weights = 1 / counts.gather(1, labels)
+        rows = one.support * some.size
+        rows = torch.where(_like(some.levels), level(rows), rows) - some.middle
+        residuals = rows - member @ _means(rows, member, counts)
+        scales = Scales.of(rows, residuals, weights, one.n_classes)
+        parts = weights.gather(1, samples) / one.n_classes
+        own_counts = counts.gather(1, labels).gather(1, samples)
+        factors = scales.growth(rows_of(rows, samples), rows_of(residuals, samples), parts, own_counts)
+        return Grown(torch.where(_like(some.scaled), factors, 1.0), some.unit & some.scaled)
+
+    return growth

@@ -1,0 +1,418 @@
+"""The queries of one task, read in blocks: the passes of evidence over a pile.
+
+Likelihoods do not change during the search, so two numbers per class are kept between updates: Σ_q u_qk and
+Σ_q ln(1 − u_qk). The slopes of the prior follow from them, and an update reads the queries once. Only one thing depends
+on a query's own assignment: the cost of the first query of a class is divided by 1 − u_qk. Where a class has many
+queries this cost is negligible, and where u_qk is small the divisor is 1. Each block remembers the few assignments for
+which neither holds.
+
+Classes with almost no query are idle in some updates. They all have nearly the same slope, φ'(1), which changes with
+ln α alone. So their total weight per query, remembered from the last update of all classes, can be reused whatever α
+becomes. No idle class can gain more than all of them together: when their total has doubled, all classes are updated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import exp, log
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyway.core.blocks import Pile
+from manyway.core.parallel import threads_for
+from manyway.methods.evidence.likelihood import Columns, Likelihood, Linear, Updated, known_classes
+from manyway.methods.evidence.parameters import Parameters
+from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
+from manyway.methods.evidence.queries import Judge, Part, classes_of
+from manyway.methods.evidence.queries import Sums as AddedUp
+from manyway.methods.evidence.search import Found, Update, resume, search
+
+_MOST_REMEMBERED = 1 << 24  # assignments, over all queries
+# An assignment is remembered if u·√p⁰ exceeds the first value, so that its cost is right to about 1e-4, or if u
+# exceeds the second, because convergence is seen by the change of remembered assignments. During annealing convergence
+# is not checked, and the third value suffices.
+_REMEMBER_FOR_COST, _REMEMBER, _REMEMBER_IN_ANNEALING = 1e-4, 1e-3, 2e-2
+# A class may be idle if its expected count is below the first value, or below the second and changing by less than
+# the third.
+_ALMOST_EMPTY, _FEW, _STEADY = 1e-3, 0.1, 1e-5
+_MIN_IDLE = 32  # with fewer idle classes there is nothing to gain
+
+
+class Memory(NamedTuple):
+    """What a block remembers until the next update."""
+
+    first: int  # the number of its first query
+    known: Tensor  # [1, b] known labels, -1 for the others
+    unknown: Tensor  # [1, b] the probability to be unknown
+    counted: Tensor  # [1, b] how much each query counts in the search
+    places: Tensor  # [n] row·K + class of the remembered assignments
+    values: Tensor  # [n] their u
+    idle: Tensor  # [b, r] logarithm of the idle classes' total weight, for each of ``Idle.sharpness``
+    earlier: tuple[Memory, ...] = ()  # what the last update of an earlier search began with
+
+
+class Sums(NamedTuple):
+    """Sums over queries, in float64 so that they do not depend on the blocks."""
+
+    masses: Tensor  # [k] Σ u
+    log_absent: Tensor  # [k] Σ ln(1 − u)
+    idle: Tensor  # [] Σ u of the idle classes
+    moved: Tensor  # [] the largest change of a remembered assignment
+
+    def plus(self, other: Sums) -> Sums:
+        return Sums(
+            self.masses + other.masses,
+            self.log_absent + other.log_absent,
+            self.idle + other.idle,
+            torch.maximum(self.moved, other.moved),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Idle:
+    """Classes that are left out of the next updates; by default none is."""
+
+    classes: Tensor  # [k] bool
+    sharpness: tuple[float, ...] = ()  # the values that the next updates may have
+    alpha: float = 1.0  # of the update in which their weight was computed
+
+    @property
+    def some(self) -> bool:
+        """Whether any class is idle."""
+        return bool(self.sharpness)
+
+    @property
+    def active(self) -> Tensor:
+        """[a] the other classes."""
+        return (~self.classes).nonzero().squeeze(1)
+
+
+@dataclass(frozen=True, eq=False)
+class Assign:
+    """The work of an update on one block: new assignments, their sums, and what to remember of them."""
+
+    of: Linear | Columns  # ℓ of placed rows
+    slope: Tensor  # [k]
+    entry_cost: Tensor  # [k]
+    remember_above: Tensor  # [k] assignments above this are remembered
+    most_remembered: float  # per query, on average
+    any_known: bool
+    weighted: bool  # whether queries may count less than one
+    idle: Idle  # which classes are idle after an update of all classes; which are idle now while ``resting``
+    resting: bool = False  # whether the idle classes take no part
+    sharpness: float = 1.0
+    shift: float = 0.0  # change of the idle classes' slope since their weight was computed
+    after: tuple[After, ...] = ()  # where a search goes on: the one before
+
+    def of_active(self, idle: Idle, alpha: float) -> Assign:
+        """The same update for the active classes only."""
+        active = idle.active
+        return replace(
+            self,
+            of=self.of.of_classes(active),
+            slope=self.slope[active],
+            entry_cost=self.entry_cost[active],
+            remember_above=self.remember_above[active],
+            idle=idle,
+            resting=True,
+            shift=log(alpha / idle.alpha),
+        )
+
+    def __call__(self, rows: Tensor, memory: Memory) -> tuple[Sums, Memory]:
+        with threads_for(rows.shape[1] * len(self.slope)):
+            return self._update(rows, memory)
+
+    def _update(self, rows: Tensor, memory: Memory) -> tuple[Sums, Memory]:
+        scores = self._scores(rows, memory)
+        weight = memory.idle if self.resting else self._idle_weight(scores, memory)
+        u, of_idle = self._assign(scores, memory)
+        masses = u.sum(0)
+        places = (u > self.remember_above).view(-1).nonzero().squeeze(1)
+        values = u.view(-1)[places]
+        # Where an assignment is not remembered it is small, and ln(1 − u) is −u.
+        beyond = torch.zeros_like(masses).index_add_(0, places % len(masses), log_remainders(values) + values)
+        sums = Sums(masses.double(), (beyond - masses).double(), of_idle.double().sum(), self._moved(u, memory))
+        most = int(self.most_remembered * len(u)) + 1
+        if len(places) > most:
+            values, chosen = values.topk(most)
+            places = places[chosen]
+        if self.resting:  # memory of idle classes stays
+            n_classes = len(self.idle.classes)
+            kept = self.idle.classes[memory.places % n_classes]
+            places = torch.cat([_places_of(places, self.idle.active, n_classes), memory.places[kept]])
+            values = torch.cat([values, memory.values[kept]])
+        return sums, memory._replace(places=places, values=values, idle=weight)
+
+    def assign(self, rows: Tensor, memory: Memory) -> Tensor:
+        """[1, b, k] the new assignments of placed rows [1, b, d]."""
+        return self._assign(self._scores(rows, memory), memory)[0][None]
+
+    def _scores(self, rows: Tensor, memory: Memory) -> Tensor:
+        """[b, k] sharpness·ℓ + slopes, for u = 0."""
+        addend = self.slope + self.entry_cost
+        for ended in self.after:
+            return torch.add(addend, ended.likelihood(rows, memory), alpha=self.sharpness)
+        return self.of.scores(rows[0], self.sharpness, addend)
+
+    def _assign(self, scores: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """Assignments [b, k] from scores, which are overwritten, and the idle classes' total assignment [b]."""
+        places, values = self._among_active(memory)
+        scores.view(-1).index_add_(0, places, self._entry_cost_beyond(places, values))
+        if self.resting:
+            idle = memory.idle[:, self.idle.sharpness.index(self.sharpness)] + self.shift
+            total = torch.logaddexp(scores.logsumexp(1), idle)
+            u, of_idle = scores.sub_(total.unsqueeze(1)).exp_(), (idle - total).exp()
+        else:
+            u, of_idle = scores.softmax(1), scores.new_zeros(len(scores))
+        if self.any_known:
+            # A class with a known query is never idle, so that it has a column here.
+            own = known_classes(memory.known, u.new_zeros(1, 1, len(self.idle.classes)))[0]
+            own = own[:, self.idle.active] if self.resting else own
+            free = memory.known[0] < 0
+            u, of_idle = torch.where(free.unsqueeze(1), u, own), of_idle * free
+        if self.weighted:
+            u, of_idle = u.mul_(memory.counted.mT), of_idle * memory.counted[0]
+        return u, of_idle
+
+    def _entry_cost_beyond(self, places: Tensor, values: Tensor) -> Tensor:
+        """[n] entry_cost/(1 − u) − entry_cost of remembered assignments."""
+        return self.entry_cost[places % len(self.entry_cost)] * (remainders(values).reciprocal_() - 1)
+
+    def _idle_weight(self, scores: Tensor, memory: Memory) -> Tensor:
+        """[b, r] ``Memory.idle``, from the scores for u = 0."""
+        if not self.idle.some:
+            return scores[:, :0]
+        idle = self.idle.classes.nonzero().squeeze(1)
+        slopes = (self.slope + self.entry_cost)[idle].repeat(len(scores), 1)
+        likelihood = scores.index_select(1, idle).sub_(slopes).div_(self.sharpness)
+        places, which = _places_in(memory.places, idle, len(self.idle.classes))
+        slopes.view(-1).index_add_(0, places, self._entry_cost_beyond(memory.places[which], memory.values[which]))
+        return torch.stack([torch.add(slopes, likelihood, alpha=s).logsumexp(1) for s in self.idle.sharpness], 1)
+
+    def _moved(self, u: Tensor, memory: Memory) -> Tensor:
+        places, values = self._among_active(memory)
+        return torch.cat([(u.view(-1)[places] - values).abs(), u.new_zeros(1)]).max()
+
+    def _among_active(self, memory: Memory) -> tuple[Tensor, Tensor]:
+        """Places [n] in [b, a], and values, of what is remembered of the active classes."""
+        if not self.resting:
+            return memory.places, memory.values
+        places, which = _places_in(memory.places, self.idle.active, len(self.idle.classes))
+        return places, memory.values[which]
+
+
+@dataclass(frozen=True, eq=False)
+class After:
+    """A search that has ended; another goes on with the prototypes that it has updated."""
+
+    last: Assign
+    updated: Updated
+    of: Likelihood
+
+    def likelihood(self, rows: Tensor, memory: Memory) -> Tensor:
+        """[b, k] ℓ of placed rows [1, b, d] with the updated prototypes."""
+        free = (memory.known < 0).unsqueeze(-1).to(rows)
+        return self.updated(rows, self.last.assign(rows, memory.earlier[0]), free, self.of.of(rows))[0]
+
+
+@dataclass(frozen=True, eq=False)
+class GoOn:
+    """The work that remembers the last assignments of a search, and how to compute them again."""
+
+    last: Assign
+
+    def __call__(self, rows: Tensor, memory: Memory) -> tuple[None, Memory]:
+        step = replace(self.last, remember_above=self.last.remember_above.clamp_max(_REMEMBER))
+        return None, step(rows, memory)[1]._replace(earlier=(memory,))
+
+
+@dataclass(frozen=True, eq=False)
+class Weigh:
+    """The work that remembers how probable it is that queries are unknown."""
+
+    judge: Judge
+
+    def __call__(self, rows: Tensor, memory: Memory) -> tuple[None, Memory]:
+        unknown = self.judge.unknown(rows, memory.first).masked_fill(memory.known >= 0, 0)
+        return None, memory._replace(unknown=unknown, counted=self.judge.counted(unknown))
+
+
+@dataclass(frozen=True, eq=False)
+class OnPart:
+    """The work of a step on one block, as on any other part of the queries."""
+
+    last: Assign
+    of: Likelihood
+    any_unknown: bool
+    work: Callable[[Part], Any]
+
+    def __call__(self, rows: Tensor, memory: Memory) -> tuple[Any, None]:
+        with threads_for(rows.shape[1] * len(self.last.slope)):
+            found = self.work(self.part(rows, memory))
+        return found.double() if isinstance(found, AddedUp) else found, None
+
+    def part(self, rows: Tensor, memory: Memory) -> Part:
+        """The block as a part of the queries."""
+        return Part(
+            rows,
+            memory.first,
+            memory.known,
+            memory.unknown,
+            cache(lambda: self.last.assign(rows, memory)),
+            self.of,
+            self.last.any_known,
+            self.any_unknown,
+        )
+
+
+def _places_in(places: Tensor, classes: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+    """Places among all classes as places among some of them, and a mask [n] of those that are."""
+    column = torch.full((n_classes,), -1, device=classes.device)
+    column[classes] = torch.arange(len(classes), device=classes.device)
+    column = column[places % n_classes]
+    row = places.div(n_classes, rounding_mode="floor")
+    return (row * len(classes) + column)[column >= 0], column >= 0
+
+
+def _places_of(places: Tensor, classes: Tensor, n_classes: int) -> Tensor:
+    """Places among some classes as places among all."""
+    row = places.div(len(classes), rounding_mode="floor")
+    return row * n_classes + classes[places % len(classes)]
+
+
+class InBlocks:
+    """The queries of one task, read in blocks: see ``manyway.methods.evidence.queries.Queries``.
+
+    It is also what the search updates: see ``manyway.methods.evidence.search.Queries``.
+    """
+
+    def __init__(
+        self, pile: Pile, known: Tensor, likelihood: Likelihood, parameters: Parameters, *, any_known: bool
+    ) -> None:
+        self.pile, self.of, self.parameters, self.any_known = pile, likelihood, parameters, any_known
+        self.known = known  # [1, q]
+        self.n_query, zeros = pile.n_rows, torch.zeros_like(likelihood.counts[0])
+        n_classes = len(zeros)
+        # Before the first assignments all classes count as equally frequent.
+        above = min(_REMEMBER_FOR_COST * exp(min(0.5 * self.n_query / n_classes, 10.0)), _REMEMBER_IN_ANNEALING)
+        none = Idle(torch.zeros(n_classes, dtype=torch.bool, device=zeros.device))
+        most = _MOST_REMEMBERED / self.n_query
+        self.none_idle = self.idle = none
+        self.idle_for = 0  # how many more updates they may be idle
+        self.last = self.all_classes = Assign(
+            likelihood.linear(), zeros, zeros, zeros + above, most, any_known, False, none
+        )
+        self.sharpness = 1.0
+        nothing, one = zeros[:0], zeros.new_ones(1, 1)
+        self.memory: list[Any] = [  # of each block, after the last update
+            Memory(first, labels, (0 * one).expand(1, size), one.expand(1, size), nothing.long(), nothing, zeros)
+            for first, size, labels in zip(pile.firsts, pile.sizes, pile.split(known), strict=True)
+        ]
+        self.before: list[Any] = self.memory  # the same before the last update
+        self.active: list[int] = []  # how many classes each update had
+        self.masses = self.log_absent = self.drift = zeros.double()
+
+    def each(self, work: Callable[[Part], Any]) -> Any:
+        return self.pile.each(self.on_part(work), self.before)[0]
+
+    def on_part(self, work: Callable[[Part], Any]) -> OnPart:
+        """The work on a block that a step's work on a part becomes."""
+        return OnPart(self.last, self.of, self.last.weighted, work)
+
+    def weigh(self, judge: Judge) -> None:
+        _, self.memory = self.pile.each(Weigh(judge), self.memory)
+        self.before = self.memory
+        self.last = self.all_classes = replace(self.all_classes, weighted=True)
+
+    def search(self, prior: Concentrations, *, with_terms: bool = False) -> Found[InBlocks]:
+        schedule, limits = self.parameters.of_search
+        return search(self, prior, schedule, **limits)
+
+    def assign_singly(self, which: Tensor) -> None:
+        if bool(which.any()):
+            self.begin(1.0)
+
+    def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Found[InBlocks]:
+        _, self.memory = self.pile.each(GoOn(self.last), self.before)
+        self.all_classes = replace(self.all_classes, after=(After(self.last, updated, self.of),))
+        self.idle = self.none_idle
+        schedule, limits = self.parameters.of_search
+        return resume(self, presence, prior, schedule, **limits)
+
+    @property
+    def known_classes(self) -> Tensor:
+        return classes_of(self.known, self.of.counts.shape[1])
+
+    @property
+    def presence(self) -> Presence:
+        return Presence.of_products(self.masses[None], self.log_absent[None].exp())
+
+    def begin(self, sharpness: float) -> Presence:
+        self.before = self.memory
+        self._take(replace(self.all_classes, sharpness=sharpness))
+        return self.presence
+
+    def update(self, slopes: Slopes, sharpness: float, ahead: Sequence[float] = (), tol: float = 0.0) -> Update:
+        step = self._step(slopes, sharpness * self.sharpness, _REMEMBER if tol else _REMEMBER_IN_ANNEALING)
+        alpha = float(slopes.alpha)
+        state, self.before = (self.masses, self.log_absent, self.drift), self.memory
+        if self.idle.some:
+            idle, self.idle_for = self.idle, self.idle_for - 1
+            sums = self._take(step.of_active(idle, alpha))
+            still = float(sums.moved) < tol
+            grown = float(sums.idle) > 2 * float(state[0][idle.classes].sum()) + _ALMOST_EMPTY
+            if still or grown or self.idle_for == 0:
+                self.idle = self.none_idle
+            if not still:
+                return Update(self.presence, sums.moved[None])
+            self.masses, self.log_absent, self.drift = state  # repeat the update, to see whether idle classes move
+        elif step.slope.dtype == torch.float32 and not step.after:
+            self.idle, self.idle_for = self._idle([value * self.sharpness for value in ahead], alpha), len(ahead)
+        sums = self._take(replace(step, idle=self.idle))
+        return Update(self.presence, sums.moved[None])
+
+    def select(self, which: Tensor) -> InBlocks:
+        return self  # there is one task
+
+    def replace(self, which: Tensor, other: InBlocks) -> None:
+        """Nothing to do: ``select`` returned this very object."""
+
+    def sharpened(self, sharpness: Tensor) -> InBlocks:
+        self.sharpness = float(sharpness)
+        return self
+
+    def terms(self) -> Tensor:
+        """[2, 1] not computed: it would be another pass."""
+        return self.masses.new_zeros(2, 1)
+
+    def _step(self, slopes: Slopes, sharpness: float, remember: float) -> Assign:
+        """The next update of all classes."""
+        base = self.all_classes
+        above = (_REMEMBER_FOR_COST * self.presence.absent[0].rsqrt()).clamp_max(remember).to(base.slope)
+        slope, entry_cost = slopes.slope[0].to(base.slope), slopes.entry_cost[0].to(base.slope)
+        return replace(base, sharpness=sharpness, slope=slope, entry_cost=entry_cost, remember_above=above)
+
+    def _take(self, step: Assign) -> Sums:
+        """Do an update, and keep what it returns."""
+        sums: Sums
+        sums, self.memory = self.pile.each(step, self.before)
+        self.last = step
+        which = step.idle.active if step.resting else slice(None)
+        masses, log_absent, drift = self.masses.clone(), self.log_absent.clone(), self.drift.clone()
+        drift[which] = (sums.masses - masses[which]).abs()
+        masses[which], log_absent[which] = sums.masses, sums.log_absent
+        self.masses, self.log_absent, self.drift = masses, log_absent, drift
+        self.active.append(len(sums.masses))
+        return sums
+
+    def _idle(self, ahead: Sequence[float], alpha: float) -> Idle:
+        """The classes that may be idle in the next updates; none where too few may."""
+        idle = (self.masses < _ALMOST_EMPTY) | ((self.masses < _FEW) & (self.drift < _STEADY))
+        n_idle, n_classes = int(idle.sum()), len(idle)
+        if not ahead or n_idle < max(_MIN_IDLE, n_classes // 4) or n_idle == n_classes:
+            return self.none_idle
+        return Idle(idle, tuple(dict.fromkeys(ahead)), alpha)

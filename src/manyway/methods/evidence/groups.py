@@ -1,0 +1,320 @@
+"""Post-processing: what the queries of a class say together, once the search has found the groups.
+
+A group is the set of queries assigned to one class. The bound leaves two things out. First, the queries of a group are
+further samples of its class, so the prototype can be updated. Second, the queries of a group share the error of their
+prototype, so they are less independent than the bound assumes: a whole group may belong to another class, and a class
+with many queries may be split between its own prototype and a neighbouring one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, log
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyway.methods.evidence.likelihood import Blend, Likelihood, Updated, columns_of, known_classes
+from manyway.methods.evidence.one_shot import tempered
+from manyway.methods.evidence.parameters import Parameters
+from manyway.methods.evidence.prior import (
+    Concentrations,
+    Presence,
+    Slopes,
+    effective_number,
+    log_remainders,
+    remainders,
+)
+from manyway.methods.evidence.queries import Part, Queries, Sums, sample
+from manyway.methods.evidence.schedule import Schedule, agreement
+from manyway.methods.evidence.search import Dense
+
+_MOST_TRIED = 1 << 24  # numbers: fewer queries are looked at where they could be of very many classes
+_GROUPS_AT_ONCE = 1024  # limits the memory of [groups, classes] arrays
+
+
+def query_weights(masses: Tensor) -> Tensor:
+    """[t, k] how much of a support sample one query counts in the update of a prototype.
+
+    It is the agreement: 1 − N/min(|Q|, K), where N is the effective number of classes. A class with at most one query
+    is not updated.
+    """
+    return torch.where(masses > 1, agreement(masses).unsqueeze(-1), 0.0)
+
+
+class GroupPosterior(NamedTuple):
+    """Which class each group of queries belongs to."""
+
+    classes: Tensor  # [t, g] the classes whose queries form a group
+    probabilities: Tensor  # [t, g, k] that group g, taken as a whole, belongs to class k
+    fragment: Tensor  # [t, g] that the group is a fragment of a larger one
+
+    def apply(self, u: Tensor) -> Tensor:
+        """[t, q, k] class probabilities from assignments to groups; other classes keep theirs."""
+        if not self.classes.shape[1]:
+            return u
+        rows = self.classes.unsqueeze(1).expand(-1, u.shape[1], -1)
+        return u.scatter(-1, rows, 0).add_(u.gather(-1, rows) @ self.probabilities)
+
+    def presence(self, occupied: Tensor) -> Tensor:
+        """[t, k] the probability that a class is present, given that its group has a query [t, k]."""
+        log_absent = torch.log1p(-occupied.scatter(1, self.classes, 0).clamp_max_(1 - 1e-6))
+        for first in range(0, self.classes.shape[1], _GROUPS_AT_ONCE):
+            part = slice(first, first + _GROUPS_AT_ONCE)
+            joint = occupied.gather(1, self.classes[:, part]).unsqueeze(-1) * self.probabilities[:, part].to(occupied)
+            log_absent += torch.log1p(-joint.clamp_max_(1 - 1e-6)).sum(1)
+        return -torch.expm1(log_absent)
+
+    def occupied(self, occupied: Tensor) -> Tensor:
+        """[t, k] the probability that a group has a query and is not a fragment of another."""
+        remaining = occupied.gather(1, self.classes) * (1 - self.fragment)
+        return occupied.scatter(1, self.classes, remaining.to(occupied))
+
+
+def group_posterior(
+    totals: Callable[[slice], Tensor],
+    classes: Tensor,
+    presence: Presence,
+    counts: Tensor,
+    alpha: Tensor,
+    schedule: Schedule,
+    *,
+    merge: bool,
+    names: Tensor,
+    known: Tensor,
+) -> GroupPosterior:
+    """The posterior of the groups' classes.
+
+    ``totals`` returns, for a slice of the groups, the log-likelihoods [t, g, k] of all their queries as members of
+    class k, Σ_q u_qg ℓ_qk. ``classes`` [t, g] are the groups, ``counts`` [t, k] the support samples per class.
+
+    m queries count as m / (1 + ρ(m − 1)) independent ones. With ``merge`` a group may also be a fragment of a larger
+    one; see ``_joining``. A query's own evidence is contained in its assignment already, so a group of one keeps
+    its class. Where half of all classes or more seem to be present, groups are mixtures of neighbours, and keep their
+    classes as well.
+
+    ``names`` [t, g, k] is what queries with known labels say about the class of each group; [t, 0, k] where no label is
+    known. ``known`` [t, k] are the classes that have such a query: their groups keep their class.
+    """
+    named = bool(names.shape[1])
+    masses, alpha = presence.masses.to(counts), alpha.to(counts)
+    few = (1 - (effective_number(masses) - 1) / (schedule.most_groups_with_fragments - 1)).clamp(0, 1) * float(merge)
+    which = few.nonzero().squeeze(1)  # tasks in which fragments are looked for
+    agreed = (2 * agreement(masses)).clamp_max(1).unsqueeze(-1)
+    rows, fragments = [counts.new_zeros(len(counts), 0, counts.shape[1])], [counts.new_zeros(len(counts), 0)]
+    for first in range(0, classes.shape[1], _GROUPS_AT_ONCE):
+        part = slice(first, first + _GROUPS_AT_ONCE)
+        columns, likelihood = classes[:, part], totals(part)
+        theirs, samples = masses.gather(1, columns), counts.gather(1, columns)
+        correlation = schedule.shared_error + 1 / (samples + 1)
+        scores = likelihood * independent_part(theirs, correlation).unsqueeze(-1)
+        if named:
+            scores, likelihood = scores + names[:, part], likelihood + names[:, part]
+        found = scores.softmax(-1)
+        fragment = torch.zeros_like(theirs)
+        if len(which):
+            own = likelihood.gather(-1, columns.unsqueeze(-1))
+            larger, joining = _joining(
+                likelihood[which], own[which], theirs[which], alpha[which], masses[which], schedule.largest_groups
+            )
+            fading = few[which, None]
+            if named:  # a group with a known query is not a fragment that lacks a name
+                fading = fading * names[which, part].amax(-1).neg().exp()
+            joining = joining * fading.unsqueeze(-1)
+            fragment[which] = joining.sum(-1)
+            apart = found[which] * (1 - fragment[which]).unsqueeze(-1)
+            found[which] = apart.scatter_add_(-1, larger.unsqueeze(1).expand_as(joining), joining)
+        others = (1 - 1 / theirs.clamp_min(1)) * agreed
+        if named:
+            others = others.masked_fill(known.gather(1, columns), 0)
+            # A group that takes the class of known queries is a part of their group.
+            fragment = torch.maximum(fragment, (found * known.unsqueeze(1)).sum(-1))
+        keep = (1 - others).unsqueeze(-1)
+        found.mul_(others.unsqueeze(-1))
+        rows.append(found.scatter_add_(-1, columns.unsqueeze(-1), keep))
+        fragments.append(fragment.mul_(others))
+    return GroupPosterior(classes, torch.cat(rows[1:] or rows, 1), torch.cat(fragments[1:] or fragments, 1))
+
+
+def _joining(
+    totals: Tensor, own: Tensor, masses: Tensor, alpha: Tensor, all_masses: Tensor, most: int
+) -> tuple[Tensor, Tensor]:
+    """The classes [t, l] of the largest groups, and the probability [t, g, l] that a group is a fragment of each.
+
+    A fragment needs no class of its own: joining a larger group is as probable as the prior of the labels says. Its
+    queries lie on another side of the prototype than those of the larger group, so they count as independent.
+    """
+    largest, which = all_masses.topk(min(most, all_masses.shape[-1]))
+    columns = which.unsqueeze(1).expand(-1, masses.shape[1], -1)
+    theirs, mine, alpha = largest.unsqueeze(1), masses.unsqueeze(-1), alpha.to(masses).view(-1, 1, 1)
+    joining = torch.lgamma(mine + theirs + alpha) - torch.lgamma(theirs + alpha)
+    founding = torch.lgamma(mine + alpha) - torch.lgamma(alpha)
+    gain = totals.gather(-1, columns) - own + joining - founding
+    gain = gain.masked_fill(theirs <= mine, -torch.inf)  # only smaller groups join
+    return which, torch.cat([torch.zeros_like(mine), gain], -1).softmax(-1)[..., 1:]
+
+
+def independent_part(masses: Tensor, correlation: Tensor) -> Tensor:
+    """The part of a group's m queries that counts as independent: 1 / (1 + ρ(m − 1)).
+
+    A query has variance s around its mean, and the mean of n samples has variance s/n. The mean of m queries then has
+    s/m + s/n, so they count as (s + s/n) / (s/m + s/n) = m / (1 + (m − 1)/(n + 1)) queries.
+    """
+    return 1 / (1 + correlation * (masses - 1).clamp_min(0))
+
+
+def single_queries(queries: Queries, prior: Concentrations, parameters: Parameters) -> Tensor:
+    """[t] whether queries are to be assigned one by one: many classes occur, and nothing speaks for proportions.
+
+    The errors of prototypes are shared by the queries of a class, so that classes seem to have unequal proportions
+    where they have not. This matters where there are many queries per class; see ``evidence_for_proportions``. Of very
+    many queries a sample is looked at.
+    """
+    schedule, masses = parameters.constants, queries.presence.masses
+    many = agreement(masses) < schedule.agreement_below
+    stride = ceil(queries.n_query * masses.shape[1] / _MOST_TRIED)
+    enough = queries.n_query >= schedule.queries_per_class * masses.shape[1] * stride
+    if not enough or queries.any_known or parameters.open_set or not bool(many.any()):
+        return torch.zeros_like(many)
+    likelihood = queries.of.of(sample(queries, stride)[0])
+    prior = parameters.prior(likelihood.shape[1], queries.of.counts)
+    trial = Dense.of(likelihood)
+    presence = trial.begin(1.0)
+    for _ in range(schedule.trial_steps):
+        presence = trial.update(prior.slopes(presence), 1.0).presence
+    examples = queries.of.examples.expand(len(many), -1)
+    gain = evidence_for_proportions(trial.u, likelihood, examples, presence, prior, schedule)
+    return many & (gain < schedule.proportions_gain)
+
+
+def evidence_for_proportions(
+    u: Tensor, likelihood: Tensor, counts: Tensor, presence: Presence, prior: Concentrations, schedule: Schedule
+) -> Tensor:
+    """[t] by how much the bound on ln p(queries) exceeds that of queries whose classes are all equally probable.
+
+    That is Σ_q ln Σ_k exp(ℓ_qk)/K. The m queries of a class share the error of its prototype, so that the difference
+    counts as that of m/(1 + ρ(m − 1)) independent queries each, as in ``group_posterior``.
+    """
+    n_query, n_classes = likelihood.shape[1:]
+    bound = (u * likelihood).sum((1, 2)) - torch.xlogy(u, u).sum((1, 2)) + prior.log_prior(presence).amax(-1)
+    equal = likelihood.logsumexp(-1).sum(-1) - n_query * log(n_classes)
+    sizes = n_query / effective_number(presence.masses)
+    correlation = schedule.shared_error + (1 / (counts + 1)).mean(-1)
+    return (bound - equal) * independent_part(sizes, correlation)
+
+
+@dataclass(frozen=True, eq=False)
+class CountMembers:
+    """The work that counts the members of each class, as if no label were known: Σ u and Σ ln(1 − u) [t, k]."""
+
+    slopes: Slopes
+
+    def __call__(self, part: Part) -> Sums:
+        members = part.members(self.slopes)
+        return Sums((members.sum(1), log_remainders(members).sum(1)))
+
+
+@dataclass(frozen=True, eq=False)
+class SumGroups:
+    """The work that sums the queries of some groups [t, g].
+
+    The sums are Σ u z of the members [t, g, d], as if no label were known; Σ u z [t, g, d] and Σ u [t, g] of the
+    queries whose label is not known; and ``Groups.names`` and ``Groups.own``.
+    """
+
+    classes: Tensor
+    slopes: Slopes
+
+    def __call__(self, part: Part) -> Sums:
+        u = columns_of(part.u, self.classes)
+        if not part.any_known:
+            sums = u.mT @ part.placed
+            nothing = sums.new_zeros(len(u), 0, part.u.shape[-1])
+            return Sums((sums, sums, u.sum(1), nothing, nothing))
+        members, free = columns_of(part.members(self.slopes), self.classes), u * part.free
+        # A group of class k contains no query of another class, so each known query of another class multiplies its
+        # likelihood by 1 − u. Up to a number per group, this is to divide the likelihood of the query's class by it.
+        known = known_classes(part.known, part.u)
+        names = -(log_remainders(members).mT @ known)
+        own = members.mT @ ((part.of.without_known(part.likelihood, part.known) - part.likelihood) * known)
+        return Sums((members.mT @ part.placed, free.mT @ part.placed, free.sum(1), names, own))
+
+
+class Groups(NamedTuple):
+    """The groups that a search has found, and the prototypes that have taken them in."""
+
+    presence: Presence
+    slopes: Slopes
+    classes: Tensor  # [t, g] the classes with a group of more than one query, and others where a task has fewer
+    members: Presence  # as if no label were known
+    sums: Tensor  # [t, g, d] of the members
+    names: Tensor  # [t, g, k] what known labels say about the class of a group; [t, 0, k] where none is known
+    own: Tensor  # [t, g, k] what Σ u ℓ gains where known queries are left out of their class; [t, 0, k] likewise
+    updated: Updated
+
+    @staticmethod
+    def of(
+        queries: Queries, prior: Concentrations, likelihood: Likelihood, parameters: Parameters, single: Tensor
+    ) -> Groups:
+        """Of the last search; ``single`` [t]: in which tasks queries are assigned one by one."""
+        presence, like = queries.presence, likelihood.counts
+        alpha = torch.where(single, prior.values[-1], prior.best(presence))  # the last one: equal proportions
+        slopes = presence.slopes(alpha).to(like)
+        members = presence
+        if queries.any_known:
+            masses, log_absent = queries.each(CountMembers(slopes)).values
+            members = Presence.of_products(masses, log_absent.exp())
+        largest = torch.maximum(presence.masses, members.masses)
+        classes = largest.topk(int((largest > 1).sum(1).max()), dim=1).indices
+        sums, free, masses, names, own = (one.to(like) for one in queries.each(SumGroups(classes, slopes)).values)
+        weights = query_weights(presence.masses).gather(1, classes).to(like) * float(parameters.update_prototypes)
+        updated = likelihood.updated(classes, free, masses, weights)
+        return Groups(presence, slopes, classes, members, sums, names, own, updated)
+
+    def posterior(self, likelihood: Likelihood, known: Tensor, parameters: Parameters) -> GroupPosterior:
+        """Which class each group belongs to; ``known`` [t, k] are the classes with a known query."""
+        like, n_tasks = likelihood.counts, len(self.presence.masses)
+        chosen = self.classes if parameters.group_posterior else self.classes[:, :0]
+        masses = self.members.masses.gather(1, self.classes).to(like)
+
+        def totals(part: slice) -> Tensor:
+            found = likelihood.totals(self.sums[:, part], masses[:, part])
+            return found + self.own[:, part] if self.own.shape[1] else found
+
+        return group_posterior(
+            totals,
+            chosen,
+            self.members,
+            likelihood.examples.expand(n_tasks, -1),
+            self.slopes.alpha,
+            parameters.constants,
+            merge=parameters.merge_groups,
+            names=self.names,
+            known=known,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Probabilities:
+    """From the assignments of queries to their class probabilities."""
+
+    slopes: Slopes
+    updated: Updated
+    posterior: GroupPosterior
+    power: Tensor  # [t, 1, 1] what the probabilities are raised to; see ``one_shot`` and ``from_scores``
+    blend: Blend  # the part of a classifier
+    share: float = 1.0  # of the rest
+
+    def __call__(self, part: Part) -> Tensor:
+        """[t, b, k]; a row sums to 1 minus the probability that the query is unknown."""
+        scores = self.updated(part.placed, part.u, part.free, part.likelihood)
+        found = self.posterior.apply(self.slopes.add_to(scores, remainders(part.u)).softmax(-1))
+        if self.share < 1:
+            found = self.blend(found, part.placed, self.share)
+        if not bool((self.power == 1).all()):
+            found = tempered(found, self.power)
+        if part.any_known:
+            found = torch.where(part.free > 0, found, known_classes(part.known, found))
+        return found.mul_((1 - part.unknown).unsqueeze(-1)) if part.any_unknown else found

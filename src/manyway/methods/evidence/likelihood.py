@@ -1,0 +1,266 @@
+"""The log-likelihoods ℓ_qk of queries under classes, and what the queries themselves add to them.
+
+Queries are *placed* first: rows become coordinates in which ℓ is simple. For features, placed rows are coordinates in
+the metric of the calibration, and
+
+    ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k).
+
+For the scores of a classifier, placed rows are the log-likelihoods themselves. Both kinds answer the same questions, so
+that search and post-processing need not know which one they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from manyway.core.ops import one_hot
+from manyway.methods.calibration.calibration import Calibration, squared_distances
+
+
+class Linear(NamedTuple):
+    """ℓ of placed rows [b, d], up to a number per row: z·weights + biases."""
+
+    weights: Tensor  # [d, k]
+    biases: Tensor  # [k]
+
+    def scores(self, rows: Tensor, sharpness: float, addend: Tensor) -> Tensor:
+        """[b, k] sharpness·ℓ + addend [k]."""
+        rows = rows if sharpness == 1 else rows * sharpness
+        return torch.addmm(sharpness * self.biases + addend, rows, self.weights)
+
+    def of_classes(self, classes: Tensor) -> Linear:
+        """The same for some classes [a]."""
+        return Linear(self.weights[:, classes], self.biases[classes])
+
+
+class Columns(NamedTuple):
+    """ℓ of placed rows [b, k] that are ℓ themselves."""
+
+    classes: Tensor  # [a]
+
+    def scores(self, rows: Tensor, sharpness: float, addend: Tensor) -> Tensor:
+        """[b, a] sharpness·ℓ + addend [a]."""
+        return torch.add(addend, rows.index_select(1, self.classes), alpha=sharpness)
+
+    def of_classes(self, classes: Tensor) -> Columns:
+        """The same for some of these classes [a]."""
+        return Columns(self.classes[classes])
+
+
+@dataclass(frozen=True, eq=False)
+class Updated:
+    """Prototypes of some classes that have taken in their queries; without classes nothing changes."""
+
+    classes: Tensor  # [t, g]
+    prototypes: Tensor  # [t, g, d]
+    weights: Tensor  # [t, g] how much of a sample one query counts
+    masses: Tensor  # [t, g] samples and weighted queries
+    scatter: Tensor  # [t, 1, 1] S
+    precision: Tensor  # [t, 1, 1] τ
+
+    def __call__(self, placed: Tensor, u: Tensor, free: Tensor, likelihood: Tensor) -> Tensor:
+        """[t, b, k] ℓ with each query left out of the prototypes that have taken it in.
+
+        ``u`` [t, b, k] are the assignments, ``free`` [t, b, 1] is 0 where the label is known and 1 elsewhere, and
+        ``likelihood`` [t, b, k] is ℓ before the update.
+        """
+        if not self.classes.shape[1]:
+            return likelihood
+        taken = columns_of(u, self.classes) * self.weights.unsqueeze(1) * free
+        distances = squared_distances(placed, self.prototypes)
+        distances = leave_one_out(distances, taken, self.masses.unsqueeze(1), self.scatter)
+        return likelihood.scatter(-1, _like(self.classes, u), distances.mul_(-0.5 * self.precision))
+
+
+class Likelihood(Protocol):
+    """What search and post-processing ask."""
+
+    @property
+    def counts(self) -> Tensor:
+        """[t, k] how many samples a class is worth."""
+
+    @property
+    def examples(self) -> Tensor:
+        """[t, k] the number of samples behind each class."""
+
+    def of(self, placed: Tensor) -> Tensor:
+        """[t, b, k] ℓ of placed rows."""
+
+    def without_known(self, likelihood: Tensor, known: Tensor) -> Tensor:
+        """[t, b, k] the same where queries with known labels [t, b] are left out of what they have taught."""
+
+    def totals(self, sums: Tensor, masses: Tensor) -> Tensor:
+        """[t, g, k] Σ_q u_qg ℓ_qk up to a number per group, from Σ_q u_qg z_q [t, g, d] and Σ_q u_qg [t, g]."""
+
+    def updated(self, classes: Tensor, sums: Tensor, masses: Tensor, weights: Tensor) -> Updated:
+        """Classes [t, g] with queries as further samples: each counts ``weights`` [t, g]; sums and masses as above."""
+
+    def linear(self) -> Linear | Columns:
+        """ℓ of the rows of the one task, as a single product."""
+
+    def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
+        """[t, n, m] from 0 to 1: how much placed queries [t, n, d] and others [t, m, d] are alike."""
+
+    @property
+    def learned(self) -> dict[str, Tensor]:
+        """What is worth telling, a number per task [t] each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """The likelihood of features: distances to prototypes, as a calibration measures them."""
+
+    calibration: Calibration
+    known_weight: float = 0.0  # what a query with a known label counts in its prototype
+
+    @property
+    def counts(self) -> Tensor:
+        return self.calibration.counts
+
+    @property
+    def examples(self) -> Tensor:
+        return self.calibration.examples
+
+    def of(self, placed: Tensor) -> Tensor:
+        return self.calibration.log_likelihood(placed)
+
+    def with_samples(self, sums: Tensor, counts: Tensor, weight: float) -> Distances:
+        """The prototypes with further samples: ``counts`` [t, k] of them, which count ``weight`` each, sum to ``sums``.
+
+        Precision and scatter stay as they are: such samples were not drawn at random.
+        """
+        calibration = self.calibration
+        total = calibration.counts + weight * counts
+        offsets = calibration.offsets * calibration.counts.unsqueeze(-1) + weight * sums
+        return Distances(moved(calibration, offsets / total.unsqueeze(-1), total), weight)
+
+    def without_known(self, likelihood: Tensor, known: Tensor) -> Tensor:
+        calibration = self.calibration
+        scatter, factor = calibration.scatter.view(-1, 1, 1), -0.5 * calibration.precision.view(-1, 1, 1)
+        counts, own = calibration.counts.unsqueeze(1), known_classes(known, likelihood)
+        distances = likelihood / factor + scatter / counts
+        without = leave_one_out(distances, self.known_weight * own, counts, scatter).mul_(factor)
+        return torch.where(own > 0, without, likelihood)
+
+    def totals(self, sums: Tensor, masses: Tensor) -> Tensor:
+        # Σ_q u_qg ‖z_q − w‖² and m_g ‖z̄_g − w‖² differ by a number that is equal for all classes.
+        masses = masses.clamp_min(torch.finfo(masses.dtype).tiny).unsqueeze(-1)
+        return self.of(sums / masses) * masses
+
+    def updated(self, classes: Tensor, sums: Tensor, masses: Tensor, weights: Tensor) -> Updated:
+        calibration, n_tasks = self.calibration, len(classes)
+        counts = calibration.counts.expand(n_tasks, -1).gather(1, classes)
+        total = counts + weights * masses
+        offsets = calibration.offsets.expand(n_tasks, -1, -1)
+        offsets = offsets.gather(1, classes.unsqueeze(-1).expand(-1, -1, offsets.shape[-1]))
+        prototypes = counts.unsqueeze(-1) * offsets + weights.unsqueeze(-1) * sums
+        scatter, precision = calibration.scatter.view(-1, 1, 1), calibration.precision.view(-1, 1, 1)
+        return Updated(classes, prototypes / total.unsqueeze(-1), weights, total, scatter, precision)
+
+    def linear(self) -> Linear:
+        return Linear(*(one[0] for one in self.calibration.linear()))
+
+    def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
+        apart = squared_distances(placed, others) / (2 * self.calibration.scatter.clamp_min(1e-30).view(-1, 1, 1))
+        return apart.sub_(1).mul_(-steepness).sigmoid_()
+
+    @property
+    def learned(self) -> dict[str, Tensor]:
+        return {"precision": self.calibration.precision, "shrinkage": self.calibration.shrinkage}
+
+
+@dataclass(frozen=True, eq=False)
+class Blend:
+    """The classifier's own probabilities, which are part of the answer: softmax(T ℓ + b) of placed scores ℓ."""
+
+    temperature: Tensor  # [t, 1, 1] T; [0, 1, 1]: there is no such part
+    popularity: Tensor  # [t, 1, k] b
+
+    @staticmethod
+    def none(like: Tensor) -> Blend:
+        """No part."""
+        return Blend(like.new_zeros(0, 1, 1), like.new_zeros(0, 1, 1))
+
+    @staticmethod
+    def joined(parts: Sequence[Blend]) -> Blend:
+        """Those of consecutive tasks."""
+        return Blend(torch.cat([one.temperature for one in parts]), torch.cat([one.popularity for one in parts]))
+
+    @property
+    def some(self) -> bool:
+        """Whether there is a part of the classifier."""
+        return bool(len(self.temperature))
+
+    def __call__(self, probabilities: Tensor, placed: Tensor, share: float) -> Tensor:
+        """[t, b, k] the mean of probabilities, which have that share, and of the classifier's own."""
+        own = (placed * self.temperature + self.popularity).softmax(-1)
+        return own.lerp_(probabilities, share)
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The likelihood of placed scores: themselves. They have no prototypes that queries could update."""
+
+    counts: Tensor
+    learned: dict[str, Tensor] = field(default_factory=dict)
+    blend: Blend = Blend(torch.zeros(0, 1, 1), torch.zeros(0, 1, 1))
+
+    @property
+    def examples(self) -> Tensor:
+        return self.counts
+
+    def of(self, placed: Tensor) -> Tensor:
+        return placed
+
+    def without_known(self, likelihood: Tensor, known: Tensor) -> Tensor:
+        return likelihood
+
+    def totals(self, sums: Tensor, masses: Tensor) -> Tensor:
+        return sums
+
+    def updated(self, classes: Tensor, sums: Tensor, masses: Tensor, weights: Tensor) -> Updated:
+        one = sums.new_ones(1, 1, 1)
+        return Updated(classes[:, :0], sums[:, :0], weights[:, :0], masses[:, :0], one, one)
+
+    def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
+        return placed.new_ones(1, placed.shape[1], others.shape[1])
+
+    def linear(self) -> Columns:
+        return Columns(torch.arange(self.counts.shape[1], device=self.counts.device))
+
+
+def columns_of(values: Tensor, classes: Tensor) -> Tensor:
+    """[t, b, g] some columns of values [t, b, k]: those of the classes [t, g]."""
+    return values.gather(-1, _like(classes, values))
+
+
+def _like(classes: Tensor, values: Tensor) -> Tensor:
+    """[t, b, g] the classes [t, g] for every row of values [t, b, k]."""
+    return classes.unsqueeze(1).expand(-1, values.shape[1], -1)
+
+
+def moved(calibration: Calibration, offsets: Tensor, counts: Tensor) -> Calibration:
+    """The calibration with other placed prototypes [t, k, d], of other numbers of samples [t, k]."""
+    squares = offsets.square().sum(-1) - calibration.scatter.unsqueeze(-1) / counts
+    examples = calibration.examples + (counts - calibration.counts)
+    return replace(calibration, offsets=offsets, squares=squares, counts=counts, examples=examples)
+
+
+def known_classes(known: Tensor, like: Tensor) -> Tensor:
+    """[t, b, k] 1 for the class of a query with a known label [t, b], else 0, as ``like`` [t, b, k]."""
+    return one_hot(known.clamp_min(0), like.shape[-1], like.dtype) * (known >= 0).unsqueeze(-1)
+
+
+def leave_one_out(distances: Tensor, weights: Tensor, masses: Tensor, scatter: Tensor) -> Tensor:
+    """[…, q, k] squared distances to prototypes without the query itself, less the bias of noisy means.
+
+    ``weights`` [q, k] is what each query contributes to a prototype and ``masses`` [k] the total, support included.
+    Without z, a mean of mass N is N/(N − c) times as far from z.
+    """
+    others = masses - weights
+    return distances * (masses / others).square() - scatter / others

@@ -1,0 +1,208 @@
+"""The queries of some tasks: what every step of evidence asks of them, and those that are held in memory.
+
+``InMemory`` holds the queries of many tasks, ``manyway.methods.evidence.blocks.InBlocks`` reads those of one task in
+blocks, on one machine or on Dask. Steps before and after the search see queries in parts: all queries of the tasks in
+memory are one part, each block is another. What a step finds in the parts is added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from manyway.core.blocks import Joined
+from manyway.methods.evidence.likelihood import Likelihood, Updated, known_classes
+from manyway.methods.evidence.parameters import Parameters
+from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
+from manyway.methods.evidence.search import Dense, Found, fused_search, resume, search
+
+# The log-likelihood of the classes that a query with a known label does not have. It is finite, so that 0 times it is
+# 0, and it can be multiplied by any sharpness in float32.
+EXCLUDED = -1e30
+
+
+class Sums(NamedTuple):
+    """Tensors that add up over the parts."""
+
+    values: tuple[Tensor, ...]
+
+    def plus(self, other: Sums) -> Sums:
+        return Sums(tuple(one + another for one, another in zip(self.values, other.values, strict=True)))
+
+    def double(self) -> Sums:
+        """In float64, so that a sum does not depend on the blocks."""
+        return Sums(tuple(one.double() for one in self.values))
+
+
+@dataclass(eq=False)
+class Part:
+    """Some queries of t tasks."""
+
+    placed: Tensor  # [t, b, d]
+    first: int  # the number of the first one
+    known: Tensor  # [t, b] known labels, -1 for the others
+    unknown: Tensor  # [t, b] the probability to be unknown
+    assign: Callable[[], Tensor]  # makes the last assignments [t, b, k]
+    of: Likelihood
+    any_known: bool
+    any_unknown: bool
+
+    @property
+    def u(self) -> Tensor:
+        """[t, b, k] the last assignments."""
+        return self.assign()
+
+    @cached_property
+    def likelihood(self) -> Tensor:
+        """[t, b, k] ℓ."""
+        return self.of.of(self.placed)
+
+    @property
+    def free(self) -> Tensor:
+        """[t, b, 1] 0 where the label is known, 1 elsewhere."""
+        return (self.known < 0).unsqueeze(-1).to(self.placed)
+
+    def members(self, slopes: Slopes) -> Tensor:
+        """[t, b, k] the assignments as if no label were known."""
+        if not self.any_known:
+            return self.u
+        likelihood = self.of.without_known(self.likelihood, self.known)
+        return torch.where(self.free > 0, self.u, slopes.add_to(likelihood, remainders(self.u)).softmax(-1))
+
+    def every(self, stride: int) -> slice:
+        """Which rows are every so many of all queries."""
+        return slice(-self.first % stride, None, stride)
+
+
+class Judge(Protocol):
+    """How probable it is that queries are unknown."""
+
+    def unknown(self, placed: Tensor, first: int) -> Tensor:
+        """[t, b] of placed queries [t, b, d], the first of which has that number."""
+
+    def counted(self, unknown: Tensor) -> Tensor:
+        """[t, b] how much the queries count in the search."""
+
+
+class Queries(Protocol):
+    """The queries of some tasks, held in one way or another."""
+
+    any_known: bool
+    n_query: int
+    of: Likelihood
+
+    def assign_singly(self, which: Tensor) -> None:
+        """In these tasks [t], assign every query by its likelihoods alone."""
+
+    @property
+    def known_classes(self) -> Tensor:
+        """[t, k] whether a query is known to be of the class."""
+
+    def each(self, work: Callable[[Part], Any]) -> Any:
+        """The sum of the work over all parts."""
+
+    def weigh(self, judge: Judge) -> None:
+        """Let queries count in the search as much as they are members of classes."""
+
+    def search(self, prior: Concentrations, *, with_terms: bool = False) -> Found[Any]:
+        """Assign all queries."""
+
+    def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Found[Any]:
+        """Search on from the present assignments with updated prototypes, in tasks with a known label."""
+
+    @property
+    def presence(self) -> Presence:
+        """What the assignments say about the number of queries of each class."""
+
+
+def sample(queries: Queries, stride: int) -> tuple[Tensor, Tensor]:
+    """Every so many placed queries [t, n, d], and their known labels [t, n]."""
+    placed, known = queries.each(TakeRows(stride)).values
+    return placed, known
+
+
+def known_of(part: Part) -> Tensor:
+    """[t, b] the known labels of a part."""
+    return part.known
+
+
+@dataclass(frozen=True)
+class TakeRows:
+    """The work that takes every so many placed queries, and of each what ``also`` makes of its part [t, b, …]."""
+
+    stride: int
+    also: Callable[[Part], Tensor] = known_of
+
+    def __call__(self, part: Part) -> Joined:
+        rows = part.every(self.stride)
+        return Joined((part.placed[:, rows], self.also(part)[:, rows]))
+
+
+def classes_of(known: Tensor, n_classes: int) -> Tensor:
+    """[t, k] whether a query is known to be of the class, from known labels [t, q]."""
+    found = torch.zeros(len(known), n_classes + 1, dtype=torch.bool, device=known.device)
+    return found.scatter_(1, known.remainder(n_classes + 1), True)[:, :-1]  # -1 is the column that goes
+
+
+def excluded(likelihood: Tensor, known: Tensor) -> Tensor:
+    """[t, b, k] log-likelihoods that leave queries with a known label [t, b] no other class."""
+    others = (1 - known_classes(known, likelihood)) * EXCLUDED
+    return torch.where((known >= 0).unsqueeze(-1), others, likelihood)
+
+
+class InMemory:
+    """The queries of many tasks, in memory."""
+
+    def __init__(
+        self, placed: Tensor, known: Tensor, likelihood: Likelihood, parameters: Parameters, *, any_known: bool
+    ) -> None:
+        self.of, self.parameters, self.any_known, self.n_query = likelihood, parameters, any_known, placed.shape[1]
+        unknown = placed.new_zeros(1, 1).expand(placed.shape[:2])
+        self.part = Part(placed, 0, known, unknown, lambda: self.u, likelihood, any_known, False)
+        self.counted: Tensor | float = 1.0
+        self.u = placed[..., :0]  # [t, q, k] after the search
+
+    def each(self, work: Callable[[Part], Any]) -> Any:
+        return work(self.part)
+
+    def weigh(self, judge: Judge) -> None:
+        part = self.part
+        part.unknown = judge.unknown(part.placed, 0).masked_fill(part.known >= 0, 0)
+        part.any_unknown = True
+        self.counted = judge.counted(part.unknown).unsqueeze(-1)
+
+    def search(self, prior: Concentrations, *, with_terms: bool = False) -> Found[Dense]:
+        likelihood = excluded(self.part.likelihood, self.part.known) if self.any_known else self.part.likelihood
+        queries, (schedule, limits) = Dense.of(likelihood, self.counted), self.parameters.of_search
+        if with_terms:
+            found = search(queries, prior, schedule, **limits, with_terms=True)
+        else:
+            found = fused_search(queries, prior, schedule, **limits)
+        self.u = found.queries.u
+        return found
+
+    def assign_singly(self, which: Tensor) -> None:
+        if bool(which.any()):
+            self.u = torch.where(which.view(-1, 1, 1), self.part.likelihood.softmax(-1), self.u)
+
+    def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Found[Dense]:
+        part, (schedule, limits) = self.part, self.parameters.of_search
+        likelihood = excluded(updated(part.placed, self.u, part.free, part.likelihood), part.known)
+        queries = replace(Dense.of(likelihood, self.counted), u=self.u, remainder=remainders(self.u))
+        found = resume(queries, presence, prior, schedule, **limits)
+        some = (part.known >= 0).any(1)  # tasks without a known query keep what was found
+        self.u = torch.where(some.view(-1, 1, 1), found.queries.u, self.u)
+        return Found(found.queries, found.n_iter * some, found.converged)
+
+    @property
+    def known_classes(self) -> Tensor:
+        return classes_of(self.part.known, self.of.counts.shape[1])
+
+    @property
+    def presence(self) -> Presence:
+        return Presence.of(self.u, remainders(self.u))

@@ -1,0 +1,284 @@
+"""Batches that arrive one after another: earlier batches help to label the next, as far as the evidence says so.
+
+A run is a number of consecutive batches whose classes have the same proportions. If the new batch continues a run, its
+queries are labelled jointly with those of the run. Which classes occur is then known better, and prototypes are updated
+by more queries. If it may begin a run, or if most classes occur in the run, it is labelled alone. Labels that were
+given out before do not change.
+
+Let E(b) be the bound on ln p(labels) that the prior of the class proportions gives to some batches together (see
+``prior``). Likelihoods and entropies of the queries are the same for runs of any length, so a batch is
+exp(E(run and batch) − E(run) − E(batch)) times as probable in the run as alone. Every batch is first labelled alone,
+and E is computed from these assignments, so that no run confirms itself. With a probability h that a run ends before a
+batch, this gives the probability of every length of the present run (Bayesian change-point detection, Adams and
+MacKay, 2007). h is learned from the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import accumulate
+from math import log
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyway.core.blocks import Joined, Pile
+from manyway.core.solution import Solution
+from manyway.core.tasks import Tasks
+from manyway.errors import InputError
+from manyway.methods.evidence.parameters import Parameters
+from manyway.methods.evidence.prior import Presence, effective_number, remainders
+
+# Items that are remembered: a limit of memory and time. A run of so many items names nearly all classes of its batches,
+# and longer runs gained nothing more. A batch that is larger is enough for itself.
+MOST_ITEMS = 1024
+
+Solve = Callable[[Tasks, Any], Solution]  # (tasks, what was learned from their support) -> answers
+_KEPT = ("probabilities", "n_iter", "converged", "occupied", "independent_presence", "review_scores")
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """What is remembered of t streams: the last batches, the last one first, and how they belong together."""
+
+    query: tuple[Tensor, ...]  # [t, q, d] features
+    known: tuple[Tensor, ...]  # [t, q] known labels, -1 for the others
+    masses: Tensor  # [t, r, k] the expected number of queries of each class in the last 1 … r batches
+    absent: Tensor  # [t, r, k] the probability that there is none
+    evidence: Tensor  # [t, r] E of these batches together
+    lengths: Tensor  # [t, r] ln of the probability that the present run has 1 … r batches
+    changes: Tensor  # [t] the number of runs that have ended
+    stays: Tensor  # [t] the number of batches that continued one
+
+    @staticmethod
+    def empty(tasks: Tasks, parameters: Parameters) -> Memory:
+        """Nothing, for the streams that tasks [t] are the first batches of."""
+        rows = torch.zeros(len(tasks), 0, tasks.n_classes, dtype=torch.float64, device=tasks.device)
+        changes, stays = (rows.new_full((len(tasks),), value) for value in parameters.constants.hazard)
+        return Memory((), (), rows, rows, rows.sum(-1), rows.sum(-1), changes, stays)
+
+    def to(self, device: torch.device) -> Memory:
+        """The same on a device."""
+        moved: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            moved[field.name] = tuple(one.to(device) for one in value) if isinstance(value, tuple) else value.to(device)
+        return Memory(**moved)
+
+    def after(self, alone: Solution, query: Tensor, known: Tensor, parameters: Parameters) -> Memory:
+        """The memory with one more batch, given the answers for it alone."""
+        answers = alone.probabilities.double()
+        masses, absent = answers.sum(1, keepdim=True), remainders(answers).prod(1, keepdim=True)
+        masses = torch.cat([masses, masses + self.masses], 1)
+        absent = torch.cat([absent, absent * self.absent], 1)
+        queries = (query, *self.query)
+        sizes = list(accumulate(batch.shape[1] for batch in queries))
+        evidence = torch.stack(
+            [_log_prior(masses[:, r], absent[:, r], size, parameters) for r, size in enumerate(sizes)], 1
+        )
+        rate = (self.changes / (self.changes + self.stays)).unsqueeze(-1)
+        longer = self.lengths + (1 - rate).log() + evidence[:, 1:] - self.evidence - evidence[:, :1]
+        lengths = torch.cat([rate.log(), longer], 1).log_softmax(1)
+        changed = lengths[:, 0].exp() if self.query else torch.zeros_like(self.changes)
+        n_kept = sum(size <= MOST_ITEMS for size in sizes)
+        if n_kept < len(sizes):  # the longest run that is kept stands for all longer ones
+            longest = lengths[:, max(n_kept - 1, 0) :].logsumexp(1, keepdim=True)
+            lengths = torch.cat([lengths[:, : max(n_kept - 1, 0)], longest], 1)[:, :n_kept]
+        return Memory(
+            queries[:n_kept],
+            (known, *self.known)[:n_kept],
+            masses[:, :n_kept],
+            absent[:, :n_kept],
+            evidence[:, :n_kept],
+            lengths,
+            self.changes + changed,
+            self.stays + (1 - changed) * bool(self.query),
+        )
+
+    def earlier(self, before: Memory, doubt: float) -> Tensor:
+        """[t] with how many of the batches in ``before`` the last one is labelled; 0 where it may begin a run."""
+        longest = min(self.lengths.shape[1] - 1, len(before.query))
+        if longest < 1:
+            return torch.zeros_like(self.changes, dtype=torch.long)
+        best = self.lengths[:, 1 : longest + 1].argmax(1) + 1
+        return best.masked_fill(self.lengths[:, 0] > log(doubt), 0)
+
+
+def _log_prior(masses: Tensor, absent: Tensor, n_items: int, parameters: Parameters) -> Tensor:
+    """[t] the bound on ln p(labels), for the best concentration."""
+    prior = parameters.prior(n_items, masses, weighted=parameters.open_set)
+    return prior.log_prior(Presence.of_products(masses, absent)).amax(-1)
+
+
+def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any) -> Solution:
+    """Label the next batch of each of t streams, and remember it.
+
+    Parameters
+    ----------
+    tasks : Tasks
+        The next batch of each stream. ``earlier`` is what the batch before left in ``Solution.memory``, or () where
+        this one is the first.
+    solve : callable
+        Solves tasks alone.
+    parameters : Parameters
+    learned : object
+        What was learned from the support of these tasks, or None.
+
+    Returns
+    -------
+    Solution
+        The answers for the new batch, with the memory for the batch after it.
+    """
+    memory: Memory = tasks.earlier or Memory.empty(tasks, parameters)
+    memory, tasks = memory.to(tasks.device), replace(tasks, earlier=None, stream=None)
+    if isinstance(tasks.pile, Pile):
+        if tasks.n_query > MOST_ITEMS:  # enough for itself, and too much to remember
+            solution = solve(tasks, learned)
+            solution.memory = Memory.empty(tasks, parameters)
+            return solution
+        tasks = replace(tasks, query_table=tasks.pile.each(_all_rows)[0].values[0], pile=None)
+    alone = solve(tasks, learned)
+    query, labels = tasks.query, tasks.known_labels
+    remembered = memory.after(alone, query, labels, parameters)
+    earlier, parts = remembered.earlier(memory, parameters.constants.doubt), []
+    for n_earlier in sorted(set(earlier.tolist()) - {0}):
+        rows = (earlier == n_earlier).nonzero().squeeze(1)
+        batches, known = [query, *memory.query[:n_earlier]], [labels, *memory.known[:n_earlier]]
+        run = replace(
+            tasks[rows],
+            query_table=torch.cat([one[rows] for one in batches], 1),
+            query_index=None,
+            query_labels=None,
+            unknown_labels=None,
+            known=None,
+        ).with_known(torch.cat([one[rows] for one in known], 1))
+        found = solve(run, select_rows(learned, rows))
+        few = effective_number(found.probabilities.sum(1)) <= parameters.constants.most_classes * tasks.n_classes
+        if bool(few.any()):
+            parts.append((rows[few], _first(found, tasks.n_query, few)))
+    solution = _put_together(alone, parts)
+    solution.memory = remembered
+    return solution
+
+
+def _all_rows(rows: Tensor, memory: Any) -> tuple[Joined, None]:
+    return Joined((rows,)), None
+
+
+def in_streams(
+    tasks: Tasks, solve: Solve, learn: Callable[[Tasks], Any], parameters: Parameters, learned: Any
+) -> Solution:
+    """The batches of some streams, one after another; streams are solved together. See ``next_batch``.
+
+    The solution has no prototypes: those of all batches together would take much memory.
+    """
+    n_batches = batches_per_stream(tasks)
+    learned, memory, found = learn(tasks[::n_batches]) if learned is None else learned, (), []
+    for place in range(n_batches):
+        batch = replace(tasks[place::n_batches], earlier=memory)
+        solution = next_batch(batch.with_known(batch.known), solve, parameters, learned)
+        # Functions that compute further results on request would keep the queries of all batches in memory.
+        found.append(_plain(solution))
+        memory = solution.memory
+    order = torch.arange(len(tasks), device=tasks.device).view(n_batches, -1).mT.flatten()
+    return _solution({name: _stacked([one[name] for one in found])[order] for name in found[0]})
+
+
+def _plain(found: Solution) -> dict[str, Tensor]:
+    """All answers that are kept, as tensors [t, …]."""
+    kept = {name: getattr(found, name) for name in _KEPT}
+    if found.unknown is not None and found.unknown_groups is not None and found.unknown_medoids is not None:
+        kept |= {name: getattr(found, name) for name in ("unknown", "unknown_groups", "unknown_medoids")}
+    return kept
+
+
+def _solution(kept: dict[str, Tensor], **more: Any) -> Solution:
+    """What ``_plain`` made of a solution, as a solution."""
+    return Solution(
+        kept["probabilities"],
+        kept["n_iter"],
+        kept["converged"],
+        occupancy=kept["occupied"],
+        make_presence=lambda: kept["independent_presence"],
+        make_review_scores=lambda: kept["review_scores"],
+        unknown=kept.get("unknown"),
+        unknown_groups=kept.get("unknown_groups"),
+        unknown_medoids=kept.get("unknown_medoids"),
+        **more,
+    )
+
+
+def _stacked(values: list[Tensor]) -> Tensor:
+    """Tensors of several batches one after another; rows that are too short end with -1."""
+    width = max(one.shape[-1] for one in values) if values[0].ndim > 1 else 0
+    pad = torch.nn.functional.pad
+    return torch.cat([pad(one, (0, width - one.shape[-1]), value=-1) if width else one for one in values])
+
+
+def batches_per_stream(tasks: Tasks) -> int:
+    """The number of batches of each stream."""
+    assert tasks.stream is not None
+    sizes = torch.unique_consecutive(tasks.stream, return_counts=True)[1]
+    if bool((sizes != sizes[0]).any()):
+        raise InputError("The streams have different numbers of batches; solve streams of one length at a time.")
+    return int(sizes[0])
+
+
+def select_rows(value: Any, which: Tensor) -> Any:
+    """Some rows of a dataclass of tensors [t, …]; tensors [1, …] serve all rows."""
+    if isinstance(value, Tasks):
+        return value if len(value) == 1 else value[which]
+    if isinstance(value, Tensor):
+        return value if len(value) == 1 else value[which]
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{one.name: select_rows(getattr(value, one.name), which) for one in fields(value)})
+    return value
+
+
+def _first(found: Solution, n_query: int, which: Tensor) -> dict[str, Any]:
+    """The answers for the first queries of some tasks, given as a mask [t]."""
+    part = Solution(found.probabilities[which, :n_query], found.n_iter[which], found.converged[which])
+    kept = _plain(part) | {"review_scores": found.review_scores[which, :n_query]}
+    if found.unknown is not None and found.unknown_groups is not None:
+        unknown, groups = found.unknown[which, :n_query], found.unknown_groups[which, :n_query]
+        kept |= {"unknown": unknown, **_regrouped(unknown, groups)}
+    return kept | {"prototypes": lambda: select_rows(found.prototypes, which), "objective": found.objective}
+
+
+def _regrouped(unknown: Tensor, groups: Tensor) -> dict[str, Tensor]:
+    """Groups [t, q] of which some queries were taken away, numbered again by size, and a medoid of each.
+
+    The query that is most probably unknown stands for the one in the middle, which may be of another batch.
+    """
+    n_groups = int(groups.max()) + 1
+    member = torch.nn.functional.one_hot(groups + 1, n_groups + 1)[..., 1:]  # [t, q, g]
+    sizes = member.sum(1)
+    order = sizes.argsort(dim=-1, descending=True, stable=True)
+    place = order.argsort(dim=-1)
+    renumbered = torch.where(groups < 0, groups, place.gather(1, groups.clamp_min(0)) if n_groups else groups)
+    medoids = (member * unknown.unsqueeze(-1)).argmax(1).masked_fill(sizes == 0, -1).gather(1, order)
+    return {"unknown_groups": renumbered, "unknown_medoids": medoids[:, : int((sizes > 0).sum(-1).max())]}
+
+
+def _put_together(alone: Solution, parts: list[tuple[Tensor, dict[str, Any]]]) -> Solution:
+    """The answers ``alone``, with those of some streams replaced."""
+    if not parts:
+        return alone
+    whole = len(parts[0][0]) == len(alone.n_iter)
+    kept = parts[0][1] if whole else _plain(alone)
+
+    def prototypes() -> Any:
+        values: Any = parts[0][1]["prototypes"]() if whole else alone.prototypes
+        for rows, part in () if whole or values is None else parts:
+            values = values.index_copy(0, rows, part["prototypes"]())
+        return values
+
+    for rows, part in () if whole else parts:
+        for name, values in kept.items():
+            both = _stacked([values, part[name].to(values)])
+            kept[name] = both[: len(values)].index_copy(0, rows, both[len(values) :])
+    objective = parts[0][1]["objective"] if whole else None
+    tensors = {name: value for name, value in kept.items() if isinstance(value, Tensor) and name != "objective"}
+    return _solution(tensors, make_prototypes=prototypes, objective=objective)

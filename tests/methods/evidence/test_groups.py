@@ -1,0 +1,186 @@
+"""What groups of queries say together: updated prototypes, the class of a group, fragments of a group."""
+
+from __future__ import annotations
+
+import torch
+from problems import make_tasks
+from torch import Tensor
+
+from manyway import FeatureSet, TaskSpec, evaluate, sample_tasks, solve
+from manyway.core.transforms import transform
+from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
+from manyway.methods.evidence.groups import group_posterior, query_weights
+from manyway.methods.evidence.likelihood import Distances, leave_one_out
+from manyway.methods.evidence.prior import Presence, effective_number
+from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.solver import evidence_from_likelihood
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+# --- updated prototypes ---------------------------------------------------------------------------------------------
+
+
+def test_prototypes_take_in_their_queries_and_each_query_is_compared_without_itself():
+    tasks = make_tasks(3, n_classes=4, n_query=7, shots=None)
+    likelihood = Distances(calibrate(tasks, Schedule()))
+    calibration, classes = likelihood.calibration, torch.tensor([0, 2, 3])
+    groups = classes.expand(3, -1)
+    support, query = calibration.place(tasks.support), calibration.place(tasks.query)
+    u, weights = normal(3, 7, 4, seed=2).softmax(-1), torch.tensor([[0.8, 0.5, 0.0]], dtype=torch.float64)
+    free = torch.ones(3, 7, 1, dtype=torch.float64)
+    free[:, 5] = 0  # a query with a known label counts in no prototype here
+    taken = u[..., classes] * free
+    updated = likelihood.updated(groups, taken.mT @ query, taken.sum(1), weights.expand(3, -1))
+    found = updated(query, u, free, likelihood.of(query))
+    assert torch.equal(found[..., 1], likelihood.of(query)[..., 1])  # a class without a group
+    for t in range(3):
+        scatter, precision = calibration.scatter[t], calibration.precision[t]
+        for place, k in enumerate(classes.tolist()):
+            samples = support[t, tasks.support_labels[t] == k]
+            for q in range(7):
+                own = weights[0, place] * taken[t, :, place]
+                own[q] = 0
+                mass = len(samples) + own.sum()
+                mean = (samples.sum(0) + own @ query[t]) / mass
+                distance = (query[t, q] - mean).square().sum() - scatter / mass
+                torch.testing.assert_close(found[t, q, k], -0.5 * precision * distance)
+
+
+def test_a_query_is_left_out_of_the_prototype_that_it_is_compared_with():
+    query, centres = normal(1, 6, 5), normal(1, 2, 5, seed=1)
+    counts = torch.tensor([[3.0, 3.0]], dtype=torch.float64)
+    weights = torch.zeros(1, 6, 2, dtype=torch.float64)
+    weights[0, :4, 0] = weights[0, 4:, 1] = 1.0
+    scatter = torch.tensor(0.7, dtype=torch.float64)
+    masses = counts + weights.sum(1)
+    means = (counts.unsqueeze(-1) * centres + weights.mT @ query) / masses.unsqueeze(-1)
+    found = leave_one_out(torch.cdist(query, means).square(), weights, masses.unsqueeze(1), scatter)
+    for q in range(6):
+        for k in range(2):
+            others = [i for i in range(6) if i != q and weights[0, i, k] == 1]
+            members = torch.cat([centres[0, k].expand(3, -1), query[0, others]])
+            expected = (query[0, q] - members.mean(0)).square().sum() - scatter / len(members)
+            torch.testing.assert_close(found[0, q, k], expected)
+
+
+def test_queries_count_as_samples_only_where_several_share_a_class():
+    one_class = torch.tensor([[20.0, 0.0, 0.0, 0.0]])
+    torch.testing.assert_close(
+        query_weights(one_class), torch.tensor([[0.75, 0, 0, 0]])
+    )  # one of four possible classes
+    everyone_alone = torch.ones(1, 20)
+    assert effective_number(everyone_alone) == 20
+    assert (query_weights(everyone_alone) == 0).all()
+    all_alike = torch.full((1, 20), 15.0)
+    assert (query_weights(all_alike) < 1e-6).all()
+    some = query_weights(torch.cat([torch.tensor([6.0, 4.0, 0.9, 0.1]), torch.zeros(30)])[None])
+    assert (some[0, :2] > 0.7).all()
+    assert (some[0, 2:] == 0).all()  # less than one query
+
+
+def test_updating_prototypes_helps_with_few_shots_and_loses_nothing_where_all_classes_are_present():
+    generator = torch.Generator().manual_seed(5)
+    labels = torch.arange(40).repeat_interleave(60)
+    centres = torch.randn(40, 30, generator=generator)
+    features = FeatureSet(centres[labels] + 1.3 * torch.randn(2400, 30, generator=generator), labels)
+    few, all_ = TaskSpec(shots=2, k_eff=4, n_query=60), TaskSpec(shots=2, k_eff=40, n_query=60)
+    gain = [
+        evaluate("evidence", features, spec, n_tasks=60).accuracy
+        - evaluate("evidence", features, spec, n_tasks=60, update_prototypes=False).accuracy
+        for spec in (few, all_)
+    ]
+    assert gain[0] > 0.005
+    assert gain[1] > -0.005
+
+
+# --- the class of a group, and fragments ----------------------------------------------------------------------------
+
+
+def posterior(totals: Tensor, masses: Tensor, merge: bool = True, alpha: float = 0.01) -> tuple[Tensor, Tensor]:
+    """The class posterior [t, g, k] of all groups, and the probability of being a fragment [t, g]."""
+    counts = torch.full_like(masses, 5.0)
+    presence = Presence.of_products(masses, torch.exp(-masses))
+    classes = torch.arange(masses.shape[1]).expand(len(masses), -1)
+    found = group_posterior(
+        lambda part: totals[:, part],
+        classes,
+        presence,
+        counts,
+        masses.new_tensor([alpha]),
+        Schedule(),
+        merge=merge,
+        names=totals[:, :0],
+        known=torch.zeros_like(masses, dtype=torch.bool),
+    )
+    return found.probabilities, found.fragment
+
+
+def test_the_posterior_of_a_group_sums_to_one_and_a_group_of_one_keeps_its_class():
+    masses = torch.tensor([[30.0, 5.0, 1.0, 0.0]])
+    found, fragment = posterior(normal(1, 4, 4).float() * 10, masses)
+    torch.testing.assert_close(found.sum(-1), torch.ones(1, 4))
+    assert torch.equal(found[0, 2:], torch.eye(4)[2:])
+    assert (fragment[0, 2:] == 0).all()
+
+
+def test_the_larger_a_group_the_less_each_of_its_queries_counts():
+    gap = torch.tensor([0.0, -1.0])  # each query prefers its group's own class by a factor e
+    log_odds = []
+    for mass in (2.0, 10.0, 40.0):
+        masses = torch.tensor([[mass, 0.0, 0.0, 0.0]])
+        totals = torch.cat([gap, torch.full((2,), -1e4)]).expand(1, 4, 4) * mass
+        keep = 1 / mass  # the part of the posterior in which the group keeps its class
+        own = (posterior(totals, masses, merge=False)[0][0, 0, 0] - keep) / (1 - keep)
+        log_odds.append(float(own.logit()))
+    assert log_odds[0] < log_odds[1] < log_odds[2] < 1 / (0.2 + 1 / 6)  # the limit for a large group
+    assert log_odds[2] / 40 < log_odds[1] / 10 < log_odds[0] / 2 < 1
+
+
+def test_a_small_group_that_fits_a_large_one_nearly_as_well_is_probably_its_fragment():
+    masses = torch.tensor([[40.0, 8.0, 0.0]])
+    totals = torch.zeros(1, 3, 3)
+    totals[0, 0] = torch.tensor([0.0, -80.0, -80.0])
+    totals[0, 1] = torch.tensor([-4.0, 0.0, -80.0])  # half a nat per query
+    found, fragment = posterior(totals, masses)
+    assert fragment[0, 1] > 0.7
+    assert found[0, 1, 0] > 0.6
+    assert fragment[0, 0] == 0  # a large group is never a fragment of a small one
+    assert posterior(totals, masses, merge=False)[1].sum() == 0
+    totals[0, 1, 0] = -60.0
+    assert posterior(totals, masses)[1][0, 1] < 0.01
+
+
+def test_where_many_groups_were_found_none_is_a_fragment():
+    masses = torch.full((1, 12), 5.0)
+    masses[0, 0] = 6.0
+    _, fragment = posterior(torch.zeros(1, 12, 12), masses)
+    assert (fragment == 0).all()
+
+
+def test_fragments_do_not_count_as_classes():
+    generator = torch.Generator().manual_seed(3)
+    labels = torch.arange(60).repeat_interleave(60)
+    centres = torch.randn(60, 40, generator=generator)
+    features = FeatureSet(centres[labels] + 2.0 * torch.randn(3600, 40, generator=generator), labels)
+    tasks = sample_tasks(features, TaskSpec(shots=5, k_eff=1, n_query=50), count=40)
+    merged, split = solve("evidence", tasks), solve("evidence", tasks, merge_groups=False)
+    assert 1 <= float(merged.n_present.mean()) < float(split.n_present.mean())
+    assert (merged.labels == tasks.query_labels).float().mean() >= (split.labels == tasks.query_labels).float().mean()
+
+
+# --- other classifiers' likelihoods ---------------------------------------------------------------------------------
+
+
+def test_evidence_needs_only_log_likelihoods():
+    tasks = make_tasks(5, n_classes=8, n_query=20, shots=4, spread=1.0)
+    scaled = transform(tasks, "rcl2")
+    calibration, placed = calibrate_and_place(scaled, Schedule())
+    likelihood = calibration.log_likelihood(placed)
+    shift = normal(5, 20, 1) * 10  # a constant per query changes nothing
+    found = evidence_from_likelihood(likelihood + shift, calibration.counts)
+    expected = solve("evidence", tasks, update_prototypes=False, scale="rcl2", schedule={"trust_above": 1e-9})
+    torch.testing.assert_close(found.probabilities, expected.probabilities)
+    torch.testing.assert_close(found.presence, expected.presence)
