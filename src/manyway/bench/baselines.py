@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, simplefilter
@@ -57,7 +58,7 @@ BASELINES: Mapping[str, Method] = {
     "logistic": _baseline("logistic", "Logistic regression", logistic),
     "lda": _baseline("lda", "LDA", lda),
 }
-COMPARED: Mapping[str, Method] = {**METHODS, **BASELINES}  # all that a suite can name
+COMPARED: Mapping[str, Method] = ChainMap(METHODS, BASELINES)  # type: ignore[arg-type]  # all that a suite can name
 
 
 def get_method(name: str) -> Method:
