@@ -11,12 +11,13 @@ import torch
 from PIL import Image
 
 from manyway.encoding import cache as module
-from manyway.encoding.cache import FeatureCache, cache_folder
+from manyway.encoding.cache import FeatureCache
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.datasets.sources import open_source
 from manyway.encoding.datasets.texts import open_texts
 from manyway.encoding.encoders import ImageEncoder, TextEncoder
 from manyway.encoding.extraction import cache_for, encode
+from manyway.files.files import cache_folder
 
 PREPROCESS = Preprocess(resize=4, crop=4)
 

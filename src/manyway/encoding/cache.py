@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import json
 import os
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -25,24 +24,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from manyway.errors import InputError
-from manyway.files.files import atomic_write
+from manyway.files.files import atomic_write, cache_folder
 
 SHARD = 1024  # items per file
 LIMIT = 4 * 2**30  # bytes of all files together
-
-
-def cache_folder() -> Path:
-    """The folder of the cache: MANYWAY_CACHE, otherwise ``manyway`` in the user's folder for caches."""
-    given = os.environ.get("MANYWAY_CACHE")
-    if given:
-        return Path(given)
-    if sys.platform == "win32":
-        user = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
-    elif sys.platform == "darwin":
-        user = "~/Library/Caches"
-    else:
-        user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.path.expanduser(user)) / "manyway"
 
 
 class FeatureCache:

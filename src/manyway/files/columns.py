@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ LABEL_NAMES = ("label", "labels", "class", "class_name", "category", "target", "
 TEXT_NAMES = ("text", "sentence", "utterance", "query")
 _MISSING = {"", "nan", "<na>", "nat", "#n/a"}  # cells that stand for no label; "None" and "NA" can be names of classes
 _PERHAPS_MISSING = {"na", "n/a", "null", "none", "?", "-"}
+_ALIKE = str.maketrans("аеорсухіјѕԁһкмтвнαβεζηικμνορτυχ", "aeopcyxijsdhkmtbhabezhikmnoptyx")  # Cyrillic and Greek
 _ROW_NUMBERS = re.compile(
     r"(unnamed: \d+(_level_\d+)?|index|idx|level_\d+|__index_level_\d+__|row[_. ]?(names?|nr|no|num|number|index))?"
 )
@@ -99,16 +101,41 @@ def remarks_on_classes(path: Path, names: Iterable[str]) -> tuple[str, ...]:
     """
     remarks, seen = [], dict[str, str]()
     for name in sorted(set(names)):
-        plain = " ".join(unicodedata.normalize("NFKC", name).replace("\u200b", "").casefold().split())
+        visible = "".join(c for c in name if unicodedata.category(c) != "Cf")
+        plain = " ".join(unicodedata.normalize("NFKC", visible).casefold().split())
         other = seen.setdefault(plain, name)
-        if other != name:
-            remarks.append(
-                f"the labels '{other}' and '{name}' of {path.name} differ only in case, blanks or Unicode form; they "
-                "are two classes"
-            )
+        alike = seen.setdefault(plain.translate(_ALIKE), other)
+        if alike != name:
+            same, near = "differ only in case, blanks or Unicode form", "look alike, in letters of two scripts"
+            how = same if other != name else near
+            remarks.append(f"the labels {quoted(alike)} and {quoted(name)} of {path.name} {how}; they are two classes")
+        if not name.isprintable():
+            remarks.append(f"the label {quoted(name)} of {path.name} has invisible characters; they belong to it")
         if plain in _PERHAPS_MISSING:
             remarks.append(f"the label '{name}' of {path.name} is taken as the name of a class, not as a missing label")
     return (*remarks[:5], f"and {len(remarks) - 5} more of this kind") if len(remarks) > 5 else tuple(remarks)
+
+
+def remarks_on_items(path: Path, names: Sequence[str] | None) -> tuple[str, ...]:
+    """A remark on names that several items have.
+
+    >>> remarks_on_items(Path("a.csv"), ["1.jpg", "2.jpg", "1.jpg"])
+    ("2 items of a.csv share their name with another, such as '1.jpg'",)
+    """
+    counts = {name: count for name, count in Counter(names or ()).items() if count > 1}
+    if not counts:
+        return ()
+    first = quoted(next(iter(counts)))
+    return (f"{sum(counts.values())} items of {path.name} share their name with another, such as {first}",)
+
+
+def quoted(name: str) -> str:
+    """A name in quotation marks, with codes for what cannot be seen.
+
+    >>> quoted("cat"), quoted("cat" + chr(0x200D))
+    ("'cat'", "'cat\\\\u200d'")
+    """
+    return f"'{name}'" if name.isprintable() else ascii(name)
 
 
 def is_row_number(name: str) -> bool:

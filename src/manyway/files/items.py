@@ -16,7 +16,15 @@ from torch import Tensor
 from manyway.core.validation import describe_rows
 from manyway.errors import InputError
 from manyway.files.arrays import ARRAY_SUFFIXES, decoded, plain, read_arrays, read_npy, values_of
-from manyway.files.columns import Options, find_label, missing, read_columns, remarks_on_classes
+from manyway.files.columns import (
+    Options,
+    find_label,
+    missing,
+    quoted,
+    read_columns,
+    remarks_on_classes,
+    remarks_on_items,
+)
 from manyway.files.files import check_input
 from manyway.files.tables import TABLE_SUFFIXES, read_table
 from manyway.files.text import read_lines, shorten, suffix_of
@@ -204,7 +212,12 @@ def read_contents(path: str | Path, options: Options | None = None, *, with_labe
         contents = Contents(labels=labels, names=names, **arrays)
     _check_shape(path, contents)
     classes = contents.labels if isinstance(contents.labels, tuple) else contents.class_names
-    return replace(contents, notes=(*contents.notes, *remarks_on_classes(path, classes or ())))
+    remarks = [*remarks_on_classes(path, classes or ()), *remarks_on_items(path, contents.names)]
+    given = (found.labels or ()) if suffix in TABLE_SUFFIXES else ()
+    texts = {label for label in given if isinstance(label, str)}
+    if texts and any(str(label) in texts for label in given if not isinstance(label, str)):
+        remarks.append(f"labels of {path.name} are written as numbers and as texts; 1 and '1' are one class")
+    return replace(contents, notes=(*contents.notes, *remarks))
 
 
 def read_labels(path: str | Path, label_column: str | None = None) -> tuple[str, ...]:
@@ -266,7 +279,10 @@ def _label(path: Path, value: Any, row: int, place: Callable[[int], str]) -> str
         raise InputError(f"The label in {place(row)} of {path} is {value}; labels are names or whole numbers.")
     if not isinstance(value, str | bytes | int | float):
         raise InputError(f"The label in {place(row)} of {path} is {shorten(value)}; labels are names or whole numbers.")
-    return decoded(path, value).strip()
+    name = decoded(path, value).strip()
+    if "\0" in name:
+        raise InputError(f"The label {quoted(name)} in {place(row)} of {path} has a NUL character; remove it.")
+    return name
 
 
 def item_names(path: Path, values: Any) -> tuple[str, ...] | None:
@@ -277,7 +293,7 @@ def item_names(path: Path, values: Any) -> tuple[str, ...] | None:
         if values.ndim != 1 or values.dtype.kind not in "iufUSb":
             raise InputError(f"items in {path} must be one name per row, not {values.dtype} of shape {values.shape}.")
         values = values_of(path, values)
-    return tuple(str(row) if missing(value) else decoded(path, value) for row, value in enumerate(values))
+    return tuple(f"(row {row})" if missing(value) else decoded(path, value) for row, value in enumerate(values))
 
 
 def _class_of_row(path: Path, contents: Contents) -> tuple[str, ...] | None:

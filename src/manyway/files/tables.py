@@ -20,6 +20,7 @@ from manyway.errors import InputError, nearest, optional
 from manyway.files.files import check_input, most_unpacked
 from manyway.files.text import (
     check_width,
+    is_formula,
     is_number,
     one_line,
     read_json_lines,
@@ -38,6 +39,7 @@ SAMPLE = 100  # rows that are looked at to guess what a column holds
 _BLOCK_BYTES = 1 << 23
 _LARGEST = float(np.finfo(np.float32).max)
 _FAR = 1000  # float32 keeps four digits of the differences between numbers that lie this many times as far from 0
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT96": 12}  # bytes of a value of parquet; others have 8
 _LOOKED_AT = 1000  # rows that say how far numbers are from 0
 _HINT = (
     "name the label and item columns with `label_column` and `item_column`, and leave others out with "
@@ -242,8 +244,8 @@ class _TextTable(Table):
             columns = [column.to_pylist() for column in table.columns]
             # A line break, or a quotation mark in front, may be seen differently by the two readers.
             if not any("\n" in cell or cell.lstrip()[:1] == '"' for column in columns for cell in column):
-                return wanted, columns
-        return wanted, [self._records[at] for at in wanted]
+                return wanted, [_as_written(column) for column in columns]
+        return wanted, [_as_written(self._records[at]) for at in wanted]
 
     def _stacked(self, wanted: Sequence[int]) -> np.ndarray[Any, Any]:
         samples = (cell for at in wanted for cell in self.sample(at))
@@ -388,23 +390,51 @@ def _plain_date(cell: Any) -> Any:
 def _open_parquet(path: Path, rows: int | None) -> Table:
     import pyarrow.parquet
 
+    files = [path]
     if path.is_dir():  # Spark and Dask write folders of files; those with a dot or an underscore are their own notes
-        for file in path.rglob("*"):
-            if not file.is_dir() and not file.name.startswith((".", "_")):
-                check_input(file)
+        files = [file for file in path.rglob("*") if not file.is_dir() and not file.name.startswith((".", "_"))]
+    packed = sum(check_input(file).stat().st_size for file in files)
     try:
+        found = [pyarrow.parquet.read_metadata(file) for file in files]
+        groups = [meta.row_group(group) for meta in found for group in range(meta.num_row_groups)]
+        chunks = [group.column(at) for group in groups for at in range(group.num_columns)]
+        size = sum(chunk.num_values * _WIDTHS.get(chunk.physical_type, 8) for chunk in chunks)
+        # Texts that repeat stay a dictionary, whose size is known before it is unfolded.
+        texts = sorted({chunk.path_in_schema for chunk in chunks if chunk.physical_type == "BYTE_ARRAY"})
+        if size > most_unpacked(packed):
+            raise ValueError(f"it unpacks to {size:,} bytes, far more than its size")
         if path.is_dir():
-            table = pyarrow.parquet.read_table(path, memory_map=True)
+            table = pyarrow.parquet.read_table(path, memory_map=True, read_dictionary=texts)
         else:
-            with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
+            with pyarrow.parquet.ParquetFile(path, memory_map=True, read_dictionary=texts) as file:
                 start = [] if rows is None else list(itertools.islice(file.iter_batches(rows), 1))
                 table = pyarrow.Table.from_batches(start) if start else file.read()
         table.validate(full=True)
+        letters = sum(map(_letters, table.columns))
+        if letters > most_unpacked(packed):
+            raise ValueError(f"its texts unpack to {letters:,} bytes, far more than its size")
         stored = json.loads((table.schema.metadata or {}).get(b"pandas", b"{}"))
-        index = stored.get("index_columns", []) if isinstance(stored, dict) else []
-        return Table.of_arrow(path, table, index=[name for name in index if isinstance(name, str)])
+        index = stored.get("index_columns") if isinstance(stored, dict) else None
+        names = [name for name in index if isinstance(name, str)] if isinstance(index, list) else []
+        return Table.of_arrow(path, table, index=names)
     except Exception as error:  # damaged files raise errors of many kinds
         raise InputError(f"{path} cannot be read as parquet ({one_line(error)}).") from error
+
+
+def _letters(column: Any) -> int:
+    """The number of bytes of a dictionary of texts when it is unfolded."""
+    import pyarrow.compute as compute
+
+    kind = column.type
+    if not str(kind).startswith("dictionary<values=") or str(kind.value_type) not in ("string", "binary"):
+        return 0
+    lengths = (compute.binary_length(chunk.dictionary).take(chunk.indices) for chunk in column.chunks)
+    return sum(compute.sum(found).as_py() or 0 for found in lengths)
+
+
+def _as_written(cells: list[str]) -> list[str]:
+    """Cells without the apostrophe that the writer of tables puts in front of what looks like a formula."""
+    return [cell[1:] if cell[:1] == "'" and is_formula(cell[1:]) else cell for cell in cells]
 
 
 def refuse_duplicates(where: Path | str, names: Sequence[str]) -> None:
@@ -446,7 +476,7 @@ def _is_plain(column: Any) -> bool:
 
     if isinstance(column, list) or column.null_count:
         return False
-    tests = (kinds.is_floating, kinds.is_integer, kinds.is_boolean)
+    tests = (kinds.is_floating, kinds.is_integer, kinds.is_boolean, kinds.is_decimal)
     return any(test(column.type) for test in tests)
 
 

@@ -29,6 +29,7 @@ _MAGIC = {b"PK\x03\x04": "a zip archive or an Excel file", b"PAR1": "a parquet f
 _MAGIC |= {b"\xd0\xcf\x11\xe0": "an Excel file", b"\x89PNG": "a picture"}
 _PACKED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x7f]")  # in no text; Windows-1252 has a letter for nearly every other byte
+_FORMULA = {"=", "+", "-", "@"}
 _PIECE = 1 << 22
 
 
@@ -291,11 +292,24 @@ def _lines(file: TextIO) -> Iterator[str]:
 
 
 def is_number(cell: str, decimal: str = ".") -> bool:
+    """Whether a text is a number; 1_5, which Python takes for 15, is none."""
+    if "_" in cell:
+        return False
     try:
         float(with_point(cell, decimal))
     except ValueError:
         return False
     return True
+
+
+def is_formula(cell: str) -> bool:
+    """Whether a spreadsheet would compute a text instead of showing it.
+
+    >>> [cell for cell in ("=A1", "-1.5", "-x", "@sum", "a+b", "-") if is_formula(cell)]
+    ['=A1', '-x', '@sum']
+    """
+    start = cell.lstrip()
+    return start[:1] in _FORMULA and len(start) > 1 and not is_number(cell) and not is_number(cell, ",")
 
 
 def with_point(cell: str, decimal: str) -> str:
