@@ -16,13 +16,15 @@ from manyway.files.columns import LABEL_NAMES, Options, is_id, missing, read_col
 from manyway.files.files import check_input
 from manyway.files.rows import Rows, as_number, column, find_any, one_row_per_class, read_rows
 from manyway.files.score_json import read_score_json
-from manyway.files.scores import SOURCE, Pair, Scores, check_size, from_pairs
+from manyway.files.scores import SCIENTIFIC, SOURCE, Pair, Scores, check_size, from_pairs
 from manyway.files.tables import TABLE_SUFFIXES
-from manyway.files.text import listed, shorten, suffix_of
+from manyway.files.taxa import short_name
+from manyway.files.text import listed, read_lines, shorten, suffix_of
 
 SCORE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".json")
 _CLASS_NAMES = ("class", "species", *LABEL_NAMES)
 _OF_CLASS = re.compile(r"scientific|latin|taxon|species|genus|family|order|common", re.IGNORECASE)  # columns of classes
+_HOW_LIKELY = ("probability", "likelihood", "likely", "prior", "frequency", "count", "n")
 _SCORE_NAMES = ("score", "probability", "prob", "confidence", "log_probability", "log_prob", "logit")
 
 
@@ -33,8 +35,8 @@ def read_scores(path: str | Path, options: Options | None = None) -> Scores:
     ----------
     path : path-like
         A table (.csv, .tsv, .parquet, .jsonl) with one column per class, or with the columns ``item``, ``class`` and
-        ``score``; a ``predictions.json`` of SpeciesNet; a MegaDetector file with classifications (.json); or a table of
-        BirdNET (csv, Kaleidoscope csv, or a Raven selection table, .txt).
+        ``score``; a ``predictions.json`` of SpeciesNet; a MegaDetector file with classifications (.json); a table of
+        BirdNET (csv, Kaleidoscope csv, or a Raven selection table, .txt); or a folder of such files.
     options : Options, optional
         The columns of the item name and of known labels, and columns to leave out.
 
@@ -226,4 +228,47 @@ def read_class_prior(path: Path) -> dict[str, float]:
         found[name] = value
     if len(found) < 2:
         raise InputError(f"{path} lists {len(found)} classes; list all that the classifier can answer.")
+    return found
+
+
+def read_expected(path: str | Path, scores: Scores) -> dict[str, float]:
+    """The classes of some scores that a list expects, and how likely each is.
+
+    Parameters
+    ----------
+    path : path-like
+        A table with the column ``class`` (or ``species``) and optionally ``probability`` (or ``likelihood``,
+        ``frequency``, ``count``), or a .txt file with one class per line, such as BirdNET's lists
+        (``Turdus merula_Eurasian Blackbird``). Classes go by their name or their scientific name, in any case.
+    scores : Scores
+        The scores. What the list has besides their classes is left out.
+
+    Returns
+    -------
+    dict of str to float
+        How likely each listed class is, in the unit of the list; 1 where the list does not say it.
+    """
+    path = Path(path)
+    lines: Iterable[tuple[str, str, float]]
+    if suffix_of(path) == ".txt":
+        lines = ((f"line {number}", line.strip(), 1.0) for number, line in read_lines(path) if line.strip())
+    else:
+        names, rows = read_rows(path)
+        of_class, of_value = column(path, names, *_CLASS_NAMES, SCIENTIFIC), find_any(names, *_HOW_LIKELY)
+        lines = (
+            (place, name, 1.0 if of_value is None else as_number(path, place, names[of_value], cells[of_value]))
+            for place, name, cells in one_row_per_class(path, rows, of_class)
+        )
+    called = {name.casefold(): name for name in scores.classes}
+    called |= {text.casefold(): name for name, text in scores.described.get(SCIENTIFIC, {}).items() if text} | called
+    found: dict[str, float] = {}
+    for place, name, value in lines:
+        if value < 0:
+            raise InputError(f"{path} has {value:g} for the class {shorten(name)} in {place}; it must not be negative.")
+        spellings = (name, short_name(name), *name.split("_", 1))
+        known = next((called[one.strip().casefold()] for one in spellings if one.strip().casefold() in called), None)
+        if known is not None:
+            found[known] = max(value, found.get(known, 0.0))
+    if not any(found.values()):
+        raise InputError(f"{path} lists no class of the scores, such as {listed(scores.classes, 3)}; check the names.")
     return found

@@ -215,6 +215,7 @@ def write_labels(
         batch.items.skipped,
         inputs,
         batch.items.carried,
+        described=batch.described,
         open_set=bool(unknown),
         at_levels=at_levels is not None,
     )
@@ -308,7 +309,7 @@ class _Counts:
                 self.below += 1
                 best[0] = ("", best[0][1])
             answer = None if at_levels is None else at_levels[row]
-            yield Row(self.batch.items.name(row), best, unknown_here, None if group < 0 else group, answer)
+            yield Row(self.batch.items.name(row), best, unknown_here, None if group < 0 else group, answer, row)
 
     @property
     def confidence_of_all(self) -> float:
