@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 
 import manyway
+from manyway.bench.baselines import get_method
 from manyway.bench.plan import Job
 from manyway.bench.records import (
     Features,
@@ -30,7 +31,6 @@ from manyway.bench.trace import follow
 from manyway.evaluation.evaluator import Evaluation, chunk_size, evaluate
 from manyway.evaluation.metrics import METRICS
 from manyway.evaluation.scorers import SCORERS
-from manyway.methods import get_method
 from manyway.sampling.features import FeatureSet
 
 SAVE_EVERY = 2.0  # seconds of work that a kill may cost, besides the chunks that are being solved
@@ -87,7 +87,7 @@ def run_job(job: Job, store: Store, device: str | None, watcher: Watcher) -> Non
 
 def left_over(job: Job, store: Store, kind: str) -> Partial:
     """What an earlier run left of this job, if it was cut into the same chunks on such a device; else nothing."""
-    chunk = chunk_size(job.experiment.method, job.features, job.experiment.task, kind)
+    chunk = chunk_size(job.experiment.solver, job.features, job.experiment.task, kind)
     partial = store.partial(job.key)
     if partial is None or (partial.chunk, partial.device) != (chunk, kind):
         return Partial(chunk=chunk, device=kind)
@@ -100,7 +100,7 @@ def measure(
 ) -> Evaluation:
     """Tasks first..first+count-1 of an experiment."""
     return evaluate(
-        experiment.method,
+        experiment.solver,
         features,
         experiment.spec,
         count,

@@ -39,16 +39,12 @@ def data_root(given: str | Path | None = None) -> Path:
 
 def cache_folder() -> Path:
     """The folder of the cache: MANYWAY_CACHE, otherwise ``manyway`` in the user's folder for caches."""
-    given = os.environ.get("MANYWAY_CACHE")
-    if given:
-        return Path(given)
-    if sys.platform == "win32":
-        user = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
-    elif sys.platform == "darwin":
-        user = "~/Library/Caches"
-    else:
-        user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.path.expanduser(user)) / "manyway"
+    folders = {
+        "win32": os.environ.get("LOCALAPPDATA") or "~/AppData/Local",
+        "darwin": "~/Library/Caches",
+    }
+    user = folders.get(sys.platform, os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return Path(os.environ.get("MANYWAY_CACHE") or os.path.expanduser(f"{user}/manyway"))
 
 
 def check_input(path: AnyPath) -> Path:

@@ -174,12 +174,12 @@ def _read_long(path: Path, names: Sequence[str], rows: Rows, options: Options) -
 
 def _read_wide(path: Path, options: Options) -> Scores:
     table = read_columns(path, options)
-    if table.names is None:
+    if table.columns is None:
         raise InputError(
             f"The first line of {path} holds numbers; add a first line that names the class of each column."
         )
     count = len(table.features)
-    check_size(count, len(table.names))
+    check_size(count, len(table.columns))
     names = tuple(map(str, range(count) if table.items is None else table.items))
     twice = {name for name in names if names.count(name) > 1} if len(set(names)) < count else set()
     if twice:
@@ -188,7 +188,7 @@ def _read_wide(path: Path, options: Options) -> Scores:
     if table.labels is not None:
         labels = tuple(None if missing(label) else str(label).strip() for label in table.labels)
     values = np.asarray(table.features, np.float32)
-    return Scores(values, table.names, names, labels, notes=table.notes, carried=table.carried)
+    return Scores(values, table.columns, names, labels, notes=table.notes, carried=table.carried)
 
 
 def read_item_labels(path: Path, options: Options | None = None) -> dict[str, str]:

@@ -19,7 +19,7 @@ from manyway.errors import InputError
 from manyway.files.rows import as_number
 from manyway.files.scores import BOX, FILE, Answers, Origin, Pair, Scores
 from manyway.files.taxa import named_scores, short_name, shown_names
-from manyway.files.text import listed, open_text, read_json, shorten
+from manyway.files.text import listed, read_json, read_text, shorten
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _SLACK = 1e-3  # scores are rounded
@@ -274,7 +274,7 @@ def _new(path: Path, place: str, value: Any, what: str, seen: dict[str, dict[str
 
 
 def _text_of(path: Path) -> str:
-    with open_text(path) as file:
+    with read_text(path).open() as file:
         return file.read()
 
 
