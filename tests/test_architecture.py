@@ -240,7 +240,6 @@ def loaded(words: list[str], folder: Path) -> list[str]:
 # Where "--x" is something else than an option of the command line.
 NOT_FLAGS = {
     "plots/svg.py": "custom properties of CSS",
-    "training/glyphs/__main__.py": "a command line of its own",
 }
 # Their sentences are being rewritten: remove each line when it is.
 FLAGS_TO_COME = ("files/", "methods/evidence/")

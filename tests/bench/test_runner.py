@@ -58,17 +58,6 @@ def test_a_stretch_from_another_kind_of_device_is_not(tmp_path):
     assert watching.tasks == 40
 
 
-def test_a_partial_result_with_impossible_content_is_a_failure_that_names_the_file(tmp_path):
-    data_folder_with_toy(tmp_path)
-    store = Store(tmp_path / "results")
-    (job, *others) = jobs_of(SMALL, tmp_path)
-    chunk = evaluator.chunk_size(job.experiment.method, job.features, job.experiment.task, "cpu")
-    store.write_partial(job.key, Partial(chunk=chunk, device="cpu", done={0: {"accuracy": [9999]}}))
-    (failure,) = run.run_jobs([job, *others], store, None, Watching())
-    assert f"{job.key}.json has impossible content: correct must be whole numbers from 0 to 12" in failure.error
-    assert store.keys() == {other.key for other in others}
-
-
 METRICS = SMALL.replace(
     "n_tasks = 40", 'n_tasks = 40\nmetrics = ["calibration", "n_present", "presence", "confidence"]'
 )

@@ -91,7 +91,6 @@ def left_over(job: Job, store: Store, kind: str) -> Partial:
     partial = store.partial(job.key)
     if partial is None or (partial.chunk, partial.device) != (chunk, kind):
         return Partial(chunk=chunk, device=kind)
-    partial.check(job.experiment, str(store.partial_path(job.key)))
     return partial
 
 
