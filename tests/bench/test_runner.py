@@ -36,14 +36,14 @@ def test_a_stretch_that_is_there_already_is_taken_over(tmp_path, monkeypatch):
     whole, resumed = Store(tmp_path / "a"), Store(tmp_path / "b")
     monkeypatch.setitem(evaluator._CHUNK_BYTES, "cpu", 2**15)
     (job, *_) = jobs_of(SMALL, tmp_path)
-    run.run_job(job, whole, None, Watching())
+    run.run_jobs([job], whole, None, Watching())
     record = whole.find(job.key)
     chunk = record.provenance.chunk
     assert 2 * chunk < 40
     second = {chunk: {"accuracy": record.outcome.correct[chunk : 2 * chunk]}}
     resumed.write_partial(job.key, Partial(chunk=chunk, device="cpu", done=second))
     watching = Watching()
-    run.run_job(job, resumed, None, watching)
+    run.run_jobs([job], resumed, None, watching)
     assert watching.tasks == 40 - chunk
     assert contents(whole.folder) == contents(resumed.folder)
 
@@ -54,7 +54,7 @@ def test_a_stretch_from_another_kind_of_device_is_not(tmp_path):
     (job, *_) = jobs_of(SMALL, tmp_path)
     store.write_partial(job.key, Partial(chunk=16, device="cuda", done={0: {"accuracy": [0] * 16}}))
     watching = Watching()
-    run.run_job(job, store, None, watching)
+    run.run_jobs([job], store, None, watching)
     assert watching.tasks == 40
 
 
@@ -68,12 +68,12 @@ def test_metrics_are_stored_and_do_not_depend_on_interruptions(tmp_path, monkeyp
     monkeypatch.setitem(evaluator._CHUNK_BYTES, "cpu", 2**15)
     (job, *_) = jobs_of(METRICS, tmp_path)
     whole, resumed = Store(tmp_path / "a"), Store(tmp_path / "b")
-    run.run_job(job, whole, None, Watching())
+    run.run_jobs([job], whole, None, Watching())
     chunk = whole.find(job.key).provenance.chunk
     part = run.measure(job.experiment, job.features, chunk, chunk)
     resumed.write_partial(job.key, Partial(chunk=chunk, device="cpu", done={chunk: run.stretch_of(part, chunk)}))
     watching = Watching()
-    run.run_job(job, resumed, None, watching)
+    run.run_jobs([job], resumed, None, watching)
     assert watching.tasks == 40 - chunk
     assert contents(whole.folder) == contents(resumed.folder)
     record = whole.find(job.key)
@@ -140,7 +140,7 @@ def test_an_interruption_keeps_what_is_done(tmp_path, monkeypatch):
 
     monkeypatch.setattr(run, "evaluate", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run.run_job(job, store, None, Watching())
+        run.run_jobs([job], store, None, Watching())
     assert 0 < store.partial(job.key).n_done < 40
 
 
