@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 import torch
@@ -153,6 +154,13 @@ def test_a_failure_is_reported_and_never_stored_and_the_others_run(tmp_path):
     assert {failure.error for failure in failures} == {"k_eff is 13 but a task has only 12 classes; lower k_eff."}
     assert len(store.keys()) == 6
     assert not any((tmp_path / "results").rglob("partial/*"))
+
+
+def test_every_task_is_told_once_also_those_of_failures(tmp_path):
+    data_folder_with_toy(tmp_path)
+    jobs, told = jobs_of(SMALL.replace("k_eff = [2, 4]", "k_eff = [2, 13]"), tmp_path), Counter()
+    run.run_jobs(jobs, Store(tmp_path / "results"), None, lambda job, tasks: told.update({job.key: tasks}))
+    assert told == {job.key: 40 for job in jobs}
 
 
 def test_a_crash_inside_a_method_is_a_failure_too(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -45,6 +45,7 @@ from manyway.sampling.features import FeatureSet
 
 SAVE_EVERY = 2.0  # seconds of work that a kill may cost, besides the blocks that are being solved
 _TRIES = 5  # how often a block may be lost with its worker before the experiment fails
+Watcher = Callable[[Job, int], None]  # is told how many more tasks of a job are done, or will not be (a progress bar)
 Answer = tuple[Stretch, float, Provenance]  # metrics, seconds in the solver, where it ran
 Block = tuple[Job, int, int, int]  # job, first task, count, tries so far
 
@@ -55,16 +56,6 @@ class Failure:
 
     job: Job
     error: str
-
-
-class Watcher(Protocol):
-    """Is told about the progress of a run (a progress bar)."""
-
-    def begin(self, job: Job, done: int) -> None: ...
-
-    def advance(self, job: Job, tasks: int) -> None: ...
-
-    def end(self, job: Job) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -112,13 +103,13 @@ def run_jobs(
 
     def fail(job: Job, error: BaseException) -> None:
         failed[job.key] = Failure(job, describe(error))
-        partials.pop(job.key, None)
-        watcher.end(job)
+        partial = partials.pop(job.key, None)
+        watcher(job, job.experiment.n_tasks - (partial.n_done if partial else 0))
 
     def blocks_of(job: Job) -> Iterator[Block]:
         partial = partials[job.key] = _left_over(job, store, _kind(device))
         saved[job.key] = time.perf_counter()
-        watcher.begin(job, partial.n_done)
+        watcher(job, partial.n_done)
         unit = partial.chunk * pool.lanes
         size = unit * max(1, round(pool.block / unit))
         for start, end in partial.gaps(job.experiment.n_tasks):
@@ -141,10 +132,9 @@ def run_jobs(
     def take(job: Job, first: int, answer: Answer) -> None:
         stretch, seconds, made = answer
         partial = partials[job.key] = partials[job.key].add(first, stretch, seconds)
-        watcher.advance(job, len(stretch["accuracy"]))
+        watcher(job, len(stretch["accuracy"]))
         if partial.n_done == job.experiment.n_tasks:
             store.write(_done_record(job, partial, made.model_copy(update={"chunk": partial.chunk})))
-            watcher.end(job)
         elif time.perf_counter() - saved[job.key] > SAVE_EVERY:
             store.write_partial(job.key, partial)
             saved[job.key] = time.perf_counter()
@@ -177,7 +167,8 @@ def run_jobs(
         raise
     for job in (job for job in jobs if job.experiment.trace is not None):
         try:
-            _run_trace(job, store, device, watcher)
+            _run_trace(job, store, device)
+            watcher(job, job.experiment.n_tasks)
         except StoreError:
             raise
         except Exception as error:
@@ -185,12 +176,10 @@ def run_jobs(
     return list(failed.values())
 
 
-def _run_trace(job: Job, store: Store, device: str | None, watcher: Watcher) -> None:
+def _run_trace(job: Job, store: Store, device: str | None) -> None:
     features, begin = _on_device(job.features, device), time.perf_counter()
-    watcher.begin(job, 0)
     outcome = follow(features, job.experiment)
     store.write(_finished(job, outcome, time.perf_counter() - begin, _provenance(features, 1)))
-    watcher.end(job)
 
 
 def solve_block(
