@@ -306,6 +306,21 @@ class Tasks:
         return none if self.known is None else self.known
 
     @property
+    def any_known(self) -> bool:
+        """Whether the label of a query is known."""
+        return self.known is not None
+
+    @property
+    def n_batches(self) -> int:
+        """The number of batches of each stream; 1 where tasks are no batches of streams."""
+        if self.stream is None:
+            return 1
+        sizes = torch.unique_consecutive(self.stream, return_counts=True)[1]
+        if bool((sizes != sizes[0]).any()):
+            raise InputError("The streams have different numbers of batches; solve streams of one length at a time.")
+        return int(sizes[0])
+
+    @property
     def classes(self) -> Tensor:
         """[t, k] the class of the FeatureSet behind each label of the task."""
         if self.class_ids is not None:

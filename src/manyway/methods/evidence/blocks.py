@@ -27,7 +27,7 @@ from manyway.core.parallel import threads_for
 from manyway.methods.evidence.likelihood import Columns, Likelihood, Linear, Updated, known_classes
 from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
-from manyway.methods.evidence.queries import Judge, Part, classes_of
+from manyway.methods.evidence.queries import Held, Judge, Part
 from manyway.methods.evidence.queries import Sums as AddedUp
 from manyway.methods.evidence.search import Found, Update, resume, search
 
@@ -284,18 +284,14 @@ def _places_of(places: Tensor, classes: Tensor, n_classes: int) -> Tensor:
     return row * n_classes + classes[places % len(classes)]
 
 
-class InBlocks:
-    """The queries of one task, read in blocks: see ``manyway.methods.evidence.queries.Queries``.
-
-    It is also what the search updates: see ``manyway.methods.evidence.search.Queries``.
-    """
+class InBlocks(Held):
+    """The queries of one task, read in blocks. It is also what the search updates (``search.Queries``)."""
 
     def __init__(
         self, pile: Pile, known: Tensor, likelihood: Likelihood, parameters: Parameters, *, any_known: bool
     ) -> None:
-        self.pile, self.of, self.parameters, self.any_known = pile, likelihood, parameters, any_known
-        self.known = known  # [1, q]
-        self.n_query, zeros = pile.n_rows, torch.zeros_like(likelihood.counts[0])
+        super().__init__(known, likelihood, parameters, pile.n_rows, any_known=any_known)
+        self.pile, zeros = pile, torch.zeros_like(likelihood.counts[0])
         n_classes = len(zeros)
         # Before the first assignments all classes count as equally frequent.
         above = min(_REMEMBER_FOR_COST * exp(min(0.5 * self.n_query / n_classes, 10.0)), _REMEMBER_IN_ANNEALING)
@@ -342,10 +338,6 @@ class InBlocks:
         self.idle = self.none_idle
         schedule, limits = self.parameters.of_search
         return resume(self, presence, prior, schedule, **limits)
-
-    @property
-    def known_classes(self) -> Tensor:
-        return classes_of(self.known, self.of.counts.shape[1])
 
     @property
     def presence(self) -> Presence:

@@ -27,7 +27,7 @@ from manyway.methods.evidence.prior import (
     log_remainders,
     remainders,
 )
-from manyway.methods.evidence.queries import Part, Queries, Sums, sample
+from manyway.methods.evidence.queries import Held, Part, Sums, sample
 from manyway.methods.evidence.schedule import Schedule, agreement
 from manyway.methods.evidence.search import Dense
 
@@ -165,7 +165,7 @@ def independent_part(masses: Tensor, correlation: Tensor) -> Tensor:
     return 1 / (1 + correlation * (masses - 1).clamp_min(0))
 
 
-def single_queries(queries: Queries, prior: Concentrations, parameters: Parameters) -> Tensor:
+def single_queries(queries: Held, prior: Concentrations, parameters: Parameters) -> Tensor:
     """[t] whether queries are to be assigned one by one: many classes occur, and nothing speaks for proportions.
 
     The errors of prototypes are shared by the queries of a class, so that classes seem to have unequal proportions
@@ -256,7 +256,7 @@ class Groups(NamedTuple):
 
     @staticmethod
     def of(
-        queries: Queries, prior: Concentrations, likelihood: Likelihood, parameters: Parameters, single: Tensor
+        queries: Held, prior: Concentrations, likelihood: Likelihood, parameters: Parameters, single: Tensor
     ) -> Groups:
         """Of the last search; ``single`` [t]: in which tasks queries are assigned one by one."""
         presence, like = queries.presence, likelihood.counts

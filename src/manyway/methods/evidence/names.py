@@ -51,7 +51,7 @@ class Named:
         return moved(calibration, offsets, torch.where(self.alone, self.schedule.name_alone * counts, counts))
 
 
-def named(tasks: Tasks, parameters: Parameters, proportions: Tensor | None = None) -> Named:
+def named(tasks: Tasks, parameters: Parameters, proportions: Tensor) -> Named:
     """Scale tasks, and learn how many examples a name is worth where classes have names.
 
     ``proportions`` [t, k] of the classes among the queries serve where there is no example: see ``_middle``.
@@ -76,21 +76,25 @@ def named(tasks: Tasks, parameters: Parameters, proportions: Tensor | None = Non
     return _named(apply(items, scalings), vectors, scalings.query, parameters.constants)
 
 
-def _without_examples(tasks: Tasks, vectors: Tensor, scale: str | None, proportions: Tensor | None) -> Scaling:
+def _without_examples(tasks: Tasks, vectors: Tensor, scale: str | None, proportions: Tensor) -> Scaling:
     """The scaling of queries where there is no example: their own curve, and a middle that names help to find."""
     if scale in (None, "auto", "l2", "cl2", "tcl2", "rcl2"):
         levelled = (extent_of(tasks).low.amin(-1, keepdim=True) >= 0) & (scale in ("auto", "rcl2"))
-        scaling = Scaling(level, which=levelled, unit=scale is not None)
+        scaling = Scaling(level, which=levelled, unit=bool(scale))
     else:
         scaling = replace(learn_scaling(tasks, scale).query, middle=None)
     mean = extent_of(tasks, Scaling(scaling.curve, which=scaling.which)).mean
     return replace(scaling, middle=_middle(mean, scaling.curved(vectors), proportions))
 
 
-def guesses(tasks: Tasks) -> tuple[Tensor | None, Tensor]:
-    """The proportions [t, k] to begin with, without examples: items lie where names do, or around their own mean."""
+def guesses(tasks: Tasks) -> tuple[Tensor, Tensor]:
+    """The proportions [t, k] to begin with, without examples.
+
+    None, as [t, 0]: items lie where names do. All equal: they lie around their own mean.
+    """
     k = tasks.n_classes
-    return None, torch.full((len(tasks), k), 1 / k, dtype=tasks.dtype, device=tasks.device)
+    equal = torch.full((len(tasks), k), 1 / k, dtype=tasks.dtype, device=tasks.device)
+    return equal[:, :0], equal
 
 
 def log_probability(likelihood: Tensor, proportions: Tensor) -> Tensor:
@@ -99,16 +103,16 @@ def log_probability(likelihood: Tensor, proportions: Tensor) -> Tensor:
     return (likelihood + proportions.to(likelihood).clamp_min(rare).log().unsqueeze(1)).logsumexp(-1).sum(-1)
 
 
-def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor | None) -> Tensor:
+def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor) -> Tensor:
     """[t, 1, d] the middle of the items, from the mean [t, 1, d] of the queries of tasks without examples.
 
-    Without ``proportions`` [t, k] it is that of the names. With them it is the mean of the queries, less a part of the
-    distance between the names of the classes that occur and all names. The part is one over the number of these
+    Without ``proportions``, [t, 0], it is that of the names. With them it is the mean of the queries, less a part of
+    the distance between the names of the classes that occur and all names. The part is one over the number of these
     classes: one class is all that the mean tells of, while the mean of many classes differs little from that of all,
     and errors about which of them occur would confirm themselves. Equal proportions give the mean of the queries.
     """
     names = vectors.mean(1, keepdim=True)
-    if proportions is None:
+    if not proportions.shape[1]:
         return names
     part = 1 / effective_number(proportions).view(-1, 1, 1)
     return mean - part * (proportions.unsqueeze(1) @ vectors - names)

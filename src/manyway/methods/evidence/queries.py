@@ -7,6 +7,7 @@ memory are one part, each block is another. What a step finds in the parts is ad
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -89,38 +90,50 @@ class Judge(Protocol):
         """[t, b] how much the queries count in the search."""
 
 
-class Queries(Protocol):
-    """The queries of some tasks, held in one way or another."""
+class Held(ABC):
+    """The queries of t tasks, which ``InMemory`` and ``InBlocks`` hold in two ways.
 
-    any_known: bool
-    n_query: int
-    of: Likelihood
+    The steps of evidence ask for sums over the queries (``each``), for a search, and for what the search found.
+    """
 
-    def assign_singly(self, which: Tensor) -> None:
-        """In these tasks [t], assign every query by its likelihoods alone."""
+    def __init__(self, known: Tensor, of: Likelihood, parameters: Parameters, n_query: int, *, any_known: bool) -> None:
+        self.known = known  # [t, q] known labels, -1 for the others
+        self.of, self.parameters, self.n_query, self.any_known = of, parameters, n_query, any_known
 
     @property
     def known_classes(self) -> Tensor:
         """[t, k] whether a query is known to be of the class."""
+        n_classes = self.of.counts.shape[1]
+        found = torch.zeros(len(self.known), n_classes + 1, dtype=torch.bool, device=self.known.device)
+        return found.scatter_(1, self.known.remainder(n_classes + 1), True)[:, :-1]  # -1 is the column that goes
 
+    @abstractmethod
     def each(self, work: Callable[[Part], Any]) -> Any:
         """The sum of the work over all parts."""
 
+    @abstractmethod
     def weigh(self, judge: Judge) -> None:
         """Let queries count in the search as much as they are members of classes."""
 
+    @abstractmethod
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Found[Any]:
         """Assign all queries."""
 
+    @abstractmethod
+    def assign_singly(self, which: Tensor) -> None:
+        """In these tasks [t], assign every query by its likelihoods alone."""
+
+    @abstractmethod
     def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Found[Any]:
         """Search on from the present assignments with updated prototypes, in tasks with a known label."""
 
     @property
+    @abstractmethod
     def presence(self) -> Presence:
         """What the assignments say about the number of queries of each class."""
 
 
-def sample(queries: Queries, stride: int) -> tuple[Tensor, Tensor]:
+def sample(queries: Held, stride: int) -> tuple[Tensor, Tensor]:
     """Every so many placed queries [t, n, d], and their known labels [t, n]."""
     placed, known = queries.each(TakeRows(stride)).values
     return placed, known
@@ -143,25 +156,19 @@ class TakeRows:
         return Joined((part.placed[:, rows], self.also(part)[:, rows]))
 
 
-def classes_of(known: Tensor, n_classes: int) -> Tensor:
-    """[t, k] whether a query is known to be of the class, from known labels [t, q]."""
-    found = torch.zeros(len(known), n_classes + 1, dtype=torch.bool, device=known.device)
-    return found.scatter_(1, known.remainder(n_classes + 1), True)[:, :-1]  # -1 is the column that goes
-
-
 def excluded(likelihood: Tensor, known: Tensor) -> Tensor:
     """[t, b, k] log-likelihoods that leave queries with a known label [t, b] no other class."""
     others = (1 - known_classes(known, likelihood)) * EXCLUDED
     return torch.where((known >= 0).unsqueeze(-1), others, likelihood)
 
 
-class InMemory:
-    """The queries of many tasks, in memory."""
+class InMemory(Held):
+    """The queries of many tasks, in memory: one part."""
 
     def __init__(
         self, placed: Tensor, known: Tensor, likelihood: Likelihood, parameters: Parameters, *, any_known: bool
     ) -> None:
-        self.of, self.parameters, self.any_known, self.n_query = likelihood, parameters, any_known, placed.shape[1]
+        super().__init__(known, likelihood, parameters, placed.shape[1], any_known=any_known)
         unknown = placed.new_zeros(1, 1).expand(placed.shape[:2])
         self.part = Part(placed, 0, known, unknown, lambda: self.u, likelihood, any_known, False)
         self.counted: Tensor | float = 1.0
@@ -198,10 +205,6 @@ class InMemory:
         some = (part.known >= 0).any(1)  # tasks without a known query keep what was found
         self.u = torch.where(some.view(-1, 1, 1), found.queries.u, self.u)
         return Found(found.queries, found.n_iter * some, found.converged)
-
-    @property
-    def known_classes(self) -> Tensor:
-        return classes_of(self.part.known, self.of.counts.shape[1])
 
     @property
     def presence(self) -> Presence:

@@ -39,7 +39,7 @@ from manyway.methods.evidence.names import Named, guesses, log_probability, name
 from manyway.methods.evidence.one_shot import is_one_shot, power_for, powers
 from manyway.methods.evidence.one_shot import stride as one_shot_stride
 from manyway.methods.evidence.parameters import Parameters
-from manyway.methods.evidence.queries import InMemory, Part, Sums, TakeRows, excluded, sample
+from manyway.methods.evidence.queries import Held, InMemory, Part, Sums, TakeRows, excluded, sample
 from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.search import Dense, fused_search
 from manyway.methods.evidence.streams import in_streams, next_batch
@@ -163,7 +163,7 @@ def evidence(
     def solve(batch: Tasks, learned: Learned | None) -> Solution:
         return label(batch, parameters, learned, with_objective)
 
-    if carry and tasks.stream is not None:
+    if carry and tasks.n_batches > 1:
         return in_streams(tasks, solve, lambda streams: learn_before(streams, parameters), parameters, prepared)
     if tasks.earlier is not None:
         return next_batch(tasks, solve, parameters, prepared)
@@ -195,7 +195,12 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
 
 
 def find(
-    queries: Held, parameters: Parameters, *, one_shot: bool = False, with_objective: bool = False, **more: Any
+    queries: InMemory | InBlocks,
+    parameters: Parameters,
+    *,
+    one_shot: bool = False,
+    with_objective: bool = False,
+    **more: Any,
 ) -> Solution:
     """Judge, search, group and count, for queries whose likelihood is known.
 
@@ -223,7 +228,7 @@ def find(
     posterior = groups.posterior(likelihood, some_known, parameters)
     none = Blend.none(likelihood.counts)
     answer = Probabilities(groups.slopes, groups.updated, posterior, likelihood.counts.new_ones(1, 1, 1), none)
-    if one_shot and parameters.precision is None and isinstance(likelihood, Distances):
+    if one_shot and parameters.learns_precision and isinstance(likelihood, Distances):
         placed, found_there = queries.each(TakeRows(one_shot_stride(queries.n_query), answer)).values
         power = powers(placed, found_there, likelihood.calibration, schedule)
         answer = replace(answer, power=power.view(-1, 1, 1))
@@ -315,12 +320,9 @@ class AnswerBlock:
         return answered
 
 
-Held = InMemory | InBlocks
-
-
-def hold(tasks: Tasks, placed: Tensor | Pile, likelihood: Likelihood, parameters: Parameters) -> Held:
+def hold(tasks: Tasks, placed: Tensor | Pile, likelihood: Likelihood, parameters: Parameters) -> InMemory | InBlocks:
     """The placed queries of tasks, in memory or in blocks."""
-    known, any_known = tasks.known_labels, tasks.known is not None
+    known, any_known = tasks.known_labels, tasks.any_known
     if isinstance(placed, Pile):
         return InBlocks(placed, known, likelihood, parameters, any_known=any_known)
     return InMemory(placed, known, likelihood, parameters, any_known=any_known)
@@ -381,7 +383,7 @@ def _learned(found: Named, parameters: Parameters) -> Learned:
 
 def finished(calibration: Calibration, found: Named, one_shot: bool, parameters: Parameters) -> Calibration:
     """The calibration with shrunken prototypes, where their errors can be known."""
-    if one_shot or parameters.precision is not None or found.vectors.shape[1]:
+    if one_shot or not parameters.learns_precision or found.vectors.shape[1]:
         return calibration
     return calibration.shrunk(parameters.constants)
 
@@ -399,9 +401,9 @@ def _learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tupl
     with_names = found.tasks
     if found.vectors.shape[1]:
         rows = torch.cat([with_names.query, found.vectors], 1)
-        if with_names.factor is not None:
-            with_names = replace(with_names, support_table=with_names.support, support_index=None)
+        support = with_names.support
         with_names = replace(with_names, query_table=rows, query_index=None, factor=None)
+        with_names = replace(with_names, support_table=support, support_index=None)
     calibration, placed = calibrate_and_place(with_names, *parameters.of_calibration, found.growth)
     calibration = found.with_names(calibration, placed[:, tasks.n_query :])
     calibration = finished(calibration, found, one_shot, parameters)
@@ -410,10 +412,9 @@ def _learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tupl
 
 def scaled(tasks: Tasks, parameters: Parameters) -> Named:
     """The tasks with scaled features, and the names of their classes, where they have any."""
-    proportions = None
-    if tasks.class_features is not None and not tasks.n_support:
-        proportions = first_proportions(replace(tasks, known=None), parameters)
-    return named(tasks, parameters, proportions)
+    if tasks.n_support:
+        return named(tasks, parameters, guesses(tasks)[0])
+    return named(tasks, parameters, first_proportions(replace(tasks, known=None), parameters))
 
 
 def first_proportions(tasks: Tasks, parameters: Parameters) -> Tensor:

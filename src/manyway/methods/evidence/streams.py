@@ -27,7 +27,6 @@ from torch import Tensor
 from manyway.core.blocks import Joined, Pile
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.errors import InputError
 from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Presence, effective_number, remainders
 
@@ -36,6 +35,7 @@ from manyway.methods.evidence.prior import Presence, effective_number, remainder
 MOST_ITEMS = 1024
 
 Solve = Callable[[Tasks, Any], Solution]  # (tasks, what was learned from their support) -> answers
+_OF_UNKNOWN = ("unknown", "unknown_groups", "unknown_medoids")  # with ``open_set``
 _KEPT = ("probabilities", "n_iter", "converged", "occupied", "independent_presence", "review_scores")
 
 
@@ -174,8 +174,8 @@ def in_streams(
 
     The solution has no prototypes: those of all batches together would take much memory.
     """
-    n_batches = batches_per_stream(tasks)
-    learned, memory, found = learn(tasks[::n_batches]) if learned is None else learned, (), []
+    n_batches, memory, found = tasks.n_batches, (), []
+    learned = learn(tasks[::n_batches]) if learned is None else learned
     for place in range(n_batches):
         batch = replace(tasks[place::n_batches], earlier=memory)
         solution = next_batch(batch.with_known(batch.known), solve, parameters, learned)
@@ -188,10 +188,8 @@ def in_streams(
 
 def _plain(found: Solution) -> dict[str, Tensor]:
     """All answers that are kept, as tensors [t, …]."""
-    kept = {name: getattr(found, name) for name in _KEPT}
-    if found.unknown is not None and found.unknown_groups is not None and found.unknown_medoids is not None:
-        kept |= {name: getattr(found, name) for name in ("unknown", "unknown_groups", "unknown_medoids")}
-    return kept
+    kept = {name: getattr(found, name) for name in (*_KEPT, *_OF_UNKNOWN)}
+    return {name: value for name, value in kept.items() if isinstance(value, Tensor)}
 
 
 def _solution(kept: dict[str, Tensor], **more: Any) -> Solution:
@@ -217,15 +215,6 @@ def _stacked(values: list[Tensor]) -> Tensor:
     return torch.cat([pad(one, (0, width - one.shape[-1]), value=-1) if width else one for one in values])
 
 
-def batches_per_stream(tasks: Tasks) -> int:
-    """The number of batches of each stream."""
-    assert tasks.stream is not None
-    sizes = torch.unique_consecutive(tasks.stream, return_counts=True)[1]
-    if bool((sizes != sizes[0]).any()):
-        raise InputError("The streams have different numbers of batches; solve streams of one length at a time.")
-    return int(sizes[0])
-
-
 def select_rows(value: Any, which: Tensor) -> Any:
     """Some rows of a dataclass of tensors [t, …]; tensors [1, …] serve all rows."""
     if isinstance(value, Tasks):
@@ -239,10 +228,11 @@ def select_rows(value: Any, which: Tensor) -> Any:
 
 def _first(found: Solution, n_query: int, which: Tensor) -> dict[str, Any]:
     """The answers for the first queries of some tasks, given as a mask [t]."""
+    whole = _plain(found)
     part = Solution(found.probabilities[which, :n_query], found.n_iter[which], found.converged[which])
     kept = _plain(part) | {"review_scores": found.review_scores[which, :n_query]}
-    if found.unknown is not None and found.unknown_groups is not None:
-        unknown, groups = found.unknown[which, :n_query], found.unknown_groups[which, :n_query]
+    if "unknown" in whole:
+        unknown, groups = whole["unknown"][which, :n_query], whole["unknown_groups"][which, :n_query]
         kept |= {"unknown": unknown, **_regrouped(unknown, groups)}
     return kept | {"prototypes": lambda: select_rows(found.prototypes, which), "objective": found.objective}
 
@@ -271,7 +261,7 @@ def _put_together(alone: Solution, parts: list[tuple[Tensor, dict[str, Any]]]) -
 
     def prototypes() -> Any:
         values: Any = parts[0][1]["prototypes"]() if whole else alone.prototypes
-        for rows, part in () if whole or values is None else parts:
+        for rows, part in parts if isinstance(values, Tensor) and not whole else ():
             values = values.index_copy(0, rows, part["prototypes"]())
         return values
 
