@@ -3,6 +3,10 @@
 ``InMemory`` holds the queries of many tasks, ``manyway.methods.evidence.blocks.InBlocks`` reads those of one task in
 blocks, on one machine or on Dask. Steps before and after the search see queries in parts: all queries of the tasks in
 memory are one part, each block is another. What a step finds in the parts is added up.
+
+A step is therefore a callable from a ``Part`` to something with a method ``plus``, and is written once for both. It
+reads *placed* rows, coordinates in which the likelihood is simple (``likelihood``), and the assignments of the last
+search.
 """
 
 from __future__ import annotations
@@ -42,7 +46,11 @@ class Sums(NamedTuple):
 
 @dataclass(eq=False)
 class Part:
-    """Some queries of t tasks."""
+    """Some queries of t tasks, as the steps before and after the search see them.
+
+    Labels may be known for some queries. Their assignments are fixed, and what they say about their class is in the
+    likelihood already (``Likelihood.with_samples``).
+    """
 
     placed: Tensor  # [t, b, d]
     first: int  # the number of the first one
@@ -69,7 +77,12 @@ class Part:
         return (self.known < 0).unsqueeze(-1).to(self.placed)
 
     def members(self, slopes: Slopes) -> Tensor:
-        """[t, b, k] the assignments as if no label were known."""
+        """[t, b, k] the assignments as if no label were known.
+
+        A query with a known label is assigned once more by its likelihoods, without its own part in the prototype of
+        its class, and by the slopes of the prior. The other queries keep their assignments. Groups are judged by these:
+        a person who names one query of a group names the group.
+        """
         if not self.any_known:
             return self.u
         likelihood = self.of.without_known(self.likelihood, self.known)
@@ -81,7 +94,7 @@ class Part:
 
 
 class Judge(Protocol):
-    """How probable it is that queries are unknown."""
+    """How probable it is that queries are unknown; see ``manyway.methods.evidence.unknown``."""
 
     def unknown(self, placed: Tensor, first: int) -> Tensor:
         """[t, b] of placed queries [t, b, d], the first of which has that number."""
@@ -146,7 +159,11 @@ def known_of(part: Part) -> Tensor:
 
 @dataclass(frozen=True)
 class TakeRows:
-    """The work that takes every so many placed queries, and of each what ``also`` makes of its part [t, b, …]."""
+    """The work that takes every so many placed queries, and of each what ``also`` makes of its part [t, b, …].
+
+    Steps that compare queries with each other need memory for pairs, and look at a sample: rows 0, stride, 2·stride, …
+    of all queries, whatever the parts are.
+    """
 
     stride: int
     also: Callable[[Part], Tensor] = known_of
@@ -157,13 +174,21 @@ class TakeRows:
 
 
 def excluded(likelihood: Tensor, known: Tensor) -> Tensor:
-    """[t, b, k] log-likelihoods that leave queries with a known label [t, b] no other class."""
+    """[t, b, k] log-likelihoods that leave queries with a known label [t, b] no other class.
+
+    The class has 0 and every other one ``EXCLUDED``, so that a softmax gives exactly 1 and 0, and a product with u = 0
+    is 0.
+    """
     others = (1 - known_classes(known, likelihood)) * EXCLUDED
     return torch.where((known >= 0).unsqueeze(-1), others, likelihood)
 
 
 class InMemory(Held):
-    """The queries of many tasks, in memory: one part."""
+    """The queries of many tasks, in memory: one part.
+
+    ``u`` [t, q, k] are the assignments of the last search. Weights of queries that may be unknown are an expanded 1
+    until ``weigh`` is called, so that closed tasks multiply nothing.
+    """
 
     def __init__(
         self, placed: Tensor, known: Tensor, likelihood: Likelihood, parameters: Parameters, *, any_known: bool

@@ -1,16 +1,23 @@
 """Batches that arrive one after another: earlier batches help to label the next, as far as the evidence says so.
 
-A run is a number of consecutive batches whose classes have the same proportions. If the new batch continues a run, its
-queries are labelled jointly with those of the run. Which classes occur is then known better, and prototypes are updated
-by more queries. If it may begin a run, or if most classes occur in the run, it is labelled alone. Labels that were
-given out before do not change.
+A *run* is a number of consecutive batches whose classes have the same proportions. If the new batch continues a run,
+its queries are labelled jointly with those of the run. Which classes occur is then known better, and prototypes are
+updated by more queries. If it may begin a run, or if most classes occur in the run, it is labelled alone. Labels that
+were given out before do not change.
 
 Let E(b) be the bound on ln p(labels) that the prior of the class proportions gives to some batches together (see
 ``prior``). Likelihoods and entropies of the queries are the same for runs of any length, so a batch is
-exp(E(run and batch) − E(run) − E(batch)) times as probable in the run as alone. Every batch is first labelled alone,
-and E is computed from these assignments, so that no run confirms itself. With a probability h that a run ends before a
-batch, this gives the probability of every length of the present run (Bayesian change-point detection, Adams and
-MacKay, 2007). h is learned from the stream.
+
+    exp(E(run and batch) − E(run) − E(batch))
+
+times as probable in the run as alone. Every batch is first labelled alone, and E is computed from these assignments, so
+that no run confirms itself. With a probability h that a run ends before a batch, the probability of every length r of
+the present run follows (Bayesian change-point detection, Adams and MacKay, 2007):
+
+    p(r + 1) ∝ p(r) (1 − h) exp(E_{r+1} − E_r − E_1),        p(1) ∝ h.
+
+h is the mean of a Beta distribution that counts, in the stream so far, the runs that have ended and the batches that
+continued one.
 """
 
 from __future__ import annotations
@@ -41,7 +48,11 @@ _KEPT = ("probabilities", "n_iter", "converged", "occupied", "independent_presen
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """What is remembered of t streams: the last batches, the last one first, and how they belong together."""
+    """What is remembered of t streams: the last batches, the last one first, and how they belong together.
+
+    It is handed from batch to batch (``Solution.memory`` → ``Tasks.earlier``). m and p⁰ of the last r batches follow
+    from those of r − 1 and the new one: Σ u adds up and Π (1 − u) multiplies, so that no assignments are kept.
+    """
 
     query: tuple[Tensor, ...]  # [t, q, d] features
     known: tuple[Tensor, ...]  # [t, q] known labels, -1 for the others
@@ -68,7 +79,21 @@ class Memory:
         return Memory(**moved)
 
     def after(self, alone: Solution, query: Tensor, known: Tensor, parameters: Parameters) -> Memory:
-        """The memory with one more batch, given the answers for it alone."""
+        """The memory with one more batch, given the answers for it alone.
+
+        Parameters
+        ----------
+        alone : Solution
+            Of the new batch.
+        query : Tensor of shape [t, q, d]
+        known : Tensor of shape [t, q]
+        parameters : Parameters
+
+        Returns
+        -------
+        Memory
+            Batches beyond ``MOST_ITEMS`` items are forgotten; the longest run that is kept stands for all longer ones.
+        """
         answers = alone.probabilities.double()
         masses, absent = answers.sum(1, keepdim=True), remainders(answers).prod(1, keepdim=True)
         masses = torch.cat([masses, masses + self.masses], 1)
@@ -98,7 +123,11 @@ class Memory:
         )
 
     def earlier(self, before: Memory, doubt: float) -> Tensor:
-        """[t] with how many of the batches in ``before`` the last one is labelled; 0 where it may begin a run."""
+        """[t] with how many of the batches in ``before`` the last one is labelled.
+
+        The most probable length of the run, less the new batch; 0 where the batch begins a run with a probability above
+        ``doubt``.
+        """
         longest = min(self.lengths.shape[1] - 1, len(before.query))
         if longest < 1:
             return torch.zeros_like(self.changes, dtype=torch.long)
@@ -107,7 +136,7 @@ class Memory:
 
 
 def _log_prior(masses: Tensor, absent: Tensor, n_items: int, parameters: Parameters) -> Tensor:
-    """[t] the bound on ln p(labels), for the best concentration."""
+    """[t] the bound on ln p(labels) of some batches together, for the best concentration."""
     prior = parameters.prior(n_items, masses, weighted=parameters.open_set)
     return prior.log_prior(Presence.of_products(masses, absent)).amax(-1)
 
@@ -216,7 +245,10 @@ def _stacked(values: list[Tensor]) -> Tensor:
 
 
 def select_rows(value: Any, which: Tensor) -> Any:
-    """Some rows of a dataclass of tensors [t, …]; tensors [1, …] serve all rows."""
+    """Some rows of a dataclass of tensors [t, …]; tensors [1, …] serve all rows.
+
+    What was learned from the support (``Learned``) is cut to the streams of a run in this way, however it is nested.
+    """
     if isinstance(value, Tasks):
         return value if len(value) == 1 else value[which]
     if isinstance(value, Tensor):
@@ -253,7 +285,11 @@ def _regrouped(unknown: Tensor, groups: Tensor) -> dict[str, Tensor]:
 
 
 def _put_together(alone: Solution, parts: list[tuple[Tensor, dict[str, Any]]]) -> Solution:
-    """The answers ``alone``, with those of some streams replaced."""
+    """The answers ``alone``, with those of some streams replaced.
+
+    ``parts`` has the rows of the streams and their answers from the joint solution, for the new batch only. Where they
+    are all streams, the objective of the joint solution is kept, too.
+    """
     if not parts:
         return alone
     whole = len(parts[0][0]) == len(alone.n_iter)
