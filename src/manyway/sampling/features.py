@@ -153,8 +153,10 @@ class FeatureSet:
     def moderate_with(self, others: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The same, with further rows [m, d] below the features, which get the same factor."""
         n, vectors = len(self.features), self.class_features
-        known = self.features if vectors is None else torch.cat([self.features, vectors])
-        scaled, more, base_mean = moderate(known[None], others[None] if len(others) else None, self.base_mean)
+        known = (self.features if vectors is None else torch.cat([self.features, vectors]))[None]
+        scaled, more, base_mean = moderate(known, others[None] if len(others) else None, self.base_mean)
+        if scaled is known and more is None:
+            return self.features, self.base_mean, vectors
         table = scaled[0, :n] if more is None else torch.cat([scaled[0, :n], more[0]])
         return table, base_mean, None if vectors is None else scaled[0, n:]
 
