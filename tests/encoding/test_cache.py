@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -12,7 +11,7 @@ from PIL import Image
 
 from manyway.encoding import cache as module
 from manyway.encoding import extraction
-from manyway.encoding.cache import FeatureCache, cache_folder
+from manyway.encoding.cache import FeatureCache
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.datasets.sources import open_source
 from manyway.encoding.datasets.texts import open_texts
@@ -191,16 +190,3 @@ def test_threads_may_ask_at_the_same_time():
             cache.add(key, torch.tensor([float(n)]), "")
     with FeatureCache(["space"]) as cache, ThreadPoolExecutor(8) as pool:
         assert [found[0].item() for found in pool.map(cache.get, keys)] == list(range(64))
-
-
-def test_the_folder_is_where_the_system_has_its_caches(monkeypatch, tmp_path):
-    assert cache_folder() == tmp_path / "cache"
-    monkeypatch.delenv("MANYWAY_CACHE")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
-    monkeypatch.setattr(sys, "platform", "linux")
-    assert cache_folder() == tmp_path / "x" / "manyway"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_folder() == tmp_path / ".cache" / "manyway"
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert cache_folder() == tmp_path / "Library" / "Caches" / "manyway"

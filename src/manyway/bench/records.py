@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 import numpy as np
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt
 
+from manyway.bench.baselines import COMPARED, get_method
 from manyway.bench.checking import Strict, checked, read_text
 from manyway.errors import InputError
 from manyway.evaluation.metrics import METRICS, Count, find_summary
 from manyway.evaluation.scorers import SCORERS
 from manyway.evaluation.statistics import Interval, Paired, paired
-from manyway.methods import METHODS, get_method
 from manyway.sampling.spec import task_fields
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Record(Request, Stored):
 
         Such results are shown with a mark and never used again.
         """
-        made: list[tuple[str, int | None, Any]] = [(self.method, self.version, METHODS.get(self.method))]
+        made: list[tuple[str, int | None, Any]] = [(self.method, self.version, COMPARED.get(self.method))]
         if self.scorer is not None:
             made.append((f"the score {self.scorer}", self.scorer_version, SCORERS.get(self.scorer)))
         for name, version, present in made:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 import manyway
+from manyway.bench.baselines import get_method
 from manyway.bench.plan import Job
 from manyway.bench.records import (
     Features,
@@ -40,7 +41,6 @@ from manyway.errors import InputError
 from manyway.evaluation.evaluator import Evaluation, chunk_size, evaluate
 from manyway.evaluation.metrics import METRICS
 from manyway.evaluation.scorers import SCORERS
-from manyway.methods import get_method
 from manyway.sampling.features import FeatureSet
 
 SAVE_EVERY = 2.0  # seconds of work that a kill may cost, besides the blocks that are being solved
@@ -208,7 +208,7 @@ def _lost(error: BaseException) -> bool:
 
 def _left_over(job: Job, store: Store, kind: str) -> Partial:
     """What an earlier run left of this job, if it was cut into the same chunks on such a device; else nothing."""
-    chunk = chunk_size(job.experiment.method, job.features, job.experiment.task, kind)
+    chunk = chunk_size(job.experiment.solver, job.features, job.experiment.task, kind)
     partial = store.partial(job.key)
     if partial is None or (partial.chunk, partial.device) != (chunk, kind):
         return Partial(chunk=chunk, device=kind)
@@ -218,7 +218,7 @@ def _left_over(job: Job, store: Store, kind: str) -> Partial:
 def measure(experiment: Experiment, features: FeatureSet, first: int, count: int) -> Evaluation:
     """Tasks first..first+count-1 of an experiment."""
     return evaluate(
-        experiment.method,
+        experiment.solver,
         features,
         experiment.spec,
         count,

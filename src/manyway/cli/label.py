@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 
 from manyway.cli import inputs
-from manyway.cli.console import console
+from manyway.cli.console import console, note
 from manyway.cli.inputs import Inputs
 from manyway.cli.label_scores import AtLeast, ClassPrior, ScoreFile, ScoreInputs, ScoreKind, Taxonomy, describe
 from manyway.cli.options import Device, SkipBad
 from manyway.errors import InputError
+
+_KEPT = "labels.csv is another file, or was changed; it stays as it is (`overwrite` replaces it)"
 
 
 def label(
@@ -45,7 +47,7 @@ def label(
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Let the default output replace a file that manyway did not write.")
+        bool, typer.Option("--overwrite", help="Replace a file that is not a table as manyway wrote it.")
     ] = False,
     labels: inputs.Labels = None,
     method: Annotated[str, typer.Option(help="How to label; `manyway methods` lists them.")] = "evidence",
@@ -137,7 +139,7 @@ def label(
     from manyway.cli.summary import print_summary
     from manyway.labelling.batch import Place, features_batch
     from manyway.labelling.label import solve_batch, write_labels
-    from manyway.labelling.table import check_table
+    from manyway.labelling.table import DEFAULT_OUTPUT, check_table
     from manyway.methods import get_method
 
     columns = (label_column, item_column, tuple(ignore_columns or ()))
@@ -203,6 +205,8 @@ def label(
                 inputs=paths,
             )
         print_summary(summary, min_confidence, describe(summary, at_least))
+        if output is None and table != DEFAULT_OUTPUT:
+            note(_KEPT)
         if review:
             if source is None:
                 data = scores_data(batch, Path(str(scores)).name, open_set=open_set)

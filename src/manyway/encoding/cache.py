@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sqlite3
-import sys
 import threading
 import time
 import zlib
@@ -23,26 +21,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from manyway.files.files import cache_folder
+
 SHARD = 1024  # items that are written together
 LIMIT = 4 * 2**30  # bytes of the file
 _WAIT = 30  # seconds for another process to finish writing
 _TABLE = """CREATE TABLE IF NOT EXISTS features
     (space TEXT, item TEXT, vector BLOB, note TEXT, sum INTEGER, used REAL, PRIMARY KEY (space, item))"""
 T = TypeVar("T")
-
-
-def cache_folder() -> Path:
-    """The folder of the cache: MANYWAY_CACHE, otherwise ``manyway`` in the user's folder for caches."""
-    given = os.environ.get("MANYWAY_CACHE")
-    if given:
-        return Path(given)
-    if sys.platform == "win32":
-        user = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
-    elif sys.platform == "darwin":
-        user = "~/Library/Caches"
-    else:
-        user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.path.expanduser(user)) / "manyway"
 
 
 class FeatureCache:

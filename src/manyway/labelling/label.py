@@ -98,6 +98,8 @@ class Summary:
         What the method learned, such as the temperature of scores.
     n_labelled : int
         The number of scores with a known label.
+    notes : tuple of str
+        What there is to say about the table.
     """
 
     n_items: int
@@ -114,6 +116,7 @@ class Summary:
     levels: Mapping[str, int] = field(default_factory=dict)
     learned: Mapping[str, float] = field(default_factory=dict)
     n_labelled: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def solve_batch(batch: Batch, method: str = DEFAULT_METHOD, *, open_set: bool = False, **params: Any) -> Solution:
@@ -205,13 +208,14 @@ def write_labels(
     at_levels = None if at_least is None else _at_levels(solution, batch.classes, batch.levels, at_least)
     counts = _Counts(batch, min_confidence)
     rows = counts.rows(values, places, unknown, at_levels)
-    write_table(
+    notes = write_table(
         output,
         rows,
         values.shape[1],
         batch.items.skipped,
         inputs,
         batch.items.carried,
+        described=batch.described,
         open_set=bool(unknown),
         at_levels=at_levels is not None,
     )
@@ -232,6 +236,7 @@ def write_labels(
         Counter(answer.level for answer in at_levels or ()),
         {name: float(value[0]) for name, value in solution.learned.items()},
         batch.n_labelled,
+        tuple(notes),
     )
 
 
@@ -304,7 +309,7 @@ class _Counts:
                 self.below += 1
                 best[0] = ("", best[0][1])
             answer = None if at_levels is None else at_levels[row]
-            yield Row(self.batch.items.name(row), best, unknown_here, None if group < 0 else group, answer)
+            yield Row(self.batch.items.name(row), best, unknown_here, None if group < 0 else group, answer, row)
 
     @property
     def confidence_of_all(self) -> float:

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from manyway.core.validation import as_features, as_labels, moderate
 from manyway.errors import InputError
-from manyway.files.arrays import FORMAT, plain, refuse_same_classes
+from manyway.files.arrays import FORMAT, Contents, plain, refuse_same_classes
 from manyway.files.columns import Options
 from manyway.files.files import atomic_write
-from manyway.files.items import Contents, read_contents
+from manyway.files.items import read_contents
 
 _SPARSE = 100  # labels may go up to this many times the number of rows
 
