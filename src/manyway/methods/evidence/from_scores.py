@@ -82,7 +82,9 @@ class Tempering(NamedTuple):
     neighbour: float = 10.0  # ν: what a labelled item that is exactly alike counts, where the classifier counts 1
     alike: float = 8.0  # γ
 
-    def choose(self, grid: Tensor, score: Tensor, part: Tensor, n_items: int, labelled: Tensor) -> tuple[Tensor, Tensor]:
+    def choose(
+        self, grid: Tensor, score: Tensor, part: Tensor, n_items: int, labelled: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """[] the temperature and w, given for each of the grid [g] the log-likelihood of the items and w."""
         away = grid.log() - log(self.usual)
         independent = part[away.abs().argmin()]
@@ -238,7 +240,7 @@ class Taught(NamedTuple):
         return Taught((z / 2).exp(), constants.neighbour * one_hot(labels, z.shape[-1], z.dtype))
 
     def __call__(self, z: Tensor, others: Tensor | float = 1.0) -> Tensor:
-        """[…, b, k] log-probabilities that have learned; ``others`` [b, n] is 0 where a neighbour is not to be asked."""
+        """[…, b, k] log-probabilities that have learned; ``others`` [b, n]: 0 where a neighbour is not asked."""
         alike = ((z / 2).exp() @ self.roots.mT).clamp(0, 1).pow(Tempering().alike) * others
         return torch.logaddexp(z, (alike @ self.votes).log()).log_softmax(-1)
 
@@ -287,7 +289,9 @@ def learn_scores(tasks: Tasks, parameters: Parameters) -> tuple[Scores, Tensor |
     sharp, taught, scalings, blends = zip(*found, strict=True)
     place = Tempered(sharp, taught, torch.stack(scalings))
     temperature = 1 / (place.scaling[:, -1] * torch.tensor(sharp).to(place.scaling))
-    likelihood = Scores(rows.new_full((1, rows.shape[-1]), _USUAL_COUNT), {"temperature": temperature}, Blend.joined(blends))
+    likelihood = Scores(
+        rows.new_full((1, rows.shape[-1]), _USUAL_COUNT), {"temperature": temperature}, Blend.joined(blends)
+    )
     return likelihood, place(tasks.query) if tasks.pile is None else tasks.pile.then(place)
 
 

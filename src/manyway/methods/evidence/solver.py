@@ -286,7 +286,9 @@ def find(
         more["surest"] = torch.maximum(alone.to(present) * kept, labelled)
     occupied = torch.maximum(posterior.occupied(present) * kept, labelled)
     more["occupancy"] = occupied.masked_fill(some_known, 1)
-    more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, labelled).masked_fill(some_known, 1)
+    more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, labelled).masked_fill(
+        some_known, 1
+    )
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     if found.terms:
         more["objective_parts"] = dict(zip(("fit", "entropy", "prior"), torch.stack(found.terms, -1), strict=True))
