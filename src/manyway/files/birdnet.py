@@ -51,6 +51,7 @@ def read_birdnet(path: Path, names: Sequence[str], rows: Rows) -> Scores:
     labels: dict[str, str] = {}
     called: dict[str, dict[int, str]] = {}  # the cells that name a class
     skipped: list[tuple[str, str]] = []
+    others: list[dict[str, Any]] = []
     about: dict[str, dict[str, Any]] = {}
     rows_of: list[tuple[str, str] | None] = []  # item and class of each row; None: it stays as it is
     for place, cells in rows:
@@ -62,6 +63,7 @@ def read_birdnet(path: Path, names: Sequence[str], rows: Rows) -> Scores:
         rows_of.append(None)
         if _NO_CALL in name.values():
             skipped.append((item, "no detection"))
+            others.append({FILE: recording, "start": first, "end": last, "detection": "blank"})
             continue
         if not all(name.values()):
             raise InputError(f"{path} has no species in {place}; fill the cell or remove the row.")
@@ -80,7 +82,13 @@ def read_birdnet(path: Path, names: Sequence[str], rows: Rows) -> Scores:
     write = partial(_text, path, placed, {shown[key]: name for key, name in called.items()}, confidence)
     origin = Origin(path, len(about), max(listed.values(), default=0) + 1, "BirdNET table", write)
     origins = (origin,) if suffix_of(path) in (".csv", ".tsv", ".txt") else ()
-    more = {"kind": "sigmoid", "independent": True, "skipped": tuple(skipped), "origins": origins}
+    more = {
+        "kind": "sigmoid",
+        "independent": True,
+        "skipped": tuple(skipped),
+        "origins": origins,
+        "others": tuple(others),
+    }
     return named_scores(path, pairs, labels, shown, about=about, **more)
 
 

@@ -16,7 +16,7 @@ from manyway.files.columns import LABEL_NAMES, Options, is_id, missing, read_col
 from manyway.files.files import check_input
 from manyway.files.rows import Rows, as_number, column, find_any, one_row_per_class, read_rows
 from manyway.files.score_json import read_score_json
-from manyway.files.scores import SCIENTIFIC, SOURCE, Pair, Scores, check_size, from_pairs
+from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Pair, Scores, check_size, from_pairs
 from manyway.files.tables import TABLE_SUFFIXES
 from manyway.files.taxa import short_name
 from manyway.files.text import listed, read_lines, shorten, suffix_of
@@ -25,6 +25,7 @@ SCORE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".json")
 _CLASS_NAMES = ("class", "species", *LABEL_NAMES)
 _OF_CLASS = re.compile(r"scientific|latin|taxon|species|genus|family|order|common", re.IGNORECASE)  # columns of classes
 _HOW_LIKELY = ("probability", "likelihood", "likely", "prior", "frequency", "count", "n")
+_MEDIA = ("mediaID", "deploymentID", "timestamp")
 _SCORE_NAMES = ("score", "probability", "prob", "confidence", "log_probability", "log_prob", "logit")
 
 
@@ -94,7 +95,8 @@ def _read_folder(folder: Path, options: Options) -> Scores:
         raise InputError(f"{one} and {other} have scores of different kinds; put them into folders of their own.")
     classes = sorted({name for part in read for name in part.classes})
     check_size(sum(map(len, read)), len(classes))
-    sources = [path.relative_to(folder).as_posix() for path, part in zip(single, read, strict=True) for _ in part.names]
+    relative = [path.relative_to(folder).as_posix() for path in single]
+    sources = [path for path, part in zip(relative, read, strict=True) for _ in part.names]
     names = tuple(name for part in read for name in part.names)
     if len(set(names)) < len(names):
         names = tuple(f"{source}: {name}" for source, name in zip(sources, names, strict=True))
@@ -118,6 +120,7 @@ def _read_folder(folder: Path, options: Options) -> Scores:
         _merged([part.described for part in read]),
         independent,
         tuple(origin for part in read for origin in part.origins),
+        tuple({SOURCE: path, **cells} for path, part in zip(relative, read, strict=True) for cells in part.others),
     )
 
 
@@ -272,3 +275,41 @@ def read_expected(path: str | Path, scores: Scores) -> dict[str, float]:
     if not any(found.values()):
         raise InputError(f"{path} lists no class of the scores, such as {listed(scores.classes, 3)}; check the names.")
     return found
+
+
+def with_media(scores: Scores, path: str | Path) -> Scores:
+    """The same scores with what the media.csv of a Camtrap DP says about their files.
+
+    Parameters
+    ----------
+    scores : Scores
+    path : path-like
+        A table with the columns ``mediaID``, ``deploymentID``, ``timestamp`` and ``filePath``. Files are found by their
+        path, or by their name where that is unique.
+
+    Returns
+    -------
+    Scores
+    """
+    path = Path(path)
+    names, rows = read_rows(path)
+    of_file, *of_media = (column(path, names, name) for name in ("filePath", *_MEDIA))
+    found: dict[str, dict[str, str] | None] = {}
+    for _, cells in rows:
+        media = {name: str(cells[at]) for name, at in zip(_MEDIA, of_media, strict=True)}
+        file = str(cells[of_file]).replace("\\", "/")
+        found[file] = media
+        name = file.rpartition("/")[2]
+        if name != file:
+            found[name] = None if name in found else media
+
+    def media_of(file: str) -> dict[str, str]:
+        file = file.replace("\\", "/")
+        known = found.get(file) or found.get(file.rpartition("/")[2])
+        if known is None:
+            raise InputError(f"{path} does not have the file {shorten(file)} of the scores, or has its name twice.")
+        return known
+
+    items = [media_of(scores.file(row)) for row in range(len(scores))]
+    carried = {**scores.carried, **{name: [media[name] for media in items] for name in _MEDIA}}
+    return replace(scores, carried=carried, others=tuple({**o, **media_of(str(o[FILE]))} for o in scores.others))

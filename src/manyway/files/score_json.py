@@ -23,6 +23,7 @@ from manyway.files.text import listed, read_json, read_text, shorten
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _SLACK = 1e-3  # scores are rounded
+_THRESHOLD = 0.2  # the usual confidence from which a detection of MegaDetector counts
 _NO_SCORE = "all of its scores are 0"
 
 
@@ -76,9 +77,10 @@ def _read_speciesnet(path: Path, predictions: Sequence[Any]) -> Scores:
     labels = {name: name for _, _, name, _ in pairs}
     shown = shown_names(labels)
     own = {name: key for key, name in shown.items()}
+    others = tuple({FILE: item} for item, _ in skipped)
     origin = Origin(path, len(places), most, "SpeciesNet json", partial(_speciesnet_text, path, tuple(places), own))
-    kind = _kind(path, pairs)
-    return named_scores(path, pairs, labels, shown, about=about, skipped=tuple(skipped), origins=(origin,), **kind)
+    more = {"about": about, "skipped": tuple(skipped), "origins": (origin,), "others": others}
+    return named_scores(path, pairs, labels, shown, **more, **_kind(pairs))
 
 
 def _with_logits(scores: Mapping[str, float], logits: Mapping[str, float]) -> dict[str, float]:
@@ -145,19 +147,29 @@ def _read_megadetector(path: Path, content: Mapping[str, Any]) -> Scores:
     pairs: list[Pair] = []
     skipped: list[tuple[str, str]] = []
     about: dict[str, dict[str, Any]] = {}
+    others: list[dict[str, Any]] = []
     places: list[tuple[int, int]] = []
     bare = 0
+    metadata = info.get("detector_metadata")
+    threshold = metadata.get("typical_detection_threshold") if isinstance(metadata, dict) else None
+    threshold = threshold if isinstance(threshold, float) else _THRESHOLD
     for number, entry in enumerate(content["images"]):
         place = f"image {number}"
         file = _new(path, place, _mapping(path, place, entry).get("file"), "file", about)
+        taken = {FILE: file, "time": entry.get("datetime")}
         if entry.get("failure"):
             skipped.append((file, str(entry["failure"])))
+            others.append(taken)
             continue
         detections = entry.get("detections") or []
         if not isinstance(detections, list):
             raise InputError(f"{path} has no list 'detections' in {place} ({shorten(file)}).")
         classified = [(at, d) for at, d in enumerate(detections) if _mapping(path, place, d).get("classifications")]
         bare += not classified
+        rest = [d for d in detections if not d.get("classifications") and (d.get("conf") or 0) >= threshold]
+        others += [{**taken, **_detected(path, place, detection, kinds)} for detection in rest]
+        if not classified and not rest:
+            others.append({**taken, "detection": "blank"})
         for rank, (at, detection) in enumerate(classified, start=1):
             item = file if len(classified) == 1 else f"{file}#{rank}"
             scores = []
@@ -170,15 +182,12 @@ def _read_megadetector(path: Path, content: Mapping[str, Any]) -> Scores:
                 scores.append((place, item, str(one[0]), _part(path, place, one[1])))
             if not any(score for *_, score in scores):
                 skipped.append((item, _NO_SCORE))
+                others.append({**taken, **_detected(path, place, detection, kinds)})
                 continue
             places.append((number, at))
             pairs += scores
-            about[item] = {
-                FILE: file,
-                "time": entry.get("datetime"),
-                "frame": detection.get("frame_number"),
-                **_detected(path, place, detection, kinds),
-            }
+            about[item] = {**taken, "frame": detection.get("frame_number")}
+            about[item] |= _detected(path, place, detection, kinds)
     if bare:
         notes.append(f"{bare} images of {path.name} have no classified detection and are left out")
     own = {name: key for key, name in shown.items()}
@@ -194,8 +203,9 @@ def _read_megadetector(path: Path, content: Mapping[str, Any]) -> Scores:
         about=about,
         skipped=tuple(skipped),
         notes=tuple(notes),
+        others=tuple(others),
         origins=(Origin(path, len(places), most, "MegaDetector json", write),),
-        **_kind(path, pairs),
+        **_kind(pairs),
     )
 
 
@@ -224,7 +234,7 @@ def _detected(path: Path, place: str, detection: Any, kinds: Mapping[str, Any]) 
     return {"detection": kind, "detection_conf": found.get("conf"), **boxed}
 
 
-def _kind(path: Path, pairs: Sequence[Pair]) -> dict[str, Any]:
+def _kind(pairs: Sequence[Pair]) -> dict[str, Any]:
     """What the scores are: where those of an item sum to more than 1, each class has a score of its own."""
     total: dict[str, float] = {}
     for _, item, _, score in pairs:
