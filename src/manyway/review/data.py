@@ -18,8 +18,8 @@ from manyway.files.files import atomic_write
 from manyway.files.items import Items
 
 PICTURES, TEXTS, NAMES = KINDS = ("pictures", "texts", "names")
-FILE, JOURNAL = "review.safetensors", "journal.sqlite"
-_FORMAT = 1
+FILE, JOURNAL = "review.safetensors", "journal.jsonl"
+_FORMAT = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +103,10 @@ class ReviewData:
             "class_names": None if self.class_names is None else _about(self.class_names),
             "scores": list(self.scores),
         }
+        text = json.dumps(about, default=str)
         with atomic_write(folder / FILE) as temporary:
-            save_file(tensors, temporary, metadata={"review": json.dumps(about)})
+            save_file(tensors, temporary, metadata={"review": text, "check": _check(text, tensors)})
+        (folder / FILE).chmod(0o600)
 
     @classmethod
     def load(cls, folder: Path) -> ReviewData:
@@ -122,8 +124,11 @@ class ReviewData:
             )
         try:
             with safe_open(path, framework="pt") as file:
-                about = json.loads(file.metadata()["review"])
+                text, check = file.metadata()["review"], file.metadata()["check"]
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if check != _check(text, tensors):
+                raise ValueError("its checksum is wrong")
+            about = json.loads(text)
             if about["format"] != _FORMAT:
                 raise InputError(f"{path} has the format {about['format']}, which this version of manyway cannot read.")
             base_mean = tensors.get("base_mean")
@@ -140,8 +145,11 @@ class ReviewData:
             )
         except InputError:
             raise
-        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path} is damaged ({error}); start the review again in another folder.") from error
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"{path} is damaged ({error}). Its answers are not lost: move this file away and start the review with "
+                "the same examples and items in the same folder."
+            ) from error
 
 
 def _about(items: Items) -> dict[str, Any]:
@@ -151,7 +159,16 @@ def _about(items: Items) -> dict[str, Any]:
         "columns": items.columns,
         "skipped": items.skipped,
         "texts": None if items.texts is None else list(items.texts),
+        "carried": {name: list(cells) for name, cells in items.carried.items()},
     }
+
+
+def _check(text: str, tensors: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
+        digest.update(tensors[name].numpy())
+    return digest.hexdigest()
 
 
 def _items(features: Any, about: Mapping[str, Any], base_mean: Any) -> Items:
@@ -161,4 +178,4 @@ def _items(features: Any, about: Mapping[str, Any], base_mean: Any) -> Items:
     if any(known is not None and len(known) != len(features) for known in (labels, names, texts)):
         raise ValueError("names or labels do not fit the features")
     skipped = tuple((str(name), str(reason)) for name, reason in about["skipped"])
-    return Items(features, labels, names, base_mean, columns, skipped, texts=texts)
+    return Items(features, labels, names, base_mean, columns, skipped, carried=about["carried"], texts=texts)

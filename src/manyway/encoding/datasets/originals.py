@@ -29,9 +29,19 @@ class Originals:
     folder: Path | None = None
 
     def path(self, name: str) -> Path | None:
-        """The file of a picture; None if it has none of its own, or if it is missing."""
-        found = None if self.folder is None else Path(os.path.abspath(self.folder / name))
-        return found if found is not None and found.is_file() else None
+        """The file of a picture; None if it has none of its own, or if it is missing.
+
+        InputError if the name leads out of the folder.
+        """
+        if self.folder is None:
+            return None
+        refuse_escape(name, self.folder)
+        found = Path(os.path.abspath(self.folder / name))
+        return found if found.is_file() else None
+
+    def holds(self, path: Path) -> bool:
+        """Whether a file is really in the folder, and not behind a link that leads out of it."""
+        return self.folder is not None and os.path.realpath(path).startswith(os.path.realpath(self.folder) + os.sep)
 
 
 def open_originals(path: str | Path) -> Originals:

@@ -23,7 +23,7 @@ export async function follow(version, take, problem) {
       const changes = await ask(`/api/changes?since=${since}`);
       problem("");
       since = changes.version;
-      take(changes);
+      if (take(changes) === "stop") return;
     } catch (error) {
       problem(error.status === 403 ? CLOSED : LOST);
       await pause(1000);
@@ -36,13 +36,13 @@ export class Actions {
   #last = Promise.resolve();
   #waiting = 0;
 
-  /** `said` gets what was done, `problem` a sentence, `saving` whether anything is not saved yet. */
-  constructor(said, problem, saving) {
-    Object.assign(this, { said, problem, saving });
+  /** `items`: which review this is; `said` gets what was done, `problem` a sentence, `saving` whether anything is not saved. */
+  constructor(items, said, problem, saving) {
+    Object.assign(this, { items, said, problem, saving });
   }
 
   send(action) {
-    const keyed = { ...action, key: crypto.randomUUID() };
+    const keyed = { ...action, items: this.items, key: crypto.randomUUID() };
     this.#waiting += 1;
     this.saving(true);
     this.#last = this.#last.then(() => this.#deliver(keyed)).finally(() => {

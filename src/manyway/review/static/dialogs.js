@@ -135,7 +135,9 @@ export function openExports(overview) {
       button.disabled = true;
       find("exports-said").textContent = `Writing ${name} …`;
       try {
-        find("exports-said").textContent = (await write(name)).said;
+        const { said, download } = await write(name);
+        find("exports-said").textContent = said;
+        if (download) make("a", { href: download, download: name }).click();
       } catch (error) {
         find("exports-said").textContent = error.refused ? error.message : LOST;
       }

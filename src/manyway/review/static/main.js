@@ -30,7 +30,7 @@ function complain(kind, sentence) {
 }
 
 const search = new ClassSearch(model);
-const actions = new Actions(say, (sentence) => complain("unsaved", sentence), (saving) => document.body.classList.toggle("saving", saving));
+const actions = new Actions(overview.items, say, (sentence) => complain("unsaved", sentence), (saving) => document.body.classList.toggle("saving", saving));
 window.addEventListener("beforeunload", (event) => {
   if (document.body.classList.contains("saving")) event.preventDefault();
 });
@@ -222,9 +222,13 @@ if (grid.flat.length) grid.go(grid.flat[0]);
 document.body.classList.add("ready");
 
 await follow(model.version, (changes) => {
+  if (changes.items !== overview.items) {
+    complain("server", "Another review is served at this address now; this page shows the earlier one. Close it, or load it again.");
+    return "stop";
+  }
   if (changes.id !== model.id) { // the server was started again, so that its versions are others
     if (!document.body.classList.contains("saving")) location.reload();
-    return;
+    return "";
   }
   const home = model.place[grid.current];
   const index = home ? home.items.indexOf(grid.current) : -1;
@@ -233,4 +237,5 @@ await follow(model.version, (changes) => {
   redraw();
   if (home && model.place[grid.current] !== home) stay(home, index);
   if (others.length) say(`${find("status").textContent.replace(/ \d+ other items? changed\.$/u, "")} ${count(others.length, "other item")} changed.`.trim());
+  return "";
 }, (sentence) => complain("server", sentence));
