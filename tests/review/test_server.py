@@ -90,7 +90,8 @@ def test_an_action_is_answered_when_it_is_saved(client):
 
 def test_the_overview_names_items_but_not_where_they_are(client, served):
     overview = client.get("/api/review").json()
-    folder = overview.pop("folder")  # of the exports; here it is that of the pictures too
+    folder, command = overview.pop("folder"), overview.pop("command")  # of the exports; here also of the pictures
+    assert command == f"manyway review {folder}"
     text = json.dumps(overview)
     assert folder not in text
     assert "photo-39.png" in text

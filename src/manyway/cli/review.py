@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -133,7 +133,8 @@ def review(
         if examples is not None:
             raise InputError("--demo brings its own examples and items; name none.")
         with tempfile.TemporaryDirectory(prefix="manyway-demo-") as made:
-            run_review(demo_data(), output or Path(made) / "review", port=port, browser=not no_browser)
+            folder = Path(made) / "review" if output is None else output
+            run_review(demo_data(), folder, port=port, browser=not no_browser, kept=output is not None)
         return
     if scores is not None:
         if items is not None or class_names is not None:
@@ -233,8 +234,9 @@ def features_data(
     """What to review, and where its pictures are."""
     import os
 
+    from manyway.encoding.datasets.originals import open_originals
     from manyway.encoding.encoders import encodes_texts
-    from manyway.review.data import NAMES, PICTURES, TEXTS, ReviewData
+    from manyway.review.data import NAMES, PICTURES, TAKEN, TEXTS, ReviewData
 
     if pictures is not None and not pictures.is_dir():
         raise InputError(f"--pictures names {pictures}, which is not a folder.")
@@ -244,6 +246,11 @@ def features_data(
     else:
         kind = TEXTS if encodes_texts(source.encoder, source.query) else PICTURES
         origins = {"examples": os.path.abspath(source.support or source.query), "items": os.path.abspath(source.query)}
+    if kind == PICTURES and TAKEN not in items.carried:
+        with console(stderr=True).status("reading when the pictures were taken …"):
+            found = open_originals(origins["items"])
+            taken = [found.taken(items.name(row)) for row in range(len(items))]
+        items = replace(items, carried={**items.carried, **({TAKEN: taken} if any(taken) else {})})
     return ReviewData(examples, items, kind, source.query.name, origins, open_set, class_names)
 
 
@@ -257,7 +264,13 @@ def scores_data(batch: Batch, name: str, pictures: Path | None = None, *, open_s
     tasks = batch.tasks
     names = [batch.items.name(row) for row in range(len(batch.items))]
     labels = tuple(batch.classes[k] for k in tasks.support_labels[0].tolist())
-    examples, items = Items(tasks.support[0].cpu(), labels, None), Items(tasks.query[0].cpu(), None, names)
+    carried = getattr(batch.items, "carried", {})
+    examples, items = (
+        Items(tasks.support[0].cpu(), labels, None),
+        Items(tasks.query[0].cpu(), None, names, skipped=batch.items.skipped, carried=carried),
+    )
+    if pictures is not None and not pictures.is_dir():
+        raise InputError(f"--pictures names {pictures}, which is not a folder.")
     origins = {} if pictures is None else {"items": os.path.abspath(pictures)}
     kind = NAMES if pictures is None else PICTURES
     return ReviewData(examples, items, kind, name, origins, open_set, None, batch.classes)
@@ -271,8 +284,10 @@ def run_review(
     browser: bool = True,
     exports: Exports | None = None,
     first: Solution | None = None,
+    kept: bool = True,
 ) -> None:
     """Start or go on with a review: write exports where they are asked for, otherwise serve the page."""
+    import shlex
     import webbrowser
     from contextlib import suppress
 
@@ -290,7 +305,11 @@ def run_review(
 
     def ready(address: str, file: Path) -> None:
         say(f"Review of {len(session.data.names)} items: {address}")
-        say(f"Answers are saved in {folder}. Stop with Ctrl-C; go on later with: manyway review {folder}")
+        if kept:
+            again = f"manyway review {shlex.quote(str(folder))}"
+            say(f"Answers are saved in {folder}. Stop with Ctrl-C; go on later with: {again}")
+        else:
+            say("Stop with Ctrl-C. The answers of this demonstration are deleted then; -o FOLDER keeps them.")
         if browser:
             webbrowser.open(file.absolute().as_uri())
 
@@ -315,10 +334,13 @@ def picture_access(
     opened = {which: _open_pictures(origin) for which, origin in origins.items()}
 
     def name_of(which: str, row: int) -> str:
-        return data.names[row] if which == "items" else data.examples.name(row)
+        return data.picture(row) if which == "items" else data.examples.name(row)
 
     def make(which: str, row: int, size: int) -> bytes:
-        return thumbnail(opened[which].read(name_of(which, row)), size)
+        if which not in opened:
+            raise InputError("Examples of scores have no pictures.")
+        box = data.box(row) if which == "items" else None
+        return thumbnail(opened[which].read(name_of(which, row)), size, box)
 
     def find(which: str, row: int) -> Path | bytes | None:
         name = name_of(which, row)

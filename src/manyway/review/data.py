@@ -6,7 +6,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,9 @@ from manyway.files.items import Items
 
 PICTURES, TEXTS, NAMES = KINDS = ("pictures", "texts", "names")
 FILE, JOURNAL = "review.safetensors", "journal.jsonl"
+TAKEN = "taken"  # the column that says when a picture was taken
+_FILE, _BOX = "file", ("box_x", "box_y", "box_width", "box_height")  # columns of detections
+_SECONDS = timedelta(seconds=10)  # between the pictures of a burst
 _FORMAT = 2
 
 
@@ -72,6 +77,39 @@ class ReviewData:
     def shown(self) -> tuple[str, ...]:
         """What the page shows of all items: their texts, where they are texts, or their names."""
         return (*map(self.items.text, range(len(self.items))), *self.names[len(self.items) :])
+
+    @cached_property
+    def columns(self) -> dict[str, list[str]]:
+        """What else is known about all items, as texts: the columns of their file, and the folders of pictures."""
+        carried, more = self.items.carried, [""] * len(self.items.skipped)
+        found = {name: [*map(_text, cells), *more] for name, cells in carried.items() if name not in (*_BOX, _FILE)}
+        folders = [self.picture(row).rpartition("/")[0] for row in range(len(self.names))]
+        if self.kind == PICTURES and len(set(folders)) > 1:
+            found.setdefault("folder", folders)
+        return found
+
+    @cached_property
+    def bursts(self) -> list[int]:
+        """[n] the number of each item's burst: pictures of one folder that were taken within seconds. -1: none."""
+        times = [_time(text) for text in self.columns.get(TAKEN, ())]
+        folders = self.columns.get("folder", [""] * len(times))
+        found, number = [-1] * len(self.names), 0
+        order = sorted((folders[row], time, row) for row, time in enumerate(times) if time)
+        for (folder, time, row), (other, later, after) in pairwise(order):
+            if folder == other and later - time <= _SECONDS:
+                number += found[row] < 0
+                found[row] = found[after] = number
+        return found
+
+    def picture(self, row: int) -> str:
+        """The name of the picture that an item is in."""
+        carried = self.items.carried.get(_FILE)
+        return self.names[row] if carried is None or row >= len(self.items) else str(carried[row])
+
+    def box(self, row: int) -> tuple[float, ...] | None:
+        """Left, top, width and height of an item in its picture, in parts of the picture; None: all of it."""
+        found = [self.items.carried[name][row] for name in _BOX if name in self.items.carried and row < len(self.items)]
+        return tuple(map(float, found)) if len(found) == 4 and None not in found else None
 
     @cached_property
     def items_hash(self) -> str:
@@ -150,6 +188,17 @@ class ReviewData:
                 f"{path} is damaged ({error}). Its answers are not lost: move this file away and start the review with "
                 "the same examples and items in the same folder."
             ) from error
+
+
+def _text(value: Any) -> str:
+    return "" if value is None or value != value else str(value)
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=None)
+    except ValueError:
+        return None
 
 
 def _about(items: Items) -> dict[str, Any]:

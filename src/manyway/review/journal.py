@@ -94,19 +94,21 @@ class Journal:
             if path.exists():
                 content = path.read_bytes()
             self._found = _read(content, its_end, items)
-            self._found.refuse_others(path)
+            kind, its_items = self._found.first.action.labels if self._found.first else (_FORMAT, items)
+            if kind != _FORMAT:
+                raise InputError(f"{path} has the format '{kind}', which this version of manyway cannot read.")
+            if its_items != items:
+                raise InputError(f"The journal {path} belongs to a review of other items.")
             self.damage = "" if new else self._found.damage(path)
             if not read_only:
                 self._start(content)
-        except BlockingIOError as error:
+        except (OSError, InputError) as error:
             self.close()
-            raise InputError(f"The review in {path.parent} is open already; use its page, or stop it first.") from error
-        except OSError as error:
-            self.close()
+            if isinstance(error, InputError):
+                raise
+            if isinstance(error, BlockingIOError):
+                raise InputError(f"The review in {path.parent} is open already; use its page, or stop it.") from error
             raise InputError(f"The journal {path} cannot be opened: {error.strerror or error}.") from error
-        except InputError:
-            self.close()
-            raise
 
     def _open(self, path: Path, mode: str) -> IO[bytes]:
         made = os.O_CREAT if mode != "rb" else 0
@@ -135,7 +137,7 @@ class Journal:
 
     def _line(self, action: Action, time: str) -> bytes:
         entry = [self._number, self._before, time, action.kind, action.rows, action.labels, action.key]
-        line = _sealed(entry, self._items)
+        line = _sealed(entry, self._items if self._number else "")  # anybody can read what the first line says
         self._number, self._before = self._number + 1, _seal(line)
         return line
 
@@ -206,13 +208,6 @@ class _Found:
     linked: bool = True  # whether each line follows the one before it
     counted: bool = True  # whether the other file says how many there are
     torn: bool = False  # whether the end is a line that was never acknowledged
-    other: str = ""  # the format, or the items, of another journal
-
-    def refuse_others(self, path: Path) -> None:
-        if self.other.startswith("manyway"):
-            raise InputError(f"{path} has the format '{self.other}', which this version of manyway cannot read.")
-        if self.other:
-            raise InputError(f"The journal {path} belongs to a review of other items.")
 
     def damage(self, path: Path) -> str:
         """What is wrong, in words; nothing if nothing is."""
@@ -239,27 +234,20 @@ def _read(content: bytes, end: bytes, items: str) -> _Found:
     # A quotation mark inside a text is escaped, so that only a line can begin like this.
     for piece in re.split(b"(?=" + re.escape(_START) + b")", content):
         line, newline, rest = piece.partition(b"\n")
-        entry = _entry(line, items)
+        entry = _entry(line, items) or _entry(line, "")
         if entry is None or entry.number in entries:
             found.pieces += bool(line)
-            found.other = found.other or _other(line)
         else:
             entries[entry.number] = entry
             found.pieces += not newline
         found.pieces += bool(rest)
-    count = _unsealed(end.partition(b"\n")[0], items)
-    found.counted = isinstance(count, list) and len(count) == 2 and isinstance(count[0], int)
-    if isinstance(count, list) and found.counted:
-        found.promised = count[0]
-        ending = entries.get(count[0] - 1)
-        found.linked = ending is None or ending.check == count[1]
-    found.first = entries.pop(0, None)
-    if found.first or entries:
-        own = found.first.action.labels[0] if found.first else _FORMAT
-        found.other = "" if own == _FORMAT else own
+    found.promised, last = _unsealed(end.partition(b"\n")[0], items) or (0, "")
+    found.counted = found.promised > 0
+    ending, found.first = entries.get(found.promised - 1), entries.pop(0, None)
     found.entries = [entries[number] for number in sorted(entries)]
     chain = [*([found.first] if found.first else []), *found.entries]
-    found.linked &= all(b.before == a.check for a, b in pairwise(chain) if b.number == a.number + 1)
+    found.linked = all(b.before == a.check for a, b in pairwise(chain) if b.number == a.number + 1)
+    found.linked &= ending is None or ending.check == last
     found.torn = found.counted and len(chain) >= found.promised and content[-1:] not in (b"", b"\n")
     return found
 
@@ -271,18 +259,6 @@ def _entry(piece: bytes, items: str) -> _Entry | None:
         return _Entry(number, before, time, Action(kind, tuple(rows), tuple(labels), key), _seal(piece))
     except (TypeError, ValueError):
         return None
-
-
-def _other(piece: bytes) -> str:
-    """The format of a first line that this version cannot read, or the items of another review."""
-    try:
-        *_, labels, _ = json.loads(piece)["entry"]
-        its_format, its_items = labels
-        if _entry(piece, str(its_items)) is not None:
-            return str(its_format if its_format != _FORMAT else its_items)
-    except (ValueError, TypeError, KeyError, RecursionError):
-        pass
-    return ""
 
 
 def _sealed(entry: list[Any], items: str) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shlex
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import lru_cache, partial
 from importlib import resources
 from pathlib import Path
@@ -125,7 +127,8 @@ def make_app(
 
     async def overview(request: Request) -> Response:
         exports = {name: about for name, about in EXPORTS.items() if "." in name or find is not None}
-        return answer({**await run_in_threadpool(session.overview), "exports": exports, "folder": str(folder)})
+        more = {"exports": exports, "folder": str(folder), "command": f"manyway review {shlex.quote(str(folder))}"}
+        return answer({**await run_in_threadpool(session.overview), **more})
 
     async def changes(request: Request) -> Response:
         try:
@@ -135,7 +138,7 @@ def make_app(
         deadline = time.monotonic() + _WAIT
         # A version that is to come belongs to an earlier start of the server: that page is told at once.
         while session.version == since and time.monotonic() < deadline and not stopping():
-            await _pause(0.03)
+            await asyncio.sleep(0.01)
         return answer(await run_in_threadpool(session.changes, since))
 
     async def act(request: Request) -> Response:
@@ -233,9 +236,3 @@ async def _body(request: Request) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError("The request must be a JSON object.")
     return value
-
-
-def _pause(seconds: float) -> Awaitable[None]:
-    import asyncio
-
-    return asyncio.sleep(seconds)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from textwrap import shorten
 from typing import Any
 
+import torch
+
 from manyway.core.solution import Solution
 from manyway.errors import InputError
 from manyway.review.data import ReviewData
@@ -18,6 +20,7 @@ from manyway.review.relabel import SUGGESTIONS, Relabel
 OPEN, NO_CLASS = -2, -1  # answers that are not the number of a class
 ENOUGH = 0.99  # the proportion of right labels at which the page says that one may stop
 _LONGEST_NAME, _LONGEST_COMMENT = 200, 2000
+_PRESENT = 0.05  # classes that occur with less probability are not listed
 
 
 class Session:
@@ -51,6 +54,7 @@ class Session:
         self.groups = [-1] * n  # of items that are suggested to be unknown
         self.was = [-1] * n  # the class that was suggested before the last change
         self.order: tuple[int, ...] = ()
+        self.presence: list[tuple[int, float]] = []  # classes, and the probability that they occur among the items
         self.version, self._changed = 1, [1] * n  # the version at which an item last changed
         self.problem = ""
         self._done: list[tuple[Action, dict[int, Any]]] = []  # with the answers or comments before it
@@ -146,6 +150,10 @@ class Session:
                 "title": self.data.title,
                 "kind": self.data.kind,
                 "names": self.data.shown,
+                "ids": self.data.names if self.data.items.texts is not None else [],
+                "columns": self.data.columns,
+                "bursts": self.data.bursts,
+                "open_set": self.data.open_set,
                 "unread": dict(enumerate((reason for _, reason in self.data.items.skipped), len(self.data.items))),
                 "catalogue": [{"name": name, "examples": found[:6], "count": len(found)}
                               for name, found in zip(self.classes, members, strict=False)],
@@ -162,7 +170,8 @@ class Session:
                 "items": self.data.items_hash,  # an action says which items it is about: a port may serve others later
                 "version": self.version,
                 "busy": not self.settled.is_set(),
-                "problem": self.problem,
+                "problem": self.problem or self.journal.damage,
+                "presence": self.presence,
                 "new_classes": self.classes[self.n_catalogue :],
                 "rows": [self._row(row) for row in rows],
                 "order": self.order[:200],
@@ -173,7 +182,8 @@ class Session:
 
     def _row(self, row: int) -> list[Any]:
         flat = [v for k, p in zip(self.best[row], self.probabilities[row], strict=True) for v in (k, round(1000 * p))]
-        return [row, self.answers[row], self.was[row], self.groups[row], flat, round(1000 * self.unknown[row])]
+        unknown = round(1000 * self.unknown[row])
+        return [row, self.answers[row], self.was[row], self.groups[row], flat, unknown, self.comments[row]]
 
     def near(self, row: int, count: int = 6) -> list[dict[str, Any]]:
         """The examples that are nearest to an item."""
@@ -275,13 +285,20 @@ class Session:
         with self.lock:
             known = self.known
         try:
-            found = self.relabel(known)
+            with torch.no_grad():
+                found = self.relabel(known)
+                with self.lock:
+                    self._take(*found)
+                if self._wake.is_set():  # there are newer answers already
+                    return
+                scores = found[1].review_scores[0]
         except Exception as error:  # whatever the solver raises must not end the review
             with self.lock:
                 self.problem, self.version = f"The items could not be labelled again: {error}", self.version + 1
             return
         with self.lock:
-            self._take(*found)
+            self.order = tuple(scores.argsort(descending=True, stable=True)[: int((scores >= 0).sum())].tolist())
+            self.version += 1
 
     def _take(self, classes: tuple[str, ...], found: Solution) -> None:
         self.problem = ""
@@ -289,8 +306,9 @@ class Session:
         numbers = [self._number[name] for name in classes]
         probabilities, best, *more = (one[0].tolist() for one in found.top(SUGGESTIONS).best.values)
         unknown, groups = more or ([0.0] * len(best), [-1] * len(best))
-        scores = found.review_scores[0]
-        self.order = tuple(scores.argsort(descending=True, stable=True)[: int((scores >= 0).sum())].tolist())
+        there = found.presence[0]
+        likely = (there >= _PRESENT).nonzero().flatten().tolist()
+        self.presence = [(numbers[k], round(float(there[k]), 3)) for k in likely]
         for row in range(len(self.data.items)):
             if self.answers[row] != OPEN:  # its last suggestions stay, for the case that it is opened again
                 if self.was[row] >= 0:

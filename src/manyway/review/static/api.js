@@ -13,10 +13,9 @@ export const near = (row) => ask(`/api/near/${row}`);
 export const write = (name) => ask("/api/export", { name });
 const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 const CLOSED = "This page has lost its key. Open the address that manyway review has printed.";
-export const LOST = "The server does not answer; start it again with the command manyway review.";
 
-/** Ask for news for ever; `take` gets them, `problem` gets a sentence or "". */
-export async function follow(version, take, problem) {
+/** Ask for news for ever; `take` gets them, `problem` gets a sentence or "". `command` starts the server again. */
+export async function follow(version, command, take, problem) {
   let since = version;
   for (;;) {
     try {
@@ -25,7 +24,7 @@ export async function follow(version, take, problem) {
       since = changes.version;
       if (take(changes) === "stop") return;
     } catch (error) {
-      problem(error.status === 403 ? CLOSED : LOST);
+      problem(error.status === 403 ? CLOSED : `The server is stopped. Start it again with: ${command}`);
       await pause(1000);
     }
   }
