@@ -33,7 +33,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Pile
+from manyway.core.blocks import Pile, Sums
 from manyway.core.ops import class_sums
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
@@ -51,7 +51,7 @@ from manyway.methods.evidence.names import Named, guesses, log_probability, name
 from manyway.methods.evidence.one_shot import is_one_shot, power_for, powers
 from manyway.methods.evidence.one_shot import stride as one_shot_stride
 from manyway.methods.evidence.parameters import Parameters
-from manyway.methods.evidence.queries import Held, InMemory, Part, Sums, TakeRows, excluded, sample
+from manyway.methods.evidence.queries import Held, InMemory, Part, TakeRows, excluded, sample
 from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.search import Dense, fused_search
 from manyway.methods.evidence.streams import in_streams, next_batch
