@@ -31,7 +31,8 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from benchmarks.measure import Printed, markdown
-from manyway.bench.checking import OneOrMore, checked, read_text
+from manyway.bench.checking import read_text
+from manyway.core.checking import OneOrMore, checked
 from manyway.bench.presentation import Table
 from manyway.bench.records import Record
 from manyway.bench.show.formats import pipe_table
