@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manyway.cli.options import Data
+from manyway.errors import install
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -234,7 +235,7 @@ def _extra(name: str, found: dict[str, Any]) -> str:
     if found["good"]:
         return ", ".join(f"{package} {each['installed']}" for package, each in found["packages"].items()) or "installed"
     missing = ", ".join(package for package, each in found["packages"].items() if not each["good"])
-    return f"without {missing}: pip install 'manyway[{name}]'"
+    return f"without {missing}: {install(name)}"
 
 
 def _gpu_line(part: dict[str, Any]) -> str:

@@ -36,6 +36,7 @@ _DECODING = 3  # changes when the same file gives other pixels than before
 _OURS = re.compile(r"\.?job|\.job-.*|\.?\d{9}.*\.safetensors")  # names in a folder of partial results
 Source = ImageSource | TextSource
 Encoder = ImageEncoder | TextEncoder
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,16 +60,15 @@ class _Chunk:
 
 
 def remarks(skipped: Remarks, notes: Remarks) -> Iterator[str]:
-    """Sentences for the screen: one per item that was left out, one per kind of note.
+    """Sentences for the screen: one per reason for which items were left out, one per kind of note.
 
     >>> list(remarks((("a.png", "it is damaged"),), (("b.gif", "only its first frame is used"),)))
     ['left out a.png: it is damaged', 'b.gif: only its first frame is used']
     """
-    for name, reason in skipped:
-        yield f"left out {name}: {reason}"
-    for note in sorted({note for _, note in notes}):
-        names = [name for name, other in notes if other == note]
-        yield f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {note}"
+    for given, start in ((skipped, "left out "), (notes, "")):
+        for note in sorted({note for _, note in given}):
+            names = [name for name, other in given if other == note]
+            yield f"{start}{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}: {note}"
 
 
 def open_for(
@@ -126,14 +126,14 @@ def encode(
     chunk: int = 1024,
     partial: Path | None = None,
     cache: FeatureCache | None = None,
-    progress: Callable[[int], None] = lambda n: None,
+    progress: Progress = lambda n, encoded: None,
 ) -> Encoded:
     """Encode all items of a source with an encoder that can read them.
 
     ``skip_bad`` leaves out pictures that cannot be used; otherwise the first one is an error. ``partial`` is a folder
     for finished chunks of ``chunk`` items: a later call with the same source and encoder continues from them.
     Features in ``cache`` are not computed again, and new ones are added to it. ``progress`` is called with the number
-    of items done since the last call.
+    of items done since the last call, and of those that were encoded for it.
     """
     encoder = part_for(encoder, source)
     if partial is not None:
@@ -142,19 +142,19 @@ def encode(
     for start in range(0, len(source), chunk):
         rows = range(start, min(start + chunk, len(source)))
         path = None if partial is None else partial / f"{start:09d}.safetensors"
-        done = None if path is None else _read_chunk(path)
+        done, n_encoded = None if path is None else _read_chunk(path), 0
         if done is None:
-            done = _encode_chunk(source, encoder, rows, skip_bad, cache)
+            done, n_encoded = _encode_chunk(source, encoder, rows, skip_bad, cache)
             if path is not None:
                 _write_chunk(path, done)
         chunks.append(done)
-        progress(len(rows))
+        progress(len(rows), n_encoded)
     if not any(len(part.rows) for part in chunks):
         raise InputError(f"Nothing in {source.title} could be read.")
     return Encoded(
         torch.cat([part.features for part in chunks if len(part.rows)]),
         tuple(row for part in chunks for row in part.rows.tolist()),
-        tuple(remark for part in chunks for remark in part.skipped),
+        (*(remark for part in chunks for remark in part.skipped), *getattr(source, "left_out", ())),
         tuple(remark for part in chunks for remark in part.notes),
         hashlib.sha256("".join(part.digest for part in chunks).encode()).hexdigest(),
     )
@@ -170,7 +170,7 @@ def extract(
     skip_bad: bool = False,
     chunk: int = 1024,
     half: bool = False,
-    progress: Callable[[int], None] = lambda n: None,
+    progress: Progress = lambda n, encoded: None,
 ) -> FeatureSet:
     """Encode a source and write a feature file, which appears complete or not at all.
 
@@ -195,12 +195,7 @@ def as_feature_set(source: Source, encoder: Encoder, encoded: Encoded, base_mean
     encoder = part_for(encoder, source)
     at = torch.tensor(encoded.rows)
     labels = source.labels[at]
-    lost = set(range(len(source.class_names))) - set(labels.tolist())
-    if lost:
-        name = source.class_names[min(lost)]
-        raise InputError(
-            f"No picture of the class '{name}' in {source.title} could be read; repair its files or remove the class."
-        )
+    refuse_lost_class(source, encoded)
     is_support = source.is_support if isinstance(source, ImageSource) else None
     meta: dict[str, Any] = {
         "source": source.title,
@@ -224,13 +219,23 @@ def as_feature_set(source: Source, encoder: Encoder, encoded: Encoded, base_mean
     )
 
 
+def refuse_lost_class(source: Source, encoded: Encoded) -> None:
+    """Refuse a class without a readable picture: it would be gone without a word."""
+    lost = set(range(len(source.class_names))) - set(source.labels[torch.tensor(encoded.rows)].tolist())
+    if lost:
+        name = source.class_names[min(lost)]
+        raise InputError(
+            f"No picture of the class '{name}' in {source.title} could be read; repair its files or remove the class."
+        )
+
+
 def encode_items(
     source: str | Path | Source,
     encoder: Encoder,
     *,
     skip_bad: bool = False,
     cache: FeatureCache | None = None,
-    progress: Callable[[int], None] = lambda n: None,
+    progress: Progress = lambda n, encoded: None,
 ) -> Items:
     """Encode a folder of pictures or a file of texts for ``manyway label``.
 
@@ -240,8 +245,10 @@ def encode_items(
     if isinstance(source, str | Path):
         source = open_for(encoder, source)
     # Small chunks, so that the progress is seen.
-    encoded = encode(source, encoder, skip_bad=skip_bad, chunk=128, cache=cache, progress=progress)
+    chunk = 256 if torch.cuda.is_available() else 16 if isinstance(source, ImageSource) else 64
+    encoded = encode(source, encoder, skip_bad=skip_bad, chunk=chunk, cache=cache, progress=progress)
     labels = source.labels.tolist()
+    refuse_lost_class(source, encoded)
     items = Items(
         encoded.features,
         tuple(source.class_names[labels[row]] for row in encoded.rows) if source.is_labelled else None,
@@ -276,7 +283,8 @@ def check_output_of(output: Path, inputs: Sequence[str | Path | None]) -> Path:
 
 def _encode_chunk(
     source: Source, encoder: Encoder, rows: Sequence[int], skip_bad: bool, cache: FeatureCache | None
-) -> _Chunk:
+) -> tuple[_Chunk, int]:
+    """The features, and how many of them are new."""
     digests: dict[int, str] = {}  # of the content, by row
     features: dict[int, Tensor] = {}  # [d] by row
     notes: dict[int, str] = {}
@@ -310,13 +318,14 @@ def _encode_chunk(
         content = "\0".join(source.texts[row] for row in kept)
     else:
         content = "".join(f"{source.names[row]}\0{digests[row]}\n" for row in kept)
-    return _Chunk(
+    chunk = _Chunk(
         torch.stack([features[row] for row in kept]) if kept else torch.empty(0, 0),
         torch.tensor(kept),
         skipped,
         tuple((source.names[row], notes[row]) for row in kept if notes.get(row)),
         hashlib.sha256(_bytes(content)).hexdigest(),
     )
+    return chunk, len(new)
 
 
 def _encode_batch(encoder: Encoder, items: Sequence[Any]) -> Tensor:

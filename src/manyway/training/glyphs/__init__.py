@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from manyway.errors import InputError, nearest
+from manyway.errors import InputError, install, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BASE_SAMPLES = 16  # drawings per base letter; few are enough because there are many letters
 SAMPLES = 40  # drawings per validation or test letter
-_NEEDS = "Drawing letters needs {}: pip install 'manyway[images]'."
+_NEEDS = "Drawing letters needs {}: {}."
 
 
 def image_set(split: str, per_class: int, *, seed: int = 0) -> ImageSet:
@@ -58,7 +58,7 @@ def _candidates() -> dict[str, Letter]:
 
         return {letter.name: letter for letter in candidate_letters()}
     except ModuleNotFoundError as error:
-        raise InputError(_NEEDS.format(error.name)) from error
+        raise InputError(_NEEDS.format(error.name, install("images"))) from error
 
 
 @lru_cache(maxsize=1)
@@ -71,5 +71,5 @@ def _alphabet() -> tuple[dict[str, tuple[Letter, ...]], Masters]:
         letters = tuple(_candidates().values())
         masters = draw_masters(letters)
     except ModuleNotFoundError as error:
-        raise InputError(_NEEDS.format(error.name)) from error
+        raise InputError(_NEEDS.format(error.name, install("images"))) from error
     return choose_letters(letters, masters), masters
