@@ -80,7 +80,7 @@ def check_input(path: AnyPath) -> Path:
 def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Path:
     """Return the file that writing to ``path`` creates or replaces; refuse where this would do harm.
 
-    Commands call this before they start to work, so that a wrong ``--out`` is found at once.
+    Commands call this before they start to work, so that a wrong output is found at once.
 
     Parameters
     ----------
