@@ -164,14 +164,16 @@ def _read_megadetector(path: Path, content: Mapping[str, Any]) -> Scores:
         detections = entry.get("detections") or []
         if not isinstance(detections, list):
             raise InputError(f"{path} has no list 'detections' in {place} ({shorten(file)}).")
-        classified = [(at, d) for at, d in enumerate(detections) if _mapping(path, place, d).get("classifications")]
+        able = [at for at, detection in enumerate(detections) if "classifications" in _mapping(path, place, detection)]
+        classified = [at for at in able if detections[at]["classifications"]]
         bare += not classified
         rest = [d for d in detections if not d.get("classifications") and (d.get("conf") or 0) >= threshold]
         others += [{**taken, **_detected(path, place, detection, kinds)} for detection in rest]
         if not classified and not rest:
             others.append({**taken, "detection": "blank"})
-        for rank, (at, detection) in enumerate(classified, start=1):
-            item = file if len(classified) == 1 else f"{file}#{rank}"
+        for at in classified:
+            detection = detections[at]
+            item = file if len(able) == 1 else f"{file}#{able.index(at) + 1}"
             scores = []
             for one in detection["classifications"]:
                 if not isinstance(one, list) or len(one) != 2 or str(one[0]) not in shown:
