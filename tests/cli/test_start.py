@@ -54,6 +54,7 @@ def test_an_interruption_while_it_starts_is_quiet(tmp_path):
         "    def find_spec(self, name, path, target=None):\n"
         "        if name == 'manyway.cli': os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Slow())\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it\n"
         "from manyway.__main__ import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
