@@ -60,7 +60,8 @@ def read_scores(path: str | Path, options: Options | None = None) -> Scores:
     (('a.jpg', 'b.jpg'), ('dog', 'fox'), [[0.10000000149011612, 0.8999999761581421], [0.6000000238418579, nan]])
     """
     path, options = Path(path), options or Options()
-    scores = _read_folder(path, options) if path.is_dir() else _read_file(path, options)
+    several = path.is_dir() and suffix_of(path) != ".parquet"  # Spark writes a folder of that name
+    scores = _read_folder(path, options) if several else _read_file(path, options)
     if not len(scores):
         raise InputError(f"{path} has no score of any class.")
     if len(scores.classes) < 2:
