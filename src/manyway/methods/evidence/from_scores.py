@@ -292,14 +292,14 @@ def learn_scores(tasks: Tasks, parameters: Parameters) -> tuple[Scores, Tensor |
     likelihood = Scores(
         rows.new_full((1, rows.shape[-1]), _USUAL_COUNT), {"temperature": temperature}, Blend.joined(blends)
     )
-    return likelihood, place(tasks.query) if tasks.pile is None else tasks.pile.then(place)
+    return likelihood, tasks.pile.then(place) if isinstance(tasks.pile, Pile) else place(tasks.query)
 
 
 def _learn(rows: Tensor, known: Tensor, labelled: Tensor, labels: Tensor, parameters: Parameters) -> Learned:
     """What rows [q, k], known labels [q] of some, and labelled scores [n, k] with labels [n] say."""
-    constants, given, n_classes = Tempering(), parameters.temperature, rows.shape[-1]
+    constants, given, n_classes = Tempering(), parameters.temperature or 0.0, rows.shape[-1]
     nothing = Taught.by(rows[:0], labels[:0], constants)
-    if given is not None:
+    if given:
         return Learned(1.0, nothing, _scaling(rows.new_zeros(n_classes), rows.new_tensor(given)), Blend.none(rows))
     if covered(labels, n_classes):
         return Learned(1.0, nothing, fit_posteriors(labelled, labels), Blend.none(rows))
@@ -363,10 +363,9 @@ def _read(tasks: Tasks, step: int) -> tuple[Tensor, Tensor]:
     known = tasks.known_labels
     wanted = (known >= 0).any(0)
     wanted[::step] = True
-    if tasks.pile is None:
-        return tasks.query[:, wanted], known[:, wanted]
-    rows = tasks.pile.each(_take, tasks.pile.split(wanted[None]))[0].values[0]
-    return rows, known[:, wanted]
+    if isinstance(tasks.pile, Pile):
+        return tasks.pile.each(_take, tasks.pile.split(wanted[None]))[0].values[0], known[:, wanted]
+    return tasks.query[:, wanted], known[:, wanted]
 
 
 def _take(rows: Tensor, wanted: Tensor) -> tuple[Joined, None]:
