@@ -86,7 +86,7 @@ class Tempering(NamedTuple):
     alike: float = 8.0  # γ
     short: float = 1.5  # a list of at most so many times the classes that seem to occur says what occurs
     complete: float = 1e6  # of so many items such a list lacks the class of one
-    lacking: float = 0.2  # a longer list that lacks so much of the items says nothing
+    lacking: float = 0.1  # a longer list that lacks so much of the items says nothing
 
     def choose(
         self, grid: Tensor, score: Tensor, part: Tensor, n_items: int, labelled: Tensor
