@@ -92,11 +92,10 @@ class Session:
                 return self._keys[action.key]
             action = self._checked(action)
             if action.kind in (UNDO, REDO):
-                meant = self._done[-1][0] if action.kind == UNDO and self._done else None
-                meant = self._undone[-1] if action.kind == REDO and self._undone else meant
-                if meant is None:
+                meant = [one for one, _ in self._done[-1:]] if action.kind == UNDO else self._undone[-1:]
+                if not meant:
                     return f"There is nothing to {action.kind}."
-                action = Action(action.kind, labels=(meant.key,), key=action.key)
+                action = Action(action.kind, labels=(meant[0].key,), key=action.key)
             self.journal.append(action)
             said = self._keys[action.key] = self._perform(action)
             if action.kind != COMMENT:
