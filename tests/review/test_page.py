@@ -379,12 +379,15 @@ def test_a_killed_review_goes_on_where_it_was(window, tmp_path):
     code = f"import sys; sys.argv[1:] = {words}; from manyway.cli import main; main()"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as server:
         address = re.search(r"http://\S+", server.stdout.readline())[0]
-        page.goto(address, wait_until="commit")
-        page.wait_for_selector("body.ready")
-        for _ in range(5):
-            page.keyboard.press("Enter")
-        until(page, "document.getElementById('counts').textContent.startsWith('5 of 40')")
-        os.kill(server.pid, signal.SIGKILL)
+        try:
+            page.goto(address, wait_until="commit")
+            page.wait_for_selector("body.ready")
+            page.evaluate("document.body.dataset.just = 0")
+            for _ in range(5):
+                page.keyboard.press("Enter")
+            until(page, "document.getElementById('counts').textContent.startsWith('5 of 40')")
+        finally:
+            os.kill(server.pid, signal.SIGKILL)
     page.keyboard.press("x")
     said = "Not saved yet: keep this page open. The server is stopped. Start it again with: manyway review review"
     page.wait_for_selector(f"#problem:text-is('{said}')")
