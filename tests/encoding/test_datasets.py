@@ -137,7 +137,6 @@ def test_broken_pictures_stop_it_or_are_left_out(data, why, tmp_path):
     with pytest.raises(InputError, match=rf"cat/bad\.jpg .* cannot be used: .*{why}.*`skip_bad`"):
         load_images(open_source(tmp_path), SMALL)
     loaded = load_images(open_source(tmp_path), SMALL, skip_bad=True)
-    assert loaded.rows == (0, 2)
     assert [name for name, _ in loaded.skipped] == ["cat/bad.jpg"]
     assert why in loaded.skipped[0][1]
 

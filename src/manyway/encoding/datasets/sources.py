@@ -392,14 +392,11 @@ class Loaded:
     Attributes
     ----------
     images : ImageSet
-    rows : tuple of int
-        The rows of the source that ``images`` holds.
     skipped, notes : tuple of (name, text)
         See :class:`Decoded`.
     """
 
     images: ImageSet
-    rows: tuple[int, ...]
     skipped: Remarks
     notes: Remarks
 
@@ -438,7 +435,6 @@ def load_images(
     images = torch.stack([picture for picture in decoded if picture is not None])
     return Loaded(
         ImageSet(images, source.labels[torch.tensor(kept)], source.class_names),
-        tuple(kept),
         tuple(remark for part in parts for remark in part.skipped),
         tuple(remark for part in parts for remark in part.notes),
     )
