@@ -199,6 +199,18 @@ def test_each_file_may_be_a_batch_of_its_own(label):
     assert "'fil'; did you mean" in label("in", "--batch-by", "fil", "-o", "four.csv")[2]
 
 
+def test_each_recording_of_a_table_may_be_a_batch_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    from manyway.files.score_files import read_scores
+    from manyway.labelling.groups import groups_of
+
+    text = (EXAMPLES / "birdnet.csv").read_text().replace("0.9987,rec/morning", "0.9987,rec/evening")
+    Path("b.csv").write_text(text)
+    assert groups_of(read_scores("b.csv"), "file") == [[0, 1], [2]]
+    assert groups_of(read_scores("b.csv"), "folder") == [[0, 1, 2]]
+    assert groups_of(read_scores(EXAMPLES / "megadetector.json"), "file") == [[0, 1, 2]]
+
+
 # The fields that Camtrap DP 1.0 publishes for observations.csv.
 REQUIRED = {"observationID", "deploymentID", "eventStart", "eventEnd", "observationLevel", "observationType"}
 KINDS = ["animal", "human", "vehicle", "blank", "unknown", "unclassified"]
@@ -265,6 +277,21 @@ def test_camtrap_dp_observations_are_valid(label):
     assert found["dep0/IMG_0000.JPG:2"]["observationType"] == "human"
     empty = found["dep0/empty.jpg"]
     assert (empty["observationType"], empty["eventStart"]) == ("blank", "2024-05-09T23:00:00+02:00")
+
+
+def test_tables_with_times_and_boxes_are_observations_too(label):
+    columns = "item,class,score,site,time,box_x,box_y,box_width,box_height,start"
+    lines = ["a,fox,0.9,north,2024-05-01 22:00:00,0.1,0.1,0.5,0.5,soon", "b,dog,0.8,south,2024-05-02T03:00:00Z,,,,,"]
+    lines.append("c,fox,0.7,south,0000:00:00 00:00:00,0.9,0.9,0.5,1.5,")
+    Path("s.csv").write_text("\n".join([columns, *lines]))
+    code, _, err = label("s.csv", "--format", "camtrap-dp", "-o", "observations.csv")
+    assert code == 0, err
+    assert "1 items have no time and are left out" in err
+    validate("observations.csv")
+    found = {row["observationID"]: row for row in rows("observations.csv")}
+    assert (found["a"]["deploymentID"], found["a"]["bboxWidth"], found["b"]["bboxX"]) == ("north", "0.5", "")
+    Path("s.csv").write_text("\n".join([columns, lines[0].replace("2024-05-01", "yesterday"), lines[1]]))
+    assert "is no time such as" in label("s.csv", "--format", "presence", "-o", "p.csv")[2]
 
 
 def test_the_media_of_a_data_package_say_deployment_and_time(label):
