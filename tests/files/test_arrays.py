@@ -20,11 +20,11 @@ def test_all_arrays_are_read(suffix, tmp_path):
     )
     arrays = {"features": X, "labels": np.array([0, 1]), "base_mean": X.mean(0), "is_support": np.array([True, False])}
     found = read_arrays(write(tmp_path / f"a{suffix}", {**arrays, "class_features": X * 2, "other": X * 3, **names}))
-    assert set(found) == {*arrays, "class_features", "class_names", "meta"}
-    np.testing.assert_array_equal(found["features"], X)
-    assert (found["labels"].tolist(), found["class_names"]) == ([0, 1], ("ant", "bee"))
-    assert found["base_mean"].dtype == found["class_features"].dtype == torch.float32
-    assert found["is_support"].tolist() == [True, False]
+    assert found.items is None
+    np.testing.assert_array_equal(found.features, X)
+    assert (found.labels.tolist(), found.class_names) == ([0, 1], ("ant", "bee"))
+    assert found.base_mean.dtype == found.class_features.dtype == torch.float32
+    assert found.is_support.tolist() == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,8 @@ def test_all_arrays_are_read(suffix, tmp_path):
 )
 @pytest.mark.parametrize("suffix", [".npy", ".npz"])
 def test_numbers_get_a_type_that_keeps_them(suffix, values, dtype, tmp_path):
-    found = read_arrays(write(tmp_path / f"a{suffix}", values if suffix == ".npy" else {"features": values}))[
-        "features"
-    ]
+    path = write(tmp_path / f"a{suffix}", values if suffix == ".npy" else {"features": values})
+    found = read_arrays(path).features
     assert plain(found).dtype == dtype
     np.testing.assert_array_equal(plain(found), values.astype(np.float64))
 

@@ -127,7 +127,7 @@ def test_the_other_columns_are_carried_and_features_are_those_of_the_examples(tm
     path = tmp_path / "a.csv"
     path.write_text("id,width,site,label,height,007\nT-1,1.5,creek,ant,2,01.50\nT-2,2.5,,bee,3,1e3\n")
     examples = read_columns(path, Options())
-    assert (examples.names, examples.labels, examples.items) == (
+    assert (examples.columns, examples.labels, examples.items) == (
         ("width", "height", "007"),
         ["ant", "bee"],
         ["T-1", "T-2"],

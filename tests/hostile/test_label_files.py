@@ -243,7 +243,7 @@ LABELLED = {
         p=pile(first={"site": lambda i: "creek"}, last={"extra": lambda i: 1.5, "date": lambda i: "2024-05-01"})),
     "row numbers in the pile alone": case(p=pile(first={"nr": count})),
     "texts and dates among the examples": case(
-        "no features", "'site', 'date'; keep one with --feature-column",
+        "no features: 'site', 'date'; keep one with --feature-column",
         c=known(first={"site": lambda i: "creek"}, last={"date": lambda i: f"2024-05-{i + 1:02}"})),
     "column of files": case("taken as the item name", **in_front("file", lambda i: f"{i}.jpg")),
     "column of numbered paths": case("taken as the item name", **in_front("image_path", lambda i: i * 37 % 19)),
@@ -498,7 +498,7 @@ REFUSED = {
     "binary labels": case("not readable", **FEATURES, l=b"\xff\x81\x82"),
     "duplicate class names": case("'a' twice", c=npz(labels=NUMBERS, class_names=["a", "a", "b", "c", "d", "e"])),
     "too few class names": case("there are 2 class names", c=npz(labels=NUMBERS, class_names=["a", "b"])),
-    "class names of two axes": case("one string per class", c=npz(labels=NUMBERS, class_names=[["a", "b"]])),
+    "class names of two axes": case("one integer or string per row", c=npz(labels=NUMBERS, class_names=[["a", "b"]])),
     "empty class name": case("has an empty name", c=npz(labels=NUMBERS, class_names=["a", " ", *"bcde"])),
 }
 # fmt: on

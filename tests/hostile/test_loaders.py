@@ -177,7 +177,7 @@ def test_files_of_labels(name, content, labels, tmp_path):
     ("name", "content", "words"),
     [
         ("l.txt", "a\n\nb\n", "line 2"),
-        ("l.csv", "x,y\n1,2\n", "none is named 'label'"),
+        ("l.csv", "x,y\n1,2\n", "none named 'label'"),
         ("l.csv", "nr,label\n1\n", "line 2"),
         ("l.csv", "", "is empty"),
         ("l.npy", b"rubbish", "cannot be read"),

@@ -14,7 +14,7 @@ from manyway.labelling.table import LevelAnswer, Row, check_table, write_rows, w
 
 ROWS = [
     Row("a.png", [("ant", 0.91234), ("bee", 0.08)], 0.25, 3, LevelAnswer("insects", 0.99, "class")),
-    Row("b.png", [("", 0.5), ("ant", 0.4)], 0.1, None, LevelAnswer("", 0.5, "")),
+    Row("b.png", [("", 0.5), ("ant", 0.4)], 0.1, None, LevelAnswer("", 0.5, ""), 1),
 ]
 CARRIED = {"site": ["creek", None], "label": ["ant", ""], "given_label": [1, 2], "height": [48.137154, 1.5]}
 HEADER = ["item", "label", "probability", "label_2", "probability_2"]
@@ -45,7 +45,7 @@ def test_columns_of_the_items_follow_the_answer_and_take_no_name_of_it(tmp_path)
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "xlsx"])
 def test_items_that_were_left_out_come_last_with_nothing_but_the_reason(suffix, tmp_path):
-    three = [Row(row.item, [*row.best, ("cat", 0.01)], row.unknown, row.group, row.answer) for row in ROWS]
+    three = [Row(row.item, [*row.best, ("cat", 0.01)], row.unknown, row.group, row.answer, row.number) for row in ROWS]
     options = {"open_set": True, "at_levels": True, "carried": {"site": ["creek", "hill"]}}
     write_table(tmp_path / f"o.{suffix}", three, 3, [("c.png", "it is cut off")], **options)
     header, rows = read(tmp_path / f"o.{suffix}")

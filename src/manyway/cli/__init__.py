@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 import manyway
-from manyway.cli import bench, datasets, doctor, extract, label, review, show, train
+from manyway.cli import bench, datasets, doctor, extract, judge, label, review, show, train
 from manyway.cli.console import OPTIONS, say, spell_streams, with_options
 from manyway.errors import InputError
 
@@ -36,6 +36,7 @@ app = typer.Typer(
 for command in (
     label.label,
     review.review,
+    judge.judge,
     label.methods,
     datasets.datasets,
     train.train,

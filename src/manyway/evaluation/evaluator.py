@@ -26,7 +26,7 @@ from manyway.sampling.spec import TaskSpec
 
 # Working memory of a chunk of tasks. It follows from the shapes alone, never from the machine, so that the same
 # experiment is cut into the same chunks everywhere and gives the same bits.
-_CHUNK_BYTES = {"cpu": 64 * 2**20, "cuda": 12 * 2**30}
+_CHUNK_BYTES = {"cpu": 64 * 2**20, "cuda": 40 * 2**30}
 _DRAWN_BYTES = 2**25  # of indices; drawing tasks for many chunks at a time costs less than chunk by chunk
 
 

@@ -39,16 +39,12 @@ def data_root(given: str | Path | None = None) -> Path:
 
 def cache_folder() -> Path:
     """The folder of the cache: MANYWAY_CACHE, otherwise ``manyway`` in the user's folder for caches."""
-    given = os.environ.get("MANYWAY_CACHE")
-    if given:
-        return Path(given)
-    if sys.platform == "win32":
-        user = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
-    elif sys.platform == "darwin":
-        user = "~/Library/Caches"
-    else:
-        user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.path.expanduser(user)) / "manyway"
+    folders = {
+        "win32": os.environ.get("LOCALAPPDATA") or "~/AppData/Local",
+        "darwin": "~/Library/Caches",
+    }
+    user = folders.get(sys.platform, os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return Path(os.environ.get("MANYWAY_CACHE") or os.path.expanduser(f"{user}/manyway"))
 
 
 def check_input(path: AnyPath) -> Path:
@@ -84,7 +80,7 @@ def check_input(path: AnyPath) -> Path:
 def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Path:
     """Return the file that writing to ``path`` creates or replaces; refuse where this would do harm.
 
-    Commands call this before they start to work, so that a wrong ``--out`` is found at once.
+    Commands call this before they start to work, so that a wrong output is found at once.
 
     Parameters
     ----------

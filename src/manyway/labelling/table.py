@@ -43,9 +43,16 @@ class Row(NamedTuple):
     unknown: float | None = None  # the probability of being unknown
     group: int | None = None  # of unknown items, where the label says so
     answer: LevelAnswer | None = None
+    number: int = 0  # of the item in the batch: where its carried cells are
 
 
-def check_table(path: AnyPath | None, inputs: Iterable[AnyPath | None] = (), *, overwrite: bool = False) -> Path:
+def check_table(
+    path: AnyPath | None,
+    inputs: Iterable[AnyPath | None] = (),
+    *,
+    overwrite: bool = False,
+    endings: Collection[str] = WRITTEN,
+) -> Path:
     """Return the path of the table, after checking that writing it replaces nothing of value.
 
     Only a table that this program wrote and that nobody changed since is replaced: its checksum is in the user's cache.
@@ -59,6 +66,8 @@ def check_table(path: AnyPath | None, inputs: Iterable[AnyPath | None] = (), *, 
         Files and folders that the command reads.
     overwrite : bool, default=False
         Allow to replace any file that is not an input.
+    endings : collection of str
+        The endings of files that can be written.
 
     Returns
     -------
@@ -79,8 +88,8 @@ def check_table(path: AnyPath | None, inputs: Iterable[AnyPath | None] = (), *, 
                 f"The output {chosen} lies in the input folder {folder}, where it would be read as an item."
             )
     suffix = chosen.suffix.lower()
-    if suffix in _OTHERS or (suffix in SUFFIXES and suffix not in WRITTEN):
-        raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(WRITTEN)}.")
+    if suffix not in endings and suffix in (*_OTHERS, *SUFFIXES):
+        raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(endings)}.")
     if not overwrite and not _is_ours(target):
         raise InputError(
             f"{chosen} exists and is not a table as manyway wrote it; name another `output`, or replace it with "
@@ -124,6 +133,7 @@ def write_table(
     inputs: Iterable[AnyPath | None] = (),
     carried: Mapping[str, Sequence[Any]] | None = None,
     *,
+    described: Mapping[str, Mapping[str, str]] | None = None,
     open_set: bool = False,
     at_levels: bool = False,
 ) -> list[str]:
@@ -145,6 +155,9 @@ def write_table(
     carried : mapping of str to sequence
         Further columns of the items, which come last. One that has the name of a column of the answer gets
         ``given_`` in front of it.
+    described : mapping of str to mapping of str to str
+        Columns that say more about the label, such as its scientific name: column -> class -> text. They come before
+        those of the item.
     open_set : bool, default=False
         Whether to write the columns ``unknown`` and ``group``.
     at_levels : bool, default=False
@@ -159,34 +172,41 @@ def write_table(
         header += ["answer", "answer_probability", "level"]
     if skipped:
         header.append("note")
-    more = dict(carried or {})
+    more, about = dict(carried or {}), dict(described or {})
     # Probabilities have four digits in a text; other numbers come back as they were.
     exact = path.suffix.lower() not in (".parquet", ".jsonl", ".xlsx")
-    for name in more:
+    for name in (*about, *more):
         header.append(_free(name, {*header, *(other for other in more if other != name)}))
 
     def cells() -> Iterator[list[Any]]:
-        for at, row in enumerate(rows):
+        for row in rows:
             filled: list[Any] = [row.item, *(cell for name, p in row.best for cell in (name, round(p, 4)))]
             if open_set:
                 filled += [None if row.unknown is None else round(row.unknown, 4), row.group]
             if row.answer is not None:
                 filled += [row.answer.name, round(row.answer.probability, 4), row.answer.level]
-            others = (column[at] for column in more.values())
+            others = (column[row.number] for column in more.values())
+            filled += [""] if skipped else []
+            filled += [of_class.get(row.best[0][0], "") for of_class in about.values()]
             texts = (str(cell) if exact and isinstance(cell, float) else cell for cell in others)
-            yield [*filled, *([""] if skipped else []), *texts]
+            yield [*filled, *texts]
         for name, reason in skipped:
             empty: list[Any] = [None if n % 2 == 0 else "" for n in range(2 * top - 1)]
             empty += [None, None] if open_set else []
             empty += ["", None, ""] if at_levels else []
-            yield [name, "", *empty, f"skipped: {reason}", *(None for _ in more)]
+            yield [name, "", *empty, f"skipped: {reason}", *(None for _ in (*about, *more))]
 
     notes = write_rows(path, header, cells(), inputs)
+    remember(path)
+    return notes
+
+
+def remember(path: Path) -> None:
+    """Note that a file was written here, so that it may be replaced."""
     with contextlib.suppress(OSError):  # without a cache the table is not known later, and kept
         _written().parent.mkdir(parents=True, exist_ok=True)
         with _written().open("a") as file:
             file.write(f"{_checksum(path)}\n")
-    return notes
 
 
 def _free(name: str, others: Collection[str]) -> str:
