@@ -53,8 +53,9 @@ def test_the_page_is_served_until_the_command_is_stopped_and_nothing_is_lost(fil
                     break
                 except httpx.ConnectError:
                     time.sleep(0.1)
-            action = {"kind": "label", "rows": [1], "labels": ["fir"], "key": "k"}
-            assert client.post("/api/actions", json=action).json()["said"] == "photo-1.png: fir."
+            items = client.get("/api/review").json()["items"]
+            action = {"kind": "label", "rows": [1], "labels": ["fir"], "key": "k", "items": items}
+            assert client.post("/api/actions", json=action).json().get("said") == "photo-1.png: fir."
         server.send_signal(signal.SIGINT)
         rest = server.stdout.read()
         assert server.wait(20) == 0

@@ -432,6 +432,27 @@ class Learned:
         sums, counts = class_sums(self.scaled)
         return (sums + taken.mT @ self.scaling(tasks.query)) / (counts + taken.sum(1)).unsqueeze(-1)
 
+    def placing_once(self, tasks: Tasks) -> Placed:
+        """The same for one batch in memory that is labelled again and again."""
+        placed = self.place(tasks)
+        assert isinstance(placed, Tensor)
+        return Placed(self.scaled, self.scaling, self.calibration, self.one_shot, placed)
+
+
+@dataclass(frozen=True, eq=False)
+class Placed(Learned):
+    """What is learned from the support, and queries that are placed already."""
+
+    placed: Tensor  # [1, q, d]
+
+    def place(self, tasks: Tasks) -> Tensor | Pile:
+        return self.placed
+
+    def with_classes(self, first: list[int], rows: list[int]) -> Placed:
+        """The queries ``rows``, and a further class for each query in ``first``, which is its one sample."""
+        calibration = self.calibration.with_classes(self.placed[:, first])
+        return replace(self, calibration=calibration, placed=self.placed[:, rows])
+
 
 def learn(tasks: Tasks, parameters: Parameters) -> Learned:
     """Calibrate on the support of tasks, and on the names of their classes."""
