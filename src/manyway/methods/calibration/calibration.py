@@ -7,7 +7,7 @@ distances to them are too long by S/n on average, where S is the within-class sc
 
 A log-normal prior holds τ near the usual value for features of that variance. It decides alone where no class has two
 samples, and keeps τ finite where every sample is classified without doubt. Few features have no usual value: there the
-prior is wide, and a part of each sample, 1/(1 + (n/2.5)²) where n can be left out, is taken to be of the nearest other
+prior is wide, and a part of each sample, 1/(1 + (n/3)³) where n can be left out, is taken to be of the nearest other
 class (like Platt's targets), because metric and first step were chosen by the same few samples.
 
 Classes may have any numbers of samples. What is averaged over samples is weighted, so that no class decides alone: the
@@ -456,7 +456,7 @@ class LeftOut:
     prior_sd: float
     own_counts: Tensor  # [t, n] the number of samples of their class
     usable: Tensor  # [t, n] their weights; 0 for the only sample of a class, which has no prototype without it
-    doubt: float = 0.0  # with as many samples, half of each is taken to be of the nearest other class; with more, less
+    doubt: Tensor | None = None  # [t, 1] how much of each is taken to be of the nearest other class; None: nothing
 
     @staticmethod
     def of(
@@ -469,9 +469,10 @@ class LeftOut:
             usable = usable / (1 + taken.gather(1, labels) / constants.class_limit)
             # Their sum is the number of equally weighted samples that would be as informative.
             usable = usable * (usable.sum(-1, keepdim=True) / usable.square().sum(-1, keepdim=True).clamp_min(1e-9))
-        prior_sd, doubt = constants.precision_prior_sd, 0.0
+        prior_sd, doubt = constants.precision_prior_sd, None
         if few_features:
-            prior_sd, doubt = constants.few_features_prior_sd, constants.few_features_doubt
+            prior_sd = constants.few_features_prior_sd
+            doubt = 1 / (1 + (usable.sum(-1, keepdim=True) / constants.few_features_doubt) ** 3)
         return LeftOut(labels, plain.counts, plain.scatter, usual, prior_sd, own_counts, usable, doubt)
 
     def some(self, every: int) -> LeftOut:
@@ -599,7 +600,7 @@ class LeftOut:
 
     def _fused(self, inner: Inner) -> bool:
         """Whether the kernel can be used."""
-        if not fused(inner.products) or inner.products.dtype != torch.float32 or self.doubt:
+        if not fused(inner.products) or inner.products.dtype != torch.float32 or self.doubt is not None:
             return False
         from manyway.methods.calibration import left_out_kernel
 
@@ -609,10 +610,10 @@ class LeftOut:
         """[t] the most probable precision, by Newton steps on ln τ."""
         usable, prior_sd = self.usable, self.prior_sd
         centre, log_precision = self.usual.log(), start.log()
-        if self.doubt and distances.shape[-1] > 1:
-            part = 1 / (1 + (usable.sum(-1, keepdim=True) / self.doubt).square())
+        if self.doubt is not None and distances.shape[-1] > 1:
             others = distances.scatter(-1, self.labels.unsqueeze(-1), torch.inf).amin(-1)
-            own = own.lerp(torch.maximum(others, own), part)
+            # Two nats at most: being wrong by more would say more about the sample than about the precision.
+            own = own + self.doubt * torch.minimum((others - own).clamp_min(0), 4 / self.usual.unsqueeze(-1))
         for _ in range(steps):
             t = log_precision.exp().view(-1, 1, 1)
             p = (distances * (-0.5 * t)).softmax(-1)

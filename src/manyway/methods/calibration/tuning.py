@@ -49,13 +49,20 @@ def tuned(
         """[t, k, d] prototypes after some steps, from samples with weights ``used`` [t, s]."""
         column = (used * (examples.shape[1] / used.sum(-1, keepdim=True))).unsqueeze(-1)
         doubt = 1 - _scores(placed, start, biases, tau).softmax(-1).square().sum(-1, keepdim=True)
-        steep = _steepness(placed, column * doubt) * tau
-        step, here, before, momentum = 1 / (steep + constants.tuning_pull), start, start, 1.0
-        for _ in range(steps):
-            errors = _scores(placed, here, biases, tau).softmax(-1).sub_(member).mul_(column)
+        step = 1 / (_steepness(placed, column * doubt) * tau + constants.tuning_pull)
+        here, before, momentum, first = start, start, torch.ones_like(tau), torch.full_like(tau, torch.inf)
+        for number in range(steps):
+            logs = _scores(placed, here, biases, tau).log_softmax(-1)
+            loss = constants.tuning_pull / 2 * (here - start).square().sum((1, 2), keepdim=True)
+            loss = loss - (logs * member * column).sum((1, 2), keepdim=True) / tau
+            errors = logs.exp_().sub_(member).mul_(column)
             slope = errors.mT @ placed - errors.sum(1).unsqueeze(-1) * here + constants.tuning_pull * (here - start)
-            after, faster = here - step * slope, (1 + (1 + 4 * momentum**2) ** 0.5) / 2
-            here, before, momentum = after + (momentum - 1) / faster * (after - before), after, faster
+            first, good = (loss, loss == loss) if number == 0 else (first, loss <= first)
+            step = torch.where(good, step, step / 4)  # too long: begin again with shorter steps
+            after, faster = here - step * slope, (1 + (1 + 4 * momentum.square()).sqrt()) / 2
+            further = after + (momentum - 1) / faster * (after - before)
+            here, before = torch.where(good, further, start), torch.where(good, after, start)
+            momentum = torch.where(good, faster, 1.0)
         return before
 
     better = torch.ones_like(calibration.precision, dtype=torch.bool)

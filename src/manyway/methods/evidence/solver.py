@@ -547,6 +547,7 @@ def prepare_evidence(
     *,
     precision: float | None = None,
     metric: bool = True,
+    likelihood: Literal["auto", "metric", "logistic"] = "auto",
     scale: str | None = "auto",
     schedule: Mapping[str, Any] | None = None,
     **others: Any,
@@ -557,7 +558,7 @@ def prepare_evidence(
     ----------
     tasks : Tasks
         Tasks with the support; their queries are not used.
-    precision, metric, scale, schedule
+    precision, metric, likelihood, scale, schedule
         As in ``evidence``; its other parameters change nothing here.
 
     Returns
@@ -565,7 +566,7 @@ def prepare_evidence(
     Learned or None
         None if the scale depends on the queries, or if there is no example, so that nothing can be prepared.
     """
-    return learn_before(tasks, Parameters(precision=precision, metric=metric, scale=scale, schedule=schedule, **others))
+    return learn_before(tasks, Parameters(precision, metric, likelihood, scale=scale, schedule=schedule, **others))
 
 
 def learn_before(tasks: Tasks, parameters: Parameters) -> Learned | None:
