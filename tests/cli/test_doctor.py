@@ -64,7 +64,7 @@ def test_extras_say_what_is_missing_and_how_to_install_it(run_in_folder, metadat
     lines = [" ".join(line.replace("│", " ").split()) for line in out.splitlines()]
     assert code == 0
     assert f"manyway[plot] pytest {metadata.version('pytest')}" in lines
-    assert "manyway[images] without no-such-package: pip install 'manyway[images]'" in lines
+    assert any(line.startswith("manyway[images] without no-such-package: pip install") for line in lines)
     assert "correct: 75" in lines
     assert "other-missing" not in out
 

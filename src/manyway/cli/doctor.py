@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manyway.cli.options import Data
+from manyway.errors import install
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +116,7 @@ def _packages() -> tuple[dict[str, str], dict[str, str]]:
         found = {name: state for name, state in of(extra).items() if name not in required}
         lacking = ", ".join(name for name, state in found.items() if state.endswith(_NEEDED))
         has = ", ".join(f"{name} {state}" for name, state in found.items()) or "installed"
-        optional[extra] = f"without {lacking}: pip install 'manyway[{extra}]'" if lacking else has
+        optional[extra] = f"without {lacking}: {install(extra)}" if lacking else has
     return required, dict(sorted(optional.items()))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +15,6 @@ from manyway.errors import InputError
 if TYPE_CHECKING:
     from manyway.evaluation.judge import Change
 
-_SHOWN = 15
-
 
 def judge(
     before: Annotated[
@@ -27,12 +25,6 @@ def judge(
         Path, typer.Option(metavar="FILE", help="The labels that were verified: the columns item and label.")
     ],
     taxonomy: Taxonomy = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Also write all counts to a table (.csv, .xlsx, …).")
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a file that is not a table as manyway wrote it.")
-    ] = False,
     label_column: LabelColumn = None,
     item_column: ItemColumn = None,
 ) -> None:
@@ -46,17 +38,13 @@ def judge(
 
     manyway judge predictions.json answers.json --labels verified.csv
 
-    manyway judge old.csv new.csv --labels verified.csv --taxonomy taxonomy.csv -o judged.csv
+    manyway judge old.csv new.csv --labels verified.csv --taxonomy taxonomy.csv
     """
     from manyway.evaluation.judge import judge as judged
     from manyway.files.columns import Options
     from manyway.files.score_files import read_answers, read_item_labels
-    from manyway.labelling.table import check_table, write_rows
     from manyway.labelling.taxonomy import read_taxonomy
 
-    paths = (before, after, labels, taxonomy)
-    if output is not None:
-        check_table(output, paths, overwrite=overwrite)
     options = Options(label_column, item_column)
     truth = read_item_labels(labels, options)
     (old, levels), (new, more) = read_answers(before, options), read_answers(after, options)
@@ -79,23 +67,11 @@ def judge(
         f"{everything.unchanged} unchanged ({everything.moved} of them from one error to another)."
     )
     _show("rank", {name: changes[0] for name, changes in ranks.items()})
-    _show("class", {one.name: one for one in of_classes[:_SHOWN]})
-    if len(of_classes) > _SHOWN:
-        say(f"… and {len(of_classes) - _SHOWN} more classes.")
+    _show("class", {one.name: one for one in of_classes})
     mean, low, high = everything.difference
     verdict = f"{after.name} is better." if low > 0 else f"{after.name} is worse."
     verdict = verdict if low > 0 or high < 0 else "These items do not show which is better; verify more."
     say(f"{100 * mean:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}): {verdict}")
-    if output is not None:
-        header = ("rank", "class", "items", "right_before", "right_after", "corrected", "made_worse", "moved")
-        counts = ("n_items", "right_before", "right_after", "corrected", "worse", "moved")
-        rows = (
-            [rank, one.name, *(getattr(one, name) for name in counts), *one.difference]
-            for rank, changes in ranks.items()
-            for one in changes
-        )
-        write_rows(output, (*header, "difference", "low", "high"), rows, paths)
-        say(f"Written to {output}.")
 
 
 def _show(title: str, changes: dict[str, Change]) -> None:
@@ -106,9 +82,9 @@ def _show(title: str, changes: dict[str, Change]) -> None:
     for column in ("items", "before", "after", "corrected", "made worse", "difference", "95 % interval"):
         table.add_column(column, justify="right")
     for name, one in changes.items():
-        mean, low, high = one.difference
-        right: list[Any] = [f"{100 * count / one.n_items:.1f}" for count in (one.right_before, one.right_after)]
-        cells = (one.n_items, *right, one.corrected, one.worse, f"{100 * mean:+.1f}")
+        mean, low, high = (100 * each for each in one.difference)
+        before, after = (f"{100 * count / one.n_items:.1f}" for count in (one.right_before, one.right_after))
+        counts = (str(count) for count in (one.corrected, one.worse))
         shown = name if name.isprintable() else ascii(name)[1:-1]
-        table.add_row(shown, *map(str, cells), f"{100 * low:+.1f} to {100 * high:+.1f}")
+        table.add_row(shown, str(one.n_items), before, after, *counts, f"{mean:+.1f}", f"{low:+.1f} to {high:+.1f}")
     console().print(table)
