@@ -332,7 +332,7 @@ def test_a_folder_that_cannot_be_made_is_noticed_before_training(out, tmp_path):
     (tmp_path / "file").write_text("precious")
     result = train_command(*train_options(write_pictures(tmp_path / "pictures"), tmp_path / out))
     assert isinstance(result.exception, InputError)
-    assert "cannot be made" in str(result.exception)
+    assert "nothing can be written to the folder" in str(result.exception)
     assert (tmp_path / "file").read_text() == "precious"
 
 
