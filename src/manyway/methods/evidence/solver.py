@@ -447,12 +447,6 @@ class Learned:
         sums, counts = class_sums(self.scaled)
         return (sums + taken.mT @ self.scaling(tasks.query)) / (counts + taken.sum(1)).unsqueeze(-1)
 
-    def placing_once(self, tasks: Tasks) -> Placed:
-        """The same for one batch in memory that is labelled again and again."""
-        placed = self.place(tasks)
-        assert isinstance(placed, Tensor)
-        return Placed(self.scaled, self.scaling, self.calibration, self.one_shot, placed)
-
 
 @dataclass(frozen=True, eq=False)
 class Placed(Learned):
@@ -511,6 +505,13 @@ def _learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tupl
     calibration = found.with_names(calibration, placed[:, tasks.n_query :])
     calibration = finished(calibration, found, one_shot, parameters)
     return Learned(found.tasks, found.scaling, calibration, one_shot), placed[:, : tasks.n_query]
+
+
+def place_once(tasks: Tasks) -> Placed:
+    """What is learned of one batch in memory that is labelled again and again, with more known labels each time."""
+    learned, placed = learn_and_place(tasks, Parameters())
+    assert isinstance(placed, Tensor)
+    return Placed(learned.scaled, learned.scaling, learned.calibration, learned.one_shot, placed)
 
 
 def scaled(tasks: Tasks, parameters: Parameters) -> Named:
