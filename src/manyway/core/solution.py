@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.topk import UNKNOWN_ABOVE, Answered, Reading, Top, TopK, surest, whole
-from manyway.errors import optional
+from manyway.errors import InputError, optional
 
 _LAZY = ("prototypes", "independent_presence", "review_scores")  # computed when they are first asked for
 
@@ -251,6 +251,55 @@ class Solution:
         """[t, k] the probability that the class occurs if the errors of the queries were independent."""
         found = self._made("independent_presence")
         return self.occupied if found is None else found
+
+    def present(self, error_rate: float = 0.05) -> list[Tensor]:
+        """The classes of each task that occur among the queries, the most certain first.
+
+        The list is as long as it can be while at most ``error_rate`` of its classes are expected to be absent: the mean
+        of 1 − ``presence`` over the list, its expected false discovery rate, does not exceed ``error_rate``.
+
+        Parameters
+        ----------
+        error_rate : float, default=0.05
+
+        Returns
+        -------
+        list of Tensor
+            The classes, for each task.
+
+        Examples
+        --------
+        >>> from manyway import Tasks, solve
+        >>> tasks = Tasks.from_arrays([[[0.0], [5.0], [9.0]]], [[0, 1, 2]], [[[0.1], [4.8]]])
+        >>> [classes.tolist() for classes in solve("simpleshot", tasks).present(error_rate=0.2)]
+        [[0, 1]]
+        """
+        return [classes[:n] for classes, n, _ in self._by_presence(error_rate)]
+
+    def possible(self, error_rate: float = 0.05) -> list[Tensor]:
+        """The classes of each task that are not in ``present(error_rate)`` but cannot be ruled out.
+
+        Their probability of presence is above ``error_rate``.
+
+        Parameters
+        ----------
+        error_rate : float, default=0.05
+
+        Returns
+        -------
+        list of Tensor
+            The classes, for each task; the most probable first.
+        """
+        return [classes[n : max(n, most)] for classes, n, most in self._by_presence(error_rate)]
+
+    def _by_presence(self, error_rate: float) -> list[tuple[Tensor, int, int]]:
+        """Of each task: its classes by presence, how many of them are listed, and how many have at least the rate."""
+        if not 0 < error_rate < 1:
+            raise InputError(f"error_rate is {error_rate}; it must be between 0 and 1, for example 0.05.")
+        presence, order = self.presence.double().sort(dim=-1, descending=True, stable=True)
+        wrong = (1 - presence).cumsum(-1) / torch.arange(1, presence.shape[-1] + 1, device=presence.device)
+        n_listed, n_possible = (wrong <= error_rate).sum(-1).tolist(), (presence > error_rate).sum(-1).tolist()
+        return list(zip(order, n_listed, n_possible, strict=True))
 
     @property
     def n_present(self) -> Tensor:
