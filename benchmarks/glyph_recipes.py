@@ -17,6 +17,7 @@ from statistics import mean
 import torch
 from joblib import Parallel, delayed
 
+from benchmarks.glyphs import Plan
 from benchmarks.measure import show
 from manyway import FeatureSet, TaskSpec, evaluate
 from manyway.encoding.backbones.encode import encode_images
@@ -24,7 +25,6 @@ from manyway.encoding.backbones.resnet import ResNet
 from manyway.encoding.datasets import ImageSet
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.training import glyphs
-from manyway.training.glyphs.build import Plan
 from manyway.training.glyphs.render import SIZE
 from manyway.training.loop import train
 from manyway.training.recipe import Recipe

@@ -40,14 +40,15 @@ class Watching:
         self.begun: list[str] = []
         self.tasks = 0
 
-    def begin(self, job: Job, done: int) -> None:
-        self.begun.append(job.key)
+    def __call__(self, job: Job, tasks: int) -> None:
+        """The first word about a job is what was done of it before."""
+        if job.key in self.begun:
+            self.advance(job, tasks)
+        else:
+            self.begun.append(job.key)
 
     def advance(self, job: Job, tasks: int) -> None:
         self.tasks += tasks
-
-    def end(self, job: Job) -> None:
-        pass
 
 
 def data_folder_with_toy(folder: Path, name: str = "toy", **options: Any) -> Path:

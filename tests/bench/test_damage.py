@@ -13,12 +13,11 @@ from bench.show.results import make_record
 
 from manyway import InputError
 from manyway.bench import suite as suites
-from manyway.bench.checking import checked
 from manyway.bench.records import Record
 from manyway.bench.tuning import FILE, read_tuned
 
 JUNK = [None, True, -1, 0, 10**30, 1.5, float("nan"), float("inf"), "", "../x", [], {}, [[]], {"per_query": [1]}, "all"]
-RECORD = make_record().model_dump()
+RECORD = json.loads(make_record().to_json())
 TUNED = {"chosen": {"toy": {"tim": {"params": {"lr": 0.1, "weights": [1, 1, 1]}, "accuracy": 0.5}}}}
 
 
@@ -63,8 +62,8 @@ def suite(chance: random.Random, folder: Path) -> None:
 
 
 def record(chance: random.Random, folder: Path) -> None:
-    found = checked(Record, json.loads(json.dumps(damaged(RECORD, chance))), "x.json")
-    assert found.trace is not None or 0 <= found.value().mean <= 1
+    (folder / "x.json").write_text(json.dumps(damaged(RECORD, chance)))
+    Record.read(folder / "x.json")
 
 
 def tuned(chance: random.Random, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 import torch
@@ -36,14 +37,14 @@ def test_a_stretch_that_is_there_already_is_taken_over(tmp_path, monkeypatch):
     whole, resumed = Store(tmp_path / "a"), Store(tmp_path / "b")
     monkeypatch.setitem(evaluator._CHUNK_BYTES, "cpu", 2**15)
     (job, *_) = jobs_of(SMALL, tmp_path)
-    run.run_job(job, whole, None, Watching())
+    run.run_jobs([job], whole, None, Watching())
     record = whole.find(job.key)
     chunk = record.provenance.chunk
     assert 2 * chunk < 40
     second = {chunk: {"accuracy": record.outcome.correct[chunk : 2 * chunk]}}
     resumed.write_partial(job.key, Partial(chunk=chunk, device="cpu", done=second))
     watching = Watching()
-    run.run_job(job, resumed, None, watching)
+    run.run_jobs([job], resumed, None, watching)
     assert watching.tasks == 40 - chunk
     assert contents(whole.folder) == contents(resumed.folder)
 
@@ -54,19 +55,8 @@ def test_a_stretch_from_another_kind_of_device_is_not(tmp_path):
     (job, *_) = jobs_of(SMALL, tmp_path)
     store.write_partial(job.key, Partial(chunk=16, device="cuda", done={0: {"accuracy": [0] * 16}}))
     watching = Watching()
-    run.run_job(job, store, None, watching)
+    run.run_jobs([job], store, None, watching)
     assert watching.tasks == 40
-
-
-def test_a_partial_result_with_impossible_content_is_a_failure_that_names_the_file(tmp_path):
-    data_folder_with_toy(tmp_path)
-    store = Store(tmp_path / "results")
-    (job, *others) = jobs_of(SMALL, tmp_path)
-    chunk = evaluator.chunk_size(job.experiment.method, job.features, job.experiment.task, "cpu")
-    store.write_partial(job.key, Partial(chunk=chunk, device="cpu", done={0: {"accuracy": [9999]}}))
-    (failure,) = run.run_jobs([job, *others], store, None, Watching())
-    assert f"{job.key}.json has impossible content: correct must be whole numbers from 0 to 12" in failure.error
-    assert store.keys() == {other.key for other in others}
 
 
 METRICS = SMALL.replace(
@@ -79,12 +69,12 @@ def test_metrics_are_stored_and_do_not_depend_on_interruptions(tmp_path, monkeyp
     monkeypatch.setitem(evaluator._CHUNK_BYTES, "cpu", 2**15)
     (job, *_) = jobs_of(METRICS, tmp_path)
     whole, resumed = Store(tmp_path / "a"), Store(tmp_path / "b")
-    run.run_job(job, whole, None, Watching())
+    run.run_jobs([job], whole, None, Watching())
     chunk = whole.find(job.key).provenance.chunk
     part = run.measure(job.experiment, job.features, chunk, chunk)
     resumed.write_partial(job.key, Partial(chunk=chunk, device="cpu", done={chunk: run.stretch_of(part, chunk)}))
     watching = Watching()
-    run.run_job(job, resumed, None, watching)
+    run.run_jobs([job], resumed, None, watching)
     assert watching.tasks == 40 - chunk
     assert contents(whole.folder) == contents(resumed.folder)
     record = whole.find(job.key)
@@ -151,7 +141,7 @@ def test_an_interruption_keeps_what_is_done(tmp_path, monkeypatch):
 
     monkeypatch.setattr(run, "evaluate", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run.run_job(job, store, None, Watching())
+        run.run_jobs([job], store, None, Watching())
     assert 0 < store.partial(job.key).n_done < 40
 
 
@@ -164,6 +154,13 @@ def test_a_failure_is_reported_and_never_stored_and_the_others_run(tmp_path):
     assert {failure.error for failure in failures} == {"k_eff is 13 but a task has only 12 classes; lower k_eff."}
     assert len(store.keys()) == 6
     assert not any((tmp_path / "results").rglob("partial/*"))
+
+
+def test_every_task_is_told_once_also_those_of_failures(tmp_path):
+    data_folder_with_toy(tmp_path)
+    jobs, told = jobs_of(SMALL.replace("k_eff = [2, 4]", "k_eff = [2, 13]"), tmp_path), Counter()
+    run.run_jobs(jobs, Store(tmp_path / "results"), None, lambda job, tasks: told.update({job.key: tasks}))
+    assert told == {job.key: 40 for job in jobs}
 
 
 def test_a_crash_inside_a_method_is_a_failure_too(tmp_path, monkeypatch):

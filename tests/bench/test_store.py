@@ -148,28 +148,18 @@ class Loose(Stored):
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        ("outcome.correct", [9999, 0, 6, 5, 4, 0, 6, 5, 1, 4], "correct must be whole numbers from 0 to 12"),
-        ("outcome.correct", [-1, 0, 6, 5, 4, 0, 6, 5, 1, 4], "correct must be whole numbers from 0 to 12"),
-        ("outcome.correct", [5, 0, 6], "accuracy must be numbers of the shape [10]"),
         ("outcome.correct", None, "outcome.correct is None; it must be a list"),
         ("outcome.correct", [5, 0, 6, 5, None, 0, 6, 5, 1, 4], "outcome.correct[5] is None; it must be a whole number"),
         ("outcome.correct", [5, 0, 6, 5, 4.5, 0, 6, 5, 1, 4], "outcome.correct[5] is 4.5; it must be a whole number"),
         ("outcome.correct", [5, 0, 6, 5, True, 0, 6, 5, 1, 4], "outcome.correct[5] is True; it must be a whole number"),
-        ("outcome.n_query", 75, "outcome.n_query is 75, but a task has 12 queries"),
-        ("outcome.metrics", {"confidence": [0.5] * 9}, "confidence must be numbers of the shape [10]"),
-        ("outcome.metrics", {"confidence": [0.5] * 9 + [float("nan")]}, "confidence has a value that is not finite"),
-        ("outcome.metrics", {"colour": [0.5] * 10}, "unknown metric 'colour'"),
-        ("outcome.metrics", {"calibration": [[[1, 1, 1]] * 15] * 20}, "calibration does not count every query once"),
         ("n_tasks", 0, "n_tasks is 0; it must be greater than 0"),
         ("n_tasks", "10", "n_tasks is '10'; it must be a whole number"),
-        ("task.n_query", None, "task n_query is None; it must be an integer"),
-        ("task.colour", 1, "is not a task"),
         ("timing.seconds", -1.0, "timing.seconds is -1; it must be at least 0"),
         ("method", None, "method is None; it must be text"),
         ("colour", "red", "unknown key 'colour'"),
     ],
 )
-def test_impossible_content_is_refused_by_name(tmp_path, place, value, message):
+def test_content_of_another_type_is_refused_by_name(tmp_path, place, value, message):
     path = tmp_path / "x.json"
     good = make_record(n_tasks=10, outcome={"n_query": 12, "correct": CORRECT}).model_dump()
     path.write_text(Loose(**changed(good, place, value)).to_json())
@@ -214,23 +204,6 @@ def test_stretches_that_touch_become_one_and_gaps_are_known():
     assert partial.add(7, part(8), 0).gaps(8) == [(6, 7)]
     with pytest.raises(InputError, match="Task 4 was done twice"):
         partial.add(4, part(9), 0)
-
-
-@pytest.mark.parametrize(
-    ("done", "message"),
-    [
-        ({0: {"accuracy": [76]}}, "correct must be whole numbers from 0 to 75"),
-        ({0: {"accuracy": [None]}}, "accuracy must be numbers of the shape [1]"),
-        ({0: {"accuracy": [1, 2]}, 1: {"accuracy": [3]}}, "the tasks from 1 on overlap others"),
-        ({999: {"accuracy": [1, 2]}}, "the tasks from 999 on overlap others or go beyond the last task"),
-        ({0: {"accuracy": [1], "confidence": [1]}}, "the metrics are accuracy, confidence, not accuracy"),
-    ],
-)
-def test_a_partial_result_with_impossible_content_is_refused(done, message):
-    with pytest.raises(InputError) as caught:
-        Partial(chunk=10, device="cpu", done=done).check(EXPERIMENT, "partial/abc.json")
-    assert str(caught.value).startswith("partial/abc.json has impossible content: ")
-    assert message in str(caught.value)
 
 
 def test_a_damaged_partial_result_is_refused_by_name(tmp_path):

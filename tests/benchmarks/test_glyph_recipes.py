@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.glyph_recipes import RECIPES, Score, choose, table
-from manyway.training.glyphs.build import RECIPE
+from manyway.training.glyphs import RECIPE
 
 FIRST = Score("first", 0, (70.0, 71.0, 72.0), 1.0, 60.0)
 

@@ -8,11 +8,8 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from bench_problems import SMALL, contents, data_folder_with_toy, jobs_of
-from rich.console import Console
+from bench_problems import SMALL, contents, data_folder_with_toy
 
-from manyway.cli.bench import Bar
-from manyway.cli.options import progress_bar
 from manyway.methods import METHODS
 
 GRID = """
@@ -247,17 +244,3 @@ def test_tune_learns_the_parameters_of_unem_and_bench_uses_them(run, tmp_path):
 def test_tune_knows_which_methods_there_are(run, tmp_path):
     (tmp_path / "grid.toml").write_text(GRID)
     assert "There is no method 'unen'; did you mean 'unem'?" in run("tune", "grid.toml", "--method", "unen")[2]
-
-
-def test_the_bar_counts_every_task_once_also_of_failures(tmp_path):
-    data_folder_with_toy(tmp_path)
-    jobs = jobs_of(SMALL, tmp_path)
-    with progress_bar(Console(quiet=True)) as progress:
-        bar = Bar(jobs, progress)
-        bar.begin(jobs[0], 10)
-        bar.advance(jobs[0], 20)
-        (task,) = progress.tasks
-        assert (task.completed, task.total) == (30, 12 * 40)
-        for job in jobs:
-            bar.end(job)
-        assert task.finished

@@ -36,20 +36,67 @@ def label(monkeypatch, capsys, *arguments):
     return stop.value.code, captured.out, captured.err
 
 
+def labels_of(path):
+    with path.open(newline="") as file:
+        return [row["label"] for row in csv.DictReader(file)]
+
+
 def test_the_default_output_can_be_written_twice(folder, monkeypatch, capsys):
     for _ in range(2):
         code, out, _ = label(monkeypatch, capsys, "c.npz", "p.npz")
         assert code == 0
         assert "Written to labels.csv." in out
-    assert [row["label"] for row in csv.DictReader((folder / "labels.csv").open())] == TRUTH.tolist()
+    assert labels_of(folder / "labels.csv") == TRUTH.tolist()
 
 
-def test_the_default_output_replaces_a_foreign_file_only_when_asked(folder, monkeypatch, capsys):
-    write(folder / "labels.csv", "mine")
-    assert label(monkeypatch, capsys, "c.npz", "p.npz")[0] == 2
-    assert (folder / "labels.csv").read_text() == "mine"
-    assert label(monkeypatch, capsys, "c.npz", "p.npz", "--overwrite")[0] == 0
-    assert (folder / "labels.csv").read_text() != "mine"
+@pytest.mark.parametrize("name", ["mine.csv", "labels.csv", "a folder"])
+def test_the_default_output_gets_a_free_name(name, folder, monkeypatch, capsys):
+    """A file of somebody, a table that somebody corrected, a folder: all stay."""
+    if name == "a folder":
+        (folder / "labels.csv").mkdir()
+    elif name == "mine.csv":
+        write(folder / "labels.csv", "item,label,probability\nmine,c1,1.0\n")
+    else:
+        assert label(monkeypatch, capsys, "c.npz", "p.npz")[0] == 0
+        corrected = (folder / "labels.csv").read_text().replace("c1", "c0", 1)
+        write(folder / "labels.csv", corrected)
+    before = None if name == "a folder" else (folder / "labels.csv").read_bytes()
+    for _ in range(2):  # the table with the free name is ours, and replaced
+        code, out, err = label(monkeypatch, capsys, "c.npz", "p.npz")
+        assert code == 0
+        assert "Written to labels-2.csv." in out
+        assert "note: labels.csv is another file, or was changed; it stays as it is (--overwrite replaces it)" in err
+    assert before is None or (folder / "labels.csv").read_bytes() == before
+    assert not (folder / "labels-3.csv").exists()
+    assert labels_of(folder / "labels-2.csv") == TRUTH.tolist()
+    if before is not None:
+        assert label(monkeypatch, capsys, "c.npz", "p.npz", "--overwrite")[0] == 0
+        assert labels_of(folder / "labels.csv") == TRUTH.tolist()
+
+
+def test_a_named_output_is_replaced_if_it_is_ours_or_if_asked(folder, monkeypatch, capsys):
+    for _ in range(2):
+        assert label(monkeypatch, capsys, "c.npz", "p.npz", "-o", "a.parquet")[0] == 0
+    write(folder / "a.csv", "mine")
+    code, _, err = label(monkeypatch, capsys, "c.npz", "p.npz", "-o", "a.csv")
+    assert code == 2
+    assert "a.csv exists and is not a table as manyway wrote it; name another --output, or replace it with" in err
+    assert (folder / "a.csv").read_text() == "mine"
+    assert label(monkeypatch, capsys, "c.npz", "p.npz", "-o", "a.csv", "--overwrite")[0] == 0
+    assert labels_of(folder / "a.csv") == TRUTH.tolist()
+
+
+def test_without_a_cache_nothing_is_replaced(folder, monkeypatch, capsys):
+    write(folder / "cache", "a file, not a folder")
+    monkeypatch.setenv("MANYWAY_CACHE", str(folder / "cache"))
+    assert label(monkeypatch, capsys, "c.npz", "p.npz")[0] == 0
+    assert "Written to labels-2.csv" in label(monkeypatch, capsys, "c.npz", "p.npz")[1]
+
+
+def test_a_default_output_in_an_input_folder_is_refused(folder, monkeypatch, capsys):
+    code, _, err = label(monkeypatch, capsys, "c.npz", ".", "--encoder", "timm:x")
+    assert code == 2
+    assert "lies in the input folder" in err
 
 
 def test_overwrite_does_not_help_against_inputs(folder, monkeypatch, capsys):
@@ -64,7 +111,8 @@ def test_overwrite_does_not_help_against_inputs(folder, monkeypatch, capsys):
 def test_a_link_is_written_through(folder, monkeypatch, capsys):
     write(folder / "target.csv", "old")
     (folder / "link.csv").symlink_to("target.csv")
-    assert label(monkeypatch, capsys, "c.npz", "p.npz", "-o", "link.csv")[0] == 0
+    assert label(monkeypatch, capsys, "c.npz", "p.npz", "-o", "link.csv")[0] == 2
+    assert label(monkeypatch, capsys, "c.npz", "p.npz", "-o", "link.csv", "--overwrite")[0] == 0
     assert (folder / "link.csv").is_symlink()
     assert (folder / "target.csv").read_text().startswith("item,label,probability")
 

@@ -19,6 +19,7 @@ from manyway.core.ops import class_sums
 from manyway.core.transforms import transform, unit
 from manyway.methods.calibration.calibration import LeftOut
 from manyway.methods.calibration.metric import Inner
+from manyway.methods.calibration.root_kernel import inverse_root
 from manyway.methods.evidence.prior import Concentrations
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense, fused_search, search
@@ -83,6 +84,25 @@ def test_class_sums_of_classes_of_different_sizes():
     table, index = torch.randn(9, 3), torch.tensor([[4, 0, 1, 8, 2, 2]])
     got = there(sums.class_sums)(table, index, torch.tensor([0, 1, 5, 6]), None, None)
     torch.testing.assert_close(got[0], torch.stack([table[4], table[[0, 1, 8, 2]].sum(0), table[2]]))
+
+
+def test_differences_of_gathered_rows():
+    generator = torch.Generator().manual_seed(0)
+    table, others = torch.randn(3, 7, 5, generator=generator), torch.randn(3, 4, 5, generator=generator)
+    index, of = (torch.randint(0, n, (3, 6), generator=generator) for n in (7, 4))
+    got = there(rows.differences)(table, index, others, of)
+    assert torch.equal(
+        got, table.gather(1, index[..., None].expand(-1, -1, 5)) - others.gather(1, of[..., None].expand(-1, -1, 5))
+    )
+
+
+@pytest.mark.parametrize("size", [3, 64, 100], ids=["less than a panel", "one panel", "a panel and a part"])
+def test_the_inverse_factor_is_that_of_the_matrix(size):
+    rows = torch.randn(3, size + 5, size, generator=torch.Generator().manual_seed(0))
+    matrices = rows.mT @ rows / size + 0.3 * torch.eye(size)
+    got = there(inverse_root)(matrices.tril())  # only the lower triangle is read
+    torch.testing.assert_close(got @ matrices @ got.mT, torch.eye(size).expand(3, -1, -1), rtol=0, atol=1e-4)
+    assert torch.equal(got, got.tril())
 
 
 def make_tasks(**sizes):

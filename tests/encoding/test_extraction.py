@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import struct
 import sys
 import types
 from dataclasses import replace
@@ -18,6 +17,7 @@ from typer.testing import CliRunner
 
 from manyway.cli.extract import extract as extract_command
 from manyway.cli.label import label
+from manyway.encoding import extraction
 from manyway.encoding.backbones import build
 from manyway.encoding.backbones.checkpoint import save_checkpoint
 from manyway.encoding.backbones.encode import encode_images
@@ -29,6 +29,12 @@ from manyway.errors import InputError
 from manyway.sampling.features import FeatureSet
 
 PREPROCESS = Preprocess(resize=16, crop=12)
+
+
+@pytest.fixture(autouse=True)
+def _small_batches_and_an_empty_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(extraction, "_TOGETHER", 4)
+    monkeypatch.setenv("MANYWAY_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture
@@ -52,7 +58,7 @@ def checkpoint(tmp_path):
 
 def test_features_are_the_networks_and_say_where_they_come_from(pictures, checkpoint, tmp_path):
     encoder = open_encoder(str(checkpoint))
-    features = extract(open_source(pictures), encoder, tmp_path / "out.safetensors", chunk=5)
+    features = extract(open_source(pictures), encoder, tmp_path / "out.safetensors")
     assert features.meta["skipped"] == []
     loaded = FeatureSet.load(tmp_path / "out.safetensors")
     images = load_images(open_source(pictures), PREPROCESS).images
@@ -88,23 +94,23 @@ def counting(encoder: ImageEncoder, seen: list[int], stop_at: int | None = None)
 def test_an_interrupted_extraction_goes_on(pictures, checkpoint, tmp_path):
     encoder, out = open_encoder(str(checkpoint)), tmp_path / "out.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        extract(open_source(pictures), counting(encoder, [], stop_at=8), out, chunk=4)
+        extract(open_source(pictures), counting(encoder, [], stop_at=8), out)
     assert not out.exists()
     seen: list[int] = []
-    features = extract(open_source(pictures), counting(encoder, seen), out, chunk=4)
-    assert seen == [4]  # two of three chunks were there
-    whole = extract(open_source(pictures), encoder, tmp_path / "whole.safetensors", chunk=4)
+    features = extract(open_source(pictures), counting(encoder, seen), out)
+    assert seen == [4]  # two of three batches were kept
+    whole = extract(open_source(pictures), encoder, tmp_path / "whole.safetensors")
     assert features.fingerprint == whole.fingerprint
     assert features.meta == whole.meta
 
 
-def test_finished_chunks_of_another_encoder_are_not_used(pictures, checkpoint, tmp_path):
+def test_features_of_another_encoder_are_not_used(pictures, checkpoint, tmp_path):
     encoder, out = open_encoder(str(checkpoint)), tmp_path / "out.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        extract(open_source(pictures), counting(encoder, [], stop_at=8), out, chunk=4)
+        extract(open_source(pictures), counting(encoder, [], stop_at=8), out)
     seen: list[int] = []
     other = replace(counting(encoder, seen), weights="another")
-    extract(open_source(pictures), other, out, chunk=4)
+    extract(open_source(pictures), other, out)
     assert seen == [4, 4, 4]
 
 
@@ -192,26 +198,6 @@ def test_inputs_are_never_written_over(place, pictures, checkpoint, tmp_path):
     result = run(extract_command, pictures, "--encoder", checkpoint, "--out", out, "--device", "cpu")
     assert isinstance(result.exception, InputError), result.output
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-
-
-def test_a_folder_that_only_looks_like_partial_results_is_kept(pictures, checkpoint, tmp_path):
-    mine = tmp_path / ".out.safetensors.partial" / "thesis.tex"
-    mine.parent.mkdir()
-    mine.write_text("precious")
-    with pytest.raises(InputError, match="holds something else; move it away"):
-        extract(open_source(pictures), open_encoder(str(checkpoint)), tmp_path / "out.safetensors")
-    assert mine.read_text() == "precious"
-
-
-@pytest.mark.parametrize("damage", [b"", b"{}", struct.pack("<Q", 2) + b"{}"])
-def test_damaged_partial_results_are_computed_again(damage, pictures, checkpoint, tmp_path):
-    encoder, out = open_encoder(str(checkpoint)), tmp_path / "out.safetensors"
-    with pytest.raises(KeyboardInterrupt):
-        extract(open_source(pictures), counting(encoder, [], stop_at=8), out, chunk=4)
-    (tmp_path / ".out.safetensors.partial" / "000000000.safetensors").write_bytes(damage)
-    seen: list[int] = []
-    extract(open_source(pictures), counting(encoder, seen), out, chunk=4)
-    assert seen == [4, 4]
 
 
 def test_a_full_disk_is_one_sentence(pictures, checkpoint, tmp_path):

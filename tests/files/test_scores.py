@@ -10,7 +10,7 @@ import pytest
 
 from manyway import InputError
 from manyway.files.columns import Options
-from manyway.files.score_files import read_class_prior, read_item_labels, read_scores
+from manyway.files.score_files import read_class_prior, read_expected, read_item_labels, read_scores
 from manyway.labelling.taxonomy import read_taxonomy
 
 EXAMPLES = Path(__file__).parent / "scores"
@@ -70,6 +70,105 @@ def test_birdnet_has_one_item_per_segment(name, first, genus):
     assert scores.kind == "sigmoid"
     assert scores.levels.get("genus", {}).get("Song Thrush") == genus
     assert "nocall" not in scores.classes
+
+
+def test_boxes_files_and_names_are_kept():
+    scores = read_scores(EXAMPLES / "megadetector.json")
+    assert [scores.file(row) for row in range(3)] == ["week1/a.jpg", "week1/b.jpg", "week1/b.jpg"]
+    assert [scores.box(row) for row in (0, 2)] == [(0.0, 0.2762, 0.1539, 0.2825), (0.5, 0.5, 0.5, 0.5)]
+    assert scores.carried["detection"] == ["animal"] * 3
+    assert scores.carried["detection_conf"] == [0.926, 0.8, 0.7]
+    speciesnet = read_scores(EXAMPLES / "speciesnet.json")
+    assert [speciesnet.box(row) for row in (0, 1)] == [(0.1, 0.2, 0.3, 0.4), None]
+    assert speciesnet.file(1) == "cam1/0002.jpg"
+    assert speciesnet.carried["country"] == ["KEN", None]
+    assert speciesnet.carried["prediction"] == ["lion", None]
+    assert speciesnet.described["scientific_name"]["lion"] == "Panthera leo"
+    assert speciesnet.described["scientific_name"]["felidae family"] == "Felidae"
+    assert "blank" not in speciesnet.described["scientific_name"]
+    birds = read_scores(EXAMPLES / "birdnet.csv")
+    assert (birds.carried["file"][1], birds.carried["start"][1], birds.carried["end"][1]) == ("rec/morning.wav", 3, 6)
+    assert birds.described["scientific_name"]["Song Thrush"] == "Turdus philomelos"
+    assert (birds.independent, speciesnet.independent) == (True, False)
+
+
+def test_other_columns_of_a_table_are_kept_with_their_item_or_class(tmp_path):
+    text = "item,class,scientific_name,site,rank,score\na,fox,Vulpes vulpes,s1,1,0.9\na,dog,Canis,s1,2,0.1\n"
+    scores = read_scores(write(tmp_path, "s.csv", text + "b,dog,Canis,s2,1,0.6\n"))
+    assert scores.carried == {"site": ["s1", "s2"]}
+    assert scores.described == {"scientific_name": {"fox": "Vulpes vulpes", "dog": "Canis"}}
+    wide = read_scores(write(tmp_path, "w.csv", WIDE.replace("fox\n", "fox,site\n").replace("9\n", "9,north\n")
+                             .replace("4\n", "4,south\n")))  # fmt: skip
+    assert wide.carried == {"site": ["north", "south"]}
+
+
+def test_logits_of_speciesnet_are_not_cut_after_five(tmp_path):
+    z = {"fox": 4.0, "dog": 2.0, "cat": 1.0, "elk": -3.0}
+    total = sum(np.exp(value) for value in z.values())
+    p = {name: float(np.exp(value) / total) for name, value in z.items()}
+    logits = {"target_classes": list(z), "target_logits": list(z.values())}
+    listed_too = {"classes": ["fox", "dog"], "scores": [p["fox"], p["dog"]]}
+    entries = [{"filepath": "a", "classifications": {**listed_too, **logits}}]
+    entries.append({"filepath": "b", "classifications": {"classes": ["blank"], "scores": [0.6], **logits}})
+    entries.append({"filepath": "c", "classifications": {"classes": [], "scores": [], **logits}})
+    scores = read_scores(write(tmp_path, "p.json", json.dumps({"predictions": entries})))
+    assert listed(scores, 0) == {name: pytest.approx(value, abs=1e-4) for name, value in p.items()}
+    assert listed(scores, 2) == {name: pytest.approx(value, abs=1e-4) for name, value in p.items()}
+    second = listed(scores, 1)
+    assert second["blank"] == 0.6 > second["fox"] > second["dog"] > second["elk"] > 0
+    assert sum(second.values()) <= 1.001
+
+
+def test_what_megadetector_allows_is_read(tmp_path):
+    content = json.loads((EXAMPLES / "megadetector.json").read_text())
+    content["info"]["format_version"] = "2.0"
+    content["classification_categories"] |= {"4": "fox", "5": "", "7": None}
+    content["images"][1]["detections"][1]["classifications"] = [["2", 0.9], ["5", 0.8]]
+    content["images"] += [
+        {"file": "zero.jpg", "detections": [{"category": "1", "conf": 0.9, "classifications": [["0", 0.0]]}]},
+        {"file": "no-detections.jpg"},
+        {
+            "file": "film.mp4",
+            "frame_rate": 20,
+            "frames_processed": [0, 20],
+            "datetime": "2024-05-01 22:30:00",
+            "detections": [{"category": "1", "conf": 0.9, "frame_number": 20, "classifications": [["0", 0.5]]}],
+        },
+    ]
+    scores = read_scores(write(tmp_path, "m.json", json.dumps(content)))
+    assert {"fox (0)", "fox (4)", "category 5", "category 7"} <= set(scores.classes)
+    assert ("zero.jpg", "all of its scores are 0") in scores.skipped
+    assert (scores.kind, scores.independent) == ("sigmoid", True)
+    assert scores.names[-1] == "film.mp4"
+    assert (scores.carried["frame"][-1], scores.carried["time"][-1]) == (20, "2024-05-01 22:30:00")
+    assert any("format version 2.0" in note for note in scores.notes)
+    assert any("'5', '7'" in note for note in scores.notes)
+
+
+def test_a_folder_of_files_is_one_batch(tmp_path):
+    head, *rows = (EXAMPLES / "birdnet.csv").read_text().splitlines(keepends=True)
+    write(tmp_path, "one.BirdNET.results.csv", head + rows[0])
+    write(tmp_path, "two.BirdNET.results.csv", head + rows[2] + rows[3])
+    write(tmp_path, "silent.BirdNET.results.csv", head)
+    write(tmp_path, "BirdNET_CombinedTable.csv", head + "".join(rows))
+    write(tmp_path, "BirdNET_analysis_params.csv", "overlap,sensitivity\n0,1\n")
+    scores = read_scores(tmp_path)
+    assert scores.names == ("rec/morning.wav 0-3", "rec/morning.wav 3-6", "rec/morning.wav 6-9")
+    assert scores.carried["source"] == ["one.BirdNET.results.csv", *["two.BirdNET.results.csv"] * 2]
+    assert scores.classes == ("Eurasian Blackbird", "European Robin", "Song Thrush")
+    assert any("BirdNET_…" in note for note in scores.notes)
+    write(tmp_path, "other.csv", LONG)
+    with pytest.raises(InputError, match="scores of different kinds"):
+        read_scores(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no file of scores"):
+        read_scores(tmp_path / "empty")
+
+
+def test_items_of_equal_names_in_a_folder_are_told_apart(tmp_path):
+    write(tmp_path, "north.csv", WIDE)
+    write(tmp_path, "south.csv", LONG)
+    assert read_scores(tmp_path).names == ("north.csv: a", "north.csv: b", "south.csv: a", "south.csv: b")
 
 
 LONG = "item,class,score\na,fox,0.9\na,dog,0.1\nb,dog,0.6\nb,fox,0.4\n"
@@ -139,6 +238,10 @@ SPECIESNET = {"filepath": "a.jpg", "classifications": {"classes": ["fox", "dog"]
         ({"classifications": {"classes": ["fox", "dog"], "scores": [0.9, "x"]}}, "not all numbers"),
         ({"classifications": {"classes": ["fox", "fox"], "scores": [0.9, 0.1]}}, "two scores of class 'fox'"),
         ({"classifications": [1]}, "instead of an object"),
+        (
+            {"classifications": {**SPECIESNET["classifications"], "target_classes": ["fox"], "target_logits": []}},
+            "equally long lists 'target_classes' and 'target_logits'",
+        ),
     ],
 )
 def test_damaged_predictions_of_speciesnet_are_refused(change, message, tmp_path):
@@ -152,7 +255,9 @@ def test_damaged_predictions_of_speciesnet_are_refused(change, message, tmp_path
     [
         ('"classification_categories"', '"other"', "were not classified"),
         ('["3", 0.901]', '["9", 0.901]', "among the classifications in image 0"),
-        ('"moose"', '"fox"', "the category 'fox' twice"),
+        ('["3", 0.901]', '["3", 90.1]', "the score 90.1 in image 0; scores go from 0 to 1"),
+        ('"week1/b.jpg"', '"week1/a.jpg"', "the file 'week1/a.jpg' twice .again in image 1"),
+        ('"file": "week1/empty.jpg"', '"name": "week1/empty.jpg"', "instead of a file in image 2"),
         ('"detections": []', '"detections": 3', "no list 'detections'"),
     ],
 )
@@ -188,6 +293,24 @@ def test_a_class_prior_is_positive_and_lists_each_class_once(tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             read_class_prior(write(tmp_path, "p.csv", text))
+
+
+def test_a_list_of_expected_classes_goes_by_any_name_of_a_class(tmp_path):
+    scores = read_scores(EXAMPLES / "birdnet.csv")
+    table = "species,probability\nturdus merula,0.9\nSong thrush,0.1\nCorvus corax,0.5\n"
+    assert read_expected(write(tmp_path, "l.csv", table), scores) == {"Eurasian Blackbird": 0.9, "Song Thrush": 0.1}
+    birdnet = "Turdus merula_Eurasian Blackbird\n\nCorvus corax_Common Raven\n"
+    assert read_expected(write(tmp_path, "l.txt", birdnet), scores) == {"Eurasian Blackbird": 1}
+    speciesnet = read_scores(EXAMPLES / "speciesnet.json")
+    label = "class\na1;mammalia;carnivora;felidae;panthera;leo;lion\n"
+    assert read_expected(write(tmp_path, "l.csv", label), speciesnet) == {"lion": 1}
+    for text, message in (
+        ("class,probability\nSong Thrush,-1\n", "-1 for the class 'Song Thrush' in line 2; it must not be negative"),
+        ("class\nCorvus corax\n", "lists no class of the scores, such as 'Eurasian Blackbird'"),
+        ("name\nCorvus corax\n", "needs one named 'class'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read_expected(write(tmp_path, "l.csv", text), scores)
 
 
 def test_a_taxonomy_is_nested_and_ordered_from_fine_to_coarse(tmp_path):

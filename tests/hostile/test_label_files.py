@@ -131,6 +131,23 @@ def bomb(path):
     path.write_bytes(gzip.compress(bytes(2**28 + 1), 1))
 
 
+def constant_parquet(path):
+    """A few kilobytes that unpack to 300 million bytes."""
+    write_parquet(path, {"x": pyarrow.array(np.zeros(300_000_000 // 8))})
+
+
+def repeating_parquet(path):
+    write_parquet(path, {"x": pyarrow.DictionaryArray.from_arrays(np.zeros(3000, np.int32), ["x" * 100_000])})
+
+
+def zip_bomb(name):
+    def create(path):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            archive.writestr(name, bytes(2**28 + 1))
+
+    return create
+
+
 def savetxt(**options):
     return lambda path: np.savetxt(path, QUERY, **options)
 
@@ -226,10 +243,13 @@ LABELLED = {
         p=pile(first={"site": lambda i: "creek"}, last={"extra": lambda i: 1.5, "date": lambda i: "2024-05-01"})),
     "row numbers in the pile alone": case(p=pile(first={"nr": count})),
     "texts and dates among the examples": case(
-        "no features", "'site', 'date'; keep one with --feature-column",
+        "no features: 'site', 'date'; keep one with --feature-column",
         c=known(first={"site": lambda i: "creek"}, last={"date": lambda i: f"2024-05-{i + 1:02}"})),
     "column of files": case("taken as the item name", **in_front("file", lambda i: f"{i}.jpg")),
     "column of numbered paths": case("taken as the item name", **in_front("image_path", lambda i: i * 37 % 19)),
+    "names that several items have": case(
+        "20 items of p.csv share their name with another, such as 'x0'", p=pile(first={"item": lambda i: f"x{i % 9}"})),
+    "names that are missing": case(p=pile(first={"item": lambda i: ["", "0", "nan"][i % 3]})),
     # Columns that are more likely ids or dates than features.
     "row numbers": case("'plant' of c.csv numbers the rows (0, 1, 2, …)", "--ignore-column", **in_front("plant")),
     "row numbers from one in parquet": case(
@@ -272,6 +292,15 @@ LABELLED = {
     "labels that differ in unicode form": case(
         "differ only in case, blanks or Unicode form",
         c=known([{"c0": "\u00e9", "c2": "e\u0301"}.get(y, y) for y in Y])),
+    "labels that look alike": case(
+        "look alike, in letters of two scripts", c=known([{"c0": "c\u0430", "c2": "ca"}.get(y, y) for y in Y])),
+    "labels with invisible characters": case(
+        r"the label 'c0\u200d' of c.csv has invisible characters", c=known(changed("c0\u200d", [0, 1, 2]))),
+    "labels with line breaks": case(
+        r"the label 'c0\nWritten to x.csv.' of c.csv has invisible", c=known(changed("c0\nWritten to x.csv.", [0]))),
+    "labels as numbers and as texts": case(
+        "1 and '1' are one class", c=("c.jsonl", records(X, label=[1, "1", 1.0, *Y[3:].tolist()])),
+        p=("p.jsonl", records(QUERY))),
     "label of R for nothing": case("'NA' of c.csv is taken as the name of a class", c=known(changed("NA"))),
     # Arrays.
     "capital npz": case(c=("c.NPZ", npz()[1]), p=npz_items()),
@@ -332,6 +361,9 @@ LABELLED = {
         c=("c.parquet", columns(X.astype(float), label=Y)), p=("p.parquet", columns(QUERY.astype(float)))),
     "parquet with an index": case(
         "__index_level_0__", c=parquet(), p=("p.parquet", columns(QUERY, __index_level_0__=np.arange(20)[::-1]))),
+    "parquet with an index of no sense": case(
+        c=parquet(),
+        p=("p.parquet", lambda path: write_parquet(path, columns(QUERY), {"pandas": '{"index_columns": 5}'}))),
     "parquet with a named index": case(
         "'sheet' of p.parquet", c=parquet(),
         p=("p.parquet", lambda path: write_parquet(
@@ -345,8 +377,6 @@ LABELLED = {
     "folder of parquet files per class": case(c=("c.parquet", partitioned), p=("p.parquet", columns(QUERY))),
     "jsonl": case(c=("c.jsonl", records(X, label=Y.tolist())), p=("p.jsonl", records(QUERY))),
     "jsonl with lists": case(c=lists(), p=("p.JSONL", vectors(QUERY, id=range(20)))),
-    "a file of another program in the way of a named output": case(
-        more={"old.txt": "from before"}, options="-o old.txt"),
 }
 
 REFUSED = {
@@ -387,6 +417,7 @@ REFUSED = {
     "empty cell after blank lines": case("is empty in line 6", p="\n\n" + pile(change={(2, 0): ""})),
     "empty cell with semicolons": case("is empty in line 3", p=pile(change={(1, 0): ""}, sep=";")),
     "blank cell": case("is empty in line 2", p=pile(change={(0, 0): "  "})),
+    "underscore in a number": case("Column 'f3'", "line 2 has '1_5'", p=pile(change={(0, 3): "1_5"})),
     "word in a cell": case("Column 'f3'", "line 2 has 'n/a'", p=pile(change={(0, 3): "n/a"})),
     "nan in a cell": case("Column 'f0'", "'NaN' in line 2", p=pile(change={(0, 0): "NaN"})),
     "infinity in a cell": case("'inf' in line 2", p=pile(change={(0, 0): "inf"})),
@@ -431,6 +462,8 @@ REFUSED = {
     "nan labels": case("no label in line 3, line 5", "'nan' stands for a missing label", c=known(changed("nan"))),
     "NaN labels": case("no label in line 3, line 5", c=known(changed("NaN"))),
     "NA labels of pandas": case("no label in line 3", c=known(changed("<NA>"))),
+    "five empty labels": case("no label in line 2, line 3, line 4 and 2 more; every", c=known(changed("", range(5)))),
+    "three empty labels": case("no label in line 2, line 3, line 4; every", c=known(changed("", range(3)))),
     "all labels empty": case("no label in line 2", c=known([""] * 18)),
     "empty labels in npz": case("no label in row 1, row 3", c=npz(labels=np.array(changed("")))),
     "empty bytes labels in npz": case("no label in row 1", c=npz(labels=np.array(changed("")).astype("S"))),
@@ -450,6 +483,9 @@ REFUSED = {
     "complex labels": case("one integer or string per row", c=npz(labels=NUMBERS + 1j)),
     "dates as labels": case("one integer or string per row", c=npz(labels=NUMBERS.astype("M8[D]"))),
     "labels as pickled strings": case("pickled Python objects", "astype(str)", c=npz(labels=Y.astype(object))),
+    "labels with NUL": case(
+        r"'c0\x00x' in line 1 of c.jsonl has a NUL", c=("c.jsonl", records(X, label=changed("c0\0x", [0]))),
+        p=("p.jsonl", records(QUERY))),
     "labels that are not utf8": case("not UTF-8", c=npz(labels=np.array([b"\xff\xfe"] * 9 + [b"a"] * 9))),
     "fractions in a file of labels": case("whole numbers", **FEATURES, l=("l.npy", NUMBERS + 0.5)),
     "nan in a file of labels": case(
@@ -462,7 +498,7 @@ REFUSED = {
     "binary labels": case("not readable", **FEATURES, l=b"\xff\x81\x82"),
     "duplicate class names": case("'a' twice", c=npz(labels=NUMBERS, class_names=["a", "a", "b", "c", "d", "e"])),
     "too few class names": case("there are 2 class names", c=npz(labels=NUMBERS, class_names=["a", "b"])),
-    "class names of two axes": case("one string per class", c=npz(labels=NUMBERS, class_names=[["a", "b"]])),
+    "class names of two axes": case("one integer or string per row", c=npz(labels=NUMBERS, class_names=[["a", "b"]])),
     "empty class name": case("has an empty name", c=npz(labels=NUMBERS, class_names=["a", " ", *"bcde"])),
 }
 # fmt: on
@@ -565,6 +601,10 @@ REFUSED |= {
     "parquet with dates": case(
         "is not all numbers", "1970-01-01", p=("p.parquet", {**columns(QUERY), "f0": np.arange(20).astype("M8[s]")})),
     "parquet with texts": case("is not all numbers", p=("p.parquet", {**columns(QUERY), "f0": ["x"] * 20})),
+    "parquet bomb of numbers": case("far more than its size", p=("p.parquet", constant_parquet)),
+    "parquet bomb of texts": case("its texts unpack to", p=("p.parquet", repeating_parquet)),
+    "npz bomb": case("far more than its size", p=("p.npz", zip_bomb("features.npy"))),
+    "excel bomb": case("far more than its size", p=("p.xlsx", zip_bomb("xl/workbook.xml"))),
     "parquet with uneven lists": case(
         "has 7 numbers in row 2", c=("c.parquet", {"v": list(X), "label": Y}),
         p=("p.parquet", {"v": [q[1:] if i == 2 else q for i, q in enumerate(QUERY)]})),
@@ -600,10 +640,12 @@ REFUSED |= {
     "output is the pile": case("is one of the inputs", options="-o p.csv"),
     "output is the examples": case("is one of the inputs", options="-o c.csv"),
     "output is the labels": case("is one of the inputs", **FEATURES, l=("l.csv", LINES), options="-o l.csv"),
-    "default output is the labels": case(
-        "is one of the inputs", **FEATURES, l=("labels.csv", LINES), options="--default"),
-    "default output is another file": case(
-        "not a table that manyway wrote", more={"labels.csv": "mine"}, options="--default"),
+    "output is a file of another program": case(
+        "is not a table as manyway wrote it", "--overwrite", more={"thesis.txt": "mine"}, options="-o thesis.txt"),
+    "output is a link to a file of another program": case(
+        "--overwrite", more={"mine.csv": "mine", "o.csv": link("mine.csv")}, options="-o o.csv"),
+    "output is the labels, to be replaced": case(
+        "is one of the inputs", **FEATURES, l=("labels.csv", LINES), options="--overwrite --default"),
     "output is a link to the pile": case("is one of the inputs", more={"o.csv": link("p.csv")}, options="-o o.csv"),
     "output is a hard link to the pile": case(
         "is one of the inputs", more={"o.csv": lambda path: os.link(path.parent / "p.csv", path)}, options="-o o.csv"),

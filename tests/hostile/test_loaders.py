@@ -9,8 +9,9 @@ import pytest
 import torch
 from hostile.files import COLUMNS, QUERY, X, Y, columns, known, pile, vectors, write, write_parquet
 
-from manyway import FeatureSet, InputError
-from manyway.encoding.datasets.sources import UNLABELLED
+from manyway import Evidence, FeatureSet, InputError
+from manyway.encoding.backbones.checkpoint import read_checkpoint
+from manyway.encoding.datasets.sources import UNLABELLED, list_files
 from manyway.encoding.datasets.texts import open_texts
 from manyway.files.items import Items, match_columns, read_items, read_labels
 
@@ -176,7 +177,7 @@ def test_files_of_labels(name, content, labels, tmp_path):
     ("name", "content", "words"),
     [
         ("l.txt", "a\n\nb\n", "line 2"),
-        ("l.csv", "x,y\n1,2\n", "none is named 'label'"),
+        ("l.csv", "x,y\n1,2\n", "none named 'label'"),
         ("l.csv", "nr,label\n1\n", "line 2"),
         ("l.csv", "", "is empty"),
         ("l.npy", b"rubbish", "cannot be read"),
@@ -290,3 +291,63 @@ def test_a_damaged_header_of_ours_is_one_sentence(tmp_path):
             FeatureSet.load(tmp_path / "a.safetensors")
     save_file({"features": X, "labels": NUMBERS}, tmp_path / "a.safetensors", {"manyway-features-1": json.dumps({})})
     assert FeatureSet.load(tmp_path / "a.safetensors").n_classes == 6
+
+
+# The folders of pictures: files, and links by their target.
+LINKED = {
+    "a linked folder": ({"a/1.jpg": None, "b": "../else"}, ["a/1.jpg", "b/2.jpg", "b/c/3.jpg"]),
+    "a folder by two links": ({"x": "../else", "y": "../else"}, ["x/2.jpg", "x/c/3.jpg"]),
+    "a folder that is there, and a link to it": ({"b/1.jpg": None, "a": "b"}, ["b/1.jpg"]),
+    "a link to a folder inside a linked one": ({"x": "../else/c", "y": "../else"}, ["x/3.jpg", "y/2.jpg"]),
+    "a linked picture": ({"1.jpg": "../else/2.jpg"}, ["1.jpg"]),
+    "a dangling link": ({"1.jpg": None, "x": "nothing"}, ["1.jpg"]),
+    "hidden folders": ({".a/1.jpg": None, ".b": "../else", "2.jpg": None}, ["2.jpg"]),
+    "a link to the folder around it": ({"a/1.jpg": None, "a/b": ".."}, None),
+    "a link to itself and back": ({"a/b/1.jpg": None, "a/b/c": "../../a"}, None),
+}
+
+
+@pytest.mark.parametrize("kind", LINKED)
+def test_linked_folders_are_followed_once_and_circles_are_refused(kind, tmp_path):
+    entries, expected = LINKED[kind]
+    for name in ("else/2.jpg", "else/c/3.jpg"):
+        write(tmp_path / name, "x")
+    for name, target in entries.items():
+        write(tmp_path / "pile" / name, "x" if target is None else lambda path, target=target: path.symlink_to(target))
+    if expected is None:
+        with pytest.raises(InputError, match="is a link to a folder that it lies in"):
+            list_files(tmp_path / "pile")
+    else:
+        assert list_files(tmp_path / "pile") == expected
+
+
+def test_a_checkpoint_that_repeats_its_numbers_is_refused_before_they_are_copied(tmp_path):
+    torch.save({"fc.weight": torch.zeros(1, 1).expand(2**30, 5)}, tmp_path / "net.pt")
+    with pytest.raises(InputError, match=r"tensors larger than their data \(fc.weight\)"):
+        read_checkpoint(tmp_path / "net.pt")
+    torch.save({"a": torch.zeros(6)[:3], "b": torch.zeros(2, 3).T}, tmp_path / "net.pt")  # views that repeat nothing
+    assert set(read_checkpoint(tmp_path / "net.pt").tensors) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (["a", float("nan"), "b", "b"], "no label in row 1"),
+        (["a", None, "b", "b"], "no label in row 1"),
+        (("a", 1, "b", 2), "mixes strings with other labels"),
+        (np.ma.array([0, 1, 1, 0], mask=[0, 0, 1, 0]), "no label in row 2"),
+        (np.ma.array(["a", "b", "b", "a"], mask=[0, 0, 0, 1]), "no label in row 3"),
+        (np.array(["a", np.nan, "b", "b"], dtype=object), "no label in row 1"),
+    ],
+)
+def test_missing_and_mixed_labels_are_no_classes(labels, words):
+    with pytest.raises(InputError, match=words):
+        Evidence().fit([[0.0, 1.0], [1.0, 0.0], [1.0, 0.1], [0.1, 1.0]], labels)
+
+
+def test_masked_features_are_refused_and_masks_of_nothing_are_not():
+    x, y = np.ma.array([[0.0, 1.0], [1.0, 0.0], [1.0, 0.1], [0.1, 1.0]]), ["a", "b", "b", "a"]
+    assert Evidence().fit(x, np.ma.array(y)).classes_.tolist() == ["a", "b"]
+    x[2, 1] = np.ma.masked
+    with pytest.raises(InputError, match="X has masked values in row 2"):
+        Evidence().fit(x, y)

@@ -319,7 +319,7 @@ def test_bad_input_gets_one_sentence_and_leaves_no_file(what, problem, tmp_path,
     support, query, options, words = make_bad(tmp_path, problem, what)
     output = tmp_path / "out.csv"
     output.write_text("from before")
-    code, _, err = run(monkeypatch, capsys, "label", support, query, "-o", output, *options)
+    code, _, err = run(monkeypatch, capsys, "label", support, query, "-o", output, "--overwrite", *options)
     assert code == 2
     assert words
     assert words in err

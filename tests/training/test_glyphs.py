@@ -82,7 +82,7 @@ def test_embedded_features(split, n_classes, scripts):
     assert features.counts.min() >= 40
     assert features.features.dtype == torch.float32
     assert features.base_mean is not None
-    assert features.meta["command"] == "python -m manyway.training.glyphs"
+    assert features.meta["command"] == "python -m benchmarks.glyphs"
     assert {script_of(ord(name[0])) for name in features.class_names} == scripts
 
 

@@ -11,6 +11,7 @@ from manyway.sampling.features import FeatureSet
 
 _NETWORKS = {"rn18": "resnet18", "wrn": "wrn28-10"}
 _EMBEDDED = {"glyphs": "test", "glyphs-val": "val"}
+_MADE = {"simulated": "simulated", "sklearn": "sklearn_table"}
 
 
 def find_features(key: str, data: Path | None) -> FeatureSet:
@@ -19,7 +20,14 @@ def find_features(key: str, data: Path | None) -> FeatureSet:
     It is KEY.safetensors or KEY.npz in the data folder or in its folder features/, or the only file KEY_ENCODER there.
     For sets without validation classes, KEY-half has every other class of KEY, and KEY-half-val the other classes, to
     tune on. KEY+NAMES is KEY with class features, one vector per class, from the file of the key KEY_NAMES.
+    simulated:NAME and sklearn:NAME need no file; see ``manyway.sampling.simulated``.
     """
+    kind, colon, name = key.partition(":")
+    if colon and kind in _MADE:
+        from manyway.sampling import simulated
+
+        made: FeatureSet = getattr(simulated, _MADE[kind])(name)
+        return made
     if key in _EMBEDDED:
         from manyway.sampling.embedded import load_glyphs
 
@@ -44,7 +52,7 @@ def find_features(key: str, data: Path | None) -> FeatureSet:
 
 def find_strangers(key: str, data: Path | None) -> FeatureSet:
     """The feature set of a key, for unknown queries: rows of a file without labels are of one class each."""
-    found = None if key in _EMBEDDED else _found(data_folder(data), key)
+    found = None if key in _EMBEDDED or ":" in key else _found(data_folder(data), key)
     return find_features(key, data) if found is None else FeatureSet.load(found, unlabelled=True)
 
 

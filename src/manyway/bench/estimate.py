@@ -20,7 +20,7 @@ def estimates(jobs: Sequence[Job], store: Store, device: str | None) -> list[flo
     for job in jobs:
         experiment, task = job.experiment, job.experiment.task
         sizes = task.shots, task.n_queries, task.n_ways, task.n_batches, task.n_answers, task.reviewer
-        shape = (experiment.method, job.features.fingerprint, *sizes)
+        shape = (experiment.solver, job.features.fingerprint, *sizes)
         if shape not in tried:
             tried[shape] = _try(job, device)
         rate = tried[shape]
@@ -35,7 +35,7 @@ def _try(job: Job, device: str | None) -> float | None:
     try:
         for n_tasks in (1, _TRIAL):  # the first call also loads code
             result = evaluate(
-                experiment.method, job.features, experiment.spec, n_tasks, experiment.seed, device, **experiment.params
+                experiment.solver, job.features, experiment.spec, n_tasks, experiment.seed, device, **experiment.params
             )
             if result.seconds > _LONG:
                 break

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from manyway.bench.baselines import get_method
 from manyway.bench.checking import checked
 from manyway.bench.data import find_features, find_strangers
 from manyway.bench.presentation import in_words, number
@@ -17,7 +18,6 @@ from manyway.bench.records import experiment_key, request
 from manyway.bench.store import Asked, Plan, Store, now
 from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
 from manyway.errors import InputError, nearest
-from manyway.methods import get_method
 from manyway.sampling.features import FeatureSet
 from manyway.sampling.sampling import sample_tasks
 from manyway.sampling.spec import DEFAULTS, TaskSpec, task_fields

@@ -1,7 +1,7 @@
 """What is stored of an experiment: a ``Record`` when it is finished, a ``Partial`` before.
 
-Both are JSON with a checksum of their content at the end, and both are checked when they are made and when they are
-read: types, and numbers that so many tasks can give. Reading loads no torch.
+Both are JSON with a checksum of their content at the end, so that a file that was changed by hand is refused; the types
+of all fields are checked when they are made and when they are read. Reading loads no torch.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
-from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt
 
+from manyway.bench.baselines import COMPARED, get_method
 from manyway.bench.checking import Strict, checked, read_text
 from manyway.errors import InputError
 from manyway.evaluation.metrics import METRICS, Count, find_summary
 from manyway.evaluation.scorers import SCORERS
 from manyway.evaluation.statistics import Interval, Paired, paired
-from manyway.methods import METHODS, get_method
-from manyway.sampling.spec import TaskSpec, task_fields
+from manyway.sampling.spec import task_fields
 
 if TYPE_CHECKING:
     from manyway.bench.suite import Experiment
@@ -166,30 +166,6 @@ class Record(Request, Stored):
     provenance: Provenance
     timing: Timing
 
-    @field_validator("task")
-    @classmethod
-    def _a_task(cls, task: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return task_fields(TaskSpec(**task))
-        except TypeError as error:  # a field that a task does not have
-            raise ValueError(f"is not a task: {error}") from error
-
-    @model_validator(mode="after")
-    def _possible(self) -> Record:
-        outcome, n_query = self.outcome, TaskSpec(**self.task).n_known
-        if outcome.n_query != n_query:
-            raise ValueError(f"outcome.n_query is {outcome.n_query}, but a task has {n_query} queries")
-        n_counts = self.n_tasks if self.trace is None else len(outcome.steps)
-        if self.trace is not None and (
-            not n_counts or {len(outcome.seconds), len(outcome.criterion), len(outcome.correct)} != {n_counts}
-        ):
-            raise ValueError("outcome: steps, seconds, criterion and correct differ in length")
-        _check_metrics({"accuracy": outcome.correct, **outcome.metrics}, n_counts, n_query)
-        unknown = [name for name in self.special if name not in self.params]
-        if unknown:
-            raise ValueError(f"special names '{unknown[0]}', which is no parameter")
-        return self
-
     @property
     def file_name(self) -> str:
         return f"{self.method}-{self.key}.json"
@@ -200,7 +176,7 @@ class Record(Request, Stored):
 
         Such results are shown with a mark and never used again.
         """
-        made: list[tuple[str, int | None, Any]] = [(self.method, self.version, METHODS.get(self.method))]
+        made: list[tuple[str, int | None, Any]] = [(self.method, self.version, COMPARED.get(self.method))]
         if self.scorer is not None:
             made.append((f"the score {self.scorer}", self.scorer_version, SCORERS.get(self.scorer)))
         for name, version, present in made:
@@ -267,18 +243,6 @@ class Record(Request, Stored):
         return json.dumps([*sets, drawn, self.seed], sort_keys=True)
 
 
-def _check_metrics(metrics: Mapping[str, Any], n_tasks: int, n_query: int) -> None:
-    """Refuse values that so many tasks, of at most so many queries, cannot give: a ValueError that says why."""
-    sizes: Count = n_query
-    if "n_query" in metrics:  # the tasks differ
-        METRICS["n_query"].check(metrics["n_query"], n_tasks, n_query)
-        sizes = np.asarray(metrics["n_query"])
-    for name, values in metrics.items():
-        if name not in METRICS:
-            raise ValueError(f"has an unknown metric '{name}'")
-        METRICS[name].check(values, n_tasks, sizes)
-
-
 Stretch = Mapping[str, list[Any]]  # metric -> what is kept of it for some tasks in a row; "accuracy" always
 
 
@@ -295,12 +259,6 @@ class Partial(Stored):
     device: str
     done: Annotated[dict[int, dict[str, list[Any]]], BeforeValidator(_numbered)] = Field(default_factory=dict)
     seconds: NonNegativeFloat = 0.0
-
-    @model_validator(mode="after")
-    def _whole(self) -> Partial:
-        if not all(first >= 0 and stretch.get("accuracy") for first, stretch in self.done.items()):
-            raise ValueError("done must have stretches of tasks, by the number of their first task")
-        return self
 
     @property
     def n_done(self) -> int:
@@ -335,20 +293,6 @@ class Partial(Stored):
         ends = [(first, first + len(stretch["accuracy"])) for first, stretch in sorted(self.done.items())]
         places = [0, *(place for pair in ends for place in pair), n_tasks]
         return [(a, b) for a, b in zip(places[::2], places[1::2], strict=True) if a < b]
-
-    def check(self, experiment: Experiment, where: str) -> None:
-        """Refuse stretches that cannot be a part of the experiment; ``where`` names the file."""
-        wanted, end = {"accuracy", *experiment.metrics}, 0
-        try:
-            for first, stretch in sorted(self.done.items()):
-                if first < end or first + len(stretch["accuracy"]) > experiment.n_tasks:
-                    raise ValueError(f"the tasks from {first} on overlap others or go beyond the last task")
-                if set(stretch) != wanted:
-                    raise ValueError(f"the metrics are {', '.join(sorted(stretch))}, not {', '.join(sorted(wanted))}")
-                end = first + len(stretch["accuracy"])
-                _check_metrics(stretch, end - first, experiment.task.n_known)
-        except ValueError as error:
-            raise InputError(f"{where} has impossible content: {error}; remove it and run again.") from error
 
 
 def _digest(data: Any) -> str:

@@ -1,17 +1,27 @@
-"""Run experiments on this machine. Finished tasks are stored every few seconds."""
+"""Run experiments, block by block of tasks. Finished tasks are stored every few seconds.
+
+Where the blocks run (``Pool``) changes no bit of the result: a task depends on (seed, number) alone, blocks are whole
+chunks, and a chunk's arithmetic does not depend on which process computes it.
+"""
 
 from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from importlib.metadata import version
-from typing import Protocol
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 import torch
 
 import manyway
+from manyway.bench.baselines import get_method
 from manyway.bench.plan import Job
 from manyway.bench.records import (
     Features,
@@ -27,13 +37,17 @@ from manyway.bench.records import (
 from manyway.bench.store import Store, StoreError, now
 from manyway.bench.suite import Experiment
 from manyway.bench.trace import follow
+from manyway.errors import InputError
 from manyway.evaluation.evaluator import Evaluation, chunk_size, evaluate
 from manyway.evaluation.metrics import METRICS
 from manyway.evaluation.scorers import SCORERS
-from manyway.methods import get_method
 from manyway.sampling.features import FeatureSet
 
-SAVE_EVERY = 2.0  # seconds of work that a kill may cost, besides the chunks that are being solved
+SAVE_EVERY = 2.0  # seconds of work that a kill may cost, besides the blocks that are being solved
+_TRIES = 5  # how often a block may be lost with its worker before the experiment fails
+Watcher = Callable[[Job, int], None]  # is told how many more tasks of a job are done, or will not be (a progress bar)
+Answer = tuple[Stretch, float, Provenance]  # metrics, seconds in the solver, where it ran
+Block = tuple[Job, int, int, int]  # job, first task, count, tries so far
 
 
 @dataclass(frozen=True)
@@ -44,69 +58,172 @@ class Failure:
     error: str
 
 
-class Watcher(Protocol):
-    """Is told about the progress of a run (a progress bar)."""
+@dataclass(frozen=True)
+class Pool:
+    """Where blocks of tasks are solved."""
 
-    def begin(self, job: Job, done: int) -> None: ...
+    submit: Callable[..., Future[Answer]]
+    threads: int  # of torch, for one block
+    hand_over: Callable[[FeatureSet, bool], Any] = lambda features, again: features  # as ``solve_block`` takes them
+    block: int = 1  # tasks per block, about; whole chunks, ``lanes`` of them at least
+    lanes: int = 1  # chunks of a block that run at the same time
+    in_flight: int = 1  # blocks
 
-    def advance(self, job: Job, tasks: int) -> None: ...
 
-    def end(self, job: Job) -> None: ...
+def here(device: str | None) -> Pool:
+    """This process, one block after the other."""
 
-
-def run_jobs(jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher) -> list[Failure]:
-    """Run the jobs one by one. A failure does not stop the others; a folder that cannot be written does."""
-    failures = []
-    for job in jobs:
+    def submit(work: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
+        future: Future[Answer] = Future()
         try:
-            run_job(job, store, device, watcher)
-        except (StoreError, KeyboardInterrupt):
+            future.set_result(work(*arguments))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    threads = torch.get_num_threads()
+    return Pool(submit, threads, lanes=threads if _kind(device) == "cpu" else 1)
+
+
+def run_jobs(
+    jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher, pool: Pool | None = None
+) -> list[Failure]:
+    """Run the jobs from where they were stopped, and store their results.
+
+    A failure does not stop the others; a folder that cannot be written does. Blocks are whole chunks, so that the
+    arithmetic does not depend on interruptions. Traces measure time: they run last, alone, in this process.
+    """
+    pool = here(device) if pool is None else pool
+    finished: SimpleQueue[Future[Answer]] = SimpleQueue()
+    again: deque[Block] = deque()  # blocks that were lost with their worker
+    blocks: dict[Future[Answer], Block] = {}
+    partials: dict[str, Partial] = {}
+    saved: dict[str, float] = {}
+    failed: dict[str, Failure] = {}
+
+    def fail(job: Job, error: BaseException) -> None:
+        failed[job.key] = Failure(job, describe(error))
+        partial = partials.pop(job.key, None)
+        watcher(job, job.experiment.n_tasks - (partial.n_done if partial else 0))
+
+    def blocks_of(job: Job) -> Iterator[Block]:
+        partial = partials[job.key] = _left_over(job, store, _kind(device))
+        saved[job.key] = time.perf_counter()
+        watcher(job, partial.n_done)
+        unit = partial.chunk * pool.lanes
+        size = unit * max(1, round(pool.block / unit))
+        for start, end in partial.gaps(job.experiment.n_tasks):
+            yield from ((job, first, min(size, end - first), 0) for first in range(start, end, size))
+
+    def all_blocks() -> Iterator[Block]:
+        for job in (job for job in jobs if job.experiment.trace is None):
+            try:
+                yield from blocks_of(job)
+            except InputError as error:
+                fail(job, error)
+
+    def send(block: Block) -> None:
+        job, first, count, tries = block
+        features = pool.hand_over(job.features, tries > 0)
+        future = pool.submit(solve_block, features, job.experiment, first, count, device, pool.threads)
+        blocks[future] = block
+        future.add_done_callback(finished.put)
+
+    def take(job: Job, first: int, answer: Answer) -> None:
+        stretch, seconds, made = answer
+        partial = partials[job.key] = partials[job.key].add(first, stretch, seconds)
+        watcher(job, len(stretch["accuracy"]))
+        if partial.n_done == job.experiment.n_tasks:
+            store.write(_done_record(job, partial, made.model_copy(update={"chunk": partial.chunk})))
+        elif time.perf_counter() - saved[job.key] > SAVE_EVERY:
+            store.write_partial(job.key, partial)
+            saved[job.key] = time.perf_counter()
+
+    waiting = all_blocks()
+    try:
+        while True:
+            while len(blocks) < pool.in_flight and (block := again.popleft() if again else next(waiting, None)):
+                if block[0].key not in failed:
+                    send(block)
+            if not blocks:
+                break
+            future = finished.get()
+            job, first, count, tries = blocks.pop(future)
+            if job.key in failed:
+                continue
+            try:
+                take(job, first, future.result())
+            except StoreError:
+                raise
+            except Exception as error:  # a method may fail in any way; the others still run
+                if _lost(error) and tries + 1 < _TRIES:
+                    again.append((job, first, count, tries + 1))
+                else:
+                    fail(job, error)
+    except KeyboardInterrupt:
+        for job in jobs:
+            if (partial := partials.get(job.key)) and 0 < partial.n_done < job.experiment.n_tasks:
+                store.write_partial(job.key, partial)
+        raise
+    for job in (job for job in jobs if job.experiment.trace is not None):
+        try:
+            _run_trace(job, store, device)
+            watcher(job, job.experiment.n_tasks)
+        except StoreError:
             raise
-        except Exception as error:  # a method may fail in any way; the others still run
-            failures.append(Failure(job, describe(error)))
-        watcher.end(job)
-    return failures
+        except Exception as error:
+            fail(job, error)
+    return list(failed.values())
 
 
-def run_job(job: Job, store: Store, device: str | None, watcher: Watcher) -> None:
-    """Run one job from where it was stopped, and store its result."""
-    experiment = job.experiment
-    features = job.features.to(device=device)
-    if experiment.trace is not None:
-        watcher.begin(job, 0)
-        begin = time.perf_counter()
-        outcome = follow(features, experiment)
-        watcher.advance(job, experiment.n_tasks)
-        store.write(finished(job, outcome, time.perf_counter() - begin, provenance(features, 1)))
-        return
-    partial = left_over(job, store, features.features.device.type)
-    watcher.begin(job, partial.n_done)
-    partial = _evaluate(job, store, features, partial, lambda tasks: watcher.advance(job, tasks))
-    store.write(done_record(job, partial, provenance(features, partial.chunk)))
+def _run_trace(job: Job, store: Store, device: str | None) -> None:
+    features, begin = _on_device(job.features, device), time.perf_counter()
+    outcome = follow(features, job.experiment)
+    store.write(_finished(job, outcome, time.perf_counter() - begin, _provenance(features, 1)))
 
 
-def left_over(job: Job, store: Store, kind: str) -> Partial:
+def solve_block(
+    features: FeatureSet | Path, experiment: Experiment, first: int, count: int, device: str | None, threads: int
+) -> Answer:
+    """Tasks first..first+count-1 of an experiment on features, or on those of a file; in whatever process."""
+    torch.set_num_threads(threads)
+    found = _on_device(features, device)
+    result = measure(experiment, found, first, count)
+    return stretch_of(result, first), result.seconds, _provenance(found, 1)
+
+
+@lru_cache(maxsize=1)  # experiments on the same features follow each other
+def _on_device(features: FeatureSet | Path, device: str | None) -> FeatureSet:
+    return (FeatureSet.load(features) if isinstance(features, Path) else features).to(device=device)
+
+
+def _kind(device: str | None) -> str:
+    return "cpu" if device is None else torch.device(device).type
+
+
+def _lost(error: BaseException) -> bool:
+    """Whether a block was lost with its worker, rather than failing itself."""
+    return isinstance(error, CancelledError) or type(error).__name__ == "KilledWorker"
+
+
+def _left_over(job: Job, store: Store, kind: str) -> Partial:
     """What an earlier run left of this job, if it was cut into the same chunks on such a device; else nothing."""
-    chunk = chunk_size(job.experiment.method, job.features, job.experiment.task, kind)
+    chunk = chunk_size(job.experiment.solver, job.features, job.experiment.task, kind)
     partial = store.partial(job.key)
     if partial is None or (partial.chunk, partial.device) != (chunk, kind):
         return Partial(chunk=chunk, device=kind)
-    partial.check(job.experiment, str(store.partial_path(job.key)))
     return partial
 
 
-def measure(
-    experiment: Experiment, features: FeatureSet, first: int, count: int, progress: Callable[[int], None] | None = None
-) -> Evaluation:
+def measure(experiment: Experiment, features: FeatureSet, first: int, count: int) -> Evaluation:
     """Tasks first..first+count-1 of an experiment."""
     return evaluate(
-        experiment.method,
+        experiment.solver,
         features,
         experiment.spec,
         count,
         experiment.seed,
         start=first,
-        progress=progress,
         metrics=experiment.metrics,
         scorer=experiment.scorer,
         **experiment.params,
@@ -119,56 +236,32 @@ def stretch_of(result: Evaluation, first: int) -> Stretch:
     return {name: METRICS[name].stored(of, first) for name, of in values.items()}
 
 
-def _evaluate(
-    job: Job, store: Store, features: FeatureSet, partial: Partial, progress: Callable[[int], None]
-) -> Partial:
-    """Solve all missing tasks, in whole chunks, so that the arithmetic does not depend on interruptions."""
-    experiment = job.experiment
-    side_by_side = torch.get_num_threads() if partial.device == "cpu" else 1
-    stretch = partial.chunk * side_by_side
-    saved_at, unsaved = time.perf_counter(), False
-    try:
-        for first, end in partial.gaps(experiment.n_tasks):
-            while first < end:
-                count = min(stretch, end - first)
-                begin = time.perf_counter()
-                part = measure(experiment, features, first, count, progress)
-                clock = time.perf_counter()
-                partial = partial.add(first, stretch_of(part, first), part.seconds)
-                first, unsaved = first + count, True
-                rounds = max(1, int(SAVE_EVERY / (clock - begin) * count / (partial.chunk * side_by_side)))
-                stretch = partial.chunk * side_by_side * rounds
-                if clock - saved_at > SAVE_EVERY and partial.n_done < experiment.n_tasks:
-                    store.write_partial(job.key, partial)
-                    saved_at, unsaved = clock, False
-    except (KeyboardInterrupt, RuntimeError, MemoryError):
-        if unsaved:
-            store.write_partial(job.key, partial)
-        raise
-    return partial
-
-
-def provenance(features: FeatureSet, chunk: int) -> Provenance:
+def _provenance(features: FeatureSet, chunk: int) -> Provenance:
     """What produces a result here, where the features are."""
     device = features.features.device
-    versions = {name: version(name) for name in ("torch", "numpy", "scikit-learn")}
     return Provenance(
         device=device.type,
         device_name=torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
         chunk=chunk,
-        versions={"manyway": manyway.__version__, "python": platform.python_version(), **versions},
+        versions={**_versions()},
     )
 
 
-def done_record(job: Job, partial: Partial, made: Provenance) -> Record:
+@cache
+def _versions() -> dict[str, str]:
+    libraries = {name: version(name) for name in ("torch", "numpy", "scikit-learn")}
+    return {"manyway": manyway.__version__, "python": platform.python_version(), **libraries}
+
+
+def _done_record(job: Job, partial: Partial, made: Provenance) -> Record:
     """The record of a job whose tasks are all done."""
     (stretch,) = partial.done.values()
     metrics = {name: values for name, values in stretch.items() if name != "accuracy"}
     outcome = Outcome(n_query=job.experiment.task.n_known, correct=stretch["accuracy"], metrics=metrics)
-    return finished(job, outcome, partial.seconds, made)
+    return _finished(job, outcome, partial.seconds, made)
 
 
-def finished(job: Job, outcome: Outcome, seconds: float, made: Provenance) -> Record:
+def _finished(job: Job, outcome: Outcome, seconds: float, made: Provenance) -> Record:
     """A record with the request, the outcome and what produced it."""
     experiment, table = job.experiment, job.features.features
     return Record(

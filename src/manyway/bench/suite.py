@@ -47,15 +47,16 @@ from pydantic import (
     model_validator,
 )
 
+from manyway.bench.baselines import BASELINES, COMPARED, get_method
 from manyway.bench.checking import OneOrMore, Strict, checked, read_text
 from manyway.bench.presentation import NONE, Plot, Presentation, Table, one_of
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS
 from manyway.evaluation.scorers import SCORERS
-from manyway.methods import METHODS, get_method
 from manyway.sampling.spec import Reviewer, TaskSpec, task_fields
 
 if TYPE_CHECKING:
+    from manyway.methods import Method
     from manyway.sampling.features import FeatureSet
 
 if sys.version_info >= (3, 11):
@@ -81,7 +82,7 @@ def _count(least: int, *words: str, ranges: bool = False) -> AfterValidator:
 
 
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-MethodName = Annotated[str, one_of(METHODS, "method")]
+MethodName = Annotated[str, one_of(COMPARED, "method")]
 Metrics = Annotated[
     tuple[Annotated[str, one_of(METRICS, "metric")], ...],
     BeforeValidator(lambda names: tuple(names) if isinstance(names, list) else names),
@@ -130,6 +131,11 @@ class Experiment:
         """Its place on every axis, as a record has it."""
         own = {"method": self.method, "features": self.features, "scorer": self.scorer}
         return {**self.params, **task_fields(self.task), **own}
+
+    @property
+    def solver(self) -> str | Method:
+        """What ``evaluate`` takes."""
+        return BASELINES.get(self.method, self.method)
 
     @property
     def spec(self) -> TaskSpec:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
-    from rich.progress import Progress
 
     from manyway.bench.plan import Job
     from manyway.bench.runner import Failure
@@ -278,33 +277,18 @@ def _run(
         return []
     try:
         with progress_bar(console, transient=True) as progress:
-            bar = Bar(missing, progress)
+            line = progress.add_task("starting", total=sum(job.experiment.n_tasks for job in missing))
+
+            def watch(job: Job, n_tasks: int) -> None:
+                progress.update(line, description=job.title, advance=n_tasks)
+
             if dask is not None:
-                return run_on_dask(missing, store, dask, device, bar)
+                return run_on_dask(missing, store, dask, device, watch)
             if n_jobs > 1:
-                return run_side_by_side(missing, store, device, n_jobs, bar)
-            return run_jobs(missing, store, device, bar)
+                return run_side_by_side(missing, store, device, n_jobs, watch)
+            return run_jobs(missing, store, device, watch)
     except KeyboardInterrupt:
         _stop(console, "Finished tasks")
-
-
-class Bar:
-    """Shows which experiment runs, how many tasks are done, and how long the others will take at the present speed."""
-
-    def __init__(self, jobs: Sequence[Job], progress: Progress) -> None:
-        self._left = {job.key: job.experiment.n_tasks for job in jobs}
-        self._progress, self._task = progress, progress.add_task("starting", total=sum(self._left.values()))
-
-    def begin(self, job: Job, done: int) -> None:
-        self._progress.update(self._task, description=job.title)
-        self.advance(job, done)
-
-    def advance(self, job: Job, tasks: int) -> None:
-        self._left[job.key] -= tasks
-        self._progress.update(self._task, advance=tasks)
-
-    def end(self, job: Job) -> None:
-        self.advance(job, self._left[job.key])  # a failed experiment leaves tasks that will not be done
 
 
 def _show(view: View, results: Path, console: Console) -> None:

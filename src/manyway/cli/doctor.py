@@ -161,8 +161,7 @@ def _encoders() -> dict[str, Any]:
 
 
 def _data(given: Path | None) -> dict[str, Any]:
-    from manyway.encoding.cache import cache_folder
-    from manyway.files.files import data_root
+    from manyway.files.files import cache_folder, data_root
     from manyway.training.standard import DATASETS
 
     folder = data_root(given)

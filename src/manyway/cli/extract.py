@@ -44,7 +44,6 @@ def extract(
     ] = None,
     root: Root = None,
     data: Data = None,
-    chunk: Annotated[int, typer.Option("--chunk", min=1, help="Number of items between two saved states.")] = 1024,
     half: Annotated[bool, typer.Option("--half", help="Store 16-bit numbers: half the size, three digits.")] = False,
     device: Device = None,
     skip_bad: SkipBad = False,
@@ -81,9 +80,9 @@ def extract(
             base_mean=mean,
             inputs=inputs,
             skip_bad=skip_bad,
-            chunk=chunk,
             half=half,
             progress=lambda n: progress.advance(task, n),
+            say=lambda sentence: say(sentence, stderr=True),
         )
     for sentence in remarks(features.meta["skipped"], features.meta.get("notes", ())):
         say(sentence, stderr=True)

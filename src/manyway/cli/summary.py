@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from manyway.cli.console import console, say
+from manyway.cli.console import console, note, say
 
 if TYPE_CHECKING:
     from manyway.labelling.label import Summary
@@ -26,7 +26,8 @@ def print_summary(summary: Summary, min_confidence: float, more: Sequence[str] =
     for found in summary.present[:_SHOWN]:
         confidence = "–" if found.confidence is None else f"{found.confidence:.2f}"
         present = [] if found.presence is None else [_percent(found.presence)]
-        table.add_row(found.name, str(found.items), f"{found.proportion:.1%}", confidence, *present)
+        name = found.name if found.name.isprintable() else ascii(found.name)[1:-1]  # a line break could feign a line
+        table.add_row(name, str(found.items), f"{found.proportion:.1%}", confidence, *present)
     n_found = sum(found.items > 0 for found in summary.present)
     line = f"{n_found} of {summary.n_classes} classes found in {_items(summary.n_items)}"
     if summary.n_present is not None:
@@ -45,6 +46,8 @@ def print_summary(summary: Summary, min_confidence: float, more: Sequence[str] =
     if summary.skipped:
         say(f"{_items(summary.skipped)} could not be read: see the column 'note' at the end of the table.")
     say(f"Written to {summary.output}.")
+    for remark in summary.notes:
+        note(remark)
 
 
 def _unknown(summary: Summary) -> str:

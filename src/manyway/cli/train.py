@@ -188,7 +188,7 @@ def _recipe(dataset: str, backbone: str, epochs: int | None, asked: dict[str, An
 
     recipe = Recipe(batch=128 if backbone == "wrn28-10" else 256)
     if dataset == "glyphs":
-        from manyway.training.glyphs.build import RECIPE
+        from manyway.training.glyphs import RECIPE
 
         recipe = RECIPE
     elif dataset in DATASETS and DATASETS[dataset].channels == 1:

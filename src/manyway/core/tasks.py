@@ -6,7 +6,7 @@ Axes: ``t`` tasks, ``s`` support samples, ``q`` queries, ``k`` classes, ``d`` fe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +14,12 @@ from torch import Tensor
 from manyway.core.blocks import Pile
 from manyway.core.validation import as_features, as_labels, moderate
 from manyway.errors import InputError
+
+# What has a row for every task.
+_PER_TASK = (
+    *("support_index", "support_labels", "query_index", "query_labels", "class_ids"),
+    *("factor", "unknown_labels", "stream", "known"),
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -300,6 +306,21 @@ class Tasks:
         return none if self.known is None else self.known
 
     @property
+    def any_known(self) -> bool:
+        """Whether the label of a query is known."""
+        return self.known is not None
+
+    @property
+    def n_batches(self) -> int:
+        """The number of batches of each stream; 1 where tasks are no batches of streams."""
+        if self.stream is None:
+            return 1
+        sizes = torch.unique_consecutive(self.stream, return_counts=True)[1]
+        if bool((sizes != sizes[0]).any()):
+            raise InputError("The streams have different numbers of batches; solve streams of one length at a time.")
+        return int(sizes[0])
+
+    @property
     def classes(self) -> Tensor:
         """[t, k] the class of the FeatureSet behind each label of the task."""
         if self.class_ids is not None:
@@ -383,25 +404,12 @@ class Tasks:
     def __getitem__(self, which: slice | Tensor) -> Tasks:
         """The tasks of a slice, or those with these numbers [n], as Tasks."""
         table = self.class_table
-
-        def part(value: Tensor | None) -> Tensor | None:
-            return None if value is None else value[which]
-
-        return replace(
-            self,
-            support_table=self.support_table if self.support_index is not None else self.support_table[which],
-            support_index=part(self.support_index),
-            support_labels=self.support_labels[which],
-            query_table=self.query_table if self.query_index is not None else self.query_table[which],
-            query_index=part(self.query_index),
-            query_labels=part(self.query_labels),
-            class_ids=part(self.class_ids),
-            factor=part(self.factor),
-            class_table=self.class_table if table is None or table.ndim == 2 or len(table) == 1 else table[which],
-            unknown_labels=part(self.unknown_labels),
-            stream=part(self.stream),
-            known=part(self.known),
-        )
+        own = [name for name in _PER_TASK if getattr(self, name) is not None]
+        own += ["support_table"] if self.support_index is None else []
+        own += ["query_table"] if self.query_index is None else []
+        own += ["class_table"] if table is not None and table.ndim == 3 and len(table) > 1 else []
+        parts: dict[str, Any] = {name: getattr(self, name)[which] for name in own}
+        return replace(self, **parts)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tasks:
         """The same tasks on another device, or in another precision.
@@ -416,36 +424,20 @@ class Tasks:
         Tasks
         """
 
-        def move(value: Tensor | None) -> Tensor | None:
-            if value is None:
-                return None
+        def move(value: Tensor) -> Tensor:
             # A row shared by all tasks stays shared: a plain move would write it out once per task.
             shared = value.ndim > 1 and value.stride(0) == 0
             rows = value[:1] if shared else value
             rows = rows.to(device=device, dtype=dtype if value.is_floating_point() else None)
             return rows.expand(value.shape) if shared else rows
 
-        same_table = self.support_table is self.query_table
-        support_table = self.support_table.to(device=device, dtype=dtype)
-        return Tasks(
-            support_table=support_table,
-            support_index=move(self.support_index),
-            support_labels=cast(Tensor, move(self.support_labels)),
-            query_table=support_table if same_table else self.query_table.to(device=device, dtype=dtype),
-            query_index=move(self.query_index),
-            n_classes=self.n_classes,
-            query_labels=move(self.query_labels),
-            class_ids=move(self.class_ids),
-            base_mean=move(self.base_mean),
-            factor=move(self.factor),
-            class_table=move(self.class_table),
-            unknown_labels=move(self.unknown_labels),
-            stream=move(self.stream),
-            known=move(self.known),
-            pile=self.pile,
-            scores=self.scores,
-            earlier=self.earlier,
-        )
+        one_table = self.query_table is self.support_table
+        moved: dict[str, Any] = {
+            name: move(value)
+            for name, value in vars(self).items()
+            if isinstance(value, Tensor) and not (one_table and name == "query_table")
+        }
+        return replace(self, **{"query_table": moved["support_table"], **moved})
 
 
 def _checked(

@@ -1,48 +1,34 @@
 """Features that were computed before, by the content of the item, the encoder and its preprocessing.
 
-The cache is a folder of files that are written once and never changed: each holds the features of up to ``SHARD`` items
-of one encoder. Processes can therefore share it without locks. A row that fails its checksum, or a file that cannot be
-read, counts as absent; its items are encoded again. When the folder grows beyond its limit, the files that were not
-used for the longest time are removed.
+The cache is one SQLite file, which processes can share. A row that fails its checksum counts as absent, and a file that
+is damaged is begun anew; the items are then encoded again. When the file grows beyond its limit, the features that were
+not used for the longest time are removed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import sys
+import sqlite3
+import threading
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from manyway.errors import InputError
-from manyway.files.files import atomic_write
+from manyway.files.files import cache_folder
 
-SHARD = 1024  # items per file
-LIMIT = 4 * 2**30  # bytes of all files together
-
-
-def cache_folder() -> Path:
-    """The folder of the cache: MANYWAY_CACHE, otherwise ``manyway`` in the user's folder for caches."""
-    given = os.environ.get("MANYWAY_CACHE")
-    if given:
-        return Path(given)
-    if sys.platform == "win32":
-        user = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
-    elif sys.platform == "darwin":
-        user = "~/Library/Caches"
-    else:
-        user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.path.expanduser(user)) / "manyway"
+SHARD = 1024  # items that are written together
+LIMIT = 4 * 2**30  # bytes of the file
+_WAIT = 30  # seconds for another process to finish writing
+_TABLE = """CREATE TABLE IF NOT EXISTS features
+    (space TEXT, item TEXT, vector BLOB, note TEXT, sum INTEGER, used REAL, PRIMARY KEY (space, item))"""
+T = TypeVar("T")
 
 
 class FeatureCache:
@@ -69,39 +55,26 @@ class FeatureCache:
     def __init__(
         self, space: list[Any], folder: Path | None = None, say: Callable[[str], None] = lambda sentence: None
     ) -> None:
-        self.folder = (folder or cache_folder()) / "features"
-        self._place = self.folder / hashlib.sha256(json.dumps(space).encode()).hexdigest()[:32]
+        self.path = (folder or cache_folder()) / "features.sqlite"
+        self._space = hashlib.sha256(json.dumps(space).encode()).hexdigest()[:32]
         self._say = say
-        self._new: dict[str, tuple[Tensor, str]] = {}
-        self._rows: dict[str, tuple[_Shard, int]] = {}
-        self._used: set[Path] = set()
-        self._writable = True
-        for path in sorted(self._place.glob("[0-9a-f]*.safetensors")):
-            shard = _open(path)
-            if shard is None:
-                _remove(path)
-            else:
-                self._index(shard)
+        self._new: dict[str, tuple[bytes, str]] = {}
+        self._used: set[str] = set()
+        self._lock = threading.RLock()  # pictures are looked up by several threads
+        self._file = self._open()
 
     def get(self, key: str) -> tuple[Tensor, str] | None:
         """The features [d] of an item and the note on its decoding; None if they are not known."""
-        if key in self._new:
-            return self._new[key]
-        shard, row = self._rows.get(key, (None, 0))
-        if shard is None:
-            return None
-        features, note = shard.features[row].clone(), shard.notes.get(key, "")
-        if shard.sums[row] != _checksum(key, features, note):
-            _remove(shard.path)  # otherwise it would be found, and refused, in every run
-            return None
-        self._used.add(shard.path)
-        return features, note
+        with self._lock:
+            found = self._new.get(key) or self._read(key)
+        return None if found is None else (torch.frombuffer(bytearray(found[0]), dtype=torch.float32), found[1])
 
     def add(self, key: str, features: Tensor, note: str) -> None:
         """Keep the features [d] of an item."""
-        self._new[key] = features.to(torch.float32), note
-        if len(self._new) >= SHARD:
-            self._write()
+        with self._lock:
+            self._new[key] = features.float().contiguous().numpy().tobytes(), note
+            if len(self._new) >= SHARD:
+                self._write()
 
     def __enter__(self) -> FeatureCache:
         return self
@@ -110,83 +83,72 @@ class FeatureCache:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._write()
-        for path in self._used:  # files in use are removed last
-            with contextlib.suppress(OSError):
-                os.utime(path)
+        self._file.close()
+
+    def _read(self, key: str) -> tuple[bytes, str] | None:
+        asked = "SELECT vector, note, sum FROM features WHERE space = ? AND item = ?"
+        row = self._do(lambda file: file.execute(asked, (self._space, key)).fetchone())
+        if row is None or row[2] != _checksum(key, *row[:2]):
+            return None
+        self._used.add(key)
+        return row[0], row[1]
 
     def _write(self) -> None:
-        if not self._new or not self._writable:
-            return
-        keys = list(self._new)
-        tensors = {
-            "keys": torch.tensor([list(bytes.fromhex(key)) for key in keys], dtype=torch.uint8),
-            "features": torch.stack([self._new[key][0] for key in keys]),
-            "sums": torch.tensor([_checksum(key, *self._new[key]) for key in keys]),
-        }
-        notes = {key: note for key, (_, note) in self._new.items() if note}
-        # Processes that encode the same items write the same file.
-        path = self._place / f"{hashlib.sha256(''.join(keys).encode()).hexdigest()[:32]}.safetensors"
+        """Write the new features, say which of the old ones were used, and make room."""
+        now = time.time()
+        rows = [(self._space, key, *new, _checksum(key, *new), now) for key, new in self._new.items()]
+
+        def write(file: sqlite3.Connection) -> None:
+            file.executemany("INSERT OR REPLACE INTO features VALUES (?, ?, ?, ?, ?, ?)", rows)
+            used = [(now, self._space, key) for key in self._used]
+            file.executemany("UPDATE features SET used = ? WHERE space = ? AND item = ?", used)
+            _shrink(file)
+
+        self._do(write)
+        self._new, self._used = {}, set()
+
+    def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Work on the file, as one change; on a new one where it turns out to be damaged or cannot be written."""
         try:
-            with atomic_write(path) as temporary:
-                save_file(tensors, temporary, metadata={"notes": json.dumps(notes)})
-            _shrink(self.folder)
-        except (InputError, OSError) as error:
-            self._writable = False
-            self._say(f"note: features are not kept for the next run: {error}")
-            return
-        shard = _open(path)
-        if shard is not None:
-            self._index(shard)
-        self._new = {}
+            with self._file:
+                return work(self._file)
+        except sqlite3.Error as error:
+            self._file.close()
+            self._file = self._open(error)
+            with self._file:
+                return work(self._file)
 
-    def _index(self, shard: _Shard) -> None:
-        self._rows |= {key: (shard, row) for row, key in enumerate(shard.keys)}
-
-
-class _Shard:
-    """The content of one file; features stay on the disk until they are used."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with safe_open(path, framework="pt") as file:
-            keys, self.features = file.get_tensor("keys"), file.get_tensor("features")
-            self.sums: list[int] = file.get_tensor("sums").tolist()
-            self.notes: dict[str, str] = json.loads(file.metadata()["notes"])
-        self.keys = [bytes(key).hex() for key in keys.tolist()]
-        n = len(self.keys)
-        if self.features.dtype != torch.float32 or self.features.shape[:1] != (n,) or len(self.sums) != n:
-            raise ValueError("arrays of different lengths")
+    def _open(self, wrong: sqlite3.Error | None = None) -> sqlite3.Connection:
+        """The file, or a new one if something was wrong with its content; memory, if it cannot be written."""
+        try:
+            if wrong is not None:
+                raise wrong
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return _connect(self.path)
+        except (OSError, sqlite3.Error) as error:
+            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+                self.path.unlink(missing_ok=True)  # it is no database, or a part of it is missing
+                return self._open()
+            self._say(f"note: features are not kept for the next run: cannot write {self.path} ({error})")
+            return _connect(":memory:")
 
 
-def _open(path: Path) -> _Shard | None:
-    try:
-        return _Shard(path)
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError):
-        return None
+def _connect(path: Path | str) -> sqlite3.Connection:
+    file = sqlite3.connect(path, timeout=_WAIT, check_same_thread=False)
+    file.execute(_TABLE)
+    return file
 
 
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):  # another process was faster, or has it open
-        path.unlink()
+def _checksum(key: str, vector: bytes, note: str) -> int:
+    return zlib.crc32(vector + f"{key}{note}".encode("utf-8", "replace"))
 
 
-def _checksum(key: str, features: Tensor, note: str) -> int:
-    return zlib.crc32(features.contiguous().numpy().tobytes() + f"{key}{note}".encode("utf-8", "replace"))
+def _shrink(file: sqlite3.Connection) -> None:
+    """Remove what was not used for the longest time, a tenth of the rows, if the file has reached its limit."""
+    pages, free, size = (file.execute(f"PRAGMA {of}").fetchone()[0] for of in _SIZES)
+    if (pages - free) * size > LIMIT:  # the pages of removed rows are free, and are used again
+        oldest = "SELECT used FROM features ORDER BY used LIMIT 1 OFFSET (SELECT COUNT(*) / 10 FROM features)"
+        file.execute(f"DELETE FROM features WHERE used <= ({oldest})")
 
 
-def _shrink(folder: Path, limit: int | None = None) -> None:
-    """Remove the files that were not used for the longest time, until a tenth of the limit is free."""
-    limit = LIMIT if limit is None else limit
-    files = []
-    for path in folder.glob("*/*.safetensors"):
-        with contextlib.suppress(OSError):  # another process has removed it
-            status = path.stat()
-            files.append((status.st_mtime, status.st_size, path))
-    total = sum(size for _, size, _ in files)
-    if total <= limit:
-        return
-    for _, size, path in sorted(files):
-        if total <= 0.9 * limit:
-            return
-        _remove(path)
-        total -= size
+_SIZES = ("page_count", "freelist_count", "page_size")

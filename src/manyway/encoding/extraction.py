@@ -1,24 +1,15 @@
-"""Pictures or texts to a FeatureSet: in chunks that survive an interruption, with metadata about their origin.
-
-Finished chunks wait in a folder beside the output (``.NAME.partial``). A later call with the same encoder and the same
-data continues from them.
-"""
+"""Pictures or texts to features, which the cache keeps, and to a FeatureSet with metadata about their origin."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from manyway.encoding.cache import FeatureCache
@@ -28,12 +19,12 @@ from manyway.encoding.encoders import PICTURES_AND_TEXTS, ImageEncoder, TextEnco
 from manyway.encoding.kinds import PICTURES, TEXTS, likely_kind
 from manyway.errors import InputError
 from manyway.files.columns import Options
-from manyway.files.files import atomic_write, check_output
+from manyway.files.files import check_output
 from manyway.files.items import Items
 from manyway.sampling.features import FeatureSet
 
 _DECODING = 3  # changes when the same file gives other pixels than before
-_OURS = re.compile(r"\.?job|\.job-.*|\.?\d{9}.*\.safetensors")  # names in a folder of partial results
+_TOGETHER = 256  # items that are encoded together
 Source = ImageSource | TextSource
 Encoder = ImageEncoder | TextEncoder
 
@@ -47,15 +38,6 @@ class Encoded:
     skipped: Remarks  # name and reason of the items that could not be read
     notes: Remarks  # name, and what the user should know about how it was read
     data_hash: str  # SHA-256 of the names and contents that were read
-
-
-@dataclass(frozen=True, eq=False)
-class _Chunk:
-    features: Tensor
-    rows: Tensor
-    skipped: Remarks
-    notes: Remarks
-    digest: str
 
 
 def remarks(skipped: Remarks, notes: Remarks) -> Iterator[str]:
@@ -123,40 +105,54 @@ def encode(
     encoder: Encoder,
     *,
     skip_bad: bool = False,
-    chunk: int = 1024,
-    partial: Path | None = None,
     cache: FeatureCache | None = None,
     progress: Callable[[int], None] = lambda n: None,
 ) -> Encoded:
     """Encode all items of a source with an encoder that can read them.
 
-    ``skip_bad`` leaves out pictures that cannot be used; otherwise the first one is an error. ``partial`` is a folder
-    for finished chunks of ``chunk`` items: a later call with the same source and encoder continues from them.
-    Features in ``cache`` are not computed again, and new ones are added to it. ``progress`` is called with the number
-    of items done since the last call.
+    ``skip_bad`` leaves out pictures that cannot be used; otherwise the first one is an error. Features in ``cache`` are
+    not computed again, and new ones are added to it. ``progress`` is called with the number of items done since the
+    last call.
     """
     encoder = part_for(encoder, source)
-    if partial is not None:
-        _start_or_resume(partial, _fingerprint(source, encoder, chunk, skip_bad))
-    chunks = []
-    for start in range(0, len(source), chunk):
-        rows = range(start, min(start + chunk, len(source)))
-        path = None if partial is None else partial / f"{start:09d}.safetensors"
-        done = None if path is None else _read_chunk(path)
-        if done is None:
-            done = _encode_chunk(source, encoder, rows, skip_bad, cache)
-            if path is not None:
-                _write_chunk(path, done)
-        chunks.append(done)
+    digests: dict[int, str] = {}  # of the content, by row
+    features: dict[int, Tensor] = {}  # [d] by row
+    notes: dict[int, str] = {}
+    skipped: Remarks = ()
+
+    def unknown(row: int, data: bytes) -> bool:
+        digests[row] = hashlib.sha256(data).hexdigest()
+        found = None if cache is None else cache.get(digests[row])
+        if found is not None:
+            features[row], notes[row] = found
+        return found is None
+
+    for start in range(0, len(source), _TOGETHER):
+        rows = range(start, min(start + _TOGETHER, len(source)))
+        new: list[tuple[int, Any]]  # rows that are not in the cache, with what to encode
+        if isinstance(source, TextSource):
+            new = [(row, source.texts[row]) for row in rows if unknown(row, _bytes(source.texts[row]))]
+        else:
+            assert isinstance(encoder, ImageEncoder)
+            decoded = decode_rows(source, rows, encoder.preprocess, skip_bad=skip_bad, wanted=unknown)
+            new = [(row, picture) for row, picture in zip(rows, decoded.pictures, strict=True) if picture is not None]
+            skipped, remarked = skipped + decoded.skipped, dict(decoded.notes)
+            notes |= {row: remarked.get(source.names[row], "") for row, _ in new}
+        made = _encode_batch(encoder, [item for _, item in new]) if new else ()
+        for (row, _), values in zip(new, made, strict=True):
+            features[row] = values
+            if cache is not None:
+                cache.add(digests[row], values, notes.get(row, ""))
         progress(len(rows))
-    if not any(len(part.rows) for part in chunks):
+    if not features:
         raise InputError(f"Nothing in {source.title} could be read.")
+    kept = sorted(features)
     return Encoded(
-        torch.cat([part.features for part in chunks if len(part.rows)]),
-        tuple(row for part in chunks for row in part.rows.tolist()),
-        tuple(remark for part in chunks for remark in part.skipped),
-        tuple(remark for part in chunks for remark in part.notes),
-        hashlib.sha256("".join(part.digest for part in chunks).encode()).hexdigest(),
+        torch.stack([features[row] for row in kept]),
+        tuple(kept),
+        skipped,
+        tuple((source.names[row], notes[row]) for row in kept if notes.get(row)),
+        hashlib.sha256(_bytes("".join(f"{source.names[row]}\0{digests[row]}\n" for row in kept))).hexdigest(),
     )
 
 
@@ -168,31 +164,31 @@ def extract(
     base_mean: Tensor | None = None,
     inputs: Sequence[str | Path | None] = (),
     skip_bad: bool = False,
-    chunk: int = 1024,
     half: bool = False,
     progress: Callable[[int], None] = lambda n: None,
+    say: Callable[[str], None] = lambda sentence: None,
 ) -> FeatureSet:
     """Encode a source and write a feature file, which appears complete or not at all.
 
-    Finished chunks wait in a folder beside the output, so that an interrupted extraction continues where it stopped.
+    Features are kept in the cache as they are made, so that an interrupted extraction continues where it stopped.
     ``base_mean`` [d] is by default that of the encoder. ``inputs`` are files and folders that must not be written to.
-    ``half`` stores the features as float16. For the other parameters see ``encode``.
+    ``half`` stores the features as float16. ``say`` is called with a sentence if the cache cannot be written. For the
+    other parameters see ``encode``.
 
     ``meta`` of the result says where the features come from; ``meta["skipped"]`` lists [name, reason] of the items that
     were left out, and ``meta["notes"]`` [name, note] of those that were read in an unusual way.
     """
     output = check_output_of(output, inputs)
-    partial = output.parent / f".{output.name}.partial"
-    encoded = encode(source, encoder, skip_bad=skip_bad, chunk=chunk, partial=partial, progress=progress)
+    encoder = part_for(encoder, source)
+    with cache_for(encoder, say) as cache:
+        encoded = encode(source, encoder, skip_bad=skip_bad, cache=cache, progress=progress)
     features = as_feature_set(source, encoder, encoded, base_mean)
     features.save(output, half=half)
-    shutil.rmtree(partial, ignore_errors=True)
     return features
 
 
 def as_feature_set(source: Source, encoder: Encoder, encoded: Encoded, base_mean: Tensor | None = None) -> FeatureSet:
     """Features with labels and metadata; a class without a readable picture is an error."""
-    encoder = part_for(encoder, source)
     at = torch.tensor(encoded.rows)
     labels = source.labels[at]
     lost = set(range(len(source.class_names))) - set(labels.tolist())
@@ -239,8 +235,7 @@ def encode_items(
     """
     if isinstance(source, str | Path):
         source = open_for(encoder, source)
-    # Small chunks, so that the progress is seen.
-    encoded = encode(source, encoder, skip_bad=skip_bad, chunk=128, cache=cache, progress=progress)
+    encoded = encode(source, encoder, skip_bad=skip_bad, cache=cache, progress=progress)
     labels = source.labels.tolist()
     items = Items(
         encoded.features,
@@ -274,51 +269,6 @@ def check_output_of(output: Path, inputs: Sequence[str | Path | None]) -> Path:
     return target
 
 
-def _encode_chunk(
-    source: Source, encoder: Encoder, rows: Sequence[int], skip_bad: bool, cache: FeatureCache | None
-) -> _Chunk:
-    digests: dict[int, str] = {}  # of the content, by row
-    features: dict[int, Tensor] = {}  # [d] by row
-    notes: dict[int, str] = {}
-    new: list[tuple[int, Any]] = []  # rows that are not in the cache, with what to encode
-    skipped: Remarks = ()
-
-    def unknown(row: int, data: bytes) -> bool:
-        digests[row] = hashlib.sha256(data).hexdigest()
-        found = None if cache is None else cache.get(digests[row])
-        if found is not None:
-            features[row], notes[row] = found
-        return found is None
-
-    if isinstance(source, TextSource):
-        new = [(row, source.texts[row]) for row in rows if unknown(row, _bytes(source.texts[row]))]
-    else:
-        assert isinstance(encoder, ImageEncoder)
-        decoded = decode_rows(source, rows, encoder.preprocess, skip_bad=skip_bad, wanted=unknown)
-        new = [(row, picture) for row, picture in zip(rows, decoded.pictures, strict=True) if picture is not None]
-        skipped, remarked = decoded.skipped, dict(decoded.notes)
-        notes |= {row: remarked.get(source.names[row], "") for row, _ in new}
-    for start in range(0, len(new), 256):
-        batch = new[start : start + 256]
-        made = _encode_batch(encoder, [item for _, item in batch])
-        for (row, _), values in zip(batch, made, strict=True):
-            features[row] = values
-            if cache is not None:
-                cache.add(digests[row], values.clone(), notes.get(row, ""))
-    kept = sorted(features)
-    if isinstance(source, TextSource):
-        content = "\0".join(source.texts[row] for row in kept)
-    else:
-        content = "".join(f"{source.names[row]}\0{digests[row]}\n" for row in kept)
-    return _Chunk(
-        torch.stack([features[row] for row in kept]) if kept else torch.empty(0, 0),
-        torch.tensor(kept),
-        skipped,
-        tuple((source.names[row], notes[row]) for row in kept if notes.get(row)),
-        hashlib.sha256(_bytes(content)).hexdigest(),
-    )
-
-
 def _encode_batch(encoder: Encoder, items: Sequence[Any]) -> Tensor:
     features = encoder.encode(torch.stack(list(items))) if isinstance(encoder, ImageEncoder) else encoder.encode(items)
     if not bool(torch.isfinite(features).all()):
@@ -332,47 +282,5 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")  # file names may hold bytes that are not UTF-8
 
 
-def _fingerprint(source: Source, encoder: Encoder, chunk: int, skip_bad: bool) -> str:
-    """Identifies a job: finished chunks are used only by a job with the same fingerprint."""
-    listing = hashlib.sha256(_bytes("\0".join(source.names)))
-    if isinstance(source, TextSource):
-        listing.update(_bytes("\0".join(source.texts)))
-    parts = [_DECODING, source.title, listing.hexdigest(), encoder.weights, _preprocess_of(encoder), chunk, skip_bad]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
 def _preprocess_of(encoder: Encoder) -> dict[str, Any] | None:
     return encoder.preprocess.to_meta() if isinstance(encoder, ImageEncoder) else None
-
-
-def _start_or_resume(partial: Path, fingerprint: str) -> None:
-    """Keep the finished chunks of the same job and delete those of another."""
-    job = partial / "job"
-    if job.is_file() and job.read_text(errors="replace") == fingerprint:
-        return
-    foreign = [path.name for path in partial.iterdir() if not _OURS.match(path.name)] if partial.is_dir() else []
-    if foreign or partial.is_file() or partial.is_symlink():
-        raise InputError(f"{partial} is needed for partial results but holds something else; move it away.")
-    shutil.rmtree(partial, ignore_errors=True)
-    with atomic_write(job) as temporary:
-        temporary.write_text(fingerprint)
-
-
-def _write_chunk(path: Path, chunk: _Chunk) -> None:
-    header = {name: json.dumps(getattr(chunk, name)) for name in ("skipped", "notes", "digest")}
-    with atomic_write(path) as temporary:
-        save_file({"features": chunk.features.contiguous(), "rows": chunk.rows}, temporary, metadata=header)
-
-
-def _read_chunk(path: Path) -> _Chunk | None:
-    """A finished chunk; None if there is none or if it cannot be used: it is then computed again."""
-    if not path.is_file():
-        return None
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = {name: json.loads(text) for name, text in file.metadata().items()}
-            features, rows = file.get_tensor("features").clone(), file.get_tensor("rows").clone()
-        skipped, notes = (tuple((str(a), str(b)) for a, b in header[name]) for name in ("skipped", "notes"))
-        return _Chunk(features, rows, skipped, notes, str(header["digest"]))
-    except (SafetensorError, OSError, AttributeError, KeyError, TypeError, ValueError):
-        return None

@@ -54,6 +54,9 @@ def to_numpy(values: Any) -> Any:
 
 def read_features(values: Any) -> Any:
     """Features as scikit-learn can check them: NumPy has no bfloat16, and a column of lists is an array of objects."""
+    if np.ma.is_masked(values):
+        rows = np.flatnonzero(np.ma.getmaskarray(values).reshape(len(values), -1).any(1)).tolist()
+        raise InputError(f"X has masked values in {describe_rows(rows)}; fill them or leave these rows out.")
     half = isinstance(values, Tensor) and values.dtype == torch.bfloat16
     values = to_numpy(values.float() if half else values)
     if not hasattr(values, "to_list"):
@@ -83,9 +86,14 @@ def read_labels(values: Any) -> Any:
     """Labels as scikit-learn can check them: bytes are decoded, missing and mixed ones refused."""
     if values is None:
         return None
-    labels = np.asarray(to_numpy(values))
-    if labels.dtype.kind == "O" and labels.ndim == 1:
-        missing = [row for row, label in enumerate(labels) if _is_missing(label)]
+    given = to_numpy(values)
+    # NumPy would turn what stands between strings into strings.
+    mixed = isinstance(given, list | tuple) and len({isinstance(label, str | np.str_) for label in given}) > 1
+    labels = np.array(given, dtype=object) if mixed else np.asarray(given)
+    masked = np.ma.getmaskarray(given).reshape(-1) if np.ma.isMaskedArray(given) else np.zeros(0, bool)
+    if (labels.dtype.kind == "O" and labels.ndim == 1) or masked.any():
+        missing = [row for row, label in enumerate(labels.tolist()) if _is_missing(label)]
+        missing = sorted({*missing, *np.flatnonzero(masked).tolist()})
         if missing:
             raise InputError(f"y has no label in {describe_rows(missing)}; give one to each example or leave it out.")
         if all(isinstance(label, bytes) for label in labels):

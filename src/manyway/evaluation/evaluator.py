@@ -26,7 +26,7 @@ from manyway.sampling.spec import TaskSpec
 
 # Working memory of a chunk of tasks. It follows from the shapes alone, never from the machine, so that the same
 # experiment is cut into the same chunks everywhere and gives the same bits.
-_CHUNK_BYTES = {"cpu": 64 * 2**20, "cuda": 12 * 2**30}
+_CHUNK_BYTES = {"cpu": 64 * 2**20, "cuda": 40 * 2**30}
 _DRAWN_BYTES = 2**25  # of indices; drawing tasks for many chunks at a time costs less than chunk by chunk
 
 
@@ -273,7 +273,7 @@ def _solver(method: Any, params: Mapping[str, Any], with_probabilities: bool) ->
         name = type(method).__name__
         if params:
             raise InputError(f"{name} has its own parameters; set '{next(iter(params))}' when you make it.")
-        return lambda tasks: _fit_and_predict(method, tasks, with_probabilities), name
+        return lambda tasks: fit_and_predict(method, tasks, with_probabilities), name
     if callable(method) and not isinstance(method, type):
         return method, getattr(method, "__name__", "the function")
     raise InputError(f"The method is {method!r}; give a name, a function or an estimator object with fit and predict.")
@@ -289,7 +289,7 @@ def _unlike_training(method: Any, params: Mapping[str, Any], features: FeatureSe
     return get_method(method).unlike_training(params, shots=shots, k_eff=k_eff, **sizes)
 
 
-def _fit_and_predict(estimator: Any, tasks: Tasks, with_probabilities: bool) -> Solution:
+def fit_and_predict(estimator: Any, tasks: Tasks, with_probabilities: bool) -> Solution:
     """An estimator fitted to the support of each task, and its answers for the queries."""
     from sklearn.base import clone
 

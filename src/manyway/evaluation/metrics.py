@@ -52,14 +52,12 @@ class Metric:
     """Something that is measured in every task.
 
     ``measure`` gets a solution and its tasks, whose ``query_labels`` are known, and returns a tensor whose first axis
-    are the tasks and whose other axes are ``shape``.
+    are the tasks.
     """
 
     name: str
     measure: Callable[[Solution, Tasks], Tensor]
     summaries: Mapping[str, Summary]  # part -> summary; the part "" is the metric itself
-    impossible: Callable[[Values, int, Count], str] = lambda values, n_tasks, n_query: ""  # why stored values cannot be
-    shape: tuple[int, ...] = ()
     summed: bool = False
     may_be_undefined: bool = False  # NaN where a task has no value
     of_probability: bool = False  # needs the probability that a query is unknown; a score of another scale will not do
@@ -88,21 +86,6 @@ class Metric:
         values = values.reshape(-1, n_batches, *values.shape[1:])
         together: Values = values.sum(1) if self.over_batches == "sum" else values.mean(1)
         return together
-
-    def check(self, stored: Any, n_tasks: int, n_query: Count) -> None:
-        """Refuse stored values that cannot be the outcome of so many tasks: a ValueError that says why."""
-        shape = (GROUPS if self.summed else n_tasks, *self.shape)
-        try:
-            values = self.loaded(stored)
-        except (TypeError, ValueError):
-            values = np.asarray(None)
-        if values.dtype.kind not in "if" or values.shape != shape:
-            raise ValueError(f"{self.name} must be numbers of the shape {list(shape)}")
-        if not (np.isfinite(values) | (np.isnan(values) & self.may_be_undefined)).all():
-            raise ValueError(f"{self.name} has a value that is not finite")
-        wrong = self.impossible(values, n_tasks, n_query)
-        if wrong:
-            raise ValueError(wrong)
 
 
 def find_summary(name: str) -> tuple[Metric, Summary]:
@@ -159,15 +142,6 @@ def _hits(solution: Solution, tasks: Tasks) -> Tensor:
     return (solution.labels == truth) & (truth >= 0)
 
 
-def _impossible_count(name: str) -> Callable[[Values, int, Count], str]:
-    def check(values: Values, n_tasks: int, n_query: Count) -> str:
-        possible = values.dtype.kind == "i" and values.min() >= 0 and (values <= n_query).all()
-        most = np.max(n_query)
-        return "" if possible else f"{name} must be whole numbers from 0 to {most}, the number of queries"
-
-    return check
-
-
 def _confidence(solution: Solution, tasks: Tasks) -> Tensor:
     known = truth_of(tasks) >= 0
     return (_of_labels(solution).double() * known).sum(1) / known.sum(1).clamp_min(1)
@@ -195,19 +169,6 @@ def _in_bins(predicted: Tensor, hits: Tensor, counted: Tensor) -> Tensor:
     columns = (counted.long(), (predicted * MILLION).round().long() * counted, (hits & counted).long())
     sums = [bins.new_zeros(len(bins), BINS).scatter_add_(1, bins, column) for column in columns]
     return torch.stack(sums, -1)
-
-
-def _impossible_calibration(values: Values, n_tasks: int, n_query: Count) -> str:
-    if values.dtype.kind == "i" and values[..., 0].sum() != np.broadcast_to(n_query, n_tasks).sum():
-        return "calibration does not count every query once"
-    return _impossible_bins(values, n_tasks, n_query)
-
-
-def _impossible_bins(values: Values, n_tasks: int, n_query: Count) -> str:
-    count, confidence, hits = values[..., 0], values[..., 1], values[..., 2]
-    if values.dtype.kind != "i" or values.min() < 0 or (hits > count).any():
-        return "calibration does not count every query once"
-    return "calibration has a probability above 1" if (confidence > count * MILLION).any() else ""
 
 
 def _occurs(solution: Solution, tasks: Tasks) -> Tensor:
@@ -265,15 +226,12 @@ METRICS: Mapping[str, Metric] = _table(
         "accuracy",
         _correct,
         {"": Summary("accuracy", accuracy, percent=True, best="high")},
-        _impossible_count("correct"),
         over_batches="sum",
     ),
     Metric(
         "calibration",
         _calibration,
         {"": Summary("calibration error", _calibration_error, percent=True, best="low")},
-        _impossible_calibration,
-        shape=(BINS, 3),
         summed=True,
         over_batches="sum",
     ),
@@ -287,7 +245,6 @@ METRICS: Mapping[str, Metric] = _table(
             "truth": Summary("number of classes", _column(2)),
             "within": Summary("number of classes within 2 sd", _within, percent=True, best="high"),
         },
-        shape=(3,),
         over_batches=None,
     ),
     Metric("presence", _presence, {"": Summary("Brier score of presence", _mean, best="low")}),
@@ -295,7 +252,6 @@ METRICS: Mapping[str, Metric] = _table(
         "n_query",
         _n_known,
         {"": Summary("number of known queries", _mean)},
-        _impossible_count("n_query"),
         over_batches="sum",
     ),
     Metric(
@@ -318,7 +274,6 @@ METRICS: Mapping[str, Metric] = _table(
             "": Summary("known queries answered as unknown", _column(0), percent=True, best="low"),
             "unknown": Summary("unknown queries answered as unknown", _column(1), percent=True, best="high"),
         },
-        shape=(2,),
         may_be_undefined=True,
         of_probability=True,
     ),
@@ -326,8 +281,6 @@ METRICS: Mapping[str, Metric] = _table(
         "unknown_calibration",
         _unknown_calibration,
         {"": Summary("calibration error of the unknown probability", _calibration_error, percent=True, best="low")},
-        _impossible_bins,
-        shape=(BINS, 3),
         summed=True,
         of_probability=True,
         over_batches="sum",
@@ -340,7 +293,6 @@ METRICS: Mapping[str, Metric] = _table(
             "found": Summary("number of unknown groups", _column(1)),
             "truth": Summary("number of unknown classes", _column(2)),
         },
-        shape=(3,),
         may_be_undefined=True,
         of_probability=True,
     ),

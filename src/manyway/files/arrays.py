@@ -6,7 +6,8 @@ import json
 import math
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,25 +18,42 @@ from safetensors import safe_open
 from torch import Tensor
 
 from manyway.errors import InputError
-from manyway.files.text import one_line
+from manyway.files.files import most_unpacked
+from manyway.files.text import first_twice, one_line
 
 FORMAT = "manyway-features-1"
 ARRAY_SUFFIXES = (".safetensors", ".npz", ".npy")
 _NAMES = ("features", "labels", "class_names", "items", "base_mean", "is_support", "class_features")
-_DEFLATE_LIMIT = 1100  # deflate cannot compress by more than 1032 times
 
 
-def read_arrays(path: Path) -> dict[str, Any]:
-    """The arrays of a .safetensors, .npz or .npy file by name, and ``meta``; large files are memory-mapped."""
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """What a feature file holds."""
+
+    features: Any  # [n, d] array or Tensor, perhaps memory-mapped
+    labels: Any = None  # [n] names, or numbers
+    class_names: tuple[str, ...] | None = None  # what numbers stand for
+    items: Any = None  # [n] names of the rows
+    base_mean: Tensor | None = None
+    is_support: Tensor | None = None
+    class_features: Tensor | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    columns: tuple[str, ...] | None = None  # [d] names of the features; None: they are known by their position
+    carried: Mapping[str, list[Any]] = field(default_factory=dict)  # columns of no other use
+    header: tuple[str, ...] = ()  # all columns
+    notes: tuple[str, ...] = ()
+    place: Callable[[int], str] = "row {}".format  # where a row is, for a person who looks for it
+
+
+def read_arrays(path: Path) -> Contents:
+    """Read a .safetensors, .npz or .npy file; large ones are memory-mapped."""
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        return {"features": _exact(read_npy(path))}
+        return Contents(_exact(read_npy(path)))
     found, names = (_read_safetensors if suffix == ".safetensors" else _read_npz)(path)
     if "features" not in found:
-        raise InputError(
-            f"{path} has no array 'features'; it holds: {', '.join(sorted(names)) or 'nothing'}. Save the features "
-            "under this name, and labels as 'labels'."
-        )
+        held = ", ".join(sorted(names)) or "nothing"
+        raise InputError(f"{path} has no array 'features'; it holds: {held}. Save the features under this name.")
     found["features"] = _exact(found["features"])
     for name in {"base_mean", "is_support", "class_features"} & found.keys():
         found[name] = _numbers(path, name, found[name])
@@ -48,7 +66,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
         if flags.ndim != 1 or not bool(((flags == 0) | (flags == 1)).all()):
             raise InputError(f"is_support in {path} must be true or false for every row.")
         found["is_support"] = flags.bool()
-    return found
+    return Contents(**found)
 
 
 def read_npy(path: Path) -> np.ndarray[Any, Any]:
@@ -89,11 +107,11 @@ def _read_npz(path: Path) -> tuple[dict[str, Any], list[str]]:
 
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, size: int) -> np.ndarray[Any, Any]:
     """One array of an archive, after checking that its header does not promise more than there is."""
-    if info.compress_size > size or info.file_size > _DEFLATE_LIMIT * (info.compress_size + 1):
-        raise ValueError(f"the sizes of '{info.filename}' cannot be right")
+    if info.compress_size > size or info.file_size > most_unpacked(size):
+        raise ValueError(f"'{info.filename}' unpacks to {info.file_size:,} bytes, far more than its size")
     with archive.open(info) as file:
         _npy_header(file, info.file_size)
-    with archive.open(info) as file:
+        file.seek(0)
         array: np.ndarray[Any, Any] = npy_format.read_array(file, allow_pickle=False)
         while file.read(1 << 20):  # reading to the end makes zipfile compare the checksum
             pass
@@ -145,9 +163,7 @@ def read_header(path: Path, metadata: Mapping[str, str] | None) -> dict[str, Any
 
 
 def _class_names(path: Path, names: Any) -> tuple[str, ...]:
-    array = np.asarray(names) if isinstance(names, np.ndarray) else None
-    if array is not None and array.ndim == 1 and array.dtype.kind in "USiu":
-        names = values_of(path, array)
+    names = values_of(path, "class_names", names) if isinstance(names, np.ndarray) else names
     if not isinstance(names, list) or not all(isinstance(name, str | bytes | int) for name in names):
         raise InputError(f"class_names in {path} must be one string per class.")
     texts = tuple(decoded(path, name) for name in names)
@@ -159,21 +175,20 @@ def _class_names(path: Path, names: Any) -> tuple[str, ...]:
 
 def refuse_same_classes(names: tuple[str, ...], what: str) -> None:
     """Refuse two classes of one name: their answers could not be told apart."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InputError(f"{what} has '{name}' twice; give every class its own name.")
-        seen.add(name)
+    twice = first_twice(names)
+    if twice is not None:
+        raise InputError(f"{what} has '{twice}' twice; give every class its own name.")
 
 
-def values_of(path: Path, array: np.ndarray[Any, Any]) -> list[Any]:
+def values_of(path: Path, what: str, array: np.ndarray[Any, Any]) -> list[Any]:
     """The entries of an array of names or numbers; damaged characters are an error."""
+    if array.ndim != 1 or array.dtype.kind not in "iufUSb":
+        raise InputError(f"{what} in {path} are {array.dtype} {array.shape}; give one integer or string per row.")
     if array.dtype.kind == "U" and array.size and array.dtype.itemsize:
         native = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("=")))
         if native.view(np.uint32).max() > sys.maxunicode:
             raise InputError(f"{path} holds damaged text: characters that do not exist.")
-    values: list[Any] = array.tolist()
-    return values
+    return list(array.tolist())
 
 
 def decoded(path: Path, value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from manyway.errors import InputError
+from manyway.files.arrays import Contents
 from manyway.files.tables import Table, read_table
 from manyway.files.text import is_number, listed
 
@@ -20,6 +22,7 @@ LABEL_NAMES = ("label", "labels", "class", "class_name", "category", "target", "
 TEXT_NAMES = ("text", "sentence", "utterance", "query")
 _MISSING = {"", "nan", "<na>", "nat", "#n/a"}  # cells that stand for no label; "None" and "NA" can be names of classes
 _PERHAPS_MISSING = {"na", "n/a", "null", "none", "?", "-"}
+_ALIKE = str.maketrans("аеорсухіјѕԁһкмтвнαβεζηικμνορτυχ", "aeopcyxijsdhkmtbhabezhikmnoptyx")  # Cyrillic and Greek
 _ROW_NUMBERS = re.compile(
     r"(unnamed: \d+(_level_\d+)?|index|idx|level_\d+|__index_level_\d+__|row[_. ]?(names?|nr|no|num|number|index))?"
 )
@@ -59,29 +62,6 @@ class Options:
     sheet: str | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """A table of features, picked apart."""
-
-    features: np.ndarray[Any, Any]  # [n, d] float32 or float64
-    names: tuple[str, ...] | None  # [d]; None: columns have no names and are known by their position
-    labels: list[Any] | None  # [n]
-    items: list[Any] | None  # [n]
-    carried: dict[str, list[Any]]  # all other columns
-    table: Table
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Roles:
-    """Which column of a table is what, as positions."""
-
-    features: tuple[int, ...]
-    label: int | None
-    item: int | None
-    notes: tuple[str, ...]  # what was guessed, for the user to see
-
-
 def missing(value: Any) -> bool:
     """Whether a label is absent: null, NaN, an empty or blank string, or a word that spreadsheets write for it."""
     if isinstance(value, bytes):
@@ -99,16 +79,41 @@ def remarks_on_classes(path: Path, names: Iterable[str]) -> tuple[str, ...]:
     """
     remarks, seen = [], dict[str, str]()
     for name in sorted(set(names)):
-        plain = " ".join(unicodedata.normalize("NFKC", name).replace("\u200b", "").casefold().split())
+        visible = "".join(c for c in name if unicodedata.category(c) != "Cf")
+        plain = " ".join(unicodedata.normalize("NFKC", visible).casefold().split())
         other = seen.setdefault(plain, name)
-        if other != name:
-            remarks.append(
-                f"the labels '{other}' and '{name}' of {path.name} differ only in case, blanks or Unicode form; they "
-                "are two classes"
-            )
+        alike = seen.setdefault(plain.translate(_ALIKE), other)
+        if alike != name:
+            same, near = "differ only in case, blanks or Unicode form", "look alike, in letters of two scripts"
+            how = same if other != name else near
+            remarks.append(f"the labels {quoted(alike)} and {quoted(name)} of {path.name} {how}; they are two classes")
+        if not name.isprintable():
+            remarks.append(f"the label {quoted(name)} of {path.name} has invisible characters; they belong to it")
         if plain in _PERHAPS_MISSING:
             remarks.append(f"the label '{name}' of {path.name} is taken as the name of a class, not as a missing label")
     return (*remarks[:5], f"and {len(remarks) - 5} more of this kind") if len(remarks) > 5 else tuple(remarks)
+
+
+def remarks_on_items(path: Path, names: Sequence[str] | None) -> tuple[str, ...]:
+    """A remark on names that several items have.
+
+    >>> remarks_on_items(Path("a.csv"), ["1.jpg", "2.jpg", "1.jpg"])
+    ("2 items of a.csv share their name with another, such as '1.jpg'",)
+    """
+    counts = {name: count for name, count in Counter(names or ()).items() if count > 1}
+    if not counts:
+        return ()
+    first = quoted(next(iter(counts)))
+    return (f"{sum(counts.values())} items of {path.name} share their name with another, such as {first}",)
+
+
+def quoted(name: str) -> str:
+    """A name in quotation marks, with codes for what cannot be seen.
+
+    >>> quoted("cat"), quoted("cat" + chr(0x200D))
+    ("'cat'", "'cat\\\\u200d'")
+    """
+    return f"'{name}'" if name.isprintable() else ascii(name)
 
 
 def is_row_number(name: str) -> bool:
@@ -182,7 +187,7 @@ def find_item(table: Table, options: Options, taken: Collection[int | None]) -> 
     if names[at] == "item":
         return at, None
     choice = f" (not {listed(others, 2)}; choose with `item_column`)" if others else ""
-    return at, f"column '{names[at]}' of {name_of(table)} is taken as the item name{choice}"
+    return at, f"column '{names[at]}' of {Path(table.where).name} is taken as the item name{choice}"
 
 
 def find_text(table: Table, options: Options, taken: Collection[int | None]) -> tuple[int | None, str | None]:
@@ -207,12 +212,7 @@ def find_text(table: Table, options: Options, taken: Collection[int | None]) -> 
         return None, None
     others = [names[at] for at in found[1:]]
     choice = f" (not {listed(others, 2)}; choose with `text_column`)" if others else ""
-    return found[0], f"column '{names[found[0]]}' of {name_of(table)} is taken as the text{choice}"
-
-
-def name_of(table: Table) -> str:
-    """What notes call a table."""
-    return Path(table.where).name
+    return found[0], f"column '{names[found[0]]}' of {Path(table.where).name} is taken as the text{choice}"
 
 
 def words_in(table: Table, at: int) -> float:
@@ -226,7 +226,7 @@ def words_in(table: Table, at: int) -> float:
 
 def _repeats(cells: Sequence[Any]) -> bool:
     """Whether most cells are repetitions, as names of classes or places are."""
-    return 2 * len(set(cells)) < len(cells)
+    return 2 * len(set(map(str, cells))) < len(cells)
 
 
 def is_number_like(cell: Any) -> bool:
@@ -247,7 +247,7 @@ def _are_codes(cells: Sequence[Any]) -> bool:
     )
 
 
-def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> Columns:
+def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> Contents:
     """Read a table of features, with item names and further columns, of which one may be the labels."""
     known = {name.casefold() for name in (options.label_column, options.item_column, "item", *LABEL_NAMES) if name}
     like = set(options.like or ("",))
@@ -258,29 +258,31 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
     table = read_table(path, is_header, sheet=options.sheet)
     if table.is_empty:
         raise InputError(f"{path} has no data row; the first line names the columns, the others are items.")
-    roles = Roles(tuple(range(len(table.names))), None, None, ())
+    chosen, label, item, notes = list(range(len(table.names))), None, None, list[str]()
     if table.named:
-        roles = assign_roles(path, table, _with_lists(options, table.names))
-        roles = roles if with_labels else replace(roles, label=None)
-    features, remarks = table.features(roles.features), list[str]()
-    if table.named and with_labels and features.shape[1] == len(roles.features) > 1:
-        called = [table.names[at] for at in roles.features]
+        chosen, label, item, notes = _assign(path, table, _with_lists(options, table.names))
+        label = label if with_labels else None
+    features = table.features(chosen)
+    if table.named and with_labels and features.shape[1] == len(chosen) > 1:
+        called = [table.names[at] for at in chosen]
         left_out, remarks = odd_features(path.name, features, called, options.feature_columns)
         features = np.delete(features, left_out, axis=1) if left_out else features
-        roles = replace(roles, features=tuple(np.delete(roles.features, left_out).tolist()))
-    others = [at for at in range(len(table.names)) if at not in {*roles.features, roles.label, roles.item}]
-    labels, items, *carried = table.values([roles.label, roles.item, *others])
-    names = tuple(table.names[at] for at in roles.features)
-    if len(names) == 1 and table.holds_lists(roles.features[0]):
+        chosen, notes = [at for i, at in enumerate(chosen) if i not in left_out], [*notes, *remarks]
+    others = [at for at in range(len(table.names)) if at not in {*chosen, label, item}]
+    labels, items, *carried = table.values([label, item, *others])
+    names = tuple(table.names[at] for at in chosen)
+    if len(names) == 1 and table.holds_lists(chosen[0]):
         names = tuple(f"{names[0]}[{i}]" for i in range(features.shape[1]))
-    return Columns(
+    return Contents(
         features,
-        names if table.named else None,
         labels,
-        items,
-        {table.names[at]: cells for at, cells in zip(others, carried, strict=True)},
-        table,
-        (*roles.notes, *table.notes, *remarks),
+        items=items,
+        meta={"source": path.name},
+        columns=names if table.named else None,
+        carried={table.names[at]: cells for at, cells in zip(others, carried, strict=True)},
+        header=tuple(table.names) if table.named else (),
+        notes=(*notes, *table.notes),
+        place=table.place,
     )
 
 
@@ -366,33 +368,29 @@ def _are_dates(values: np.ndarray[Any, Any]) -> bool:
     return any(bool(found.all()) for found in (days, *seconds))
 
 
-def assign_roles(path: Path, table: Table, options: Options) -> Roles:
-    """Decide which columns are features, label and item name."""
+def _assign(path: Path, table: Table, options: Options) -> tuple[list[int], int | None, int | None, list[str]]:
+    """Decide which columns are features, label and item name; and what there is to say about it."""
     names = table.names
     label, remark = find_label(path, names, options)
     taken = {find_column(names, name) for name in options.ignore_columns} | {label}
     item, called = find_item(table, options, taken)
     notes = [*filter(None, (remark, called))]
     if options.like is not None:
-        return Roles(_like(path, names, {label, item}, options.like), label, item, tuple(notes))
+        return _like(path, names, {label, item}, options.like), label, item, notes
     free = [at for at in range(len(names)) if at not in taken and at != item]
     forced = [at for at in free if names[at] in options.feature_columns]
     features = [at for at in free if at in forced or _may_be_feature(table, at)]
     odd = next((names[at] for at in features if is_label(names[at]) and at not in forced), None)
     if odd is not None:
-        raise InputError(
-            f"Column '{odd}' of {path} looks like a label, not a feature; leave it out with `ignore_columns`, or keep "
-            "it with `feature_columns`."
-        )
+        why = "looks like a label; leave it out with `ignore_columns`, or keep it with `feature_columns`"
+        raise InputError(f"Column '{odd}' of {path} {why}.")
     if not features:
         raise InputError(f"{path} has no feature column; its columns are {listed(names)}.")
     left_out = [names[at] for at in free if at not in features and names[at].strip()]
     if left_out:
-        notes.append(
-            f"columns that are no features (texts, dates, ids, row numbers) of {path.name}: {listed(left_out)}; keep "
-            "one with `feature_columns`"
-        )
-    return Roles(tuple(features), label, item, tuple(notes))
+        what = f"texts, dates, ids or row numbers of {path.name} that are no features: {listed(left_out)}"
+        notes.append(f"{what}; keep one with `feature_columns`")
+    return features, label, item, notes
 
 
 def _may_be_feature(table: Table, at: int) -> bool:
@@ -401,7 +399,7 @@ def _may_be_feature(table: Table, at: int) -> bool:
     return not named and (table.holds_lists(at) or any(map(is_number_like, table.sample(at))))
 
 
-def _like(path: Path, names: Sequence[str], taken: Collection[int | None], like: Sequence[str]) -> tuple[int, ...]:
+def _like(path: Path, names: Sequence[str], taken: Collection[int | None], like: Sequence[str]) -> list[int]:
     """The feature columns in the order of the labelled examples; one that is missing is an error."""
     position = {name: at for at, name in enumerate(names) if at not in taken}
     lacking = [name for name in like if name not in position]
@@ -412,4 +410,4 @@ def _like(path: Path, names: Sequence[str], taken: Collection[int | None], like:
             f"{path} lacks the columns {listed(lacking)} of the labelled examples{instead}; features are matched by "
             "name, so give both files the same columns, or leave some out with `ignore_columns`."
         )
-    return tuple(position[name] for name in like)
+    return [position[name] for name in like]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -34,6 +35,16 @@ def most_unpacked(size: int) -> int:
 def data_root(given: str | Path | None = None) -> Path:
     """The folder of data sets: the given one, otherwise MANYWAY_DATA, otherwise ``data``."""
     return Path(given or os.environ.get("MANYWAY_DATA") or "data")
+
+
+def cache_folder() -> Path:
+    """The folder of the cache: MANYWAY_CACHE, otherwise ``manyway`` in the user's folder for caches."""
+    folders = {
+        "win32": os.environ.get("LOCALAPPDATA") or "~/AppData/Local",
+        "darwin": "~/Library/Caches",
+    }
+    user = folders.get(sys.platform, os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return Path(os.environ.get("MANYWAY_CACHE") or os.path.expanduser(f"{user}/manyway"))
 
 
 def check_input(path: AnyPath) -> Path:
@@ -69,7 +80,7 @@ def check_input(path: AnyPath) -> Path:
 def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Path:
     """Return the file that writing to ``path`` creates or replaces; refuse where this would do harm.
 
-    Commands call this before they start to work, so that a wrong ``--out`` is found at once.
+    Commands call this before they start to work, so that a wrong output is found at once.
 
     Parameters
     ----------

@@ -15,8 +15,16 @@ from torch import Tensor
 
 from manyway.core.validation import describe_rows
 from manyway.errors import InputError
-from manyway.files.arrays import ARRAY_SUFFIXES, decoded, plain, read_arrays, read_npy, values_of
-from manyway.files.columns import Options, find_label, missing, read_columns, remarks_on_classes
+from manyway.files.arrays import ARRAY_SUFFIXES, Contents, decoded, plain, read_arrays, read_npy, values_of
+from manyway.files.columns import (
+    Options,
+    find_label,
+    missing,
+    quoted,
+    read_columns,
+    remarks_on_classes,
+    remarks_on_items,
+)
 from manyway.files.files import check_input
 from manyway.files.tables import TABLE_SUFFIXES, read_table
 from manyway.files.text import read_lines, shorten, suffix_of
@@ -92,24 +100,6 @@ class Items:
         return self.name(row) if self.texts is None else self.texts[row]
 
 
-@dataclass(frozen=True, eq=False)
-class Contents:
-    """What a feature file holds, with labels as they are: numbers, or names."""
-
-    features: np.ndarray[Any, Any] | Tensor  # [n, d]
-    labels: np.ndarray[Any, Any] | tuple[str, ...] | None  # [n] int64, or names
-    class_names: tuple[str, ...] | None = None  # what numbers stand for
-    names: tuple[str, ...] | None = None
-    base_mean: Tensor | None = None
-    is_support: Tensor | None = None
-    class_features: Tensor | None = None
-    meta: Mapping[str, Any] = field(default_factory=dict)
-    columns: tuple[str, ...] | None = None
-    notes: tuple[str, ...] = ()
-    header: tuple[str, ...] = ()
-    carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-
-
 def read_items(path: str | Path, options: Options | None = None, *, like: Items | None = None, **columns: Any) -> Items:
     """Read the features in a file, with labels and item names where it has them.
 
@@ -150,7 +140,7 @@ def read_items(path: str | Path, options: Options | None = None, *, like: Items 
     items = Items(
         contents.features,
         _class_of_row(path, contents),
-        contents.names,
+        contents.items,
         contents.base_mean,
         contents.columns,
         notes=contents.notes,
@@ -169,9 +159,7 @@ def match_columns(support: Items, query: Items) -> Items:
     position = {name: at for at, name in enumerate(ours)}
     unknown = [name for name in theirs if name not in position]
     if unknown:
-        raise InputError(
-            f"The labelled examples have the feature '{unknown[0]}', which the items lack; give both the same columns."
-        )
+        raise InputError(f"The items lack the feature '{unknown[0]}' of the examples; give both the same columns.")
     order = [position[name] for name in theirs]
     return replace(query, features=query.features[:, order], columns=theirs)
 
@@ -185,26 +173,20 @@ def read_contents(path: str | Path, options: Options | None = None, *, with_labe
     if suffix not in SUFFIXES:
         raise InputError(f"{path} has an unknown ending; features come as {', '.join(SUFFIXES)}.")
     if suffix in TABLE_SUFFIXES:
-        found = read_columns(path, options or Options(), with_labels=with_labels)
-        table = found.table
-        contents = Contents(
-            found.features,
-            None if found.labels is None else clean_labels(path, found.labels, table.place),
-            names=item_names(path, found.items),
-            meta={"source": path.name},
-            columns=found.names,
-            notes=found.notes,
-            header=table.names if table.named else (),
-            carried=found.carried,
-        )
+        contents = read_columns(path, options or Options(), with_labels=with_labels)
     else:
-        arrays = read_arrays(path)
-        labels, names = arrays.pop("labels", None), item_names(path, arrays.pop("items", None))
-        labels = clean_labels(path, labels) if with_labels and labels is not None else None
-        contents = Contents(labels=labels, names=names, **arrays)
+        contents = read_arrays(path)
+    given = contents.labels if with_labels else None
+    labels = None if given is None else clean_labels(path, given, contents.place)
+    contents = replace(contents, labels=labels, items=item_names(path, contents.items))
     _check_shape(path, contents)
-    classes = contents.labels if isinstance(contents.labels, tuple) else contents.class_names
-    return replace(contents, notes=(*contents.notes, *remarks_on_classes(path, classes or ())))
+    classes = labels if isinstance(labels, tuple) else contents.class_names
+    remarks = [*remarks_on_classes(path, classes or ()), *remarks_on_items(path, contents.items)]
+    listed = given if isinstance(given, list) else []
+    texts = {label for label in listed if isinstance(label, str)}
+    if texts and any(str(label) in texts for label in listed if not isinstance(label, str)):
+        remarks.append(f"labels of {path.name} are written as numbers and as texts; 1 and '1' are one class")
+    return replace(contents, notes=(*contents.notes, *remarks))
 
 
 def read_labels(path: str | Path, label_column: str | None = None) -> tuple[str, ...]:
@@ -224,10 +206,8 @@ def read_labels(path: str | Path, label_column: str | None = None) -> tuple[str,
     table = read_table(path, lambda names: len(names) > 1 or find_label(path, names, Options(label_column))[0] == 0)
     at, _ = find_label(path, table.names, Options(label_column)) if table.named else (0, None)
     if at is None:
-        raise InputError(
-            f"{path} has {len(table.names)} columns and none is named '{label_column or 'label'}'; name the column of "
-            "labels with `label_column`."
-        )
+        wanted = label_column or "label"
+        raise InputError(f"{path} has {len(table.names)} columns, none named '{wanted}'; name one with `label_column`.")
     return tuple(map(str, clean_labels(path, table.values([at])[0], table.place)))
 
 
@@ -235,25 +215,18 @@ def clean_labels(
     path: Path, values: Any, place: Callable[[int], str] = lambda row: f"row {row}"
 ) -> np.ndarray[Any, Any] | tuple[str, ...]:
     """Labels as int64 or as names; a missing label is an error that says where."""
-    array = values if isinstance(values, np.ndarray) else None
-    if array is not None:
-        if array.ndim != 1 or array.dtype.kind not in "iufUSb":
-            raise InputError(
-                f"labels in {path} must be one integer or string per row, not {array.dtype} of shape {array.shape}."
-            )
+    if isinstance(values, np.ndarray):
+        array, values = values, values_of(path, "labels", values)
         if array.dtype.kind in "iu":
             if array.size and int(array.max()) > np.iinfo(np.int64).max:
                 raise InputError(f"labels in {path} go up to {array.max()}; number the classes from 0.")
             return array.astype(np.int64)
-        values = values_of(path, array)
     gone = [row for row, value in enumerate(values) if missing(value)]
     if gone:
         shown = ", ".join(place(row) for row in gone[:3]) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
         found = values[gone[0]]
         stands = f"; {shorten(found)} stands for a missing label" if isinstance(found, str) and found.strip() else ""
-        raise InputError(
-            f"{path} has no label in {shown}{stands}; every labelled example needs one. Fill or remove these rows."
-        )
+        raise InputError(f"{path} has no label in {shown}{stands}; every labelled example needs one.")
     return tuple(_label(path, value, row, place) for row, value in enumerate(values))
 
 
@@ -262,22 +235,21 @@ def _label(path: Path, value: Any, row: int, place: Callable[[int], str]) -> str
         value = float(value)
     if isinstance(value, date):
         value = value.isoformat()
-    if isinstance(value, float) and not value.is_integer():
-        raise InputError(f"The label in {place(row)} of {path} is {value}; labels are names or whole numbers.")
-    if not isinstance(value, str | bytes | int | float):
+    fraction = isinstance(value, float) and not value.is_integer()
+    if fraction or not isinstance(value, str | bytes | int | float):
         raise InputError(f"The label in {place(row)} of {path} is {shorten(value)}; labels are names or whole numbers.")
-    return decoded(path, value).strip()
+    name = decoded(path, value).strip()
+    if "\0" in name:
+        raise InputError(f"The label {quoted(name)} in {place(row)} of {path} has a NUL character; remove it.")
+    return name
 
 
 def item_names(path: Path, values: Any) -> tuple[str, ...] | None:
     """Names of items as text; an item without a name is known by its number."""
     if values is None:
         return None
-    if isinstance(values, np.ndarray):
-        if values.ndim != 1 or values.dtype.kind not in "iufUSb":
-            raise InputError(f"items in {path} must be one name per row, not {values.dtype} of shape {values.shape}.")
-        values = values_of(path, values)
-    return tuple(str(row) if missing(value) else decoded(path, value) for row, value in enumerate(values))
+    values = values_of(path, "items", values) if isinstance(values, np.ndarray) else values
+    return tuple(f"(row {row})" if missing(value) else decoded(path, value) for row, value in enumerate(values))
 
 
 def _class_of_row(path: Path, contents: Contents) -> tuple[str, ...] | None:
@@ -287,9 +259,8 @@ def _class_of_row(path: Path, contents: Contents) -> tuple[str, ...] | None:
     if names is None:
         return tuple(map(str, labels.tolist()))
     if labels.size and (labels.min() < 0 or labels.max() >= len(names)):
-        raise InputError(
-            f"labels in {path} go from {labels.min()} to {labels.max()} but there are {len(names)} class names."
-        )
+        found = f"go from {labels.min()} to {labels.max()}"
+        raise InputError(f"labels in {path} {found} but there are {len(names)} class names.")
     return tuple(names[label] for label in labels.tolist())
 
 
@@ -303,19 +274,13 @@ def _check_shape(path: Path, contents: Contents) -> None:
         raise InputError(f"features in {path} are {features.dtype}; they must be real numbers (float32 is best).")
     if features.shape[1] == 0:
         raise InputError(f"{path} has no features: its shape is {tuple(features.shape)}.")
-    for what, values in (
-        ("labels", contents.labels),
-        ("item names", contents.names),
-        ("is_support", contents.is_support),
-    ):
+    rows = {"labels": contents.labels, "item names": contents.items, "is_support": contents.is_support}
+    for what, values in rows.items():
         if values is not None and len(values) != len(features):
-            raise InputError(
-                f"{path} has {len(features)} rows of features and {len(values)} {what}; give one for each row."
-            )
-    if contents.base_mean is not None and contents.base_mean.shape != features.shape[1:]:
-        raise InputError(
-            f"base_mean in {path} has {len(contents.base_mean)} entries; features have {features.shape[1]} dimensions."
-        )
+            raise InputError(f"{path} has {len(features)} rows of features and {len(values)} {what}; they must agree.")
+    mean = contents.base_mean
+    if mean is not None and mean.shape != features.shape[1:]:
+        raise InputError(f"base_mean in {path} has {len(mean)} entries; features have {features.shape[1]} dimensions.")
 
 
 def _check_finite(path: Path, items: Items) -> None:
@@ -324,9 +289,8 @@ def _check_finite(path: Path, items: Items) -> None:
     for start in range(0, len(items), step):
         bad = (~torch.isfinite(items.rows(start, start + step))).any(1).nonzero().flatten() + start
         if len(bad):
-            raise InputError(
-                f"{path} has NaN or infinite features in {describe_rows(bad.tolist())}; remove or repair them."
-            )
+            rows = describe_rows(bad.tolist())
+            raise InputError(f"{path} has NaN or infinite features in {rows}; remove or repair them.")
 
 
 def _as_tensor(features: np.ndarray[Any, Any] | Tensor) -> Tensor:

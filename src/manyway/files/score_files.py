@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from manyway.errors import InputError
+from manyway.files.birdnet import is_birdnet, read_birdnet
 from manyway.files.columns import LABEL_NAMES, Options, is_id, missing, read_columns, remarks_on_classes
 from manyway.files.files import check_input
 from manyway.files.rows import Rows, as_number, column, find_any, one_row_per_class, read_rows
-from manyway.files.score_formats import is_birdnet, read_birdnet, read_score_json
-from manyway.files.scores import Pair, Scores, check_size, from_pairs
+from manyway.files.score_json import read_score_json
+from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Pair, Scores, check_size, from_pairs
 from manyway.files.tables import TABLE_SUFFIXES
-from manyway.files.text import listed, shorten, suffix_of
+from manyway.files.taxa import short_name
+from manyway.files.text import listed, read_lines, shorten, suffix_of
 
 SCORE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".json")
 _CLASS_NAMES = ("class", "species", *LABEL_NAMES)
+_OF_CLASS = re.compile(r"scientific|latin|taxon|species|genus|family|order|common", re.IGNORECASE)  # columns of classes
+_HOW_LIKELY = ("probability", "likelihood", "likely", "prior", "frequency", "count", "n")
+_MEDIA = ("mediaID", "deploymentID", "timestamp")
 _SCORE_NAMES = ("score", "probability", "prob", "confidence", "log_probability", "log_prob", "logit")
 
 
@@ -29,8 +36,8 @@ def read_scores(path: str | Path, options: Options | None = None) -> Scores:
     ----------
     path : path-like
         A table (.csv, .tsv, .parquet, .jsonl) with one column per class, or with the columns ``item``, ``class`` and
-        ``score``; a ``predictions.json`` of SpeciesNet; a MegaDetector file with classifications (.json); or a table of
-        BirdNET (csv, Kaleidoscope csv, or a Raven selection table, .txt).
+        ``score``; a ``predictions.json`` of SpeciesNet; a MegaDetector file with classifications (.json); a table of
+        BirdNET (csv, Kaleidoscope csv, or a Raven selection table, .txt); or a folder of such files.
     options : Options, optional
         The columns of the item name and of known labels, and columns to leave out.
 
@@ -53,22 +60,77 @@ def read_scores(path: str | Path, options: Options | None = None) -> Scores:
     (('a.jpg', 'b.jpg'), ('dog', 'fox'), [[0.10000000149011612, 0.8999999761581421], [0.6000000238418579, nan]])
     """
     path, options = Path(path), options or Options()
+    scores = _read_folder(path, options) if path.is_dir() else _read_file(path, options)
+    if not len(scores):
+        raise InputError(f"{path} has no score of any class.")
+    if len(scores.classes) < 2:
+        raise InputError(f"{path} has scores of one class only ({listed(scores.classes)}); give the other classes too.")
+    return replace(scores, notes=(*scores.notes, *remarks_on_classes(path, scores.classes)))
+
+
+def _read_file(path: Path, options: Options) -> Scores:
     suffix = suffix_of(path)
     if suffix not in SCORE_SUFFIXES:
         raise InputError(f"{path} has an unknown ending; scores come as {', '.join(SCORE_SUFFIXES)}.")
     if suffix == ".json":
-        scores = read_score_json(check_input(path))
-    else:
-        names, rows = read_rows(path)
-        if is_birdnet(names):
-            scores = read_birdnet(path, names, rows)
-        elif _is_long(names, options):
-            scores = _read_long(path, names, rows, options)
-        else:
-            scores = _read_wide(path, options)
-    if len(scores.classes) < 2:
-        raise InputError(f"{path} has scores of one class only ({listed(scores.classes)}); give the other classes too.")
-    return replace(scores, notes=(*scores.notes, *remarks_on_classes(path, scores.classes)))
+        return read_score_json(check_input(path))
+    names, rows = read_rows(path)
+    if is_birdnet(names):
+        return read_birdnet(path, names, rows)
+    return _read_long(path, names, rows, options) if _is_long(names, options) else _read_wide(path, options)
+
+
+def _read_folder(folder: Path, options: Options) -> Scores:
+    """The scores of all files in a folder, as one batch: one file per recording or deployment."""
+    found = [path for path in sorted(folder.rglob("*")) if suffix_of(path) in SCORE_SUFFIXES and path.is_file()]
+    found = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    # BirdNET writes tables of all recordings, and its settings, beside those of each recording.
+    single = [path for path in found if not path.name.startswith("BirdNET_")] or found
+    if not single:
+        raise InputError(f"{folder} has no file of scores ({', '.join(SCORE_SUFFIXES)}).")
+    read = [_read_file(path, options) for path in single]
+    kinds = {(part.kind, part.independent): path for part, path in zip(read, single, strict=True) if len(part)}
+    if len(kinds) > 1:
+        one, other = list(kinds.values())[:2]
+        raise InputError(f"{one} and {other} have scores of different kinds; put them into folders of their own.")
+    classes = sorted({name for part in read for name in part.classes})
+    check_size(sum(map(len, read)), len(classes))
+    relative = [path.relative_to(folder).as_posix() for path in single]
+    sources = [path for path, part in zip(relative, read, strict=True) for _ in part.names]
+    names = tuple(name for part in read for name in part.names)
+    if len(set(names)) < len(names):
+        names = tuple(f"{source}: {name}" for source, name in zip(sources, names, strict=True))
+    labels = tuple(label for part in read for label in part.labels or [None] * len(part))
+    columns = dict.fromkeys(name for part in read for name in part.carried)
+    carried = {name: [c for part in read for c in part.carried.get(name, [None] * len(part))] for name in columns}
+    notes = [note for part in read for note in part.notes]
+    if len(single) < len(found):
+        notes.append(f"files of {folder.name} that are called BirdNET_… are left out: the others have the same scores")
+    kind, independent = next(iter(kinds), ("auto", False))
+    return Scores(
+        np.concatenate([part.with_classes(classes).values for part in read]),
+        tuple(classes),
+        names,
+        labels if any(label is not None for label in labels) else None,
+        kind,
+        _merged([part.levels for part in read]),
+        tuple(one for part in read for one in part.skipped),
+        tuple(dict.fromkeys(notes)),
+        {SOURCE: sources, **carried},
+        _merged([part.described for part in read]),
+        independent,
+        tuple(origin for part in read for origin in part.origins),
+        tuple({SOURCE: path, **cells} for path, part in zip(relative, read, strict=True) for cells in part.others),
+    )
+
+
+def _merged(parts: Sequence[Any]) -> dict[str, dict[str, str]]:
+    """Groups, or descriptions, of the classes of several files."""
+    found: dict[str, dict[str, str]] = {}
+    for part in parts:
+        for name, of_class in part.items():
+            found.setdefault(name, {}).update(of_class)
+    return found
 
 
 def _is_long(names: Sequence[str], options: Options) -> bool:
@@ -88,23 +150,39 @@ def _read_long(path: Path, names: Sequence[str], rows: Rows, options: Options) -
             )
         of_item = ids[0]
 
+    others = [names[at] for at in range(len(names)) if at not in (of_class, of_score, of_item)]
+    about: dict[str, dict[str, Any]] = {}
+    described: dict[str, dict[str, str]] = {}
+    differs: set[str] = set()  # columns with two cells for one item or class
+
     def pairs() -> Iterable[Pair]:
         for place, cells in rows:
             score = as_number(path, place, names[of_score], cells[of_score])
             item, name = ("" if missing(cells[at]) else str(cells[at]) for at in (of_item, of_class))
+            for other in others:
+                cell = cells[names.index(other)]
+                of_this: dict[str, Any]
+                if _OF_CLASS.search(other):
+                    of_this, key, cell = described.setdefault(other, {}), name.strip(), str(cell or "")
+                else:
+                    of_this, key = about.setdefault(item, {}), other
+                if of_this.setdefault(key, cell) != cell:
+                    differs.add(other)
             yield place, item, name, score
 
-    return from_pairs(path, pairs())
+    found = from_pairs(path, pairs(), about=about)
+    carried = {name: cells for name, cells in found.carried.items() if name not in differs}
+    return replace(found, carried=carried, described={n: cells for n, cells in described.items() if n not in differs})
 
 
 def _read_wide(path: Path, options: Options) -> Scores:
     table = read_columns(path, options)
-    if table.names is None:
+    if table.columns is None:
         raise InputError(
             f"The first line of {path} holds numbers; add a first line that names the class of each column."
         )
     count = len(table.features)
-    check_size(count, len(table.names))
+    check_size(count, len(table.columns))
     names = tuple(map(str, range(count) if table.items is None else table.items))
     twice = {name for name in names if names.count(name) > 1} if len(set(names)) < count else set()
     if twice:
@@ -112,7 +190,8 @@ def _read_wide(path: Path, options: Options) -> Scores:
     labels = None
     if table.labels is not None:
         labels = tuple(None if missing(label) else str(label).strip() for label in table.labels)
-    return Scores(np.asarray(table.features, np.float32), table.names, names, labels, notes=table.notes)
+    values = np.asarray(table.features, np.float32)
+    return Scores(values, table.columns, names, labels, notes=table.notes, carried=table.carried)
 
 
 def read_item_labels(path: Path, options: Options | None = None) -> dict[str, str]:
@@ -153,3 +232,84 @@ def read_class_prior(path: Path) -> dict[str, float]:
     if len(found) < 2:
         raise InputError(f"{path} lists {len(found)} classes; list all that the classifier can answer.")
     return found
+
+
+def read_expected(path: str | Path, scores: Scores) -> dict[str, float]:
+    """The classes of some scores that a list expects, and how likely each is.
+
+    Parameters
+    ----------
+    path : path-like
+        A table with the column ``class`` (or ``species``) and optionally ``probability`` (or ``likelihood``,
+        ``frequency``, ``count``), or a .txt file with one class per line, such as BirdNET's lists
+        (``Turdus merula_Eurasian Blackbird``). Classes go by their name or their scientific name, in any case.
+    scores : Scores
+        The scores. What the list has besides their classes is left out.
+
+    Returns
+    -------
+    dict of str to float
+        How likely each listed class is, in the unit of the list; 1 where the list does not say it.
+    """
+    path = Path(path)
+    lines: Iterable[tuple[str, str, float]]
+    if suffix_of(path) == ".txt":
+        lines = ((f"line {number}", line.strip(), 1.0) for number, line in read_lines(path) if line.strip())
+    else:
+        names, rows = read_rows(path)
+        of_class, of_value = column(path, names, *_CLASS_NAMES, SCIENTIFIC), find_any(names, *_HOW_LIKELY)
+        lines = (
+            (place, name, 1.0 if of_value is None else as_number(path, place, names[of_value], cells[of_value]))
+            for place, name, cells in one_row_per_class(path, rows, of_class)
+        )
+    called = {name.casefold(): name for name in scores.classes}
+    called |= {text.casefold(): name for name, text in scores.described.get(SCIENTIFIC, {}).items() if text} | called
+    found: dict[str, float] = {}
+    for place, name, value in lines:
+        if value < 0:
+            raise InputError(f"{path} has {value:g} for the class {shorten(name)} in {place}; it must not be negative.")
+        spellings = (name, short_name(name), *name.split("_", 1))
+        known = next((called[one.strip().casefold()] for one in spellings if one.strip().casefold() in called), None)
+        if known is not None:
+            found[known] = max(value, found.get(known, 0.0))
+    if not any(found.values()):
+        raise InputError(f"{path} lists no class of the scores, such as {listed(scores.classes, 3)}; check the names.")
+    return found
+
+
+def with_media(scores: Scores, path: str | Path) -> Scores:
+    """The same scores with what the media.csv of a Camtrap DP says about their files.
+
+    Parameters
+    ----------
+    scores : Scores
+    path : path-like
+        A table with the columns ``mediaID``, ``deploymentID``, ``timestamp`` and ``filePath``. Files are found by their
+        path, or by their name where that is unique.
+
+    Returns
+    -------
+    Scores
+    """
+    path = Path(path)
+    names, rows = read_rows(path)
+    of_file, *of_media = (column(path, names, name) for name in ("filePath", *_MEDIA))
+    found: dict[str, dict[str, str] | None] = {}
+    for _, cells in rows:
+        media = {name: str(cells[at]) for name, at in zip(_MEDIA, of_media, strict=True)}
+        file = str(cells[of_file]).replace("\\", "/")
+        found[file] = media
+        name = file.rpartition("/")[2]
+        if name != file:
+            found[name] = None if name in found else media
+
+    def media_of(file: str) -> dict[str, str]:
+        file = file.replace("\\", "/")
+        known = found.get(file) or found.get(file.rpartition("/")[2])
+        if known is None:
+            raise InputError(f"{path} does not have the file {shorten(file)} of the scores, or has its name twice.")
+        return known
+
+    items = [media_of(scores.file(row)) for row in range(len(scores))]
+    carried = {**scores.carried, **{name: [media[name] for media in items] for name in _MEDIA}}
+    return replace(scores, carried=carried, others=tuple({**o, **media_of(str(o[FILE]))} for o in scores.others))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,22 @@ from manyway.files.columns import missing
 from manyway.files.text import shorten
 
 _MOST_SCORES = 2**27  # items × classes; evidence needs about ten arrays of this size
+BOX = ("box_x", "box_y", "box_width", "box_height")  # in parts of the picture, from its upper left corner
+FILE, SOURCE, SCIENTIFIC = "file", "source", "scientific_name"  # columns that several formats have
 
 Pair = tuple[str, str, str, float]  # place ("line 3"), item, class, score
+Answers = Sequence[Sequence[tuple[str, float]]]  # classes and probabilities of each item, most probable first
+
+
+class Origin(NamedTuple):
+    """The file that some of the items come from, and how answers are written in its format."""
+
+    path: Path
+    n_items: int
+    n_listed: int  # classes that the item with most of them lists
+    format: str  # as people call it
+    # From answers, and the lowest probability to write, to the text of the file with them in place of the scores.
+    rewrite: Callable[[Answers, float], str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +56,15 @@ class Scores:
         What the reader guessed, for the user to see.
     carried : mapping of str to sequence
         Columns that say more about each item. They come back in the table of labels.
+    described : mapping of str to mapping of str to str
+        Columns that say more about each class, such as its scientific name: column -> class -> text.
+    independent : bool, default=False
+        Whether each class has a yes-or-no score of its own, so that several may be right.
+    origins : tuple of Origin
+        The files of another program that the items come from, in the order of the items.
+    others : tuple of mapping
+        What else the files have: pictures, recordings and detections without a classification. Each has ``file``, and
+        what is carried of items.
     """
 
     values: np.ndarray[Any, Any]
@@ -53,6 +76,10 @@ class Scores:
     skipped: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
     carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    described: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    independent: bool = False
+    origins: tuple[Origin, ...] = ()
+    others: tuple[Mapping[str, Any], ...] = ()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -60,6 +87,15 @@ class Scores:
     def name(self, row: int) -> str:
         """The name of an item."""
         return self.names[row]
+
+    def file(self, row: int) -> str:
+        """The picture or recording that an item is in."""
+        return str(self.carried[FILE][row]) if FILE in self.carried else self.names[row]
+
+    def box(self, row: int) -> tuple[float, ...] | None:
+        """Left, top, width and height of an item in its picture, in parts of the picture; None: all of it."""
+        found = tuple(self.carried[name][row] for name in BOX) if BOX[0] in self.carried else (None,)
+        return None if None in found else found
 
     def with_classes(self, classes: Sequence[str]) -> Scores:
         """The same scores with columns for these classes, in this order; a class that is not here is listed nowhere."""
@@ -73,8 +109,17 @@ class Scores:
         return replace(self, values=values, classes=tuple(classes))
 
 
-def from_pairs(path: Path, pairs: Iterable[Pair], classes: Iterable[str] = (), **more: Any) -> Scores:
-    """Scores from one record per item and class; ``classes`` are possible ones that need not occur."""
+def from_pairs(
+    path: Path,
+    pairs: Iterable[Pair],
+    classes: Iterable[str] = (),
+    about: Mapping[str, Mapping[str, Any]] | None = None,
+    **more: Any,
+) -> Scores:
+    """Scores from one record per item and class.
+
+    ``classes`` are possible ones that need not occur; ``about`` has the carried cells of each item: item -> column.
+    """
     items: dict[str, int] = {}
     columns: dict[str, int] = {}
     cells: dict[tuple[int, int], float] = {}
@@ -89,16 +134,18 @@ def from_pairs(path: Path, pairs: Iterable[Pair], classes: Iterable[str] = (), *
                 "remove one, or give the items different names."
             )
         cells[key] = score
-    if not cells:
-        raise InputError(f"{path} has no score of any class.")
     ordered = sorted({*columns, *classes})
     check_size(len(items), len(ordered))
-    place_of = {name: at for at, name in enumerate(ordered)}
-    moved = np.array([place_of[name] for name in columns])
-    rows, found = np.array(list(cells)).T
     values = np.full((len(items), len(ordered)), np.nan, np.float32)
-    values[rows, moved[found]] = list(cells.values())
-    return Scores(values, tuple(ordered), tuple(items), **more)
+    if cells:
+        place_of = {name: at for at, name in enumerate(ordered)}
+        moved = np.array([place_of[name] for name in columns])
+        rows, found = np.array(list(cells)).T
+        values[rows, moved[found]] = list(cells.values())
+    known = [(about or {}).get(item, {}) for item in items]
+    carried = {name: [cells.get(name) for cells in known] for name in dict.fromkeys(name for c in known for name in c)}
+    carried = {name: column for name, column in carried.items() if any(cell is not None for cell in column)}
+    return Scores(values, tuple(ordered), tuple(items), carried=carried, **more)
 
 
 def check_size(n_items: int, n_classes: int) -> None:

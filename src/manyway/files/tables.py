@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import mmap
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, time
 from decimal import Decimal
 from functools import cached_property
@@ -20,6 +20,8 @@ from manyway.errors import InputError, nearest, optional
 from manyway.files.files import check_input, most_unpacked
 from manyway.files.text import (
     check_width,
+    first_twice,
+    is_formula,
     is_number,
     one_line,
     read_json_lines,
@@ -38,6 +40,7 @@ SAMPLE = 100  # rows that are looked at to guess what a column holds
 _BLOCK_BYTES = 1 << 23
 _LARGEST = float(np.finfo(np.float32).max)
 _FAR = 1000  # float32 keeps four digits of the differences between numbers that lie this many times as far from 0
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT96": 12}  # bytes of a value of parquet; others have 8
 _LOOKED_AT = 1000  # rows that say how far numbers are from 0
 _HINT = (
     "name the label and item columns with `label_column` and `item_column`, and leave others out with "
@@ -45,6 +48,7 @@ _HINT = (
 )
 
 
+@dataclass(eq=False)
 class Table:
     """Columns with names.
 
@@ -64,6 +68,12 @@ class Table:
         The columns that the file itself declares to be an index (parquet written by pandas).
     hint : str
         What to do about a column that holds no numbers.
+    notes : list of str
+        What was guessed, for the user to see.
+    named : bool, default=True
+        Whether the columns have names, or only an order.
+    decimal : str, default="."
+        The sign in numbers that are written as texts.
 
     Examples
     --------
@@ -72,57 +82,45 @@ class Table:
     ([[1.5], [2.0]], [['ant', 'bee']], 'line 2')
     """
 
-    named = True  # whether the columns have names, or only an order
-    _decimal = "."
-
-    def __init__(
-        self,
-        where: Path | str,
-        names: Sequence[str],
-        columns: Sequence[Any] = (),
-        word: str = "row",
-        numbers: Sequence[int] | None = None,
-        *,
-        index: Sequence[str] = (),
-        hint: str = _HINT,
-    ) -> None:
-        self.where, self.names, self.index, self._hint = where, tuple(names), tuple(index), hint
-        self.notes: list[str] = []  # what was guessed, for the user to see
-        self._columns, self._word, self._numbers = columns, word, numbers
-
-    @classmethod
-    def of_arrow(cls, where: Path | str, table: Any, **more: Any) -> Table:
-        """The columns of an Arrow table."""
-        return cls(where, [str(name) for name in table.column_names], table.columns, **more)
+    where: Path | str
+    names: Sequence[str]
+    columns: Sequence[Any] = ()
+    word: str = "row"
+    numbers: Sequence[int] | None = None
+    index: Sequence[str] = ()
+    hint: str = _HINT
+    notes: list[str] = field(default_factory=list)
+    named: bool = True
+    decimal: str = "."
 
     @property
     def is_empty(self) -> bool:
         """Whether there is no row."""
-        return not self._columns or not len(self._columns[0])
+        return not self.columns or not len(self.columns[0])
 
     def place(self, row: int) -> str:
         """Where a row is, for a person who looks for it: ``line 3``, or ``row 2``."""
-        return f"{self._word} {row if self._numbers is None else self._numbers[row]}"
+        return f"{self.word} {row if self.numbers is None else self.numbers[row]}"
 
     def sample(self, at: int) -> list[Any]:
         """The first cells of a column."""
-        return self._list(at, self._columns[at][:SAMPLE])
+        return self._list(at, self.columns[at][:SAMPLE])
 
     def values(self, wanted: Sequence[int | None]) -> list[Any]:
         """The cells of some columns, as they are: a list for each, None where no column is named."""
-        found = dict(zip(*self._read([at for at in wanted if at is not None]), strict=True))
+        given = [at for at in wanted if at is not None]
+        found = dict(zip(given, self._read(given), strict=True))
         return [None if at is None else found[at] for at in wanted]
 
-    def _read(self, wanted: list[int]) -> tuple[list[int], list[list[Any]]]:
-        return wanted, [self._list(at, self._columns[at]) for at in wanted]
+    def _read(self, wanted: list[int]) -> list[list[Any]]:
+        return [self._list(at, self.columns[at]) for at in wanted]
 
     def _list(self, at: int, cells: Any) -> list[Any]:
         try:
             return cells if isinstance(cells, list) else list(cells.to_pylist())
         except Exception as error:  # strings that are no UTF-8, times out of range
-            raise InputError(
-                f"Column '{self.names[at]}' of {self.where} cannot be read ({one_line(error)})."
-            ) from error
+            name = f"'{self.names[at]}' of {self.where}"
+            raise InputError(f"Column {name} cannot be read ({one_line(error)}).") from error
 
     def rows(self) -> Iterator[tuple[str, Sequence[Any]]]:
         """The place and the cells of each row."""
@@ -131,7 +129,7 @@ class Table:
 
     def holds_lists(self, at: int) -> bool:
         """Whether a column holds lists, as vector databases and notebooks store embeddings."""
-        column = self._columns[at]
+        column = self.columns[at]
         if isinstance(column, list):
             return any(isinstance(cell, list) for cell in column[:SAMPLE])
         return str(column.type).startswith(("list", "large_list", "fixed_size_list"))
@@ -151,25 +149,22 @@ class Table:
         raise _not_finite(self.where, self.place(row), self.names[column], cell)
 
     def _stacked(self, wanted: Sequence[int]) -> np.ndarray[Any, Any]:
-        columns = [self._columns[at] for at in wanted]
+        columns = [self.columns[at] for at in wanted]
         if all(map(_is_plain, columns)):
             import pyarrow
 
             return _stack(pyarrow.Table.from_arrays(columns, [str(at) for at in wanted]))
-        cells = [
-            [self._number(row, self.names[at], cell) for row, cell in enumerate(self._list(at, self._columns[at]))]
-            for at in wanted
-        ]
-        return _narrow(np.array(cells).T)
+        named = [(self.names[at], enumerate(self._list(at, self.columns[at]))) for at in wanted]
+        return _narrow(np.array([[self._number(row, name, cell) for row, cell in cells] for name, cells in named]).T)
 
     def _number(self, row: int, name: str, cell: Any) -> float:
         if type(cell) is float and abs(cell) <= _LARGEST:
             return cell
-        return as_number(self.where, self.place(row), name, cell, self._decimal, self._hint)
+        return as_number(self.where, self.place(row), name, cell, self.decimal, self.hint)
 
     def _lists(self, at: int) -> np.ndarray[Any, Any]:
         """At once where all lists are alike, else row by row to say which is not."""
-        column, name = self._columns[at], self.names[at]
+        column, name = self.columns[at], self.names[at]
         if not isinstance(column, list):
             import pyarrow.compute
 
@@ -182,9 +177,8 @@ class Table:
         for row, cells in enumerate(lists):
             if not isinstance(cells, list) or len(cells) != width or not width:
                 has = f"{len(cells)} numbers" if isinstance(cells, list) else "no list of numbers"
-                raise InputError(
-                    f"Column '{name}' of {self.where} has {has} in {self.place(row)}; every row needs {width}."
-                )
+                where = f"{self.where} has {has} in {self.place(row)}"
+                raise InputError(f"Column '{name}' of {where}; every row needs {width}.")
         return _narrow(np.array([[self._number(row, name, x) for x in cells] for row, cells in enumerate(lists)]))
 
 
@@ -197,20 +191,15 @@ class _TextTable(Table):
         records = read_records(self._text, self._dialect)
         first, names = table_header(path, records)
         self._decimals = (".",) if self._dialect.delimiter == "," else (".", ",")
-        said = True if is_header is None else is_header(names)
-        self.named = all(_has_header(path, names, sign) for sign in self._decimals) if said is None else said
         self._start = [cells for _, cells in itertools.islice(records, SAMPLE)]
-        self._skip = first if self.named else first - 1
-        super().__init__(path, names if self.named else [str(n + 1) for n in range(len(names))], word="line")
-        self._path = path
-        self.notes += self._text.notes
-        if said is None and self.named:
-            guesses = (_note_numbers(path, names, self._start, sign) for sign in self._decimals)
-            self.notes += next(filter(None, guesses), [])
-        elif said is None:
-            note = f"the first line of {path.name} holds numbers, so its columns have no names and keep their order"
-            self.notes.append(note)
-        if not self.named:
+        said, note = True if is_header is None else is_header(names), ""
+        if said is None:
+            said, note = _guess_header(path, names, self._start, self._decimals)
+        columns = names if said else [str(n + 1) for n in range(len(names))]
+        notes = [*self._text.notes, *([note] if note else [])]
+        super().__init__(path, columns, word="line", notes=notes, named=said)
+        self._path, self._skip = path, first if said else first - 1
+        if not said:
             self._start.insert(0, names)
 
     @cached_property
@@ -219,7 +208,7 @@ class _TextTable(Table):
         records = list(read_records(self._text, self._dialect))[1 if self.named else 0 :]
         for line, cells in records:
             check_width(self._path, line, cells, self.names)
-        self._numbers = [line for line, _ in records]
+        self.numbers = [line for line, _ in records]
         return [[cells[at] for _, cells in records] for at in range(len(self.names))]
 
     @property
@@ -236,26 +225,26 @@ class _TextTable(Table):
     def holds_lists(self, at: int) -> bool:
         return False
 
-    def _read(self, wanted: list[int]) -> tuple[list[int], list[list[Any]]]:
+    def _read(self, wanted: list[int]) -> list[list[Any]]:
         table = self._by_arrow(wanted, "string") if wanted else None
         if table is not None:
             columns = [column.to_pylist() for column in table.columns]
             # A line break, or a quotation mark in front, may be seen differently by the two readers.
             if not any("\n" in cell or cell.lstrip()[:1] == '"' for column in columns for cell in column):
-                return wanted, columns
-        return wanted, [self._records[at] for at in wanted]
+                return [_as_written(column) for column in columns]
+        return [_as_written(self._records[at]) for at in wanted]
 
     def _stacked(self, wanted: Sequence[int]) -> np.ndarray[Any, Any]:
         samples = (cell for at in wanted for cell in self.sample(at))
         comma = len(self._decimals) > 1 and any("," in cell and is_number(cell, ",") for cell in samples)
         signs = self._decimals[::-1] if comma else self._decimals
         read = ((sign, self._by_arrow(wanted, "float64", sign)) for sign in signs)
-        self._decimal, table = next((found for found in read if found[1] is not None), (signs[0], None))
-        if self._decimal == ",":
+        self.decimal, table = next((found for found in read if found[1] is not None), (signs[0], None))
+        if self.decimal == ",":
             self.notes.append(f"numbers in {self._path.name} are read with a decimal comma")
         if table is not None:
             return _stack(table)
-        self._columns = self._records
+        self.columns = self._records
         return super()._stacked(wanted)
 
     def _by_arrow(self, wanted: Sequence[int], kind: str, decimal: str = ".") -> Any:
@@ -288,10 +277,8 @@ class _TextTable(Table):
 
     @cached_property
     def _has_quotes(self) -> bool:
-        if self._text.data is not None:
-            return b'"' in self._text.data
-        with self._path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            return mapped.find(b'"') >= 0
+        with self._text.binary() as file:
+            return any(b'"' in piece for piece in iter(lambda: file.read(_BLOCK_BYTES), b""))
 
 
 def read_table(
@@ -327,8 +314,9 @@ def read_table(
         table = _open_excel(path, sheet, rows)
     else:
         table = _open_jsonl(path, rows) if suffix == ".jsonl" else _TextTable(path, is_header)
-    if table.named:
-        refuse_duplicates(path, table.names)
+    twice = first_twice(table.names)
+    if twice is not None:
+        raise InputError(f"{path} has two columns named '{twice}'; rename or remove one.")
     return table
 
 
@@ -337,9 +325,7 @@ def _open_jsonl(path: Path, rows: int | None) -> Table:
     found = list(itertools.islice(read_json_lines(text), rows))
     names = list(dict.fromkeys(name for _, record in found for name in record))
     columns = [[record.get(name) for _, record in found] for name in names]
-    table = Table(path, names, columns, "line", [number for number, _ in found])
-    table.notes += text.notes
-    return table
+    return Table(path, names, columns, "line", [number for number, _ in found], notes=[*text.notes])
 
 
 def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
@@ -374,10 +360,9 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
     used = [at for at in range(width) if header[at] is not None or any(cells[at] is not None for _, cells in rows)]
     titles = ["" if header[at] is None else str(header[at]).strip() for at in used]
     columns = [[cells[at] for _, cells in rows] for at in used]
-    table = Table(path, titles, columns, numbers=[number for number, _ in rows])
-    if len(names) > 1 and sheet is None:
-        table.notes.append(f"the first sheet of {path.name} is read ('{chosen}'); choose another with `sheet`")
-    return table
+    note = f"the first sheet of {path.name} is read ('{chosen}'); choose another with `sheet`"
+    notes = [note] if len(names) > 1 and sheet is None else []
+    return Table(path, titles, columns, numbers=[number for number, _ in rows], notes=notes)
 
 
 def _plain_date(cell: Any) -> Any:
@@ -388,32 +373,51 @@ def _plain_date(cell: Any) -> Any:
 def _open_parquet(path: Path, rows: int | None) -> Table:
     import pyarrow.parquet
 
+    files = [path]
     if path.is_dir():  # Spark and Dask write folders of files; those with a dot or an underscore are their own notes
-        for file in path.rglob("*"):
-            if not file.is_dir() and not file.name.startswith((".", "_")):
-                check_input(file)
+        files = [file for file in path.rglob("*") if not file.is_dir() and not file.name.startswith((".", "_"))]
+    packed = sum(check_input(file).stat().st_size for file in files)
     try:
+        found = [pyarrow.parquet.read_metadata(file) for file in files]
+        groups = [meta.row_group(group) for meta in found for group in range(meta.num_row_groups)]
+        chunks = [group.column(at) for group in groups for at in range(group.num_columns)]
+        size = sum(chunk.num_values * _WIDTHS.get(chunk.physical_type, 8) for chunk in chunks)
+        # Texts that repeat stay a dictionary, whose size is known before it is unfolded.
+        texts = sorted({chunk.path_in_schema for chunk in chunks if chunk.physical_type == "BYTE_ARRAY"})
+        if size > most_unpacked(packed):
+            raise ValueError(f"it unpacks to {size:,} bytes, far more than its size")
         if path.is_dir():
-            table = pyarrow.parquet.read_table(path, memory_map=True)
+            table = pyarrow.parquet.read_table(path, memory_map=True, read_dictionary=texts)
         else:
-            with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
+            with pyarrow.parquet.ParquetFile(path, memory_map=True, read_dictionary=texts) as file:
                 start = [] if rows is None else list(itertools.islice(file.iter_batches(rows), 1))
                 table = pyarrow.Table.from_batches(start) if start else file.read()
         table.validate(full=True)
+        letters = sum(map(_letters, table.columns))
+        if letters > most_unpacked(packed):
+            raise ValueError(f"its texts unpack to {letters:,} bytes, far more than its size")
         stored = json.loads((table.schema.metadata or {}).get(b"pandas", b"{}"))
-        index = stored.get("index_columns", []) if isinstance(stored, dict) else []
-        return Table.of_arrow(path, table, index=[name for name in index if isinstance(name, str)])
+        index = stored.get("index_columns") if isinstance(stored, dict) else None
+        names = [name for name in index if isinstance(name, str)] if isinstance(index, list) else []
+        return Table(path, [str(name) for name in table.column_names], table.columns, index=names)
     except Exception as error:  # damaged files raise errors of many kinds
         raise InputError(f"{path} cannot be read as parquet ({one_line(error)}).") from error
 
 
-def refuse_duplicates(where: Path | str, names: Sequence[str]) -> None:
-    """Refuse a table in which two columns have one name."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InputError(f"{where} has two columns named '{name}'; rename or remove one.")
-        seen.add(name)
+def _letters(column: Any) -> int:
+    """The number of bytes of a dictionary of texts when it is unfolded."""
+    import pyarrow.compute as compute
+
+    kind = column.type
+    if not str(kind).startswith("dictionary<values=") or str(kind.value_type) not in ("string", "binary"):
+        return 0
+    lengths = (compute.binary_length(chunk.dictionary).take(chunk.indices) for chunk in column.chunks)
+    return sum(compute.sum(found).as_py() or 0 for found in lengths)
+
+
+def _as_written(cells: list[str]) -> list[str]:
+    """Cells without the apostrophe that the writer of tables puts in front of what looks like a formula."""
+    return [cell[1:] if cell[:1] == "'" and is_formula(cell[1:]) else cell for cell in cells]
 
 
 def as_number(
@@ -446,7 +450,7 @@ def _is_plain(column: Any) -> bool:
 
     if isinstance(column, list) or column.null_count:
         return False
-    tests = (kinds.is_floating, kinds.is_integer, kinds.is_boolean)
+    tests = (kinds.is_floating, kinds.is_integer, kinds.is_boolean, kinds.is_decimal)
     return any(test(column.type) for test in tests)
 
 
@@ -488,38 +492,32 @@ def _precision(sample: np.ndarray[Any, Any]) -> type[np.floating[Any]]:
         return np.float64 if bool((np.abs(middle) > far * spread)[spread > 0].any()) else np.float32
 
 
-def _has_header(path: Path, first: Sequence[str], decimal: str) -> bool:
-    """Whether the first line names columns; False where it holds numbers; an error where it cannot be told."""
-    numbers = [float(with_point(cell, decimal)) for cell in first if is_number(cell, decimal)]
-    if not numbers or numbers in ([*range(len(numbers))], [*range(1, len(numbers) + 1)]):
-        return True  # pandas numbers columns without names
-    if _is_scale(numbers):
-        return True  # wavelengths, dates
-    if len(numbers) == len(first):
-        return False
-    if 2 * len(numbers) >= len(first) and any(not value.is_integer() for value in numbers):
-        raise InputError(
-            f"The first line of {path} looks like data ({', '.join(first[:4])}, …); add a first line that names the "
-            "columns."
-        )
-    return True
+def _guess_header(
+    path: Path, first: Sequence[str], rows: Sequence[Sequence[str]], signs: Sequence[str]
+) -> tuple[bool, str]:
+    """Whether the first line names columns, and what to say about it; an error where it cannot be told."""
+    shown, note = ", ".join(first[:4]), ""
+    for sign in signs:
+        numbers = [float(with_point(cell, sign)) for cell in first if is_number(cell, sign)]
+        # pandas numbers columns without names, and spectra have wavelengths
+        names = numbers in ([*range(len(numbers))], [*range(1, len(numbers) + 1)]) or _is_scale(numbers)
+        if not names and len(numbers) == len(first):
+            return False, f"the first line of {path.name} holds numbers, so columns have no names and keep their order"
+        whole = all(map(float.is_integer, numbers))
+        if not names and 2 * len(numbers) >= len(first) and not whole:
+            raise InputError(f"The first line of {path} looks like data ({shown}, …); add one that names the columns.")
+        if len(numbers) == len(first):
+            others = ([float(with_point(cell, sign)) for cell in row if is_number(cell, sign)] for row in rows)
+            if not whole and all(map(_is_scale, others)):
+                raise InputError(
+                    f"The first line of {path} ({shown}, …) could be names of columns or an item, as all lines have "
+                    "rising numbers; add a first line that names the columns."
+                )
+            note = note or f"the first line of {path.name} ({shown}, …) is taken as the names of the columns"
+    return True, note
 
 
 def _is_scale(numbers: Sequence[float]) -> bool:
     """Whether numbers rise or fall throughout, as the names of the columns of a spectrum do."""
     steps = {math.copysign(1, b - a) if b != a else 0 for a, b in itertools.pairwise(numbers)}
     return len(numbers) >= 5 and steps in ({1}, {-1}) and all(map(math.isfinite, numbers))
-
-
-def _note_numbers(path: Path, names: Sequence[str], sample: Sequence[Sequence[str]], decimal: str) -> list[str]:
-    """Say that a first line of numbers is taken for names; refuse it where the rows look the same."""
-    if not all(is_number(name, decimal) for name in names):
-        return []
-    rows = [[float(with_point(cell, decimal)) for cell in row if is_number(cell, decimal)] for row in sample]
-    whole = all(float(with_point(name, decimal)).is_integer() for name in names)
-    if all(map(_is_scale, rows)) and not whole:
-        raise InputError(
-            f"The first line of {path} ({', '.join(names[:3])}, …) could be names of columns or an item, as all lines "
-            "have rising numbers; add a first line that names the columns."
-        )
-    return [f"the first line of {path.name} ({', '.join(names[:3])}, …) is taken as the names of the columns"]

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import bz2
-import codecs
 import contextlib
 import csv
-import gzip
 import io
 import itertools
 import json
 import lzma
 import re
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from manyway.errors import InputError
 from manyway.files.files import check_input, most_unpacked
@@ -28,7 +25,9 @@ _BOMS |= {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _MAGIC = {b"PK\x03\x04": "a zip archive or an Excel file", b"PAR1": "a parquet file", b"\x93NUMPY": "a .npy file"}
 _MAGIC |= {b"\xd0\xcf\x11\xe0": "an Excel file", b"\x89PNG": "a picture"}
 _PACKED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
+_PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x7f]")  # in no text; Windows-1252 has a letter for nearly every other byte
+_FORMULA = {"=", "+", "-", "@"}
 _PIECE = 1 << 22
 
 
@@ -40,10 +39,13 @@ class TextFile:
     data: bytes | None  # its content where it was unpacked or had another encoding; None: the file itself is UTF-8
     notes: tuple[str, ...] = ()
 
-    def open(self) -> TextIO:
+    def binary(self) -> IO[bytes]:
+        """The bytes."""
+        return self.path.open("rb") if self.data is None else io.BytesIO(self.data)
+
+    def open(self, newline: str = "") -> TextIO:
         """The text, with line breaks as they are."""
-        raw = self.path.open("rb") if self.data is None else io.BytesIO(self.data)
-        return io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+        return io.TextIOWrapper(self.binary(), encoding="utf-8-sig", newline=newline)
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,11 @@ def suffix_of(path: Path) -> str:
     return (Path(path.stem) if path.suffix.lower() in _PACKED_SUFFIXES else path).suffix.lower()
 
 
+def as_text(path: Path | TextFile) -> TextFile:
+    """A text file that may have been looked at already."""
+    return path if isinstance(path, TextFile) else read_text(path)
+
+
 def read_text(path: Path) -> TextFile:
     """Find out how a text file is packed and encoded; a file that is no text is an error.
 
@@ -71,10 +78,8 @@ def read_text(path: Path) -> TextFile:
     """
     with check_input(path).open("rb") as file:
         start = file.read(4096)
-    openers: dict[bytes, Callable[..., Any]]
-    openers = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open, b"\x28\xb5\x2f\xfd": _open_zstd}
-    opener = next((each for magic, each in openers.items() if start.startswith(magic)), None)
-    data = None if opener is None else _unpack(path, opener)
+    packed = next((name for magic, name in _PACKED.items() if start.startswith(magic)), None)
+    data = None if packed is None else _unpack(path, packed)
     start = start if data is None else data[:4096]
     kind = next((name for magic, name in _MAGIC.items() if start.startswith(magic)), None)
     if kind is not None:
@@ -85,76 +90,58 @@ def read_text(path: Path) -> TextFile:
         if 4 * max(low, high) < len(start) or 20 * min(low, high) > len(start):
             raise InputError(f"{path} is not a readable text file (it has NUL bytes); save it as UTF-8.")
         encoding = "UTF-16-LE" if high > low else "UTF-16-BE"
-    if encoding is None and not _is_utf8(path, data):
-        encoding = "Windows-1252"
-    if encoding in (None, "UTF-8"):
-        return TextFile(path, data)
+    source = TextFile(path, data)
+    where = _not_utf8(source) if encoding in (None, "UTF-8") else ""
+    if encoding in (None, "UTF-8") and not where:
+        return source
+    encoding = "Windows-1252" if where else str(encoding)
+    with source.binary() as file:
+        content = file.read()
     try:
-        text = (path.read_bytes() if data is None else data).decode(encoding)
+        text = content.decode(encoding)
         if _CONTROL.search(text):
             raise UnicodeError("it has control characters")
     except UnicodeError as error:
-        where = _where(path, data) if encoding == "Windows-1252" else ""
         name = "UTF-8" if where else encoding
         raise InputError(f"{path} is not readable as {name} text{where}; save it as UTF-8.") from error
-    note = f"{path.name} is read as {encoding[:6] if encoding[0] == 'U' else encoding} text"
-    return TextFile(path, text.encode(), (note,))
+    name = re.sub("-[BL]E$", "", encoding)
+    return TextFile(path, text.encode(), (f"{path.name} is read as {name} text",))
 
 
-def _unpack(path: Path, opener: Callable[[Path], Any]) -> bytes:
+def _unpack(path: Path, packed: str) -> bytes:
+    import pyarrow
+
     most, pieces, size = most_unpacked(path.stat().st_size), [], 0
     try:
-        with opener(path) as file:
+        with lzma.open(path) if packed == "xz" else pyarrow.input_stream(path, compression=packed) as file:
             while size <= most and (piece := file.read(_PIECE)):
                 pieces.append(piece)
                 size += len(piece)
-    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+    except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
         raise InputError(f"{path} cannot be unpacked ({one_line(error)}).") from error
     if size > most:
         raise InputError(f"{path} unpacks to more than {most:,} bytes, far more than its size; it was not read.")
     return b"".join(pieces)
 
 
-def _open_zstd(path: Path) -> Any:
-    import pyarrow
-
-    return pyarrow.input_stream(path, compression="zstd")
-
-
-def _is_utf8(path: Path, data: bytes | None) -> bool:
-    """Whether all of a file is UTF-8; in pieces, so that a large file is never in memory whole."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    try:
-        with path.open("rb") if data is None else io.BytesIO(data) as file:
-            while piece := file.read(_PIECE):
-                decoder.decode(piece)
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _where(path: Path, data: bytes | None) -> str:
-    """The line of the first byte that is not UTF-8, for people who repair it in an editor."""
-    with path.open("rb") if data is None else io.BytesIO(data) as file:
-        for number, line in enumerate(file, start=1):
+def _not_utf8(source: TextFile) -> str:
+    """Where a file is not UTF-8, for people who repair it in an editor; empty where it is. Read in pieces."""
+    number = 1
+    with source.binary() as file:
+        while lines := file.readlines(_PIECE):
+            data = b"".join(lines)
             try:
-                line.decode("utf-8")
+                data.decode("utf-8")
             except UnicodeDecodeError as found:
-                return f" (line {number} has the byte 0x{line[found.start]:02x})"
+                line = number + data[: found.start].count(b"\n")
+                return f" (line {line} has the byte 0x{data[found.start]:02x})"
+            number += len(lines)
     return ""
-
-
-@contextlib.contextmanager
-def open_text(path: Path | TextFile) -> Iterator[TextIO]:
-    """Open a text file; see `read_text`."""
-    with (path if isinstance(path, TextFile) else read_text(path)).open() as file:
-        yield file
 
 
 def sniff(path: Path | TextFile) -> Dialect:
     """Find the delimiter from the first lines of a table."""
-    source = path if isinstance(path, TextFile) else read_text(path)
+    source = as_text(path)
     with source.open() as file:
         text = file.read(1 << 16)
         complete = not file.read(1)
@@ -190,7 +177,7 @@ def _mostly_numbers(rows: Sequence[Sequence[str]]) -> bool:
 
 def read_records(path: Path | TextFile, dialect: Dialect | None = None) -> Iterator[tuple[int, list[str]]]:
     """Yield every record of a csv or tsv file, blank lines left out, with the line it starts on (from 1)."""
-    source = path if isinstance(path, TextFile) else read_text(path)
+    source = as_text(path)
     path, dialect = source.path, dialect or sniff(source)
     _allow_long_fields()
     with source.open() as file:
@@ -237,8 +224,8 @@ def check_width(path: Path, line: int, cells: Sequence[str], names: Sequence[str
 def read_json_lines(source: TextFile) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the object on every line of a .jsonl file that is not blank, with its line number (from 1)."""
     path = source.path
-    with source.open() as file:
-        for number, line in enumerate(_lines(file), start=1):
+    with source.open("\n") as file:  # a carriage return can only be blank space in JSON
+        for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
             record = _parse_json(line, f"Line {number} of {path}")
@@ -249,7 +236,7 @@ def read_json_lines(source: TextFile) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def read_json(path: Path) -> Any:
     """The value in a .json file."""
-    with open_text(path) as file:
+    with read_text(path).open() as file:
         return _parse_json(file.read(), str(path))
 
 
@@ -273,29 +260,30 @@ def _parse_json(text: str, place: str) -> Any:
 
 def read_lines(path: Path | TextFile) -> Iterator[tuple[int, str]]:
     """Yield every line of a text file with its number (from 1), without the line break."""
-    with open_text(path) as file:
+    with as_text(path).open() as file:
         for number, line in enumerate(file, start=1):
             yield number, line.rstrip("\r\n")
 
 
-def _lines(file: TextIO) -> Iterator[str]:
-    """Lines that end with a newline: a carriage return can only be blank space in JSON."""
-    held = ""
-    for piece in file:  # without translation, pieces end at carriage returns too
-        held += piece
-        if piece.endswith("\n"):
-            yield held
-            held = ""
-    if held:
-        yield held
-
-
 def is_number(cell: str, decimal: str = ".") -> bool:
+    """Whether a text is a number; 1_5, which Python takes for 15, is none."""
+    if "_" in cell:
+        return False
     try:
         float(with_point(cell, decimal))
     except ValueError:
         return False
     return True
+
+
+def is_formula(cell: str) -> bool:
+    """Whether a spreadsheet would compute a text instead of showing it.
+
+    >>> [cell for cell in ("=A1", "-1.5", "-x", "@sum", "a+b", "-") if is_formula(cell)]
+    ['=A1', '-x', '@sum']
+    """
+    start = cell.lstrip()
+    return start[:1] in _FORMULA and len(start) > 1 and not is_number(cell) and not is_number(cell, ",")
 
 
 def with_point(cell: str, decimal: str) -> str:
@@ -305,6 +293,11 @@ def with_point(cell: str, decimal: str) -> str:
 def listed(names: Sequence[str], most: int = 5) -> str:
     shown = ", ".join(f"'{name}'" for name in names[:most]) or "(none)"
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def first_twice(names: Sequence[str]) -> str | None:
+    """The first name that occurs again."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def shorten(value: Any) -> str:

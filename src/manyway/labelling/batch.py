@@ -59,6 +59,8 @@ class Batch:
         The number of scores with a known label.
     levels : mapping of str to mapping of str to str
         A taxonomy, where there is one; see ``manyway.labelling.taxonomy``.
+    described : mapping of str to mapping of str to str
+        Columns that say more about a label, such as its scientific name: column -> class -> text.
     """
 
     tasks: Tasks
@@ -66,6 +68,7 @@ class Batch:
     items: Named
     n_labelled: int = 0
     levels: Levels = field(default_factory=dict)
+    described: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -208,10 +211,10 @@ def scores_batch(
     given: dict[str, Any] = {"support": support[None], "known": known[None]}
     given["support_labels"] = None if truth is None else truth[None]
     n_labelled = int((known >= 0).sum()) + len(support)
-    taxonomy = scores.levels if levels is None else levels
+    named = {"levels": scores.levels if levels is None else levels, "described": scores.described}
     if place.fits(len(scores), 0):
         tasks = Tasks.from_scores(rows(0, len(scores)).to(device)[None], **given)
-        yield Batch(tasks, classes, scores, n_labelled, taxonomy)
+        yield Batch(tasks, classes, scores, n_labelled, **named)
         return
     size = max(1, _BLOCK_BYTES // (4 * len(classes)))
 
@@ -219,7 +222,7 @@ def scores_batch(
         yield from (rows(first, first + size) for first in range(0, len(scores), size))
 
     with place.pile(read, support) as pile:
-        yield Batch(Tasks.from_scores(support[None, :0], pile=pile, **given), classes, scores, n_labelled, taxonomy)
+        yield Batch(Tasks.from_scores(support[None, :0], pile=pile, **given), classes, scores, n_labelled, **named)
 
 
 def _posteriors(

@@ -263,7 +263,8 @@ def _read(
             raise InputError(f"The {name} have no column {column!r}; {nearest(str(column), map(str, columns))}")
     if not wanted:
         raise InputError("`features` names no column; name the column of lists, or the columns of numbers.")
-    table = Table.of_arrow(f"the {name}", _arrow(frame, wanted), hint="leave it out of `features`.")
+    found = _arrow(frame, wanted)
+    table = Table(f"the {name}", list(map(str, wanted)), found.columns, hint="leave it out of `features`.")
     if table.is_empty:
         raise InputError(f"There are no {name}; the frame has no rows.")
     values = table.features(range(len(wanted)))
@@ -272,7 +273,7 @@ def _read(
 
 def _holds_lists(frame: Any, column: Any) -> bool:
     try:
-        return Table.of_arrow("", _arrow(frame, [column], slice(1))).holds_lists(0)
+        return Table("", [column], _arrow(frame, [column], slice(1)).columns).holds_lists(0)
     except InputError:  # other objects, such as pictures
         return False
 

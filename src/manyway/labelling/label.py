@@ -19,11 +19,11 @@ from manyway.files.files import check_output
 from manyway.files.items import Items
 from manyway.labelling.batch import Batch, Named, Place, features_batch
 from manyway.labelling.hierarchy import answer_at_least
+from manyway.labelling.outputs import LISTED_PRESENCE, TABLE, n_listed, write_format
 from manyway.labelling.table import UNKNOWN, LevelAnswer, Row, write_table
 from manyway.labelling.taxonomy import Levels
 from manyway.methods import DEFAULT_METHOD, get_method
 
-_LISTED_PRESENCE = 0.5  # a class with at least this probability of presence is listed even if no item has its label
 CLASS_LEVEL = "class"  # the level of answers that are a class itself
 
 
@@ -98,6 +98,8 @@ class Summary:
         What the method learned, such as the temperature of scores.
     n_labelled : int
         The number of scores with a known label.
+    notes : tuple of str
+        What there is to say about the table.
     """
 
     n_items: int
@@ -114,6 +116,7 @@ class Summary:
     levels: Mapping[str, int] = field(default_factory=dict)
     learned: Mapping[str, float] = field(default_factory=dict)
     n_labelled: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def solve_batch(batch: Batch, method: str = DEFAULT_METHOD, *, open_set: bool = False, **params: Any) -> Solution:
@@ -156,6 +159,7 @@ def write_labels(
     min_confidence: float = 0.0,
     at_least: float | None = None,
     inputs: Iterable[str | Path | None] = (),
+    form: str = TABLE,
 ) -> Summary:
     """Write a table with one row per item, and return what it says in total.
 
@@ -177,6 +181,8 @@ def write_labels(
         Also write the finest answer, class or group of the taxonomy, with at least this probability.
     inputs : iterable of path-like, optional
         Files that the output must not replace.
+    form : {"table", "input", "camtrap-dp", "presence"}, default="table"
+        What to write; see ``manyway.labelling.outputs``.
 
     Returns
     -------
@@ -188,14 +194,15 @@ def write_labels(
         If the table cannot be written.
     """
     inputs, output = tuple(inputs), Path(output)
-    check_output(output, inputs)
+    if not output.is_dir():
+        check_output(output, inputs)
     if top < 1 or not 0 <= min_confidence <= 1:
         raise InputError(f"top is {top} and min_confidence {min_confidence}; they must be at least 1, and from 0 to 1.")
     if at_least is not None and not 0 < at_least <= 1:
         raise InputError(f"The wanted probability of answers is {at_least}; it must be above 0 and at most 1.")
     if at_least is not None and not batch.levels:
         raise InputError("There is no taxonomy to take answers of a higher level from; name a file with `taxonomy`.")
-    best = solution.top(top)
+    best = solution.top(n_listed(form, batch, top))
     values, places, *unknown = (one[0] for one in best.best.values)
     if not bool(torch.isfinite(values).all()):
         raise InputError(
@@ -205,16 +212,20 @@ def write_labels(
     at_levels = None if at_least is None else _at_levels(solution, batch.classes, batch.levels, at_least)
     counts = _Counts(batch, min_confidence)
     rows = counts.rows(values, places, unknown, at_levels)
-    write_table(
-        output,
-        rows,
-        values.shape[1],
-        batch.items.skipped,
-        inputs,
-        batch.items.carried,
-        open_set=bool(unknown),
-        at_levels=at_levels is not None,
-    )
+    if form != TABLE:
+        notes = write_format(form, output, list(rows), batch, solution, min_confidence, inputs)
+    else:
+        notes = write_table(
+            output,
+            rows,
+            values.shape[1],
+            batch.items.skipped,
+            inputs,
+            batch.items.carried,
+            described=batch.described,
+            open_set=bool(unknown),
+            at_levels=at_levels is not None,
+        )
     estimated = solution.occupancy is not None
     presence: Sequence[float | None] = solution.presence[0].tolist() if estimated else [None] * len(batch.classes)
     return Summary(
@@ -232,6 +243,7 @@ def write_labels(
         Counter(answer.level for answer in at_levels or ()),
         {name: float(value[0]) for name, value in solution.learned.items()},
         batch.n_labelled,
+        tuple(notes),
     )
 
 
@@ -304,7 +316,7 @@ class _Counts:
                 self.below += 1
                 best[0] = ("", best[0][1])
             answer = None if at_levels is None else at_levels[row]
-            yield Row(self.batch.items.name(row), best, unknown_here, None if group < 0 else group, answer)
+            yield Row(self.batch.items.name(row), best, unknown_here, None if group < 0 else group, answer, row)
 
     @property
     def confidence_of_all(self) -> float:
@@ -321,7 +333,7 @@ class _Counts:
                 presence[k],
             )
             for k, (name, given) in enumerate(zip(self.batch.classes, self.given, strict=True))
-            if given or (presence[k] or 0.0) >= _LISTED_PRESENCE
+            if given or (presence[k] or 0.0) >= LISTED_PRESENCE
         ]
         return tuple(sorted(found, key=lambda one: (-one.items, -one.proportion, one.name)))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import hashlib
 import itertools
 import json
 import re
@@ -12,8 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from manyway.errors import InputError, optional
-from manyway.files.files import AnyPath, atomic_write, check_output
+from manyway.files.files import AnyPath, atomic_write, cache_folder, check_output
 from manyway.files.items import SUFFIXES
+from manyway.files.text import is_formula
 
 DEFAULT_OUTPUT = Path("labels.csv")
 _FIRST_COLUMNS = ("item", "label", "probability")
@@ -40,20 +43,31 @@ class Row(NamedTuple):
     unknown: float | None = None  # the probability of being unknown
     group: int | None = None  # of unknown items, where the label says so
     answer: LevelAnswer | None = None
+    number: int = 0  # of the item in the batch: where its carried cells are
 
 
-def check_table(path: AnyPath | None, inputs: Iterable[AnyPath | None] = (), *, overwrite: bool = False) -> Path:
+def check_table(
+    path: AnyPath | None,
+    inputs: Iterable[AnyPath | None] = (),
+    *,
+    overwrite: bool = False,
+    endings: Collection[str] = WRITTEN,
+) -> Path:
     """Return the path of the table, after checking that writing it replaces nothing of value.
+
+    Only a table that this program wrote and that nobody changed since is replaced: its checksum is in the user's cache.
 
     Parameters
     ----------
     path : path-like or None
-        The output that the user asked for. None means ``labels.csv``, which must not exist unless it is a table of
-        labels from an earlier run.
+        The output that the user asked for. None means ``labels.csv``, or ``labels-2.csv``, … where there is another
+        file of that name.
     inputs : iterable of path-like or None
         Files and folders that the command reads.
     overwrite : bool, default=False
-        Allow the default output to replace any file that is not an input.
+        Allow to replace any file that is not an input.
+    endings : collection of str
+        The endings of files that can be written.
 
     Returns
     -------
@@ -61,6 +75,9 @@ def check_table(path: AnyPath | None, inputs: Iterable[AnyPath | None] = (), *, 
     """
     inputs = tuple(inputs)
     chosen = DEFAULT_OUTPUT if path is None else Path(path)
+    if path is None and not overwrite:
+        others = (chosen.with_stem(f"{chosen.stem}-{n}") for n in itertools.count(2))
+        chosen = next(name for name in itertools.chain([chosen], others) if _is_free(name, inputs))
     if chosen.name.strip() == "-":
         raise InputError("The output is '-'; the table is written to a file: name one, such as labels.csv.")
     target = check_output(chosen, inputs)
@@ -71,21 +88,41 @@ def check_table(path: AnyPath | None, inputs: Iterable[AnyPath | None] = (), *, 
                 f"The output {chosen} lies in the input folder {folder}, where it would be read as an item."
             )
     suffix = chosen.suffix.lower()
-    if suffix in _OTHERS or (suffix in SUFFIXES and suffix not in WRITTEN):
-        raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(WRITTEN)}.")
-    if path is None and not overwrite and target.exists() and not is_table(target):
+    if suffix not in endings and suffix in (*_OTHERS, *SUFFIXES):
+        raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(endings)}.")
+    if not overwrite and not _is_ours(target):
         raise InputError(
-            f"{chosen} exists and is not a table that manyway wrote; name another `output`, or replace it with "
+            f"{chosen} exists and is not a table as manyway wrote it; name another `output`, or replace it with "
             "`overwrite`."
         )
     return chosen
 
 
-def is_table(path: Path) -> bool:
-    """Whether a file is a csv table of labels, or empty."""
-    with path.open("rb") as file:
-        first = file.readline(1000)
-    return not first or first.decode("utf-8", "replace").rstrip("\r\n").split(",")[:3] == list(_FIRST_COLUMNS)
+def _is_free(path: Path, inputs: Iterable[AnyPath | None]) -> bool:
+    """Whether the default output may have this name."""
+    try:
+        return not path.exists() or _is_ours(check_output(path, inputs))
+    except InputError:
+        return False
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether there is no such file, or an empty one, or a table that was written here and not changed since."""
+    if not path.exists() or not path.stat().st_size:
+        return True
+    try:
+        return _checksum(path) in _written().read_text().split()
+    except OSError:
+        return False
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _written() -> Path:
+    """The file with the checksums of all tables that were written."""
+    return cache_folder() / "tables.txt"
 
 
 def write_table(
@@ -96,10 +133,11 @@ def write_table(
     inputs: Iterable[AnyPath | None] = (),
     carried: Mapping[str, Sequence[Any]] | None = None,
     *,
+    described: Mapping[str, Mapping[str, str]] | None = None,
     open_set: bool = False,
     at_levels: bool = False,
-) -> None:
-    """Write the table of labels.
+) -> list[str]:
+    """Write the table of labels; return what there is to say about it.
 
     Parameters
     ----------
@@ -117,6 +155,9 @@ def write_table(
     carried : mapping of str to sequence
         Further columns of the items, which come last. One that has the name of a column of the answer gets
         ``given_`` in front of it.
+    described : mapping of str to mapping of str to str
+        Columns that say more about the label, such as its scientific name: column -> class -> text. They come before
+        those of the item.
     open_set : bool, default=False
         Whether to write the columns ``unknown`` and ``group``.
     at_levels : bool, default=False
@@ -131,29 +172,41 @@ def write_table(
         header += ["answer", "answer_probability", "level"]
     if skipped:
         header.append("note")
-    more = dict(carried or {})
+    more, about = dict(carried or {}), dict(described or {})
     # Probabilities have four digits in a text; other numbers come back as they were.
     exact = path.suffix.lower() not in (".parquet", ".jsonl", ".xlsx")
-    for name in more:
+    for name in (*about, *more):
         header.append(_free(name, {*header, *(other for other in more if other != name)}))
 
     def cells() -> Iterator[list[Any]]:
-        for at, row in enumerate(rows):
+        for row in rows:
             filled: list[Any] = [row.item, *(cell for name, p in row.best for cell in (name, round(p, 4)))]
             if open_set:
                 filled += [None if row.unknown is None else round(row.unknown, 4), row.group]
             if row.answer is not None:
                 filled += [row.answer.name, round(row.answer.probability, 4), row.answer.level]
-            others = (column[at] for column in more.values())
+            others = (column[row.number] for column in more.values())
+            filled += [""] if skipped else []
+            filled += [of_class.get(row.best[0][0], "") for of_class in about.values()]
             texts = (str(cell) if exact and isinstance(cell, float) else cell for cell in others)
-            yield [*filled, *([""] if skipped else []), *texts]
+            yield [*filled, *texts]
         for name, reason in skipped:
             empty: list[Any] = [None if n % 2 == 0 else "" for n in range(2 * top - 1)]
             empty += [None, None] if open_set else []
             empty += ["", None, ""] if at_levels else []
-            yield [name, "", *empty, f"skipped: {reason}", *(None for _ in more)]
+            yield [name, "", *empty, f"skipped: {reason}", *(None for _ in (*about, *more))]
 
-    write_rows(path, header, cells(), inputs)
+    notes = write_rows(path, header, cells(), inputs)
+    remember(path)
+    return notes
+
+
+def remember(path: Path) -> None:
+    """Note that a file was written here, so that it may be replaced."""
+    with contextlib.suppress(OSError):  # without a cache the table is not known later, and kept
+        _written().parent.mkdir(parents=True, exist_ok=True)
+        with _written().open("a") as file:
+            file.write(f"{_checksum(path)}\n")
 
 
 def _free(name: str, others: Collection[str]) -> str:
@@ -165,21 +218,33 @@ def _free(name: str, others: Collection[str]) -> str:
 
 def write_rows(
     path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]], inputs: Iterable[AnyPath | None] = ()
-) -> None:
-    """Write a table in the format of its ending (csv where that is unknown); it appears complete or not at all."""
+) -> list[str]:
+    """Write a table in the format of its ending (csv where that is unknown); it appears complete or not at all.
+
+    Returns what there is to say about it.
+    """
     writers = {".parquet": _write_parquet, ".jsonl": _write_jsonl, ".xlsx": _write_excel}
     writer = writers.get(path.suffix.lower(), _write_csv)
     with atomic_write(path, inputs) as temporary:
-        writer(temporary, header, rows)
+        defused = writer(temporary, header, rows)
+    if not defused:
+        return []
+    return [f"{defused} cells of {path.name} begin like a formula and were written with an apostrophe in front"]
 
 
-def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+    defused = 0
     # Names of files that are not UTF-8 are written with escapes, so that the table itself is.
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         writer = csv.writer(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-        writer.writerow(header)
-        for row in rows:
-            writer.writerow([f"{cell:.4f}" if isinstance(cell, float) else cell for cell in row])
+        for row in itertools.chain([header], rows):
+            cells = [f"{cell:.4f}" if isinstance(cell, float) else cell for cell in row]
+            dangerous = [at for at, cell in enumerate(cells) if isinstance(row[at], str) and is_formula(cell)]
+            for at in dangerous:
+                cells[at] = f"'{cells[at]}"
+            defused += len(dangerous)
+            writer.writerow(cells)
+    return defused
 
 
 def _write_jsonl(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -209,10 +274,13 @@ def _write_excel(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]
     openpyxl = optional("openpyxl", "excel", "An Excel file")
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet("labels")
-    for number, row in enumerate(itertools.chain([header], rows)):
-        if number >= _EXCEL_ROWS:
-            raise InputError(f"An Excel file holds {_EXCEL_ROWS:,} rows and these are more; write a .csv or .parquet.")
-        sheet.append([_excel_cell(openpyxl, sheet, cell) for cell in row])
+    try:
+        for number, row in enumerate(itertools.chain([header], rows)):
+            if number >= _EXCEL_ROWS:
+                raise InputError(f"An Excel file has at most {_EXCEL_ROWS:,} rows; write these to a .csv or .parquet.")
+            sheet.append([_excel_cell(openpyxl, sheet, cell) for cell in row])
+    finally:
+        sheet.close()
     book.save(path)
 
 

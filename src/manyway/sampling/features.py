@@ -18,10 +18,10 @@ from torch import Tensor
 
 from manyway.core.validation import as_features, as_labels, moderate
 from manyway.errors import InputError
-from manyway.files.arrays import FORMAT, plain, refuse_same_classes
+from manyway.files.arrays import FORMAT, Contents, plain, refuse_same_classes
 from manyway.files.columns import Options
 from manyway.files.files import atomic_write
-from manyway.files.items import Contents, read_contents
+from manyway.files.items import read_contents
 
 _SPARSE = 100  # labels may go up to this many times the number of rows
 
@@ -148,14 +148,17 @@ class FeatureSet:
     @cached_property
     def moderate(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Features, base mean and class features, rescaled by a power of two where their magnitude is extreme."""
-        known, n = self.features, len(self.features)
-        if self.class_features is not None:
-            known = torch.cat([known, self.class_features])
-        table = known.unsqueeze(0)
-        scaled, _, base_mean = moderate(table, base_mean=self.base_mean)
-        if scaled is table:
-            return self.features, self.base_mean, self.class_features
-        return scaled[0, :n], base_mean, None if self.class_features is None else scaled[0, n:]
+        return self.moderate_with(self.features[:0])
+
+    def moderate_with(self, others: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The same, with further rows [m, d] below the features, which get the same factor."""
+        n, vectors = len(self.features), self.class_features
+        known = (self.features if vectors is None else torch.cat([self.features, vectors]))[None]
+        scaled, more, base_mean = moderate(known, others[None] if len(others) else None, self.base_mean)
+        if scaled is known and more is None:
+            return self.features, self.base_mean, vectors
+        table = scaled[0, :n] if more is None else torch.cat([scaled[0, :n], more[0]])
+        return table, base_mean, None if vectors is None else scaled[0, n:]
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> FeatureSet:
         """The same set on another device, or in another precision.

@@ -16,7 +16,6 @@ from manyway.core import random as draws
 from manyway.core.kernels import fused
 from manyway.core.parallel import side_by_side
 from manyway.core.tasks import Tasks
-from manyway.core.validation import moderate
 from manyway.errors import InputError
 from manyway.sampling.features import FeatureSet
 from manyway.sampling.spec import TaskSpec
@@ -84,7 +83,9 @@ def sample_groups(
     strangers = _strangers(features, spec)
     pool = _Pool.of(features, spec)
     unknown = None if strangers is None else _Pool.of_strangers(strangers, spec, len(features.labels))
-    table, base_mean, class_table = features.moderate if strangers is None else _one_table(features, strangers)
+    table, base_mean, class_table = (
+        features.moderate if strangers is None else features.moderate_with(strangers.features)
+    )
     n_ways = spec.ways(features.n_classes)
     per_task = n_ways * (spec.shots or 1) + spec.n_known + spec.n_unknown
     device = features.features.device
@@ -226,17 +227,6 @@ def _strangers(features: FeatureSet, spec: TaskSpec) -> FeatureSet | None:
             f"unknown_from has {theirs} features per sample and the feature set {ours}; use the same encoder for both."
         )
     return strangers
-
-
-def _one_table(features: FeatureSet, strangers: FeatureSet) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The features of both in one table, the base mean and the class features, of a moderate magnitude."""
-    known, n = features.features, len(features.features)
-    if features.class_features is not None:
-        known = torch.cat([known, features.class_features])
-    scaled, unknown, base_mean = moderate(known.unsqueeze(0), strangers.features.unsqueeze(0), features.base_mean)
-    assert unknown is not None
-    class_table = None if features.class_features is None else scaled[0, n:]
-    return torch.cat([scaled[0, :n], unknown[0]]), base_mean, class_table
 
 
 def _check_possible(features: FeatureSet, spec: TaskSpec, sizes: Tensor) -> None:

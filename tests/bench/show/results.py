@@ -10,6 +10,7 @@ from manyway.bench.show.view import View
 from manyway.bench.store import Asked, Plan
 from manyway.evaluation.metrics import GROUPS
 from manyway.methods import METHODS
+from manyway.sampling.spec import TaskSpec, task_fields
 
 ANSWERS = {"paddle": [9, 10, 11, 12] * 10, "soft-kmeans": [8, 9, 10, 11] * 10, "simpleshot": [9, 10, 11, 11] * 10}
 SOURCE = {
@@ -30,7 +31,7 @@ def make_record(method: str = "paddle", shots: int = 1, k_eff: int = 2, **change
         "method": method,
         "params": {"lam": 12},
         "features": FEATURES,
-        "task": {"shots": shots, "k_eff": k_eff, "n_query": 12, "n_ways": None, "sampling": "uniform", "alpha": None},
+        "task": task_fields(TaskSpec(shots=shots, k_eff=k_eff, n_query=12)),
         "seed": 0,
         "n_tasks": 40,
         "trace": None,

@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from manyway.bench.baselines import COMPARED
 from manyway.bench.presentation import number
 from manyway.bench.records import Record
 from manyway.bench.show.curves import make_figures
@@ -24,7 +25,6 @@ from manyway.bench.store import now
 from manyway.errors import InputError
 from manyway.evaluation.metrics import find_summary
 from manyway.evaluation.statistics import tasks_needed
-from manyway.methods import METHODS
 from manyway.plots.figures import SYMBOL, Figure, cannot_draw
 from manyway.plots.svg import panel_svg, sample_svg
 
@@ -34,7 +34,7 @@ def make_report(views: Sequence[View], metrics: Sequence[str | None] = (None,)) 
     for metric in filter(None, metrics):
         find_summary(metric)  # an unknown metric is an error
     records = list({record.key: record for view in views for record in view.records}.values())
-    known = [name for name in METHODS if any(record.method == name for record in records)]
+    known = [name for name in COMPARED if any(record.method == name for record in records)]
     methods = [*known, *sorted({record.method for record in records} - set(known))]
     pages = [_run_page(view, f"figure-{n}", metrics) for n, view in enumerate(views)]
     pages += [_method_page(name, [record for record in records if record.method == name]) for name in methods]
@@ -93,7 +93,7 @@ def _figure(figure: Figure, prefix: str) -> dict[str, Any]:
 
 
 def _method_page(name: str, records: Sequence[Record]) -> dict[str, Any]:
-    about, method = [], METHODS.get(name)
+    about, method = [], COMPARED.get(name)
     if method is not None:
         usual = {key: value for key, value in method.defaults.items() if key != "with_objective"}  # changes no answer
         words = ", ".join(f"{key} = {'not set' if value is None else number(value)}" for key, value in usual.items())

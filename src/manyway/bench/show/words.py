@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from manyway.bench.baselines import COMPARED
 from manyway.bench.presentation import in_words, number
 from manyway.bench.records import Record
 from manyway.evaluation.metrics import find_summary
 from manyway.evaluation.scorers import SCORERS
-from manyway.methods import METHODS
 from manyway.sampling.spec import DEFAULTS
 
 # What an axis is called, and a value of it.
@@ -60,7 +60,7 @@ def label(axis: str, value: Any, names: Mapping[str, str] | None = None) -> str:
     >>> label("shots", 5), label("gamma", 0), label("tau", [1, 0.3]), label("n_unknown", 0)
     ('5-shot', 'separate classes', 'tau = [1, 0.3]', 'no unknown queries')
     """
-    known: dict[str, Mapping[str, Any]] = {"method": METHODS, "scorer": SCORERS}
+    known: dict[str, Mapping[str, Any]] = {"method": COMPARED, "scorer": SCORERS}
     if not isinstance(value, list | tuple | dict) and (axis, value) in _SPECIAL:
         return _SPECIAL[axis, value]
     if axis in LATER and value == DEFAULTS[axis]:

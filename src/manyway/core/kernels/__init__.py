@@ -1,15 +1,17 @@
 """Fused GPU code. Every kernel has a plain version, and tests compare the two.
 
-==================================  ==================================================  ================================
-kernel                              what it fuses                                       plain version
-==================================  ==================================================  ================================
-``core.kernels.subset``             drawing distinct random integers, in registers      ``core.random.subset``
-``core.kernels.sums``               gathering, summing, scaling and centring a support  ``core.ops.class_sums``
-``core.kernels.rows``               gathering, centring and dividing by the norm        ``core.transforms.unit``
-``methods.paddle.kernel``           all iterations of PADDLE for a task, on chip        ``methods.paddle.solver``
-``methods.evidence.kernel``         all steps of evidence's search for a task           ``methods.evidence.search``
-``methods.evidence.left_out_kernel``  the classification of left-out samples            ``methods.evidence.calibration``
-==================================  ==================================================  ================================
+===============================  =========================================  ===========================
+kernel                           what it fuses                              plain version
+===============================  =========================================  ===========================
+``core.kernels.subset``          drawing distinct random integers           ``core.random.subset``
+``core.kernels.sums``            gathering, summing, scaling and centring   ``core.ops.class_sums``
+``core.kernels.rows``            gathering, centring, dividing by the norm  ``core.transforms.unit``
+``core.kernels.rows``            gathering two rows and subtracting them    ``calibration.metric``
+``paddle.kernel``                all iterations of PADDLE for a task        ``paddle.solver``
+``evidence.kernel``              all steps of evidence's search for a task  ``evidence.search``
+``calibration.left_out_kernel``  the classification of left-out samples     ``calibration.calibration``
+``calibration.root_kernel``      the inverse factors of metrics             ``torch.linalg.cholesky``
+===============================  =========================================  ===========================
 
 Kernels are written in Triton, which comes with the CUDA builds of torch. The plain versions run on a CPU, where Triton
 is missing, and when the environment has MANYWAY_PLAIN=1.

@@ -103,6 +103,10 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
     special = [name for name, value in tensors.items() if value.is_quantized or value.layout != torch.strided]
     if special:
         raise InputError(f"{path} holds quantised or sparse tensors ({_some(special)}); save it with plain ones.")
+    # A view that repeats its numbers would be copied to its full size.
+    repeated = [name for name, value in tensors.items() if value.nbytes > value.untyped_storage().nbytes()]
+    if repeated:
+        raise InputError(f"{path} holds tensors larger than their data ({_some(repeated)}); save copies of them.")
     return tensors
 
 

@@ -114,13 +114,30 @@ def zip_source(path: Path, need_labels: bool = True) -> ImageSource:
 
 
 def list_files(folder: Path) -> list[str]:
-    """Every file below a folder, as sorted relative paths with forward slashes; hidden ones are left out."""
+    """Every file below a folder, as sorted relative paths with forward slashes; hidden ones are left out.
+
+    Links to folders are followed, each folder once. A link to a folder that it lies in is an InputError.
+    """
+    names: list[str] = []
+    folders, links = [folder], list[Path]()
+    seen: set[tuple[int, int]] = set()
     try:
-        files = [path for path in folder.rglob("*") if path.is_file()]
+        while folders or links:
+            at = folders.pop() if folders else links.pop(0)  # links last: a folder counts under its own name
+            status = at.stat()
+            if (status.st_dev, status.st_ino) in seen:
+                if at.is_symlink() and at.parent.resolve().is_relative_to(at.resolve()):
+                    raise InputError(f"{at} is a link to a folder that it lies in; remove the link.")
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            for entry in sorted(entry for entry in at.iterdir() if not entry.name.startswith(".")):
+                if entry.is_dir():
+                    (links if entry.is_symlink() else folders).append(entry)
+                elif entry.is_file():
+                    names.append(entry.relative_to(folder).as_posix())
     except OSError as error:
         raise InputError(f"{folder} cannot be listed: {error.strerror}.") from error
-    names = (path.relative_to(folder).as_posix() for path in files)
-    return sorted(name for name in names if not any(part.startswith(".") for part in name.split("/")))
+    return sorted(names)
 
 
 def common_folder(names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from manyway.encoding.datasets.sources import UNLABELLED, refuse_same_names
 from manyway.errors import InputError
-from manyway.files.columns import TEXT_NAMES, Options, find_item, find_label, find_text
+from manyway.files.columns import TEXT_NAMES, Options, find_item, find_label, find_text, remarks_on_items
 from manyway.files.items import clean_labels, item_names
 from manyway.files.tables import TABLE_SUFFIXES, read_table
 from manyway.files.text import TextFile, listed, read_lines, read_text, suffix_of
@@ -90,16 +90,17 @@ def open_texts(path: str | Path, options: Options | None = None, *, need_labels:
     item, called = find_item(table, options, {label, text})
     others = [at for at in range(len(names)) if at not in (label, item) and (at != text or item is not None)]
     texts, labels, items, *carried = table.values([text, label, item, *others])
+    called_items = item_names(path, items)
     return _source(
         path,
         [table.place(row) for row in range(len(texts or ()))],
         texts or (),
         labels,
         text_column="" if text is None else names[text],
-        items=item_names(path, items),
+        items=called_items,
         header=names,
         carried={names[at]: cells for at, cells in zip(others, carried, strict=True)},
-        notes=(*table.notes, *filter(None, (remark, chosen, called))),
+        notes=(*table.notes, *filter(None, (remark, chosen, called)), *remarks_on_items(path, called_items)),
     )
 
 

@@ -28,11 +28,11 @@ from manyway.core.kernels import fused, tensor_cores
 from manyway.core.ops import class_sums, column_sums, one_hot
 from manyway.core.tasks import Tasks
 from manyway.methods.calibration.constants import Constants
-from manyway.methods.calibration.metric import Contrasts, Inner, Metric, metrics_of, rows_of
+from manyway.methods.calibration.metric import Contrasts, Inner, Metric, differences, metrics_of, rows_of
 
 _MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit a precision
 _MOST_FOR_METRIC = 256  # of these, evenly spaced, to choose among metrics on the same samples
-_BLOCK_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 30}  # tasks are calibrated in blocks of about this many numbers
+_BLOCK_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 32}  # tasks are calibrated in blocks of about this many numbers
 _NEWTON_STEPS = 8  # from the usual precision
 _REFIT_STEPS = 3  # from the precision for a similar metric
 _MANY_CONTRASTS = 4  # with this many per feature, little shrinkage is tried first
@@ -287,15 +287,15 @@ def calibrated(
     if not freedom or not (metric or given is None):
         return plain
     left_out = LeftOut.of(labels.gather(1, samples), plain, usual, constants)
-    rows = support if samples.shape[1] == support.shape[1] else rows_of(support, samples)
-    residuals = rows - rows_of(prototypes, left_out.labels)
+    residuals = differences(support, samples, prototypes, left_out.labels)
     inner = Inner.of(residuals, offsets)
     every = ceil(residuals.shape[1] / _MOST_FOR_METRIC)
     some = inner.some(every) if metric else inner  # a copy, because classifying may overwrite the others
     if grown is None:
         answers = left_out.classified(inner, given)
     else:
-        answers = left_out.fitted(left_out.grown_distances(rows - middle, residuals, offsets, grown), given)
+        rows = rows_of(support, samples) - middle
+        answers = left_out.fitted(left_out.grown_distances(rows, residuals, offsets, grown), given)
     plain = replace(plain, precision=answers.precision, noise=answers.noise, losses=answers.losses)
     if not metric:
         return plain
@@ -362,8 +362,8 @@ def _with_metric(
     root = None
     tried = constants.shrinkages + (constants.little_shrinkages if little else ())
     for gamma in sorted(tried, reverse=not upwards):
-        factor = metrics.root(gamma)
         with nullcontext() if little else tensor_cores(support):  # a choice among a few values needs no more digits
+            factor = metrics.root(gamma)
             found = products(factor, gamma)
         before = left_out.classified(found, given, (1 - gamma) * weight, answers.spread, before.precision)
         loss = before.losses.sum(-1)
@@ -373,7 +373,7 @@ def _with_metric(
             *(torch.where(_like(better, mine), theirs, mine) for mine, theirs in zip(best, before, strict=True))
         )
         shrinkage = shrinkage.masked_fill(better, gamma)
-        root = factor if root is None else torch.where(_like(better, root), factor, root)
+        root = factor if root is None or metrics.inverts else torch.where(_like(better, root), factor, root)
         if not improving.any():
             break
     # The plain metric stays where the gain is within its standard error, that of all left-out samples.

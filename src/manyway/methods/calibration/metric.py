@@ -17,6 +17,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from manyway.core.kernels import fused
+
 
 class Inner(NamedTuple):
     """Inner products a'A⁻¹b of residuals r and prototypes w."""
@@ -28,7 +30,9 @@ class Inner(NamedTuple):
     @staticmethod
     def of(residuals: Tensor, prototypes: Tensor) -> Inner:
         """Plain inner products of residuals [t, n, d] and prototypes [t, k, d]."""
-        return Inner(residuals.square().sum(-1), residuals @ prototypes.mT, prototypes @ prototypes.mT)
+        return Inner(
+            torch.linalg.vector_norm(residuals, dim=-1).square(), residuals @ prototypes.mT, prototypes @ prototypes.mT
+        )
 
     def some(self, every: int) -> Inner:
         """Those of every so many residuals, as a copy."""
@@ -58,7 +62,7 @@ class Contrasts:
         scale = 1 / (counts.sqrt() - 1).clamp_min(torch.finfo(counts.dtype).eps)
         middles = means + (means - rows_of(support, firsts)) * scale.unsqueeze(-1)
         names = sorted_labels[~first].view_as(others)
-        return Contrasts(rows_of(support, others).sub_(rows_of(middles, names)), names, others, counts)
+        return Contrasts(differences(support, others, middles, names), names, others, counts)
 
     def coefficients(self, samples: Tensor, labels: Tensor) -> Tensor:
         """[t, n, f] the rows of Q for samples [t, n] with labels [t, n]."""
@@ -73,6 +77,16 @@ def rows_of(table: Tensor, index: Tensor) -> Tensor:
     """[t, n, d] the rows ``index`` [t, n] of a table [t, m, d]."""
     start = torch.arange(len(table), device=table.device).view(-1, 1) * table.shape[1]
     return table.flatten(0, 1).index_select(0, (index + start).flatten()).view(*index.shape, -1)
+
+
+def differences(table: Tensor, index: Tensor, others: Tensor, of: Tensor) -> Tensor:
+    """[t, n, d] rows ``index`` [t, n] of a table [t, m, d], less the rows ``of`` [t, n] of others [t, k, d]."""
+    if fused(table):
+        from manyway.core.kernels import rows
+
+        if table.shape[-1] <= rows.MAX_FEATURES:
+            return rows.differences(table, index, others, of)
+    return rows_of(table, index).sub_(rows_of(others, of))
 
 
 class Whitening(Protocol):
@@ -100,7 +114,11 @@ class Metric:
         if len(metrics) == 1:
             return first
         parts = [vars(one.whitening) for one in metrics]
-        whitening = type(first.whitening)(**{name: torch.cat([part[name] for part in parts]) for name in parts[0]})
+        joined = {
+            name: torch.cat([part[name] for part in parts]) if isinstance(value, Tensor) else value
+            for name, value in parts[0].items()
+        }
+        whitening = type(first.whitening)(**joined)
         return Metric(whitening, torch.cat([one.stretch for one in metrics]))
 
 
@@ -120,9 +138,18 @@ class Scatter:
         """From contrasts and the weight 1/(f·v) [t]."""
         return Scatter(products_among(contrasts.rows.mT).mul_(weight.view(-1, 1, 1)))
 
-    def root(self, gamma: float) -> Tensor:
-        """[t, d, d] L for a γ < 1, where A = LL'."""
-        return _root(self.covariance, 1 - gamma, gamma)
+    @property
+    def inverts(self) -> bool:
+        """Whether L⁻¹ stands for L: on a GPU, where products are fast and triangular systems slow."""
+        return fused(self.covariance) and self.covariance.dtype == torch.float32
+
+    def root(self, gamma: float | Tensor) -> Tensor:
+        """[t, d, d] L for a γ < 1 or for one per task [t], where A = LL'; L⁻¹ where ``inverts``."""
+        if not self.inverts:
+            return _root(self.covariance, 1 - gamma, gamma)
+        from manyway.methods.calibration import root_kernel
+
+        return root_kernel.inverse_root(_shrunk(self.covariance, 1 - gamma, gamma))
 
     def crossed(self, features: Tensor) -> Tensor:
         """Features [t, n, d] as they are: nothing is to be computed before γ is known."""
@@ -139,13 +166,18 @@ class Scatter:
         both, n_samples = torch.cat([residuals, prototypes], 1), samples.shape[1]
 
         def inner(root: Tensor, gamma: float) -> Inner:
-            white = RootWhitening(root)(both)
+            white = RootWhitening(root, self.inverts)(both)
             return Inner.of(white[:, :n_samples], white[:, n_samples:])
 
         return inner
 
     def whitening(self, root: Tensor, gamma: Tensor) -> RootWhitening:
-        """For factors [t, d, d] of γ [t]. Where γ is 1 the factor is not used."""
+        """For factors [t, d, d] of γ [t]. Where γ is 1 the factor is not used.
+
+        Where ``inverts``, the factors that were compared are rounded, so they are computed again.
+        """
+        if self.inverts:
+            return RootWhitening(self.root(gamma), True)
         identity = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)
         return RootWhitening(root.where((gamma < 1).view(-1, 1, 1), identity))
 
@@ -155,9 +187,10 @@ class RootWhitening:
     """F = L⁻¹, where A = LL'."""
 
     root: Tensor  # [t, d, d] L
+    inverted: bool = False  # whether it is L⁻¹ instead
 
     def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
-        return solve_lower(self.root, features.mT).mT
+        return features @ self.root.mT if self.inverted else solve_lower(self.root, features.mT).mT
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +206,7 @@ class Gram:
     weight: Tensor  # [t, 1, 1] 1/(f·v)
     rows: Tensor  # [t, f, d] Y
     products: Tensor  # [t, f, f] YY', the lower triangle
+    inverts: bool = False  # see ``Scatter``
 
     @staticmethod
     def of(contrasts: Contrasts, weight: Tensor) -> Gram:
@@ -254,11 +288,16 @@ def products_among(rows: Tensor, panels: bool | None = None) -> Tensor:
     return products
 
 
-def _root(products: Tensor, factor: float, diagonal: float) -> Tensor:
-    """The lower factor of ``factor`` times products [t, n, n], plus a number on the diagonal."""
-    metric = products * factor
-    metric.diagonal(dim1=1, dim2=2).add_(diagonal)
-    root: Tensor = torch.linalg.cholesky(metric)
+def _shrunk(products: Tensor, factor: float | Tensor, diagonal: float | Tensor) -> Tensor:
+    """``factor`` times products [t, n, n], plus a number on the diagonal; one of each for all tasks, or [t]."""
+    shrunk = products * (factor.view(-1, 1, 1) if isinstance(factor, Tensor) else factor)
+    shrunk.diagonal(dim1=1, dim2=2).add_(diagonal.view(-1, 1) if isinstance(diagonal, Tensor) else diagonal)
+    return shrunk
+
+
+def _root(products: Tensor, factor: float | Tensor, diagonal: float | Tensor) -> Tensor:
+    """The lower factor of that."""
+    root: Tensor = torch.linalg.cholesky(_shrunk(products, factor, diagonal))
     return root
 
 

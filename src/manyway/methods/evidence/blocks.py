@@ -1,14 +1,21 @@
 """The queries of one task, read in blocks: the passes of evidence over a pile.
 
-Likelihoods do not change during the search, so two numbers per class are kept between updates: Σ_q u_qk and
-Σ_q ln(1 − u_qk). The slopes of the prior follow from them, and an update reads the queries once. Only one thing depends
-on a query's own assignment: the cost of the first query of a class is divided by 1 − u_qk. Where a class has many
-queries this cost is negligible, and where u_qk is small the divisor is 1. Each block remembers the few assignments for
-which neither holds.
+Likelihoods do not change during the search, so two numbers per class are kept between updates: m_k = Σ_q u_qk and
+ln p⁰_k = Σ_q ln(1 − u_qk). The slopes of the prior follow from them, and an update reads the queries once:
 
-Classes with almost no query are idle in some updates. They all have nearly the same slope, φ'(1), which changes with
-ln α alone. So their total weight per query, remembered from the last update of all classes, can be reused whatever α
-becomes. No idle class can gain more than all of them together: when their total has doubled, all classes are updated.
+    u_qk = softmax_k(s ℓ_qk + slope_k + entry_cost_k / (1 − u_qk)).
+
+Only one thing depends on a query's own assignment: the cost of the first query of a class is divided by 1 − u_qk. Where
+a class has many queries this cost is negligible, and where u_qk is small the divisor is 1. Each block remembers the few
+assignments for which neither holds, as places and values.
+
+Classes with almost no query are *idle* in some updates. They all have nearly the same slope, φ'(1), which changes with
+ln α alone. So their total weight per query, ln Σ_k exp(s ℓ_qk + slope_k) over the idle classes, remembered from the
+last update of all classes, can be reused whatever α becomes: it is shifted by ln(α_now/α_then). No idle class can gain
+more than all of them together: when their total has doubled, all classes are updated.
+
+Everything that goes to a block is a small callable without a reference to the pile, so that Dask can send it to the
+worker that holds the block, and only sums come back.
 """
 
 from __future__ import annotations
@@ -27,7 +34,7 @@ from manyway.core.parallel import threads_for
 from manyway.methods.evidence.likelihood import Columns, Likelihood, Linear, Updated, known_classes
 from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
-from manyway.methods.evidence.queries import Judge, Part, classes_of
+from manyway.methods.evidence.queries import Held, Judge, Part
 from manyway.methods.evidence.queries import Sums as AddedUp
 from manyway.methods.evidence.search import Found, Update, resume, search
 
@@ -43,7 +50,11 @@ _MIN_IDLE = 32  # with fewer idle classes there is nothing to gain
 
 
 class Memory(NamedTuple):
-    """What a block remembers until the next update."""
+    """What a block remembers until the next update.
+
+    It stays with the block, on a cluster with the worker: what is remembered of a query is never sent around.
+    ``_MOST_REMEMBERED`` bounds the number of assignments.
+    """
 
     first: int  # the number of its first query
     known: Tensor  # [1, b] known labels, -1 for the others
@@ -74,7 +85,10 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Idle:
-    """Classes that are left out of the next updates; by default none is."""
+    """Classes that are left out of the next updates; by default none is.
+
+    Their weight is computed for each sharpness that the next updates may have, because it is not linear in it.
+    """
 
     classes: Tensor  # [k] bool
     sharpness: tuple[float, ...] = ()  # the values that the next updates may have
@@ -93,7 +107,12 @@ class Idle:
 
 @dataclass(frozen=True, eq=False)
 class Assign:
-    """The work of an update on one block: new assignments, their sums, and what to remember of them."""
+    """The work of an update on one block: new assignments, their sums, and what to remember of them.
+
+    The object has all that an update needs to know besides the rows and the memory of the block. An update of all
+    classes also computes the weight of the classes that will be idle; a *resting* update has columns for the active
+    classes, and one number per query for the idle ones.
+    """
 
     of: Linear | Columns  # ℓ of placed rows
     slope: Tensor  # [k]
@@ -127,6 +146,11 @@ class Assign:
             return self._update(rows, memory)
 
     def _update(self, rows: Tensor, memory: Memory) -> tuple[Sums, Memory]:
+        """The new assignments u [b, k] of a block, as sums over its queries and as memory.
+
+        Σ ln(1 − u) is computed as −Σ u for all assignments, plus ln(1 − u) + u for the remembered ones: where an
+        assignment is not remembered it is small, and the difference is of the order of u².
+        """
         scores = self._scores(rows, memory)
         weight = memory.idle if self.resting else self._idle_weight(scores, memory)
         u, of_idle = self._assign(scores, memory)
@@ -159,7 +183,11 @@ class Assign:
         return self.of.scores(rows[0], self.sharpness, addend)
 
     def _assign(self, scores: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """Assignments [b, k] from scores, which are overwritten, and the idle classes' total assignment [b]."""
+        """Assignments [b, k] from scores, which are overwritten, and the idle classes' total assignment [b].
+
+        The scores have entry_cost once for every class, as for u = 0; entry_cost (1/(1 − u) − 1) is added where u is
+        remembered. Queries with a known label have their class, and queries that may be unknown count less than one.
+        """
         places, values = self._among_active(memory)
         scores.view(-1).index_add_(0, places, self._entry_cost_beyond(places, values))
         if self.resting:
@@ -183,7 +211,11 @@ class Assign:
         return self.entry_cost[places % len(self.entry_cost)] * (remainders(values).reciprocal_() - 1)
 
     def _idle_weight(self, scores: Tensor, memory: Memory) -> Tensor:
-        """[b, r] ``Memory.idle``, from the scores for u = 0."""
+        """[b, r] ``Memory.idle``, from the scores for u = 0.
+
+        ln Σ_k exp(s' ℓ_qk + slope_k + entry_cost_k/(1 − u_qk)) over the idle classes k, for each of the r values s' of
+        the sharpness. ℓ itself is recovered from the scores, which is cheaper than another product of matrices.
+        """
         if not self.idle.some:
             return scores[:, :0]
         idle = self.idle.classes.nonzero().squeeze(1)
@@ -207,7 +239,11 @@ class Assign:
 
 @dataclass(frozen=True, eq=False)
 class After:
-    """A search that has ended; another goes on with the prototypes that it has updated."""
+    """A search that has ended; another goes on with the prototypes that it has updated.
+
+    The updated likelihood of a query depends on its own last assignment, which is left out of the mean. It is computed
+    again from what the block remembered before that assignment (``Memory.earlier``), so that no [q, k] array is kept.
+    """
 
     last: Assign
     updated: Updated
@@ -243,7 +279,10 @@ class Weigh:
 
 @dataclass(frozen=True, eq=False)
 class OnPart:
-    """The work of a step on one block, as on any other part of the queries."""
+    """The work of a step on one block, as on any other part of the queries.
+
+    The assignments of the block are computed again when the step first asks for them. Sums are handed back in float64.
+    """
 
     last: Assign
     of: Likelihood
@@ -284,18 +323,19 @@ def _places_of(places: Tensor, classes: Tensor, n_classes: int) -> Tensor:
     return row * n_classes + classes[places % len(classes)]
 
 
-class InBlocks:
-    """The queries of one task, read in blocks: see ``manyway.methods.evidence.queries.Queries``.
+class InBlocks(Held):
+    """The queries of one task, read in blocks. It is also what the search updates (``search.Queries``).
 
-    It is also what the search updates: see ``manyway.methods.evidence.search.Queries``.
+    The state is ``masses``, ``log_absent`` and ``drift`` [k], in float64, and what the blocks remember. ``before`` is
+    what they remembered before the last update: the last assignments can be computed again from it, by every later
+    step.
     """
 
     def __init__(
         self, pile: Pile, known: Tensor, likelihood: Likelihood, parameters: Parameters, *, any_known: bool
     ) -> None:
-        self.pile, self.of, self.parameters, self.any_known = pile, likelihood, parameters, any_known
-        self.known = known  # [1, q]
-        self.n_query, zeros = pile.n_rows, torch.zeros_like(likelihood.counts[0])
+        super().__init__(known, likelihood, parameters, pile.n_rows, any_known=any_known)
+        self.pile, zeros = pile, torch.zeros_like(likelihood.counts[0])
         n_classes = len(zeros)
         # Before the first assignments all classes count as equally frequent.
         above = min(_REMEMBER_FOR_COST * exp(min(0.5 * self.n_query / n_classes, 10.0)), _REMEMBER_IN_ANNEALING)
@@ -344,10 +384,6 @@ class InBlocks:
         return resume(self, presence, prior, schedule, **limits)
 
     @property
-    def known_classes(self) -> Tensor:
-        return classes_of(self.known, self.of.counts.shape[1])
-
-    @property
     def presence(self) -> Presence:
         return Presence.of_products(self.masses[None], self.log_absent[None].exp())
 
@@ -357,6 +393,12 @@ class InBlocks:
         return self.presence
 
     def update(self, slopes: Slopes, sharpness: float, ahead: Sequence[float] = (), tol: float = 0.0) -> Update:
+        """Assign again, given the slopes of the prior; by default all classes.
+
+        While classes are idle, the update has the active ones only. It is repeated with all classes where nothing has
+        moved by ``tol``, to see whether an idle class would; the idle classes return where their total has doubled, or
+        when the number of updates for which their weight was computed is over.
+        """
         step = self._step(slopes, sharpness * self.sharpness, _REMEMBER if tol else _REMEMBER_IN_ANNEALING)
         alpha = float(slopes.alpha)
         state, self.before = (self.masses, self.log_absent, self.drift), self.memory
@@ -410,7 +452,11 @@ class InBlocks:
         return sums
 
     def _idle(self, ahead: Sequence[float], alpha: float) -> Idle:
-        """The classes that may be idle in the next updates; none where too few may."""
+        """The classes that may be idle in the next updates; none where too few may.
+
+        A class may be if it is almost empty, or if it has few queries and has not changed in the last update. The
+        float64 path, which exists for comparison, has no idle classes.
+        """
         idle = (self.masses < _ALMOST_EMPTY) | ((self.masses < _FEW) & (self.drift < _STEADY))
         n_idle, n_classes = int(idle.sum()), len(idle)
         if not ahead or n_idle < max(_MIN_IDLE, n_classes // 4) or n_idle == n_classes:

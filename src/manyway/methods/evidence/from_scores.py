@@ -111,12 +111,12 @@ def find_kind(scores: Tensor, place: Place = _row) -> str:
             row = int(values.amax(-1).argmax())
             raise InputError(
                 f"The scores of {place(row)} go up to {float(values[row].amax()):.6g} and none is negative: they could "
-                "be percentages or logits; divide percentages by 100, or say --score-kind logit (in Python: kind)."
+                "be percentages or logits; divide percentages by 100, or say `kind='logit'`."
             )
         if float(total[row]) > 1 + _SLACK:
             raise InputError(
                 f"The scores of {place(row)} sum to {float(total[row]):.4g}, more than a probability; if every class "
-                "has a yes-or-no score of its own, say --score-kind sigmoid (in Python: kind)."
+                "has a yes-or-no score of its own, say `kind='sigmoid'`."
             )
         return "probability"
     if bool((values <= 0).all()):

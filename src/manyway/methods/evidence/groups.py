@@ -1,9 +1,14 @@
 """Post-processing: what the queries of a class say together, once the search has found the groups.
 
-A group is the set of queries assigned to one class. The bound leaves two things out. First, the queries of a group are
-further samples of its class, so the prototype can be updated. Second, the queries of a group share the error of their
-prototype, so they are less independent than the bound assumes: a whole group may belong to another class, and a class
-with many queries may be split between its own prototype and a neighbouring one.
+A group is the set of queries assigned to one class, with the mass m_k = Σ_q u_qk. The bound leaves two things out.
+First, the queries of a group are further samples of its class, so the prototype can be updated (``query_weights``).
+Second, the queries of a group share the error of their prototype, so they are less independent than the bound assumes:
+a whole group may belong to another class (``group_posterior``), and a class with many queries may be split between its
+own prototype and a neighbouring one (``_joining``). The final probabilities are
+
+    p_qj = Σ_k u'_qk P_kj,
+
+where u' are the assignments with updated prototypes and P_kj the probability that group k is of class j.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from manyway.methods.evidence.prior import (
     log_remainders,
     remainders,
 )
-from manyway.methods.evidence.queries import Part, Queries, Sums, sample
+from manyway.methods.evidence.queries import Held, Part, Sums, sample
 from manyway.methods.evidence.schedule import Schedule, agreement
 from manyway.methods.evidence.search import Dense
 
@@ -39,7 +44,11 @@ def query_weights(masses: Tensor) -> Tensor:
     """[t, k] how much of a support sample one query counts in the update of a prototype.
 
     It is the agreement: 1 − N/min(|Q|, K), where N is the effective number of classes. A class with at most one query
-    is not updated.
+    is not updated. With the weight a, the prototype of n_k examples becomes
+
+        (n_k w_k + a Σ_q u_qk z_q) / (n_k + a m_k),
+
+    and every query is classified without its own part in it.
     """
     return torch.where(masses > 1, agreement(masses).unsqueeze(-1), 0.0)
 
@@ -52,14 +61,29 @@ class GroupPosterior(NamedTuple):
     fragment: Tensor  # [t, g] that the group is a fragment of a larger one
 
     def apply(self, u: Tensor) -> Tensor:
-        """[t, q, k] class probabilities from assignments to groups; other classes keep theirs."""
+        """Class probabilities from assignments to groups; classes without a group keep theirs.
+
+        Parameters
+        ----------
+        u : Tensor of shape [t, q, k]
+
+        Returns
+        -------
+        Tensor of shape [t, q, k]
+            u_qj + Σ_g u_qg (P_gj − 1[g = j]) over the groups g.
+        """
         if not self.classes.shape[1]:
             return u
         rows = self.classes.unsqueeze(1).expand(-1, u.shape[1], -1)
         return u.scatter(-1, rows, 0).add_(u.gather(-1, rows) @ self.probabilities)
 
     def presence(self, occupied: Tensor) -> Tensor:
-        """[t, k] the probability that a class is present, given that its group has a query [t, k]."""
+        """[t, k] the probability that a class is present, given that its group has a query [t, k].
+
+            1 − (1 − o_j [no group]) Π_g (1 − o_g P_gj),        o the probability that a group is not empty,
+
+        if groups are of their classes independently of each other.
+        """
         log_absent = torch.log1p(-occupied.scatter(1, self.classes, 0).clamp_max_(1 - 1e-6))
         for first in range(0, self.classes.shape[1], _GROUPS_AT_ONCE):
             part = slice(first, first + _GROUPS_AT_ONCE)
@@ -68,7 +92,10 @@ class GroupPosterior(NamedTuple):
         return -torch.expm1(log_absent)
 
     def occupied(self, occupied: Tensor) -> Tensor:
-        """[t, k] the probability that a group has a query and is not a fragment of another."""
+        """[t, k] the probability that a group has a query and is not a fragment of another.
+
+        The number of classes is counted with it: a fragment is no class of its own.
+        """
         remaining = occupied.gather(1, self.classes) * (1 - self.fragment)
         return occupied.scatter(1, self.classes, remaining.to(occupied))
 
@@ -87,16 +114,39 @@ def group_posterior(
 ) -> GroupPosterior:
     """The posterior of the groups' classes.
 
-    ``totals`` returns, for a slice of the groups, the log-likelihoods [t, g, k] of all their queries as members of
-    class k, Σ_q u_qg ℓ_qk. ``classes`` [t, g] are the groups, ``counts`` [t, k] the support samples per class.
+    With n_k examples and m_k queries in group k, and ρ = shared_error + 1/(n_k + 1), group k is of class j with
+
+        P_kj ∝ exp(Σ_q u_qk ℓ_qj / (1 + ρ (m_k − 1))):
 
     m queries count as m / (1 + ρ(m − 1)) independent ones. With ``merge`` a group may also be a fragment of a larger
-    one; see ``_joining``. A query's own evidence is contained in its assignment already, so a group of one keeps
-    its class. Where half of all classes or more seem to be present, groups are mixtures of neighbours, and keep their
-    classes as well.
+    one; see ``_joining``. A query's own evidence is contained in its assignment already, so a group of one keeps its
+    class: P is mixed with the identity in the parts 1 − 1/m and 1/m. Where half of all classes or more seem to be
+    present, groups are mixtures of neighbours, and keep their classes as well.
 
-    ``names`` [t, g, k] is what queries with known labels say about the class of each group; [t, 0, k] where no label is
-    known. ``known`` [t, k] are the classes that have such a query: their groups keep their class.
+    Parameters
+    ----------
+    totals : callable
+        From a slice of the groups to the log-likelihoods [t, g, k] of all their queries as members of class k,
+        Σ_q u_qg ℓ_qk.
+    classes : Tensor of shape [t, g]
+        The classes whose queries form the groups.
+    presence : Presence
+        Of the members of each class.
+    counts : Tensor of shape [t, k]
+        The number of examples of each class.
+    alpha : Tensor of shape [t]
+        The concentration that the search has chosen.
+    schedule : Schedule
+    merge : bool
+        Whether groups may be fragments.
+    names : Tensor of shape [t, g, k]
+        What queries with known labels say about the class of each group; [t, 0, k] where no label is known.
+    known : Tensor of shape [t, k]
+        The classes that have such a query: their groups keep their class.
+
+    Returns
+    -------
+    GroupPosterior
     """
     named = bool(names.shape[1])
     masses, alpha = presence.masses.to(counts), alpha.to(counts)
@@ -144,7 +194,13 @@ def _joining(
     """The classes [t, l] of the largest groups, and the probability [t, g, l] that a group is a fragment of each.
 
     A fragment needs no class of its own: joining a larger group is as probable as the prior of the labels says. Its
-    queries lie on another side of the prototype than those of the larger group, so they count as independent.
+    queries lie on another side of the prototype than those of the larger group, so they count as independent. The
+    log-odds that group k is a fragment of the larger group j are
+
+        Σ_q u_qk (ℓ_qj − ℓ_qk) + ln Γ(m_j+m_k+α)/Γ(m_j+α) − ln Γ(m_k+α)/Γ(α),
+
+    the integrated completed likelihood (Biernacki, Celeux, Govaert, 2000). ``group_posterior`` multiplies the
+    probability by a factor that falls from 1, where one group was found, to 0 at ``most_groups_with_fragments``.
     """
     largest, which = all_masses.topk(min(most, all_masses.shape[-1]))
     columns = which.unsqueeze(1).expand(-1, masses.shape[1], -1)
@@ -165,7 +221,7 @@ def independent_part(masses: Tensor, correlation: Tensor) -> Tensor:
     return 1 / (1 + correlation * (masses - 1).clamp_min(0))
 
 
-def single_queries(queries: Queries, prior: Concentrations, parameters: Parameters) -> Tensor:
+def single_queries(queries: Held, prior: Concentrations, parameters: Parameters) -> Tensor:
     """[t] whether queries are to be assigned one by one: many classes occur, and nothing speaks for proportions.
 
     The errors of prototypes are shared by the queries of a class, so that classes seem to have unequal proportions
@@ -194,8 +250,10 @@ def evidence_for_proportions(
 ) -> Tensor:
     """[t] by how much the bound on ln p(queries) exceeds that of queries whose classes are all equally probable.
 
-    That is Σ_q ln Σ_k exp(ℓ_qk)/K. The m queries of a class share the error of its prototype, so that the difference
-    counts as that of m/(1 + ρ(m − 1)) independent queries each, as in ``group_posterior``.
+        (bound − Σ_q ln Σ_k exp(ℓ_qk)/K) / (1 + ρ(m − 1))
+
+    The m queries of a class share the error of its prototype, so that the difference counts as that of m/(1 + ρ(m − 1))
+    independent queries each, as in ``group_posterior``. m is |Q|/N and ρ the mean over classes.
     """
     n_query, n_classes = likelihood.shape[1:]
     bound = (u * likelihood).sum((1, 2)) - torch.xlogy(u, u).sum((1, 2)) + prior.log_prior(presence).amax(-1)
@@ -256,9 +314,23 @@ class Groups(NamedTuple):
 
     @staticmethod
     def of(
-        queries: Queries, prior: Concentrations, likelihood: Likelihood, parameters: Parameters, single: Tensor
+        queries: Held, prior: Concentrations, likelihood: Likelihood, parameters: Parameters, single: Tensor
     ) -> Groups:
-        """Of the last search; ``single`` [t]: in which tasks queries are assigned one by one."""
+        """The groups of the last search, and what their queries say, in one or two passes over the queries.
+
+        Parameters
+        ----------
+        queries : Held
+        prior : Concentrations
+        likelihood : Likelihood
+        parameters : Parameters
+        single : Tensor of shape [t]
+            In which tasks queries are assigned one by one; their α is the largest, that of equal proportions.
+
+        Returns
+        -------
+        Groups
+        """
         presence, like = queries.presence, likelihood.counts
         alpha = torch.where(single, prior.values[-1], prior.best(presence))  # the last one: equal proportions
         slopes = presence.slopes(alpha).to(like)
@@ -298,7 +370,12 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Probabilities:
-    """From the assignments of queries to their class probabilities."""
+    """From the assignments of queries to their class probabilities.
+
+    The steps are: likelihoods with updated prototypes, the slopes of the prior, the classes of the groups, the part of
+    a classifier and the power (both neutral for most tasks), and known labels. What is unknown is taken from all
+    classes in proportion.
+    """
 
     slopes: Slopes
     updated: Updated

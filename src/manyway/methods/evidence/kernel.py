@@ -1,10 +1,15 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc,type-arg"
 """The search of evidence as a GPU kernel: a compiled copy of ``manyway.methods.evidence.search``, one program per task.
 
-An update reads the likelihoods and assignments of a task once. It writes the new assignments and accumulates the
-expected count of each class and the logarithm of the probability that the class is absent. The concentration is then
-chosen and the slopes follow. Gamma functions are evaluated by series for arguments of at least 1, which suffices
-because a count is at least 1.
+An update reads the likelihoods and assignments of a task once. It writes the new assignments,
+
+    u_qk = softmax_k(s ℓ_qk + slope_k + entry_cost_k / (1 − u_qk)),
+
+and accumulates m_k = Σ_q u_qk, the expected count of each class, and ln p⁰_k = Σ_q ln(1 − u_qk), the logarithm of the
+probability that the class is absent. The concentration is then chosen among the grid, and the slopes follow. Gamma
+functions are evaluated by series for arguments of at least 1, which suffices because a count is at least 1.
+
+The order of sums differs from the plain loop, so that assignments agree to rounding; a test compares the two.
 """
 
 from __future__ import annotations

@@ -1,11 +1,19 @@
 """Classes that are known by a vector each, such as the text embedding of their name, beside or instead of examples.
 
 Vectors of names and items lie apart, even if one encoder made both. So each kind is centred on its own: names on their
-mean over the classes that have examples, items on the mean of the examples. Without any example there are two guesses:
-items lie where names do, or their mean is that of the queries. The guess that explains the queries better says which
-classes occur. Then items are centred on the mean of the queries, less what is particular to these classes. A name
-counts as a number of examples of its class, shortened as much as it points past the examples on average. That number is
-learned from the classes that have both.
+mean over the classes that have examples, items on the mean of the examples.
+
+**With examples.** A name counts as a number of examples of its class: the mean of n examples has the squared error S/n,
+a name the error E, so it is worth S/E of them (``_worth``), which is learned from the classes that have both. Names are
+shortened as much as they point past the examples on average. A prototype is then
+
+    w_k = (n_k x̄_k + worth · v_k) / (n_k + worth).
+
+**Without any example** there are two guesses: items lie where names do, or their mean is that of the queries. The guess
+that explains the queries better says which classes occur, in proportions π. Then items are centred on the mean of the
+queries, less what is particular to these classes (``_middle``):
+
+    middle = mean_q z_q − (Σ_k π_k v_k − v̄) / N,        N = exp(−Σ_k π_k ln π_k).
 """
 
 from __future__ import annotations
@@ -41,7 +49,20 @@ class Named:
     growth: Growth | None = None  # what the calibration must know of the scaling
 
     def with_names(self, calibration: Calibration, placed: Tensor) -> Calibration:
-        """The calibration with prototypes that have taken in the names, placed as [t, k, d]; [t, 0, d]: as it is."""
+        """The calibration with prototypes that have taken in the names.
+
+        Parameters
+        ----------
+        calibration : Calibration
+            Learned on the examples; on the names, too, where a class has no other.
+        placed : Tensor of shape [t, k, d]
+            The names, placed as queries are; [t, 0, d]: the calibration stays as it is.
+
+        Returns
+        -------
+        Calibration
+            A class with a name alone, among others with examples, counts ``name_alone`` times as many samples.
+        """
         if not placed.shape[1]:
             return calibration
         more = self.worth.view(-1, 1) - float(self.included)
@@ -51,10 +72,20 @@ class Named:
         return moved(calibration, offsets, torch.where(self.alone, self.schedule.name_alone * counts, counts))
 
 
-def named(tasks: Tasks, parameters: Parameters, proportions: Tensor | None = None) -> Named:
+def named(tasks: Tasks, parameters: Parameters, proportions: Tensor) -> Named:
     """Scale tasks, and learn how many examples a name is worth where classes have names.
 
-    ``proportions`` [t, k] of the classes among the queries serve where there is no example: see ``_middle``.
+    Parameters
+    ----------
+    tasks : Tasks
+    parameters : Parameters
+        ``scale`` says how rows are transformed; with "auto" the examples choose, and names count as embeddings.
+    proportions : Tensor of shape [t, k]
+        Of the classes among the queries; they serve where there is no example. [t, 0]: see ``guesses``.
+
+    Returns
+    -------
+    Named
     """
     vectors, items, scale = tasks.class_features, replace(tasks, class_table=None), parameters.scale
     if vectors is None:
@@ -76,39 +107,49 @@ def named(tasks: Tasks, parameters: Parameters, proportions: Tensor | None = Non
     return _named(apply(items, scalings), vectors, scalings.query, parameters.constants)
 
 
-def _without_examples(tasks: Tasks, vectors: Tensor, scale: str | None, proportions: Tensor | None) -> Scaling:
-    """The scaling of queries where there is no example: their own curve, and a middle that names help to find."""
+def _without_examples(tasks: Tasks, vectors: Tensor, scale: str | None, proportions: Tensor) -> Scaling:
+    """The scaling of queries where there is no example: their own curve, and a middle that names help to find.
+
+    The curve of ``rcl2`` is used where no query has a negative feature, as it is for examples.
+    """
     if scale in (None, "auto", "l2", "cl2", "tcl2", "rcl2"):
         levelled = (extent_of(tasks).low.amin(-1, keepdim=True) >= 0) & (scale in ("auto", "rcl2"))
-        scaling = Scaling(level, which=levelled, unit=scale is not None)
+        scaling = Scaling(level, which=levelled, unit=bool(scale))
     else:
         scaling = replace(learn_scaling(tasks, scale).query, middle=None)
     mean = extent_of(tasks, Scaling(scaling.curve, which=scaling.which)).mean
     return replace(scaling, middle=_middle(mean, scaling.curved(vectors), proportions))
 
 
-def guesses(tasks: Tasks) -> tuple[Tensor | None, Tensor]:
-    """The proportions [t, k] to begin with, without examples: items lie where names do, or around their own mean."""
+def guesses(tasks: Tasks) -> tuple[Tensor, Tensor]:
+    """The proportions [t, k] to begin with, without examples.
+
+    None, as [t, 0]: items lie where names do. All equal: they lie around their own mean.
+    """
     k = tasks.n_classes
-    return None, torch.full((len(tasks), k), 1 / k, dtype=tasks.dtype, device=tasks.device)
+    equal = torch.full((len(tasks), k), 1 / k, dtype=tasks.dtype, device=tasks.device)
+    return equal[:, :0], equal
 
 
 def log_probability(likelihood: Tensor, proportions: Tensor) -> Tensor:
-    """[t] ln p(queries) for log-likelihoods [t, q, k] and proportions [t, k]."""
+    """[t] ln p(queries) for log-likelihoods [t, q, k] and proportions [t, k].
+
+    Σ_q ln Σ_k π_k exp(ℓ_qk)
+    """
     rare = torch.finfo(likelihood.dtype).tiny
     return (likelihood + proportions.to(likelihood).clamp_min(rare).log().unsqueeze(1)).logsumexp(-1).sum(-1)
 
 
-def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor | None) -> Tensor:
+def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor) -> Tensor:
     """[t, 1, d] the middle of the items, from the mean [t, 1, d] of the queries of tasks without examples.
 
-    Without ``proportions`` [t, k] it is that of the names. With them it is the mean of the queries, less a part of the
-    distance between the names of the classes that occur and all names. The part is one over the number of these
+    Without ``proportions``, [t, 0], it is that of the names. With them it is the mean of the queries, less a part of
+    the distance between the names of the classes that occur and all names. The part is one over the number of these
     classes: one class is all that the mean tells of, while the mean of many classes differs little from that of all,
     and errors about which of them occur would confirm themselves. Equal proportions give the mean of the queries.
     """
     names = vectors.mean(1, keepdim=True)
-    if proportions is None:
+    if not proportions.shape[1]:
         return names
     part = 1 / effective_number(proportions).view(-1, 1, 1)
     return mean - part * (proportions.unsqueeze(1) @ vectors - names)
@@ -117,7 +158,13 @@ def _middle(mean: Tensor, vectors: Tensor, proportions: Tensor | None) -> Tensor
 def _named(items: Tasks, vectors: Tensor, scaling: Scaling, schedule: Schedule) -> Named:
     """From scaled items, the names [t, k, d] as they are, and the scaling of the items.
 
-    Names get the same scaling with a middle of their own.
+    Names get the same scaling with a middle of their own, their mean weighted by the number of examples of each class.
+    They are multiplied by
+
+        Σ_k n_k x̄_k·v_k / Σ_k n_k ‖v_k‖²,        kept between 0 and 1,
+
+    the factor that brings them nearest to the class means. Where a class lacks examples, all names become samples of
+    the support, so that the calibration has one for every class.
     """
     counts = torch.zeros(vectors.shape[:2], dtype=vectors.dtype, device=vectors.device)
     counts.scatter_add_(1, items.support_labels, torch.ones_like(items.support_labels, dtype=vectors.dtype))
@@ -155,7 +202,12 @@ def _sums(tasks: Tasks) -> Tensor:
 def _worth(items: Tasks, sums: Tensor, counts: Tensor, vectors: Tensor, schedule: Schedule) -> Tensor:
     """[t] how many examples a name is worth: half of S/E, where E is the mean squared error of a name as a prototype.
 
-    The mean of n examples has the error S/n. 1 where no class has two examples, so that S is not known.
+    With S the pooled scatter Σ ‖x − x̄_k‖² / (n − K') over the K' classes that have examples,
+
+        E = mean_k (‖x̄_k − v_k‖² − S/n_k),
+
+    because ‖x̄_k − v_k‖² contains the error of x̄_k, too. The result is kept within the limits of the schedule. It is 1
+    where no class has two examples, so that S is not known.
     """
     some = counts > 0
     means = sums / counts.clamp_min(1).unsqueeze(-1)

@@ -50,6 +50,11 @@ class Parameters:
         return replace(Schedule(), **(self.schedule or {}))
 
     @property
+    def learns_precision(self) -> bool:
+        """Whether τ is learned from the support."""
+        return self.precision is None
+
+    @property
     def of_calibration(self) -> tuple[Schedule, float | None, bool]:
         """What ``calibrate`` takes besides the tasks."""
         return self.constants, self.precision, self.metric

@@ -1,12 +1,25 @@
 """The prior of the labels: Dirichlet-distributed class proportions, integrated out.
 
-With n_k queries of class k, the labels have prior probability Γ(Kα)/Γ(|Q|+Kα) · Π_k Γ(n_k+α)/Γ(α). Under independent
-assignments u, n_k is a random count. It is 0 with probability p⁰_k = Π_q (1 − u_qk), and c_k = m_k/(1 − p⁰_k) on
-average otherwise, where m_k = Σ_q u_qk. φ(n) = ln Γ(n+α)/Γ(α) is convex and φ(0) = 0, so by Jensen's inequality
+The proportions of the K classes have a Dirichlet(α, …, α) prior. Labels with n_k queries of class k then have the
+probability
+
+    p(labels | α) = Γ(Kα)/Γ(|Q|+Kα) · Π_k Γ(n_k+α)/Γ(α).
+
+A small α favours few classes: before it is seen, a further query is of a class that has n_k queries, or of one that has
+none, with the odds n_k + α to α. With a large α all labels are equally probable.
+
+Under independent assignments u, n_k is a random count. It is 0 with probability p⁰_k = Π_q (1 − u_qk), and
+c_k = m_k/(1 − p⁰_k) on average otherwise, where m_k = Σ_q u_qk. φ(n) = ln Γ(n+α)/Γ(α) is convex and φ(0) = 0, so by
+Jensen's inequality
 
     E φ(n_k) ≥ (1 − p⁰_k) φ(c_k) ≥ φ(m_k).
 
-The first bound is used here. It is tighter than the second, which is that of mean-field variational Bayes.
+The first bound is used here. It is tighter than the second, which is that of mean-field variational Bayes and charges
+a class that is almost absent as if it occurred. Its derivative in u_qk is
+
+    φ'(c_k) − p⁰_k (c_k φ'(c_k) − φ(c_k)) / (1 − u_qk):
+
+a slope that all queries share, and the cost of the first query of a class, which vanishes where p⁰_k does.
 """
 
 from __future__ import annotations
@@ -23,7 +36,10 @@ _NODES = 256  # number of counts at which φ is tabulated for float32 on a CPU
 
 
 class Slopes(NamedTuple):
-    """The derivative of the bound on the prior: φ'(c) + entry_cost/(1 − u)."""
+    """The derivative of the bound on the prior: φ'(c) + entry_cost/(1 − u).
+
+    It is computed once per update for all queries of a task; only the divisor 1 − u differs between queries.
+    """
 
     slope: Tensor  # [t, k] φ'(c)
     entry_cost: Tensor  # [t, k] −p⁰ (c φ'(c) − φ(c)): the cost of the first query of a class
@@ -34,13 +50,30 @@ class Slopes(NamedTuple):
         return Slopes(*(one.to(like) for one in self))
 
     def add_to(self, scores: Tensor, remainder: Tensor) -> Tensor:
-        """[t, q, k] scores plus the derivative, where ``remainder`` is 1 − u."""
+        """The logits of an update: scores plus the derivative of the prior.
+
+        Parameters
+        ----------
+        scores : Tensor of shape [t, q, k]
+            The log-likelihoods ℓ, perhaps multiplied by a sharpness.
+        remainder : Tensor of shape [t, q, k]
+            1 − u of the assignments before the update.
+
+        Returns
+        -------
+        Tensor of shape [t, q, k]
+            ℓ_qk + φ'(c_k) + entry_cost_k / (1 − u_qk).
+        """
         return torch.addcdiv(scores, self.entry_cost.unsqueeze(1), remainder).add_(self.slope.unsqueeze(1))
 
 
 @dataclass(frozen=True, eq=False)
 class Presence:
-    """What the assignments say about the number of queries of each class."""
+    """What the assignments say about the number of queries of each class.
+
+    All that the prior needs to know about the queries: the bound and its derivative follow from these [t, k] arrays, so
+    that queries may be in memory, in blocks or on other machines.
+    """
 
     masses: Tensor  # [t, k] m, the expected number
     absent: Tensor  # [t, k] p⁰, the probability of none
@@ -54,7 +87,11 @@ class Presence:
 
     @staticmethod
     def of_products(masses: Tensor, absent: Tensor) -> Presence:
-        """From Σ_q u_qk and Π_q (1 − u_qk), each [t, k]."""
+        """From Σ_q u_qk and Π_q (1 − u_qk), each [t, k].
+
+        1 − p⁰ lies between 1 − e^(−m) and m, and the difference 1 − p⁰ alone is all rounding error where it is small. c
+        is at least 1: given that there is a query, there is one.
+        """
         # The true 1 − p⁰ lies between these two; the difference 1 − p⁰ alone is all rounding error where it is small.
         present = torch.minimum(torch.maximum(1 - absent, -torch.expm1(-masses)), masses)
         counts = (masses / present.clamp_min(torch.finfo(masses.dtype).tiny)).clamp_min_(1)
@@ -64,7 +101,11 @@ class Presence:
         return Presence(self.masses[which], self.absent[which], self.present[which], self.counts[which])
 
     def slopes(self, alpha: Tensor) -> Slopes:
-        """The derivative of the bound for concentrations [t]."""
+        """The derivative of the bound for concentrations [t].
+
+        With ψ = φ' the digamma function: slope = ψ(c + α), and
+        entry_cost = p⁰ (φ(c) − c ψ(c + α)), which is negative or zero because φ is convex and φ(0) = 0.
+        """
         column = alpha.unsqueeze(-1)
         slope = torch.digamma(self.counts + column)
         rise = torch.lgamma(self.counts + column) - torch.lgamma(column)
@@ -72,7 +113,11 @@ class Presence:
 
 
 def effective_number(masses: Tensor) -> Tensor:
-    """[t] e to the entropy of the masses [t, k]: the number of equally large classes that is as diverse."""
+    """[t] e to the entropy of the masses [t, k]: the number of equally large classes that is as diverse.
+
+    With π_k = m_k / Σ_j m_j it is N = exp(−Σ_k π_k ln π_k). N is 1 where one class has all queries and K where all have
+    as many.
+    """
     parts = masses / masses.sum(-1, keepdim=True)
     return torch.xlogy(parts, parts).sum(-1).neg_().exp_()
 
@@ -90,6 +135,8 @@ def log_remainders(u: Tensor) -> Tensor:
 @dataclass(frozen=True, eq=False)
 class Concentrations:
     """The values of α to choose from, with the terms of the prior that depend on α alone.
+
+    α is not integrated out: every update takes the value of the grid with the highest bound.
 
     In float32 on a CPU, φ is interpolated linearly in ln c. The sums over classes between two nodes are then shared by
     all α, and no gamma function per class is needed. The error hardly depends on α, so the same α is chosen. On a GPU
@@ -112,7 +159,23 @@ class Concentrations:
         device: torch.device,
         weighted: bool = False,
     ) -> Concentrations:
-        """From the values of α [g], in float64."""
+        """The prior of one or many tasks.
+
+        Parameters
+        ----------
+        grid : Tensor of shape [g]
+            The values of α, in float64.
+        n_query, n_classes : int
+            |Q| and K.
+        dtype, device
+            Of the sums that ``slopes`` and ``log_prior`` will get.
+        weighted : bool, default=False
+            Whether queries count less than one each; |Q| is then Σ_k m_k.
+
+        Returns
+        -------
+        Concentrations
+        """
         total = grid * n_classes
         normaliser = torch.lgamma(total) - torch.lgamma(total + n_query)  # in float64: a difference of large numbers
         rises = grid.new_zeros(0, len(grid))
@@ -127,12 +190,19 @@ class Concentrations:
         return presence.slopes(self.best(presence))
 
     def log_prior(self, presence: Presence) -> Tensor:
-        """[t, g] the bound on ln p(labels) for each α."""
+        """[t, g] the bound on ln p(labels) for each α.
+
+        Σ_k (1 − p⁰_k) φ(c_k) + ln Γ(Kα)/Γ(|Q|+Kα)
+        """
         rises = _rises(presence.counts, self.values)  # [t, k, g]
         return torch.einsum("tk,tkg->tg", presence.present, rises) + self._normaliser(presence)
 
     def best(self, presence: Presence) -> Tensor:
-        """[t] the α with the highest prior."""
+        """[t] the α with the highest prior.
+
+        Where φ is tabulated, Σ_k (1 − p⁰_k) φ(c_k) is a product of the table with the mass of the classes around each
+        node: a class between two nodes is shared by them in proportion to its distance in ln c.
+        """
         if not len(self.rises):
             return self.values[self.log_prior(presence).argmax(-1)]
         place = presence.counts.log().mul_((_NODES - 1) / _log_largest(self.n_query)).clamp_max_(_NODES - 1.001)

@@ -3,10 +3,15 @@
 ``InMemory`` holds the queries of many tasks, ``manyway.methods.evidence.blocks.InBlocks`` reads those of one task in
 blocks, on one machine or on Dask. Steps before and after the search see queries in parts: all queries of the tasks in
 memory are one part, each block is another. What a step finds in the parts is added up.
+
+A step is therefore a callable from a ``Part`` to something with a method ``plus``, and is written once for both. It
+reads *placed* rows, coordinates in which the likelihood is simple (``likelihood``), and the assignments of the last
+search.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -41,7 +46,11 @@ class Sums(NamedTuple):
 
 @dataclass(eq=False)
 class Part:
-    """Some queries of t tasks."""
+    """Some queries of t tasks, as the steps before and after the search see them.
+
+    Labels may be known for some queries. Their assignments are fixed, and what they say about their class is in the
+    likelihood already (``Likelihood.with_samples``).
+    """
 
     placed: Tensor  # [t, b, d]
     first: int  # the number of the first one
@@ -68,7 +77,12 @@ class Part:
         return (self.known < 0).unsqueeze(-1).to(self.placed)
 
     def members(self, slopes: Slopes) -> Tensor:
-        """[t, b, k] the assignments as if no label were known."""
+        """[t, b, k] the assignments as if no label were known.
+
+        A query with a known label is assigned once more by its likelihoods, without its own part in the prototype of
+        its class, and by the slopes of the prior. The other queries keep their assignments. Groups are judged by these:
+        a person who names one query of a group names the group.
+        """
         if not self.any_known:
             return self.u
         likelihood = self.of.without_known(self.likelihood, self.known)
@@ -80,7 +94,7 @@ class Part:
 
 
 class Judge(Protocol):
-    """How probable it is that queries are unknown."""
+    """How probable it is that queries are unknown; see ``manyway.methods.evidence.unknown``."""
 
     def unknown(self, placed: Tensor, first: int) -> Tensor:
         """[t, b] of placed queries [t, b, d], the first of which has that number."""
@@ -89,38 +103,50 @@ class Judge(Protocol):
         """[t, b] how much the queries count in the search."""
 
 
-class Queries(Protocol):
-    """The queries of some tasks, held in one way or another."""
+class Held(ABC):
+    """The queries of t tasks, which ``InMemory`` and ``InBlocks`` hold in two ways.
 
-    any_known: bool
-    n_query: int
-    of: Likelihood
+    The steps of evidence ask for sums over the queries (``each``), for a search, and for what the search found.
+    """
 
-    def assign_singly(self, which: Tensor) -> None:
-        """In these tasks [t], assign every query by its likelihoods alone."""
+    def __init__(self, known: Tensor, of: Likelihood, parameters: Parameters, n_query: int, *, any_known: bool) -> None:
+        self.known = known  # [t, q] known labels, -1 for the others
+        self.of, self.parameters, self.n_query, self.any_known = of, parameters, n_query, any_known
 
     @property
     def known_classes(self) -> Tensor:
         """[t, k] whether a query is known to be of the class."""
+        n_classes = self.of.counts.shape[1]
+        found = torch.zeros(len(self.known), n_classes + 1, dtype=torch.bool, device=self.known.device)
+        return found.scatter_(1, self.known.remainder(n_classes + 1), True)[:, :-1]  # -1 is the column that goes
 
+    @abstractmethod
     def each(self, work: Callable[[Part], Any]) -> Any:
         """The sum of the work over all parts."""
 
+    @abstractmethod
     def weigh(self, judge: Judge) -> None:
         """Let queries count in the search as much as they are members of classes."""
 
+    @abstractmethod
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Found[Any]:
         """Assign all queries."""
 
+    @abstractmethod
+    def assign_singly(self, which: Tensor) -> None:
+        """In these tasks [t], assign every query by its likelihoods alone."""
+
+    @abstractmethod
     def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Found[Any]:
         """Search on from the present assignments with updated prototypes, in tasks with a known label."""
 
     @property
+    @abstractmethod
     def presence(self) -> Presence:
         """What the assignments say about the number of queries of each class."""
 
 
-def sample(queries: Queries, stride: int) -> tuple[Tensor, Tensor]:
+def sample(queries: Held, stride: int) -> tuple[Tensor, Tensor]:
     """Every so many placed queries [t, n, d], and their known labels [t, n]."""
     placed, known = queries.each(TakeRows(stride)).values
     return placed, known
@@ -133,7 +159,11 @@ def known_of(part: Part) -> Tensor:
 
 @dataclass(frozen=True)
 class TakeRows:
-    """The work that takes every so many placed queries, and of each what ``also`` makes of its part [t, b, …]."""
+    """The work that takes every so many placed queries, and of each what ``also`` makes of its part [t, b, …].
+
+    Steps that compare queries with each other need memory for pairs, and look at a sample: rows 0, stride, 2·stride, …
+    of all queries, whatever the parts are.
+    """
 
     stride: int
     also: Callable[[Part], Tensor] = known_of
@@ -143,25 +173,27 @@ class TakeRows:
         return Joined((part.placed[:, rows], self.also(part)[:, rows]))
 
 
-def classes_of(known: Tensor, n_classes: int) -> Tensor:
-    """[t, k] whether a query is known to be of the class, from known labels [t, q]."""
-    found = torch.zeros(len(known), n_classes + 1, dtype=torch.bool, device=known.device)
-    return found.scatter_(1, known.remainder(n_classes + 1), True)[:, :-1]  # -1 is the column that goes
-
-
 def excluded(likelihood: Tensor, known: Tensor) -> Tensor:
-    """[t, b, k] log-likelihoods that leave queries with a known label [t, b] no other class."""
+    """[t, b, k] log-likelihoods that leave queries with a known label [t, b] no other class.
+
+    The class has 0 and every other one ``EXCLUDED``, so that a softmax gives exactly 1 and 0, and a product with u = 0
+    is 0.
+    """
     others = (1 - known_classes(known, likelihood)) * EXCLUDED
     return torch.where((known >= 0).unsqueeze(-1), others, likelihood)
 
 
-class InMemory:
-    """The queries of many tasks, in memory."""
+class InMemory(Held):
+    """The queries of many tasks, in memory: one part.
+
+    ``u`` [t, q, k] are the assignments of the last search. Weights of queries that may be unknown are an expanded 1
+    until ``weigh`` is called, so that closed tasks multiply nothing.
+    """
 
     def __init__(
         self, placed: Tensor, known: Tensor, likelihood: Likelihood, parameters: Parameters, *, any_known: bool
     ) -> None:
-        self.of, self.parameters, self.any_known, self.n_query = likelihood, parameters, any_known, placed.shape[1]
+        super().__init__(known, likelihood, parameters, placed.shape[1], any_known=any_known)
         unknown = placed.new_zeros(1, 1).expand(placed.shape[:2])
         self.part = Part(placed, 0, known, unknown, lambda: self.u, likelihood, any_known, False)
         self.counted: Tensor | float = 1.0
@@ -198,10 +230,6 @@ class InMemory:
         some = (part.known >= 0).any(1)  # tasks without a known query keep what was found
         self.u = torch.where(some.view(-1, 1, 1), found.queries.u, self.u)
         return Found(found.queries, found.n_iter * some, found.converged)
-
-    @property
-    def known_classes(self) -> Tensor:
-        return classes_of(self.part.known, self.of.counts.shape[1])
 
     @property
     def presence(self) -> Presence:

@@ -1,7 +1,13 @@
 """Which query a person should label next: the one whose answer is expected to repair most labels.
 
-An answer repairs the label of its own query with the probability that this is wrong, its doubt. It also says something
-about queries that are near and have the same classes in question, but less if others like them are known already.
+An answer repairs the label of its own query with the probability that this is wrong, its doubt d_q = 1 − max_k p_qk.
+It also says something about queries that are near and have the same classes in question, but less if others like them
+are known already:
+
+    score_q = d_q + c Σ_o a_qo d_o / (1 + Σ_p a_po),        a_qo = cos(p_q, p_o) · nearness(z_q, z_o),
+
+where p runs over the queries whose label is known, and nearness falls from 1 to 0 around the distance of two samples of
+one class.
 """
 
 from __future__ import annotations
@@ -17,9 +23,24 @@ _MOST_PAIRS = 1 << 25  # of queries that are compared: limits memory and time
 def review_scores(
     placed: Tensor, probabilities: Tensor, likelihood: Likelihood, known: Tensor, schedule: Schedule
 ) -> Tensor:
-    """[t, q] the expected number of labels that an answer to each query repairs; -1 where its label is known.
+    """The expected number of labels that an answer to each query repairs.
 
-    In large tasks only the most doubtful queries count as those that are repaired.
+    Parameters
+    ----------
+    placed : Tensor of shape [t, q, d]
+        The placed queries.
+    probabilities : Tensor of shape [t, q, k]
+        Those of the classes; with a last column for unknown, where queries may be.
+    likelihood : Likelihood
+        It knows how near two placed queries are.
+    known : Tensor of shape [t, q]
+        Known labels, -1 for the others.
+    schedule : Schedule
+
+    Returns
+    -------
+    Tensor of shape [t, q]
+        -1 where the label is known. In large tasks only the most doubtful queries count as those that are repaired.
     """
     n_query = placed.shape[1]
     doubt, rows = 1 - probabilities.amax(-1), (known >= 0).unsqueeze(-1)

@@ -112,19 +112,26 @@ class Schedule(Constants):
     repaired: float = 0.3
 
     def alphas(self, n_classes: int) -> Tensor:
-        """[g] the values of α that are tried."""
+        """[g] the values of α that are tried, evenly spaced in ln α.
+
+        The least is the lower of ``least_alpha`` and ``least_total_alpha``/K: with very many classes, αK must stay
+        small for few of them to be probable.
+        """
         least = log10(min(self.least_alpha, self.least_total_alpha / n_classes))
         return torch.logspace(least, log10(self.most_alpha), self.n_alphas, dtype=torch.float64)
 
     @property
     def annealing(self) -> list[float]:
-        """The sharpness of each update of the annealing; empty without annealing."""
+        """The sharpness of each update of the annealing, a^(1 − i/n) for i = 0 … n − 1; empty without annealing."""
         if self.anneal_from >= 1:
             return []
         return [self.anneal_from ** (1 - step / self.anneal_steps) for step in range(self.anneal_steps)]
 
     def sharpness(self, masses: Tensor) -> Tensor:
-        """[t] the sharpness of the iterations, given the expected class counts [t, k] after annealing."""
+        """[t] the sharpness of the iterations, given the expected class counts [t, k] after annealing.
+
+        1, and ``many_classes_sharpness`` where the agreement is below ``agreement_below``.
+        """
         sharper = agreement(masses) < self.agreement_below
         return masses.new_ones(len(masses)).masked_fill_(sharper, self.many_classes_sharpness)
 

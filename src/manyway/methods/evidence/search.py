@@ -1,5 +1,19 @@
 """Which classes are present, given the log-likelihoods of the queries: the one search loop of evidence.
 
+The search raises a lower bound on the evidence,
+
+    ln p(queries | support) ≥ Σ_qk u_qk ℓ_qk − Σ_qk u_qk ln u_qk + Σ_k (1 − p⁰_k) φ(c_k) + ln Γ(Kα)/Γ(|Q|+Kα),
+
+over the assignments u of the queries to classes and over α (``prior`` has the symbols). An update sets the derivative
+to zero for all queries at once, with the slopes of the assignments before it:
+
+    u_qk = softmax_k(s ℓ_qk + φ'(c_k) + entry_cost_k / (1 − u_qk)).
+
+s is the sharpness. The bound has many local maxima: begun with s = 1, a search ends in one near the nearest
+prototypes. *Annealing* begins with a small s, where queries agree on common classes before each is certain of its own,
+and raises it to 1 in a fixed number of updates. Where the queries then still agree on little, many classes occur, and
+the iterations use s > 1 (``schedule`` has the constants). Prototypes do not move during the search.
+
 The loop sees the queries only through ``Queries``: an update computes new assignments and returns what the prior needs
 to know about them. ``Dense`` holds likelihoods and assignments of many tasks in memory. ``InBlocks`` reads the queries
 of one task in blocks, on one machine or on Dask. ``kernel.search`` is a compiled copy of this loop for GPUs.
@@ -27,7 +41,10 @@ class Update(NamedTuple):
 
 
 class Queries(Protocol):
-    """The queries of some tasks, with their assignments to classes."""
+    """The queries of some tasks, with their assignments to classes, as the search loop updates them.
+
+    ``Dense`` and ``manyway.methods.evidence.blocks.InBlocks`` are the two kinds.
+    """
 
     def begin(self, sharpness: float) -> Presence:
         """Assign every query by its likelihoods alone, multiplied by the sharpness."""
@@ -72,7 +89,24 @@ def search(
     """Anneal, then iterate until no assignment moves by ``tol``.
 
     Every task follows the same rule on its own, so a batch gives the same answers as its tasks one by one.
-    ``with_terms`` records the terms of the bound after each iteration.
+
+    Parameters
+    ----------
+    queries : Queries
+        They are changed: afterwards they have the last assignments.
+    prior : Concentrations
+    schedule : Schedule
+        ``anneal_from`` and ``anneal_steps`` (the sharpness rises geometrically), and the sharpness of the iterations.
+    max_iter : int
+        The largest number of iterations after annealing.
+    tol : float
+        A task has converged when no u changes by as much in an iteration.
+    with_terms : bool, default=False
+        Whether to record the terms of the bound after each iteration.
+
+    Returns
+    -------
+    Found
     """
     presence, annealing = queries.begin(schedule.anneal_from), schedule.annealing
     for number, sharpness in enumerate(annealing):  # convergence is not checked during annealing
@@ -85,7 +119,10 @@ def search(
 def resume(
     queries: Q, presence: Presence, prior: Concentrations, schedule: Schedule, *, max_iter: int, tol: float
 ) -> Found[Q]:
-    """Iterate from assignments that an earlier search has found, with other likelihoods."""
+    """Iterate from assignments that an earlier search has found, with other likelihoods.
+
+    There is no annealing: the groups are those of the earlier search. ``presence`` is what its assignments say.
+    """
     return _iterate(queries.sharpened(schedule.sharpness(presence.masses)), presence, prior, max_iter, tol)
 
 
@@ -97,7 +134,11 @@ def _iterate(
     tol: float,
     with_terms: bool = False,
 ) -> Found[Q]:
-    """Updates until nothing moves. A task that has converged takes no further part."""
+    """Updates until nothing moves. A task that has converged takes no further part.
+
+    The tasks that still run are copied out (``Queries.select``) whenever some have converged, and written back at the
+    end (``Queries.replace``), so that few slow tasks do not cost as much as all.
+    """
     n_tasks, device = len(presence.masses), presence.masses.device
     running, alive = queries, torch.arange(n_tasks, device=device)
     n_iter = torch.full((n_tasks,), max_iter, device=device)
@@ -124,7 +165,11 @@ def _iterate(
 
 @dataclass(eq=False)
 class Dense:
-    """Likelihoods and assignments of all tasks, in memory."""
+    """Likelihoods and assignments of all tasks, in memory.
+
+    A query may count less than one (``counted``): it is then assigned in part, Σ_k u_qk = counted_q. Queries that are
+    probably unknown hardly enter the counts of classes in this way.
+    """
 
     likelihood: Tensor  # [t, q, k] ℓ
     counted: Tensor  # [t, q, 1] how much each query counts
@@ -163,7 +208,10 @@ class Dense:
         return replace(self, likelihood=self.likelihood * sharpness.view(-1, 1, 1))
 
     def terms(self) -> Tensor:
-        """[2, t] the terms of the bound that depend on the queries: fit and entropy, of what counts."""
+        """[2, t] the terms of the bound that depend on the queries: fit and entropy, of what counts.
+
+        Σ_qk u_qk ℓ_qk   and   −Σ_q w_q Σ_k (u_qk/w_q) ln (u_qk/w_q),   w the weight of a query.
+        """
         fit = (self.u * self.likelihood).sum((1, 2))
         share = self.u / self.counted.clamp_min(torch.finfo(self.u.dtype).tiny)
         return torch.stack([fit, -(self.counted * torch.xlogy(share, share)).sum((1, 2))])
@@ -182,7 +230,10 @@ class Dense:
 def fused_search(
     queries: Dense, prior: Concentrations, schedule: Schedule, *, max_iter: int, tol: float
 ) -> Found[Dense]:
-    """The same as ``search``, by the compiled kernel where there is one for these tensors."""
+    """The same as ``search``, by the compiled kernel where there is one for these tensors.
+
+    The kernel needs float32 on a GPU, queries that count one each, and a task that fits into one program.
+    """
     likelihood = queries.likelihood
     _, n_query, n_classes = likelihood.shape
     if fused(likelihood) and likelihood.dtype == torch.float32 and not prior.weighted:

@@ -1,15 +1,27 @@
 """Evidence: calibrated likelihoods, and as few classes as the queries give evidence for. The method of this project.
 
-Five steps, each in a module of its own:
+A query with the features z_q has in class k, whose n_k examples have the mean w_k and the pooled scatter S, the
+log-likelihood
 
-1. **calibrate** (`likelihood`, `names`, `from_scores`): what a distance or a score says about a class;
-2. **judge** (`unknown`): how probable it is that a query is of none of the classes;
-3. **search** (`search`, `prior`): the assignments with the highest evidence, and with them the classes that occur;
+    ℓ_qk = −½ τ (‖z_q − w_k‖² − S/n_k).
+
+S/n_k is what the random error of w_k adds to a squared distance on average. The proportions of the classes among the
+queries have a Dirichlet(α, …, α) prior and are integrated out (``prior``). The labels maximise a bound on
+ln p(queries | support), and with it the number of classes that occur is found. Five steps, each in a module of its own:
+
+1. **calibrate** (`likelihood`, `names`, `from_scores`, and `manyway.methods.calibration`): what a distance or a score
+   says about a class, that is, the metric of ‖·‖, the precision τ and S;
+2. **judge** (`unknown`): ν_q, how probable it is that a query is of none of the classes; 0 without ``open_set``;
+3. **search** (`search`, `prior`): the assignments u with the highest evidence, and with them the classes that occur;
 4. **group** (`groups`, `one_shot`): what the queries of a class say together;
-5. **count**: probabilities, and which classes are present.
+5. **count**: probabilities p_qk (1 − ν_q), and which classes are present.
+
+A class is *present* with a probability between 1 − Π_q (1 − p_qk), which holds if the errors of queries are
+independent, and max_q p_qk, which holds if they are shared; ``Solution.presence`` is the middle.
 
 Queries are held in memory (`queries`), for many tasks at once, or read in blocks (`blocks`), for one. `streams` carries
-what earlier batches taught, and `review` says which query a person should label next.
+what earlier batches taught, and `review` says which query a person should label next. Known labels, names of classes,
+unknown queries, weights and powers are parts that are always there, and neutral where a task has none.
 """
 
 from __future__ import annotations
@@ -39,7 +51,7 @@ from manyway.methods.evidence.names import Named, guesses, log_probability, name
 from manyway.methods.evidence.one_shot import is_one_shot, power_for, powers
 from manyway.methods.evidence.one_shot import stride as one_shot_stride
 from manyway.methods.evidence.parameters import Parameters
-from manyway.methods.evidence.queries import InMemory, Part, Sums, TakeRows, excluded, sample
+from manyway.methods.evidence.queries import Held, InMemory, Part, Sums, TakeRows, excluded, sample
 from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.search import Dense, fused_search
 from manyway.methods.evidence.streams import in_streams, next_batch
@@ -163,7 +175,7 @@ def evidence(
     def solve(batch: Tasks, learned: Learned | None) -> Solution:
         return label(batch, parameters, learned, with_objective)
 
-    if carry and tasks.stream is not None:
+    if carry and tasks.n_batches > 1:
         return in_streams(tasks, solve, lambda streams: learn_before(streams, parameters), parameters, prepared)
     if tasks.earlier is not None:
         return next_batch(tasks, solve, parameters, prepared)
@@ -171,7 +183,22 @@ def evidence(
 
 
 def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_objective: bool) -> Solution:
-    """Batches that are labelled alone: calibrate, and find."""
+    """Batches that are labelled alone: calibrate, and find.
+
+    Parameters
+    ----------
+    tasks : Tasks
+    parameters : Parameters
+    learned : Learned or None
+        What was learned from the support before; None: it is learned now.
+    with_objective : bool
+        Whether the terms of the bound are recorded.
+
+    Returns
+    -------
+    Solution
+        Queries with known labels enter the means of their classes with the weight ``known_weight`` before the search.
+    """
     likelihood: Likelihood
     if tasks.scores:
         likelihood, placed = learn_scores(tasks, parameters)
@@ -195,11 +222,30 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
 
 
 def find(
-    queries: Held, parameters: Parameters, *, one_shot: bool = False, with_objective: bool = False, **more: Any
+    queries: InMemory | InBlocks,
+    parameters: Parameters,
+    *,
+    one_shot: bool = False,
+    with_objective: bool = False,
+    **more: Any,
 ) -> Solution:
     """Judge, search, group and count, for queries whose likelihood is known.
 
-    ``one_shot``: whether no class had two samples to calibrate with. ``more`` goes into the solution.
+    Parameters
+    ----------
+    queries : InMemory or InBlocks
+        They are searched: afterwards they have the last assignments.
+    parameters : Parameters
+    one_shot : bool, default=False
+        Whether no class had two samples to calibrate with. The probabilities are then raised to a power that pairs of
+        queries decide; see ``one_shot``.
+    with_objective : bool, default=False
+    **more
+        Goes into the solution.
+
+    Returns
+    -------
+    Solution
     """
     likelihood, schedule, some_known = queries.of, parameters.constants, queries.known_classes
     finds = (judged(queries, parameters),) if parameters.open_set else ()
@@ -223,7 +269,7 @@ def find(
     posterior = groups.posterior(likelihood, some_known, parameters)
     none = Blend.none(likelihood.counts)
     answer = Probabilities(groups.slopes, groups.updated, posterior, likelihood.counts.new_ones(1, 1, 1), none)
-    if one_shot and parameters.precision is None and isinstance(likelihood, Distances):
+    if one_shot and parameters.learns_precision and isinstance(likelihood, Distances):
         placed, found_there = queries.each(TakeRows(one_shot_stride(queries.n_query), answer)).values
         power = powers(placed, found_there, likelihood.calibration, schedule)
         answer = replace(answer, power=power.view(-1, 1, 1))
@@ -252,7 +298,11 @@ def find(
 
 
 def blended(answer: Probabilities, queries: Held, scores: Scores) -> Probabilities:
-    """The answer with the classifier's own part, at a confidence between both; see ``from_scores``."""
+    """The answer with the classifier's own part, at a confidence between both; see ``from_scores``.
+
+    The mixture of two answers is less confident than either, so it is raised to the power that gives it the wanted mean
+    of the highest probability.
+    """
     constants, stride = Tempering(), one_shot_stride(queries.n_query)
     alone = queries.each(TakeRows(stride, answer)).values[1].amax(-1).mean(-1)
     answer = replace(answer, blend=scores.blend, share=constants.share)
@@ -263,7 +313,12 @@ def blended(answer: Probabilities, queries: Held, scores: Scores) -> Probabiliti
 
 
 def judged(queries: Held, parameters: Parameters) -> UnknownGroups:
-    """Judge which queries are unknown, and let the others count more in the search."""
+    """Judge which queries are unknown, and let the others count more in the search.
+
+    A sample of the queries is first assigned as if none were unknown: the groups of this search, and groups of similar
+    queries, are compared with what classes that are left out look like (``unknown``). In the search that follows, query
+    q has the weight (1 − ν_q)/max(1 − ν).
+    """
     likelihood, n_classes = queries.of, queries.of.counts.shape[1]
     stride = judged_stride(queries.n_query, n_classes)
     placed, known = sample(queries, stride)
@@ -315,12 +370,9 @@ class AnswerBlock:
         return answered
 
 
-Held = InMemory | InBlocks
-
-
-def hold(tasks: Tasks, placed: Tensor | Pile, likelihood: Likelihood, parameters: Parameters) -> Held:
+def hold(tasks: Tasks, placed: Tensor | Pile, likelihood: Likelihood, parameters: Parameters) -> InMemory | InBlocks:
     """The placed queries of tasks, in memory or in blocks."""
-    known, any_known = tasks.known_labels, tasks.known is not None
+    known, any_known = tasks.known_labels, tasks.any_known
     if isinstance(placed, Pile):
         return InBlocks(placed, known, likelihood, parameters, any_known=any_known)
     return InMemory(placed, known, likelihood, parameters, any_known=any_known)
@@ -334,7 +386,10 @@ def sum_known(part: Part) -> Sums:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What is learned from the support, so that it serves any batch of queries."""
+    """What is learned from the support, so that it serves any batch of queries.
+
+    It is what ``prepare_evidence`` returns and estimators keep in ``fit``.
+    """
 
     scaled: Tasks  # with the support, and with names as examples where a class has no other
     scaling: Scaling | FirstStep  # of the queries
@@ -358,7 +413,12 @@ class Learned:
         return self.calibration.place(self.scaling(tasks.query))
 
     def prototypes(self, tasks: Tasks, queries: InMemory) -> Tensor:
-        """[t, k, d] the means of scaled examples and queries, which count as much as the method lets them."""
+        """[t, k, d] the means of scaled examples and queries, which count as much as the method lets them.
+
+            (Σ_s y_sk z_s + Σ_q a_qk z_q) / (n_k + Σ_q a_qk),
+
+        where a is u times the weight of queries, and ``known_weight`` for a query that is known to be of the class.
+        """
         part, parameters = queries.part, queries.parameters
         taken = part.u * query_weights(queries.presence.masses).unsqueeze(1) * part.free
         taken = taken * float(parameters.update_prototypes)
@@ -381,13 +441,16 @@ def _learned(found: Named, parameters: Parameters) -> Learned:
 
 def finished(calibration: Calibration, found: Named, one_shot: bool, parameters: Parameters) -> Calibration:
     """The calibration with shrunken prototypes, where their errors can be known."""
-    if one_shot or parameters.precision is not None or found.vectors.shape[1]:
+    if one_shot or not parameters.learns_precision or found.vectors.shape[1]:
         return calibration
     return calibration.shrunk(parameters.constants)
 
 
 def learn_and_place(tasks: Tasks, parameters: Parameters) -> tuple[Learned, Tensor | Pile]:
-    """The same, and the placed queries. The metrics of many tasks in memory are not kept."""
+    """The same as ``learn``, and the placed queries. The metrics of many tasks in memory are not kept.
+
+    A metric is a [d, d] factor per task. Queries and names are therefore placed while it is there.
+    """
     return _learn_and_place(tasks, scaled(tasks, parameters), parameters)
 
 
@@ -399,9 +462,9 @@ def _learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tupl
     with_names = found.tasks
     if found.vectors.shape[1]:
         rows = torch.cat([with_names.query, found.vectors], 1)
-        if with_names.factor is not None:
-            with_names = replace(with_names, support_table=with_names.support, support_index=None)
+        support = with_names.support
         with_names = replace(with_names, query_table=rows, query_index=None, factor=None)
+        with_names = replace(with_names, support_table=support, support_index=None)
     calibration, placed = calibrate_and_place(with_names, *parameters.of_calibration, found.growth)
     calibration = found.with_names(calibration, placed[:, tasks.n_query :])
     calibration = finished(calibration, found, one_shot, parameters)
@@ -410,14 +473,17 @@ def _learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tupl
 
 def scaled(tasks: Tasks, parameters: Parameters) -> Named:
     """The tasks with scaled features, and the names of their classes, where they have any."""
-    proportions = None
-    if tasks.class_features is not None and not tasks.n_support:
-        proportions = first_proportions(replace(tasks, known=None), parameters)
-    return named(tasks, parameters, proportions)
+    if tasks.n_support:
+        return named(tasks, parameters, guesses(tasks)[0])
+    return named(tasks, parameters, first_proportions(replace(tasks, known=None), parameters))
 
 
 def first_proportions(tasks: Tasks, parameters: Parameters) -> Tensor:
-    """[t, k] the proportions of classes that are known by name alone, by the better of two guesses: see ``names``."""
+    """[t, k] the proportions of classes that are known by name alone, by the better of two guesses: see ``names``.
+
+    Each guess is labelled as a task of its own, without updated prototypes and unknown queries. The better one has the
+    higher Σ_q ln Σ_k π_k exp(ℓ_qk), with its own proportions π.
+    """
     plain, tried = replace(parameters, update_prototypes=False, open_set=False), []
     for guess in guesses(tasks):
         learned, placed = _learn_and_place(tasks, named(tasks, parameters, guess), parameters)

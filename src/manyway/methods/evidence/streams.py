@@ -1,16 +1,23 @@
 """Batches that arrive one after another: earlier batches help to label the next, as far as the evidence says so.
 
-A run is a number of consecutive batches whose classes have the same proportions. If the new batch continues a run, its
-queries are labelled jointly with those of the run. Which classes occur is then known better, and prototypes are updated
-by more queries. If it may begin a run, or if most classes occur in the run, it is labelled alone. Labels that were
-given out before do not change.
+A *run* is a number of consecutive batches whose classes have the same proportions. If the new batch continues a run,
+its queries are labelled jointly with those of the run. Which classes occur is then known better, and prototypes are
+updated by more queries. If it may begin a run, or if most classes occur in the run, it is labelled alone. Labels that
+were given out before do not change.
 
 Let E(b) be the bound on ln p(labels) that the prior of the class proportions gives to some batches together (see
 ``prior``). Likelihoods and entropies of the queries are the same for runs of any length, so a batch is
-exp(E(run and batch) − E(run) − E(batch)) times as probable in the run as alone. Every batch is first labelled alone,
-and E is computed from these assignments, so that no run confirms itself. With a probability h that a run ends before a
-batch, this gives the probability of every length of the present run (Bayesian change-point detection, Adams and
-MacKay, 2007). h is learned from the stream.
+
+    exp(E(run and batch) − E(run) − E(batch))
+
+times as probable in the run as alone. Every batch is first labelled alone, and E is computed from these assignments, so
+that no run confirms itself. With a probability h that a run ends before a batch, the probability of every length r of
+the present run follows (Bayesian change-point detection, Adams and MacKay, 2007):
+
+    p(r + 1) ∝ p(r) (1 − h) exp(E_{r+1} − E_r − E_1),        p(1) ∝ h.
+
+h is the mean of a Beta distribution that counts, in the stream so far, the runs that have ended and the batches that
+continued one.
 """
 
 from __future__ import annotations
@@ -27,7 +34,6 @@ from torch import Tensor
 from manyway.core.blocks import Joined, Pile
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.errors import InputError
 from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Presence, effective_number, remainders
 
@@ -36,12 +42,17 @@ from manyway.methods.evidence.prior import Presence, effective_number, remainder
 MOST_ITEMS = 1024
 
 Solve = Callable[[Tasks, Any], Solution]  # (tasks, what was learned from their support) -> answers
+_OF_UNKNOWN = ("unknown", "unknown_groups", "unknown_medoids")  # with ``open_set``
 _KEPT = ("probabilities", "n_iter", "converged", "occupied", "independent_presence", "review_scores")
 
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """What is remembered of t streams: the last batches, the last one first, and how they belong together."""
+    """What is remembered of t streams: the last batches, the last one first, and how they belong together.
+
+    It is handed from batch to batch (``Solution.memory`` → ``Tasks.earlier``). m and p⁰ of the last r batches follow
+    from those of r − 1 and the new one: Σ u adds up and Π (1 − u) multiplies, so that no assignments are kept.
+    """
 
     query: tuple[Tensor, ...]  # [t, q, d] features
     known: tuple[Tensor, ...]  # [t, q] known labels, -1 for the others
@@ -68,7 +79,21 @@ class Memory:
         return Memory(**moved)
 
     def after(self, alone: Solution, query: Tensor, known: Tensor, parameters: Parameters) -> Memory:
-        """The memory with one more batch, given the answers for it alone."""
+        """The memory with one more batch, given the answers for it alone.
+
+        Parameters
+        ----------
+        alone : Solution
+            Of the new batch.
+        query : Tensor of shape [t, q, d]
+        known : Tensor of shape [t, q]
+        parameters : Parameters
+
+        Returns
+        -------
+        Memory
+            Batches beyond ``MOST_ITEMS`` items are forgotten; the longest run that is kept stands for all longer ones.
+        """
         answers = alone.probabilities.double()
         masses, absent = answers.sum(1, keepdim=True), remainders(answers).prod(1, keepdim=True)
         masses = torch.cat([masses, masses + self.masses], 1)
@@ -98,7 +123,11 @@ class Memory:
         )
 
     def earlier(self, before: Memory, doubt: float) -> Tensor:
-        """[t] with how many of the batches in ``before`` the last one is labelled; 0 where it may begin a run."""
+        """[t] with how many of the batches in ``before`` the last one is labelled.
+
+        The most probable length of the run, less the new batch; 0 where the batch begins a run with a probability above
+        ``doubt``.
+        """
         longest = min(self.lengths.shape[1] - 1, len(before.query))
         if longest < 1:
             return torch.zeros_like(self.changes, dtype=torch.long)
@@ -107,7 +136,7 @@ class Memory:
 
 
 def _log_prior(masses: Tensor, absent: Tensor, n_items: int, parameters: Parameters) -> Tensor:
-    """[t] the bound on ln p(labels), for the best concentration."""
+    """[t] the bound on ln p(labels) of some batches together, for the best concentration."""
     prior = parameters.prior(n_items, masses, weighted=parameters.open_set)
     return prior.log_prior(Presence.of_products(masses, absent)).amax(-1)
 
@@ -174,8 +203,8 @@ def in_streams(
 
     The solution has no prototypes: those of all batches together would take much memory.
     """
-    n_batches = batches_per_stream(tasks)
-    learned, memory, found = learn(tasks[::n_batches]) if learned is None else learned, (), []
+    n_batches, memory, found = tasks.n_batches, (), []
+    learned = learn(tasks[::n_batches]) if learned is None else learned
     for place in range(n_batches):
         batch = replace(tasks[place::n_batches], earlier=memory)
         solution = next_batch(batch.with_known(batch.known), solve, parameters, learned)
@@ -188,10 +217,8 @@ def in_streams(
 
 def _plain(found: Solution) -> dict[str, Tensor]:
     """All answers that are kept, as tensors [t, …]."""
-    kept = {name: getattr(found, name) for name in _KEPT}
-    if found.unknown is not None and found.unknown_groups is not None and found.unknown_medoids is not None:
-        kept |= {name: getattr(found, name) for name in ("unknown", "unknown_groups", "unknown_medoids")}
-    return kept
+    kept = {name: getattr(found, name) for name in (*_KEPT, *_OF_UNKNOWN)}
+    return {name: value for name, value in kept.items() if isinstance(value, Tensor)}
 
 
 def _solution(kept: dict[str, Tensor], **more: Any) -> Solution:
@@ -217,17 +244,11 @@ def _stacked(values: list[Tensor]) -> Tensor:
     return torch.cat([pad(one, (0, width - one.shape[-1]), value=-1) if width else one for one in values])
 
 
-def batches_per_stream(tasks: Tasks) -> int:
-    """The number of batches of each stream."""
-    assert tasks.stream is not None
-    sizes = torch.unique_consecutive(tasks.stream, return_counts=True)[1]
-    if bool((sizes != sizes[0]).any()):
-        raise InputError("The streams have different numbers of batches; solve streams of one length at a time.")
-    return int(sizes[0])
-
-
 def select_rows(value: Any, which: Tensor) -> Any:
-    """Some rows of a dataclass of tensors [t, …]; tensors [1, …] serve all rows."""
+    """Some rows of a dataclass of tensors [t, …]; tensors [1, …] serve all rows.
+
+    What was learned from the support (``Learned``) is cut to the streams of a run in this way, however it is nested.
+    """
     if isinstance(value, Tasks):
         return value if len(value) == 1 else value[which]
     if isinstance(value, Tensor):
@@ -239,10 +260,11 @@ def select_rows(value: Any, which: Tensor) -> Any:
 
 def _first(found: Solution, n_query: int, which: Tensor) -> dict[str, Any]:
     """The answers for the first queries of some tasks, given as a mask [t]."""
+    whole = _plain(found)
     part = Solution(found.probabilities[which, :n_query], found.n_iter[which], found.converged[which])
     kept = _plain(part) | {"review_scores": found.review_scores[which, :n_query]}
-    if found.unknown is not None and found.unknown_groups is not None:
-        unknown, groups = found.unknown[which, :n_query], found.unknown_groups[which, :n_query]
+    if "unknown" in whole:
+        unknown, groups = whole["unknown"][which, :n_query], whole["unknown_groups"][which, :n_query]
         kept |= {"unknown": unknown, **_regrouped(unknown, groups)}
     return kept | {"prototypes": lambda: select_rows(found.prototypes, which), "objective": found.objective}
 
@@ -263,7 +285,11 @@ def _regrouped(unknown: Tensor, groups: Tensor) -> dict[str, Tensor]:
 
 
 def _put_together(alone: Solution, parts: list[tuple[Tensor, dict[str, Any]]]) -> Solution:
-    """The answers ``alone``, with those of some streams replaced."""
+    """The answers ``alone``, with those of some streams replaced.
+
+    ``parts`` has the rows of the streams and their answers from the joint solution, for the new batch only. Where they
+    are all streams, the objective of the joint solution is kept, too.
+    """
     if not parts:
         return alone
     whole = len(parts[0][0]) == len(alone.n_iter)
@@ -271,7 +297,7 @@ def _put_together(alone: Solution, parts: list[tuple[Tensor, dict[str, Any]]]) -
 
     def prototypes() -> Any:
         values: Any = parts[0][1]["prototypes"]() if whole else alone.prototypes
-        for rows, part in () if whole or values is None else parts:
+        for rows, part in parts if isinstance(values, Tensor) and not whole else ():
             values = values.index_copy(0, rows, part["prototypes"]())
         return values
 

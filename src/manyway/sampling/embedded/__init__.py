@@ -1,6 +1,6 @@
 """The embedded features: letters drawn from fonts, encoded by a small network that was trained on other alphabets.
 
-``python -m manyway.training.glyphs`` makes the files again.
+``python -m benchmarks.glyphs``, in the repository, makes the files again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Glyphs: images of many classes that need no download.
 
 Distorted letters from the font files of matplotlib: Latin and other scripts for training, Greek and Coptic for
-validation, Cyrillic, Armenian and Georgian for testing. ``image_set`` draws the images, and ``python -m
-manyway.training.glyphs`` recomputes the embedded features (``manyway.sampling.embedded``).
+validation, Cyrillic, Armenian and Georgian for testing. The embedded features (``manyway.sampling.embedded``) were made
+of them, by ``python -m benchmarks.glyphs`` in the repository.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from manyway.errors import InputError, nearest
+from manyway.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 BASE_SAMPLES = 16  # drawings per base letter; few are enough because there are many letters
 SAMPLES = 40  # drawings per validation or test letter
+# Chosen among thirteen on the validation letters: benchmarks/glyph_recipes.py.
+RECIPE = Recipe(
+    epochs=20, batch=64, lr=3e-3, optimizer="adamw", schedule="cosine", weight_decay=0.05, augment="drawing"
+)
 _NEEDS = "Drawing letters needs {}: pip install 'manyway[images]'."
 
 

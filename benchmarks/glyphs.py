@@ -1,17 +1,26 @@
-"""The embedded features: draw letters, train a small network on the base letters, encode the others."""
+"""Make the embedded features again, bit for bit on one machine: draw letters, train a small network, encode the others.
+
+python -m benchmarks.glyphs
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import argparse
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+import torch
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from manyway import FeatureSet
 from manyway.encoding.backbones import build as build_backbone
 from manyway.encoding.backbones.checkpoint import weights_hash
 from manyway.encoding.backbones.encode import encode_images
 from manyway.encoding.datasets.preprocess import Preprocess
-from manyway.sampling.features import FeatureSet
-from manyway.training.glyphs import BASE_SAMPLES, SAMPLES, image_set
+from manyway.sampling.embedded import FILES, FOLDER
+from manyway.training.glyphs import BASE_SAMPLES, RECIPE, SAMPLES, image_set
 from manyway.training.glyphs.letters import SCRIPTS
 from manyway.training.glyphs.lookalikes import SAME_IN_ONE, SAME_ON_AVERAGE
 from manyway.training.glyphs.render import SIZE
@@ -19,10 +28,8 @@ from manyway.training.loop import Reporter, Trained, train
 from manyway.training.recipe import Recipe
 
 BACKBONE = "resnet-small"
-# Chosen among thirteen on the validation letters: benchmarks/glyph_recipes.py.
-RECIPE = Recipe(
-    epochs=20, batch=64, lr=3e-3, optimizer="adamw", schedule="cosine", weight_decay=0.05, augment="drawing"
-)
+# The order of summation depends on the number of threads, and with it the last bits of the result.
+THREADS = 1
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ def build_features(plan: Plan, reporter: Reporter | None = None) -> dict[str, Fe
     trained = train(network, base, plan.recipe, preprocess, reporter=reporter)
     meta = {
         "data set": "glyphs",
-        "command": "python -m manyway.training.glyphs",
+        "command": "python -m benchmarks.glyphs",
         "encoder": BACKBONE,
         "weights sha256": weights_hash(network),
         "preprocess": preprocess.to_meta(),
@@ -62,3 +69,27 @@ def _encode_split(trained: Trained, split: str, plan: Plan, preprocess: Preproce
     images = image_set(split, plan.samples, seed=plan.seed)
     features = encode_images(trained.network, images.images, preprocess)
     return FeatureSet(features, images.labels, images.class_names, trained.base_mean, {**meta, "split": split})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=FOLDER, help="folder for the two files (default: the package)")
+    parser.add_argument("--seed", type=int, default=0, help="another seed draws other samples, for another network")
+    arguments = parser.parse_args()
+    torch.set_num_threads(THREADS)
+    torch.use_deterministic_algorithms(True)
+    plan = Plan(seed=arguments.seed, recipe=replace(RECIPE, seed=arguments.seed))
+    with Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()) as progress:
+        bar = progress.add_task("drawing letters", total=None)
+
+        def show(epoch: int, done: int) -> None:
+            progress.update(bar, description=f"epoch {epoch} of {plan.recipe.epochs}: {done} images")
+
+        features = build_features(plan, Reporter(step=show))
+    for split, name in FILES.items():
+        features[split].save(arguments.out / name, half=True)
+        print(f"{arguments.out / name}: {features[split].n_classes} classes, {len(features[split].labels)} samples")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Tables of BirdNET: csv, Raven selection tables, Kaleidoscope and R, read and written back.
+
+There is one row per segment of a recording and species above a threshold. Confidences are independent yes-or-no
+probabilities.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from manyway.errors import InputError
+from manyway.files.rows import Rows, as_number, column, find_any
+from manyway.files.scores import FILE, Answers, Origin, Pair, Scores
+from manyway.files.taxa import named_scores, shown_names
+from manyway.files.text import read_records, read_text, sniff, suffix_of
+
+_START = ("Start (s)", "Begin Time (s)", "OFFSET", "start")
+_END = ("End (s)", "End Time (s)", "end")
+_LENGTH = ("DURATION",)
+_COMMON = ("Common name", "common_name")
+_SCIENTIFIC = ("Scientific name", "scientific_name")
+_CODE = ("Species Code",)
+_FILE = ("File", "Begin Path", "Begin File", "IN FILE", "filepath")
+_FOLDER = ("FOLDER",)
+_CONFIDENCE = ("Confidence",)
+_NUMBER = ("Selection",)
+_NO_CALL = "nocall"  # the row of a recording without a detection
+
+
+def is_birdnet(names: Sequence[str]) -> bool:
+    """Whether a table with these columns is one of BirdNET."""
+    found = [find_any(names, *wanted) is not None for wanted in (_START, (*_END, *_LENGTH), _CONFIDENCE)]
+    return all(found) and any(find_any(names, *wanted) is not None for wanted in (_COMMON, _SCIENTIFIC))
+
+
+def read_birdnet(path: Path, names: Sequence[str], rows: Rows) -> Scores:
+    """Read a table of BirdNET. An item is a segment of a recording: its file, start and end in seconds."""
+    start, confidence = (column(path, names, *wanted) for wanted in (_START, _CONFIDENCE))
+    end = find_any(names, *_END)
+    until = column(path, names, *_END, *_LENGTH)
+    common, scientific, code = (find_any(names, *wanted) for wanted in (_COMMON, _SCIENTIFIC, _CODE))
+    of_file = [at for at in (find_any(names, *wanted) for wanted in (_FOLDER, _FILE)) if at is not None]
+    of_name = [at for at in (common, scientific, code) if at is not None]
+    pairs: list[Pair] = []
+    labels: dict[str, str] = {}
+    called: dict[str, dict[int, str]] = {}  # the cells that name a class
+    skipped: list[tuple[str, str]] = []
+    others: list[dict[str, Any]] = []
+    about: dict[str, dict[str, Any]] = {}
+    rows_of: list[tuple[str, str] | None] = []  # item and class of each row; None: it stays as it is
+    for place, cells in rows:
+        first = as_number(path, place, names[start], cells[start])
+        last = as_number(path, place, names[until], cells[until]) + (first if end is None else 0)
+        recording = "/".join(str(cells[at] or "").strip() for at in of_file) or path.name
+        item = f"{recording} {first:g}-{last:g}"
+        name = {at: str(cells[at] or "").strip() for at in of_name}
+        rows_of.append(None)
+        if _NO_CALL in name.values():
+            skipped.append((item, "no detection"))
+            others.append({FILE: recording, "start": first, "end": last, "detection": "blank"})
+            continue
+        if not all(name.values()):
+            raise InputError(f"{path} has no species in {place}; fill the cell or remove the row.")
+        score = as_number(path, place, names[confidence], cells[confidence])
+        if not 0 <= score <= 1:
+            raise InputError(f"{path} has the confidence {score:g} in {place}; confidences go from 0 to 1.")
+        own = [name[at] for at in (scientific, common) if at is not None]
+        key = ";".join(dict.fromkeys(own))
+        labels[key], called[key] = _as_label(own), name
+        about.setdefault(item, {FILE: recording, "start": first, "end": last})
+        rows_of[-1] = item, key
+        pairs.append((place, item, key, score))
+    shown = shown_names(labels)
+    listed = {item: sum(1 for _ in of_item) for item, of_item in itertools.groupby(sorted(one[1] for one in pairs))}
+    placed = [None if one is None else (one[0], shown[one[1]]) for one in rows_of]
+    write = partial(_text, path, placed, {shown[key]: name for key, name in called.items()}, confidence)
+    origin = Origin(path, len(about), max(listed.values(), default=0) + 1, "BirdNET table", write)
+    origins = (origin,) if suffix_of(path) in (".csv", ".tsv", ".txt") else ()
+    more = {
+        "kind": "sigmoid",
+        "independent": True,
+        "skipped": tuple(skipped),
+        "origins": origins,
+        "others": tuple(others),
+    }
+    return named_scores(path, pairs, labels, shown, about=about, **more)
+
+
+def _as_label(own: Sequence[str]) -> str:
+    """'Turdus merula' and 'Eurasian Blackbird' as a label of SpeciesNet, of which genus and species are known."""
+    if len(own) < 2:
+        return own[0]
+    genus, _, species = own[0].partition(" ")
+    return ";".join(("", "", "", genus, species, own[1])) if species else own[1]
+
+
+def _text(
+    path: Path,
+    placed: Sequence[tuple[str, str] | None],
+    called: Mapping[str, Mapping[int, str]],
+    confidence: int,
+    answers: Answers,
+    least: float,
+) -> str:
+    """The table with the probabilities of the answers as confidences; rows below ``least`` are left out.
+
+    A species that is the answer, or more likely than not, and that no row of its segment names, gets a row of its own.
+    """
+    source = read_text(path)
+    dialect = sniff(source)
+    with source.open() as file:
+        start = list(itertools.islice(file, dialect.first + 1))
+    (_, header), *records = read_records(source, dialect)
+    out = io.StringIO(newline="")
+    out.writelines(start[: dialect.first])
+    writer = csv.writer(out, delimiter=dialect.delimiter, lineterminator="\r\n" if "\r" in start[-1] else "\n")
+    writer.writerow(header)
+    items = list(dict.fromkeys(one[0] for one in placed if one is not None))
+    left = {item: dict(answer) for item, answer in zip(items, answers, strict=True)}
+    sure = {item: {n for n, p in answer.items() if p >= 0.5} | {*[*answer][:1]} for item, answer in left.items()}
+    last = {one[0]: row for row, one in enumerate(placed) if one is not None}
+    number = find_any([name.strip() for name in header], *_NUMBER)
+    highest = 0 if number is None else max((int(float(cells[number] or 0)) for _, cells in records), default=0)
+    for row, ((_, cells), one) in enumerate(zip(records, placed, strict=True)):
+        if one is None:
+            writer.writerow(cells)
+            continue
+        item, name = one
+        new: list[tuple[float, Mapping[int, str]]] = [(left[item].pop(name, 0.0), {})]
+        if last[item] == row:
+            new += [(p, called.get(name, {})) for name, p in left[item].items() if name in sure[item]]
+        for at, (p, names) in enumerate(new):
+            changed = {confidence: f"{p:.4f}".replace(".", "," if "," in cells[confidence] else "."), **names}
+            highest += at > 0
+            if at and number is not None:
+                changed[number] = str(highest)
+            if p >= least:
+                writer.writerow([changed.get(at, cell) for at, cell in enumerate(cells)])
+    return out.getvalue()

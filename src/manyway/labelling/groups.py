@@ -1,0 +1,91 @@
+"""Groups of items that are labelled by themselves, such as one file per recording or deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+import torch
+from torch import Tensor
+
+from manyway.core.solution import Solution
+from manyway.errors import InputError, nearest
+from manyway.files.scores import SOURCE, Scores
+from manyway.labelling.batch import Batch
+from manyway.labelling.label import solve_batch
+from manyway.methods import DEFAULT_METHOD
+
+
+def groups_of(scores: Scores, by: str) -> list[list[int]]:
+    """The rows that are labelled together: those of one ``file`` or ``folder``, or with one value in a column."""
+    if by == "folder":
+        keys = [PurePosixPath(scores.file(row).replace("\\", "/")).parent.as_posix() for row in range(len(scores))]
+    elif by == "file" or by in scores.carried:
+        column = scores.carried.get(SOURCE if by == "file" else by)
+        keys = [""] * len(scores) if column is None else list(map(str, column))
+    else:
+        raise InputError(f"`batch_by` is '{by}'; {nearest(by, ('file', 'folder', *scores.carried))}")
+    found: dict[str, list[int]] = {}
+    for row, key in enumerate(keys):
+        found.setdefault(key, []).append(row)
+    return list(found.values())
+
+
+def solve_groups(
+    batch: Batch, groups: Sequence[Sequence[int]], method: str = DEFAULT_METHOD, *, open_set: bool = False
+) -> Solution:
+    """What a method finds for groups of the items of a batch, each labelled by itself.
+
+    Parameters
+    ----------
+    batch : Batch
+        A batch in memory.
+    groups : sequence of sequence of int
+        The rows of each group; every row is in one.
+    method, open_set
+        See ``manyway.labelling.label.solve_batch``.
+
+    Returns
+    -------
+    Solution
+        For all items. A class occurs if it occurs in some group.
+    """
+    tasks, parts, numbers = batch.tasks, [], []
+    medoids: list[int] = []
+    if tasks.pile is not None:
+        raise InputError("The items are too many to be labelled in groups; label one group after the other.")
+    for rows in groups:
+        known = None if tasks.known is None else tasks.known[:, list(rows)]
+        part = replace(batch, tasks=replace(tasks, query_table=tasks.query[:, list(rows)], known=known))
+        found = solve_batch(part, method, open_set=open_set)
+        parts.append(found)
+        if found.unknown_groups is not None and found.unknown_medoids is not None:
+            numbers.append(torch.where(found.unknown_groups >= 0, found.unknown_groups + len(medoids), -1))
+            medoids += [rows[at] if at >= 0 else -1 for at in found.unknown_medoids[0].tolist()]
+    back = torch.tensor([row for rows in groups for row in rows]).argsort()
+
+    def joined(values: Sequence[Tensor | None]) -> Tensor | None:
+        there = [value for value in values if value is not None]
+        return torch.cat(there, 1)[:, back] if len(there) == len(parts) else None
+
+    def somewhere(values: Sequence[Tensor | None]) -> Tensor | None:
+        there = [1 - value for value in values if value is not None]
+        return 1 - torch.stack(there).prod(0) if len(there) == len(parts) else None
+
+    probabilities, presence = (
+        joined([part.probabilities for part in parts]),
+        [part.independent_presence for part in parts],
+    )
+    assert probabilities is not None
+    return Solution(
+        probabilities,
+        torch.stack([part.n_iter for part in parts]).amax(0),
+        torch.stack([part.converged for part in parts]).all(0),
+        occupancy=somewhere([part.occupancy for part in parts]),
+        make_presence=lambda: 1 - (1 - torch.stack(presence)).prod(0),
+        unknown=joined([part.unknown for part in parts]),
+        unknown_groups=joined(numbers),
+        unknown_medoids=torch.tensor([medoids]) if numbers else None,
+        learned={name: torch.stack([part.learned[name] for part in parts]).mean(0) for name in parts[0].learned},
+    )

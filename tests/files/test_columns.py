@@ -1,0 +1,145 @@
+"""Which column is what: found by its name, else by what is in it, and named in a note."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manyway import InputError
+from manyway.files.columns import Options, find_item, find_text, odd_features, read_columns, remarks_on_classes
+from manyway.files.tables import Table
+
+CODES, NAMES = ["T-1", "T-2", "T-3"], ["Ada King", "Bob Ray", "Cy Young"]
+TEXTS = ["my card is lost", "where is my card", "the card does not work"]
+DAYS, WORDS, ONES = ["2024-05-01", "2024-05-02", "2024-05-03"], ["red", "blue", "red"], [1, 1, 1]
+
+
+def table(**columns):
+    return Table("a.csv", list(columns), [list(cells) for cells in columns.values()])
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "found"),
+    [
+        ({"x": ONES, "item": WORDS}, {}, "item"),
+        ({"x": ONES, "Item": CODES}, {}, "Item"),
+        ({"ticket_id": ONES, "text": TEXTS}, {}, "ticket_id"),
+        ({"customer_id": ONES, "ticket_id": CODES}, {}, "ticket_id"),  # the one without repetitions
+        ({"day": DAYS, "Vorgang": CODES}, {}, "Vorgang"),
+        ({"photo": ["owl.png", "hawk.png", "wren.png"]}, {}, "photo"),
+        ({"index": [0, 1, 2], "file": CODES}, {}, "file"),
+        ({"index": [0, 1, 2], "x": ONES}, {}, "index"),
+        ({"day": DAYS, "colour": WORDS, "x": ONES}, {}, None),
+        ({"ticket_id": CODES, "nr": ONES}, {"item_column": "NR"}, "nr"),
+        ({"ticket_id": CODES, "x": ONES}, {"feature_columns": ("ticket_id",)}, None),
+        ({"ticket_id": CODES, "x": ONES}, {"like": ("ticket_id",)}, None),
+    ],
+)
+def test_the_name_of_an_item_is_found(columns, options, found):
+    at, note = find_item(table(**columns), Options(**options), ())
+    assert (None if at is None else list(columns)[at]) == found
+    silent = found in (None, "item") or "item_column" in options
+    assert (note is None) == silent
+    assert silent or f"column '{found}' of a.csv is taken as the item name" in note
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "found"),
+    [
+        ({"text": WORDS, "Description": TEXTS}, {}, "text"),
+        ({"query": ONES}, {}, "query"),  # whether it is one of texts is asked elsewhere
+        ({"Kunde": NAMES, "Betreff": TEXTS}, {}, "Betreff"),
+        ({"Kunde": NAMES, "day": DAYS, "colour": WORDS}, {}, "Kunde"),
+        ({"place": ["old mill creek"] * 3, "x": ONES}, {}, None),
+        ({"nachricht": ["我的卡不见了", "卡在哪里呢", "卡不能用了"]}, {}, "nachricht"),
+        ({"a": TEXTS, "b": TEXTS}, {"text_column": "B"}, "b"),
+        ({"a": TEXTS, "b": NAMES}, {"like": ("b",)}, "b"),  # as in the examples
+        ({"a": TEXTS, "b": NAMES}, {"text_column": "c"}, "a"),
+        ({"category": TEXTS, "ticket_id": TEXTS}, {}, None),
+    ],
+)
+def test_the_column_of_texts_is_found(columns, options, found):
+    at, _ = find_text(table(**columns), Options(**options), ())
+    assert (None if at is None else list(columns)[at]) == found
+
+
+MEASURED = np.random.default_rng(0).normal(size=(12, 3))
+N = np.arange(12)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "left_out", "words"),
+    [
+        ("plant", N, True, "numbers the rows (0, 1, 2, …)"),
+        ("plant", N + 1, True, "numbers the rows (1, 2, 3, …)"),
+        ("plant", N + 2, True, "numbers the rows"),  # it rises throughout
+        ("plant", N * 5 % 12, True, "numbers the rows"),
+        ("plant", N * 5 % 12 + 2, False, "another whole number in every row"),
+        ("plant", N**3, True, "numbers the rows"),
+        ("plant", N // 2, False, None),
+        ("plant", N * 7 % 13 + 0.5, False, None),
+        ("catalog_number", N * 700 % 1301, True, "looks like an id"),
+        ("number", N // 2, False, None),
+        ("sample date", N // 2 + 45000, True, "looks like a date or time"),
+        ("taken", N // 2 + 20231230, False, None),  # there is no 32nd of December
+        ("taken", N // 2 + 20231220, True, "looks like a date"),
+        ("taken", N // 2 + 1_700_000_000, True, "looks like a date"),
+        ("taken", N // 2 + 17_000_000_000, False, None),
+        ("year", N * 5 % 12 + 2000, False, "as ids and times do"),
+    ],
+)
+def test_features_that_are_rather_row_numbers_ids_or_dates(name, values, left_out, words):
+    features = np.column_stack([values, MEASURED])
+    found, notes = odd_features("a.csv", features, [name, "x", "y", "z"])
+    assert found == ([0] if left_out else [])
+    assert [words in note and f"'{name}' of a.csv" in note and "`ignore_columns`" in note for note in notes] == (
+        [] if words is None else [True]
+    )
+    assert odd_features("a.csv", features, [name, "x", "y", "z"], [name]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("values", "left_out"),
+    [
+        ([0, 1, 2], True),
+        ([0, 1], False),  # too few to say anything
+        ([1, 0, 2, 3], False),
+        ([1, 0, 2, 3, 4], True),
+        ([5, 6, 8, 9, 10, 11, 12], False),
+        ([5, 6, 8, 9, 10, 11, 12, 14], True),
+        ([5, 6, 8, 9, 10, 11, 12, 12], False),
+    ],
+)
+def test_the_fewer_rows_the_surer_must_be_the_count(values, left_out):
+    features = np.column_stack([values, MEASURED[: len(values)]])
+    assert odd_features("a.csv", features, ["plant", "x", "y", "z"])[0] == ([0] if left_out else [])
+
+
+def test_whole_numbers_are_usual_in_a_table_of_counts():
+    counts = np.column_stack([N, N * 5 % 12, N % 3, N % 5])
+    assert odd_features("a.csv", counts, ["plant", "x", "y", "z"]) == ([], [])
+    assert odd_features("a.csv", counts + 10**12, ["plant", "x", "y", "z"]) == ([], [])
+
+
+def test_the_other_columns_are_carried_and_features_are_those_of_the_examples(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("id,width,site,label,height,007\nT-1,1.5,creek,ant,2,01.50\nT-2,2.5,,bee,3,1e3\n")
+    examples = read_columns(path, Options())
+    assert (examples.columns, examples.labels, examples.items) == (
+        ("width", "height", "007"),
+        ["ant", "bee"],
+        ["T-1", "T-2"],
+    )
+    items = read_columns(path, Options(like=("height", "width")), with_labels=False)
+    assert items.features.tolist() == [[2.0, 1.5], [3.0, 2.5]]
+    assert items.carried == {"site": ["creek", ""], "label": ["ant", "bee"], "007": ["01.50", "1e3"]}
+    with pytest.raises(InputError, match=r"lacks the columns 'depth' .*\(it has 'site', '007' instead\)|'width'"):
+        read_columns(path, Options(like=("height", "depth")), with_labels=False)
+
+
+def test_remarks_on_classes_are_few():
+    remarks = remarks_on_classes(Path("a.csv"), [name for k in range(8) for name in (f"Cat {k}", f"cat {k}")])
+    assert remarks[-1] == "and 3 more of this kind"
+    assert len(remarks) == 6

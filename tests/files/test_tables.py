@@ -1,0 +1,111 @@
+"""One reader of tables: every format gives the same cells, and numbers as they are."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+import pyarrow
+import pytest
+from hostile.files import write
+
+from manyway import InputError
+from manyway.files.tables import Table, read_table
+from manyway.sampling.embedded import load_glyphs
+
+ROWS = [["ant", 1.5, 3], ["bee", -2.25, 4]]
+NAMES = ["name", "width", "count"]
+FORMATS = {
+    "csv": "name,width,count\nant,1.5,3\n\nbee,-2.25,4\n",
+    "tsv": "name\twidth\tcount\nant\t1.5\t3\n\nbee\t-2.25\t4\n",
+    "jsonl": '{"name": "ant", "width": 1.5, "count": 3}\n\n{"name": "bee", "width": -2.25, "count": 4}\n',
+    "parquet": {name: [row[at] for row in ROWS] for at, name in enumerate(NAMES)},
+    "xlsx": {"sheet": [NAMES, ROWS[0], [], ROWS[1]]},
+}
+PLACES = {"csv": "line 4", "tsv": "line 4", "jsonl": "line 3", "parquet": "row 1", "xlsx": "row 4"}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_gives_the_same_columns(kind, tmp_path):
+    table = read_table(write(tmp_path / f"a.{kind}", FORMATS[kind]))
+    assert (list(table.names), table.is_empty, table.place(1)) == (NAMES, False, PLACES[kind])
+    assert table.features([2, 1]).tolist() == [[3.0, 1.5], [4.0, -2.25]]
+    names, nothing, counts = table.values([0, None, 2])
+    assert (names, nothing, list(map(int, counts))) == (["ant", "bee"], None, [3, 4])
+    assert [(place, cells[0]) for place, cells in table.rows()][1] == (PLACES[kind], "bee")
+    assert table.sample(0) == ["ant", "bee"]
+    with pytest.raises(InputError, match=r"Column 'name' .* not all numbers \(.* has 'ant'\)"):
+        table.features([0])
+
+
+def test_texts_of_a_csv_are_as_they_are_written(tmp_path):
+    path = write(tmp_path / "a.csv", 'id,note\n007," a ""b"" "\n1.50,"x\ny"\n')
+    assert read_table(path).values([1, 0]) == [[' a "b" ', "x\ny"], ["007", "1.50"]]
+
+
+@pytest.mark.parametrize(
+    ("cells", "dtype"),
+    [
+        ([0.1, 0.2, 0.3], np.float32),
+        ([5e6, 5e6 + 1, 5e6 + 2], np.float64),
+        ([10**12, 10**12 + 5, 10**12 + 9], np.float64),
+        ([0, 10**9, 5], np.float32),
+        ([1e8, 1e8, 1e8], np.float32),  # constant: nothing to lose
+        ([7.0, 7.001], np.float32),  # two numbers are near each other by chance
+        ([0.0] * 50 + [1e8, 1e8 + 1], np.float32),
+        ([1e8] * 50 + [1e8 + 1], np.float64),
+    ],
+)
+@pytest.mark.parametrize("kind", ["list", "arrow", "lists"])
+def test_numbers_keep_the_digits_that_matter(kind, cells, dtype):
+    column = {"list": list, "arrow": lambda c: pyarrow.chunked_array([c]), "lists": lambda c: [[v] for v in c]}[kind](
+        cells
+    )
+    features = Table("a", ["x"], [column]).features([0])
+    assert features.dtype == dtype
+    np.testing.assert_array_equal(features[:, 0], np.array(cells, dtype))
+
+
+def test_embeddings_are_the_same_to_the_last_bit(tmp_path):
+    features = load_glyphs().features[:300].numpy()
+    columns = {f"f{i}": features[:, i] for i in range(features.shape[1])}
+    lines = [",".join(columns), *(",".join(map(str, row)) for row in features)]
+    for name, content in (("a.csv", "\n".join(lines)), ("a.parquet", columns)):
+        read = read_table(write(tmp_path / name, content)).features(range(features.shape[1]))
+        assert read.dtype == np.float32
+        np.testing.assert_array_equal(read, features)
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ([1.0, None], "is empty in row 1"),
+        ([1.0, " "], "is empty in row 1"),
+        ([1.0, True], "row 1 has 'True'"),
+        ([1.0, "1_5"], "row 1 has '1_5'"),
+        ([1.0, float("nan")], "'nan' in row 1, which is not a finite number"),
+        ([1.0, 10**400], "'1000000.* in row 1, which is not a finite number"),
+        ([1.0, "1e39"], "'1e39' in row 1"),
+        ([[1.0], [1.0, 2.0]], "has 2 numbers in row 1; every row needs 1"),
+        ([[1.0], 3], "has no list of numbers in row 1"),
+        ([[1.0], ["x"]], "row 1 has 'x'"),
+        (pyarrow.chunked_array([[1.0, None]]), "is empty in row 1"),
+        (pyarrow.chunked_array([[1.0, np.inf]]), "'inf' in row 1"),
+        (pyarrow.chunked_array([[[1.0], [np.nan]]]), "'nan' in row 1"),
+    ],
+)
+def test_what_is_no_number_is_named(column, words):
+    with pytest.raises(InputError, match=f"Column 'x' of the items .*{words}"):
+        Table("the items", ["x"], [column]).features([0])
+
+
+def test_decimals_and_booleans_of_arrow_are_numbers():
+    columns = [pyarrow.chunked_array([[True, False]]), pyarrow.chunked_array([[Decimal("1.5"), Decimal("2.5")]])]
+    assert Table("a", ["x", "y"], columns).features([0, 1]).tolist() == [[1.0, 1.5], [0.0, 2.5]]
+
+
+def test_few_rows_can_be_asked_for(tmp_path):
+    path = write(tmp_path / "a.parquet", {"x": list(range(1000))})
+    assert len(read_table(path, rows=7).values([0])[0]) == 7
+    path = write(tmp_path / "a.jsonl", [{"x": i} for i in range(1000)])
+    assert len(read_table(path, rows=7).values([0])[0]) == 7
