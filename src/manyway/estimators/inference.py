@@ -125,6 +125,11 @@ class Inference:
             unknown_medoids=hand_back(solution.unknown_medoids),
         )
 
+    @property
+    def n_unseen(self) -> float:
+        """How many further classes are expected to occur if more queries were drawn in the same way."""
+        return float(self.solution.n_unseen[0])
+
     @cached_property
     def review_order(self) -> Any:
         """The rows whose label is not known, those first whose answer is expected to repair most labels.

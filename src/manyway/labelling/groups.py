@@ -69,10 +69,6 @@ def solve_groups(
         there = [value for value in values if value is not None]
         return torch.cat(there, 1)[:, back] if len(there) == len(parts) else None
 
-    def somewhere(values: Sequence[Tensor | None]) -> Tensor | None:
-        there = [1 - value for value in values if value is not None]
-        return 1 - torch.stack(there).prod(0) if len(there) == len(parts) else None
-
     probabilities, presence = (
         joined([part.probabilities for part in parts]),
         [part.independent_presence for part in parts],
@@ -82,8 +78,7 @@ def solve_groups(
         probabilities,
         torch.stack([part.n_iter for part in parts]).amax(0),
         torch.stack([part.converged for part in parts]).all(0),
-        occupancy=somewhere([part.occupancy for part in parts]),
-        make_presence=lambda: 1 - (1 - torch.stack(presence)).prod(0),
+        make_presence=(lambda: 1 - (1 - torch.stack(presence)).prod(0)) if parts[0].estimates_presence else None,
         unknown=joined([part.unknown for part in parts]),
         unknown_groups=joined(numbers),
         unknown_medoids=torch.tensor([medoids]) if numbers else None,

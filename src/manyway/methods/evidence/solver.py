@@ -35,9 +35,10 @@ from torch import Tensor
 
 from manyway.core.blocks import Pile
 from manyway.core.ops import class_sums
+from manyway.core.presence import Tally, tally
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.core.topk import Answered, Reading, Surest
+from manyway.core.topk import Answered, Reading
 from manyway.core.transforms import Scaling
 from manyway.errors import InputError
 from manyway.methods._table.prepared import QUERY_DEPENDENT
@@ -45,7 +46,7 @@ from manyway.methods.calibration.calibration import Calibration, calibrate, cali
 from manyway.methods.calibration.first_step import FirstStep
 from manyway.methods.evidence.blocks import InBlocks, OnPart
 from manyway.methods.evidence.from_scores import Tempering, learn_scores
-from manyway.methods.evidence.groups import Groups, Probabilities, query_weights, single_queries
+from manyway.methods.evidence.groups import Groups, Probabilities, copies, query_weights, single_queries
 from manyway.methods.evidence.likelihood import Blend, Distances, Likelihood, Scores, known_classes
 from manyway.methods.evidence.names import Named, guesses, log_probability, named
 from manyway.methods.evidence.one_shot import is_one_shot, power_for, powers
@@ -275,12 +276,12 @@ def find(
         answer = replace(answer, power=power.view(-1, 1, 1))
 
     if isinstance(likelihood, Scores) and likelihood.blend.some:
-        more["surest"] = queries.each(Surely(answer)).values
+        more["tallied"] = queries.each(Counted(answer))
         answer = blended(answer, queries, likelihood)
 
     present = groups.presence.present
-    more["occupancy"] = posterior.occupied(present).masked_fill(some_known, 1)
     more["make_presence"] = lambda: posterior.presence(present).masked_fill(some_known, 1)
+    more["make_copies"] = lambda: copies(queries, schedule)
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     if found.terms:
         more["objective_parts"] = dict(zip(("fit", "entropy", "prior"), torch.stack(found.terms, -1), strict=True))
@@ -336,13 +337,13 @@ def judged(queries: Held, parameters: Parameters) -> UnknownGroups:
 
 
 @dataclass(frozen=True, eq=False)
-class Surely:
-    """The work that finds the highest probability of each class."""
+class Counted:
+    """The work that tallies the probabilities of each class."""
 
     probabilities: Probabilities
 
-    def __call__(self, part: Part) -> Surest:
-        return Surest(self.probabilities(part).amax(1))
+    def __call__(self, part: Part) -> Tally:
+        return tally(Answered(self.probabilities(part)))
 
 
 @dataclass(frozen=True, eq=False)
