@@ -188,13 +188,13 @@ def test_each_file_may_be_a_batch_of_its_own(label):
     Path("in/a.csv").write_text(scores + "".join(f"a{n},0.8,0.15,0.05\n" for n in range(9)) + "ax,0.48,0.5,0.02\n")
     Path("in/b.csv").write_text(scores + "".join(f"b{n},0.1,0.85,0.05\n" for n in range(9)) + "bx,0.48,0.5,0.02\n")
     assert label("in", "-o", "one.csv")[0] == 0
-    code, out, err = label("in", "--batch-by", "file", "-o", "two.csv", "--open-set")
+    code, out, err = label("in", "--batch-by", "file", "-o", "two.csv")
     assert code == 0, err
     one, two = ({row["item"]: row for row in rows(name)} for name in ("one.csv", "two.csv"))
     assert (two["ax"]["label"], two["bx"]["label"]) == ("fox", "wolf")
     assert one["ax"]["probability"] == one["bx"]["probability"]
     assert "2 of 3 classes found" in out
-    assert label("in", "--batch-by", "source", "-o", "three.csv", "--open-set")[0] == 0
+    assert label("in", "--batch-by", "source", "-o", "three.csv")[0] == 0
     assert rows("three.csv") == rows("two.csv")
     assert "'fil'; did you mean" in label("in", "--batch-by", "fil", "-o", "four.csv")[2]
 
@@ -313,6 +313,7 @@ def test_recordings_say_their_time_by_their_name(label):
         (["md.json", "--format", "input"], "--format input needs the name of the --output"),
         (["md.json", "-o", "out.json", "--at-least", "0.9"], "--at-least is for tables"),
         (["md.json", "-o", "md.json"], "one of the inputs"),
+        (["md.json", "--batch-by", "folder", "--open-set"], "leave --batch-by out"),
         (["md.json", "-o", "theirs.json"], "theirs.json exists and is not a table as manyway wrote it"),
         (["s.csv", "--format", "presence", "-o", "p.csv"], "needs the time of each item"),
         (["md.json", "--format", "presence", "-o", "p.json"], "The output is p.json"),

@@ -130,6 +130,8 @@ class ScoreInputs:
             examples = None if self.examples is None else read_scores(self.examples, options)
         if examples is not None and examples.labels is None:
             raise InputError(f"{self.examples} has no column of labels; scores are calibrated on labelled items.")
+        if scores.independent and self.kind == "auto":
+            note(f"each class of {self.scores.name} has a score of its own: several may be right; one is chosen")
         for remark in (*scores.notes, *(() if examples is None else examples.notes)):
             note(remark)
         return scores_batch(

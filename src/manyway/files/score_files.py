@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,8 @@ def read_scores(path: str | Path, options: Options | None = None) -> Scores:
     (('a.jpg', 'b.jpg'), ('dog', 'fox'), [[0.10000000149011612, 0.8999999761581421], [0.6000000238418579, nan]])
     """
     path, options = Path(path), options or Options()
-    scores = _read_folder(path, options) if path.is_dir() else _read_file(path, options)
+    several = path.is_dir() and suffix_of(path) != ".parquet"  # Spark writes a folder of that name
+    scores = _read_folder(path, options) if several else _read_file(path, options)
     if not len(scores):
         raise InputError(f"{path} has no score of any class.")
     if len(scores.classes) < 2:
@@ -210,6 +211,28 @@ def read_item_labels(path: Path, options: Options | None = None) -> dict[str, st
     if not found:
         raise InputError(f"{path} has no label.")
     return found
+
+
+def read_answers(path: Path, options: Options | None = None) -> tuple[dict[str, str], Mapping[str, Mapping[str, str]]]:
+    """The label of each item in a table of labels or a file of scores ('' where it has none), and the taxonomy."""
+    options = options or Options()
+    if not path.is_dir() and suffix_of(path) in (*TABLE_SUFFIXES, ".txt"):
+        names, rows = read_rows(path)
+        of_item = find_any(names, options.item_column or "item", *filter(is_id, names))
+        of_label = find_any(names, *filter(None, (options.label_column, "label")))
+        if of_item is not None and of_label is not None:
+            found: dict[str, str] = {}
+            for place, cells in rows:
+                item, label = str(cells[of_item]), "" if missing(cells[of_label]) else str(cells[of_label]).strip()
+                if found.setdefault(item, label) != label:
+                    raise InputError(f"{path} has another label for the item {shorten(item)} in {place}; remove one.")
+            return found, {}
+    scores = read_scores(path, options)
+    best = np.nan_to_num(scores.values, nan=-np.inf).argmax(1)
+    decided = scores.carried.get("prediction", [None] * len(scores))
+    labels = [name or scores.classes[k] for name, k in zip(decided, best.tolist(), strict=True)]
+    skipped = {item: "" for item, _ in scores.skipped}
+    return {**skipped, **dict(zip(scores.names, labels, strict=True))}, scores.levels
 
 
 def read_class_prior(path: Path) -> dict[str, float]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 import torch
-from torch import Tensor
 
 from manyway.core.solution import Solution
 from manyway.errors import InputError, nearest
@@ -51,36 +50,20 @@ def solve_groups(
     Solution
         For all items. A class occurs if it occurs in some group.
     """
-    tasks, parts, numbers = batch.tasks, [], []
-    medoids: list[int] = []
-    if tasks.pile is not None:
-        raise InputError("The items are too many to be labelled in groups; label one group after the other.")
+    tasks, parts = batch.tasks, []
+    if tasks.pile is not None or open_set:
+        raise InputError("Items that are in blocks, or may be unknown, are one batch; leave `batch_by` out.")
     for rows in groups:
         known = None if tasks.known is None else tasks.known[:, list(rows)]
         part = replace(batch, tasks=replace(tasks, query_table=tasks.query[:, list(rows)], known=known))
-        found = solve_batch(part, method, open_set=open_set)
-        parts.append(found)
-        if found.unknown_groups is not None and found.unknown_medoids is not None:
-            numbers.append(torch.where(found.unknown_groups >= 0, found.unknown_groups + len(medoids), -1))
-            medoids += [rows[at] if at >= 0 else -1 for at in found.unknown_medoids[0].tolist()]
+        parts.append(solve_batch(part, method))
     back = torch.tensor([row for rows in groups for row in rows]).argsort()
 
-    def joined(values: Sequence[Tensor | None]) -> Tensor | None:
-        there = [value for value in values if value is not None]
-        return torch.cat(there, 1)[:, back] if len(there) == len(parts) else None
-
-    probabilities, presence = (
-        joined([part.probabilities for part in parts]),
-        [part.independent_presence for part in parts],
-    )
-    assert probabilities is not None
+    there = [part.independent_presence for part in parts]
     return Solution(
-        probabilities,
+        torch.cat([part.probabilities for part in parts], 1)[:, back],
         torch.stack([part.n_iter for part in parts]).amax(0),
         torch.stack([part.converged for part in parts]).all(0),
-        make_presence=(lambda: 1 - (1 - torch.stack(presence)).prod(0)) if parts[0].estimates_presence else None,
-        unknown=joined([part.unknown for part in parts]),
-        unknown_groups=joined(numbers),
-        unknown_medoids=torch.tensor([medoids]) if numbers else None,
+        make_presence=(lambda: 1 - (1 - torch.stack(there)).prod(0)) if parts[0].estimates_presence else None,
         learned={name: torch.stack([part.learned[name] for part in parts]).mean(0) for name in parts[0].learned},
     )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -59,7 +57,7 @@ def find_format(given: str | None, output: AnyPath | None) -> str:
 def check_format(form: str, scores: Scores, output: Path) -> None:
     """Refuse a form that these scores cannot be written in, before the work."""
     if form == INPUT:
-        if not scores.origins:
+        if sum(origin.n_items for origin in scores.origins) < len(scores):
             raise InputError(
                 f"{output} would be written in the format of the input, which is a table and no file of SpeciesNet, "
                 "MegaDetector or BirdNET; write a table, such as labels.csv."
@@ -101,8 +99,7 @@ def write_format(
     """Write the answers of a batch of scores in another form than a table; return what there is to say about it."""
     scores, inputs = scores_of(batch), tuple(inputs)
     if form == INPUT:
-        _write_back(output, rows, scores, least, inputs)
-        return []
+        return _write_back(output, rows, scores, least, inputs)
     items, others = _sightings(scores)
     if form == CAMTRAP:
         notes = write_rows(output, _FIELDS, _observations(rows, batch, items, others), inputs)
@@ -120,34 +117,22 @@ def write_format(
 
 def _write_back(
     output: Path, rows: Sequence[Row], scores: Scores, least: float, inputs: Sequence[AnyPath | None]
-) -> None:
+) -> list[str]:
+    """Each file with its answers; the texts are made first, so that nothing is written where one cannot be."""
     answers: list[list[tuple[str, float]]] = [[] for _ in scores.names]
     for row in rows:
         answers[row.number] += [] if row.best[0][0] == UNKNOWN else [one for one in row.best if one[0]]
     texts, first = {}, 0
     for origin in scores.origins:
-        last = first + origin.n_items
-        texts[origin.path] = origin.rewrite(answers[first:last], least)
-        first = last
-    if SOURCE not in scores.carried:
-        with atomic_write(output, inputs) as temporary:
-            temporary.write_text(next(iter(texts.values())), encoding="utf-8", newline="")
-        remember(output)
-        return
+        texts[origin.path] = origin.rewrite(answers[first : first + origin.n_items], least)
+        first += origin.n_items
     folder = Path(os.path.commonpath([path.parent for path in texts]))
-    output.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{output.name[:40]}-", dir=output.parent))
-    try:
-        for path, text in texts.items():
-            target = made / path.relative_to(folder)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8", newline="")
-        made.chmod(0o755)
-        os.replace(made, output)
-    except OSError as error:
-        raise InputError(f"Cannot write {output}: {error.strerror or error}. Nothing was changed.") from error
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+    for path, text in texts.items():
+        target = output / path.relative_to(folder) if SOURCE in scores.carried else output
+        with atomic_write(target, inputs) as temporary:
+            temporary.write_text(text, encoding="utf-8", newline="")
+        remember(target)
+    return []
 
 
 class _Sighting(NamedTuple):

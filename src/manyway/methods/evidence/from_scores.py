@@ -206,15 +206,15 @@ def without_prior(posteriors: Tensor, class_prior: Tensor | None) -> Tensor:
     return (posteriors - class_prior.to(posteriors).log()).log_softmax(-1)
 
 
-def fit_posteriors(posteriors: Tensor, labels: Tensor) -> Tensor | None:
+def fit_posteriors(posteriors: Tensor, labels: Tensor) -> Tensor:
     """b and 1/T [k + 1] by bias-corrected temperature scaling of log-posteriors [n, k] with labels [n].
 
-    None where fewer than half of the classes have a labelled item: the biases would then say which classes happened to
-    be labelled.
+    Nothing, [0], where fewer than half of the classes have a labelled item: the biases would then say which classes
+    happened to be labelled.
     """
     n_classes = posteriors.shape[-1]
     if int((labels.bincount(minlength=n_classes) > 0).sum()) < _COVERED * n_classes:
-        return None
+        return posteriors.new_zeros(0)
     logits, labels = posteriors.double()[None], labels[None]
     weights = balanced_weights(labels, torch.ones_like(logits[..., 0]), n_classes)
     return fit_scaling(logits, labels, weights)[0].to(posteriors)
@@ -236,21 +236,18 @@ def learn_scores(tasks: Tasks, parameters: Parameters) -> tuple[Scores, Tensor |
     T and b are fitted to labelled scores, those of the support and of queries with a known label, where these cover the
     classes. Otherwise T is ``parameters.temperature``, or the batch and the labelled scores say it.
     """
-    step = stride(tasks.n_query)
-    rows, known = (tasks.query[:, ::step], tasks.known_labels[:, ::step]) if tasks.pile is None else _read(tasks, step)
-    labelled = tasks.query if tasks.pile is None else rows
-    truth = tasks.known_labels if tasks.pile is None else known
+    (rows, known), (labelled, truth) = _sampled(tasks, stride(tasks.n_query))
     scalings, own = [], []
     for task in range(len(tasks)):
         some = truth[task] >= 0
         theirs = torch.cat([labelled[task, some], tasks.support[task]])
         labels = torch.cat([truth[task, some], tasks.support_labels[task]])
-        fitted = fit_posteriors(theirs, labels) if parameters.temperature is None and len(labels) else None
-        plain = rows.new_zeros(rows.shape[-1])
-        if parameters.temperature is not None:
+        if parameters.temperature:
+            plain = rows.new_zeros(rows.shape[-1])
             fitted = torch.nn.functional.pad(plain, (0, 1), value=1 / parameters.temperature)
-        sharp = 1.0
-        if fitted is None:
+        else:
+            fitted = fit_posteriors(theirs, labels)
+        if not len(fitted):
             fitted, sharp, plain = _from_batch(rows[task], known[task], (theirs, labels), parameters)
             own.append(Blend(sharp / fitted[-1].view(1, 1, 1), plain.view(1, 1, -1)))
         scalings.append(fitted)
@@ -258,7 +255,7 @@ def learn_scores(tasks: Tasks, parameters: Parameters) -> tuple[Scores, Tensor |
     counts = rows.new_full((1, rows.shape[-1]), _USUAL_COUNT)
     blend = Blend.joined(own) if len(own) == len(tasks) else Blend.none(rows)
     likelihood = Scores(counts, {"temperature": 1 / place.scaling[:, -1]}, blend)
-    return likelihood, place(tasks.query) if tasks.pile is None else tasks.pile.then(place)
+    return likelihood, tasks.pile.then(place) if isinstance(tasks.pile, Pile) else place(tasks.query)
 
 
 def _from_batch(
@@ -312,14 +309,19 @@ def popularity(z: Tensor, constants: Tempering) -> Tensor:
     return found
 
 
-def _read(tasks: Tasks, step: int) -> tuple[Tensor, Tensor]:
-    """Every so many rows of a pile, and their known labels; all rows with a known label are among them."""
-    assert tasks.pile is not None
+def _sampled(tasks: Tasks, step: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Every so many rows and their known labels, and rows among which are all that have a known label, with these.
+
+    Of a pile, all rows with a known label are in the sample.
+    """
     known = tasks.known_labels
+    if not isinstance(tasks.pile, Pile):
+        return (tasks.query[:, ::step], known[:, ::step]), (tasks.query, known)
     wanted = known >= 0
     wanted[:, ::step] = True
     rows = tasks.pile.each(_take, tasks.pile.split(wanted))[0].values[0]
-    return rows, known[wanted][None]
+    found = rows, known[wanted][None]
+    return found, found
 
 
 def _take(rows: Tensor, wanted: Tensor) -> tuple[Joined, None]:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from manyway.core.blocks import Sums
 from manyway.core.presence import effective_number
 from manyway.methods.calibration.calibration import distances_between
 from manyway.methods.evidence.likelihood import Blend, Likelihood, Updated, columns_of, known_classes
@@ -33,7 +34,7 @@ from manyway.methods.evidence.prior import (
     log_remainders,
     remainders,
 )
-from manyway.methods.evidence.queries import Held, Part, Sums, sample
+from manyway.methods.evidence.queries import Held, Part, sample
 from manyway.methods.evidence.schedule import Schedule, agreement
 from manyway.methods.evidence.search import Dense
 

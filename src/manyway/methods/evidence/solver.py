@@ -33,7 +33,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Pile
+from manyway.core.blocks import Pile, Sums
 from manyway.core.ops import class_sums
 from manyway.core.presence import Tally, tally
 from manyway.core.solution import Solution
@@ -52,7 +52,7 @@ from manyway.methods.evidence.names import Named, guesses, log_probability, name
 from manyway.methods.evidence.one_shot import is_one_shot, power_for, powers
 from manyway.methods.evidence.one_shot import stride as one_shot_stride
 from manyway.methods.evidence.parameters import Parameters
-from manyway.methods.evidence.queries import Held, InMemory, Part, Sums, TakeRows, excluded, sample
+from manyway.methods.evidence.queries import Held, InMemory, Part, TakeRows, excluded, sample
 from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.search import Dense, fused_search
 from manyway.methods.evidence.streams import in_streams, next_batch
@@ -426,6 +426,27 @@ class Learned:
         taken = taken + parameters.constants.known_weight * known_classes(part.known, taken)
         sums, counts = class_sums(self.scaled)
         return (sums + taken.mT @ self.scaling(tasks.query)) / (counts + taken.sum(1)).unsqueeze(-1)
+
+    def placing_once(self, tasks: Tasks) -> Placed:
+        """The same for one batch in memory that is labelled again and again."""
+        placed = self.place(tasks)
+        assert isinstance(placed, Tensor)
+        return Placed(self.scaled, self.scaling, self.calibration, self.one_shot, placed)
+
+
+@dataclass(frozen=True, eq=False)
+class Placed(Learned):
+    """What is learned from the support, and queries that are placed already."""
+
+    placed: Tensor  # [1, q, d]
+
+    def place(self, tasks: Tasks) -> Tensor | Pile:
+        return self.placed
+
+    def with_classes(self, first: list[int], rows: list[int]) -> Placed:
+        """The queries ``rows``, and a further class for each query in ``first``, which is its one sample."""
+        calibration = self.calibration.with_classes(self.placed[:, first])
+        return replace(self, calibration=calibration, placed=self.placed[:, rows])
 
 
 def learn(tasks: Tasks, parameters: Parameters) -> Learned:
