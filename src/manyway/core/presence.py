@@ -40,8 +40,8 @@ _LEAST_OTHERS = 0.05  # R where no other class occurs
 _SHARED, _RELATIVE = 0.2, 0.02
 # Of the letters for validation with 2, 5 and 10 copies of each item, as many listed classes are then absent as without.
 _COPIES = 0.3
-# Presence is calibrated on average, and too high in some settings, so that lists use this part of the error rate. Chosen
-# on validation classes: about as many settings are then above the rate as chance makes.
+# Presence is calibrated on average, and too high in some settings, so that lists use this part of the error rate: on
+# validation classes, about as many settings are then above the rate as chance makes.
 _MARGIN = 0.8
 
 
