@@ -283,7 +283,7 @@ def test_the_media_of_a_data_package_say_deployment_and_time(label):
     assert found["m2"]["scientificName"].lower() == "panthera"  # the genus is certain
     assert found["m3"]["observationType"] == "unclassified"
     Path("media.csv").write_text("mediaID,deploymentID,timestamp,filePath\n" + lines[0])
-    assert "does not have the file 'cam1/0002.jpg'" in label(EXAMPLES / "speciesnet.json", *words[:-1], "o.csv")[2]
+    assert "has no rows for the file 'cam1/0002.jpg'" in label(EXAMPLES / "speciesnet.json", *words[:-1], "o.csv")[2]
 
 
 def test_presence_per_site_and_night(label):

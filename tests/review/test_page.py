@@ -721,14 +721,14 @@ def problems(page):
         yield f"{violation['id']}: {[node['html'][:120] for node in violation['nodes'][:3]]}"
 
 
-def test_enough_is_said_when_99_per_cent_are_expected_to_be_right(open_page):
+def test_a_check_is_proposed_when_99_per_cent_are_expected_to_be_right(open_page):
     review = open_page()
-    assert "stop here" not in review.page.locator("#counts").inner_text()
+    assert "check it" not in review.page.locator("#counts").inner_text()
     doubtful = sorted(range(40), key=lambda row: review.session.chosen(row)[1])[:36]
     review.session.act(Action("label", tuple(doubtful), tuple(map(truth, doubtful)), "most"))
     review.settle()
     assert review.session.progress()["right"] >= 0.99
-    assert "stop here: 99 % right is expected" in review.page.locator("#counts").inner_text()
+    assert "% right expected: check it" in review.page.locator("#counts").inner_text()
 
 
 @pytest.mark.skipif("MANYWAY_SCREENSHOTS" not in os.environ, reason="draws the pictures of docs/review.md")
@@ -773,3 +773,24 @@ def photograph(page, path):
     })"""
     until(page, loaded, seconds=120)
     page.screenshot(path=path)
+
+
+def test_a_random_check_says_when_one_is_done(open_page):
+    review = open_page()
+    page = review.page
+    review.press("d")
+    page.wait_for_selector("#check-sheet[open]")
+    assert "at most 5 % wrong: about" in page.locator("#check-choices").inner_text()
+    page.locator("#check-choices input[value='0.1']").check()
+    page.locator("#check-sheet button[value=go]").click()
+    review.until("!document.getElementById('checking').hidden")
+    while not review.session.progress()["check"]["done"]:
+        row = review.session.progress()["check"]["next"]
+        review.until(f"document.querySelector('.item.current')?.dataset.row === '{row}'")
+        review.press("Enter")
+        review.until("!document.body.classList.contains('saving')")
+    review.settle()
+    said = page.locator("#checking-said").inner_text()
+    assert said.startswith("You are done. With 95 % confidence at most")
+    page.locator("#check-end").click()
+    review.until("document.getElementById('checking').hidden")

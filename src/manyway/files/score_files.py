@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -201,38 +201,46 @@ def read_item_labels(path: Path, options: Options | None = None) -> dict[str, st
     names, rows = read_rows(path)
     of_label = column(path, names, *filter(None, (options.label_column, *LABEL_NAMES, "species")))
     of_item = column(path, names, *filter(None, (options.item_column, "item", *filter(is_id, names))))
-    found: dict[str, str] = {}
-    for place, cells in rows:
-        if missing(cells[of_label]):
-            continue  # not labelled yet
-        item, label = str(cells[of_item]), str(cells[of_label]).strip()
-        if found.setdefault(item, label) != label:
-            raise InputError(f"{path} has another label for the item {shorten(item)} in {place}; remove one.")
+    found = {item: label for item, label in _labels(path, rows, of_item, of_label).items() if label}
     if not found:
         raise InputError(f"{path} has no label.")
+    return found
+
+
+def _labels(path: Path, rows: Rows, of_item: int, of_label: int) -> dict[str, str]:
+    """The label of each item; '' where the cell is empty."""
+    found: dict[str, str] = {}
+    for place, cells in rows:
+        item, label = str(cells[of_item]), "" if missing(cells[of_label]) else str(cells[of_label]).strip()
+        if label and (found.get(item) or label) != label:
+            raise InputError(f"{path} has another label for the item {shorten(item)} in {place}; remove one.")
+        found[item] = label or found.get(item, "")
     return found
 
 
 def read_answers(path: Path, options: Options | None = None) -> tuple[dict[str, str], Mapping[str, Mapping[str, str]]]:
     """The label of each item in a table of labels or a file of scores ('' where it has none), and the taxonomy."""
     options = options or Options()
-    if not path.is_dir() and suffix_of(path) in (*TABLE_SUFFIXES, ".txt"):
+    if path.is_file() and suffix_of(path) in TABLE_SUFFIXES:
         names, rows = read_rows(path)
         of_item = find_any(names, options.item_column or "item", *filter(is_id, names))
-        of_label = find_any(names, *filter(None, (options.label_column, "label")))
+        of_label = find_any(names, options.label_column or "label")
         if of_item is not None and of_label is not None:
-            found: dict[str, str] = {}
-            for place, cells in rows:
-                item, label = str(cells[of_item]), "" if missing(cells[of_label]) else str(cells[of_label]).strip()
-                if found.setdefault(item, label) != label:
-                    raise InputError(f"{path} has another label for the item {shorten(item)} in {place}; remove one.")
-            return found, {}
+            return _labels(path, rows, of_item, of_label), {}
     scores = read_scores(path, options)
     best = np.nan_to_num(scores.values, nan=-np.inf).argmax(1)
     decided = scores.carried.get("prediction", [None] * len(scores))
-    labels = [name or scores.classes[k] for name, k in zip(decided, best.tolist(), strict=True)]
-    skipped = {item: "" for item, _ in scores.skipped}
-    return {**skipped, **dict(zip(scores.names, labels, strict=True))}, scores.levels
+    found = {item: "" for item, _ in scores.skipped}
+    found |= {scores.name(row): decided[row] or scores.classes[k] for row, k in enumerate(best.tolist())}
+    return found, scores.levels
+
+
+def _values_of_classes(path: Path, *wanted: str, needed: bool = False) -> Iterator[tuple[str, str, float]]:
+    """Place, class and number of each row of a table with one row per class; 1 where it has no such column."""
+    names, rows = read_rows(path)
+    at = column(path, names, *wanted) if needed and len(names) > 1 else find_any(names, *wanted)
+    for place, name, cells in one_row_per_class(path, rows, column(path, names, *_CLASS_NAMES, SCIENTIFIC)):
+        yield place, name, 1.0 if at is None else as_number(path, place, names[at], cells[at])
 
 
 def read_class_prior(path: Path) -> dict[str, float]:
@@ -240,12 +248,8 @@ def read_class_prior(path: Path) -> dict[str, float]:
 
     The frequency may be a fraction or a count. Without a second column all classes are equally frequent.
     """
-    names, rows = read_rows(path)
-    of_class = column(path, names, *_CLASS_NAMES)
-    of_prior = column(path, names, "prior", "count", "frequency", "n") if len(names) > 1 else None
     found: dict[str, float] = {}
-    for place, name, cells in one_row_per_class(path, rows, of_class):
-        value = 1.0 if of_prior is None else as_number(path, place, names[of_prior], cells[of_prior])
+    for place, name, value in _values_of_classes(path, "prior", "count", "frequency", "n", needed=True):
         if value <= 0:
             raise InputError(
                 f"{path} has the prior {value:g} for the class {shorten(name)} in {place}; it must be positive, as a "
@@ -275,16 +279,9 @@ def read_expected(path: str | Path, scores: Scores) -> dict[str, float]:
         How likely each listed class is, in the unit of the list; 1 where the list does not say it.
     """
     path = Path(path)
-    lines: Iterable[tuple[str, str, float]]
+    lines = _values_of_classes(path, *_HOW_LIKELY)
     if suffix_of(path) == ".txt":
         lines = ((f"line {number}", line.strip(), 1.0) for number, line in read_lines(path) if line.strip())
-    else:
-        names, rows = read_rows(path)
-        of_class, of_value = column(path, names, *_CLASS_NAMES, SCIENTIFIC), find_any(names, *_HOW_LIKELY)
-        lines = (
-            (place, name, 1.0 if of_value is None else as_number(path, place, names[of_value], cells[of_value]))
-            for place, name, cells in one_row_per_class(path, rows, of_class)
-        )
     called = {name.casefold(): name for name in scores.classes}
     called |= {text.casefold(): name for name, text in scores.described.get(SCIENTIFIC, {}).items() if text} | called
     found: dict[str, float] = {}
@@ -307,8 +304,8 @@ def with_media(scores: Scores, path: str | Path) -> Scores:
     ----------
     scores : Scores
     path : path-like
-        A table with the columns ``mediaID``, ``deploymentID``, ``timestamp`` and ``filePath``. Files are found by their
-        path, or by their name where that is unique.
+        A table with the columns ``mediaID``, ``deploymentID``, ``timestamp`` and ``filePath``. A path may be the end of
+        another.
 
     Returns
     -------
@@ -317,21 +314,19 @@ def with_media(scores: Scores, path: str | Path) -> Scores:
     path = Path(path)
     names, rows = read_rows(path)
     of_file, *of_media = (column(path, names, name) for name in ("filePath", *_MEDIA))
-    found: dict[str, dict[str, str] | None] = {}
+    found: dict[str, list[tuple[str, dict[str, str]]]] = {}  # by the last part of the path
     for _, cells in rows:
+        file = "/" + str(cells[of_file]).replace("\\", "/").lstrip("/")
         media = {name: str(cells[at]) for name, at in zip(_MEDIA, of_media, strict=True)}
-        file = str(cells[of_file]).replace("\\", "/")
-        found[file] = media
-        name = file.rpartition("/")[2]
-        if name != file:
-            found[name] = None if name in found else media
+        found.setdefault(file.rpartition("/")[2], []).append((file, media))
 
     def media_of(file: str) -> dict[str, str]:
-        file = file.replace("\\", "/")
-        known = found.get(file) or found.get(file.rpartition("/")[2])
-        if known is None:
-            raise InputError(f"{path} does not have the file {shorten(file)} of the scores, or has its name twice.")
-        return known
+        wanted = "/" + file.replace("\\", "/").lstrip("/")
+        there = found.get(wanted.rpartition("/")[2], [])
+        known = [media for other, media in there if wanted.endswith(other) or other.endswith(wanted)]
+        if len(known) != 1:
+            raise InputError(f"{path} has {len(known) or 'no'} rows for the file {shorten(file)} of the scores.")
+        return known[0]
 
     items = [media_of(scores.file(row)) for row in range(len(scores))]
     carried = {**scores.carried, **{name: [media[name] for media in items] for name in _MEDIA}}

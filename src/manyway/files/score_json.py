@@ -81,21 +81,15 @@ def _with_logits(scores: Mapping[str, float], logits: Mapping[str, float]) -> di
     The probability of class k is exp(z_k − ln Z). A class that has both its probability and its logit says Z. Where
     none has, no class with a logit is above the lowest listed one.
     """
-    both = [name for name in logits if scores.get(name, 0) > 0]
     if not logits:
         return dict(scores)
-    if not any(scores.values()):
-        top = max(logits.values())
-        found = {name: math.exp(max(z - top, -80.0)) for name, z in logits.items()}
-        return {name: value / sum(found.values()) for name, value in found.items()}
-    if both:
-        best = max(both, key=lambda name: scores[name])
-        offset = logits[best] - math.log(scores[best])
-    else:
-        offset = max(logits.values()) - math.log(min(score for score in scores.values() if score > 0))
-    free = {name: math.exp(min(0.0, max(z - offset, -80.0))) for name, z in logits.items() if name not in scores}
-    left, total = max(1 - sum(scores.values()), _SLACK), sum(free.values())
-    scale = min(1.0, left / total) if total else 1.0  # scores are rounded
+    listed = {name: score for name, score in scores.items() if score > 0}
+    top = max(logits, key=lambda name: (listed.get(name, 0.0), logits[name]))
+    least = min(listed.values(), default=1.0)
+    offset = logits[top] - math.log(listed.get(top, least))
+    free = {name: math.exp(min(max(z - offset, -80.0), 0.0)) for name, z in logits.items() if name not in listed}
+    # The scores are rounded: together they may not have more than what is left.
+    scale = min(1.0, max(1 - sum(listed.values()), _SLACK) / sum(free.values())) if free else 1.0
     return {**scores, **{name: scale * value for name, value in free.items()}}
 
 
@@ -189,12 +183,12 @@ def _megadetector_text(
     text, edits = _text_of(path), []
     images = _inside(text, 0, "images")
     for (number, at), answer in zip(places, answers, strict=True):
-        lacking = [name for name, _ in answer if name not in own]
+        span = dict(_members(text, _inside(text, images[number], "detections")[at]))["classifications"]
+        ranked = [(name, p) for name, p in answer[: len(json.loads(text[slice(*span)]))] if p >= least]
+        lacking = [name for name, _ in ranked if name not in own]
         if lacking:
             raise InputError(f"{path} has no category {shorten(lacking[0])}; add it to 'classification_categories'.")
-        span = dict(_members(text, _inside(text, images[number], "detections")[at]))["classifications"]
-        count = len(json.loads(text[slice(*span)]))
-        edits.append((*span, json.dumps([[own[name], round(p, 4)] for name, p in answer[:count] if p >= least])))
+        edits.append((*span, json.dumps([[own[name], round(p, 4)] for name, p in ranked])))
     return _edited(text, edits)
 
 

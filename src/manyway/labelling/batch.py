@@ -197,7 +197,7 @@ def scores_batch(
         A taxonomy. By default that of the scores.
     """
     classes, device = _classes(scores, class_prior), place.where
-    prior = None if class_prior is None else torch.tensor([class_prior[name] for name in classes])
+    prior = torch.tensor([1.0 if class_prior is None else class_prior[name] for name in classes])
     place_of = {name: number for number, name in enumerate(classes)}
     known = _known_scores(scores, labels, place_of).to(device)
     rows, truth = _posteriors(scores, classes, kind, prior), None
@@ -226,7 +226,7 @@ def scores_batch(
 
 
 def _posteriors(
-    scores: Scores, classes: Sequence[str], kind: str | None, prior: Tensor | None
+    scores: Scores, classes: Sequence[str], kind: str | None, prior: Tensor
 ) -> Callable[[int, int], Tensor]:
     """Reads rows of scores as log-posteriors for equally frequent classes."""
     values = torch.from_numpy(scores.with_classes(classes).values)
@@ -266,7 +266,9 @@ def check_items(support: Items, query: Items, class_names: Items | None = None) 
     if len(support) == 0 and class_names is None:
         raise InputError("There is no labelled example; the file of examples has no rows.")
     if support.labels is None:
-        raise InputError("The labelled examples have no labels; put them in the file or name a file with `labels`.")
+        raise InputError(
+            "The labelled examples have no labels; name their column with `label_column`, or a file with `labels`."
+        )
     if len(query) == 0:
         raise InputError("There is no item to label; the query file has no rows.")
     if support.n_features != query.n_features:

@@ -245,7 +245,7 @@ def write_labels(
         float(solution.n_unseen[0]) if estimated else None,
         sum(counts.grouped.values()) if unknown else None,
         _groups(counts.grouped, solution.unknown_medoids, batch.items),
-        len(batch.items.skipped),
+        len(batch.items.skipped) if form == TABLE else 0,
         output,
         Counter(answer.level for answer in at_levels or ()),
         {name: float(value[0]) for name, value in solution.learned.items()},

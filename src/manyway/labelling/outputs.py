@@ -77,7 +77,7 @@ def check_format(form: str, scores: Scores, output: Path) -> None:
 
 def n_listed(form: str, batch: Batch, top: int) -> int:
     """How many classes per item a form needs."""
-    return max(one.n_listed for one in scores_of(batch).origins) if form == INPUT else top
+    return max(1, *(one.n_listed for one in scores_of(batch).origins)) if form == INPUT else top
 
 
 def scores_of(batch: Batch) -> Scores:

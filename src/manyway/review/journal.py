@@ -18,7 +18,9 @@ from typing import IO, Any
 from manyway.errors import InputError
 from manyway.files.files import atomic_write
 
-LABEL, UNKNOWN, CLEAR, COMMENT, UNDO, REDO = KINDS = ("label", "unknown", "clear", "comment", "undo", "redo")
+LABEL, UNKNOWN, CLEAR, COMMENT, UNDO, REDO, CHECK = KINDS = (
+    "label", "unknown", "clear", "comment", "undo", "redo", "check",
+)  # fmt: skip
 _FORMAT = "manyway review 2"
 _START, _MIDDLE = b'{"check":"', b'","entry":'
 _DIGITS = 32  # of a checksum
@@ -30,14 +32,15 @@ class Action:
 
     Parameters
     ----------
-    kind : {"label", "unknown", "clear", "comment", "undo", "redo"}
+    kind : {"label", "unknown", "clear", "comment", "undo", "redo", "check"}
         Give labels, mark items as unknown, take back what was said about items, write a comment on items, take back the
-        last action, or do again what was taken back.
+        last action, do again what was taken back, or begin or end a random check.
     rows : tuple of int
-        The items; none for ``undo`` and ``redo``.
+        The items; none for ``undo``, ``redo`` and ``check``.
     labels : tuple of str
         With ``label``: one class per item. With ``comment``: the text. With ``undo`` and ``redo``: the key of the
-        action that is meant, so that no other one is taken back where a journal was damaged.
+        action that is meant, so that no other one is taken back where a journal was damaged. With ``check``: the
+        tolerated part of wrong labels and a seed, or nothing for its end.
     key : str
         Chosen by the sender. An action that is sent twice with the same key is done once.
 

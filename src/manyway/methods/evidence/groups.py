@@ -386,14 +386,13 @@ class Probabilities:
     posterior: GroupPosterior
     power: Tensor  # [t, 1, 1] what the probabilities are raised to; see ``one_shot`` and ``from_scores``
     blend: Blend  # the part of a classifier
-    share: float = 1.0  # of the rest
 
     def __call__(self, part: Part) -> Tensor:
         """[t, b, k]; a row sums to 1 minus the probability that the query is unknown."""
         scores = self.updated(part.placed, part.u, part.free, part.likelihood)
         found = self.posterior.apply(self.slopes.add_to(scores, remainders(part.u)).softmax(-1))
-        if self.share < 1:
-            found = self.blend(found, part.placed, self.share)
+        if self.blend.some:
+            found = self.blend(found, part.placed)
         if not bool((self.power == 1).all()):
             found = tempered(found, self.power)
         if part.any_known:

@@ -45,7 +45,7 @@ from manyway.methods._table.prepared import QUERY_DEPENDENT
 from manyway.methods.calibration.calibration import Calibration, calibrate, calibrate_and_place
 from manyway.methods.calibration.first_step import FirstStep
 from manyway.methods.evidence.blocks import InBlocks, OnPart
-from manyway.methods.evidence.from_scores import Tempering, learn_scores
+from manyway.methods.evidence.from_scores import Tempering, for_scores, learn_scores
 from manyway.methods.evidence.groups import Groups, Probabilities, copies, query_weights, single_queries
 from manyway.methods.evidence.likelihood import Blend, Distances, Likelihood, Scores, known_classes
 from manyway.methods.evidence.names import Named, guesses, log_probability, named
@@ -202,6 +202,7 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
     """
     likelihood: Likelihood
     if tasks.scores:
+        parameters = for_scores(parameters)
         likelihood, placed = learn_scores(tasks, parameters)
         return find(hold(tasks, placed, likelihood, parameters), parameters, with_objective=with_objective)
     if learned is None:
@@ -275,12 +276,18 @@ def find(
         power = powers(placed, found_there, likelihood.calibration, schedule)
         answer = replace(answer, power=power.view(-1, 1, 1))
 
-    if isinstance(likelihood, Scores) and likelihood.blend.some:
-        more["tallied"] = queries.each(Counted(answer))
-        answer = blended(answer, queries, likelihood)
-
     present = groups.presence.present
-    more["make_presence"] = lambda: posterior.presence(present).masked_fill(some_known, 1)
+    kept, labelled = torch.ones_like(present), torch.zeros_like(present)
+    if isinstance(likelihood, Scores) and likelihood.blend.some:
+        # The classes of the answer are at least as present as their surest item; others have the share of evidence.
+        alone = queries.each(Counted(answer))
+        answer = blended(answer, queries, likelihood.blend)
+        labelled = queries.each(Labelled(answer)).surest.to(present)
+        kept = torch.where(labelled > 0, kept, likelihood.blend.share.squeeze(1).to(present))
+        more["tallied"] = Tally(torch.maximum(alone.surest.to(present) * kept, labelled), alone.masses)
+    more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, labelled).masked_fill(
+        some_known, 1
+    )
     more["make_copies"] = lambda: copies(queries, schedule)
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     if found.terms:
@@ -298,19 +305,20 @@ def find(
     return Solution(probabilities, n_iter, converged, unknown=unknown, unknown_groups=its_groups, **more)
 
 
-def blended(answer: Probabilities, queries: Held, scores: Scores) -> Probabilities:
-    """The answer with the classifier's own part, at a confidence between both; see ``from_scores``.
-
-    The mixture of two answers is less confident than either, so it is raised to the power that gives it the wanted mean
-    of the highest probability.
-    """
-    constants, stride = Tempering(), one_shot_stride(queries.n_query)
-    alone = queries.each(TakeRows(stride, answer)).values[1].amax(-1).mean(-1)
-    answer = replace(answer, blend=scores.blend, share=constants.share)
-    both = queries.each(TakeRows(stride, answer)).values[1]
-    own = constants.sharpness
-    wanted = own + constants.confidence * (alone.clamp_min(own) - own)
-    return replace(answer, power=power_for(both, wanted).view(-1, 1, 1))
+def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities:
+    """The answer with the classifier's own part, as sure as both together can be; see ``from_scores``."""
+    stride = one_shot_stride(queries.n_query)
+    placed, alone = queries.each(TakeRows(stride, answer)).values
+    weights = (sample(queries, stride)[1] < 0).to(alone)
+    weights = weights / weights.sum(-1, keepdim=True).clamp_min(1)
+    answer = replace(answer, blend=blend)
+    both, own = blend(alone, placed), blend.own(placed)
+    label = both.argmax(-1, keepdim=True)
+    changed = ((label != own.argmax(-1, keepdim=True)).squeeze(-1) * weights).sum(-1)
+    trust = (Tempering().trust * (1 - blend.independent) * (1 - changed)).view(-1, 1, 1)
+    wanted = (own.lerp(alone, trust).gather(-1, label).squeeze(-1) * weights).sum(-1)
+    power = power_for(both, wanted, weights).view(-1, 1, 1)
+    return replace(answer, power=torch.where(blend.share < 1, power, 1.0))
 
 
 def judged(queries: Held, parameters: Parameters) -> UnknownGroups:
@@ -344,6 +352,18 @@ class Counted:
 
     def __call__(self, part: Part) -> Tally:
         return tally(Answered(self.probabilities(part)))
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """The work that tallies the probabilities of each class among the queries with its label."""
+
+    probabilities: Probabilities
+
+    def __call__(self, part: Part) -> Tally:
+        found = self.probabilities(part)
+        best = found.max(-1, keepdim=True)
+        return tally(Answered(torch.zeros_like(found).scatter_(-1, best.indices, best.values)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -427,12 +447,6 @@ class Learned:
         sums, counts = class_sums(self.scaled)
         return (sums + taken.mT @ self.scaling(tasks.query)) / (counts + taken.sum(1)).unsqueeze(-1)
 
-    def placing_once(self, tasks: Tasks) -> Placed:
-        """The same for one batch in memory that is labelled again and again."""
-        placed = self.place(tasks)
-        assert isinstance(placed, Tensor)
-        return Placed(self.scaled, self.scaling, self.calibration, self.one_shot, placed)
-
 
 @dataclass(frozen=True, eq=False)
 class Placed(Learned):
@@ -491,6 +505,13 @@ def _learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tupl
     calibration = found.with_names(calibration, placed[:, tasks.n_query :])
     calibration = finished(calibration, found, one_shot, parameters)
     return Learned(found.tasks, found.scaling, calibration, one_shot), placed[:, : tasks.n_query]
+
+
+def place_once(tasks: Tasks) -> Placed:
+    """What is learned of one batch in memory that is labelled again and again, with more known labels each time."""
+    learned, placed = learn_and_place(tasks, Parameters())
+    assert isinstance(placed, Tensor)
+    return Placed(learned.scaled, learned.scaling, learned.calibration, learned.one_shot, placed)
 
 
 def scaled(tasks: Tasks, parameters: Parameters) -> Named:
