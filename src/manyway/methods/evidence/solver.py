@@ -56,6 +56,7 @@ from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.queries import Held, InMemory, Part, TakeRows, excluded, sample
 from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.search import Dense, fused_search
+from manyway.methods.evidence.several import several
 from manyway.methods.evidence.streams import in_streams, next_batch
 from manyway.methods.evidence.unknown import UnknownGroups, judge, judge_scores, judged_stride
 
@@ -207,6 +208,10 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
         Queries with known labels enter the means of their classes with the weight ``known_weight`` before the search.
     """
     likelihood: Likelihood
+    if tasks.several:
+        if isinstance(tasks.pile, Pile):
+            raise InputError("Items with several classes are labelled in memory; give smaller batches.")
+        return Solution(several(tasks.query, tasks.known_labels), 1, True)
     if tasks.scores:
         parameters = for_scores(parameters)
         likelihood, placed = learn_scores(tasks, parameters)
