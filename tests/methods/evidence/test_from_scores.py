@@ -116,7 +116,24 @@ def test_items_help_each_other():
     alone = (posteriors.argmax(-1) == truth).float().mean()
     together = (found.labels[0] == truth).float().mean()
     assert together > alone + 0.1
-    assert abs(float(found.n_present[0]) - len(found.labels.unique())) < 1
+    assert abs(float(found.n_present[0]) - len(truth.unique())) < 1
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "n_items", "rare", "sure"), [(3, 7, 1, 0.98), (3, 300, 10, 0.999), (10, 100, 5, 0.9)]
+)
+def test_a_few_items_of_another_class_are_not_swallowed_where_the_classifier_is_sure(n_classes, n_items, rare, sure):
+    truth = (torch.arange(n_items) < rare).long()
+    posteriors = torch.full((n_items, n_classes), (1 - sure) / (n_classes - 1)).log()
+    posteriors[torch.arange(n_items), truth] = torch.tensor(sure).log()
+    assert torch.equal(from_scores(posteriors).labels[0], truth)
+
+
+def test_one_labelled_item_of_a_class_does_not_pull_the_others_into_it():
+    posteriors = torch.tensor([[0.98, 0.01, 0.01]] * 6 + [[0.01, 0.98, 0.01]]).log()
+    known = torch.tensor([[-1] * 6 + [1]])
+    found = solve("evidence", Tasks.from_scores(posteriors[None], known=known))
+    assert found.labels[0].tolist() == [0] * 6 + [1]
 
 
 def test_posteriors_that_are_too_sharp_are_tempered_more():

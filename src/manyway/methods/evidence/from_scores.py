@@ -11,8 +11,8 @@ is the log-likelihood of item q under class k, up to a constant per item. `evide
 T and b are fitted to labelled items where these cover the classes (`fit_posteriors`). Otherwise the items themselves
 say how sharp their posteriors should be, and a real classifier is not trusted blindly:
 
-1. **Sharpness.** Posteriors are brought to a common sharpness: z = ln softmax(ln p / T₀) with T₀ such that the highest
-   probability is 0.7 on average.
+1. **Sharpness.** Posteriors of a classifier in doubt are sharpened: z = ln softmax(ln p / T₀) with T₀ ≤ 1 such that the
+   highest probability is at least 0.7 on average. A sure classifier is believed: it keeps its probabilities.
 2. **Popularity.** A classifier prefers some classes whatever the item is. What items that are unlike each other have in
    common among their unlikely classes is that preference b; it is subtracted as far as they agree on it
    (`popularity`).
@@ -71,11 +71,12 @@ class Tempering(NamedTuple):
     Chosen on lid.176, py3langid and lingua, and on classifiers of CLINC150, CUB-200 and CIFAR-100.
     """
 
-    sharpness: float = 0.7  # the mean of the highest probabilities to which all classifiers are brought
+    sharpness: float = 0.7  # the mean of the highest probabilities that every classifier is brought to at least
     usual: float = 1.15  # the median of the prior of T
     sd: float = 0.45  # the standard deviation of ln T
     lower: float = 0.7  # T is multiplied by this: too low a T costs little, at too high a T a class swallows others
-    shared: float = 2.2  # T is multiplied by this to the power 1 − 2w: items that share errors say too low a T
+    shared: float = 2.2  # T is multiplied by this to the power 1 − 2w: items that share errors say too low a T. The
+    # power fades as the highest probabilities rise from the sharpness to 1: a sure classifier has few errors to share
     most_items: float = 100.0  # items count as at most so many
     likely: int = 10  # classes of an item that say nothing about popularity
     unlike: float = 0.3  # items with a lower overlap of their probabilities are unlike each other
@@ -90,9 +91,12 @@ class Tempering(NamedTuple):
     lacking: float = 0.1  # a longer list that lacks so much of the items says nothing
 
     def choose(
-        self, grid: Tensor, score: Tensor, part: Tensor, n_items: int, labelled: Tensor
+        self, grid: Tensor, score: Tensor, part: Tensor, n_items: int, labelled: Tensor, sure: float
     ) -> tuple[Tensor, Tensor]:
-        """[] the temperature and w, given for each of the grid [g] the log-likelihood of the items and w."""
+        """[] the temperature and w, given for each of the grid [g] the log-likelihood of the items and w.
+
+        ``sure`` is the mean of the highest probabilities.
+        """
         away = grid.log() - log(self.usual)
         independent = part[away.abs().argmin()]
         prior = -0.5 * (away / self.sd).square()
@@ -102,7 +106,8 @@ class Tempering(NamedTuple):
         off = (0.5 * (low - high) / (low - 2 * middle + high).clamp_max(-1e-6)).clamp(-1, 1)
         step = grid[1].log() - grid[0].log()
         found = (grid[best].log() + off * step).exp()
-        return self.lower * found * self.shared ** (1 - 2 * independent), independent
+        doubt = min(1.0, (1 - sure) / (1 - self.sharpness))
+        return self.lower * found * self.shared ** (doubt * (1 - 2 * independent)), independent
 
 
 Place = Callable[[int], str]  # what an error message calls an item
@@ -328,7 +333,8 @@ def _learn(
         z = rescale(rows[None], scaling[None])[0].log_softmax(-1)
         scaling[:-1] += expectation(z, expected, constants)[0]
         return Learned(1.0, nothing, scaling, Blend.none(rows))
-    sharp = 1 / _sharpness(rows, constants.sharpness)
+    sure = max(float(rows.exp().amax(-1).mean()), constants.sharpness)
+    sharp = 1 / _sharpness(rows, sure)
     theirs = (labelled * sharp).log_softmax(-1)
     taught = Taught.by(theirs, labels, constants)
     z = taught((rows * sharp).log_softmax(-1))
@@ -339,7 +345,7 @@ def _learn(
     places = labels.view(1, -1, 1).expand(len(grid), -1, 1)
     alone = taught(theirs, 1 - torch.eye(len(labels)).to(rows))  # each labelled item learns from the others
     own = (tempered(alone - popular, grid) + likely).log_softmax(-1).gather(-1, places).sum(1).squeeze(-1)
-    temperature, independent = constants.choose(grid, score, part, len(z), own)
+    temperature, independent = constants.choose(grid, score, part, len(z), own, sure)
     one, share = popular.new_ones(1, 1, 1), constants.share * (1 - independent**4) * (not said)
     offset = (popular + likely - temperature * likely).view(1, 1, -1)
     blend = Blend(temperature * one, offset, one / sharp, share * one, independent.view(1))
