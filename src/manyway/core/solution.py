@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from manyway.core.topk import UNKNOWN_ABOVE, Answered, Reading, Top, TopK, surest, whole
+from manyway.core.topk import Answered, Reading, Top, TopK, surest, whole
 from manyway.errors import optional
 
 _LAZY = ("prototypes", "independent_presence", "review_scores")  # computed when they are first asked for
@@ -218,9 +218,7 @@ class Solution:
     def labels(self) -> Tensor:
         """[t, q] the most probable class of each query, -1 for unknown; the lowest class wins a tie."""
         labels = self.probabilities.argmax(-1) if self._labels is None else self._labels
-        if self.unknown is None or self.unknown_groups is None:
-            return labels
-        return labels.masked_fill(self.unknown > UNKNOWN_ABOVE, -1)
+        return labels if self.unknown_groups is None else labels.masked_fill(self.unknown_groups >= 0, -1)
 
     @property
     def n_unknown_groups(self) -> Tensor | None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from manyway.core.blocks import Joined
 from manyway.core.solution import Solution
-from manyway.core.topk import UNKNOWN_ABOVE, Answered
+from manyway.core.topk import Answered
 from manyway.errors import InputError
 from manyway.files.files import check_output
 from manyway.files.items import Items
@@ -297,14 +297,13 @@ class _Counts:
         for row, (chosen, found) in enumerate(zip(places.tolist(), values.tolist(), strict=True)):
             best = list(zip((classes[k] for k in chosen), found, strict=True))
             unknown_here, group = odds[row], groups[row]
-            if unknown_here is not None and unknown_here > UNKNOWN_ABOVE:
+            if group >= 0:
                 self.grouped[group] += 1
                 self.of_unknown += unknown_here
                 best = [(UNKNOWN, unknown_here), *best[:-1]]
             else:
                 self.given[chosen[0]] += 1
                 self.confidence[chosen[0]] += found[0]
-                group = -1
             if best[0][1] < self.min_confidence:
                 self.below += 1
                 best[0] = ("", best[0][1])

@@ -55,7 +55,7 @@ from manyway.methods.evidence.queries import Held, InMemory, Part, Sums, TakeRow
 from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.search import Dense, fused_search
 from manyway.methods.evidence.streams import in_streams, next_batch
-from manyway.methods.evidence.unknown import UnknownGroups, judge, judge_scores, judged_stride
+from manyway.methods.evidence.unknown import UnknownGroups, UnknownPosterior, judge, judge_scores, judged_stride
 
 
 def evidence(
@@ -248,9 +248,9 @@ def find(
     Solution
     """
     likelihood, schedule, some_known = queries.of, parameters.constants, queries.known_classes
-    finds = (judged(queries, parameters),) if parameters.open_set else ()
+    judges = (judged(queries, parameters, one_shot),) if parameters.open_set else ()
     in_blocks = isinstance(queries, InBlocks)
-    prior = parameters.prior(queries.n_query, likelihood.counts, weighted=bool(finds), double=in_blocks)
+    prior = parameters.prior(queries.n_query, likelihood.counts, weighted=bool(judges), double=in_blocks)
 
     found = queries.search(prior, with_terms=with_objective)
     n_iter, converged = found.n_iter, found.converged
@@ -284,6 +284,7 @@ def find(
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     if found.terms:
         more["objective_parts"] = dict(zip(("fit", "entropy", "prior"), torch.stack(found.terms, -1), strict=True))
+    finds = tuple(one.groups(*queries.each(TakeRows(one.stride, answer)).values) for one in judges)
     for groups_of_unknown in finds:
         more["unknown_medoids"] = groups_of_unknown.medoids
     answers = Answers(answer, finds)
@@ -312,7 +313,7 @@ def blended(answer: Probabilities, queries: Held, scores: Scores) -> Probabiliti
     return replace(answer, power=power_for(both, wanted).view(-1, 1, 1))
 
 
-def judged(queries: Held, parameters: Parameters) -> UnknownGroups:
+def judged(queries: Held, parameters: Parameters, one_shot: bool) -> UnknownPosterior:
     """Judge which queries are unknown, and let the others count more in the search.
 
     A sample of the queries is first assigned as if none were unknown: the groups of this search, and groups of similar
@@ -328,11 +329,12 @@ def judged(queries: Held, parameters: Parameters) -> UnknownGroups:
     assigned = fused_search(Dense.of(closed), prior, schedule, **limits).queries.u
     any_known = queries.known_classes.any(1)
     if isinstance(likelihood, Distances):
-        posterior = judge(placed, assigned, any_known, likelihood.calibration, stride, schedule)
+        calibration = likelihood.calibration
+        posterior = judge(placed, assigned, any_known, calibration, stride, schedule, one_shot=one_shot)
     else:
-        posterior = judge_scores(placed, assigned, any_known, stride, schedule)
+        posterior = judge_scores(placed, assigned, likelihood.counts, any_known, stride, schedule)
     queries.weigh(posterior)
-    return posterior.groups(placed, known)
+    return posterior
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,7 +357,7 @@ class Answers:
     def __call__(self, part: Part) -> Answered:
         found = self.probabilities(part)
         for groups in self.finds:
-            return Answered(found, part.unknown, groups(part))
+            return Answered(found, part.unknown, groups(part, found))
         return Answered(found)
 
 
