@@ -45,7 +45,7 @@ class Plan:
 def build_features(plan: Plan, reporter: Reporter | None = None) -> dict[str, FeatureSet]:
     """The feature sets ``test`` and ``val``, with the base mean and metadata about their origin."""
     base = image_set("base", plan.base_samples, seed=plan.seed)
-    network = build_backbone(BACKBONE, base.n_classes, base.n_channels, seed=plan.seed)
+    network = build_backbone(BACKBONE, base.n_classes, 1, seed=plan.seed)
     preprocess = Preprocess.for_size(SIZE, channels=1)
     trained = train(network, base, plan.recipe, preprocess, reporter=reporter)
     meta = {

@@ -84,7 +84,6 @@ def train(features: FeatureSet, seed: int = 0) -> Scored:
     labels = torch.from_numpy(y)
     calibration = torch.from_numpy(np.concatenate([own[TRAIN : TRAIN + CALIBRATE] for own in per_class]))
     scaling = fit_posteriors(posteriors[calibration], labels[calibration])
-    assert scaling is not None
     return Scored(posteriors, labels, scaling, [own[TRAIN + CALIBRATE :] for own in per_class])
 
 

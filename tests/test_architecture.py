@@ -60,6 +60,7 @@ ROOMS: dict[str, set[str]] = {
         "bench",
         "bench.show",
     },
+    "__main__": {"cli"},
 }
 # Pictures, texts and training are optional: only the command line knows them.
 OPTIONAL, MAY_USE_THE_OPTIONAL = {"encoding", "training"}, {"encoding", "training", "cli"}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 NAMED = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")  # a parameter in a sentence, and its value where it has one
@@ -53,4 +55,21 @@ def optional(module: str, extra: str, what: str) -> Any:
         return import_module(module)
     except ImportError as error:
         library = module.partition(".")[0]
-        raise InputError(f"{what} needs {library}; install it with: pip install 'manyway[{extra}]'.") from error
+        raise InputError(f"{what} needs {library}; install it with: {install(extra)}.") from error
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra in the way in which this program was installed, and leaves torch as it is."""
+    from importlib.metadata import PackageNotFoundError, distribution, version
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        origin = json.loads(distribution("manyway").read_text("direct_url.json") or "{}").get("url", "")
+        torch = f"torch=={version('torch')} "
+    except (PackageNotFoundError, ValueError):
+        origin, torch = "", ""
+    folder = Path(url2pathname(urlsplit(origin).path))
+    if urlsplit(origin).scheme != "file" or not (folder / "constraints.txt").is_file():
+        return f"pip install {torch}'manyway[{extra}]'"
+    return f"pip install {torch}-c '{folder / 'constraints.txt'}' -e '{folder}[{extra}]'"

@@ -44,7 +44,7 @@ def test_the_report_is_json_and_the_self_test_labels_the_embedded_task(run_in_fo
     report = json.loads(out)
     assert (code, report["problems"]) == (0, [])
     assert report["manyway"] == manyway.__version__
-    assert report["packages"]["torch"]["good"]
+    assert report["packages"]["torch"] == metadata.version("torch")
     assert report["self_test"]["correct"] == report["self_test"]["items"] == 75
     assert report["data"] == {"folder": "data", "exists": False, "found": ["glyphs"], "cache": "~/features"}
     assert report["encoders"]["checkpoint"].endswith("works offline")
@@ -64,8 +64,8 @@ def test_extras_say_what_is_missing_and_how_to_install_it(run_in_folder, metadat
     lines = [" ".join(line.replace("│", " ").split()) for line in out.splitlines()]
     assert code == 0
     assert f"manyway[plot] pytest {metadata.version('pytest')}" in lines
-    assert "manyway[images] without no-such-package: pip install 'manyway[images]'" in lines
-    assert "self-test passed: 75 of 75 labels by evidence on cpu are correct" in lines
+    assert any(line.startswith("manyway[images] without no-such-package: pip install") for line in lines)
+    assert "correct: 75" in lines
     assert "other-missing" not in out
 
 
@@ -87,6 +87,6 @@ def test_wrong_labels_and_a_broken_library_are_problems(run_in_folder, metadata_
     monkeypatch.setenv("HOME", str(tmp_path))
     code, out, err = run_in_folder("doctor")
     assert code == 1
-    assert "failed: 12 of 75 labels" in out
+    assert "correct: 12" in out
     assert "problem: encoders: OSError: ~/lib is damaged" in err
     assert "The labels of the self-test are wrong" in err

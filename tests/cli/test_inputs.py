@@ -8,13 +8,16 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
+from rich import progress
 from torch import nn
 
 from manyway.cli import review
 from manyway.encoding import encoders
+from manyway.encoding.datasets.decode import read_picture
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.encoders import ImageEncoder, Packaged, TextEncoder
+from manyway.errors import InputError
 
 COLOURS = {"red": (250, 10, 10), "green": (10, 250, 10), "blue": (10, 10, 250)}
 
@@ -36,6 +39,7 @@ def encoded(monkeypatch) -> list[object]:
     opened = {
         "efficientnet-lite2": ("pictures", ImageEncoder("means", "w", preprocess, pictures)),
         "minilm": ("texts", TextEncoder("vowels", "w", texts)),
+        "use-multilingual": ("texts", TextEncoder("vowels", "w", texts)),
     }
     packaged = {
         name: Packaged(extra, ("json",), lambda device, encoder=encoder: encoder)
@@ -233,7 +237,7 @@ def test_without_the_extra_the_command_says_how_to_install_it(
     code, _, err = run_in_folder("label", *words)
     assert code == 2
     assert f"{words[1]} holds {extra}, which need an encoder; install the default one with pip install" in err
-    assert f"'manyway[{extra}]'" in err
+    assert f"[{extra}]'" in err
 
 
 @pytest.mark.parametrize(
@@ -254,3 +258,114 @@ def test_what_does_not_go_together_gets_a_sentence(words, why, folder, encoded, 
     assert code == 2
     assert why in err
     assert not (folder / "labels.csv").exists()
+
+
+# --- languages -------------------------------------------------------------------------------------------------------
+
+
+def test_texts_in_other_languages_get_the_encoder_that_reads_them(run_in_folder, folder, encoded):
+    (folder / "items.csv").write_text("id,text\nt1,a canal\nt2,Wo ist meine Karte?\nt3,Où est mon colis ?\n")
+    code, _, err = run_in_folder("label", "examples.csv", "items.csv")
+    assert code == 0
+    assert "use-multilingual; it reads 16 languages, and 2 of 7 texts seem to be German or French" in err
+    code, _, err = run_in_folder("label", "examples.csv", "items.csv", "--encoder", "minilm", "--overwrite")
+    assert (code, "seem to be" in err) == (0, False)
+
+
+# --- pictures as people have them ------------------------------------------------------------------------------------
+
+
+def test_a_camera_folder_is_read_and_what_is_no_picture_is_listed(run_in_folder, folder, encoded):
+    for name in ("Thumbs.db", "notes.txt", "clip.MP4", "photo.NEF", "sub/more.mov"):
+        (folder / "pile" / name).parent.mkdir(exist_ok=True)
+        (folder / "pile" / name).write_bytes(b"rubbish")
+    (folder / "known" / "red" / "Thumbs.db").write_bytes(b"rubbish")
+    code, _, err = run_in_folder("label", "known", "pile")
+    assert code == 0
+    assert "left out clip.MP4, sub/more.mov: it is a film; save single frames of it as pictures" in err
+    assert "left out photo.NEF: it is a raw file; save it as JPEG" in err
+    rows = list(csv.DictReader((folder / "labels.csv").open()))
+    assert [row["item"] for row in rows] == [*(f"{n}.jpg" for n in range(4)), *sorted(NO_PICTURES)]
+    assert all(row["label"] == "" and row["note"].startswith("skipped: it is") for row in rows[4:])
+
+
+NO_PICTURES = ("notes.txt", "clip.MP4", "photo.NEF", "sub/more.mov")
+
+
+def test_a_few_damaged_pictures_are_left_out_and_many_stop_it_before_the_first_is_encoded(
+    run_in_folder, folder, encoded
+):
+    for n in range(20):
+        Image.new("RGB", (8, 8), (200 + n, 20, 15)).save(folder / "pile" / f"more{n}.png")
+    (folder / "pile" / "empty.jpg").write_bytes(b"")
+    (folder / "pile" / "page.jpg").write_text("<html>not found</html>")
+    code, _, err = run_in_folder("label", "known", "pile")
+    assert code == 0
+    assert "left out empty.jpg, page.jpg: it is not a picture" in err
+    for n in range(5):
+        (folder / "pile" / f"bad{n}.jpg").write_text("<html>not found</html>")
+    encoded.clear()
+    code, _, err = run_in_folder("label", "known", "pile", "--no-cache")
+    assert (code, len(encoded)) == (2, 0)
+    assert "7 of 31 files in pile cannot be used, such as bad0.jpg: it is not a picture" in err
+    assert "leave them out with --skip-bad" in err
+    assert run_in_folder("label", "known", "pile", "--skip-bad")[0] == 0
+
+
+def test_nothing_but_damage_stops_and_so_does_a_class_without_a_picture(run_in_folder, folder, encoded):
+    for path in (folder / "pile").iterdir():
+        path.write_bytes(b"rubbish")
+    code, _, err = run_in_folder("label", "known", "pile", "--skip-bad")
+    assert (code, "4 of 4 files in pile cannot be used" in err) == (2, True)
+    for path in (folder / "known" / "red").iterdir():
+        path.write_bytes(path.read_bytes()[:40])
+    code, _, err = run_in_folder("label", "known", "known", "--skip-bad")
+    assert (code, "No picture of the class 'red' in known could be read" in err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["film.mp4", "films/a.MOV", "song.mp3"])
+def test_films_and_sound_get_a_sentence(run_in_folder, folder, encoded, name):
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_bytes(b"rubbish")
+    code, _, err = run_in_folder("label", "known", name.partition("/")[0])
+    assert code == 2
+    assert ("name its tables with --scores" if name == "song.mp3" else "ffmpeg") in err
+
+
+def test_heic_pictures_are_read_and_turned(run_in_folder, folder, encoded):
+    pillow_heif = pytest.importorskip("pillow_heif")
+    tall = Image.new("RGB", (64, 128), (240, 20, 15))
+    pillow_heif.from_pillow(tall).save(folder / "pile" / "IMG_1.HEIC", quality=90)
+    assert run_in_folder("label", "known", "pile")[0] == 0
+    rows = {row["item"]: row["label"] for row in csv.DictReader((folder / "labels.csv").open())}
+    assert rows["IMG_1.HEIC"] == "red"
+
+
+def test_heic_without_its_library_says_what_to_install(monkeypatch, folder):
+    pillow_heif = pytest.importorskip("pillow_heif")
+    file = folder / "a.heic"
+    pillow_heif.from_pillow(Image.new("RGB", (64, 64))).save(file)
+
+    def unknown(file):
+        raise UnidentifiedImageError
+
+    monkeypatch.setattr(Image, "open", unknown)
+    with pytest.raises(InputError, match=r"HEIC picture, which needs pillow-heif: pip install .*\[pictures\]"):
+        read_picture(file.read_bytes(), 3)
+
+
+def test_only_what_is_encoded_counts_in_the_time_left(run_in_folder, folder, encoded, monkeypatch):
+    totals: list[tuple[str, float]] = []
+
+    class Bar(progress.Progress):
+        def update(self, task, **values):
+            super().update(task, **values)
+            totals.append((self.tasks[0].description, self.tasks[0].completed, self.tasks[0].total))
+
+    monkeypatch.setattr(progress, "Progress", Bar)
+    assert run_in_folder("label", "known", "pile")[0] == 0
+    assert totals[-1] == ("encoding items", 13, 13)
+    assert ("encoding examples", 9, 13) in totals
+    Image.new("RGB", (8, 8), (1, 2, 3)).save(folder / "pile" / "new.png")
+    assert run_in_folder("label", "known", "pile")[0] == 0
+    assert totals[-1] == ("encoding items", 1, 1)

@@ -20,7 +20,7 @@ from manyway.cli import review
 from manyway.encoding.backbones import build
 from manyway.encoding.backbones.checkpoint import save_checkpoint
 from manyway.encoding.datasets.preprocess import Preprocess
-from manyway.errors import InputError
+from manyway.errors import InputError, install
 from manyway.review.journal import Action
 from manyway.review.serve import open_review
 
@@ -53,8 +53,9 @@ def test_the_page_is_served_until_the_command_is_stopped_and_nothing_is_lost(fil
                     break
                 except httpx.ConnectError:
                     time.sleep(0.1)
-            action = {"kind": "label", "rows": [1], "labels": ["fir"], "key": "k"}
-            assert client.post("/api/actions", json=action).json()["said"] == "photo-1.png: fir."
+            items = client.get("/api/review").json()["items"]
+            action = {"kind": "label", "rows": [1], "labels": ["fir"], "key": "k", "items": items}
+            assert client.post("/api/actions", json=action).json().get("said") == "photo-1.png: fir."
         server.send_signal(signal.SIGINT)
         rest = server.stdout.read()
         assert server.wait(20) == 0
@@ -145,7 +146,7 @@ def test_encoded_pictures_are_shown_and_a_broken_one_is_reviewed_too(tmp_path, r
         (["examples.npz", "items.npz", "--pictures", "no"], "--pictures names no, which is not a folder"),
         (["examples.npz", "missing.npz"], "There is no file missing.npz"),
         (["pictures", "pictures"], "pictures is empty; it needs pictures"),
-        (["pictures", "pictures", "--encoder", "timm:resnet50"], "pip install 'manyway[encoders]'"),
+        (["pictures", "pictures", "--encoder", "timm:resnet50"], "[encoders]'"),
         (["--demo", "trees"], "--demo brings its own"),
         (["trees", "--export", "labels.ods"], "tables end with"),
         (["trees", "--export-examples", "folder"], "only pictures are written to folders"),
@@ -165,7 +166,7 @@ def test_a_missing_library_says_how_to_install_it(files, run_in_folder, monkeypa
     monkeypatch.setitem(sys.modules, "starlette", None)
     code, _, err = run_in_folder(*words)
     assert code == 2
-    assert "manyway review needs starlette; install it with: pip install 'manyway[review]'." in err
+    assert f"manyway review needs starlette; install it with: {install('review')}." in err
     assert not (files / "labels.csv").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from manyway.encoding.datasets.sources import open_source
 from manyway.encoding.datasets.texts import open_texts
 from manyway.encoding.encoders import ImageEncoder, TextEncoder
 from manyway.encoding.extraction import cache_for, encode
+from manyway.files.files import cache_folder
 
 PREPROCESS = Preprocess(resize=4, crop=4)
 
@@ -190,3 +192,16 @@ def test_threads_may_ask_at_the_same_time():
             cache.add(key, torch.tensor([float(n)]), "")
     with FeatureCache(["space"]) as cache, ThreadPoolExecutor(8) as pool:
         assert [found[0].item() for found in pool.map(cache.get, keys)] == list(range(64))
+
+
+def test_the_folder_is_where_the_system_has_its_caches(monkeypatch, tmp_path):
+    assert cache_folder() == tmp_path / "cache"
+    monkeypatch.delenv("MANYWAY_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert cache_folder() == tmp_path / "x" / "manyway"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder() == tmp_path / ".cache" / "manyway"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert cache_folder() == tmp_path / "Library" / "Caches" / "manyway"

@@ -126,7 +126,7 @@ def test_a_column_of_texts_may_have_any_name(tmp_path):
     ("names", "why"),
     [
         ([], "is empty; it needs pictures"),
-        (["a.jpg", "ant.txt"], "holds pictures and texts"),
+        (["a.jpg", "ant.txt", "bee.txt"], "holds pictures and texts"),
         (["ant/1.txt"], "text files in folders; give one file per class"),
         (["ant/1.npy"], r"no pictures .* \(ant/1.npy is none\)"),
     ],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import os
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from manyway.encoding.datasets.texts import open_texts
 from manyway.errors import InputError
 from manyway.files.items import read_items
 from manyway.review.data import TEXTS
-from manyway.review.export import export_examples, export_labels
+from manyway.review.export import export_examples, export_folders, export_labels
 from manyway.review.journal import Action
 
 
@@ -38,7 +40,7 @@ def rows_of(path):
 def test_labels_say_what_a_person_has_seen(reviewed, tmp_path):
     assert export_labels(reviewed, tmp_path / "labels.csv") == 40
     rows = rows_of(tmp_path / "labels.csv")
-    assert list(rows[0]) == ["item", "label", "probability", "reviewed", "label_2", "probability_2"]
+    assert list(rows[0]) == ["item", "label", "probability", "reviewed", "label_2", "probability_2", "comment"]
     assert [row["label"] for row in rows[:12]] == [*map(truth, range(10)), "a/b: new", ""]
     assert [row["reviewed"] for row in rows] == ["yes"] * 11 + ["unknown"] + ["no"] * 28
     assert {row["probability"] for row in rows[:12]} == {"1.0000"}
@@ -83,7 +85,7 @@ def test_texts_come_back_as_texts_with_labels(open_session, tmp_path):
 @pytest.fixture
 def of_pictures(open_session, tmp_path):
     session = open_session(with_pictures(tmp_path / "pictures"))
-    session.act(Action("label", (0, 1, 2), ("oak", "../evil", "Oak "), "a"))
+    session.act(Action("label", (0, 1, 2), ("oak", "../evil", "oak "), "a"))
     return session, picture_access(session.data)[1]
 
 
@@ -96,26 +98,29 @@ def test_pictures_are_links_in_one_folder_per_class(of_pictures, tmp_path):
     assert {"oak/photo-0.png", "oak/photo-2.png", "evil/photo-1.png"} <= set(source.names)
     link = tmp_path / "made" / "examples" / "oak" / "photo-0.png"
     assert link.is_symlink()
+    assert not os.path.isabs(os.readlink(link))
     assert link.resolve() == (tmp_path / "pictures" / "photo-0.png").resolve()
-
-
-def test_a_second_export_of_pictures_replaces_the_first_in_one_step(of_pictures, tmp_path):
-    session, find = of_pictures
-    export_examples(session, tmp_path / "made" / "examples", find)
-    session.act(Action("label", (4,), ("oak",), "b"))
-    export_examples(session, tmp_path / "made" / "examples", find)
-    assert len(open_source(tmp_path / "made" / "examples")) == 28
-    assert len(list((tmp_path / "made").iterdir())) == 2  # the link and the folder that it leads to
 
 
 def test_an_export_of_pictures_that_fails_changes_nothing(of_pictures, tmp_path):
     session, find = of_pictures
-    export_examples(session, tmp_path / "made" / "examples", find)
     session.act(Action("label", (3,), ("oak",), "b"))  # its picture is missing
     with pytest.raises(InputError, match=r"photo-3\.png is missing"):
         export_examples(session, tmp_path / "made" / "examples", find)
-    assert len(open_source(tmp_path / "made" / "examples")) == 27
-    assert len(list((tmp_path / "made").iterdir())) == 2
+    assert list((tmp_path / "made").iterdir()) == []
+
+
+def test_nothing_outside_the_folder_of_pictures_is_linked_or_copied(open_session, tmp_path):
+    data = with_pictures(tmp_path / "pictures", n_items=6)
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "pictures" / "link.png").symlink_to(tmp_path / "secret.txt")
+    names = ["photo-0.png", "../secret.txt", str(tmp_path / "secret.txt"), "..\\secret.txt", "link.png", "photo-5.png"]
+    session = open_session(replace(data, items=replace(data.items, names=names)))
+    find = picture_access(session.data)[1]
+    assert [find("items", row) is not None for row in range(6)] == [True, False, False, False, False, True]
+    for copy in (False, True):
+        assert export_folders(session, tmp_path / f"sorted {copy}", find, copy=copy) == 2
+        assert not any(b"secret" in path.read_bytes() for path in (tmp_path / f"sorted {copy}").rglob("*.*"))
 
 
 def test_a_folder_of_the_user_is_not_replaced(of_pictures, tmp_path):
@@ -123,7 +128,7 @@ def test_a_folder_of_the_user_is_not_replaced(of_pictures, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "link").symlink_to("mine")
     for name in ("mine", "link", "pictures"):
-        with pytest.raises(InputError, match="was not made by an export"):
+        with pytest.raises(InputError, match="exists already"):
             export_examples(session, tmp_path / name, find)
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
+import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from pathlib import Path
 
 import pytest
+from damage import wrong_answers
 
 from manyway.errors import InputError
 from manyway.review.journal import Action, Journal
@@ -39,16 +41,16 @@ def test_actions_come_back_in_order(tmp_path):
         Action("undo", key="b"),
         Action("clear", (1,), key="c"),
     ]
-    journal = Journal(tmp_path / "journal.sqlite", "trees")
+    journal = Journal(tmp_path / "journal.jsonl", "trees")
     for action in actions:
         journal.append(action)
     journal.close()
-    assert list(Journal(tmp_path / "journal.sqlite", "trees")) == actions
+    assert list(Journal(tmp_path / "journal.jsonl", "trees")) == actions
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_twenty_kills_lose_no_acknowledged_action(tmp_path):
-    path, rng, acknowledged = tmp_path / "journal.sqlite", random.Random(17), []
+    path, rng, acknowledged = tmp_path / "journal.jsonl", random.Random(17), []
     for start in range(20):
         words = [sys.executable, "-c", REVIEWER, str(path), str(start)]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as child:
@@ -65,14 +67,16 @@ def test_twenty_kills_lose_no_acknowledged_action(tmp_path):
         acknowledged = stored
 
 
-def test_every_commit_reaches_the_disk(tmp_path):
-    journal = Journal(tmp_path / "journal.sqlite", "trees")
-    pragmas = [journal._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
-    assert pragmas == ["wal", 2]  # 2: FULL
+def test_every_action_reaches_the_disk_before_it_is_acknowledged(tmp_path, monkeypatch):
+    journal = Journal(tmp_path / "journal.jsonl", "trees")
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_size))
+    journal.append(Action("unknown", (1,), key="a"))
+    assert synced == [(tmp_path / "journal.jsonl").stat().st_size]
 
 
 def test_a_review_is_open_once(tmp_path):
-    path = tmp_path / "journal.sqlite"
+    path = tmp_path / "journal.jsonl"
     journal = Journal(path, "trees")
     with pytest.raises(InputError, match="is open already"):
         Journal(path, "trees")
@@ -81,20 +85,132 @@ def test_a_review_is_open_once(tmp_path):
 
 
 def test_a_journal_of_other_items_is_refused(tmp_path):
-    Journal(tmp_path / "journal.sqlite", "trees").close()
+    Journal(tmp_path / "journal.jsonl", "trees").close()
     with pytest.raises(InputError, match="other items"):
-        Journal(tmp_path / "journal.sqlite", "birds")
+        Journal(tmp_path / "journal.jsonl", "birds")
 
 
-def test_a_file_that_is_no_journal_is_refused(tmp_path):
-    (tmp_path / "journal.sqlite").write_bytes(b"no data base at all" * 100)
-    with pytest.raises(InputError, match="is not the journal of a review"):
-        Journal(tmp_path / "journal.sqlite", "trees")
-
-
-def test_a_later_format_is_refused(tmp_path):
-    Journal(tmp_path / "journal.sqlite", "trees").close()
-    with closing(sqlite3.connect(tmp_path / "journal.sqlite", isolation_level=None)) as file:
-        file.execute("UPDATE review SET format = 'manyway review 9'")
+def test_a_later_format_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("manyway.review.journal._FORMAT", "manyway review 9")
+    Journal(tmp_path / "journal.jsonl", "trees").close()
+    monkeypatch.undo()
     with pytest.raises(InputError, match="'manyway review 9'"):
-        Journal(tmp_path / "journal.sqlite", "trees")
+        Journal(tmp_path / "journal.jsonl", "trees")
+
+
+ACTIONS = [Action("label", (n, n + 1), ("oak", "elm"), f"key {n}") for n in range(5)]
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A journal with five actions, closed."""
+    journal = Journal(tmp_path / "journal.jsonl", "trees")
+    for action in ACTIONS:
+        journal.append(action)
+    journal.close()
+    return tmp_path / "journal.jsonl"
+
+
+def without(path, *numbers):
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line for number, line in enumerate(lines) if number not in numbers))
+
+
+def end_of(path):
+    return path.with_suffix(".end")
+
+
+@pytest.mark.parametrize(
+    ("damage", "kept", "sentence"),
+    [
+        (lambda path: path.write_bytes(b""), [], "has lost all its entries"),
+        (lambda path: path.unlink(), [], "has lost all its entries"),
+        (lambda path: path.write_bytes(b"something else" * 100), [], "has lost all its entries"),
+        (lambda path: (path.unlink(), end_of(path).unlink()), [], "has lost all its entries"),
+        (lambda path: without(path, 5), ACTIONS[:4], r"1 of 5 entries are lost \(number 5\)"),
+        (lambda path: without(path, 2, 4), [ACTIONS[n] for n in (0, 2, 4)], r"2 of 5 .* \(number 2, 4\)"),
+        (lambda path: without(path, 0), ACTIONS, "0 of 5 entries are lost"),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b"oak", b"ash", 1)), ACTIONS[1:], "number 1"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-9]), ACTIONS[:4], "number 5"),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b"\n", b"x", 1)), ACTIONS, "0 of 5 entries are lost"),
+        (lambda path: end_of(path).unlink(), ACTIONS, "the last ones may be missing"),
+        (lambda path: end_of(path).write_bytes(b"5"), ACTIONS, "the last ones may be missing"),
+    ],
+)
+def test_a_damage_is_said_once_and_what_is_intact_is_kept(written, damage, kept, sentence):
+    before = written.read_bytes()
+    damage(written)
+    changed = written.read_bytes() if written.exists() else b""
+    looked = Journal(written, "trees", new=False, read_only=True)
+    looked.close()
+    journal = Journal(written, "trees", new=False)
+    assert list(looked) == list(journal) == kept
+    assert re.search(sentence, journal.damage), journal.damage
+    if not before.startswith(changed):
+        assert (written.parent / "journal-damaged-1.jsonl").read_bytes() == changed
+    journal.append(ACTIONS[0])
+    journal.close()
+    again = Journal(written, "trees", new=False)
+    assert (list(again), again.damage) == ([*kept, ACTIONS[0]], "")
+
+
+def test_half_a_line_that_was_never_acknowledged_is_no_damage(written):
+    end, whole = end_of(written).read_bytes(), written.read_bytes()
+    Journal(written, "trees").append(Action("undo", key="later"))
+    more = written.read_bytes()
+    for length in (len(whole) + 1, len(whole) + 20, len(more) - 2):
+        written.write_bytes(more[:length])
+        end_of(written).write_bytes(end)
+        journal = Journal(written, "trees", new=False)
+        journal.close()
+        assert (list(journal), journal.damage) == (ACTIONS, "")
+        assert written.read_bytes() == whole
+
+
+def test_random_damages_give_no_other_answers_without_a_word(tmp_path):
+    wrong, ended = wrong_answers(400, 5, tmp_path)
+    assert wrong == []
+    assert ended["said"] > 300
+
+
+def test_a_full_disk_loses_nothing(written, monkeypatch):
+    journal = Journal(written, "trees")
+
+    class Full:
+        """A file on a disk that takes ten bytes more."""
+
+        def __init__(self, file):
+            self.file = file
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+        def write(self, data):
+            if os.fstat(self.file.fileno()).st_size > journal._size:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return self.file.write(data[:10])
+
+    whole = written.read_bytes()
+    journal._file = Full(journal._file)
+    for _ in range(3):
+        with pytest.raises(InputError, match="The action was not saved: No space left on device"):
+            journal.append(Action("unknown", (7,), key="full"))
+    assert written.read_bytes() == whole
+    journal._file = journal._file.file
+    journal.append(Action("unknown", (8,), key="room"))
+    journal.close()
+    again = Journal(written, "trees", new=False)
+    assert (len(list(again)), again.damage) == (6, "")
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_bytes(path.read_bytes() + b"x")])
+def test_a_journal_that_another_program_changes_takes_no_answer(written, change):
+    journal = Journal(written, "trees")
+    change(written)
+    with pytest.raises(InputError, match="another program has changed or removed the journal"):
+        journal.append(ACTIONS[0])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permissions")
+def test_the_files_are_for_their_owner_alone(written):
+    assert [file.stat().st_mode & 0o777 for file in written.parent.iterdir()] == [0o600, 0o600]

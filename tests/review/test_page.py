@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from manyway.review.data import TEXTS, ReviewData
 from manyway.review.guard import Guard
 from manyway.review.journal import Action
 from manyway.review.relabel import Relabel
-from manyway.review.serve import open_review, take_port
+from manyway.review.serve import open_review, serve, take_port
 from manyway.review.server import make_app
 from manyway.review.session import NO_CLASS, OPEN
 from manyway.sampling.embedded import load_glyphs
@@ -91,6 +92,7 @@ class Review:
     def show(self, page):
         page.goto(self.address)
         page.wait_for_selector("body.ready")
+        page.evaluate("document.body.dataset.just = 0")  # keys are pressed as soon as a suggestion has changed
 
     def second_window(self):
         page = listening(self.page.context.new_page(), self.complaints)
@@ -203,12 +205,14 @@ def test_hands_stay_on_the_keyboard(open_page):
     review.press("n", *"Scots pine", "Enter")
     review.settle()
     assert review.answer(here) == "Scots pine"
+    review.press("s")
     assert "Scots pine" in review.titles()
 
     here = review.current()
     review.press("x")
     review.settle()
     assert review.answer(here) == "none"
+    review.press("s")
     assert review.titles()[-1] == "Unknown"
 
     for _ in range(5):
@@ -252,11 +256,14 @@ def test_one_correction_changes_other_items_and_shows_which(open_page):
     review.press("/", *"fir", "Enter")
     review.until("document.querySelectorAll('.item.changed').length >= 5")
     review.settle()
-    assert {review.group_of(row) for row in (1, *firs)} == {"fir"}
+    assert {review.group_of(row) for row in (1, *firs)} == {"cedar"}
+    assert {review.page.locator(f"#item-{row} .says").inner_text() for row in (1, *firs)} == {"→ fir"}
     shown = {int(cell.get_attribute("data-row")) for cell in review.page.locator(".item.changed").all()}
     assert set(firs) <= shown == {row for row in range(40) if review.session.was[row] >= 0}
-    assert "was cedar" in review.page.locator(f"#item-{firs[0]}").inner_text()
     assert f"{len(shown)} other items changed" in review.page.locator("#status").inner_text()
+    review.press("s")
+    assert {review.group_of(row) for row in (1, *firs)} == {"fir"}
+    assert "was cedar" in review.page.locator(f"#item-{firs[0]}").inner_text()
     review.page.get_by_role("radio", name="Changed").check()
     review.until(f"document.querySelectorAll('.item').length === {len(shown)}")
 
@@ -347,9 +354,11 @@ def test_a_group_of_unknown_items_is_named_at_once(open_page):
     review = open_page()
     review.press("Shift+ArrowRight", "x")
     review.settle()
+    review.press("s")
     review.page.get_by_role("button", name="Name this group").click()
     review.press(*"Ginkgo", "Enter")
     review.settle()
+    review.press("s")
     assert [review.answer(row) for row in range(40)].count("Ginkgo") == 2
     assert "Ginkgo" in review.titles()
     assert "Unknown" not in review.titles()
@@ -377,7 +386,8 @@ def test_a_killed_review_goes_on_where_it_was(window, tmp_path):
         until(page, "document.getElementById('counts').textContent.startsWith('5 of 40')")
         os.kill(server.pid, signal.SIGKILL)
     page.keyboard.press("x")
-    page.wait_for_selector("#problem:has-text('Not saved yet: keep this page open. The server does not answer')")
+    said = "Not saved yet: keep this page open. The server is stopped. Start it again with: manyway review review"
+    page.wait_for_selector(f"#problem:text-is('{said}')")
     page.close()
     session = open_review(tmp_path / "review")
     with serving(session, tmp_path / "review") as address:
@@ -406,6 +416,199 @@ def test_a_page_that_stays_open_follows_a_server_that_is_started_again(window, t
         assert page.locator(".item.reviewed").count() == 2
     page.close()
     other.close()
+
+
+def test_a_page_of_another_review_at_the_same_address_says_so_and_changes_nothing(window, tmp_path):
+    page, other = (window[0].context.new_page() for _ in range(2))
+    with serving(open_review(tmp_path / "one", make_review()), tmp_path / "one") as address:
+        page.goto(address)
+        page.wait_for_selector("body.ready")
+        port = address.partition("/?")[0]
+    page.keyboard.press("Enter")  # it cannot be saved, and is sent again and again
+    page.wait_for_selector("#problem:has-text('Not saved yet')")
+    second = open_review(tmp_path / "two", make_review(n_items=30))
+    with serving(second, tmp_path / "two") as address:
+        assert address.startswith(port)
+        other.goto(address)  # its token lets in the first page as well
+        other.wait_for_selector("body.ready")
+        page.wait_for_selector("#problem:has-text('Another review is served at this address now')")
+        page.wait_for_selector("#status:has-text('nothing was saved')")
+        assert list(second.journal) == []
+    page.close()
+    other.close()
+
+
+def test_the_file_that_leads_to_the_review_opens_it_once(window, tmp_path):
+    """The browser's command line names a file that only its owner can read, and no token."""
+    session, opened = open_review(tmp_path / "review", make_review()), []
+    stopped = threading.Event()
+
+    def ready(address, file):
+        opened.extend([address, file])
+        stopped.set()
+
+    thread = threading.Thread(target=serve, args=(session, tmp_path / "review"), kwargs={"port": 8870, "ready": ready})
+    server = {}
+    config = uvicorn.Server.run
+
+    def run(self, sockets=None):
+        server["it"] = self
+        self.install_signal_handlers = lambda: None
+        config(self, sockets)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uvicorn.Server, "run", run)
+        thread.start()
+        assert stopped.wait(20)
+        file = opened[1]
+        assert file.stat().st_mode & 0o077 == 0
+        contexts = [window[0].context.browser.new_context() for _ in range(2)]
+        first, second = (context.new_page() for context in contexts)
+        first.goto(file.as_uri())
+        first.wait_for_selector("body.ready")
+        assert "token" not in first.url
+        second.goto(file.as_uri())
+        second.wait_for_selector("h1:has-text('This review is private')")
+        for context in contexts:
+            context.close()
+        server["it"].should_exit = True
+        thread.join()
+    assert not file.exists()
+
+
+def test_a_stopped_server_is_said_once_and_no_picture_is_called_missing(window, tmp_path):
+    page = window[0].context.new_page()
+    folder = tmp_path / "my review"
+    with serving(open_review(folder, with_pictures(tmp_path / "pictures")), folder) as address:
+        page.goto(address)
+        page.wait_for_selector("body.ready")
+    page.wait_for_selector(f"""#problem:has-text("Start it again with: manyway review '{folder}'")""")
+    page.keyboard.press("z")  # a picture that was not loaded before
+    page.keyboard.press("ArrowRight")
+    page.wait_for_timeout(300)
+    assert page.locator("#large-what.missing").count() == 0
+    assert page.locator("#problem").inner_text().count("The server") == 1
+    page.close()
+
+
+PLACES = """[...document.querySelectorAll('.item')].map((one) => {
+    const { x, y } = one.getBoundingClientRect();
+    return [one.id, x, y];
+})"""
+
+
+def test_the_page_stays_where_it_is_until_it_is_sorted_again(open_page):
+    review = open_page(height=700)
+    page = review.page
+    page.locator("#item-1").click()
+    before = page.evaluate(PLACES)
+    assert not page.locator("#again").is_visible()
+    review.press("/", *"fir", "Enter")
+    review.settle()
+    assert {name: at for name, *at in page.evaluate(PLACES)}.items() >= {name: at for name, *at in before}.items()
+    moved = page.locator("#again").inner_text()
+    assert int(re.search(r"\d+", moved)[0]) >= 5
+    page.locator("#again").click()
+    assert not page.locator("#again").is_visible()
+    assert page.evaluate(PLACES) != before
+
+
+def test_a_suggestion_that_nobody_can_have_seen_is_not_confirmed(open_page):
+    review = open_page()
+    review.page.evaluate("document.body.dataset.just = 1e9")
+    review.page.locator("#item-1").click()
+    review.press("/", *"fir", "Enter")
+    review.settle()
+    changed = int(review.page.locator(".item.changed").first.get_attribute("data-row"))
+    review.page.locator(f"#item-{changed}").click()
+    review.press("Enter", "1")
+    assert "has just changed" in review.page.locator("#status").inner_text()
+    assert review.session.answers[changed] == OPEN
+    review.page.evaluate("document.body.dataset.just = 0")
+    review.press("Enter")
+    review.settle()
+    assert review.answer(changed) == "fir"
+
+
+def test_arrows_go_on_in_the_enlarged_view(open_page, tmp_path):
+    review = open_page(with_pictures(tmp_path / "pictures"))
+    order = [int(cell.get_attribute("data-row")) for cell in review.page.locator(".item").all()]
+    review.press("z", "ArrowRight", "ArrowRight", "ArrowLeft")
+    assert f"photo-{order[1]}.png · " in review.page.locator("#large-name").inner_text()
+    review.press("x")
+    review.settle()
+    assert review.answer(order[1]) == "none"
+    assert review.page.locator("#large").is_visible()
+    review.press("Escape")
+    assert review.page.evaluate("document.activeElement.id") == f"item-{review.current()}"
+
+
+def camera():
+    """Items with what a camera says: two of them seconds apart, and an id for texts."""
+    data = make_review()
+    times = [f"2024-05-01 10:{row:02d}:00" for row in range(40)]
+    times[20] = "2024-05-01 10:05:04"
+    carried = {"taken": times, "site": [f"camera {row % 4}" for row in range(40)]}
+    return replace(data, items=replace(data.items, carried=carried))
+
+
+def test_items_are_filtered_by_what_is_known_about_them_and_bursts_stay_together(open_page):
+    review = open_page(camera())
+    order = [int(cell.get_attribute("data-row")) for cell in review.page.locator(".item").all()]
+    assert abs(order.index(5) - order.index(20)) == 1
+    assert "camera" in review.page.locator(".about").inner_text()
+    review.press("f", *"CAMERA 3")
+    assert {int(cell.get_attribute("data-row")) % 4 for cell in review.page.locator(".item").all()} == {3}
+    review.page.locator("#filter").fill("no such")
+    assert review.page.locator("#nothing").is_visible()
+    review.page.locator("#filter").fill("")
+    review.page.locator("#sort").select_option("time")
+    first = review.page.locator("section").first.locator(".item").all()
+    rows = [int(cell.get_attribute("data-row")) for cell in first]
+    assert rows == sorted(rows, key=lambda row: review.session.data.columns["taken"][row])
+
+
+def test_comments_and_the_list_of_classes(open_page):
+    review = open_page(with_ids())
+    row = review.current()
+    assert review.page.locator(f"#item-{row} .id").inner_text() == f"T-{row}"
+    review.press("m", *"two animals")
+    review.page.get_by_role("button", name="Save").click()
+    review.settle()
+    assert review.session.comments[row] == "two animals"
+    assert "✎" in review.page.locator(f"#item-{row} .says").inner_text()
+    review.press("Enter")
+    review.settle()
+    review.press("c")
+    lines = review.page.locator("#classes-list tr").all()
+    rows = {line.locator("th").inner_text(): line.locator("td").all_inner_texts() for line in lines}
+    assert sum(int(cells[0]) for cells in rows.values()) == 40
+    assert rows[review.answer(row)][1::2] == ["1", "100 %"]
+    review.page.locator("#classes-list button:enabled").last.click()
+    last = [name for name, cells in rows.items() if cells[0] != "0"][-1]
+    assert review.group_of(review.current()) == last
+
+
+def with_ids():
+    data = make_review(TEXTS)
+    return replace(data, items=replace(data.items, names=[f"T-{row}" for row in range(40)], texts=list(data.names)))
+
+
+def test_unknown_is_a_suggestion_like_any_other(open_page):
+    review = open_page(make_review(open_set=True))
+    review.page.locator("#sort").select_option("unknown")
+    row = review.current()
+    names = review.page.locator(".suggestions .label").all_inner_texts()
+    assert "Unknown" in names
+    found = review.session
+    share = round(100 * found.unknown[row])
+    shown = review.page.locator(".suggestions li").nth(names.index("Unknown")).locator(".p").inner_text()
+    assert abs(int(shown.replace("<1", "0")) - share) <= 1
+    rows = [int(cell.get_attribute("data-row")) for cell in review.page.locator("section").first.locator(".item").all()]
+    assert rows == sorted(rows, key=lambda one: (-round(found.unknown[one], 3), one))
+    review.page.keyboard.press(str(names.index("Unknown") + 1))
+    review.settle()
+    assert review.answer(row) == "none"
 
 
 def test_an_action_that_got_no_answer_is_sent_again_and_done_once(open_page):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,8 @@ def stranger(served):
 def client(served, stranger, guard):
     """A client that was let in. What it did is taken back in the end."""
     session, *_ = served
-    assert stranger.get(f"/?token={guard.token}").status_code == 303
+    guard.renew()
+    assert stranger.get(f"/?token={guard.token}").status_code == 200
     stranger.session = session
     before = len(list(session.journal))
     stranger.actions = lambda: list(session.journal)[before:]
@@ -66,6 +68,8 @@ def client(served, stranger, guard):
 
 
 def post(client, path, value, **headers):
+    if path == "/api/actions":
+        value = {"items": client.session.data.items_hash, **value}
     sent = {"Origin": ADDRESS, **headers}
     return client.post(path, json=value, headers={name: text for name, text in sent.items() if text is not None})
 
@@ -86,7 +90,8 @@ def test_an_action_is_answered_when_it_is_saved(client):
 
 def test_the_overview_names_items_but_not_where_they_are(client, served):
     overview = client.get("/api/review").json()
-    folder = overview.pop("folder")  # of the exports; here it is that of the pictures too
+    folder, command = overview.pop("folder"), overview.pop("command")  # of the exports; here also of the pictures
+    assert command == f"manyway review {folder}"
     text = json.dumps(overview)
     assert folder not in text
     assert "photo-39.png" in text
@@ -116,10 +121,25 @@ def test_a_missing_picture_is_said_to_be_missing(client):
     assert post(client, "/api/actions", action).status_code == 200
 
 
-@pytest.mark.parametrize("name", ["labels.csv", "examples.parquet"])
-def test_exports_are_written_to_the_folder(client, served, name):
-    assert post(client, "/api/export", {"name": name}).json()["said"].endswith(f"{served[2] / name}.")
-    assert (served[2] / name).stat().st_size > 0
+@pytest.mark.parametrize(("name", "rows"), [("labels.csv", 40), ("examples.parquet", 24)])
+def test_tables_are_downloaded(client, served, name, rows):
+    assert client.get(f"/downloads/{name}").status_code == 404
+    made = post(client, "/api/export", {"name": name}).json()
+    assert made["said"] == f"{rows} rows are in {name}."
+    answer = client.get(made["download"])
+    assert answer.headers["content-disposition"] == f'attachment; filename="{name}"'
+    assert len(answer.content) > 100
+    assert not (served[2] / name).exists()
+
+
+def test_pictures_are_sorted_into_new_folders(client, served):
+    for name in ("sorted", "sorted-2", "sorted-copies"):
+        said = post(client, "/api/export", {"name": name.removesuffix("-2")}).json()["said"]
+        assert said == f"39 pictures are in {served[2] / name}."  # one is missing
+        files = list((served[2] / name).rglob("*.png"))
+        assert len(files) == 39
+        assert {path.is_symlink() for path in files} == {name != "sorted-copies"}
+        assert all(path.read_bytes() == (served[2] / path.name).read_bytes() for path in files)
 
 
 @pytest.mark.parametrize("name", ["../labels.csv", "/labels.csv", "labels.exe", None, ["labels.csv"]])
@@ -134,13 +154,26 @@ def test_an_export_has_one_of_the_known_names(client, name):
         '{"kind": "label", "rows": ["1"], "labels": ["oak"], "key": "k"}', "[" * 100_000,
         '{"kind": "label", "rows": [1], "labels": [7], "key": "k"}', '{"kind": "label", "rows": [1e400], "key": "k"}',
         '{"kind": "label", "rows": [4000], "labels": ["oak"], "key": "k"}',
+        '{"kind": "label", "rows": [true], "labels": ["oak"], "key": "k"}',
+        '{"kind": "label", "rows": [1], "labels": ["oak"], "key": "\\ud800"}',
+        '{"kind": "label", "rows": [1], "labels": ["\\ud800"], "key": "k"}',
+        '{"kind": "comment", "rows": [1], "labels": [], "key": "k"}',
     ],
 )  # fmt: skip
 def test_a_request_without_sense_gets_a_sentence(client, body):
     headers = {"Origin": ADDRESS, "Content-Type": "application/json"}
+    body = body.replace("{", f'{{"items": "{client.session.data.items_hash}", ', 1)
     answer = client.post("/api/actions", content=body, headers=headers)
     assert answer.status_code == 400
     assert answer.json()["error"].endswith(".")
+    assert client.actions() == []
+
+
+def test_a_page_of_another_review_cannot_act(client):
+    """A port may serve another review later, and a page that stayed open may still want to save something."""
+    action = {"kind": "label", "rows": [1], "labels": ["fir"], "key": "stale", "items": "another"}
+    answer = post(client, "/api/actions", action)
+    assert (answer.status_code, "no longer served here" in answer.json()["error"]) == (400, True)
     assert client.actions() == []
 
 
@@ -148,14 +181,31 @@ def test_a_request_without_sense_gets_a_sentence(client, body):
 
 
 def test_the_token_is_exchanged_for_a_cookie_and_leaves_the_address(stranger, guard):
-    answer = stranger.get(f"/?token={guard.token}")
-    assert answer.headers["location"] == "/"
+    guard.renew()
+    token = guard.token
+    answer = stranger.get(f"/?token={token}")
+    assert 'content="0; url=/"' in answer.text
     cookie = answer.headers["set-cookie"]
-    assert guard.token not in cookie
+    assert token not in cookie
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert stranger.get("/").status_code == 200
     assert "max-age" not in cookie.lower()
+
+
+def test_a_token_lets_in_one_browser_and_a_new_one_is_shown_in_the_terminal(served, guard):
+    shown = []
+    app = make_app(served[0], guard, served[2], announce=shown.append)
+    first, second = (testclient.TestClient(app, base_url=ADDRESS, follow_redirects=False) for _ in range(2))
+    guard.renew()
+    used = guard.address
+    assert first.get(used).status_code == 200
+    assert shown == []
+    for _ in range(3):
+        assert second.get(used).status_code == 403
+    assert shown == [guard.address] != [used]  # once, however often it is asked for
+    assert second.get(guard.address).status_code == 200
+    assert first.get(used).status_code == second.get("/api/review").status_code == 200
 
 
 PATHS = ["/api/review", "/api/changes?since=0", "/api/near/0", "/pictures/x/items/0/160", "/nothing"]
@@ -169,6 +219,7 @@ def test_without_the_cookie_there_is_nothing(stranger, path):
 
 
 def test_without_the_cookie_the_page_says_where_the_address_is(stranger, guard):
+    guard.renew()
     for query in ("", "?token=", f"?token={guard.token}x", f"?token={guard.token[:-1]}", "?token=\u00e9"):
         answer = stranger.get(f"/{query}")
         assert answer.status_code == 403
@@ -199,7 +250,8 @@ def test_another_host_name_is_refused(client, host):
 
 def test_its_own_names_are_not(client, guard):
     assert client.get("/api/review").status_code == 200
-    assert client.get(f"/?token={guard.token}", headers={"Host": f"localhost:{PORT}"}).status_code == 303
+    guard.renew()
+    assert client.get(f"/?token={guard.token}", headers={"Host": f"localhost:{PORT}"}).status_code == 200
 
 
 ACTION = {"kind": "label", "rows": [1], "labels": ["fir"]}
@@ -267,6 +319,7 @@ def test_every_answer_has_a_strict_policy(client, path):
 def test_names_with_markup_are_escaped(guard, tmp_path):
     session, app = serve(make_review(title=HOSTILE), guard, tmp_path)
     client = testclient.TestClient(app, base_url=ADDRESS)
+    guard.renew()
     client.get(f"/?token={guard.token}")
     page = client.get("/")
     session.close()
@@ -287,6 +340,11 @@ def test_scripts_and_styles_name_no_other_address(client):
         assert "http:" not in text
         assert "https:" not in text
         assert "innerHTML" not in text
+
+
+def test_answers_are_sent_at_once():
+    with take_port(8790) as taken:
+        assert taken.proto == socket.IPPROTO_TCP  # otherwise asyncio waits up to 40 ms for more to send
 
 
 def test_a_port_in_use_takes_the_next():

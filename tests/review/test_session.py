@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
+from datetime import datetime
 
+import pyarrow.parquet
 import pytest
 import torch
 from review_problems import CLASSES, make_review, truth
@@ -13,6 +16,7 @@ from manyway.core.solution import Solution
 from manyway.errors import InputError
 from manyway.files.items import Items
 from manyway.review.data import JOURNAL, ReviewData
+from manyway.review.export import export_labels
 from manyway.review.journal import Action, Journal
 from manyway.review.relabel import Relabel
 from manyway.review.serve import open_review
@@ -76,10 +80,83 @@ def test_a_new_class_takes_part_in_the_next_labelling(session):
     assert session.classes[-1] == "Douglas fir"
     number = len(CLASSES)
     assert any(number in session.best[row] for row in range(40) if session.answers[row] == OPEN)
-    do(session, "label", [firs[4]], ["  douglas   FIR "])
+    do(session, "label", [firs[4]], ["  Douglas   fir "])
     assert session.answers[firs[4]] == number
-    do(session, "label", [firs[5]], ["OAK"])
-    assert session.classes[session.answers[firs[5]]] == "oak"
+
+
+ALIKE = ("Masse", "Maße", "Cat", "cat", "\u00e9", "e\u0301", "a b", "a  b", "a\u00a0b", "a\tb", "a\nb", "a\u3000b")
+
+
+def alike():
+    """A catalogue of names that look alike, and a new one."""
+    data = make_review()
+    labels = tuple(ALIKE[row % len(ALIKE)] for row in range(24))
+    return ReviewData(Items(data.examples.features, labels, None), data.items)
+
+
+def test_classes_whose_names_differ_stay_different(open_session, tmp_path):
+    session = open_session(alike())
+    assert set(session.classes) == set(ALIKE)
+    rows = range(len(ALIKE))
+    do(session, "label", rows, ALIKE)
+    do(session, "label", [20, 21], ["CAT", "\u00c9"])  # new ones
+    assert [session.classes[session.answers[row]] for row in rows] == list(ALIKE)
+    assert session.classes[len(ALIKE) :] == ["CAT", "\u00c9"]
+    export_labels(session, tmp_path / "labels.parquet")
+    found = pyarrow.parquet.read_table(tmp_path / "labels.parquet").to_pydict()["label"]
+    assert found[: len(ALIKE)] == list(ALIKE)
+
+
+def test_confirming_makes_no_new_class(open_session):
+    session = open_session(alike())
+    for row in range(40):
+        do(session, "label", [row], [suggested(session)[row]])
+    assert len(session.classes) == len(ALIKE)
+
+
+def test_a_comment_stays_with_its_item_and_labels_nothing(open_session):
+    session = open_session()
+    before = suggested(session)
+    do(session, "comment", [3], [" two animals\n"])
+    assert (session.comments[3], suggested(session), session.known) == ("two animals", before, {})
+    do(session, "comment", [3], [""])
+    do(session, "undo")
+    session.close()
+    assert open_session().comments[3] == "two animals"
+
+
+def test_an_undo_takes_back_what_it_meant_or_nothing(open_session, tmp_path):
+    """The journal has lost the action that was taken back: no other one is taken back instead."""
+    session = open_session()
+    do(session, "label", [1], ["fir"])
+    do(session, "label", [2], ["oak"])
+    do(session, "undo")
+    session.close()
+    lines = (tmp_path / JOURNAL).read_bytes().splitlines(keepends=True)
+    (tmp_path / JOURNAL).write_bytes(b"".join(lines[:2] + lines[3:]))
+    again = open_session()
+    assert again.journal.damage
+    assert again.known == {1: "fir"}
+
+
+def test_a_clock_that_jumps_changes_no_order(open_session, monkeypatch):
+    class Clock(datetime):
+        """Each answer is a year before the last."""
+
+        years = 2030
+
+        @classmethod
+        def now(cls, zone=None):
+            cls.years -= 1
+            return datetime(cls.years, 1, 1, tzinfo=zone)
+
+    monkeypatch.setattr("manyway.review.journal.datetime", Clock)
+    session = open_session()
+    for label in ("fir", "oak", "elm"):
+        do(session, "label", [1], [label])
+    session.close()
+    again = open_session()
+    assert (again.known, again.journal.damage) == ({1: "elm"}, "")
 
 
 def test_items_of_no_class_can_be_opened_again(session):
@@ -222,12 +299,51 @@ def test_a_folder_without_a_review_is_not_used(tmp_path):
         open_review(tmp_path / "nothing")
 
 
-def test_a_damaged_review_is_refused_with_a_sentence(tmp_path):
-    open_review(tmp_path / "trees", make_review()).close()
+@pytest.mark.parametrize(
+    "change", [lambda data: data[:200], lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]], ids=["cut", "bit"]
+)
+def test_a_damaged_review_is_refused_and_its_answers_are_kept(tmp_path, change):
+    session = open_review(tmp_path / "trees", make_review())
+    do(session, "label", [1], ["fir"])
+    session.close()
     path = tmp_path / "trees" / "review.safetensors"
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(InputError, match="is damaged"):
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(InputError, match=r"is damaged .* Its answers are not lost: move this file away"):
         open_review(tmp_path / "trees")
+    path.unlink()
+    again = open_review(tmp_path / "trees", make_review())
+    again.close()
+    assert (again.known, again.journal.damage) == ({1: "fir"}, "")
+
+
+def test_a_review_without_its_journal_says_so(tmp_path):
+    folder = tmp_path / "trees"
+    open_review(folder, make_review()).close()
+    for file in ("journal.jsonl", "journal.end"):
+        (folder / file).unlink()
+    again = open_review(folder)
+    again.close()
+    assert "has lost all its entries" in again.journal.damage
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permissions")
+def test_a_review_is_for_its_owner_alone(tmp_path):
+    open_review(tmp_path / "trees", make_review()).close()
+    assert (tmp_path / "trees").stat().st_mode & 0o077 == 0
+    assert all(file.stat().st_mode & 0o077 == 0 for file in (tmp_path / "trees").iterdir())
+
+
+def test_what_is_exported_from_a_full_disk_is_written_elsewhere(tmp_path, monkeypatch):
+    session = open_review(tmp_path / "trees", make_review())
+    do(session, "label", [1], ["fir"])
+    session.close()
+    before = {file.name: file.read_bytes() for file in (tmp_path / "trees").iterdir()}
+    (tmp_path / "trees").chmod(0o500)
+    again = open_review(tmp_path / "trees", read_only=True)
+    assert export_labels(again, tmp_path / "labels.csv") == 40
+    again.close()
+    (tmp_path / "trees").chmod(0o700)
+    assert {file.name: file.read_bytes() for file in (tmp_path / "trees").iterdir()} == before
 
 
 def test_items_that_are_probably_of_no_class_form_groups(tmp_path):
@@ -247,7 +363,7 @@ def test_items_that_are_probably_of_no_class_form_groups(tmp_path):
     assert [session.groups[row] for row in range(4, 9)] == [-1, 0, 0, 1, -1]
     assert session.chosen(5) == (NO_CLASS, 0.75)
     rows = {row[0]: row for row in session.changes(0)["rows"]}
-    assert rows[7][3:] == [1, rows[7][4], 750]
+    assert rows[7][3:] == [1, rows[7][4], 750, ""]
     do(session, "label", [5, 6], ["ginkgo", "ginkgo"])
     assert session.chosen(5) == (session.classes.index("ginkgo"), 1.0)
     assert session.groups[7] == 1

@@ -142,7 +142,14 @@ def learn(
         write_text(checkpoint, _State(training=training, step=step, **kept).to_json())
     feature_scale, lam, temperature = effective(values)
     checkpoint.unlink(missing_ok=True)
-    return Parameters(float(feature_scale), tuple(lam.tolist()), tuple(temperature.tolist()), learning.scale, training)
+    return Parameters(
+        layers=learning.layers,
+        feature_scale=float(feature_scale),
+        lam=tuple(lam.tolist()),
+        temperature=tuple(temperature.tolist()),
+        scale=learning.scale,
+        training=training,
+    )
 
 
 def loss_gradient(tasks: Tasks, values: Tensor, learning: Learning) -> tuple[Tensor, float]:

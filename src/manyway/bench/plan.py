@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from manyway.bench.baselines import get_method
-from manyway.bench.checking import checked
 from manyway.bench.data import find_features, find_strangers
 from manyway.bench.presentation import in_words, number
 from manyway.bench.records import experiment_key, request
 from manyway.bench.store import Asked, Plan, Store, now
 from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
+from manyway.core.checking import checked
 from manyway.errors import InputError, nearest
 from manyway.sampling.features import FeatureSet
 from manyway.sampling.sampling import sample_tasks

@@ -16,7 +16,8 @@ import numpy as np
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt
 
 from manyway.bench.baselines import COMPARED, get_method
-from manyway.bench.checking import Strict, checked, read_text
+from manyway.bench.checking import read_text
+from manyway.core.checking import Strict, checked
 from manyway.errors import InputError
 from manyway.evaluation.metrics import METRICS, Count, find_summary
 from manyway.evaluation.scorers import SCORERS

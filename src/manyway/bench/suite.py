@@ -48,8 +48,9 @@ from pydantic import (
 )
 
 from manyway.bench.baselines import BASELINES, COMPARED, get_method
-from manyway.bench.checking import OneOrMore, Strict, checked, read_text
+from manyway.bench.checking import read_text
 from manyway.bench.presentation import NONE, Plot, Presentation, Table, one_of
+from manyway.core.checking import OneOrMore, Strict, checked
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS
 from manyway.evaluation.scorers import SCORERS

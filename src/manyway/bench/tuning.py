@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict
 
-from manyway.bench.checking import Strict, checked, read_text
+from manyway.bench.checking import read_text
 from manyway.bench.records import Record
 from manyway.bench.store import now, write_text
 from manyway.bench.suite import Suite, Tuned, check_params
+from manyway.core.checking import Strict, checked
 from manyway.errors import InputError
 from manyway.methods import METHODS
 

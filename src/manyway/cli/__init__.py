@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 import manyway
-from manyway.cli import bench, datasets, doctor, extract, label, review, show, train
+from manyway.cli import bench, datasets, doctor, extract, judge, label, review, show, train
 from manyway.cli.console import OPTIONS, say, spell_streams, with_options
 from manyway.errors import InputError
 
@@ -26,9 +26,18 @@ class _Command(TyperCommand):
             raise InputError(with_options(str(error), self.params)) from error
 
 
+_FIRST_STEPS = """What do you have?
+
+photographs     manyway review known/ photos/        (known/CLASS/*.jpg)
+tickets, texts  manyway label done.csv new.xlsx      (columns text and label)
+camera traps    manyway label --scores results.json  (SpeciesNet, MegaDetector)
+sound           manyway label --scores results.csv   (BirdNET)
+feature tables  manyway label known.csv new.csv      (column label)
+
+manyway label --help says more, and manyway --help lists all commands."""
 app = typer.Typer(
     name="manyway",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -36,6 +45,7 @@ app = typer.Typer(
 for command in (
     label.label,
     review.review,
+    judge.judge,
     label.methods,
     datasets.datasets,
     train.train,
@@ -60,16 +70,23 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Label batches of items when there are many possible classes and few of them occur."""
+    if context.invoked_subcommand is None:
+        say(_FIRST_STEPS)
 
 
 def main() -> None:
     """Run the command line; an error is one line and an exit code, never a traceback."""
     spell_streams()
+    try:
+        os.getcwd()
+    except OSError:
+        _stop("the folder that you are in was removed; go to another one.", 2)
     try:
         app()
     except InputError as error:
@@ -87,6 +104,8 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("MANYWAY_DEBUG"):
             raise
+        if "TORCH_LOGS" in str(error):
+            _stop("the environment variable TORCH_LOGS has a value that torch does not know; unset it.", 2)
         _stop(
             f"unexpected {type(error).__name__}: {error}. This is a bug: please report it with the command and what "
             "MANYWAY_DEBUG=1 shows.",

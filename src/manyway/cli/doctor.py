@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manyway.cli.options import Data
+from manyway.errors import install
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,7 @@ VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
 )
 EXPECTED = 70  # of the 75 labels of the self-test
+_NEEDED = " is needed"  # how the words for a package end that is missing or too old
 
 
 def doctor(
@@ -65,14 +67,15 @@ def examine(data: Path | None = None) -> dict[str, Any]:
     """
     import manyway
 
-    packages, extras = _packages()
+    memory = _memory()
+    wanted, extras = _packages()
     report: dict[str, Any] = {
         "manyway": manyway.__version__,
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "cores": _cores(),
-        "memory_gib": _memory(),
-        "packages": packages,
+        "memory": "unknown" if memory is None else f"{memory} GiB",
+        "packages": wanted,
         "extras": extras,
         "gpu": _part(_gpu),
         "encoders": _part(_encoders),
@@ -80,8 +83,9 @@ def examine(data: Path | None = None) -> dict[str, Any]:
         "self_test": _part(_self_test),
         "variables": {name: _without_home(os.environ[name]) for name in VARIABLES if name in os.environ},
     }
-    problems = [f"{name} is {_package(each)}." for name, each in packages.items() if not each["good"]]
-    problems += [f"{title}: {report[key]['error']}" for title, key, _ in _PARTS if "error" in report[key]]
+    problems = [f"{name} is {found}." for name, found in wanted.items() if found.endswith(_NEEDED)]
+    parts = {key: part for key, part in report.items() if isinstance(part, dict)}
+    problems += [f"{key}: {part['error']}" for key, part in parts.items() if "error" in part]
     if report["self_test"].get("correct", EXPECTED) < EXPECTED:
         problems.append("The labels of the self-test are wrong; please report it with the output of --json.")
     return {**report, "problems": problems}
@@ -95,36 +99,38 @@ def _part(look: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
         return {"error": _without_home(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")}
 
 
-def _packages() -> tuple[dict[str, Any], dict[str, Any]]:
-    """The required packages and those of each extra, as the metadata of the installed package lists them."""
+def _packages() -> tuple[dict[str, str], dict[str, str]]:
+    """The required packages and those of each extra, as the metadata of the installed package lists them, in words."""
     from importlib import metadata
 
     from packaging.requirements import Requirement
 
     about = metadata.metadata("manyway")
     listed = [Requirement(line) for line in about.get_all("Requires-Dist") or []]
-    extras = [name for name in about.get_all("Provides-Extra") or [] if name not in FOR_DEVELOPERS]
-    required = {each.name: _found(each) for each in listed if _applies(each)}
-    optional = {}
-    for extra in extras:
-        found = {each.name: _found(each) for each in listed if _applies(each, extra) and each.name not in required}
-        optional[extra] = {"good": all(each["good"] for each in found.values()), "packages": found}
-    return required, optional
+
+    def of(extra: str) -> dict[str, str]:
+        return {one.name: _found(one) for one in listed if one.marker is None or one.marker.evaluate({"extra": extra})}
+
+    required, optional = of(""), {}
+    for extra in set(about.get_all("Provides-Extra") or []) - FOR_DEVELOPERS:
+        found = {name: state for name, state in of(extra).items() if name not in required}
+        lacking = ", ".join(name for name, state in found.items() if state.endswith(_NEEDED))
+        has = ", ".join(f"{name} {state}" for name, state in found.items()) or "installed"
+        optional[extra] = f"without {lacking}: {install(extra)}" if lacking else has
+    return required, dict(sorted(optional.items()))
 
 
-def _applies(each: Requirement, extra: str = "") -> bool:
-    return each.marker is None or each.marker.evaluate({"extra": extra})
-
-
-def _found(needed: Requirement) -> dict[str, Any]:
+def _found(needed: Requirement) -> str:
+    """The installed version of a package, and what is needed if that is another."""
     from importlib import metadata
 
     try:
         version = metadata.version(needed.name)
     except metadata.PackageNotFoundError:
-        version = None
-    good = version is not None and needed.specifier.contains(version, prereleases=True)
-    return {"needed": str(needed.specifier), "installed": version, "good": good}
+        return f"missing: {needed.specifier}{_NEEDED}"
+    return (
+        version if needed.specifier.contains(version, prereleases=True) else f"{version}: {needed.specifier}{_NEEDED}"
+    )
 
 
 def _cores() -> int:
@@ -198,69 +204,20 @@ def _print(report: dict[str, Any]) -> None:
 
     from manyway.cli.console import console, say
 
-    memory = "unknown memory" if report["memory_gib"] is None else f"{report['memory_gib']} GiB of memory"
-    sections: list[dict[str, str]] = [
-        {
-            "manyway": report["manyway"],
-            "Python": report["python"],
-            "system": f"{report['system']}, {report['cores']} cores, {memory}",
-        },
-        {name: _package(found) for name, found in report["packages"].items()},
-        {f"manyway[{name}]": _extra(name, found) for name, found in report["extras"].items()},
-        {title: report[key].get("error") or line(report[key]) for title, key, line in _PARTS},
-        report["variables"],
-    ]
     table = Table(show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for section in sections:
-        for name, value in section.items():
-            table.add_row(name, value)
-        table.add_section()
+    for title, part in report.items():
+        if title in ("packages", "extras", "variables"):
+            table.add_section()
+            for name, value in part.items():
+                table.add_row(f"manyway[{name}]" if title == "extras" else name, value)
+            table.add_section()
+        elif title != "problems":
+            shown = [f"{name}: {value}" for name, value in part.items()] if isinstance(part, dict) else [str(part)]
+            table.add_row(title.replace("_", "-"), "\n".join(shown))
     console().print(table)
     for problem in report["problems"]:
         say(f"problem: {problem}", "bold red", stderr=True)
     if not report["problems"]:
         say("Everything that is required is installed and works.", "green")
-
-
-def _package(found: dict[str, Any]) -> str:
-    if found["good"]:
-        return str(found["installed"])
-    return f"{found['installed'] or 'missing'}: {found['needed']} is needed"
-
-
-def _extra(name: str, found: dict[str, Any]) -> str:
-    if found["good"]:
-        return ", ".join(f"{package} {each['installed']}" for package, each in found["packages"].items()) or "installed"
-    missing = ", ".join(package for package, each in found["packages"].items() if not each["good"])
-    return f"without {missing}: pip install 'manyway[{name}]'"
-
-
-def _gpu_line(part: dict[str, Any]) -> str:
-    if not part["devices"]:
-        return f"none; torch uses {part['threads']} threads of the CPU"
-    names = "; ".join(f"{each['name']}, {each['memory_gib']} GiB" for each in part["devices"])
-    return f"{names}; CUDA {part['cuda']}; fused kernels are {'' if part['fused_kernels'] else 'not '}used"
-
-
-def _encoder_lines(part: dict[str, Any]) -> str:
-    return "\n".join(f"{name}: {state}" for name, state in part.items())
-
-
-def _data_line(part: dict[str, Any]) -> str:
-    exists = "" if part["exists"] else " (does not exist)"
-    return f"{part['folder']}{exists}: {', '.join(part['found'])}\nfeatures are cached in {part['cache']}"
-
-
-def _self_test_line(part: dict[str, Any]) -> str:
-    good = "passed" if part["correct"] >= EXPECTED else "failed"
-    return f"{good}: {part['correct']} of {part['items']} labels by {part['method']} on {part['device']} are correct"
-
-
-_PARTS = (  # those that can fail by themselves: title, key in the report, and what is printed
-    ("GPU", "gpu", _gpu_line),
-    ("encoders", "encoders", _encoder_lines),
-    ("data sets", "data", _data_line),
-    ("self-test", "self_test", _self_test_line),
-)

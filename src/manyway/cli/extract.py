@@ -57,7 +57,7 @@ def extract(
 
     Example: [bold]manyway extract cub:test --encoder runs/cub/best.safetensors --out cub-test.safetensors[/bold]
     """
-    from manyway.cli.console import console, say
+    from manyway.cli.console import console, note, say
     from manyway.core.device import resolve_device
     from manyway.encoding.encoders import open_encoder
     from manyway.encoding.extraction import base_mean_from, check_output_of, open_for, remarks
@@ -81,11 +81,13 @@ def extract(
             inputs=inputs,
             skip_bad=skip_bad,
             half=half,
-            progress=lambda n: progress.advance(task, n),
+            progress=lambda n, _: progress.advance(task, n),
             say=lambda sentence: say(sentence, stderr=True),
         )
     for sentence in remarks(features.meta["skipped"], features.meta.get("notes", ())):
         say(sentence, stderr=True)
+    if len(features.features) > 1 and bool((features.features == features.features[:1]).all()):
+        note("all items have the same features; check the encoder")
     mean_note = "" if features.base_mean is not None else "; no base mean (cl2 will centre on the examples)"
     count, dimensions = features.features.shape
     say(f"{out}: {count} items, {features.n_classes} classes, {dimensions} features{mean_note}", stderr=True)

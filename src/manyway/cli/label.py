@@ -11,7 +11,19 @@ import typer
 from manyway.cli import inputs
 from manyway.cli.console import console, note
 from manyway.cli.inputs import Inputs
-from manyway.cli.label_scores import AtLeast, ClassPrior, ScoreFile, ScoreInputs, ScoreKind, Taxonomy, describe
+from manyway.cli.label_scores import (
+    AtLeast,
+    BatchBy,
+    ClassPrior,
+    Format,
+    Media,
+    ScoreFile,
+    ScoreInputs,
+    ScoreKind,
+    Taxonomy,
+    check_target,
+    describe,
+)
 from manyway.cli.options import Device, SkipBad
 from manyway.errors import InputError
 
@@ -81,6 +93,9 @@ def label(
     class_prior: ClassPrior = None,
     taxonomy: Taxonomy = None,
     at_least: AtLeast = None,
+    form: Format = None,
+    media: Media = None,
+    batch_by: BatchBy = None,
 ) -> None:
     """Label a batch of items from a few labelled examples of many classes.
 
@@ -131,6 +146,10 @@ def label(
 
         manyway label --scores predictions.json --at-least 0.9
 
+    The same file with the answers in it, for the programs that read it:
+
+        manyway label --scores predictions.json -o answers.json
+
     The scores of your own classifier, with a taxonomy, calibrated on the items that labels.csv names:
 
         manyway label --scores scores.csv --labels labels.csv --taxonomy taxonomy.csv --at-least 0.9 -o answers.csv
@@ -138,7 +157,9 @@ def label(
     from manyway.cli.review import DEFAULT_FOLDER, check_review, features_data, run_review, scores_data
     from manyway.cli.summary import print_summary
     from manyway.labelling.batch import Place, features_batch
+    from manyway.labelling.groups import groups_of, solve_groups
     from manyway.labelling.label import solve_batch, write_labels
+    from manyway.labelling.outputs import TABLE, check_format, find_format, scores_of
     from manyway.labelling.table import DEFAULT_OUTPUT, check_table
     from manyway.methods import get_method
 
@@ -153,13 +174,16 @@ def label(
         for option, value in (("ITEMS", query), ("--class-names", class_names), ("--encoder", encoder)):
             if value is not None:
                 raise InputError(f"{option} is for features; leave it out with --scores.")
-        given = ScoreInputs(scores, support, labels, kind, class_prior, taxonomy, at_least, *columns)
-        paths, source = given.paths, None
-        table = check_table(output, paths, overwrite=overwrite)
+        given = ScoreInputs(scores, support, labels, kind, class_prior, taxonomy, at_least, *columns, media)
+        paths, source, form = given.paths, None, find_format(form, output)
+        table = check_target(given, output, form, overwrite=overwrite)
         made = given.batch(place)
     else:
-        if class_prior is not None:
-            raise InputError("--class-prior is for the scores of a classifier; name their file with --scores.")
+        only = {"--class-prior": class_prior, "--format": form, "--media": media, "--batch-by": batch_by}
+        for option, value in only.items():
+            if value is not None:
+                raise InputError(f"{option} is for the scores of a classifier; name their file with --scores.")
+        form = TABLE
         if support is None:
             raise InputError(
                 "There is nothing to label; give EXAMPLES and ITEMS, or the scores of a classifier (--scores)."
@@ -192,9 +216,14 @@ def label(
             from manyway.labelling.taxonomy import read_taxonomy
 
             batch = replace(batch, levels=read_taxonomy(taxonomy))
+        if source is None:
+            check_format(form, scores_of(batch), table)
         with status:
             status.update(f"labelling {len(batch.items)} items with {method} …")
-            solution = solve_batch(batch, method, open_set=open_set)
+            if batch_by is None:
+                solution = solve_batch(batch, method, open_set=open_set)
+            else:
+                solution = solve_groups(batch, groups_of(scores_of(batch), batch_by), method, open_set=open_set)
             summary = write_labels(
                 batch,
                 solution,
@@ -203,6 +232,7 @@ def label(
                 min_confidence=min_confidence,
                 at_least=at_least,
                 inputs=paths,
+                form=form,
             )
         print_summary(summary, min_confidence, describe(summary, at_least))
         if output is None and table != DEFAULT_OUTPUT:

@@ -23,7 +23,7 @@ ScoreFile = Annotated[
         metavar="FILE",
         help="Label from the scores of a classifier instead of features: a table with a column per class or with the "
         "columns item, class, score; a predictions.json of SpeciesNet; a MegaDetector file with classifications; a "
-        "table of BirdNET. EXAMPLES are then scores of labelled items, and may be left out.",
+        "table of BirdNET; or a folder of such files. EXAMPLES are then scores of labelled items, and may be left out.",
         rich_help_panel="Scores of a classifier",
     ),
 ]
@@ -62,6 +62,34 @@ AtLeast = Annotated[
         rich_help_panel="Scores of a classifier",
     ),
 ]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="What to write: table; input (the file of SpeciesNet, MegaDetector or BirdNET with the answers in it, all "
+        "else unchanged; for a folder, a folder); camtrap-dp (its observations.csv); presence (a table of site, night "
+        "and class). Default: input where the ending of -o is .json or .txt, otherwise table.",
+        rich_help_panel="Scores of a classifier",
+    ),
+]
+Media = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The media.csv of a Camtrap DP, which says the deployment and the time of each picture.",
+        rich_help_panel="Scores of a classifier",
+    ),
+]
+BatchBy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHAT",
+        help="Label each file of a folder (file), each folder of pictures (folder), or each value of a column by "
+        "itself.",
+        rich_help_panel="Scores of a classifier",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -78,16 +106,17 @@ class ScoreInputs:
     label_column: str | None = None
     item_column: str | None = None
     ignore_columns: tuple[str, ...] = ()
+    media: Path | None = None
 
     @property
     def paths(self) -> tuple[Path | None, ...]:
         """What is read, and must not be written over."""
-        return self.scores, self.examples, self.labels, self.class_prior, self.taxonomy
+        return self.scores, self.examples, self.labels, self.class_prior, self.taxonomy, self.media
 
     def batch(self, place: Place) -> AbstractContextManager[Batch]:
         """Read everything, print what the readers guessed, and make a batch."""
         from manyway.files.columns import Options
-        from manyway.files.score_files import read_class_prior, read_item_labels, read_scores
+        from manyway.files.score_files import read_class_prior, read_item_labels, read_scores, with_media
         from manyway.labelling.batch import scores_batch
         from manyway.labelling.taxonomy import read_taxonomy
         from manyway.methods.evidence.from_scores import KINDS
@@ -97,9 +126,12 @@ class ScoreInputs:
         options = Options(self.label_column, self.item_column, self.ignore_columns)
         with console(stderr=True).status(f"reading {self.scores} …"):
             scores = read_scores(self.scores, options)
+            scores = scores if self.media is None else with_media(scores, self.media)
             examples = None if self.examples is None else read_scores(self.examples, options)
         if examples is not None and examples.labels is None:
             raise InputError(f"{self.examples} has no column of labels; scores are calibrated on labelled items.")
+        if scores.independent and self.kind == "auto":
+            note(f"each class of {self.scores.name} has a score of its own: several may be right; one is chosen")
         for remark in (*scores.notes, *(() if examples is None else examples.notes)):
             note(remark)
         return scores_batch(
@@ -111,6 +143,24 @@ class ScoreInputs:
             class_prior=None if self.class_prior is None else read_class_prior(self.class_prior),
             levels=None if self.taxonomy is None else read_taxonomy(self.taxonomy),
         )
+
+
+def check_target(given: ScoreInputs, output: Path | None, form: str, *, overwrite: bool) -> Path:
+    """Where the answers go, after checking that nothing of value is replaced."""
+    from manyway.labelling.outputs import INPUT, TABLE
+    from manyway.labelling.table import WRITTEN, check_table
+
+    if form != INPUT:
+        return check_table(output, given.paths, overwrite=overwrite, endings=WRITTEN if form == TABLE else (".csv",))
+    if given.at_least is not None:
+        raise InputError("--at-least is for tables and for --format camtrap-dp; leave it out.")
+    if output is None or not given.scores.is_dir():
+        return check_table(output, given.paths, overwrite=overwrite, endings=(".json", ".txt", ".csv", ".tsv"))
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise InputError(f"The output {output} exists; name a new folder.")
+    if output.resolve().is_relative_to(given.scores.resolve()):
+        raise InputError(f"The output {output} lies in the input folder {given.scores}; choose another name.")
+    return output
 
 
 # How features are compared, where that is not how embeddings are.

@@ -24,9 +24,7 @@ Root = Annotated[
     typer.Option("--root", help="The folder of the pictures that a CSV file lists. Default: the folder of the file."),
 ]
 Results = Annotated[Path, typer.Option("--results", help="The folder of stored results.")]
-SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave out pictures that cannot be read and list them, instead of stopping.")
-]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out all files that cannot be read, not just a few.")]
 
 
 def progress_bar(console: Console, transient: bool = False) -> Progress:
@@ -41,4 +39,5 @@ def progress_bar(console: Console, transient: bool = False) -> Progress:
         progress.TimeRemainingColumn(),
         console=console,
         transient=transient,
+        speed_estimate_period=300,  # seconds: a slow encoder takes more than the usual 30 for its first steps
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from manyway.cli import inputs
-from manyway.cli.console import console, say
+from manyway.cli.console import console, note, say
 from manyway.cli.inputs import Inputs
 from manyway.cli.label_scores import ScoreFile, ScoreInputs, ScoreKind
 from manyway.cli.options import Device, SkipBad
@@ -76,6 +77,15 @@ def review(
             "folder of pictures per class, and stop. `manyway label` reads them as examples.",
         ),
     ] = None,
+    sort_into: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Sort the pictures of a saved review into a new folder with one folder per label, as relative links, "
+            "and stop.",
+        ),
+    ] = None,
+    copy: Annotated[bool, typer.Option("--copy", help="With --sort-into: copy the pictures.")] = False,
     class_names: inputs.ClassNames = None,
     scores: ScoreFile = None,
     kind: ScoreKind = "auto",
@@ -118,12 +128,13 @@ def review(
     import tempfile
 
     check_review()
-    exports = export is not None or export_examples is not None
+    exports = Exports(export, export_examples, sort_into, copy)
     if demo:
         if examples is not None:
             raise InputError("--demo brings its own examples and items; name none.")
         with tempfile.TemporaryDirectory(prefix="manyway-demo-") as made:
-            run_review(demo_data(), output or Path(made) / "review", port=port, browser=not no_browser)
+            folder = Path(made) / "review" if output is None else output
+            run_review(demo_data(), folder, port=port, browser=not no_browser, kept=output is not None)
         return
     if scores is not None:
         if items is not None or class_names is not None:
@@ -143,9 +154,9 @@ def review(
     if items is None:
         if output is not None:
             raise InputError("-o names the folder of a new review; one that goes on stays where it is.")
-        run_review(None, folder, port=port, browser=not no_browser, labels=export, examples=export_examples)
+        run_review(None, folder, port=port, browser=not no_browser, exports=exports)
         return
-    if exports:
+    if exports.some:
         raise InputError("Exports are made of a saved review: manyway review FOLDER --export FILE.")
     source = Inputs(
         examples,
@@ -169,6 +180,40 @@ def review(
     run_review(data, output or DEFAULT_FOLDER, port=port, browser=not no_browser)
 
 
+@dataclass(frozen=True)
+class Exports:
+    """What is written of a saved review."""
+
+    labels: Path | None = None
+    examples: Path | None = None
+    folders: Path | None = None
+    copy: bool = False
+
+    @property
+    def some(self) -> bool:
+        """Whether anything is written."""
+        return any(path is not None for path in (self.labels, self.examples, self.folders))
+
+    def write(self, session: Session, find: Callable[..., Path | bytes | None] | None) -> None:
+        """Write everything, and close the session."""
+        from manyway.review.export import export_examples, export_folders, export_labels
+
+        try:
+            if self.labels is not None:
+                say(f"{export_labels(session, self.labels)} labels are in {self.labels}.")
+            if self.examples is not None:
+                say(f"{export_examples(session, self.examples, find)} examples are in {self.examples}.")
+            if self.folders is not None:
+                if find is None:
+                    raise InputError("Only pictures are sorted into folders, and this review has none.")
+                count = export_folders(session, self.folders, find, copy=self.copy)
+                say(f"{count} of {len(session.data.names)} pictures are in {self.folders}.")
+        finally:
+            session.close()
+        if session.journal.damage:
+            raise InputError(f"{session.journal.damage} Answers that are lost are not in the export.")
+
+
 def check_review(method: str = "evidence", dask: str | None = None) -> None:
     """Refuse a review that could not be started, before any work is done."""
     for library in ("starlette", "uvicorn", "PIL"):
@@ -189,8 +234,9 @@ def features_data(
     """What to review, and where its pictures are."""
     import os
 
+    from manyway.encoding.datasets.originals import open_originals
     from manyway.encoding.encoders import encodes_texts
-    from manyway.review.data import NAMES, PICTURES, TEXTS, ReviewData
+    from manyway.review.data import NAMES, PICTURES, TAKEN, TEXTS, ReviewData
 
     if pictures is not None and not pictures.is_dir():
         raise InputError(f"--pictures names {pictures}, which is not a folder.")
@@ -200,6 +246,11 @@ def features_data(
     else:
         kind = TEXTS if encodes_texts(source.encoder, source.query) else PICTURES
         origins = {"examples": os.path.abspath(source.support or source.query), "items": os.path.abspath(source.query)}
+    if kind == PICTURES and TAKEN not in items.carried:
+        with console(stderr=True).status("reading when the pictures were taken …"):
+            found = open_originals(origins["items"])
+            taken = [found.taken(items.name(row)) for row in range(len(items))]
+        items = replace(items, carried={**items.carried, **({TAKEN: taken} if any(taken) else {})})
     return ReviewData(examples, items, kind, source.query.name, origins, open_set, class_names)
 
 
@@ -213,7 +264,13 @@ def scores_data(batch: Batch, name: str, pictures: Path | None = None, *, open_s
     tasks = batch.tasks
     names = [batch.items.name(row) for row in range(len(batch.items))]
     labels = tuple(batch.classes[k] for k in tasks.support_labels[0].tolist())
-    examples, items = Items(tasks.support[0].cpu(), labels, None), Items(tasks.query[0].cpu(), None, names)
+    carried = getattr(batch.items, "carried", {})
+    examples, items = (
+        Items(tasks.support[0].cpu(), labels, None),
+        Items(tasks.query[0].cpu(), None, names, skipped=batch.items.skipped, carried=carried),
+    )
+    if pictures is not None and not pictures.is_dir():
+        raise InputError(f"--pictures names {pictures}, which is not a folder.")
     origins = {} if pictures is None else {"items": os.path.abspath(pictures)}
     kind = NAMES if pictures is None else PICTURES
     return ReviewData(examples, items, kind, name, origins, open_set, None, batch.classes)
@@ -225,47 +282,45 @@ def run_review(
     *,
     port: int = 8765,
     browser: bool = True,
-    labels: Path | None = None,
-    examples: Path | None = None,
+    exports: Exports | None = None,
     first: Solution | None = None,
+    kept: bool = True,
 ) -> None:
     """Start or go on with a review: write exports where they are asked for, otherwise serve the page."""
+    import shlex
     import webbrowser
     from contextlib import suppress
 
     from manyway.review.serve import open_review, serve
 
+    exports = exports or Exports()
     with console(stderr=True).status("labelling the items …"):
-        session = open_review(folder, data, first)
+        session = open_review(folder, data, first, read_only=exports.some)
     read, find = picture_access(session.data)
-    if labels is not None or examples is not None:
-        _export(session, labels, examples, find if read is not None else None)
+    if exports.some:
+        exports.write(session, find if read is not None else None)
         return
+    if session.journal.damage:
+        note(session.journal.damage)
 
-    def ready(address: str) -> None:
+    def ready(address: str, file: Path) -> None:
         say(f"Review of {len(session.data.names)} items: {address}")
-        say(f"Answers are saved in {folder}. Stop with Ctrl-C; go on later with: manyway review {folder}")
+        if kept:
+            again = f"manyway review {shlex.quote(str(folder))}"
+            say(f"Answers are saved in {folder}. Stop with Ctrl-C; go on later with: {again}")
+        else:
+            say("Stop with Ctrl-C. The answers of this demonstration are deleted then; -o FOLDER keeps them.")
         if browser:
-            webbrowser.open(address)
+            webbrowser.open(file.absolute().as_uri())
 
+    def announce(address: str) -> None:
+        say(f"Another browser asks to be let in. If it is yours, open there: {address}")
+
+    pictures = None if read is None else find
     with suppress(KeyboardInterrupt):
-        serve(session, folder, thumbnail=read, find=None if read is None else find, port=port, ready=ready)
+        serve(session, folder, thumbnail=read, find=pictures, port=port, ready=ready, announce=announce)
     progress = session.progress()
     say(f"{progress['reviewed']} of {progress['items']} items are reviewed.")
-
-
-def _export(
-    session: Session, labels: Path | None, examples: Path | None, find: Callable[..., Path | bytes | None] | None
-) -> None:
-    from manyway.review.export import export_examples, export_labels
-
-    try:
-        if labels is not None:
-            say(f"{export_labels(session, labels)} labels are in {labels}.")
-        if examples is not None:
-            say(f"{export_examples(session, examples, find)} examples are in {examples}.")
-    finally:
-        session.close()
 
 
 def picture_access(
@@ -279,15 +334,24 @@ def picture_access(
     opened = {which: _open_pictures(origin) for which, origin in origins.items()}
 
     def name_of(which: str, row: int) -> str:
-        return data.names[row] if which == "items" else data.examples.name(row)
+        return data.picture(row) if which == "items" else data.examples.name(row)
 
     def make(which: str, row: int, size: int) -> bytes:
-        return thumbnail(opened[which].read(name_of(which, row)), size)
+        if which not in opened:
+            raise InputError("Examples of scores have no pictures.")
+        box = data.box(row) if which == "items" else None
+        return thumbnail(opened[which].read(name_of(which, row)), size, box)
 
     def find(which: str, row: int) -> Path | bytes | None:
         name = name_of(which, row)
         try:
-            return opened[which].path(name) or opened[which].read(name)
+            path = opened[which].path(name)
+            if path is not None and opened[which].holds(path):
+                return path
+            content = opened[which].read(name)
+            if path is not None:
+                thumbnail(content, 16)  # a link out of the folder: only what can be seen as a picture is copied
+            return content
         except (OSError, InputError):
             return None
 

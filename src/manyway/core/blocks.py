@@ -23,13 +23,17 @@ Spread = Callable[[Work, Sequence[Any] | None], tuple[Any, list[Any]]]  # the su
 Change = Callable[[Tensor], Tensor]  # rows [1, b, d] -> rows [1, b, d]
 
 
-class Total(NamedTuple):
-    """Numbers that add up over blocks; in float64, so that they do not depend on the blocks."""
+class Sums(NamedTuple):
+    """Tensors that add up over blocks."""
 
-    values: Tensor
+    values: tuple[Tensor, ...]
 
-    def plus(self, other: Total) -> Total:
-        return Total(self.values + other.values)
+    def plus(self, other: Sums) -> Sums:
+        return Sums(tuple(one + another for one, another in zip(self.values, other.values, strict=True)))
+
+    def double(self) -> Sums:
+        """In float64, so that a sum does not depend on the blocks."""
+        return Sums(tuple(one.double() for one in self.values))
 
 
 class Joined(NamedTuple):

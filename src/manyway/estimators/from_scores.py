@@ -163,7 +163,7 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"kind is {self.kind!r}; choose one of {', '.join(KINDS)}.")
         if values.shape[1] != len(self.classes_):
             raise InputError(f"The scores have {values.shape[1]} columns for {len(self.classes_)} classes.")
-        prior = None if self.class_prior is None else torch.as_tensor(np.asarray(self.class_prior))
+        prior = torch.ones(len(self.classes_)) if self.class_prior is None else torch.as_tensor(self.class_prior)
         return without_prior(log_posteriors(values, self.kind), prior)
 
     def _solve(self, X: Any, known: Mapping[int, Any] | None = None) -> Solution:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from manyway.errors import InputError
 from manyway.files.rows import Rows, as_number, column, find_any
-from manyway.files.scores import FILE, Answers, Origin, Pair, Scores
-from manyway.files.taxa import named_scores, shown_names
+from manyway.files.scores import FILE, Answers, Scores
+from manyway.files.taxa import Collected, shown_names
 from manyway.files.text import read_records, read_text, sniff, suffix_of
 
 _START = ("Start (s)", "Begin Time (s)", "OFFSET", "start")
@@ -47,21 +47,17 @@ def read_birdnet(path: Path, names: Sequence[str], rows: Rows) -> Scores:
     common, scientific, code = (find_any(names, *wanted) for wanted in (_COMMON, _SCIENTIFIC, _CODE))
     of_file = [at for at in (find_any(names, *wanted) for wanted in (_FOLDER, _FILE)) if at is not None]
     of_name = [at for at in (common, scientific, code) if at is not None]
-    pairs: list[Pair] = []
-    labels: dict[str, str] = {}
+    found, labels = Collected(path), {}
     called: dict[str, dict[int, str]] = {}  # the cells that name a class
-    skipped: list[tuple[str, str]] = []
-    about: dict[str, dict[str, Any]] = {}
-    rows_of: list[tuple[str, str] | None] = []  # item and class of each row; None: it stays as it is
     for place, cells in rows:
         first = as_number(path, place, names[start], cells[start])
         last = as_number(path, place, names[until], cells[until]) + (first if end is None else 0)
         recording = "/".join(str(cells[at] or "").strip() for at in of_file) or path.name
-        item = f"{recording} {first:g}-{last:g}"
+        item, segment = f"{recording} {first:g}-{last:g}", {FILE: recording, "start": first, "end": last}
         name = {at: str(cells[at] or "").strip() for at in of_name}
-        rows_of.append(None)
         if _NO_CALL in name.values():
-            skipped.append((item, "no detection"))
+            found.skip(item, "no detection", **segment, detection="blank")
+            found.places.append(None)  # the row stays as it is
             continue
         if not all(name.values()):
             raise InputError(f"{path} has no species in {place}; fill the cell or remove the row.")
@@ -70,18 +66,15 @@ def read_birdnet(path: Path, names: Sequence[str], rows: Rows) -> Scores:
             raise InputError(f"{path} has the confidence {score:g} in {place}; confidences go from 0 to 1.")
         own = [name[at] for at in (scientific, common) if at is not None]
         key = ";".join(dict.fromkeys(own))
-        labels[key], called[key] = _as_label(own), name
-        about.setdefault(item, {FILE: recording, "start": first, "end": last})
-        rows_of[-1] = item, key
-        pairs.append((place, item, key, score))
+        labels[key], called[key], found.about[item] = _as_label(own), name, segment
+        found.places.append((item, key))
+        found.pairs.append((place, item, key, score))
     shown = shown_names(labels)
-    listed = {item: sum(1 for _ in of_item) for item, of_item in itertools.groupby(sorted(one[1] for one in pairs))}
-    placed = [None if one is None else (one[0], shown[one[1]]) for one in rows_of]
+    placed = [None if one is None else (one[0], shown[one[1]]) for one in found.places]
+    found.n_listed = 1 + max(Counter(item for _, item, *_ in found.pairs).values(), default=0)
     write = partial(_text, path, placed, {shown[key]: name for key, name in called.items()}, confidence)
-    origin = Origin(path, len(about), max(listed.values(), default=0) + 1, "BirdNET table", write)
-    origins = (origin,) if suffix_of(path) in (".csv", ".tsv", ".txt") else ()
-    more = {"kind": "sigmoid", "independent": True, "skipped": tuple(skipped), "origins": origins}
-    return named_scores(path, pairs, labels, shown, about=about, **more)
+    more = {} if suffix_of(path) in (".csv", ".tsv", ".txt") else {"origins": ()}
+    return found.scores(labels, shown, "BirdNET table", write, kind="sigmoid", independent=True, **more)
 
 
 def _as_label(own: Sequence[str]) -> str:

@@ -106,15 +106,18 @@ def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Path:
     'labels.csv'
     """
     try:
-        target = Path(os.path.realpath(path))
-        status = target.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        # What does not exist yet can harm nothing, unless a folder is named that is still to be made.
-        if str(path).endswith(("/", os.sep)):
-            raise InputError(f"The output {path} names a folder; name a file in it.") from None
-        return target
+        target = Path(os.path.realpath(path))  # fails where the working folder was removed
+        status = target.lstat() if os.path.lexists(target) else None
     except (OSError, ValueError) as error:
         raise InputError(f"Cannot write {path}: {_reason(error)}.") from error
+    if status is None:
+        # What does not exist yet can harm nothing, unless a folder is named that is still to be made.
+        if str(path).endswith(("/", os.sep)):
+            raise InputError(f"The output {path} names a folder; name a file in it.")
+        parent = next(folder for folder in target.parents if folder.exists())
+        if not os.access(parent, os.W_OK):
+            raise InputError(f"Cannot write {path}: the folder {parent} is write-protected.")
+        return target
     if stat.S_ISLNK(status.st_mode):
         raise InputError(f"Cannot write {path}: its symbolic links lead in a circle.")
     if stat.S_ISDIR(status.st_mode):

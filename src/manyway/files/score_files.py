@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from manyway.files.columns import LABEL_NAMES, Options, is_id, missing, read_col
 from manyway.files.files import check_input
 from manyway.files.rows import Rows, as_number, column, find_any, one_row_per_class, read_rows
 from manyway.files.score_json import read_score_json
-from manyway.files.scores import SCIENTIFIC, SOURCE, Pair, Scores, check_size, from_pairs
+from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Pair, Scores, check_size, from_pairs
 from manyway.files.tables import TABLE_SUFFIXES
 from manyway.files.taxa import short_name
 from manyway.files.text import listed, read_lines, shorten, suffix_of
@@ -25,6 +25,7 @@ SCORE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".json")
 _CLASS_NAMES = ("class", "species", *LABEL_NAMES)
 _OF_CLASS = re.compile(r"scientific|latin|taxon|species|genus|family|order|common", re.IGNORECASE)  # columns of classes
 _HOW_LIKELY = ("probability", "likelihood", "likely", "prior", "frequency", "count", "n")
+_MEDIA = ("mediaID", "deploymentID", "timestamp")
 _SCORE_NAMES = ("score", "probability", "prob", "confidence", "log_probability", "log_prob", "logit")
 
 
@@ -59,7 +60,8 @@ def read_scores(path: str | Path, options: Options | None = None) -> Scores:
     (('a.jpg', 'b.jpg'), ('dog', 'fox'), [[0.10000000149011612, 0.8999999761581421], [0.6000000238418579, nan]])
     """
     path, options = Path(path), options or Options()
-    scores = _read_folder(path, options) if path.is_dir() else _read_file(path, options)
+    several = path.is_dir() and suffix_of(path) != ".parquet"  # Spark writes a folder of that name
+    scores = _read_folder(path, options) if several else _read_file(path, options)
     if not len(scores):
         raise InputError(f"{path} has no score of any class.")
     if len(scores.classes) < 2:
@@ -94,7 +96,8 @@ def _read_folder(folder: Path, options: Options) -> Scores:
         raise InputError(f"{one} and {other} have scores of different kinds; put them into folders of their own.")
     classes = sorted({name for part in read for name in part.classes})
     check_size(sum(map(len, read)), len(classes))
-    sources = [path.relative_to(folder).as_posix() for path, part in zip(single, read, strict=True) for _ in part.names]
+    relative = [path.relative_to(folder).as_posix() for path in single]
+    sources = [path for path, part in zip(relative, read, strict=True) for _ in part.names]
     names = tuple(name for part in read for name in part.names)
     if len(set(names)) < len(names):
         names = tuple(f"{source}: {name}" for source, name in zip(sources, names, strict=True))
@@ -118,6 +121,7 @@ def _read_folder(folder: Path, options: Options) -> Scores:
         _merged([part.described for part in read]),
         independent,
         tuple(origin for part in read for origin in part.origins),
+        tuple({SOURCE: path, **cells} for path, part in zip(relative, read, strict=True) for cells in part.others),
     )
 
 
@@ -197,16 +201,46 @@ def read_item_labels(path: Path, options: Options | None = None) -> dict[str, st
     names, rows = read_rows(path)
     of_label = column(path, names, *filter(None, (options.label_column, *LABEL_NAMES, "species")))
     of_item = column(path, names, *filter(None, (options.item_column, "item", *filter(is_id, names))))
-    found: dict[str, str] = {}
-    for place, cells in rows:
-        if missing(cells[of_label]):
-            continue  # not labelled yet
-        item, label = str(cells[of_item]), str(cells[of_label]).strip()
-        if found.setdefault(item, label) != label:
-            raise InputError(f"{path} has another label for the item {shorten(item)} in {place}; remove one.")
+    found = {item: label for item, label in _labels(path, rows, of_item, of_label).items() if label}
     if not found:
         raise InputError(f"{path} has no label.")
     return found
+
+
+def _labels(path: Path, rows: Rows, of_item: int, of_label: int) -> dict[str, str]:
+    """The label of each item; '' where the cell is empty."""
+    found: dict[str, str] = {}
+    for place, cells in rows:
+        item, label = str(cells[of_item]), "" if missing(cells[of_label]) else str(cells[of_label]).strip()
+        if label and (found.get(item) or label) != label:
+            raise InputError(f"{path} has another label for the item {shorten(item)} in {place}; remove one.")
+        found[item] = label or found.get(item, "")
+    return found
+
+
+def read_answers(path: Path, options: Options | None = None) -> tuple[dict[str, str], Mapping[str, Mapping[str, str]]]:
+    """The label of each item in a table of labels or a file of scores ('' where it has none), and the taxonomy."""
+    options = options or Options()
+    if path.is_file() and suffix_of(path) in TABLE_SUFFIXES:
+        names, rows = read_rows(path)
+        of_item = find_any(names, options.item_column or "item", *filter(is_id, names))
+        of_label = find_any(names, options.label_column or "label")
+        if of_item is not None and of_label is not None:
+            return _labels(path, rows, of_item, of_label), {}
+    scores = read_scores(path, options)
+    best = np.nan_to_num(scores.values, nan=-np.inf).argmax(1)
+    decided = scores.carried.get("prediction", [None] * len(scores))
+    found = {item: "" for item, _ in scores.skipped}
+    found |= {scores.name(row): decided[row] or scores.classes[k] for row, k in enumerate(best.tolist())}
+    return found, scores.levels
+
+
+def _values_of_classes(path: Path, *wanted: str, needed: bool = False) -> Iterator[tuple[str, str, float]]:
+    """Place, class and number of each row of a table with one row per class; 1 where it has no such column."""
+    names, rows = read_rows(path)
+    at = column(path, names, *wanted) if needed and len(names) > 1 else find_any(names, *wanted)
+    for place, name, cells in one_row_per_class(path, rows, column(path, names, *_CLASS_NAMES, SCIENTIFIC)):
+        yield place, name, 1.0 if at is None else as_number(path, place, names[at], cells[at])
 
 
 def read_class_prior(path: Path) -> dict[str, float]:
@@ -214,12 +248,8 @@ def read_class_prior(path: Path) -> dict[str, float]:
 
     The frequency may be a fraction or a count. Without a second column all classes are equally frequent.
     """
-    names, rows = read_rows(path)
-    of_class = column(path, names, *_CLASS_NAMES)
-    of_prior = column(path, names, "prior", "count", "frequency", "n") if len(names) > 1 else None
     found: dict[str, float] = {}
-    for place, name, cells in one_row_per_class(path, rows, of_class):
-        value = 1.0 if of_prior is None else as_number(path, place, names[of_prior], cells[of_prior])
+    for place, name, value in _values_of_classes(path, "prior", "count", "frequency", "n", needed=True):
         if value <= 0:
             raise InputError(
                 f"{path} has the prior {value:g} for the class {shorten(name)} in {place}; it must be positive, as a "
@@ -249,16 +279,9 @@ def read_expected(path: str | Path, scores: Scores) -> dict[str, float]:
         How likely each listed class is, in the unit of the list; 1 where the list does not say it.
     """
     path = Path(path)
-    lines: Iterable[tuple[str, str, float]]
+    lines = _values_of_classes(path, *_HOW_LIKELY)
     if suffix_of(path) == ".txt":
         lines = ((f"line {number}", line.strip(), 1.0) for number, line in read_lines(path) if line.strip())
-    else:
-        names, rows = read_rows(path)
-        of_class, of_value = column(path, names, *_CLASS_NAMES, SCIENTIFIC), find_any(names, *_HOW_LIKELY)
-        lines = (
-            (place, name, 1.0 if of_value is None else as_number(path, place, names[of_value], cells[of_value]))
-            for place, name, cells in one_row_per_class(path, rows, of_class)
-        )
     called = {name.casefold(): name for name in scores.classes}
     called |= {text.casefold(): name for name, text in scores.described.get(SCIENTIFIC, {}).items() if text} | called
     found: dict[str, float] = {}
@@ -272,3 +295,39 @@ def read_expected(path: str | Path, scores: Scores) -> dict[str, float]:
     if not any(found.values()):
         raise InputError(f"{path} lists no class of the scores, such as {listed(scores.classes, 3)}; check the names.")
     return found
+
+
+def with_media(scores: Scores, path: str | Path) -> Scores:
+    """The same scores with what the media.csv of a Camtrap DP says about their files.
+
+    Parameters
+    ----------
+    scores : Scores
+    path : path-like
+        A table with the columns ``mediaID``, ``deploymentID``, ``timestamp`` and ``filePath``. A path may be the end of
+        another.
+
+    Returns
+    -------
+    Scores
+    """
+    path = Path(path)
+    names, rows = read_rows(path)
+    of_file, *of_media = (column(path, names, name) for name in ("filePath", *_MEDIA))
+    found: dict[str, list[tuple[str, dict[str, str]]]] = {}  # by the last part of the path
+    for _, cells in rows:
+        file = "/" + str(cells[of_file]).replace("\\", "/").lstrip("/")
+        media = {name: str(cells[at]) for name, at in zip(_MEDIA, of_media, strict=True)}
+        found.setdefault(file.rpartition("/")[2], []).append((file, media))
+
+    def media_of(file: str) -> dict[str, str]:
+        wanted = "/" + file.replace("\\", "/").lstrip("/")
+        there = found.get(wanted.rpartition("/")[2], [])
+        known = [media for other, media in there if wanted.endswith(other) or other.endswith(wanted)]
+        if len(known) != 1:
+            raise InputError(f"{path} has {len(known) or 'no'} rows for the file {shorten(file)} of the scores.")
+        return known[0]
+
+    items = [media_of(scores.file(row)) for row in range(len(scores))]
+    carried = {**scores.carried, **{name: [media[name] for media in items] for name in _MEDIA}}
+    return replace(scores, carried=carried, others=tuple({**o, **media_of(str(o[FILE]))} for o in scores.others))

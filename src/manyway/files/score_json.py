@@ -17,12 +17,14 @@ from typing import Any
 
 from manyway.errors import InputError
 from manyway.files.rows import as_number
-from manyway.files.scores import BOX, FILE, Answers, Origin, Pair, Scores
-from manyway.files.taxa import named_scores, short_name, shown_names
+from manyway.files.scores import BOX, FILE, Answers, Pair, Scores
+from manyway.files.taxa import Collected, short_name, shown_names
 from manyway.files.text import listed, read_json, read_text, shorten
 
+_DECODE = json.JSONDecoder().raw_decode
 _BLANK = re.compile(r"[ \t\r\n]*")
 _SLACK = 1e-3  # scores are rounded
+_THRESHOLD = 0.2  # the usual confidence from which a detection of MegaDetector counts
 _NO_SCORE = "all of its scores are 0"
 
 
@@ -40,45 +42,37 @@ def read_score_json(path: Path) -> Scores:
 
 
 def _read_speciesnet(path: Path, predictions: Sequence[Any]) -> Scores:
-    pairs: list[Pair] = []
-    skipped: list[tuple[str, str]] = []
-    about: dict[str, dict[str, Any]] = {}
-    places: list[int] = []
-    most = 0
+    found = Collected(path)
     for number, entry in enumerate(predictions):
         place = f"prediction {number}"
-        item = _new(path, place, _mapping(path, place, entry).get("filepath"), "filepath", about)
-        found = entry.get("classifications")
-        if found is None:
+        item = _new(found, place, _mapping(path, place, entry), "filepath")
+        if entry.get("classifications") is None:
             failures = entry.get("failures")
             why = ", ".join(map(str, failures)) if isinstance(failures, list) and failures else "it has none"
-            skipped.append((item, f"no classifications ({why})"))
+            found.skip(item, f"no classifications ({why})")
             continue
-        scores = _lists(path, place, item, _mapping(path, place, found), "classes", "scores")
-        most = max(most, len(scores))
-        scores = {name: _part(path, place, score) for name, score in scores.items()}
-        if "target_logits" in found:
-            logits = _lists(path, place, item, found, "target_classes", "target_logits")
+        lists = _mapping(path, place, entry["classifications"])
+        named = _lists(path, place, item, lists, "classes", "scores")
+        scores = {name: _part(path, place, score) for name, score in named.items()}
+        if "target_logits" in lists:
+            logits = _lists(path, place, item, lists, "target_classes", "target_logits")
             scores = _with_logits(scores, {k: as_number(path, place, "target_logits", z) for k, z in logits.items()})
         if not any(scores.values()):
-            skipped.append((item, _NO_SCORE if scores else "no classifications"))
+            found.skip(item, _NO_SCORE if scores else "no classifications")
             continue
-        places.append(number)
-        pairs += [(place, item, name, score) for name, score in scores.items()]
-        detections = entry.get("detections")
-        first = detections[0] if isinstance(detections, list) and detections else {}
-        answer = entry.get("prediction")
-        about[item] |= {
+        found.places.append(number)
+        found.n_listed = max(found.n_listed, len(named))
+        found.pairs += [(place, item, name, score) for name, score in scores.items()]
+        answer, detections = entry.get("prediction"), entry.get("detections")
+        found.about[item] = {
             "prediction": short_name(answer) if isinstance(answer, str) else None,
             **{name: entry.get(name) for name in ("prediction_score", "country", "admin1_region")},
-            **_detected(path, place, first, {}),
+            **_detected(path, place, detections[0] if isinstance(detections, list) and detections else {}, {}),
         }
-    labels = {name: name for _, _, name, _ in pairs}
+    labels = {name: name for _, _, name, _ in found.pairs}
     shown = shown_names(labels)
-    own = {name: key for key, name in shown.items()}
-    origin = Origin(path, len(places), most, "SpeciesNet json", partial(_speciesnet_text, path, tuple(places), own))
-    kind = _kind(path, pairs)
-    return named_scores(path, pairs, labels, shown, about=about, skipped=tuple(skipped), origins=(origin,), **kind)
+    write = partial(_speciesnet_text, path, found.places, {name: key for key, name in shown.items()})
+    return found.scores(labels, shown, "SpeciesNet json", write, **_kind(found.pairs))
 
 
 def _with_logits(scores: Mapping[str, float], logits: Mapping[str, float]) -> dict[str, float]:
@@ -87,21 +81,15 @@ def _with_logits(scores: Mapping[str, float], logits: Mapping[str, float]) -> di
     The probability of class k is exp(z_k − ln Z). A class that has both its probability and its logit says Z. Where
     none has, no class with a logit is above the lowest listed one.
     """
-    both = [name for name in logits if scores.get(name, 0) > 0]
     if not logits:
         return dict(scores)
-    if not any(scores.values()):
-        top = max(logits.values())
-        found = {name: math.exp(max(z - top, -80.0)) for name, z in logits.items()}
-        return {name: value / sum(found.values()) for name, value in found.items()}
-    if both:
-        best = max(both, key=lambda name: scores[name])
-        offset = logits[best] - math.log(scores[best])
-    else:
-        offset = max(logits.values()) - math.log(min(score for score in scores.values() if score > 0))
-    free = {name: math.exp(min(0.0, max(z - offset, -80.0))) for name, z in logits.items() if name not in scores}
-    left, total = max(1 - sum(scores.values()), _SLACK), sum(free.values())
-    scale = min(1.0, left / total) if total else 1.0  # scores are rounded
+    listed = {name: score for name, score in scores.items() if score > 0}
+    top = max(logits, key=lambda name: (listed.get(name, 0.0), logits[name]))
+    least = min(listed.values(), default=1.0)
+    offset = logits[top] - math.log(listed.get(top, least))
+    free = {name: math.exp(min(max(z - offset, -80.0), 0.0)) for name, z in logits.items() if name not in listed}
+    # The scores are rounded: together they may not have more than what is left.
+    scale = min(1.0, max(1 - sum(listed.values()), _SLACK) / sum(free.values())) if free else 1.0
     return {**scores, **{name: scale * value for name, value in free.items()}}
 
 
@@ -127,76 +115,65 @@ def _speciesnet_text(path: Path, places: Sequence[int], own: Mapping[str, str], 
 
 
 def _read_megadetector(path: Path, content: Mapping[str, Any]) -> Scores:
-    categories = content.get("classification_categories")
-    if not isinstance(categories, dict) or not categories:
+    categories, full, info, kinds = (
+        part if isinstance(part := content.get(name), dict) else {}
+        for name in (
+            "classification_categories",
+            "classification_category_descriptions",
+            "info",
+            "detection_categories",
+        )
+    )
+    if not categories:
         raise InputError(
             f"{path} is a MegaDetector file without 'classification_categories': its detections were not classified; "
             "run a species classifier first."
         )
-    info, kinds = (found if isinstance(found := content.get(k), dict) else {} for k in ("info", "detection_categories"))
+    found, notes, bare = Collected(path), [], 0
     version = str(info.get("format_version", "1"))
-    notes = [] if version.split(".")[0] == "1" else [f"{path.name} has the format version {version}; it is read as 1.6"]
-    full = content.get("classification_category_descriptions")
-    full = full if isinstance(full, dict) else {}
+    if version.split(".")[0] != "1":
+        notes.append(f"{path.name} has the format version {version}; it is read as 1.6")
     nameless = [key for key, name in categories.items() if not isinstance(name, str) or not name.strip()]
     if nameless:
         notes.append(f"the categories {listed(nameless)} of {path.name} have no name and are called by their number")
     shown = shown_names({k: f"category {k}" if k in nameless else name.strip() for k, name in categories.items()})
-    pairs: list[Pair] = []
-    skipped: list[tuple[str, str]] = []
-    about: dict[str, dict[str, Any]] = {}
-    places: list[tuple[int, int]] = []
-    bare = 0
     for number, entry in enumerate(content["images"]):
         place = f"image {number}"
-        file = _new(path, place, _mapping(path, place, entry).get("file"), "file", about)
+        file = _new(found, place, _mapping(path, place, entry), "file")
+        taken = {FILE: file, "time": entry.get("datetime")}
         if entry.get("failure"):
-            skipped.append((file, str(entry["failure"])))
+            found.skip(file, str(entry["failure"]), **taken)
             continue
-        detections = entry.get("detections") or []
-        if not isinstance(detections, list):
-            raise InputError(f"{path} has no list 'detections' in {place} ({shorten(file)}).")
-        classified = [(at, d) for at, d in enumerate(detections) if _mapping(path, place, d).get("classifications")]
-        bare += not classified
-        for rank, (at, detection) in enumerate(classified, start=1):
-            item = file if len(classified) == 1 else f"{file}#{rank}"
+        detections = _list(path, place, entry, "detections")
+        able = [at for at, detection in enumerate(detections) if "classifications" in _mapping(path, place, detection)]
+        rest, count = [], len(found.places)
+        for at, detection in enumerate(detections):
+            item = file if len(able) < 2 or at not in able else f"{file}#{able.index(at) + 1}"
+            cells = {**taken, "frame": detection.get("frame_number"), **_detected(path, place, detection, kinds)}
             scores = []
-            for one in detection["classifications"]:
+            for one in _list(path, place, detection, "classifications"):
                 if not isinstance(one, list) or len(one) != 2 or str(one[0]) not in shown:
                     raise InputError(
                         f"{path} has {shorten(one)} among the classifications in {place} ({shorten(file)}); each is "
                         "a number of 'classification_categories' and a score."
                     )
                 scores.append((place, item, str(one[0]), _part(path, place, one[1])))
-            if not any(score for *_, score in scores):
-                skipped.append((item, _NO_SCORE))
-                continue
-            places.append((number, at))
-            pairs += scores
-            about[item] = {
-                FILE: file,
-                "time": entry.get("datetime"),
-                "frame": detection.get("frame_number"),
-                **_detected(path, place, detection, kinds),
-            }
+            if any(score for *_, score in scores):
+                found.places.append((number, at))
+                found.n_listed = max(found.n_listed, len(scores))
+                found.pairs += scores
+                found.about[item] = cells
+            elif scores:
+                found.skip(item, _NO_SCORE, **cells)
+            elif isinstance(cells["detection_conf"], float) and cells["detection_conf"] >= _THRESHOLD:
+                rest.append(cells)
+        bare += not any(detection.get("classifications") for detection in detections)
+        found.others += rest if rest or len(found.places) > count else [{**taken, "detection": "blank"}]
     if bare:
         notes.append(f"{bare} images of {path.name} have no classified detection and are left out")
-    own = {name: key for key, name in shown.items()}
-    most = max(
-        (len(d["classifications"]) for n, at in places for d in [content["images"][n]["detections"][at]]), default=0
-    )
-    write = partial(_megadetector_text, path, tuple(places), own)
-    return named_scores(
-        path,
-        pairs,
-        {key: str(full.get(key, name)) for key, name in shown.items()},
-        shown,
-        about=about,
-        skipped=tuple(skipped),
-        notes=tuple(notes),
-        origins=(Origin(path, len(places), most, "MegaDetector json", write),),
-        **_kind(path, pairs),
-    )
+    labels = {key: str(full.get(key, name)) for key, name in shown.items()}
+    write = partial(_megadetector_text, path, found.places, {name: key for key, name in shown.items()})
+    return found.scores(labels, shown, "MegaDetector json", write, notes=tuple(notes), **_kind(found.pairs))
 
 
 def _megadetector_text(
@@ -206,12 +183,12 @@ def _megadetector_text(
     text, edits = _text_of(path), []
     images = _inside(text, 0, "images")
     for (number, at), answer in zip(places, answers, strict=True):
-        lacking = [name for name, _ in answer if name not in own]
+        span = dict(_members(text, _inside(text, images[number], "detections")[at]))["classifications"]
+        ranked = [(name, p) for name, p in answer[: len(json.loads(text[slice(*span)]))] if p >= least]
+        lacking = [name for name, _ in ranked if name not in own]
         if lacking:
             raise InputError(f"{path} has no category {shorten(lacking[0])}; add it to 'classification_categories'.")
-        span = dict(_members(text, _inside(text, images[number], "detections")[at]))["classifications"]
-        count = len(json.loads(text[slice(*span)]))
-        edits.append((*span, json.dumps([[own[name], round(p, 4)] for name, p in answer[:count] if p >= least])))
+        edits.append((*span, json.dumps([[own[name], round(p, 4)] for name, p in ranked])))
     return _edited(text, edits)
 
 
@@ -224,7 +201,7 @@ def _detected(path: Path, place: str, detection: Any, kinds: Mapping[str, Any]) 
     return {"detection": kind, "detection_conf": found.get("conf"), **boxed}
 
 
-def _kind(path: Path, pairs: Sequence[Pair]) -> dict[str, Any]:
+def _kind(pairs: Sequence[Pair]) -> dict[str, Any]:
     """What the scores are: where those of an item sum to more than 1, each class has a score of its own."""
     total: dict[str, float] = {}
     for _, item, _, score in pairs:
@@ -264,12 +241,19 @@ def _text(path: Path, place: str, value: Any, what: str) -> str:
     return value.strip()
 
 
-def _new(path: Path, place: str, value: Any, what: str, seen: dict[str, dict[str, Any]]) -> str:
+def _list(path: Path, place: str, entry: Mapping[str, Any], name: str) -> list[Any]:
+    found = entry.get(name) or []
+    if not isinstance(found, list):
+        raise InputError(f"{path} has no list '{name}' in {place}.")
+    return found
+
+
+def _new(found: Collected, place: str, entry: Mapping[str, Any], what: str) -> str:
     """The name of a picture, which must not have come before."""
-    name = _text(path, place, value, what)
-    if name in seen:
-        raise InputError(f"{path} has the {what} {shorten(name)} twice (again in {place}); remove one.")
-    seen[name] = {}
+    name = _text(found.path, place, entry.get(what), what)
+    if name in found.about:
+        raise InputError(f"{found.path} has the {what} {shorten(name)} twice (again in {place}); remove one.")
+    found.about[name] = {}
     return name
 
 
@@ -284,7 +268,6 @@ def _members(text: str, at: int) -> Iterator[tuple[Any, tuple[int, int]]]:
     >>> [(key, '{"a": [1, 2.50]}'[slice(*span)]) for key, span in _members('{"a": [1, 2.50]}', 0)]
     [('a', '[1, 2.50]')]
     """
-    decode = json.JSONDecoder().raw_decode
 
     def skip(at: int) -> int:
         found = _BLANK.match(text, at)
@@ -294,9 +277,9 @@ def _members(text: str, at: int) -> Iterator[tuple[Any, tuple[int, int]]]:
     while text[at] not in "}]":
         key: Any = number
         if named:
-            key, at = decode(text, at)
+            key, at = _DECODE(text, at)
             at = skip(skip(at) + 1)
-        _, end = decode(text, at)
+        _, end = _DECODE(text, at)
         yield key, (at, end)
         at, number = skip(end), number + 1
         at = skip(at + 1) if text[at] == "," else at

@@ -62,6 +62,9 @@ class Scores:
         Whether each class has a yes-or-no score of its own, so that several may be right.
     origins : tuple of Origin
         The files of another program that the items come from, in the order of the items.
+    others : tuple of mapping
+        What else the files have: pictures, recordings and detections without a classification. Each has ``file``, and
+        what is carried of items.
     """
 
     values: np.ndarray[Any, Any]
@@ -76,6 +79,7 @@ class Scores:
     described: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     independent: bool = False
     origins: tuple[Origin, ...] = ()
+    others: tuple[Mapping[str, Any], ...] = ()
 
     def __len__(self) -> int:
         return len(self.names)

@@ -1,12 +1,13 @@
-"""Labels that contain a taxonomy, as SpeciesNet and MegaDetector write them."""
+"""What readers of other programs' files share: labels that contain a taxonomy, and what they collect."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from manyway.files.scores import SCIENTIFIC, Pair, Scores, from_pairs
+from manyway.files.scores import FILE, SCIENTIFIC, Answers, Origin, Pair, Scores, from_pairs
 
 _RANKS = {"genus": 3, "family": 2, "order": 1, "taxonomic class": 0}
 
@@ -52,11 +53,34 @@ def shown_names(labels: Mapping[str, str]) -> dict[str, str]:
     return {key: f"{name} ({key})" if name in twice else name for key, name in shown.items()}
 
 
-def named_scores(
-    path: Path, pairs: Sequence[Pair], labels: Mapping[str, str], shown: Mapping[str, str], **more: Any
-) -> Scores:
-    """Scores of classes that have keys in ``pairs`` and labels with a taxonomy, by their shown names."""
-    named = ((place, item, shown[key], score) for place, item, key, score in pairs)
-    return from_pairs(
-        path, named, shown.values(), **taxonomy({shown[key]: label for key, label in labels.items()}), **more
-    )
+@dataclass
+class Collected:
+    """What the reader of a file has found so far."""
+
+    path: Path
+    pairs: list[Pair] = field(default_factory=list)  # by the program's own keys of classes
+    about: dict[str, dict[str, Any]] = field(default_factory=dict)  # item -> carried column -> cell
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    others: list[dict[str, Any]] = field(default_factory=list)
+    places: list[Any] = field(default_factory=list)  # where the answer of each item goes
+    n_listed: int = 0
+
+    def skip(self, item: str, why: str, **cells: Any) -> None:
+        """An item without scores."""
+        self.skipped.append((item, why))
+        self.others.append({FILE: item, **cells})
+
+    def scores(
+        self,
+        labels: Mapping[str, str],
+        shown: Mapping[str, str],
+        form: str,
+        rewrite: Callable[[Answers, float], str],
+        **more: Any,
+    ) -> Scores:
+        """All of it. ``labels`` and ``shown`` have the label with a taxonomy, and the shown name, of each key."""
+        named = ((place, item, shown[key], score) for place, item, key, score in self.pairs)
+        names = taxonomy({shown[key]: label for key, label in labels.items()})
+        origin = Origin(self.path, len({item for _, item, *_ in self.pairs}), self.n_listed, form, rewrite)
+        collected = {"skipped": tuple(self.skipped), "others": tuple(self.others), "origins": (origin,)}
+        return from_pairs(self.path, named, shown.values(), self.about, **names, **{**collected, **more})

@@ -197,7 +197,7 @@ def scores_batch(
         A taxonomy. By default that of the scores.
     """
     classes, device = _classes(scores, class_prior), place.where
-    prior = None if class_prior is None else torch.tensor([class_prior[name] for name in classes])
+    prior = torch.tensor([1.0 if class_prior is None else class_prior[name] for name in classes])
     place_of = {name: number for number, name in enumerate(classes)}
     known = _known_scores(scores, labels, place_of).to(device)
     rows, truth = _posteriors(scores, classes, kind, prior), None
@@ -226,7 +226,7 @@ def scores_batch(
 
 
 def _posteriors(
-    scores: Scores, classes: Sequence[str], kind: str | None, prior: Tensor | None
+    scores: Scores, classes: Sequence[str], kind: str | None, prior: Tensor
 ) -> Callable[[int, int], Tensor]:
     """Reads rows of scores as log-posteriors for equally frequent classes."""
     values = torch.from_numpy(scores.with_classes(classes).values)

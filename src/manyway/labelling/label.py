@@ -19,11 +19,11 @@ from manyway.files.files import check_output
 from manyway.files.items import Items
 from manyway.labelling.batch import Batch, Named, Place, features_batch
 from manyway.labelling.hierarchy import answer_at_least
+from manyway.labelling.outputs import LISTED_PRESENCE, TABLE, n_listed, write_format
 from manyway.labelling.table import UNKNOWN, LevelAnswer, Row, write_table
 from manyway.labelling.taxonomy import Levels
 from manyway.methods import DEFAULT_METHOD, get_method
 
-_LISTED_PRESENCE = 0.5  # a class with at least this probability of presence is listed even if no item has its label
 CLASS_LEVEL = "class"  # the level of answers that are a class itself
 
 
@@ -159,6 +159,7 @@ def write_labels(
     min_confidence: float = 0.0,
     at_least: float | None = None,
     inputs: Iterable[str | Path | None] = (),
+    form: str = TABLE,
 ) -> Summary:
     """Write a table with one row per item, and return what it says in total.
 
@@ -180,6 +181,8 @@ def write_labels(
         Also write the finest answer, class or group of the taxonomy, with at least this probability.
     inputs : iterable of path-like, optional
         Files that the output must not replace.
+    form : {"table", "input", "camtrap-dp", "presence"}, default="table"
+        What to write; see ``manyway.labelling.outputs``.
 
     Returns
     -------
@@ -191,14 +194,15 @@ def write_labels(
         If the table cannot be written.
     """
     inputs, output = tuple(inputs), Path(output)
-    check_output(output, inputs)
+    if not output.is_dir():
+        check_output(output, inputs)
     if top < 1 or not 0 <= min_confidence <= 1:
         raise InputError(f"top is {top} and min_confidence {min_confidence}; they must be at least 1, and from 0 to 1.")
     if at_least is not None and not 0 < at_least <= 1:
         raise InputError(f"The wanted probability of answers is {at_least}; it must be above 0 and at most 1.")
     if at_least is not None and not batch.levels:
         raise InputError("There is no taxonomy to take answers of a higher level from; name a file with `taxonomy`.")
-    best = solution.top(top)
+    best = solution.top(n_listed(form, batch, top))
     values, places, *unknown = (one[0] for one in best.best.values)
     if not bool(torch.isfinite(values).all()):
         raise InputError(
@@ -208,17 +212,20 @@ def write_labels(
     at_levels = None if at_least is None else _at_levels(solution, batch.classes, batch.levels, at_least)
     counts = _Counts(batch, min_confidence)
     rows = counts.rows(values, places, unknown, at_levels)
-    notes = write_table(
-        output,
-        rows,
-        values.shape[1],
-        batch.items.skipped,
-        inputs,
-        batch.items.carried,
-        described=batch.described,
-        open_set=bool(unknown),
-        at_levels=at_levels is not None,
-    )
+    if form != TABLE:
+        notes = write_format(form, output, list(rows), batch, solution, min_confidence, inputs)
+    else:
+        notes = write_table(
+            output,
+            rows,
+            values.shape[1],
+            batch.items.skipped,
+            inputs,
+            batch.items.carried,
+            described=batch.described,
+            open_set=bool(unknown),
+            at_levels=at_levels is not None,
+        )
     estimated = solution.occupancy is not None
     presence: Sequence[float | None] = solution.presence[0].tolist() if estimated else [None] * len(batch.classes)
     return Summary(
@@ -231,7 +238,7 @@ def write_labels(
         float(solution.n_present_sd[0]) if estimated else None,
         sum(counts.grouped.values()) if unknown else None,
         _groups(counts.grouped, solution.unknown_medoids, batch.items),
-        len(batch.items.skipped),
+        len(batch.items.skipped) if form == TABLE else 0,
         output,
         Counter(answer.level for answer in at_levels or ()),
         {name: float(value[0]) for name, value in solution.learned.items()},
@@ -325,7 +332,7 @@ class _Counts:
                 presence[k],
             )
             for k, (name, given) in enumerate(zip(self.batch.classes, self.given, strict=True))
-            if given or (presence[k] or 0.0) >= _LISTED_PRESENCE
+            if given or (presence[k] or 0.0) >= LISTED_PRESENCE
         ]
         return tuple(sorted(found, key=lambda one: (-one.items, -one.proportion, one.name)))
 

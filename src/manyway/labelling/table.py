@@ -46,7 +46,13 @@ class Row(NamedTuple):
     number: int = 0  # of the item in the batch: where its carried cells are
 
 
-def check_table(path: AnyPath | None, inputs: Iterable[AnyPath | None] = (), *, overwrite: bool = False) -> Path:
+def check_table(
+    path: AnyPath | None,
+    inputs: Iterable[AnyPath | None] = (),
+    *,
+    overwrite: bool = False,
+    endings: Collection[str] = WRITTEN,
+) -> Path:
     """Return the path of the table, after checking that writing it replaces nothing of value.
 
     Only a table that this program wrote and that nobody changed since is replaced: its checksum is in the user's cache.
@@ -60,6 +66,8 @@ def check_table(path: AnyPath | None, inputs: Iterable[AnyPath | None] = (), *, 
         Files and folders that the command reads.
     overwrite : bool, default=False
         Allow to replace any file that is not an input.
+    endings : collection of str
+        The endings of files that can be written.
 
     Returns
     -------
@@ -80,8 +88,8 @@ def check_table(path: AnyPath | None, inputs: Iterable[AnyPath | None] = (), *, 
                 f"The output {chosen} lies in the input folder {folder}, where it would be read as an item."
             )
     suffix = chosen.suffix.lower()
-    if suffix in _OTHERS or (suffix in SUFFIXES and suffix not in WRITTEN):
-        raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(WRITTEN)}.")
+    if suffix not in endings and suffix in (*_OTHERS, *SUFFIXES):
+        raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(endings)}.")
     if not overwrite and not _is_ours(target):
         raise InputError(
             f"{chosen} exists and is not a table as manyway wrote it; name another `output`, or replace it with "
@@ -189,11 +197,16 @@ def write_table(
             yield [name, "", *empty, f"skipped: {reason}", *(None for _ in (*about, *more))]
 
     notes = write_rows(path, header, cells(), inputs)
+    remember(path)
+    return notes
+
+
+def remember(path: Path) -> None:
+    """Note that a file was written here, so that it may be replaced."""
     with contextlib.suppress(OSError):  # without a cache the table is not known later, and kept
         _written().parent.mkdir(parents=True, exist_ok=True)
         with _written().open("a") as file:
             file.write(f"{_checksum(path)}\n")
-    return notes
 
 
 def _free(name: str, others: Collection[str]) -> str:

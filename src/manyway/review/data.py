@@ -6,7 +6,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,11 @@ from manyway.files.files import atomic_write
 from manyway.files.items import Items
 
 PICTURES, TEXTS, NAMES = KINDS = ("pictures", "texts", "names")
-FILE, JOURNAL = "review.safetensors", "journal.sqlite"
-_FORMAT = 1
+FILE, JOURNAL = "review.safetensors", "journal.jsonl"
+TAKEN = "taken"  # the column that says when a picture was taken
+_FILE, _BOX = "file", ("box_x", "box_y", "box_width", "box_height")  # columns of detections
+_SECONDS = timedelta(seconds=10)  # between the pictures of a burst
+_FORMAT = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +79,39 @@ class ReviewData:
         return (*map(self.items.text, range(len(self.items))), *self.names[len(self.items) :])
 
     @cached_property
+    def columns(self) -> dict[str, list[str]]:
+        """What else is known about all items, as texts: the columns of their file, and the folders of pictures."""
+        carried, more = self.items.carried, [""] * len(self.items.skipped)
+        found = {name: [*map(_text, cells), *more] for name, cells in carried.items() if name not in (*_BOX, _FILE)}
+        folders = [self.picture(row).rpartition("/")[0] for row in range(len(self.names))]
+        if self.kind == PICTURES and len(set(folders)) > 1:
+            found.setdefault("folder", folders)
+        return found
+
+    @cached_property
+    def bursts(self) -> list[int]:
+        """[n] the number of each item's burst: pictures of one folder that were taken within seconds. -1: none."""
+        times = [_time(text) for text in self.columns.get(TAKEN, ())]
+        folders = self.columns.get("folder", [""] * len(times))
+        found, number = [-1] * len(self.names), 0
+        order = sorted((folders[row], time, row) for row, time in enumerate(times) if time)
+        for (folder, time, row), (other, later, after) in pairwise(order):
+            if folder == other and later - time <= _SECONDS:
+                number += found[row] < 0
+                found[row] = found[after] = number
+        return found
+
+    def picture(self, row: int) -> str:
+        """The name of the picture that an item is in."""
+        carried = self.items.carried.get(_FILE)
+        return self.names[row] if carried is None or row >= len(self.items) else str(carried[row])
+
+    def box(self, row: int) -> tuple[float, ...] | None:
+        """Left, top, width and height of an item in its picture, in parts of the picture; None: all of it."""
+        found = [self.items.carried[name][row] for name in _BOX if name in self.items.carried and row < len(self.items)]
+        return tuple(map(float, found)) if len(found) == 4 and None not in found else None
+
+    @cached_property
     def items_hash(self) -> str:
         """Identifies the items: the SHA-256 of their names and features."""
         digest = hashlib.sha256(json.dumps(self.names).encode())
@@ -103,8 +141,10 @@ class ReviewData:
             "class_names": None if self.class_names is None else _about(self.class_names),
             "scores": list(self.scores),
         }
+        text = json.dumps(about, default=str)
         with atomic_write(folder / FILE) as temporary:
-            save_file(tensors, temporary, metadata={"review": json.dumps(about)})
+            save_file(tensors, temporary, metadata={"review": text, "check": _check(text, tensors)})
+        (folder / FILE).chmod(0o600)
 
     @classmethod
     def load(cls, folder: Path) -> ReviewData:
@@ -122,8 +162,11 @@ class ReviewData:
             )
         try:
             with safe_open(path, framework="pt") as file:
-                about = json.loads(file.metadata()["review"])
+                text, check = file.metadata()["review"], file.metadata()["check"]
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if check != _check(text, tensors):
+                raise ValueError("its checksum is wrong")
+            about = json.loads(text)
             if about["format"] != _FORMAT:
                 raise InputError(f"{path} has the format {about['format']}, which this version of manyway cannot read.")
             base_mean = tensors.get("base_mean")
@@ -140,8 +183,22 @@ class ReviewData:
             )
         except InputError:
             raise
-        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path} is damaged ({error}); start the review again in another folder.") from error
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"{path} is damaged ({error}). Its answers are not lost: move this file away and start the review with "
+                "the same examples and items in the same folder."
+            ) from error
+
+
+def _text(value: Any) -> str:
+    return "" if value is None or value != value else str(value)
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=None)
+    except ValueError:
+        return None
 
 
 def _about(items: Items) -> dict[str, Any]:
@@ -151,7 +208,16 @@ def _about(items: Items) -> dict[str, Any]:
         "columns": items.columns,
         "skipped": items.skipped,
         "texts": None if items.texts is None else list(items.texts),
+        "carried": {name: list(cells) for name, cells in items.carried.items()},
     }
+
+
+def _check(text: str, tensors: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
+        digest.update(tensors[name].numpy())
+    return digest.hexdigest()
 
 
 def _items(features: Any, about: Mapping[str, Any], base_mean: Any) -> Items:
@@ -161,4 +227,4 @@ def _items(features: Any, about: Mapping[str, Any], base_mean: Any) -> Items:
     if any(known is not None and len(known) != len(features) for known in (labels, names, texts)):
         raise ValueError("names or labels do not fit the features")
     skipped = tuple((str(name), str(reason)) for name, reason in about["skipped"])
-    return Items(features, labels, names, base_mean, columns, skipped, texts=texts)
+    return Items(features, labels, names, base_mean, columns, skipped, carried=about["carried"], texts=texts)

@@ -19,9 +19,8 @@ from manyway.review.data import TEXTS
 from manyway.review.session import NO_CLASS, OPEN, Session
 
 Find = Callable[[str, int], Path | bytes | None]  # ("examples" or "items", row) -> the file or content of a picture
-_MADE_BY = ".made-by-manyway"
 _LONGEST = 200  # bytes of a file name
-_HEADER = ("item", "label", "probability", "reviewed", "label_2", "probability_2")
+_HEADER = ("item", "label", "probability", "reviewed", "label_2", "probability_2", "comment")
 
 
 def export_labels(session: Session, path: AnyPath) -> int:
@@ -32,7 +31,7 @@ def export_labels(session: Session, path: AnyPath) -> int:
     session : Session
     path : path-like
         A .csv, .tsv, .parquet or .jsonl file. ``reviewed`` is ``yes``, ``no``, or ``unknown`` for an item that a person
-        has marked as unknown; its label is empty then.
+        has marked as unknown; its label is empty then. The items' own columns come last.
 
     Returns
     -------
@@ -40,9 +39,12 @@ def export_labels(session: Session, path: AnyPath) -> int:
         The number of rows.
     """
     path = _table(path)
+    own = {name: [*cells, *[None] * len(session.answers)] for name, cells in session.data.items.carried.items()}
     with session.lock:
-        rows = [_label_row(session, row) for row in range(len(session.answers))]
-    write_rows(path, _HEADER, rows)
+        rows = [
+            [*_label_row(session, row), *(cells[row] for cells in own.values())] for row in range(len(session.answers))
+        ]
+    write_rows(path, [*_HEADER, *(f"given_{name}" if name in _HEADER else name for name in own)], rows)
     return len(rows)
 
 
@@ -53,7 +55,8 @@ def _label_row(session: Session, row: int) -> list[Any]:
     pairs = zip(session.best[row], session.probabilities[row], strict=True)
     name, second = next(((session.classes[k], p) for k, p in pairs if k != number), ("", 0.0))
     label = "" if number == NO_CLASS else session.classes[number]
-    return [session.data.names[row], label, round(probability, 4), reviewed, name, round(second, 4)]
+    comment = session.comments[row]
+    return [session.data.names[row], label, round(probability, 4), reviewed, name, round(second, 4), comment]
 
 
 def export_examples(session: Session, path: AnyPath, find: Find | None = None) -> int:
@@ -64,8 +67,8 @@ def export_examples(session: Session, path: AnyPath, find: Find | None = None) -
     session : Session
     path : path-like
         A table (.csv, .tsv, .parquet or .jsonl): texts with labels where texts are reviewed, otherwise features with
-        labels. Any other path is a folder of pictures with one folder per class; its files are links to the originals
-        where these are files, and copies otherwise.
+        labels. Any other path is a new folder of pictures with one folder per class; its files are relative links to
+        the originals where these are files, and copies otherwise.
     find : callable, optional
         Finds the picture of an example or item; needed for a folder.
 
@@ -122,17 +125,43 @@ def _table(path: AnyPath) -> Path:
     return path
 
 
-def _write_folders(target: Path, pictures: Sequence[tuple[str, str, str, int]], find: Find) -> None:
-    """One folder per class. ``target`` is a link that is turned to the new folder in one step when it is complete."""
-    old = target.resolve() if target.is_symlink() else None
-    if (old is None and target.exists()) or (old is not None and old.exists() and not (old / _MADE_BY).is_file()):
-        raise InputError(f"{target} exists and was not made by an export; choose another name.")
-    target.parent.mkdir(parents=True, exist_ok=True)
+def export_folders(session: Session, path: AnyPath, find: Find, *, copy: bool = False) -> int:
+    """Sort the pictures of all items into one folder per label; unknown items get the folder ``unknown``.
+
+    Parameters
+    ----------
+    session : Session
+    path : path-like
+        The folder to make; it must not exist.
+    find : callable
+        Finds the picture of an item. Items without one are left out.
+    copy : bool, default=False
+        Copy the pictures instead of linking to them.
+
+    Returns
+    -------
+    int
+        The number of pictures.
+    """
+    with session.lock:
+        chosen = [session.chosen(row)[0] for row in range(len(session.answers))]
+        labels = ["unknown" if number == NO_CLASS else session.classes[number] for number in chosen]
+    pictures = [(label, session.data.names[row], "items", row) for row, label in enumerate(labels)]
+    there = [one for one in pictures if find("items", one[3]) is not None]
+    _write_folders(Path(path), there, find, copy=copy)
+    return len(there)
+
+
+def _write_folders(
+    target: Path, pictures: Sequence[tuple[str, str, str, int]], find: Find, *, copy: bool = False
+) -> None:
+    """One folder per class. ``target`` is a new folder, which appears when it is complete: people sort by hand too."""
+    if target.is_symlink() or target.exists():
+        raise InputError(f"{target} exists already; choose another name.")
     made = target.parent / f".{target.name[:40]}-{secrets.token_hex(4)}"
-    link = made.with_name(made.name + "-link")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         top, folders = _Folder(made), dict[str, _Folder]()
-        (made / _MADE_BY).touch()
         for label, name, which, row in pictures:
             if label not in folders:
                 folders[label] = _Folder(top.unused(label))
@@ -140,26 +169,23 @@ def _write_folders(target: Path, pictures: Sequence[tuple[str, str, str, int]], 
             if found is None:
                 raise InputError(f"The picture {name} is missing; restore it, or mark it as unknown, and export again.")
             place = folders[label].unused(name)
-            if isinstance(found, Path):
-                _link(found, place)
-            else:
+            if isinstance(found, bytes):
                 place.write_bytes(found)
-        link.symlink_to(made.name, target_is_directory=True)
-        os.replace(link, target)
+            elif copy:
+                shutil.copyfile(found, place)
+            else:
+                _link(found, place)
+        os.rename(made, target)
     except OSError as error:
         raise InputError(f"Cannot write {target}: {error.strerror or error}. Nothing was changed.") from error
     finally:
-        link.unlink(missing_ok=True)
-        if not target.is_symlink() or target.resolve() != made.resolve():
-            shutil.rmtree(made, ignore_errors=True)
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def _link(original: Path, place: Path) -> None:
-    try:
-        place.symlink_to(original.resolve())
-    except (OSError, NotImplementedError):  # file systems without links
+    try:  # a relative link outlives a move of both folders
+        place.symlink_to(os.path.relpath(original, os.path.realpath(place.parent)))
+    except (OSError, NotImplementedError, ValueError):  # file systems without links
         shutil.copyfile(original, place)
 
 

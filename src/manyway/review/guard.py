@@ -38,14 +38,12 @@ class Guard:
     ----------
     port : int
         The port of the server.
-    token, secret : str, optional
-        What the address and the cookie hold; random by default.
     """
 
-    def __init__(self, port: int, token: str | None = None, secret: str | None = None) -> None:
+    def __init__(self, port: int) -> None:
         self.port = port
-        self.token = token or secrets.token_urlsafe(24)
-        self._secret = secret or secrets.token_urlsafe(32)
+        self.token = secrets.token_urlsafe(24)  # of the next address; empty where it was used
+        self._secret = secrets.token_urlsafe(32)  # what the cookie holds
         # Cookies are shared between the ports of a computer: two reviews must not overwrite each other's.
         self.cookie = f"manyway_review_{port}"
         self.hosts = {f"{HOST}:{port}", f"localhost:{port}"}
@@ -55,9 +53,17 @@ class Guard:
         """The address to open; it gives the cookie and is then replaced by one without the token."""
         return f"http://{HOST}:{self.port}/?token={self.token}"
 
-    def right_token(self, token: str) -> bool:
-        """Whether this is the token; compared in constant time."""
-        return hmac.compare_digest(token.encode(), self.token.encode())
+    def take_token(self, token: str) -> bool:
+        """Whether this is the token; compared in constant time. It is of use once."""
+        right = bool(self.token) and hmac.compare_digest(token.encode(errors="replace"), self.token.encode())
+        self.token = "" if right else self.token
+        return right
+
+    def renew(self) -> bool:
+        """Make a new token if the last one was used; whether there is a new one."""
+        used = not self.token
+        self.token = self.token or secrets.token_urlsafe(24)
+        return used
 
     def has_cookie(self, request: Request) -> bool:
         """Whether the request comes from a browser that has been let in."""

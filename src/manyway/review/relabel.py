@@ -46,7 +46,6 @@ class Relabel:
         self.data, self._first = data, first
         self.tasks, self.classes = self._problem()
         self._number = {name: k for k, name in enumerate(self.classes)}
-        self._kept: tuple[Any, tuple[Tasks, Any]] | None = None
 
     def _problem(self) -> tuple[Tasks, tuple[str, ...]]:
         data = self.data
@@ -95,34 +94,41 @@ class Relabel:
         n_items = len(self.data.items)
         if not pile or bool((labels >= 0).all()):
             return classes, _nothing(n_items, len(classes))
-        tasks, prepared = self._prepared(firsts)
-        tasks = replace(tasks, query_table=tasks.query_table[:, pile]).with_known(labels)
         params = {"open_set": True} if self.data.open_set else {}
-        found = get_method(DEFAULT_METHOD)(tasks, prepared=prepared, **params)
-        return classes, _spread_out(found, pile, n_items)
+        method, new = get_method(DEFAULT_METHOD), list(firsts.values())
+        tasks = replace(self.tasks, n_classes=len(classes))
+        if self._learned is None:
+            tasks = self._with_examples(new)
+        else:
+            params["prepared"] = self._learned.with_classes(new, pile)
+        tasks = replace(tasks, query_table=tasks.query_table[:, pile]).with_known(labels)
+        return classes, _spread_out(method(tasks, **params), pile, n_items)
 
-    def _prepared(self, firsts: Mapping[str, int]) -> tuple[Tasks, Any]:
-        """The problem with the first items of new classes as examples, and what is learned from its examples."""
-        key = tuple(firsts.items())
-        if self._kept is None or self._kept[0] != key:
-            tasks, rows = self.tasks, list(firsts.values())
-            if rows:
-                new = torch.arange(len(self.classes), len(self.classes) + len(rows)).unsqueeze(0)
-                table = tasks.class_table
-                if table is not None:  # a new class has no vector: that of no class in particular
-                    table = torch.cat([table, table.mean(1, keepdim=True).expand(-1, len(rows), -1)], 1)
-                tasks = replace(
-                    tasks,
-                    support_table=torch.cat([tasks.support_table, tasks.query_table[:, rows]], 1),
-                    support_labels=torch.cat([tasks.support_labels, new], 1),
-                    class_table=table,
-                    n_classes=tasks.n_classes + len(rows),
-                )
-            prepare = get_method(DEFAULT_METHOD).preparation
-            assert prepare is not None
-            with torch.no_grad():
-                self._kept = key, (tasks, prepare(tasks))
-        return self._kept[1]
+    @cached_property
+    def _learned(self) -> Any:
+        """What is learned from the examples, and the items where distances are measured: once, for all answers."""
+        prepare = get_method(DEFAULT_METHOD).preparation
+        assert prepare is not None
+        with torch.no_grad():
+            learned = prepare(self.tasks)
+            return None if learned is None else learned.placing_once(self.tasks)
+
+    def _with_examples(self, rows: list[int]) -> Tasks:
+        """The problem with the first items of new classes as examples, where nothing is learned before the items."""
+        tasks = self.tasks
+        if not rows:
+            return tasks
+        new = torch.arange(len(self.classes), len(self.classes) + len(rows)).unsqueeze(0)
+        table = tasks.class_table
+        if table is not None:  # a new class has no vector: that of no class in particular
+            table = torch.cat([table, table.mean(1, keepdim=True).expand(-1, len(rows), -1)], 1)
+        return replace(
+            tasks,
+            support_table=torch.cat([tasks.support_table, tasks.query_table[:, rows]], 1),
+            support_labels=torch.cat([tasks.support_labels, new], 1),
+            class_table=table,
+            n_classes=tasks.n_classes + len(rows),
+        )
 
     def nearest(self, row: int, count: int) -> list[int]:
         """The examples whose features have the highest cosine similarity with those of an item, nearest first."""

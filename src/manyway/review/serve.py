@@ -15,14 +15,16 @@ from manyway.review.export import Find
 from manyway.review.guard import HOST, Guard
 from manyway.review.journal import Journal
 from manyway.review.relabel import Relabel
-from manyway.review.server import Thumbnail, make_app
+from manyway.review.server import Thumbnail, make_app, render
 from manyway.review.session import Session
 
 PORT = 8765
 _TRIED = 100  # ports
 
 
-def open_review(folder: Path, data: ReviewData | None = None, first: Solution | None = None) -> Session:
+def open_review(
+    folder: Path, data: ReviewData | None = None, first: Solution | None = None, *, read_only: bool = False
+) -> Session:
     """Start a review in a folder, or go on with the one that it holds.
 
     Parameters
@@ -33,35 +35,47 @@ def open_review(folder: Path, data: ReviewData | None = None, first: Solution | 
         What to review. None: what the folder holds.
     first : Solution, optional
         What was found for the items already.
+    read_only : bool, default=False
+        Write nothing to the folder: for exports, also from a full disk.
 
     Returns
     -------
     Session
+        ``session.journal.damage`` says what is wrong with its journal, if anything is.
 
     Raises
     ------
     InputError
         If the folder holds a review of other items or something else, or if the review is open already.
     """
+    started = (folder / JOURNAL).exists() or (folder / FILE).is_file()
+    saved = ReviewData.load(folder) if data is None or (folder / FILE).is_file() else None
     if data is None:
-        data = ReviewData.load(folder)
-    elif (folder / FILE).is_file():
-        if ReviewData.load(folder).items_hash != data.items_hash:
-            raise InputError(
-                f"{folder} holds a review of other items; go on with it by `manyway review {folder}`, or name another "
-                "folder with -o."
-            )
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        assert saved is not None
+        data = saved
+    elif saved is not None and saved.items_hash != data.items_hash:
+        raise InputError(
+            f"{folder} holds a review of other items; go on with it by `manyway review {folder}`, or name another "
+            "folder with -o."
+        )
+    elif not started and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists and holds no review; name another folder with -o.")
+    if not read_only:
+        try:
+            folder.mkdir(0o700, parents=True, exist_ok=True)  # for its owner alone
+        except OSError as error:
+            raise InputError(f"Cannot write {folder}: {error.strerror}.") from error
+        if not os.access(folder, os.W_OK):
+            raise InputError(f"Cannot write {folder}: permission denied. Answers would be lost; copy the folder first.")
+    relabel = Relabel(data, first)
+    journal = Journal(folder / JOURNAL, data.items_hash, new=not started, read_only=read_only)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"Cannot write {folder}: {error.strerror}.") from error
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"Cannot write {folder}: permission denied. Answers would be lost; copy the folder first.")
-    session = Session(data, Journal(folder / JOURNAL, data.items_hash), Relabel(data, first))
-    data.save(folder)
-    return session
+        if data is not saved and not read_only:
+            data.save(folder)
+        return Session(data, journal, relabel)
+    except BaseException:
+        journal.close()
+        raise
 
 
 def serve(
@@ -71,7 +85,8 @@ def serve(
     thumbnail: Thumbnail | None = None,
     find: Find | None = None,
     port: int = PORT,
-    ready: Callable[[str], None] = lambda address: None,
+    ready: Callable[[str, Path], None] = lambda address, file: None,
+    announce: Callable[[str], None] = lambda address: None,
 ) -> None:
     """Serve a review on 127.0.0.1 until the process is interrupted; then close the session.
 
@@ -85,27 +100,35 @@ def serve(
     port : int, default=8765
         The port. One that is in use is skipped: the next free one is taken.
     ready : callable, optional
-        Called with the address to open when the port is taken.
+        Called when the port is taken, with the address to open and with a file that leads to it. Everybody on the
+        computer can read the command line of a browser, but only the owner can read the file.
+    announce : callable, optional
+        Called with a new address where another browser asks to be let in.
     """
-    uvicorn = optional("uvicorn", "review", "manyway review")
+    uvicorn, lead = optional("uvicorn", "review", "manyway review"), folder / "open.html"
     try:
         with take_port(port) as taken:
             guard = Guard(taken.getsockname()[1])
-            app = make_app(session, guard, folder, thumbnail, find, stopping=lambda: server.should_exit)
+            app = make_app(session, guard, folder, thumbnail, find, lambda: server.should_exit, announce)
             config = uvicorn.Config(
                 app, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=1
             )
             server = uvicorn.Server(config)
-            ready(guard.address)
+            lead.unlink(missing_ok=True)
+            lead.touch(mode=0o600)
+            lead.write_text(render("open.html", address=guard.address), encoding="utf-8")
+            ready(guard.address, lead)
             server.run(sockets=[taken])
     finally:
+        lead.unlink(missing_ok=True)
         session.close()
 
 
 def take_port(port: int) -> socket.socket:
     """A socket that listens on the port of this computer, or on the next one that is free."""
     for candidate in range(port, min(port + _TRIED, 65536)):
-        found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        # asyncio sends at once (TCP_NODELAY) where the protocol is said to be TCP.
+        found = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, os.name == "posix")
             found.bind((HOST, candidate))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shlex
 import time
-from collections.abc import Awaitable, Callable
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from importlib import resources
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Semaphore
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from manyway.errors import InputError, optional
 from manyway.review.data import PICTURES
-from manyway.review.export import Find, export_examples, export_labels
+from manyway.review.export import Find, export_examples, export_folders, export_labels
 from manyway.review.guard import Guard
 from manyway.review.journal import Action
 from manyway.review.session import Session
@@ -26,11 +29,13 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 SIZES = (160, 320, 1280)  # pixels of pictures; requests for others are refused
-EXPORTS = {
+EXPORTS = {  # tables are downloaded, folders of pictures are made in the folder of the review
     "labels.csv": "Labels, one row per item (csv)",
     "labels.parquet": "Labels, one row per item (parquet)",
     "examples.csv": "Examples and reviewed items (csv)",
     "examples.parquet": "Examples and reviewed items (parquet)",
+    "sorted": "All pictures sorted into one folder per label, as links",
+    "sorted-copies": "All pictures sorted into one folder per label, as copies",
     "examples": "Examples and reviewed items, one folder of pictures per class",
 }
 _STATIC = Path(str(resources.files("manyway.review"))) / "static"
@@ -49,6 +54,7 @@ def make_app(
     thumbnail: Thumbnail | None = None,
     find: Find | None = None,
     stopping: Callable[[], bool] = lambda: False,
+    announce: Callable[[str], None] = lambda address: None,
 ) -> Starlette:
     """The web application of a review.
 
@@ -65,6 +71,8 @@ def make_app(
         Finds the original of a picture, for exports.
     stopping : callable, optional
         Whether the server is about to stop: waiting pages are answered then.
+    announce : callable, optional
+        Shows the person at the terminal a new address, where a browser asks to be let in and the last was used.
 
     Returns
     -------
@@ -73,12 +81,12 @@ def make_app(
     optional("starlette", "review", "manyway review")
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
-    from starlette.responses import RedirectResponse, Response
+    from starlette.responses import FileResponse, Response
     from starlette.routing import Route
 
-    pages = Environment(loader=PackageLoader("manyway.review"), autoescape=True, undefined=StrictUndefined)
     static = {path.name: path.read_bytes() for path in _STATIC.iterdir() if path.suffix in _TYPES}
     at_work = Semaphore(4)  # pictures that are decoded at once
+    made = TemporaryDirectory(prefix="manyway-review-")  # tables to be downloaded; it goes with the application
 
     @lru_cache(maxsize=_KEPT)
     def kept(which: str, row: int, size: int) -> bytes:
@@ -94,16 +102,19 @@ def make_app(
         return Response(json.dumps(value), status, media_type="application/json", headers={"Cache-Control": "no-store"})
 
     def page(name: str, status: int = 200, **values: Any) -> Response:
-        text = pages.get_template(name).render(**values)
-        return Response(text, status, media_type="text/html", headers={"Cache-Control": "no-store"})
+        return Response(render(name, **values), status, media_type="text/html", headers={"Cache-Control": "no-store"})
 
     async def show(request: Request) -> Response:
         token = request.query_params.get("token")
-        if token is not None and guard.right_token(token):
-            response: Response = RedirectResponse("/", status_code=303)
+        known = guard.has_cookie(request)
+        if token is not None and (known or guard.take_token(token)):
+            # A page that goes on by itself: a browser sends a strict cookie only where this site leads to itself.
+            response = page("open.html", address="/")
             guard.give_cookie(response)
             return response
-        if not guard.has_cookie(request):
+        if not known:
+            if guard.renew():
+                announce(guard.address)
             return page("closed.html", 403)
         return page("review.html", title=session.data.title)
 
@@ -116,7 +127,8 @@ def make_app(
 
     async def overview(request: Request) -> Response:
         exports = {name: about for name, about in EXPORTS.items() if "." in name or find is not None}
-        return answer({**await run_in_threadpool(session.overview), "exports": exports, "folder": str(folder)})
+        more = {"exports": exports, "folder": str(folder), "command": f"manyway review {shlex.quote(str(folder))}"}
+        return answer({**await run_in_threadpool(session.overview), **more})
 
     async def changes(request: Request) -> Response:
         try:
@@ -126,15 +138,17 @@ def make_app(
         deadline = time.monotonic() + _WAIT
         # A version that is to come belongs to an earlier start of the server: that page is told at once.
         while session.version == since and time.monotonic() < deadline and not stopping():
-            await _pause(0.03)
+            await asyncio.sleep(0.01)
         return answer(await run_in_threadpool(session.changes, since))
 
     async def act(request: Request) -> Response:
         sent = await _body(request)
         try:
             rows, labels = sent.get("rows", []), sent.get("labels", [])
-            if not all(isinstance(row, int) for row in rows) or not all(isinstance(name, str) for name in labels):
+            if not all(type(row) is int for row in rows) or not all(isinstance(name, str) for name in labels):
                 raise InputError("rows must be numbers and labels must be names.")
+            if sent.get("items") != session.data.items_hash:
+                raise InputError("This page shows a review that is no longer served here; nothing was saved.")
             action = Action(str(sent.get("kind")), tuple(rows), tuple(labels), str(sent.get("key", "")))
         except (TypeError, AttributeError):
             raise InputError("rows and labels must be lists.") from None
@@ -151,10 +165,23 @@ def make_app(
         name = (await _body(request)).get("name")
         if not isinstance(name, str) or name not in EXPORTS:
             raise InputError("There is no such export.")
-        write = export_labels if name.startswith("labels") else export_examples
-        more = (find,) if write is export_examples else ()
-        count = await run_in_threadpool(write, session, folder / name, *more)
-        return answer({"said": f"{count} rows are in {folder / name}."})
+        if "." in name:
+            write = export_labels if name.startswith("labels") else export_examples
+            count = await run_in_threadpool(write, session, Path(made.name) / name)
+            return answer({"said": f"{count:,} rows are in {name}.", "download": f"/downloads/{name}"})
+        if find is None:
+            raise InputError("There are no pictures to export.")
+        names = (name if n == 1 else f"{name}-{n}" for n in range(1, 10_000))
+        place = next(one for one in (folder / name for name in names) if not one.is_symlink() and not one.exists())
+        work = partial(export_folders, copy=name == "sorted-copies") if name.startswith("sorted") else export_examples
+        count = await run_in_threadpool(work, session, place, find)
+        return answer({"said": f"{count:,} pictures are in {place}."})
+
+    async def download(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in EXPORTS or not (Path(made.name) / name).is_file():
+            return answer({"error": "There is no such file; export it first."}, 404)
+        return FileResponse(Path(made.name) / name, filename=name, headers={"Cache-Control": "no-store"})
 
     async def picture(request: Request) -> Response:
         which, row, size = (request.path_params[name] for name in ("which", "row", "size"))
@@ -180,11 +207,18 @@ def make_app(
         Route("/api/near/{row:int}", near),
         Route("/api/actions", act, methods=["POST"]),
         Route("/api/export", export, methods=["POST"]),
+        Route("/downloads/{name}", download),
         Route("/pictures/{review}/{which}/{row:int}/{size:int}", picture),
     ]
     app = Starlette(routes=routes, exception_handlers={InputError: refuse})
     app.add_middleware(guard.middleware())
     return app
+
+
+def render(name: str, **values: Any) -> str:
+    """A page from its template."""
+    pages = Environment(loader=PackageLoader("manyway.review"), autoescape=True, undefined=StrictUndefined)
+    return pages.get_template(name).render(**values)
 
 
 async def _body(request: Request) -> dict[str, Any]:
@@ -202,9 +236,3 @@ async def _body(request: Request) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError("The request must be a JSON object.")
     return value
-
-
-def _pause(seconds: float) -> Awaitable[None]:
-    import asyncio
-
-    return asyncio.sleep(seconds)

@@ -9,15 +9,18 @@ from collections.abc import Mapping
 from textwrap import shorten
 from typing import Any
 
+import torch
+
 from manyway.core.solution import Solution
 from manyway.errors import InputError
 from manyway.review.data import ReviewData
-from manyway.review.journal import CLEAR, KINDS, LABEL, REDO, UNDO, UNKNOWN, Action, Journal
+from manyway.review.journal import CLEAR, COMMENT, KINDS, LABEL, REDO, UNDO, UNKNOWN, Action, Journal
 from manyway.review.relabel import SUGGESTIONS, Relabel
 
 OPEN, NO_CLASS = -2, -1  # answers that are not the number of a class
 ENOUGH = 0.99  # the proportion of right labels at which the page says that one may stop
-_LONGEST_NAME = 200
+_LONGEST_NAME, _LONGEST_COMMENT = 200, 2000
+_PRESENT = 0.05  # classes that occur with less probability are not listed
 
 
 class Session:
@@ -40,19 +43,21 @@ class Session:
         self.id = secrets.token_hex(6)  # in the addresses of pictures: a browser keeps those of this start only
         self.relabel = relabel or Relabel(data)
         self.classes = list(self.relabel.classes)
-        self._number = {_plain(name): k for k, name in enumerate(self.classes)}
+        self._number = {name: k for k, name in enumerate(self.classes)}  # names that differ are two classes
         self.n_catalogue = len(self.classes)
         n = len(data.names)
         self.answers = [OPEN] * n
+        self.comments = [""] * n
         self.best: list[list[int]] = [[] for _ in range(n)]  # numbers of classes, most probable first
         self.probabilities: list[list[float]] = [[] for _ in range(n)]
         self.unknown = [0.0] * n  # the probability of being unknown
         self.groups = [-1] * n  # of items that are suggested to be unknown
         self.was = [-1] * n  # the class that was suggested before the last change
         self.order: tuple[int, ...] = ()
+        self.presence: list[tuple[int, float]] = []  # classes, and the probability that they occur among the items
         self.version, self._changed = 1, [1] * n  # the version at which an item last changed
         self.problem = ""
-        self._done: list[tuple[Action, dict[int, int]]] = []  # with the answers before it
+        self._done: list[tuple[Action, dict[int, Any]]] = []  # with the answers or comments before it
         self._undone: list[Action] = []
         self._keys: dict[str, str] = {}  # what was said about an action
         self.lock = threading.RLock()  # whoever reads several attributes that belong together holds it
@@ -86,13 +91,17 @@ class Session:
             if action.key in self._keys:
                 return self._keys[action.key]
             action = self._checked(action)
-            stack = {UNDO: self._done, REDO: self._undone}.get(action.kind)
-            if stack == []:
-                return f"There is nothing to {action.kind}."
+            if action.kind in (UNDO, REDO):
+                meant = self._done[-1][0] if action.kind == UNDO and self._done else None
+                meant = self._undone[-1] if action.kind == REDO and self._undone else meant
+                if meant is None:
+                    return f"There is nothing to {action.kind}."
+                action = Action(action.kind, labels=(meant.key,), key=action.key)
             self.journal.append(action)
             said = self._keys[action.key] = self._perform(action)
-            self.settled.clear()
-            self._wake.set()
+            if action.kind != COMMENT:
+                self.settled.clear()
+                self._wake.set()
             return said
 
     def close(self) -> None:
@@ -135,12 +144,16 @@ class Session:
         examples = self.data.examples
         members: list[list[int]] = [[] for _ in range(self.n_catalogue)]
         for row, label in enumerate(examples.labels or ()):
-            members[self._number[_plain(label)]].append(row)
+            members[self._number[label]].append(row)
         with self.lock:
             return {
                 "title": self.data.title,
                 "kind": self.data.kind,
                 "names": self.data.shown,
+                "ids": self.data.names if self.data.items.texts is not None else [],
+                "columns": self.data.columns,
+                "bursts": self.data.bursts,
+                "open_set": self.data.open_set,
                 "unread": dict(enumerate((reason for _, reason in self.data.items.skipped), len(self.data.items))),
                 "catalogue": [{"name": name, "examples": found[:6], "count": len(found)}
                               for name, found in zip(self.classes, members, strict=False)],
@@ -154,9 +167,11 @@ class Session:
             rows = [row for row, version in enumerate(self._changed) if version > since]
             return {
                 "id": self.id,
+                "items": self.data.items_hash,  # an action says which items it is about: a port may serve others later
                 "version": self.version,
                 "busy": not self.settled.is_set(),
-                "problem": self.problem,
+                "problem": self.problem or self.journal.damage,
+                "presence": self.presence,
                 "new_classes": self.classes[self.n_catalogue :],
                 "rows": [self._row(row) for row in rows],
                 "order": self.order[:200],
@@ -167,7 +182,8 @@ class Session:
 
     def _row(self, row: int) -> list[Any]:
         flat = [v for k, p in zip(self.best[row], self.probabilities[row], strict=True) for v in (k, round(1000 * p))]
-        return [row, self.answers[row], self.was[row], self.groups[row], flat, round(1000 * self.unknown[row])]
+        unknown = round(1000 * self.unknown[row])
+        return [row, self.answers[row], self.was[row], self.groups[row], flat, unknown, self.comments[row]]
 
     def near(self, row: int, count: int = 6) -> list[dict[str, Any]]:
         """The examples that are nearest to an item."""
@@ -178,7 +194,7 @@ class Session:
         return [{"row": at, "name": examples.text(at), "label": (examples.labels or ())[at]} for at in found]
 
     def _checked(self, action: Action) -> Action:
-        if action.kind not in KINDS or not 0 < len(action.key) <= 100:
+        if action.kind not in KINDS or not (0 < len(action.key) <= 100 and action.key.isprintable()):
             raise InputError(f"There is no action '{action.kind[:50]}' with the key '{action.key[:50]}'.")
         if action.kind in (UNDO, REDO):
             return Action(action.kind, key=action.key)
@@ -186,6 +202,10 @@ class Session:
             raise InputError(f"An action names items from 0 to {len(self.answers) - 1}, and at least one.")
         if len(set(action.rows)) != len(action.rows):
             raise InputError("An action names an item twice.")
+        if action.kind == COMMENT:
+            if len(action.labels) != 1 or len(action.labels[0]) > _LONGEST_COMMENT:
+                raise InputError(f"A comment is one text of at most {_LONGEST_COMMENT:,} characters.")
+            return action
         if action.kind != LABEL:
             return Action(action.kind, action.rows, key=action.key)
         if len(action.labels) != len(action.rows):
@@ -193,45 +213,51 @@ class Session:
         return Action(LABEL, action.rows, tuple(map(self._class_name, action.labels)), action.key)
 
     def _class_name(self, name: str) -> str:
-        """The name of a known class, or a name that a new class may have."""
+        """The name of a known class, character by character, or a name that a new class may have."""
+        if name in self._number:
+            return name
         tidy = unicodedata.normalize("NFC", " ".join(name.split()))
-        known = self._number.get(_plain(tidy))
-        if known is not None:
-            return self.classes[known]
         if not tidy or len(tidy) > _LONGEST_NAME or any(unicodedata.category(c) in ("Cc", "Cs") for c in tidy):
             raise InputError(f"A new class needs a name of 1 to {_LONGEST_NAME} printable characters.")
         return tidy
 
     def _perform(self, action: Action) -> str:
         if action.kind == UNDO:
+            if not self._done or self._done[-1][0].key not in action.labels:
+                return "There is nothing to undo."  # what it took back is lost: see `Journal`
             undone, before = self._done.pop()
-            self._set(before)
+            self._set(undone, before)
             self._undone.append(undone)
             return f"Taken back: {self._said(undone)}."
         if action.kind == REDO:
+            if not self._undone or self._undone[-1].key not in action.labels:
+                return "There is nothing to redo."
             action = self._undone.pop()
         else:
             self._undone.clear()
-        answers: Mapping[int, int]
-        if action.kind == LABEL:
+        answers: Mapping[int, Any]
+        if action.kind == COMMENT:
+            answers = dict.fromkeys(action.rows, action.labels[0].strip())
+        elif action.kind == LABEL:
             answers = {row: self._class_number(name) for row, name in zip(action.rows, action.labels, strict=True)}
         else:
             answers = dict.fromkeys(action.rows, NO_CLASS if action.kind == UNKNOWN else OPEN)
-        self._done.append((action, {row: self.answers[row] for row in answers}))
-        self._set(answers)
+        values: list[Any] = self.comments if action.kind == COMMENT else self.answers
+        self._done.append((action, {row: values[row] for row in answers}))
+        self._set(action, answers)
         return f"{self._said(action)}."
 
     def _class_number(self, name: str) -> int:
-        plain = _plain(name)
-        if plain not in self._number:
-            self._number[plain] = len(self.classes)
+        if name not in self._number:
+            self._number[name] = len(self.classes)
             self.classes.append(name)
-        return self._number[plain]
+        return self._number[name]
 
-    def _set(self, answers: Mapping[int, int]) -> None:
+    def _set(self, action: Action, answers: Mapping[int, Any]) -> None:
         self.version += 1
+        values: list[Any] = self.comments if action.kind == COMMENT else self.answers
         for row, answer in answers.items():
-            self.answers[row] = answer
+            values[row] = answer
             self._changed[row] = self.version
 
     def _said(self, action: Action) -> str:
@@ -240,7 +266,7 @@ class Session:
         if action.kind == LABEL:
             names = set(action.labels)
             return f"{items}: {names.pop() if len(names) == 1 else f'{len(names)} classes'}"
-        return f"{items}: " + {UNKNOWN: "unknown", CLEAR: "open again"}[action.kind]
+        return f"{items}: " + {UNKNOWN: "unknown", CLEAR: "open again", COMMENT: "comment"}[action.kind]
 
     def _work(self) -> None:
         while True:
@@ -259,22 +285,30 @@ class Session:
         with self.lock:
             known = self.known
         try:
-            found = self.relabel(known)
+            with torch.no_grad():
+                found = self.relabel(known)
+                with self.lock:
+                    self._take(*found)
+                if self._wake.is_set():  # there are newer answers already
+                    return
+                scores = found[1].review_scores[0]
         except Exception as error:  # whatever the solver raises must not end the review
             with self.lock:
                 self.problem, self.version = f"The items could not be labelled again: {error}", self.version + 1
             return
         with self.lock:
-            self._take(*found)
+            self.order = tuple(scores.argsort(descending=True, stable=True)[: int((scores >= 0).sum())].tolist())
+            self.version += 1
 
     def _take(self, classes: tuple[str, ...], found: Solution) -> None:
         self.problem = ""
         self.version += 1
-        numbers = [self._number[_plain(name)] for name in classes]
+        numbers = [self._number[name] for name in classes]
         probabilities, best, *more = (one[0].tolist() for one in found.top(SUGGESTIONS).best.values)
         unknown, groups = more or ([0.0] * len(best), [-1] * len(best))
-        scores = found.review_scores[0]
-        self.order = tuple(scores.argsort(descending=True, stable=True)[: int((scores >= 0).sum())].tolist())
+        there = found.presence[0]
+        likely = (there >= _PRESENT).nonzero().flatten().tolist()
+        self.presence = [(numbers[k], round(float(there[k]), 3)) for k in likely]
         for row in range(len(self.data.items)):
             if self.answers[row] != OPEN:  # its last suggestions stay, for the case that it is opened again
                 if self.was[row] >= 0:
@@ -289,8 +323,3 @@ class Session:
             self.was[row] = before if before is not None and before != now and before >= 0 else -1
             if self._row(row) != old:
                 self._changed[row] = self.version
-
-
-def _plain(name: str) -> str:
-    """Names that differ only in case or Unicode form are one class."""
-    return unicodedata.normalize("NFC", name).casefold()

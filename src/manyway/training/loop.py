@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 
-from manyway.encoding.backbones.checkpoint import Checkpoint, load_weights, read_checkpoint, save_checkpoint
+from manyway.encoding.backbones.checkpoint import read_checkpoint, save_checkpoint
 from manyway.encoding.backbones.common import Backbone
 from manyway.encoding.backbones.encode import encode_images, memory_format, precision
 from manyway.encoding.backbones.shared_norm import share_batch_norm
@@ -24,12 +24,13 @@ from manyway.encoding.datasets.images import ImageSet
 from manyway.encoding.datasets.metadata import from_metadata
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.errors import InputError
+from manyway.files.files import atomic_write
 from manyway.sampling.features import FeatureSet
 from manyway.training.batch import ORDER, generator_for, training_batch
 from manyway.training.log import EpochResult, write_log
 from manyway.training.recipe import Recipe, learning_rate
 
-BEST, LAST, LOG = "best.safetensors", "last.safetensors", "log.csv"
+BEST, LAST, LOG = "best.safetensors", "last.pt", "log.csv"
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def train(
     """Train a network, in place, on the images of base classes.
 
     The epoch that is best on 5-way 1-shot tasks of ``val``, images of other classes, is kept; by default the last one.
-    Checked epochs are saved in ``folder``: ``last.safetensors`` (weights, optimizer, history), ``log.csv`` and, for the
+    Checked epochs are saved in ``folder``: ``last.pt`` (weights, optimizer, history), ``log.csv`` and, for the
     best epoch so far, ``best.safetensors``. A later call with the same folder and settings continues from there.
     ``meta`` is stored with the weights; it must contain ``backbone`` if there is a ``folder``.
 
@@ -192,11 +193,9 @@ def _save_last(
     history: Sequence[EpochResult],
 ) -> None:
     """Save everything that the next epoch depends on."""
-    tensors = dict(network.state_dict())
-    for name, parameter in network.named_parameters():
-        for key, value in optimizer.state[parameter].items():
-            tensors[f"optimizer.{name}.{key}"] = torch.as_tensor(value)
-    save_checkpoint(path, tensors, {**description, "history": [asdict(result) for result in history]})
+    state = {"model": network.state_dict(), "optimizer": optimizer.state_dict(), "description": description}
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        torch.save({**state, "history": [asdict(result) for result in history]}, file)
 
 
 def _resume(
@@ -205,34 +204,29 @@ def _resume(
     """Restore network and optimizer after the last saved epoch; returns the history (empty for a new run)."""
     if folder is None or not (folder / LAST).exists():
         return []
-    checkpoint = read_checkpoint(folder / LAST)
-    changed = _differences(checkpoint, description)
+    try:
+        state = torch.load(folder / LAST, map_location="cpu", weights_only=True)
+        history = from_metadata(list[EpochResult], state["history"], "history")
+        changed = _differences(state["description"], description)
+        if not changed:
+            network.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+    except Exception as error:  # damaged files raise exceptions of many types
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(
+            f"{folder / LAST} is not the state of a run ({reason}); train again with `restart` or in another folder."
+        ) from error
     if changed:
         raise InputError(
             f"{folder} holds a run with another {' and '.join(changed)}; choose another folder or the same settings."
         )
-    weights, state = _split_optimizer(checkpoint)
-    load_weights(network, weights, checkpoint.source, str(description.get("backbone", "the network")))
-    try:
-        history = from_metadata(list[EpochResult], checkpoint.meta.get("history"), "history")
-        if [result.epoch for result in history] != list(range(1, len(history) + 1)):
-            raise InputError("'history' in the metadata does not count the epochs from 1.")
-        for name, parameter in network.named_parameters():
-            for key, value in state[name].items():
-                # AdamW counts its steps on the CPU, on any device; other values have the layout of the weights.
-                here = value if key == "step" else torch.empty_like(parameter, dtype=value.dtype).copy_(value)
-                optimizer.state[parameter][key] = here
-    except (InputError, KeyError, RuntimeError) as error:
-        raise InputError(
-            f"{checkpoint.source} is not the state of a run ({error}); train again with `restart` or in another folder."
-        ) from error
     return history
 
 
-def _differences(checkpoint: Checkpoint, description: dict[str, Any]) -> list[str]:
+def _differences(saved: Mapping[str, Any], description: dict[str, Any]) -> list[str]:
     """The settings in which a saved run differs from this one."""
-    now = json.loads(json.dumps(description))
-    return [key for key in now if checkpoint.meta.get(key) != now[key]]
+    now, then = (json.loads(json.dumps(settings)) for settings in (description, dict(saved)))
+    return [key for key in now if then.get(key) != now[key]]
 
 
 def _best_weights(
@@ -241,7 +235,7 @@ def _best_weights(
     """The weights of the best epoch so far. A file of another run is not written over."""
     if folder is not None and (folder / BEST).exists():
         checkpoint = read_checkpoint(folder / BEST)
-        if _differences(checkpoint, description):
+        if _differences(checkpoint.meta, description):
             raise InputError(
                 f"{folder / BEST} is of another run and would be replaced; choose another folder or use `restart`."
             )
@@ -255,19 +249,6 @@ def _best_weights(
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in tensors.items()}
-
-
-def _split_optimizer(checkpoint: Checkpoint) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
-    """The weights by name, and the state of the optimizer per parameter."""
-    weights: dict[str, Tensor] = {}
-    state: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in checkpoint.tensors.items():
-        if name.startswith("optimizer."):
-            parameter, _, key = name.removeprefix("optimizer.").rpartition(".")
-            state.setdefault(parameter, {})[key] = tensor
-        else:
-            weights[name] = tensor
-    return weights, state
 
 
 def _world() -> tuple[int, int]:

@@ -13,7 +13,7 @@ MAX_FILE = 256 * 2**20  # bytes of one picture
 MAX_RATIO = 200  # unpacked / packed; pictures are compressed already, so the ratio is near 1 (bitmaps: tens)
 
 
-def open_zip(path: Path) -> tuple[list[str], Callable[[str], bytes]]:
+def open_zip(path: Path) -> tuple[list[str], Callable[..., bytes]]:
     """The sorted names of the files in an archive, and a function that reads one of them."""
     try:
         archive = zipfile.ZipFile(path)
@@ -36,21 +36,21 @@ def open_zip(path: Path) -> tuple[list[str], Callable[[str], bytes]]:
     if len(set(names)) != len(names):
         raise InputError(f"{path} holds two files of the same name; pack it again.")
 
-    def read(name: str) -> bytes:
+    def read(name: str, most: int = MAX_FILE + 1) -> bytes:
         # The declared size, checked above, bounds what zipfile reads, whatever the packed data would give.
         try:
             with archive.open(name) as file:
-                return file.read(MAX_FILE + 1)
+                return file.read(most)
         except Exception as error:  # decompressors raise exceptions of many types on damaged data
             raise OSError(str(error) or type(error).__name__) from error
 
     return names, read
 
 
-def read_file(path: Path) -> bytes:
-    """The content of a file, which may be as large as a picture in an archive."""
+def read_file(path: Path, most: int = MAX_FILE + 1) -> bytes:
+    """The content of a file, which may be as large as a picture in an archive, or its first bytes."""
     with path.open("rb") as file:
-        data = file.read(MAX_FILE + 1)
+        data = file.read(most)
     if len(data) > MAX_FILE:
         raise OSError(f"it is larger than {MAX_FILE:,} bytes")
     return data

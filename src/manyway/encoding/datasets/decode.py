@@ -6,17 +6,21 @@ Orientation flags are honoured and transparent parts are put on white. Samples o
 
 from __future__ import annotations
 
+import importlib.util
 import io
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manyway.errors import InputError
+from manyway.errors import InputError, install, optional
 
 if TYPE_CHECKING:
     from PIL import Image
 
+HEADER = 16  # bytes that tell the format
 MAX_PIXELS = 100_000_000  # a larger picture is a decompression bomb or a mistake
+_HEIC = frozenset(b"ftyp" + brand for brand in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1"))
 FIRST_FRAME = "only its first frame is used"
 _PLAIN_MODES = frozenset({"1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr", "LA", "La", "PA", "RGBA", "RGBa"})
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0  # TIFF tags
@@ -48,6 +52,7 @@ def read_picture(data: bytes, channels: int, at_least: int | None = None) -> tup
     InputError
         The reason why the picture cannot be used, without its name: the caller knows the name.
     """
+    require_pillow()
     from PIL import Image, ImageOps
 
     try:
@@ -67,15 +72,26 @@ def read_picture(data: bytes, channels: int, at_least: int | None = None) -> tup
     except InputError:
         raise
     except Exception as error:  # Pillow's decoders raise exceptions of any type on damaged files
+        if data[4:12] in _HEIC:
+            raise InputError(f"it is a HEIC picture, which needs pillow-heif: {install('pictures')}") from error
         raise InputError(_reason(error)) from error
 
 
+@cache
 def require_pillow() -> None:
-    """An InputError that says what to install if pictures cannot be read at all."""
-    try:
-        import PIL.Image  # noqa: F401
-    except ImportError as error:
-        raise InputError("Reading pictures needs pillow: pip install 'manyway[images]'.") from error
+    """An InputError that says what to install if pictures cannot be read at all; HEIC is read where it can be."""
+    optional("PIL.Image", "images", "Reading pictures")
+    if importlib.util.find_spec("pillow_heif") is not None:
+        importlib.import_module("pillow_heif").register_heif_opener()
+    importlib.import_module("PIL.Image").init()  # all formats
+
+
+def looks_like_picture(start: bytes) -> bool:
+    """Whether the first bytes of a file are those of a format that Pillow reads."""
+    from PIL import Image
+
+    formats = Image.OPEN.values() if len(start) == HEADER else ()
+    return any(accept is not None and accept(start) is True for _, accept in formats)
 
 
 def _on_white(picture: Image.Image) -> Image.Image:

@@ -48,8 +48,3 @@ class ImageSet:
     def n_classes(self) -> int:
         """K, the number of class names."""
         return len(self.class_names)
-
-    @property
-    def n_channels(self) -> int:
-        """1 for grey images, 3 for RGB."""
-        return self.images.shape[1]

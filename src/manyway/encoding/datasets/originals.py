@@ -6,6 +6,7 @@ import io
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from manyway.encoding.datasets.archives import open_zip, read_file, refuse_escape
@@ -29,9 +30,32 @@ class Originals:
     folder: Path | None = None
 
     def path(self, name: str) -> Path | None:
-        """The file of a picture; None if it has none of its own, or if it is missing."""
-        found = None if self.folder is None else Path(os.path.abspath(self.folder / name))
-        return found if found is not None and found.is_file() else None
+        """The file of a picture; None if it has none of its own, or if it is missing.
+
+        InputError if the name leads out of the folder.
+        """
+        if self.folder is None:
+            return None
+        refuse_escape(name, self.folder)
+        found = Path(os.path.abspath(self.folder / name))
+        return found if found.is_file() else None
+
+    def taken(self, name: str) -> str:
+        """When a picture was taken, as its camera says; nothing where it does not say it."""
+        from PIL import Image
+
+        try:
+            path = self.path(name)
+            with Image.open(io.BytesIO(self.read(name)) if path is None else path) as picture:
+                exif = picture.getexif()
+                text = str(exif.get_ifd(0x8769).get(0x9003) or exif.get(0x0132) or "")
+                return str(datetime.strptime(text.strip("\0 "), "%Y:%m:%d %H:%M:%S"))
+        except Exception:  # damaged pictures raise errors of every kind, and are shown without a time
+            return ""
+
+    def holds(self, path: Path) -> bool:
+        """Whether a file is really in the folder, and not behind a link that leads out of it."""
+        return self.folder is not None and os.path.realpath(path).startswith(os.path.realpath(self.folder) + os.sep)
 
 
 def open_originals(path: str | Path) -> Originals:
@@ -53,12 +77,21 @@ def open_originals(path: str | Path) -> Originals:
     return Originals(read_inside, folder)
 
 
-def thumbnail(data: bytes, size: int) -> bytes:
-    """A picture as a JPEG file of at most ``size`` pixels on its longer side, turned as its orientation flag says."""
-    from PIL import Image
+def thumbnail(data: bytes, size: int, box: tuple[float, ...] | None = None) -> bytes:
+    """A picture as a JPEG file of at most ``size`` pixels on its longer side, turned as its orientation flag says.
+
+    ``box`` is drawn: left, top, width and height in parts of the picture.
+    """
+    from PIL import Image, ImageDraw
 
     picture, _ = read_picture(data, 3, size)
     picture.thumbnail((size, size), Image.Resampling.LANCZOS)
+    if box is not None:
+        left, top, width, height = (part * picture.size[at % 2] for at, part in enumerate(box))
+        right, bottom = max(left, min(left + width, picture.width - 1)), max(top, min(top + height, picture.height - 1))
+        pen = ImageDraw.Draw(picture)
+        for colour, line in (("black", 1 + size // 160), ("yellow", size // 160)):  # seen on dark and on light
+            pen.rectangle((left, top, right, bottom), outline=colour, width=line)
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=88)
     return file.getvalue()

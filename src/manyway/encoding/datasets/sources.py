@@ -5,25 +5,37 @@ from __future__ import annotations
 import os
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 import torch
 from torch import Tensor
 
 from manyway.encoding.datasets.archives import open_zip, read_file, refuse_escape
-from manyway.encoding.datasets.decode import read_picture, require_pillow
+from manyway.encoding.datasets.decode import HEADER, looks_like_picture, read_picture, require_pillow
 from manyway.encoding.datasets.images import ImageSet
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.errors import InputError
 from manyway.files.files import check_input
 from manyway.files.text import check_width, read_records
 
-IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+
+def _endings(names: str) -> frozenset[str]:
+    return frozenset(f".{name}" for name in names.split())
+
+
+IMAGE_SUFFIXES = _endings("avif bmp gif heic heif hif jfif jp2 jpe jpeg jpg mpo pgm png ppm tif tiff webp")
+FILMS = _endings("3gp asf avi flv m2ts m4v mkv mov mp4 mpeg mpg mts webm wmv")
+_RAW = _endings("arw cr2 cr3 crw dng nef nrw orf pef raf rw2 srw x3f")
+_OF_THE_SYSTEM = frozenset({"thumbs.db", "desktop.ini"})
+_BAD_SHARE = 0.1  # of pictures that cannot be read: more are a mistake
 UNLABELLED = "unlabelled"  # the one class of pictures that come without class folders
 PATH_COLUMNS, _LABEL_COLUMNS = ("filename", "path", "file", "image"), ("label", "class", "class_name")
+
+
+Remarks = tuple[tuple[str, str], ...]  # (name of a picture, what there is to say about it), sorted
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,22 +51,25 @@ class ImageSource:
     class_names : tuple of str
         [k]
     read : callable
-        ``read(i)`` returns the bytes of picture i.
+        ``read(i)`` returns the bytes of picture i, ``read(i, n)`` its first n.
     title : str
         Its name in messages and metadata.
     is_support : Tensor or None
         [n] bool, marks pictures that are given as labelled examples (iNat).
     header : tuple of str
         Always empty: the columns of a list of pictures have fixed names.
+    left_out : tuple of (str, str)
+        Files beside the pictures that are none, with what they are.
     """
 
     names: tuple[str, ...]
     labels: Tensor
     class_names: tuple[str, ...]
-    read: Callable[[int], bytes]
+    read: Callable[..., bytes]
     title: str
     is_support: Tensor | None = None
     header: tuple[str, ...] = ()
+    left_out: Remarks = ()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -96,12 +111,10 @@ def open_source(path: str | Path, root: str | Path | None = None, *, need_labels
 
 def folder_source(folder: Path, need_labels: bool = True) -> ImageSource:
     """``folder/CLASS/*.jpg``: class names are folder names. Pictures without class folders have no labels."""
-    try:
-        class_folders = [entry.name for entry in sorted(folder.iterdir()) if entry.is_dir() and entry.name[0] != "."]
-    except OSError as error:
-        raise InputError(f"{folder} cannot be listed: {error.strerror}.") from error
-    names = list_files(folder)
-    return _labelled_by_folder(names, class_folders, lambda name: read_file(folder / name), str(folder), need_labels)
+    found = list(walk(folder))
+    folders = [name[:-1] for name in found if name.find("/") == len(name) - 1]
+    names = sorted(name for name in found if name[-1] != "/")
+    return _labelled_by_folder(names, folders, lambda name, *n: read_file(folder / name, *n), str(folder), need_labels)
 
 
 def zip_source(path: Path, need_labels: bool = True) -> ImageSource:
@@ -110,34 +123,45 @@ def zip_source(path: Path, need_labels: bool = True) -> ImageSource:
     prefix = common_folder(names)
     inside = {name.removeprefix(prefix): name for name in names}
     folders = sorted({name.split("/")[0] for name in inside if "/" in name})
-    return _labelled_by_folder(list(inside), folders, lambda name: read(inside[name]), str(path), need_labels)
+    return _labelled_by_folder(list(inside), folders, lambda name, *n: read(inside[name], *n), str(path), need_labels)
 
 
 def list_files(folder: Path) -> list[str]:
-    """Every file below a folder, as sorted relative paths with forward slashes; hidden ones are left out.
+    """Every file below a folder, as sorted relative paths with forward slashes; see `walk`."""
+    return sorted(name for name in walk(folder) if name[-1] != "/")
 
-    Links to folders are followed, each folder once. A link to a folder that it lies in is an InputError.
+
+def walk(folder: Path) -> Iterator[str]:
+    """Files and folders below a folder, as relative paths with forward slashes, and one at the end of folders.
+
+    Hidden ones are left out. Links to folders are followed, each folder once. A link to a folder that it lies in is an
+    InputError. No file is looked at: on a slow disk that takes long.
     """
-    names: list[str] = []
-    folders, links = [folder], list[Path]()
-    seen: set[tuple[int, int]] = set()
+    folders, links, seen = [""], list[str](), set[tuple[int, int]]()
     try:
         while folders or links:
-            at = folders.pop() if folders else links.pop(0)  # links last: a folder counts under its own name
-            status = at.stat()
+            linked = not folders
+            at = links.pop(0) if linked else folders.pop()  # links last: a folder counts under its own name
+            status = os.stat(folder / at)
             if (status.st_dev, status.st_ino) in seen:
-                if at.is_symlink() and at.parent.resolve().is_relative_to(at.resolve()):
-                    raise InputError(f"{at} is a link to a folder that it lies in; remove the link.")
+                place = folder / at
+                if linked and place.parent.resolve().is_relative_to(place.resolve()):
+                    raise InputError(f"{place} is a link to a folder that it lies in; remove the link.")
                 continue
             seen.add((status.st_dev, status.st_ino))
-            for entry in sorted(entry for entry in at.iterdir() if not entry.name.startswith(".")):
-                if entry.is_dir():
-                    (links if entry.is_symlink() else folders).append(entry)
-                elif entry.is_file():
-                    names.append(entry.relative_to(folder).as_posix())
+            with os.scandir(folder / at) as entries:
+                for entry in entries:
+                    name = f"{at}{entry.name}"
+                    if entry.name.startswith("."):
+                        continue
+                    if entry.is_dir():
+                        (links if entry.is_symlink() else folders).append(f"{name}/")
+                        yield f"{name}/"
+                    elif entry.is_file():
+                        yield name
+            links.sort()
     except OSError as error:
         raise InputError(f"{folder} cannot be listed: {error.strerror}.") from error
-    return sorted(names)
 
 
 def common_folder(names: Sequence[str]) -> str:
@@ -154,11 +178,30 @@ def common_folder(names: Sequence[str]) -> str:
 
 
 def _labelled_by_folder(
-    names: Sequence[str], folders: Sequence[str], read: Callable[[str], bytes], title: str, need_labels: bool
+    names: Sequence[str], folders: Sequence[str], read: Callable[..., bytes], title: str, need_labels: bool
 ) -> ImageSource:
-    kept = [name for name in names if name.rpartition("/")[2].lower() not in {"thumbs.db", "desktop.ini"}]
+    suffixes = {name: PurePosixPath(name).suffix.lower() for name in names}
+    # Where no name ends like a picture, the contents decide.
+    others = {name for name, suffix in suffixes.items() if suffix and suffix not in IMAGE_SUFFIXES}
+    others = others if len(others) < len(names) else set()
+    kept = [name for name in names if name not in others and name.rpartition("/")[2].lower() not in _OF_THE_SYSTEM]
     if not kept:
         raise InputError(f"{title} holds no pictures.")
+    source = _of_folders(kept, folders, read, title, need_labels)
+    listed = sorted(name for name in others if name.rpartition("/")[2].lower() not in _OF_THE_SYSTEM)
+    return replace(source, left_out=tuple((name, _what_is(suffixes[name])) for name in listed))
+
+
+def _what_is(suffix: str) -> str:
+    """What a file beside the pictures is."""
+    if suffix in FILMS:
+        return "it is a film; save single frames of it as pictures"
+    return "it is a raw file; save it as JPEG" if suffix in _RAW else "it is no picture"
+
+
+def _of_folders(
+    kept: Sequence[str], folders: Sequence[str], read: Callable[..., bytes], title: str, need_labels: bool
+) -> ImageSource:
     loose = next((name for name in kept if "/" not in name), None)
     if not folders or (loose is not None and not need_labels):
         return from_names(kept, [UNLABELLED] * len(kept), read, title)
@@ -176,7 +219,7 @@ def _labelled_by_folder(
 def from_names(
     names: Sequence[str],
     classes: Sequence[str],
-    read: Callable[[str], bytes],
+    read: Callable[..., bytes],
     title: str,
     *,
     order: Sequence[str] | None = None,
@@ -188,7 +231,7 @@ def from_names(
     number = {name: i for i, name in enumerate(class_names)}
     labels = torch.tensor([number[name] for name in classes], dtype=torch.int64)
     frozen = tuple(names)
-    return ImageSource(frozen, labels, class_names, lambda i: read(frozen[i]), title, is_support)
+    return ImageSource(frozen, labels, class_names, lambda i, *n: read(frozen[i], *n), title, is_support)
 
 
 def refuse_same_names(class_names: Iterable[str], title: str) -> None:
@@ -244,11 +287,11 @@ def csv_source(path: Path, root: str | Path | None = None) -> ImageSource:
         if not os.path.isfile(folder / name):
             raise InputError(f"{path} lists {name}, which is not in {folder}; give the folder of the pictures.")
     return from_names(
-        [name for name, _ in pairs], [label for _, label in pairs], lambda name: read_file(folder / name), str(path)
+        [name for name, _ in pairs],
+        [label for _, label in pairs],
+        lambda name, *n: read_file(folder / name, *n),
+        str(path),
     )
-
-
-Remarks = tuple[tuple[str, str], ...]  # (name of a picture, what there is to say about it), sorted
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,6 +311,32 @@ class Decoded:
     pictures: list[Tensor | None]
     skipped: Remarks
     notes: Remarks
+
+
+def check_pictures(source: ImageSource, *, skip_bad: bool = False) -> None:
+    """Look at the start of every picture, before work on the first one begins.
+
+    Pictures that cannot be read are left out later, unless they are many: that is an InputError unless ``skip_bad``.
+    """
+    require_pillow()
+
+    def problem(i: int) -> str:
+        try:
+            if not looks_like_picture(source.read(i, HEADER)):
+                read_picture(source.read(i), 3)  # says what is wrong
+            return ""
+        except (OSError, InputError) as error:
+            return str(getattr(error, "strerror", None) or error)
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        warnings.simplefilter("ignore")
+        found = dict(zip(source.names, pool.map(problem, range(len(source))), strict=True))
+    bad = [name for name, what in found.items() if what]
+    if len(bad) == len(source) or (not skip_bad and len(bad) > max(1, _BAD_SHARE * len(source))):
+        raise InputError(
+            f"{len(bad)} of {len(source)} files in {source.title} cannot be used, such as {bad[0]}: {found[bad[0]]}; "
+            "mend or remove them, or leave them out with `skip_bad`."
+        )
 
 
 def decode_rows(
@@ -323,14 +392,11 @@ class Loaded:
     Attributes
     ----------
     images : ImageSet
-    rows : tuple of int
-        The rows of the source that ``images`` holds.
     skipped, notes : tuple of (name, text)
         See :class:`Decoded`.
     """
 
     images: ImageSet
-    rows: tuple[int, ...]
     skipped: Remarks
     notes: Remarks
 
@@ -369,7 +435,6 @@ def load_images(
     images = torch.stack([picture for picture in decoded if picture is not None])
     return Loaded(
         ImageSet(images, source.labels[torch.tensor(kept)], source.class_names),
-        tuple(kept),
         tuple(remark for part in parts for remark in part.skipped),
         tuple(remark for part in parts for remark in part.notes),
     )

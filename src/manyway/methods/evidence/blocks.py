@@ -30,12 +30,12 @@ import torch
 from torch import Tensor
 
 from manyway.core.blocks import Pile
+from manyway.core.blocks import Sums as AddedUp
 from manyway.core.parallel import threads_for
 from manyway.methods.evidence.likelihood import Columns, Likelihood, Linear, Updated, known_classes
 from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
 from manyway.methods.evidence.queries import Held, Judge, Part
-from manyway.methods.evidence.queries import Sums as AddedUp
 from manyway.methods.evidence.search import Found, Update, resume, search
 
 _MOST_REMEMBERED = 1 << 24  # assignments, over all queries

@@ -21,8 +21,10 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    maximises w Σ_q ln Σ_k K π_qk exp ℓ_qk − ½ ((ln T − μ)/σ)². Items of one class share the errors of the classifier,
    so m of them count as m / (1 + ρ(m − 1)) independent ones; w is the fraction of all items that this leaves. The grid
    ends at 2.5, so that T cannot run away: at a high temperature one class would explain everything.
-4. **Blend.** The answer is the mean of evidence and of the classifier's own z, so that no item is decided against the
-   classifier without a reason, at a confidence between the two.
+4. **Blend.** The answer is the mean of evidence, with the share s (1 − w⁴), and of the classifier's own z: where items
+   have few others like them, the classifier decides. Evidence is trusted by τ (1 − w)(1 − c), where c is the part of
+   the labels that it changes. The answer is as sure on average as its labels are likely: by evidence with that trust,
+   and by the classifier's own probabilities otherwise.
 
 Up to 512 items are used to learn this, evenly spaced.
 """
@@ -30,7 +32,7 @@ Up to 512 items are used to learn this, evenly spaced.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log
 from typing import NamedTuple
 
@@ -38,6 +40,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.blocks import Joined, Pile
+from manyway.core.ops import one_hot
 from manyway.core.tasks import Tasks
 from manyway.errors import InputError
 from manyway.methods.calibration.temperature_scaling import balanced_weights, fit_scaling, rescale
@@ -61,22 +64,28 @@ _COVERED = 0.5  # part of the classes that must have labelled items before each 
 class Tempering(NamedTuple):
     """Prior of the temperature that is fitted to an unlabelled batch, and how far the batch is trusted.
 
-    Chosen on lid.176 with half of the languages, and on classifiers of CLINC150 and CUB-200.
+    Chosen on lid.176 with half of the languages, and on classifiers of CLINC150, CUB-200 and CIFAR-100.
     """
 
     sharpness: float = 0.7  # the mean of the highest probabilities to which all classifiers are brought
     usual: float = 1.15  # the median of the prior of T
     sd: float = 0.45  # the standard deviation of ln T
-    shared: float = 1.75  # T is multiplied by this to the power 1 − 2w: items that share errors say too low a T
+    lower: float = 0.7  # T is multiplied by this: too low a T costs little, at too high a T a class swallows others
+    shared: float = 2.2  # T is multiplied by this to the power 1 − 2w: items that share errors say too low a T
     most_items: float = 100.0  # items count as at most so many
     likely: int = 10  # classes of an item that say nothing about popularity
     unlike: float = 0.3  # items with a lower overlap of their probabilities are unlike each other
-    most_popular: float = 2.5  # popularity with a larger standard deviation is shrunk
-    share: float = 0.6  # of evidence in the blend
-    confidence: float = 0.5  # of evidence in the confidence of the blend
+    most_popular: float = 1.25  # popularity with a larger standard deviation is shrunk
+    begin: float = 0.9  # the annealing begins near the classifier's own answers, and not with one large class
+    share: float = 0.65  # of evidence in the blend where items are many per class
+    trust: float = 0.8  # of evidence in the confidence of the blend, likewise
+    neighbour: float = 10.0  # ν: what a labelled item that is exactly alike counts, where the classifier counts 1
+    alike: float = 8.0  # γ
 
-    def choose(self, grid: Tensor, score: Tensor, part: Tensor, n_items: int, labelled: Tensor | float = 0.0) -> Tensor:
-        """[] the temperature, given for each of the grid [g] the log-likelihood of the items and their free part."""
+    def choose(
+        self, grid: Tensor, score: Tensor, part: Tensor, n_items: int, labelled: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """[] the temperature and w, given for each of the grid [g] the log-likelihood of the items and w."""
         away = grid.log() - log(self.usual)
         independent = part[away.abs().argmin()]
         prior = -0.5 * (away / self.sd).square()
@@ -86,8 +95,7 @@ class Tempering(NamedTuple):
         off = (0.5 * (low - high) / (low - 2 * middle + high).clamp_max(-1e-6)).clamp(-1, 1)
         step = grid[1].log() - grid[0].log()
         found = (grid[best].log() + off * step).exp()
-        powered: Tensor = found * self.shared ** (1 - 2 * independent)
-        return powered
+        return self.lower * found * self.shared ** (1 - 2 * independent), independent
 
 
 Place = Callable[[int], str]  # what an error message calls an item
@@ -195,10 +203,8 @@ def _refuse(bad: Tensor, why: str, place: Place) -> None:
         raise InputError(f"The scores of {place(int(bad.nonzero()[0]))} {why}.")
 
 
-def without_prior(posteriors: Tensor, class_prior: Tensor | None) -> Tensor:
+def without_prior(posteriors: Tensor, class_prior: Tensor) -> Tensor:
     """[n, k] log-posteriors for equally frequent classes, given the training prior [k] in any unit."""
-    if class_prior is None:
-        return posteriors
     if class_prior.shape != posteriors.shape[-1:]:
         raise InputError(f"There are {len(class_prior)} class priors for {posteriors.shape[-1]} classes.")
     if not bool(torch.isfinite(class_prior).all()) or not bool((class_prior > 0).all()):
@@ -206,28 +212,65 @@ def without_prior(posteriors: Tensor, class_prior: Tensor | None) -> Tensor:
     return (posteriors - class_prior.to(posteriors).log()).log_softmax(-1)
 
 
-def fit_posteriors(posteriors: Tensor, labels: Tensor) -> Tensor | None:
-    """b and 1/T [k + 1] by bias-corrected temperature scaling of log-posteriors [n, k] with labels [n].
+def covered(labels: Tensor, n_classes: int) -> bool:
+    """Whether half of the classes have one of the labels [n], so that biases are more than which were labelled."""
+    return int((labels.bincount(minlength=n_classes) > 0).sum()) >= _COVERED * n_classes
 
-    None where fewer than half of the classes have a labelled item: the biases would then say which classes happened to
-    be labelled.
-    """
-    n_classes = posteriors.shape[-1]
-    if int((labels.bincount(minlength=n_classes) > 0).sum()) < _COVERED * n_classes:
-        return None
+
+def fit_posteriors(posteriors: Tensor, labels: Tensor) -> Tensor:
+    """b and 1/T [k + 1] by bias-corrected temperature scaling of log-posteriors [n, k] with labels [n]."""
     logits, labels = posteriors.double()[None], labels[None]
-    weights = balanced_weights(labels, torch.ones_like(logits[..., 0]), n_classes)
+    weights = balanced_weights(labels, torch.ones_like(logits[..., 0]), posteriors.shape[-1])
     return fit_scaling(logits, labels, weights)[0].to(posteriors)
+
+
+class Taught(NamedTuple):
+    """Labelled items as neighbours: a classifier that calls a class by another name is corrected where items are alike.
+
+    The probabilities p_q of an item become p_qk + ν Σ_i a_qi [y_i = k], up to a factor, where i are labelled items and
+    a_qi = (Σ_k √(p_qk p_ik))^γ says how much they are alike. Without labelled items nothing changes.
+    """
+
+    roots: Tensor  # [n, k] √p of the labelled items
+    votes: Tensor  # [n, k] ν where it is their class, else 0
+
+    @staticmethod
+    def by(z: Tensor, labels: Tensor, constants: Tempering) -> Taught:
+        """From log-probabilities [n, k] and labels [n]."""
+        return Taught((z / 2).exp(), constants.neighbour * one_hot(labels, z.shape[-1], z.dtype))
+
+    def __call__(self, z: Tensor, others: Tensor | float = 1.0) -> Tensor:
+        """[…, b, k] log-probabilities that have learned; ``others`` [b, n]: 0 where a neighbour is not asked."""
+        alike = ((z / 2).exp() @ self.roots.mT).clamp(0, 1).pow(Tempering().alike) * others
+        return torch.logaddexp(z, (alike @ self.votes).log()).log_softmax(-1)
 
 
 @dataclass(frozen=True, eq=False)
 class Tempered:
-    """From rows of log-posteriors [t, b, k] to log-likelihoods: ln softmax(ln p / T + b)."""
+    """From rows of log-posteriors [t, b, k] to log-likelihoods: ln softmax(z / T + b), where z has learned."""
 
+    sharp: tuple[float, ...]  # of each task, what log-posteriors are multiplied by first
+    taught: tuple[Taught, ...]
     scaling: Tensor  # [t, k + 1] the biases b, and 1/T
 
     def __call__(self, rows: Tensor) -> Tensor:
-        return rescale(rows, self.scaling).log_softmax(-1)
+        each = zip(rows, self.sharp, self.taught, strict=True)
+        z = torch.stack([taught((row * sharp).log_softmax(-1)) for row, sharp, taught in each])
+        return rescale(z, self.scaling).log_softmax(-1)
+
+
+class Learned(NamedTuple):
+    """What is learned about the scores of one task."""
+
+    sharp: float
+    taught: Taught
+    scaling: Tensor  # [k + 1]
+    blend: Blend
+
+
+def for_scores(parameters: Parameters) -> Parameters:
+    """The parameters with the schedule of scores; what a user has said stays."""
+    return replace(parameters, schedule={"anneal_from": Tempering().begin, **(parameters.schedule or {})})
 
 
 def learn_scores(tasks: Tasks, parameters: Parameters) -> tuple[Scores, Tensor | Pile]:
@@ -236,46 +279,49 @@ def learn_scores(tasks: Tasks, parameters: Parameters) -> tuple[Scores, Tensor |
     T and b are fitted to labelled scores, those of the support and of queries with a known label, where these cover the
     classes. Otherwise T is ``parameters.temperature``, or the batch and the labelled scores say it.
     """
-    step = stride(tasks.n_query)
-    rows, known = (tasks.query[:, ::step], tasks.known_labels[:, ::step]) if tasks.pile is None else _read(tasks, step)
-    labelled = tasks.query if tasks.pile is None else rows
-    truth = tasks.known_labels if tasks.pile is None else known
-    scalings, own = [], []
+    rows, known = _read(tasks, stride(tasks.n_query))
+    found = []
     for task in range(len(tasks)):
-        some = truth[task] >= 0
-        theirs = torch.cat([labelled[task, some], tasks.support[task]])
-        labels = torch.cat([truth[task, some], tasks.support_labels[task]])
-        fitted = fit_posteriors(theirs, labels) if parameters.temperature is None and len(labels) else None
-        plain = rows.new_zeros(rows.shape[-1])
-        if parameters.temperature is not None:
-            fitted = torch.nn.functional.pad(plain, (0, 1), value=1 / parameters.temperature)
-        sharp = 1.0
-        if fitted is None:
-            fitted, sharp, plain = _from_batch(rows[task], known[task], (theirs, labels), parameters)
-            own.append(Blend(sharp / fitted[-1].view(1, 1, 1), plain.view(1, 1, -1)))
-        scalings.append(fitted)
-    place = Tempered(torch.stack(scalings))
-    counts = rows.new_full((1, rows.shape[-1]), _USUAL_COUNT)
-    blend = Blend.joined(own) if len(own) == len(tasks) else Blend.none(rows)
-    likelihood = Scores(counts, {"temperature": 1 / place.scaling[:, -1]}, blend)
-    return likelihood, place(tasks.query) if tasks.pile is None else tasks.pile.then(place)
+        some = known[task] >= 0
+        labelled = torch.cat([rows[task, some], tasks.support[task]])
+        labels = torch.cat([known[task, some], tasks.support_labels[task]])
+        found.append(_learn(rows[task], known[task], labelled, labels, parameters))
+    sharp, taught, scalings, blends = zip(*found, strict=True)
+    place = Tempered(sharp, taught, torch.stack(scalings))
+    temperature = 1 / (place.scaling[:, -1] * torch.tensor(sharp).to(place.scaling))
+    likelihood = Scores(
+        rows.new_full((1, rows.shape[-1]), _USUAL_COUNT), {"temperature": temperature}, Blend.joined(blends)
+    )
+    return likelihood, tasks.pile.then(place) if isinstance(tasks.pile, Pile) else place(tasks.query)
 
 
-def _from_batch(
-    posteriors: Tensor, known: Tensor, labelled: tuple[Tensor, Tensor], parameters: Parameters
-) -> tuple[Tensor, float, Tensor]:
-    """What a batch [q, k] and labelled scores say: b and 1/T [k + 1], the reciprocal of T₀, and the popularity [k]."""
-    constants = Tempering()
-    sharp = 1 / _sharpness(posteriors, constants.sharpness)
-    z = (posteriors * sharp).log_softmax(-1)
+def _learn(rows: Tensor, known: Tensor, labelled: Tensor, labels: Tensor, parameters: Parameters) -> Learned:
+    """What rows [q, k], known labels [q] of some, and labelled scores [n, k] with labels [n] say."""
+    constants, given, n_classes = Tempering(), parameters.temperature or 0.0, rows.shape[-1]
+    nothing = Taught.by(rows[:0], labels[:0], constants)
+    if given:
+        return Learned(1.0, nothing, _scaling(rows.new_zeros(n_classes), rows.new_tensor(given)), Blend.none(rows))
+    if covered(labels, n_classes):
+        return Learned(1.0, nothing, fit_posteriors(labelled, labels), Blend.none(rows))
+    sharp = 1 / _sharpness(rows, constants.sharpness)
+    theirs = (labelled * sharp).log_softmax(-1)
+    taught = Taught.by(theirs, labels, constants)
+    z = taught((rows * sharp).log_softmax(-1))
     popular = popularity(z, constants)
-    grid = temperatures().to(posteriors)
+    grid = temperatures().to(rows)
     score, part = held_out(excluded(tempered(z - popular, grid), known.expand(len(grid), -1)), parameters)
-    theirs, truth = labelled
-    places = truth.view(1, -1, 1).expand(len(grid), -1, 1)
-    own = tempered((theirs * sharp).log_softmax(-1) - popular, grid).gather(-1, places).sum(1).squeeze(-1)
-    temperature = constants.choose(grid, score, part, len(z), own)
-    return torch.cat([-popular / temperature, (sharp / temperature).view(1)]), sharp, popular
+    places = labels.view(1, -1, 1).expand(len(grid), -1, 1)
+    alone = taught(theirs, 1 - torch.eye(len(labels)).to(rows))  # each labelled item learns from the others
+    own = tempered(alone - popular, grid).gather(-1, places).sum(1).squeeze(-1)
+    temperature, independent = constants.choose(grid, score, part, len(z), own)
+    one, share = popular.new_ones(1, 1, 1), constants.share * (1 - independent**4)
+    blend = Blend(temperature * one, popular.view(1, 1, -1), one / sharp, share * one, independent.view(1))
+    return Learned(sharp, taught, _scaling(-popular / temperature, temperature), blend)
+
+
+def _scaling(biases: Tensor, temperature: Tensor) -> Tensor:
+    """[k + 1] the biases [k] and 1/T."""
+    return torch.cat([biases, 1 / temperature.view(1)])
 
 
 def _sharpness(posteriors: Tensor, wanted: float) -> float:
@@ -313,13 +359,13 @@ def popularity(z: Tensor, constants: Tempering) -> Tensor:
 
 
 def _read(tasks: Tasks, step: int) -> tuple[Tensor, Tensor]:
-    """Every so many rows of a pile, and their known labels; all rows with a known label are among them."""
-    assert tasks.pile is not None
+    """Every so many rows [t, n, k] and their known labels [t, n]; all rows of which a label is known are among them."""
     known = tasks.known_labels
-    wanted = known >= 0
-    wanted[:, ::step] = True
-    rows = tasks.pile.each(_take, tasks.pile.split(wanted))[0].values[0]
-    return rows, known[wanted][None]
+    wanted = (known >= 0).any(0)
+    wanted[::step] = True
+    if isinstance(tasks.pile, Pile):
+        return tasks.pile.each(_take, tasks.pile.split(wanted[None]))[0].values[0], known[:, wanted]
+    return tasks.query[:, wanted], known[:, wanted]
 
 
 def _take(rows: Tensor, wanted: Tensor) -> tuple[Joined, None]:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from manyway.core.blocks import Sums
 from manyway.methods.evidence.likelihood import Blend, Likelihood, Updated, columns_of, known_classes
 from manyway.methods.evidence.one_shot import tempered
 from manyway.methods.evidence.parameters import Parameters
@@ -32,7 +33,7 @@ from manyway.methods.evidence.prior import (
     log_remainders,
     remainders,
 )
-from manyway.methods.evidence.queries import Held, Part, Sums, sample
+from manyway.methods.evidence.queries import Held, Part, sample
 from manyway.methods.evidence.schedule import Schedule, agreement
 from manyway.methods.evidence.search import Dense
 
@@ -382,14 +383,13 @@ class Probabilities:
     posterior: GroupPosterior
     power: Tensor  # [t, 1, 1] what the probabilities are raised to; see ``one_shot`` and ``from_scores``
     blend: Blend  # the part of a classifier
-    share: float = 1.0  # of the rest
 
     def __call__(self, part: Part) -> Tensor:
         """[t, b, k]; a row sums to 1 minus the probability that the query is unknown."""
         scores = self.updated(part.placed, part.u, part.free, part.likelihood)
         found = self.posterior.apply(self.slopes.add_to(scores, remainders(part.u)).softmax(-1))
-        if self.share < 1:
-            found = self.blend(found, part.placed, self.share)
+        if self.blend.some:
+            found = self.blend(found, part.placed)
         if not bool((self.power == 1).all()):
             found = tempered(found, self.power)
         if part.any_known:

@@ -176,30 +176,44 @@ class Distances:
 
 @dataclass(frozen=True, eq=False)
 class Blend:
-    """The classifier's own probabilities, which are part of the answer: softmax(T ℓ + b) of placed scores ℓ."""
+    """The classifier's own probabilities, which are part of the answer: softmax((T ℓ + b) λ) of placed scores ℓ."""
 
-    temperature: Tensor  # [t, 1, 1] T; [0, 1, 1]: there is no such part
-    popularity: Tensor  # [t, 1, k] b
+    temperature: Tensor  # [t, 1, 1] T
+    offset: Tensor  # [t, 1, k] b
+    blunt: Tensor  # [t, 1, 1] λ with which these are the classifier's own; with λ = 1 they have a common sharpness
+    share: Tensor  # [t, 1, 1] of evidence in the answer; 1: the classifier has no part
+    independent: Tensor  # [t] the part of the items that is independent
 
     @staticmethod
     def none(like: Tensor) -> Blend:
-        """No part."""
-        return Blend(like.new_zeros(0, 1, 1), like.new_zeros(0, 1, 1))
+        """No part of a classifier."""
+        one = like.new_ones(1, 1, 1)
+        return Blend(one, 0 * one, one, one, like.new_ones(1))
 
     @staticmethod
     def joined(parts: Sequence[Blend]) -> Blend:
-        """Those of consecutive tasks."""
-        return Blend(torch.cat([one.temperature for one in parts]), torch.cat([one.popularity for one in parts]))
+        """Those of consecutive tasks with equally many classes."""
+        n_classes = max(one.offset.shape[-1] for one in parts)
+        return Blend(
+            torch.cat([one.temperature for one in parts]),
+            torch.cat([one.offset.expand(-1, -1, n_classes) for one in parts]),
+            torch.cat([one.blunt for one in parts]),
+            torch.cat([one.share for one in parts]),
+            torch.cat([one.independent for one in parts]),
+        )
 
     @property
     def some(self) -> bool:
         """Whether there is a part of the classifier."""
-        return bool(len(self.temperature))
+        return bool((self.share < 1).any())
 
-    def __call__(self, probabilities: Tensor, placed: Tensor, share: float) -> Tensor:
-        """[t, b, k] the mean of probabilities, which have that share, and of the classifier's own."""
-        own = (placed * self.temperature + self.popularity).softmax(-1)
-        return own.lerp_(probabilities, share)
+    def own(self, placed: Tensor) -> Tensor:
+        """[t, b, k] the classifier's own probabilities."""
+        return ((placed * self.temperature + self.offset) * self.blunt).softmax(-1)
+
+    def __call__(self, probabilities: Tensor, placed: Tensor) -> Tensor:
+        """[t, b, k] the mean of probabilities, which have their share, and of the classifier's at common sharpness."""
+        return (placed * self.temperature + self.offset).softmax(-1).lerp_(probabilities, self.share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +222,7 @@ class Scores:
 
     counts: Tensor
     learned: dict[str, Tensor] = field(default_factory=dict)
-    blend: Blend = Blend(torch.zeros(0, 1, 1), torch.zeros(0, 1, 1))
+    blend: Blend = field(default_factory=lambda: Blend.none(torch.ones(1)))
 
     @property
     def examples(self) -> Tensor:

@@ -61,12 +61,15 @@ def tempered(probabilities: Tensor, power: Tensor) -> Tensor:
     return probabilities.clamp_min(tiny).log_().mul_(power).softmax(-1)
 
 
-def power_for(probabilities: Tensor, wanted: Tensor) -> Tensor:
-    """[t] the power with which the highest of the probabilities [t, q, k] is as wanted [t] on average, by bisection."""
+def power_for(probabilities: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
+    """[t] the power with which the highest of the probabilities [t, q, k] is as wanted [t] on average, by bisection.
+
+    ``weights`` [t, q] sum to 1.
+    """
     logs = probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
     low, high = torch.full_like(wanted, -4.0), torch.full_like(wanted, 4.0)
     for _ in range(24):
         middle = (low + high) / 2
-        below = (logs * middle.exp().view(-1, 1, 1)).softmax(-1).amax(-1).mean(-1) < wanted
+        below = (logs * middle.exp().view(-1, 1, 1)).softmax(-1).amax(-1).mul_(weights).sum(-1) < wanted
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
     return ((low + high) / 2).exp()

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -29,19 +29,6 @@ from manyway.methods.evidence.search import Dense, Found, fused_search, resume, 
 # The log-likelihood of the classes that a query with a known label does not have. It is finite, so that 0 times it is
 # 0, and it can be multiplied by any sharpness in float32.
 EXCLUDED = -1e30
-
-
-class Sums(NamedTuple):
-    """Tensors that add up over the parts."""
-
-    values: tuple[Tensor, ...]
-
-    def plus(self, other: Sums) -> Sums:
-        return Sums(tuple(one + another for one, another in zip(self.values, other.values, strict=True)))
-
-    def double(self) -> Sums:
-        """In float64, so that a sum does not depend on the blocks."""
-        return Sums(tuple(one.double() for one in self.values))
 
 
 @dataclass(eq=False)

@@ -33,7 +33,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Pile
+from manyway.core.blocks import Pile, Sums
 from manyway.core.ops import class_sums
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
@@ -44,14 +44,14 @@ from manyway.methods._table.prepared import QUERY_DEPENDENT
 from manyway.methods.calibration.calibration import Calibration, calibrate, calibrate_and_place
 from manyway.methods.calibration.first_step import FirstStep
 from manyway.methods.evidence.blocks import InBlocks, OnPart
-from manyway.methods.evidence.from_scores import Tempering, learn_scores
+from manyway.methods.evidence.from_scores import Tempering, for_scores, learn_scores
 from manyway.methods.evidence.groups import Groups, Probabilities, query_weights, single_queries
 from manyway.methods.evidence.likelihood import Blend, Distances, Likelihood, Scores, known_classes
 from manyway.methods.evidence.names import Named, guesses, log_probability, named
 from manyway.methods.evidence.one_shot import is_one_shot, power_for, powers
 from manyway.methods.evidence.one_shot import stride as one_shot_stride
 from manyway.methods.evidence.parameters import Parameters
-from manyway.methods.evidence.queries import Held, InMemory, Part, Sums, TakeRows, excluded, sample
+from manyway.methods.evidence.queries import Held, InMemory, Part, TakeRows, excluded, sample
 from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.search import Dense, fused_search
 from manyway.methods.evidence.streams import in_streams, next_batch
@@ -201,6 +201,7 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
     """
     likelihood: Likelihood
     if tasks.scores:
+        parameters = for_scores(parameters)
         likelihood, placed = learn_scores(tasks, parameters)
         return find(hold(tasks, placed, likelihood, parameters), parameters, with_objective=with_objective)
     if learned is None:
@@ -274,13 +275,20 @@ def find(
         power = powers(placed, found_there, likelihood.calibration, schedule)
         answer = replace(answer, power=power.view(-1, 1, 1))
 
-    if isinstance(likelihood, Scores) and likelihood.blend.some:
-        more["surest"] = queries.each(Surely(answer)).values
-        answer = blended(answer, queries, likelihood)
-
     present = groups.presence.present
-    more["occupancy"] = posterior.occupied(present).masked_fill(some_known, 1)
-    more["make_presence"] = lambda: posterior.presence(present).masked_fill(some_known, 1)
+    kept, labelled = torch.ones_like(present), torch.zeros_like(present)
+    if isinstance(likelihood, Scores) and likelihood.blend.some:
+        # The classes of the answer are at least as present as their surest item; others have the share of evidence.
+        alone = queries.each(Surely(answer)).values
+        answer = blended(answer, queries, likelihood.blend)
+        labelled = queries.each(Labelled(answer)).values.to(present)
+        kept = torch.where(labelled > 0, kept, likelihood.blend.share.squeeze(1).to(present))
+        more["surest"] = torch.maximum(alone.to(present) * kept, labelled)
+    occupied = torch.maximum(posterior.occupied(present) * kept, labelled)
+    more["occupancy"] = occupied.masked_fill(some_known, 1)
+    more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, labelled).masked_fill(
+        some_known, 1
+    )
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     if found.terms:
         more["objective_parts"] = dict(zip(("fit", "entropy", "prior"), torch.stack(found.terms, -1), strict=True))
@@ -298,19 +306,20 @@ def find(
     return Solution(probabilities, n_iter, converged, unknown=unknown, unknown_groups=its_groups, **more)
 
 
-def blended(answer: Probabilities, queries: Held, scores: Scores) -> Probabilities:
-    """The answer with the classifier's own part, at a confidence between both; see ``from_scores``.
-
-    The mixture of two answers is less confident than either, so it is raised to the power that gives it the wanted mean
-    of the highest probability.
-    """
-    constants, stride = Tempering(), one_shot_stride(queries.n_query)
-    alone = queries.each(TakeRows(stride, answer)).values[1].amax(-1).mean(-1)
-    answer = replace(answer, blend=scores.blend, share=constants.share)
-    both = queries.each(TakeRows(stride, answer)).values[1]
-    own = constants.sharpness
-    wanted = own + constants.confidence * (alone.clamp_min(own) - own)
-    return replace(answer, power=power_for(both, wanted).view(-1, 1, 1))
+def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities:
+    """The answer with the classifier's own part, as sure as both together can be; see ``from_scores``."""
+    stride = one_shot_stride(queries.n_query)
+    placed, alone = queries.each(TakeRows(stride, answer)).values
+    weights = (sample(queries, stride)[1] < 0).to(alone)
+    weights = weights / weights.sum(-1, keepdim=True).clamp_min(1)
+    answer = replace(answer, blend=blend)
+    both, own = blend(alone, placed), blend.own(placed)
+    label = both.argmax(-1, keepdim=True)
+    changed = ((label != own.argmax(-1, keepdim=True)).squeeze(-1) * weights).sum(-1)
+    trust = (Tempering().trust * (1 - blend.independent) * (1 - changed)).view(-1, 1, 1)
+    wanted = (own.lerp(alone, trust).gather(-1, label).squeeze(-1) * weights).sum(-1)
+    power = power_for(both, wanted, weights).view(-1, 1, 1)
+    return replace(answer, power=torch.where(blend.share < 1, power, 1.0))
 
 
 def judged(queries: Held, parameters: Parameters, one_shot: bool) -> UnknownPosterior:
@@ -345,6 +354,18 @@ class Surely:
 
     def __call__(self, part: Part) -> Surest:
         return Surest(self.probabilities(part).amax(1))
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """The work that finds the highest probability of each class among the queries with its label."""
+
+    probabilities: Probabilities
+
+    def __call__(self, part: Part) -> Surest:
+        found = self.probabilities(part)
+        best = found.max(-1, keepdim=True)
+        return Surest(torch.zeros_like(found).scatter_(-1, best.indices, best.values).amax(1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -427,6 +448,27 @@ class Learned:
         taken = taken + parameters.constants.known_weight * known_classes(part.known, taken)
         sums, counts = class_sums(self.scaled)
         return (sums + taken.mT @ self.scaling(tasks.query)) / (counts + taken.sum(1)).unsqueeze(-1)
+
+    def placing_once(self, tasks: Tasks) -> Placed:
+        """The same for one batch in memory that is labelled again and again."""
+        placed = self.place(tasks)
+        assert isinstance(placed, Tensor)
+        return Placed(self.scaled, self.scaling, self.calibration, self.one_shot, placed)
+
+
+@dataclass(frozen=True, eq=False)
+class Placed(Learned):
+    """What is learned from the support, and queries that are placed already."""
+
+    placed: Tensor  # [1, q, d]
+
+    def place(self, tasks: Tasks) -> Tensor | Pile:
+        return self.placed
+
+    def with_classes(self, first: list[int], rows: list[int]) -> Placed:
+        """The queries ``rows``, and a further class for each query in ``first``, which is its one sample."""
+        calibration = self.calibration.with_classes(self.placed[:, first])
+        return replace(self, calibration=calibration, placed=self.placed[:, rows])
 
 
 def learn(tasks: Tasks, parameters: Parameters) -> Learned:

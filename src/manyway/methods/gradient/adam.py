@@ -6,6 +6,8 @@ from math import sqrt
 
 from torch import Tensor
 
+_DECAY, _SQUARE_DECAY, _EPS = 0.9, 0.999, 1e-8  # the authors' defaults
+
 
 def adam_step(
     parameters: Tensor,
@@ -14,9 +16,6 @@ def adam_step(
     gradient: Tensor,
     step: int,
     lr: float,
-    *,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Take step number ``step`` (from 1) of Adam: the new parameters, and running means of the gradient and its square.
 
@@ -24,8 +23,8 @@ def adam_step(
     depends on the coordinate system, so it cannot be computed in a rotated or reduced feature space. The bias
     corrections are folded into the two constants, which saves passes over memory.
     """
-    mean = mean.lerp(gradient, 1 - betas[0])
-    square = (square * betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
-    root = sqrt(1 - betas[1] ** step)
-    size = lr * root / (1 - betas[0] ** step)
-    return parameters.addcdiv(mean, square.sqrt().add_(eps * root), value=-size), mean, square
+    mean = mean.lerp(gradient, 1 - _DECAY)
+    square = (square * _SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - _SQUARE_DECAY)
+    root = sqrt(1 - _SQUARE_DECAY**step)
+    size = lr * root / (1 - _DECAY**step)
+    return parameters.addcdiv(mean, square.sqrt().add_(_EPS * root), value=-size), mean, square

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 _TOL = 1e-9  # relative change of β at which a minimisation stops
+_N_PENALTIES, _SMALLEST = 100, 1e-3  # of the path; the smallest is relative to the largest
 _MAX_STEPS = 200  # per penalty; usually fewer than ten are needed
 _NEWTON_UNKNOWNS = 128  # up to so many unknowns k·r, Newton's direction is used
 _LONGEST, _SHORTEST = 4, -20  # powers of two that the line search compares
@@ -96,13 +97,11 @@ class RobustRegression:
         return (rows * self.features).sum(-1)
 
 
-def lasso_path(
-    problem: RobustRegression, n_penalties: int = 100, ratio: float = 1e-3
-) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+def lasso_path(problem: RobustRegression) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Follow the path for decreasing penalties.
 
     Yields the tasks [a] that are still on the path, λ [a, 1], β [a, k, r] and ‖r_i‖ [a, n]. Penalties decrease
-    geometrically from the smallest one at which every γ is zero to ``ratio`` times it. A task leaves after the first
+    geometrically from the smallest one at which every γ is zero to a thousandth of it. A task leaves after the first
     penalty at which no γ is zero.
     """
     alive = torch.arange(len(problem.labels), device=problem.labels.device)
@@ -110,8 +109,8 @@ def lasso_path(
     beta = _solve(moments, sums.mT).mT
     norms = problem.norms(beta)
     largest = norms.amax(1, keepdim=True)
-    for level in range(n_penalties):
-        penalty = largest * ratio ** (level / (n_penalties - 1))
+    for level in range(_N_PENALTIES):
+        penalty = largest * _SMALLEST ** (level / (_N_PENALTIES - 1))
         if level > 0:  # at the first penalty, β is the least-squares solution
             beta, norms = _minimise(problem, penalty, beta, norms)
         yield alive, penalty, beta, norms

@@ -21,6 +21,7 @@ from torch import Tensor
 _MEMORY = 10  # moves that the quasi-Newton matrix is built from
 _SLOPE = 0.9
 _MAX_TRIALS = 20  # per line search
+_MAX_PASSES = 1000  # over the data
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,17 +102,12 @@ def logistic_regression(
     start: Fit,
     *,
     c: float,
-    tol: float | None = None,
-    max_passes: int = 1000,
 ) -> Fit:
-    """Fit until the norm of the gradient is ``tol`` times that at zero weights.
-
-    With ``tol=None`` it is about the smallest that the precision allows.
-    """
-    tol = 0.1 * torch.finfo(features.dtype).eps ** 0.5 if tol is None else tol
+    """Fit until the gradient is about the smallest, relative to that at zero weights, that the precision allows."""
+    tol = 0.1 * torch.finfo(features.dtype).eps ** 0.5
     answer = start.take(torch.arange(len(features), device=features.device))
     run = _Run.begin(features, labels.unsqueeze(-1), sample_weights.unsqueeze(-1) * c, answer, tol)
-    for _ in range(max_passes):
+    for _ in range(_MAX_PASSES):
         active = run.gradient.norm(dim=1) > run.goal
         n_active = int(active.sum())
         if n_active <= len(active) / 2:

@@ -11,11 +11,12 @@ of its dead classes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from manyway.core.blocks import Sums
 from manyway.core.ops import dot_scores
 from manyway.core.parallel import threads_for
 from manyway.core.solution import Solution
@@ -57,16 +58,6 @@ class Shift:
         return rows - self.middle
 
 
-class Sums(NamedTuple):
-    """Class sums over queries, in float64 so that they do not depend on the size of the blocks."""
-
-    masses: Tensor  # [k]
-    moments: Tensor  # [k, d]
-
-    def plus(self, other: Sums) -> Sums:
-        return Sums(self.masses + other.masses, self.moments + other.moments)
-
-
 @dataclass(frozen=True, eq=False)
 class Iterate:
     """The work of an iteration on one block.
@@ -84,7 +75,7 @@ class Iterate:
                 u = logits.softmax(1)
             else:
                 u = torch.cat([logits, memory.to(logits).unsqueeze(1)], 1).softmax(1)[:, :-1]
-            sums = Sums(u.sum(0, dtype=torch.float64), (u.mT @ rows[0]).double())
+            sums = Sums((u.sum(0, dtype=torch.float64), (u.mT @ rows[0]).double()))  # [k] and [k, d]
             return sums, memory if self.dead is None else logits[:, self.dead].logsumexp(1)
 
 
@@ -135,11 +126,12 @@ def paddle_in_blocks(
         else:
             which, skipping = live, skipping - 1
             part, _ = pile.each(Iterate(state.of_classes(live)), memories)
-        new = ((sums[which] + part.moments) / (counts[which] + part.masses).unsqueeze(-1)).to(support.dtype)
-        dual = (part.masses / n_query + eps).log() + 1
+        mine, moments = part.values
+        new = ((sums[which] + moments) / (counts[which] + mine).unsqueeze(-1)).to(support.dtype)
+        dual = (mine / n_query + eps).log() + 1
         bias = (weight * dual if weight else torch.zeros_like(dual)).to(support.dtype)
         moved = float((new - state.prototypes[which]).norm(dim=1).sum() / n_classes)
-        masses = masses.index_copy(0, which, part.masses)
+        masses = masses.index_copy(0, which, mine)
         state = State(state.prototypes.index_copy(0, which, new), state.bias.index_copy(0, which, bias))
         n_iter = iteration + 1
         if moved < (rounding if tol is None else tol):

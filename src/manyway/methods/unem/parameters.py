@@ -10,35 +10,53 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from numbers import Real
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import Field, model_validator
+
+from manyway.core.checking import OneOrMore, Strict, checked
 from manyway.errors import InputError, nearest
 
-FORMAT = 1
 _FOLDER = Path(__file__).parent
-_KEYS = ("format", "method", "layers", "feature_scale", "lam", "temperature", "scale", "training")
 _SIZES = {"shots": "shots", "n_classes": "classes", "n_query": "queries", "k_eff": "present classes"}
-_LARGEST = 1e30  # of a value; its square must be finite
 _LARGEST_FILE = 2**20  # characters that are read; a file of a hundred layers has ten thousand
 
 
-@dataclass(frozen=True)
-class Parameters:
+Positive = Annotated[float, Field(gt=0, lt=1e30)]  # its square must be finite
+NotNegative = Annotated[float, Field(ge=0, lt=1e30)]
+
+
+class Parameters(Strict):
     """What is learned, and on which tasks."""
 
-    feature_scale: float
-    lam: tuple[float, ...]  # one per layer, as is the temperature
-    temperature: tuple[float, ...]
+    format: Literal[1] = 1
+    method: Literal["unem"] = "unem"
+    layers: int | None = None
+    feature_scale: Positive
+    lam: OneOrMore[NotNegative]  # one per layer, as is the temperature
+    temperature: OneOrMore[Positive]
     scale: str | None = "cl2"  # the feature transform
-    training: Mapping[str, Any] | None = None  # shots, k_eff, n_classes, n_query, fingerprint of the features, …
+    training: dict[str, Any] | None = None  # shots, k_eff, n_classes, n_query, fingerprint of the features, …
+
+    @model_validator(mode="after")
+    def _per_layer(self) -> Parameters:
+        n_lam, n_temperature = len(self.lam), len(self.temperature)
+        if n_lam != n_temperature:
+            raise ValueError(f"lam has {n_lam} values and temperature {n_temperature}; give one per layer")
+        if self.layers not in (None, n_lam):
+            raise ValueError(f"layers is {self.layers}, but there are values for {n_lam} layers")
+        for name in _SIZES:
+            size = (self.training or {}).get(name)
+            if size is not None and (type(size) is not int or size < 1):
+                raise ValueError(f"training.{name} is {size!r}; it must be a whole number of at least 1")
+        return self
 
     def to_json(self) -> dict[str, Any]:
         """The content of a file."""
-        return {"format": FORMAT, "method": "unem", "layers": len(self.lam), **asdict(self)}
+        return {**self.model_dump(), "layers": len(self.lam)}
 
 
 def preset_names() -> list[str]:
@@ -54,10 +72,10 @@ def read_parameters(given: str | PathLike[str] | Mapping[str, Any]) -> Parameter
     >>> read_parameters({"feature_scale": 1, "lam": [1, 2], "temperature": [1]})
     Traceback (most recent call last):
         ...
-    manyway.errors.InputError: The parameters of unem: lam has 2 values and temperature 1; give one per layer.
+    manyway.errors.InputError: The table of parameters: lam has 2 values and temperature 1; give one per layer.
     """
     if isinstance(given, Mapping):
-        return _checked(given, "The parameters of unem")
+        return _checked(given, "The table of parameters")
     path, presets = Path(given), preset_names()
     if str(given) in presets:
         path = _FOLDER / f"{given}.json"
@@ -102,51 +120,6 @@ def _read(path: Path) -> Any:
 
 def _checked(data: Any, where: str) -> Parameters:
     """The content of a file or a mapping as parameters; the first thing that is wrong is one sentence."""
-    if not isinstance(data, Mapping):
-        raise InputError(f"{where} is not a table of parameters of unem; make one with `manyway tune`.")
-    if not {"feature_scale", "lam", "temperature"} & data.keys():
+    if not isinstance(data, Mapping) or not {"feature_scale", "lam", "temperature"} & data.keys():
         raise InputError(f"{where} has no parameters of unem; give the file unem-NAME.json that `manyway tune` writes.")
-    unknown = next((key for key in data if key not in _KEYS), None)
-    if unknown is not None:
-        raise InputError(f"{where}: unknown key '{unknown}'; {nearest(str(unknown), _KEYS)}")
-    if data.get("method", "unem") != "unem":
-        raise InputError(f"{where} has parameters of {data['method']}, not of unem.")
-    if data.get("format", FORMAT) != FORMAT:
-        raise InputError(f"{where} has the format {data['format']}, and this version reads {FORMAT}; update manyway.")
-    missing = next((key for key in ("feature_scale", "lam", "temperature") if key not in data), None)
-    if missing is not None:
-        raise InputError(f"{where} lacks '{missing}'.")
-    if not _positive(data["feature_scale"]):
-        raise InputError(f"{where}: feature_scale is {data['feature_scale']!r}; it must be a positive number.")
-    for name, lowest in (("lam", "not negative"), ("temperature", "positive")):
-        values = data[name]
-        if not isinstance(values, list | tuple) or not values:
-            raise InputError(f"{where}: {name} must be a list of numbers, one per layer.")
-        wrong = next((value for value in values if not (_positive(value) or (value == 0 and name == "lam"))), None)
-        if wrong is not None:
-            raise InputError(f"{where}: {name} has the value {wrong!r}; all must be finite numbers and {lowest}.")
-    n_lam, n_temperature = len(data["lam"]), len(data["temperature"])
-    if n_lam != n_temperature:
-        raise InputError(f"{where}: lam has {n_lam} values and temperature {n_temperature}; give one per layer.")
-    if data.get("layers", n_lam) != n_lam:
-        raise InputError(f"{where}: layers is {data['layers']!r}, but there are values for {n_lam} layers.")
-    scale, training = data.get("scale", "cl2"), data.get("training")
-    if not isinstance(scale, str | None):
-        raise InputError(f"{where}: scale is {scale!r}; it must be the name of a feature transform, or null.")
-    if not isinstance(training, Mapping | None):
-        raise InputError(f"{where}: training must be a table that describes the tasks, or null.")
-    for name in _SIZES:
-        size = (training or {}).get(name)
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-            raise InputError(f"{where}: training.{name} is {size!r}; it must be a whole number of at least 1.")
-    return Parameters(
-        float(data["feature_scale"]),
-        tuple(map(float, data["lam"])),
-        tuple(map(float, data["temperature"])),
-        scale,
-        training,
-    )
-
-
-def _positive(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and bool(0 < value <= _LARGEST)  # type: ignore[operator]
+    return checked(Parameters, data, where)

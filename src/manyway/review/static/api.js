@@ -13,19 +13,18 @@ export const near = (row) => ask(`/api/near/${row}`);
 export const write = (name) => ask("/api/export", { name });
 const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 const CLOSED = "This page has lost its key. Open the address that manyway review has printed.";
-export const LOST = "The server does not answer; start it again with the command manyway review.";
 
-/** Ask for news for ever; `take` gets them, `problem` gets a sentence or "". */
-export async function follow(version, take, problem) {
+/** Ask for news for ever; `take` gets them, `problem` gets a sentence or "". `command` starts the server again. */
+export async function follow(version, command, take, problem) {
   let since = version;
   for (;;) {
     try {
       const changes = await ask(`/api/changes?since=${since}`);
       problem("");
       since = changes.version;
-      take(changes);
+      if (take(changes) === "stop") return;
     } catch (error) {
-      problem(error.status === 403 ? CLOSED : LOST);
+      problem(error.status === 403 ? CLOSED : `The server is stopped. Start it again with: ${command}`);
       await pause(1000);
     }
   }
@@ -36,13 +35,13 @@ export class Actions {
   #last = Promise.resolve();
   #waiting = 0;
 
-  /** `said` gets what was done, `problem` a sentence, `saving` whether anything is not saved yet. */
-  constructor(said, problem, saving) {
-    Object.assign(this, { said, problem, saving });
+  /** `items`: which review this is; `said` gets what was done, `problem` a sentence, `saving` whether anything is not saved. */
+  constructor(items, said, problem, saving) {
+    Object.assign(this, { items, said, problem, saving });
   }
 
   send(action) {
-    const keyed = { ...action, key: crypto.randomUUID() };
+    const keyed = { ...action, items: this.items, key: crypto.randomUUID() };
     this.#waiting += 1;
     this.saving(true);
     this.#last = this.#last.then(() => this.#deliver(keyed)).finally(() => {

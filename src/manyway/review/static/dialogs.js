@@ -1,7 +1,8 @@
 // The dialogs: search or name a class, confirm above a probability, export, enlarge, help.
 
-import { LOST, write } from "./api.js";
-import { count, find, make, picture } from "./dom.js";
+import { write } from "./api.js";
+import { breakable, count, find, make, percent, picture, visible } from "./dom.js";
+import { NO_CLASS } from "./model.js";
 
 const MOST = 60; // classes in the list
 
@@ -56,10 +57,10 @@ export class ClassSearch {
       found = [...new Set([...this.first, ...model.classes.keys()])];
     }
     this.options = found.slice(0, MOST).map((number) => ({ name: model.classes[number], number }));
-    const exact = model.classes.some((name) => name.normalize().toLocaleLowerCase() === typed.normalize().toLocaleLowerCase());
-    if (typed && !exact) this.options.push({ name: typed, number: -1 });
-    // A new class comes first where one is wanted, so that Enter makes it.
-    if (this.fresh && this.options.at(-1)?.number === -1) this.options.unshift(this.options.pop());
+    const alike = model.classes.some((name) => plainly(name) === plainly(typed));
+    if (typed && !model.classes.includes(typed)) this.options.push({ name: typed, number: -1 });
+    // A new class comes first where one is wanted, so that Enter makes it, but not where a class is called almost the same.
+    if (this.fresh && !alike && this.options.at(-1)?.number === -1) this.options.unshift(this.options.pop());
     this.at = 0;
     this.list.replaceChildren(...this.options.map((option, at) => this.#option(option, at)));
     this.#mark();
@@ -69,7 +70,7 @@ export class ClassSearch {
     const [example] = number >= 0 && this.model.kind === "pictures" ? this.model.examples(number, 1) : [];
     return make("li", { role: "option", id: `class-${at}`, onclick: () => this.#choose(at) },
       example ? make("span", { class: "example" }, picture(this.model.picture(example.which, example.row, 160))) : null,
-      number < 0 ? make("span", { class: "new" }, "New class") : null, make("span", { class: "label" }, name));
+      number < 0 ? make("span", { class: "new" }, "New class") : null, make("span", { class: "label" }, ...breakable(visible(name))));
   }
 
   #mark() {
@@ -104,13 +105,14 @@ export class ClassSearch {
 export function openAbove(model, group, take) {
   const dialog = find("above");
   const slider = find("above-value");
-  const rows = () => group.items.filter((row) => model.isOpen(row) && model.probability(row) >= Number(slider.value));
+  const own = group.items.filter((row) => !model.moved(row));
+  const rows = () => own.filter((row) => model.isOpen(row) && model.probability(row) >= Number(slider.value));
   const draw = () => {
     find("above-shown").textContent = Number(slider.value).toFixed(2);
-    find("above-count").textContent = `${count(rows().length, "open item")} of ${group.items.length} reach this probability.`;
+    find("above-count").textContent = `${count(rows().length, "open item")} of ${own.length} reach this probability.`;
     find("above-go").disabled = !rows().length;
   };
-  const highest = Math.max(0, ...group.items.filter((row) => model.isOpen(row)).map((row) => model.probability(row)));
+  const highest = Math.max(0, ...own.filter((row) => model.isOpen(row)).map((row) => model.probability(row)));
   slider.value = Math.min(0.9, Math.floor(100 * highest) / 100);
   find("above-class").textContent = model.title(group);
   slider.oninput = draw;
@@ -135,9 +137,11 @@ export function openExports(overview) {
       button.disabled = true;
       find("exports-said").textContent = `Writing ${name} …`;
       try {
-        find("exports-said").textContent = (await write(name)).said;
+        const { said, download } = await write(name);
+        find("exports-said").textContent = said;
+        if (download) make("a", { href: download, download: name }).click();
       } catch (error) {
-        find("exports-said").textContent = error.refused ? error.message : LOST;
+        find("exports-said").textContent = error.refused ? error.message : "The server does not answer.";
       }
       button.disabled = false;
     });
@@ -146,14 +150,37 @@ export function openExports(overview) {
   find("exports").showModal();
 }
 
+/** The classes with what is known about each; `take` gets the number of one. */
+export function openClasses(model, take) {
+  const cells = (one) => [one.count, one.reviewed, one.count > one.reviewed ? `${percent(one.sure / (one.count - one.reviewed))} %` : "", one.presence === null ? "" : `${percent(one.presence)} %`];
+  const rows = model.summary().map((one) => make("tr", {},
+    make("th", { scope: "row" }, make("button", { type: "button", disabled: !one.count, onclick: () => { find("classes").close(); take(one.number); } }, ...breakable(model.label(one.number)))),
+    ...cells(one).map((text) => make("td", {}, String(text)))));
+  find("classes-list").replaceChildren(...rows);
+  const there = model.summary().filter(({ number, count: n }) => n && number !== NO_CLASS).length;
+  find("classes-about").textContent = `${count(there, "class", "classes")} of ${model.classes.length.toLocaleString("en")} have items.`;
+  showFromTheTop(find("classes"));
+}
+
+/** Write a comment; `take` gets the text. */
+export function openComment(before, take) {
+  const dialog = find("comment");
+  find("comment-text").value = before;
+  dialog.returnValue = "";
+  dialog.onclose = () => dialog.returnValue === "go" && take(find("comment-text").value.trim());
+  dialog.showModal();
+  find("comment-text").focus();
+}
+
 export function enlarge(model, row) {
   const dialog = find("large");
   const what = model.kind === "pictures" ? picture(model.picture("items", row, 1280), { alt: model.names[row], loading: "eager" })
     : make("p", { class: "whole" }, model.names[row]);
   find("large-what").replaceChildren(what);
-  find("large-name").textContent = model.kind === "pictures" ? model.names[row] : "";
+  find("large-name").textContent = [model.kind === "pictures" ? model.names[row] : "", `${model.label(model.number(row))}${model.isOpen(row) ? "" : " ✓"}`].filter(Boolean).join(" · ");
+  find("large-what").classList.remove("missing");
   dialog.onclick = (event) => event.target === dialog && dialog.close();
-  showFromTheTop(dialog);
+  if (!dialog.open) showFromTheTop(dialog);
 }
 
 /** Open a dialog that may be higher than the window. Its focus is on the button at the end. */

@@ -1,6 +1,6 @@
 // The grid: groups of items, of which only those in sight exist in the document.
 
-import { count, make, percent, picture } from "./dom.js";
+import { breakable, count, make, percent, picture } from "./dom.js";
 import { NO_CLASS } from "./model.js";
 
 const GAP = 10;
@@ -160,23 +160,25 @@ export class Grid {
     section.element.style.top = `${block.top}px`;
     section.element.style.height = `${block.height}px`;
     section.element.dataset.top = block.top;
-    section.title.textContent = model.title(group);
+    section.title.replaceChildren(...breakable(model.title(group)));
     section.title.title = model.title(group);
-    const open = group.items.filter((row) => model.isOpen(row));
+    const own = group.items.filter((row) => !model.moved(row));
+    const open = own.filter((row) => model.isOpen(row));
     const sure = open.length ? open.reduce((sum, row) => sum + model.probability(row), 0) / open.length : 1;
     const named = group.number !== NO_CLASS;
-    const state = !open.length ? "all reviewed" : `${open.length === group.items.length ? "" : `${open.length} open · `}${named ? `${percent(sure)} % sure` : ""}`;
-    section.meta.textContent = [count(group.items.length, "item"), state].filter(Boolean).join(" · ");
+    const state = !own.length ? "" : !open.length ? "all reviewed" : `${open.length === own.length ? "" : `${open.length} open · `}${named ? `${percent(sure)} % sure` : ""}`;
+    const gone = group.items.length - own.length;
+    section.meta.textContent = [count(own.length, "item"), state, gone ? `${gone} now elsewhere` : ""].filter(Boolean).join(" · ");
     section.element.classList.toggle("done", !open.length);
     section.above.hidden = !named || !open.length;
     section.above.textContent = "Confirm above …";
     section.above.setAttribute("aria-label", `Confirm all items above a probability as ${model.title(group)}`);
-    section.name.hidden = !model.nameable(group);
-    const own = model.examples(group.number, this.narrow ? 3 : 4);
-    const shown = own.map((one) => `${one.which}${one.row}`).join();
+    section.name.hidden = !model.nameable(group) || !own.length;
+    const examples = model.examples(group.number, this.narrow ? 3 : 4);
+    const shown = examples.map((one) => `${one.which}${one.row}`).join();
     if (shown === section.shown) return;
     section.shown = shown;
-    section.examples.replaceChildren(...own.map((one) => this.#example(one)));
+    section.examples.replaceChildren(...examples.map((one) => this.#example(one)));
   }
 
   #example({ which, row, name }) {
@@ -222,9 +224,9 @@ export class Grid {
     const name = model.names[row];
     const face = make("div", { class: "face" });
     if (model.kind === "pictures") face.append(picture(model.picture("items", row, this.zoom > 3 ? 320 : 160)));
-    else face.append(make("span", {}, name));
+    else face.append(model.ids.length ? make("b", { class: "id" }, model.ids[row]) : "", make("span", {}, name));
     if (model.unread[row] !== undefined) face.classList.add("missing");
-    return make("div", { class: `item ${model.kind}`, id: `item-${row}`, role: "option", title: name, "data-row": row }, face,
+    return make("div", { class: `item ${model.kind}`, id: `item-${row}`, role: "option", title: [name, ...model.columns.map(([column, cells]) => `${column}: ${cells[row]}`)].join("\n"), "data-row": row }, face,
       make("div", { class: "caption" }, make("span", { class: "p" }), make("span", { class: "says" })));
   }
 
@@ -247,11 +249,13 @@ export class Grid {
     p.textContent = open ? (known ? `${percent(model.probability(row))} %` : "–") : "";
     element.dataset.doubt = open && known ? (model.probability(row) < 0.5 ? "high" : model.probability(row) < 0.9 ? "some" : "low") : "";
     const second = model.suggestions(row)[model.unknownGroup[row] >= 0 ? 0 : 1];
-    const rival = model.kind !== "pictures" && second && second.probability >= 0.02 ? `or ${model.classes[second.number]}` : "";
-    says.textContent = changed ? `was ${model.classes[model.was[row]]}` : open ? rival : number === NO_CLASS ? "unknown" : "reviewed";
-    const state = open ? (known ? `suggested ${number === NO_CLASS ? "unknown" : model.classes[number]}, ${percent(model.probability(row))} per cent` : "no suggestion")
-      : `reviewed, ${number === NO_CLASS ? "unknown" : model.classes[number]}`;
-    element.setAttribute("aria-label", `${model.names[row]}: ${state}${changed ? `, was ${model.classes[model.was[row]]}` : ""}`);
+    const rival = model.kind !== "pictures" && second && second.probability >= 0.02 ? `or ${model.label(second.number)}` : (model.taken[row] ?? "").slice(5, 16);
+    const label = model.label(number);
+    const is = model.moved(row) ? `→ ${label}` : changed ? `was ${model.label(model.was[row])}` : open ? rival : number === NO_CLASS ? "unknown" : "reviewed";
+    says.textContent = model.comment[row] ? `✎ ${is}` : is;
+    element.classList.toggle("moved", model.moved(row));
+    const state = open ? (known ? `suggested ${label}, ${percent(model.probability(row))} per cent` : "no suggestion") : `reviewed, ${label}`;
+    element.setAttribute("aria-label", `${model.names[row]}: ${state}${changed ? `, was ${model.label(model.was[row])}` : ""}${model.comment[row] ? `, comment: ${model.comment[row]}` : ""}`);
   }
 
   // --- the current item and the selection
@@ -292,7 +296,7 @@ export class Grid {
     return rows.length ? rows : this.current >= 0 ? [this.current] : [];
   }
 
-  move(key, extend) {
+  move(key, extend, focus = true) {
     if (this.current < 0) {
       if (this.flat.length) this.go(this.flat[0]);
       return;
@@ -325,7 +329,7 @@ export class Grid {
       }
     }
     if (to === undefined) return;
-    this.go(to, { extend });
+    this.go(to, { extend, focus });
     if (key === "[" || key === "]") this.scroll.scrollTop = this.at.get(to)[0].top;
   }
 

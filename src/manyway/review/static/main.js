@@ -1,7 +1,7 @@
 // The page of a review: load, draw, listen.
 
 import { Actions, follow, load } from "./api.js";
-import { ClassSearch, enlarge, openAbove, openExports, showFromTheTop } from "./dialogs.js";
+import { ClassSearch, enlarge, openAbove, openClasses, openComment, openExports, showFromTheTop } from "./dialogs.js";
 import { count, find, percent } from "./dom.js";
 import { Grid } from "./grid.js";
 import { Model, NO_CLASS } from "./model.js";
@@ -10,6 +10,7 @@ import { Panel } from "./panel.js";
 const overview = await load();
 const model = new Model(overview);
 const problems = { unsaved: "", server: "", labels: "" };
+document.body.dataset.just = 600; // milliseconds in which nobody has seen a new suggestion yet
 let spoken = 0;
 
 function say(sentence, bad = false) {
@@ -30,13 +31,13 @@ function complain(kind, sentence) {
 }
 
 const search = new ClassSearch(model);
-const actions = new Actions(say, (sentence) => complain("unsaved", sentence), (saving) => document.body.classList.toggle("saving", saving));
+const actions = new Actions(overview.items, say, (sentence) => complain("unsaved", sentence), (saving) => document.body.classList.toggle("saving", saving));
 window.addEventListener("beforeunload", (event) => {
   if (document.body.classList.contains("saving")) event.preventDefault();
 });
 const grid = new Grid(model, find("scroll"), find("groups"), { onCurrent: draw, onName: nameGroup, onAbove: above });
 const panel = new Panel(model, find("panel"), {
-  confirm, unknown, clear, take, enlarge: enlargeCurrent,
+  confirm, unknown, clear, take, enlarge: enlargeCurrent, comment,
   name: () => nameItems(true), search: () => nameItems(false),
 });
 
@@ -59,6 +60,9 @@ function drawProgress() {
   meter.children[0].style.transform = `scaleX(${right})`;
   meter.children[1].style.transform = `scaleX(${reviewed / items})`;
   find("undo").disabled = !model.canUndo;
+  const moved = model.names.filter((_, row) => model.moved(row)).length;
+  find("again").hidden = !moved;
+  find("again").textContent = `Sort again · ${moved.toLocaleString("en")} moved`;
   document.body.classList.toggle("busy", model.busy);
   document.body.dataset.version = model.version;
 }
@@ -74,13 +78,6 @@ function redraw() {
   draw();
 }
 
-/** The current item has moved to another group: stay here while something is open here, otherwise follow it. */
-function stay(group, index) {
-  const left = model.groups.includes(group) ? group.items : [];
-  const next = left.slice(index).find((row) => model.isOpen(row)) ?? left.find((row) => model.isOpen(row)) ?? grid.current;
-  grid.go(next, { focus: !document.querySelector("dialog[open]") });
-}
-
 // --- what the keys and buttons do
 
 function give(rows, labels) {
@@ -92,6 +89,7 @@ function give(rows, labels) {
 function confirm() {
   const chosen = grid.chosen();
   const rows = chosen.filter((row) => model.number(row) !== NO_CLASS);
+  if (justChanged(chosen)) return;
   if (!rows.length && chosen.length && chosen.every((row) => model.unknownGroup[row] >= 0)) {
     unknown();
     return;
@@ -103,10 +101,19 @@ function confirm() {
   give(rows, rows.map((row) => model.classes[model.number(row)]));
 }
 
+/** Nobody can confirm what nobody has seen: whether a suggestion of these items came in this moment. */
+function justChanged(rows) {
+  const fresh = rows.some((row) => model.isOpen(row) && performance.now() - model.since[row] < Number(document.body.dataset.just));
+  if (fresh) say("The suggestion has just changed; look again and repeat the key.");
+  return fresh;
+}
+
 function take(at) {
   const rows = grid.chosen();
   const suggestion = grid.current >= 0 ? model.suggestions(grid.current)[at] : undefined;
-  if (suggestion) give(rows, rows.map(() => model.classes[suggestion.number]));
+  if (!suggestion || justChanged([grid.current])) return;
+  if (suggestion.number === NO_CLASS) unknown();
+  else give(rows, rows.map(() => model.classes[suggestion.number]));
 }
 
 function unknown() {
@@ -125,13 +132,13 @@ function clear() {
 function nameItems(fresh) {
   const rows = grid.chosen();
   if (!rows.length) return;
-  const first = model.suggestions(grid.current).map(({ number }) => number);
+  const first = model.suggestions(grid.current).map(({ number }) => number).filter((number) => number !== NO_CLASS);
   search.open(fresh ? "New class" : "Class", `For ${rows.length === 1 ? model.names[rows[0]].slice(0, 80) : count(rows.length, "item")}`, fresh, first,
     (name) => give(rows, rows.map(() => name)));
 }
 
 function nameGroup(group) {
-  const rows = [...group.items];
+  const rows = group.items.filter((row) => model.number(row) === NO_CLASS);
   search.open("Name this group", `For ${count(rows.length, "item")}`, true, [], (name) => give(rows, rows.map(() => name)));
 }
 
@@ -142,6 +149,18 @@ function above(group) {
 function aboveHere() {
   const group = model.place[grid.current];
   if (group && group.number !== NO_CLASS) above(group);
+}
+
+function comment() {
+  const rows = grid.chosen();
+  if (rows.length) openComment(model.comment[grid.current], (text) => actions.send({ kind: "comment", rows, labels: [text] }));
+}
+
+/** Go to the first item of a class, the open ones first. */
+function goToClass(number) {
+  const rows = grid.flat.filter((row) => model.number(row) === number);
+  if (rows.length) grid.go(rows.find((row) => model.isOpen(row)) ?? rows[0]);
+  else say("The filter hides the items of this class.");
 }
 
 function enlargeCurrent() {
@@ -169,14 +188,15 @@ function selectGroup() {
 
 function sort() {
   model.sort();
-  grid.layout();
-  if (grid.flat.length) grid.go(grid.flat[0]);
-  say("Sorted: the least certain group first.");
+  redraw();
+  if (grid.flat.length) grid.go(grid.flat[0], { focus: !document.activeElement?.matches("select, input") });
+  say(model.by === "doubt" ? "Sorted: the least certain group first." : "Sorted.");
 }
 
 const KEYS = {
   Enter: confirm, x: unknown, u: () => actions.send({ kind: "undo" }), U: () => actions.send({ kind: "redo" }),
   n: () => nameItems(true), "/": () => nameItems(false), a: aboveHere, j: next, s: sort, z: enlargeCurrent,
+  m: comment, c: () => openClasses(model, goToClass), f: () => find("filter").focus(),
   Backspace: clear, Delete: clear, "+": () => zoom(1), "=": () => zoom(1), "-": () => zoom(-1), "−": () => zoom(-1),
   e: () => openExports(overview), "?": () => showFromTheTop(find("help-sheet")),
   Escape: () => grid.current >= 0 && grid.select([grid.current]),
@@ -190,9 +210,21 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     return;
   }
+  if (find("large").open && !event.ctrlKey && !event.metaKey && !event.altKey && (MOVES.has(event.key) || /^[1-9x]$/u.test(event.key))) {
+    if (MOVES.has(event.key)) grid.move(event.key, false, false);
+    else if (event.key === "x") unknown();
+    else take(Number(event.key) - 1);
+    enlargeCurrent();
+    event.preventDefault();
+    return;
+  }
   // A dialog that a key has just closed has dealt with that key.
   if (event.defaultPrevented || document.querySelector("dialog[open]") || event.ctrlKey || event.metaKey || event.altKey) return;
   const { target } = event;
+  if (target.matches("input[type=search], textarea")) {
+    if (event.key === "Escape" || event.key === "Enter") grid.go(grid.current >= 0 ? grid.current : grid.flat[0], { add: true });
+    return;
+  }
   const isField = target.matches("input, select, textarea");
   if ((target.matches("button, a") && ["Enter", " "].includes(event.key)) || (isField && (MOVES.has(event.key) || event.key === " "))) return;
   if (MOVES.has(event.key)) grid.move(event.key, event.shiftKey);
@@ -203,6 +235,19 @@ document.addEventListener("keydown", (event) => {
 });
 
 find("undo").addEventListener("click", KEYS.u);
+find("again").addEventListener("click", sort);
+find("large").addEventListener("close", () => grid.go(grid.current, { add: true }));
+find("classes-open").addEventListener("click", KEYS.c);
+find("sort").addEventListener("change", () => {
+  model.by = find("sort").value;
+  sort();
+});
+find("filter").addEventListener("input", () => {
+  model.phrase = find("filter").value.trim().toLocaleLowerCase();
+  model.sift();
+  redraw();
+});
+for (const [value, there] of [["unknown", model.openSet], ["time", model.taken.length]]) find("sort").querySelector(`[value=${value}]`).hidden = !there;
 find("next").addEventListener("click", next);
 find("export").addEventListener("click", KEYS.e);
 find("help").addEventListener("click", KEYS["?"]);
@@ -212,6 +257,7 @@ find("groups").addEventListener("dblclick", (event) => event.target.closest(".it
 for (const choice of document.querySelectorAll("input[name=filter]")) {
   choice.addEventListener("change", () => {
     model.filter = choice.value;
+    model.sift();
     redraw();
     if (grid.current < 0 && grid.flat.length) grid.go(grid.flat[0], { focus: false });
   });
@@ -221,16 +267,18 @@ redraw();
 if (grid.flat.length) grid.go(grid.flat[0]);
 document.body.classList.add("ready");
 
-await follow(model.version, (changes) => {
+await follow(model.version, overview.command, (changes) => {
+  if (changes.items !== overview.items) {
+    complain("server", "Another review is served at this address now; this page shows the earlier one. Close it, or load it again.");
+    return "stop";
+  }
   if (changes.id !== model.id) { // the server was started again, so that its versions are others
     if (!document.body.classList.contains("saving")) location.reload();
-    return;
+    return "";
   }
-  const home = model.place[grid.current];
-  const index = home ? home.items.indexOf(grid.current) : -1;
   const others = model.apply(changes);
   complain("labels", model.problem);
   redraw();
-  if (home && model.place[grid.current] !== home) stay(home, index);
   if (others.length) say(`${find("status").textContent.replace(/ \d+ other items? changed\.$/u, "")} ${count(others.length, "other item")} changed.`.trim());
+  return "";
 }, (sentence) => complain("server", sentence));

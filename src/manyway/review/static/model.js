@@ -1,5 +1,7 @@
 // What is known about the review: items, classes, groups and their order. No DOM here.
 
+import { visible } from "./dom.js";
+
 export const OPEN = -2;
 export const NO_CLASS = -1;
 
@@ -8,6 +10,11 @@ export class Model {
     this.id = overview.id;
     this.kind = overview.kind;
     this.names = overview.names;
+    this.ids = overview.ids;
+    this.columns = Object.entries(overview.columns);
+    this.taken = overview.columns.taken ?? [];
+    this.bursts = overview.bursts;
+    this.openSet = overview.open_set;
     this.unread = overview.unread;
     this.catalogue = overview.catalogue;
     this.exampleNames = overview.example_names;
@@ -18,11 +25,16 @@ export class Model {
     this.unknownGroup = new Array(this.n).fill(-1);
     this.unknown = new Array(this.n).fill(0); // the probability of being unknown
     this.best = new Array(this.n).fill(null).map(() => []);
+    this.comment = new Array(this.n).fill("");
+    this.since = new Array(this.n).fill(-Infinity); // when its suggestion last changed
     this.stamp = new Array(this.n).fill(0); // grows when an item must be drawn again
     this.groups = []; // in the order of the page: { key, number, items }
     this.place = new Array(this.n).fill(null); // the group of an item
     this.filter = "all";
+    this.phrase = ""; // that an item must have
+    this.by = "doubt";
     this.apply(overview);
+    this.since.fill(-Infinity);
     this.sort();
   }
 
@@ -34,11 +46,14 @@ export class Model {
     this.progress = changes.progress;
     this.canUndo = changes.can_undo;
     this.problem = changes.problem;
+    this.presence = new Map(changes.presence);
     this.classes.length = this.catalogue.length;
     this.classes.push(...changes.new_classes);
     const changed = [];
-    for (const [row, answer, was, group, best, unknown] of changes.rows) {
+    for (const [row, answer, was, group, best, unknown, comment] of changes.rows) {
       if (was >= 0 && was !== this.was[row]) changed.push(row);
+      if (best.some((value, at) => at % 2 === 0 && value !== this.best[row][at]) || group !== this.unknownGroup[row]) this.since[row] = performance.now();
+      this.comment[row] = comment;
       this.answer[row] = answer;
       this.was[row] = was;
       this.unknownGroup[row] = group;
@@ -46,7 +61,6 @@ export class Model {
       this.unknown[row] = unknown / 1000;
       this.stamp[row] += 1;
     }
-    if (this.groups.length) this.regroup(changes.rows.map((row) => row[0]));
     return changed;
   }
 
@@ -55,7 +69,21 @@ export class Model {
     for (let at = 0; at < this.best[row].length; at += 2) {
       found.push({ number: this.best[row][at], probability: this.best[row][at + 1] / 1000 });
     }
-    return found;
+    if (this.openSet && found.length) {
+      found.push({ number: NO_CLASS, probability: this.unknown[row] });
+      found.sort((a, b) => b.probability - a.probability);
+    }
+    return found.slice(0, 9);
+  }
+
+  /** The name of a class as it is shown. */
+  label(number) {
+    return number === NO_CLASS ? "Unknown" : visible(this.classes[number]);
+  }
+
+  /** Whether an item stands in a group that it no longer belongs to: it stays where it is until the page is sorted again. */
+  moved(row) {
+    return this.place[row].key !== this.keyOf(row);
   }
 
   /** The probability of the suggestion; 0 where there is none. */
@@ -79,11 +107,25 @@ export class Model {
     return number === NO_CLASS ? "none" : `class ${number}`;
   }
 
+  /** Each class with items, or that may occur: how many items it has, how many are reviewed, how sure the others are. */
+  summary() {
+    const found = new Map([...this.presence].map(([number, presence]) => [number, { number, presence, count: 0, reviewed: 0, sure: 0 }]));
+    for (let row = 0; row < this.n; row += 1) {
+      const number = this.number(row);
+      if (!found.has(number)) found.set(number, { number, presence: null, count: 0, reviewed: 0, sure: 0 });
+      const one = found.get(number);
+      one.count += 1;
+      if (this.isOpen(row)) one.sure += this.probability(row);
+      else Object.assign(one, { reviewed: one.reviewed + 1, presence: number === NO_CLASS ? null : 1 });
+    }
+    return [...found.values()].sort((a, b) => b.count - a.count || (b.presence ?? 0) - (a.presence ?? 0));
+  }
+
   title(group) {
     if (group.key === "none") return "Unknown";
     if (group.key === "unread") return "Could not be read";
     if (group.key.startsWith("unknown")) return `New group ${1 + Number(group.key.slice(8))}`;
-    return this.classes[group.number];
+    return this.label(group.number);
   }
 
   /** Whether the group is of unknown items and can be named. */
@@ -95,10 +137,15 @@ export class Model {
     return this.answer[row] === OPEN;
   }
 
+  /** The items of a group that were let through when the filter was chosen or the page was sorted. */
   shown(group) {
-    if (this.filter === "open") return group.items.filter((row) => this.isOpen(row));
-    if (this.filter === "changed") return group.items.filter((row) => this.was[row] >= 0);
-    return group.items;
+    return group.items.filter((row) => this.through[row]);
+  }
+
+  sift() {
+    const fits = { open: (row) => this.isOpen(row), changed: (row) => this.isOpen(row) && this.was[row] >= 0 }[this.filter] ?? (() => true);
+    const text = (row) => [this.names[row], this.ids[row] ?? "", this.comment[row], ...this.columns.map(([, cells]) => cells[row])].join("\n").toLocaleLowerCase();
+    this.through = this.names.map((_, row) => fits(row) && (!this.phrase || text(row).includes(this.phrase)));
   }
 
   doubt(group) {
@@ -112,9 +159,22 @@ export class Model {
     const found = new Map();
     for (let row = 0; row < this.n; row += 1) this.#into(found, row);
     this.groups = [...found.values()];
+    const name = (a, b) => this.names[a].localeCompare(this.names[b], "en", { numeric: true });
+    const compare = {
+      doubt: (a, b) => this.isOpen(b) - this.isOpen(a) || this.probability(a) - this.probability(b),
+      unknown: (a, b) => this.isOpen(b) - this.isOpen(a) || this.unknown[b] - this.unknown[a],
+      name,
+      time: (a, b) => this.taken[a].localeCompare(this.taken[b]) || name(a, b),
+    }[this.by];
     for (const group of this.groups) {
-      group.items.sort((a, b) => this.isOpen(b) - this.isOpen(a) || this.probability(a) - this.probability(b) || a - b);
+      group.items.sort((a, b) => compare(a, b) || a - b);
+      const first = new Map(); // the first item of a burst: the others follow it
+      for (const row of group.items) if (this.bursts[row] >= 0 && !first.has(this.bursts[row])) first.set(this.bursts[row], row);
+      const rank = new Map(group.items.map((row, at) => [row, at]));
+      const place = (row) => rank.get(first.get(this.bursts[row]) ?? row);
+      group.items.sort((a, b) => place(a) - place(b) || (this.taken[a] ?? "").localeCompare(this.taken[b] ?? "") || rank.get(a) - rank.get(b));
     }
+    this.sift();
     const rank = new Map(this.groups.map((group) => [group, this.#rank(group)]));
     this.groups.sort((a, b) => rank.get(a)[0] - rank.get(b)[0] || rank.get(a)[1] - rank.get(b)[1]);
   }
@@ -123,6 +183,7 @@ export class Model {
     if (group.key === "none") return [4, 0];
     if (group.key === "unread") return [3, 0];
     if (group.key.startsWith("unknown")) return [2, Number(group.key.slice(8))];
+    if (this.by === "unknown") return [0, -Math.max(...group.items.map((row) => (this.isOpen(row) ? this.unknown[row] : 0)))];
     const doubt = this.doubt(group);
     return doubt < 0 ? [1, 0] : [0, -doubt];
   }
@@ -134,31 +195,6 @@ export class Model {
     group.items.push(row);
     this.place[row] = group;
     return group;
-  }
-
-  /** Move items whose group has changed; everything else stays where the eye left it. */
-  regroup(rows) {
-    const known = new Map(this.groups.map((group) => [group.key, group]));
-    const left = new Set();
-    const moved = rows.filter((row) => this.place[row].key !== this.keyOf(row));
-    const leaving = new Set(moved);
-    for (const row of moved) left.add(this.place[row]);
-    for (const group of left) group.items = group.items.filter((row) => !leaving.has(row));
-    for (const row of moved) {
-      const isNew = !known.has(this.keyOf(row));
-      const group = this.#into(known, row);
-      if (isNew) {
-        const rank = this.#rank(group);
-        const at = this.groups.findIndex((other) => {
-          const theirs = this.#rank(other);
-          return theirs[0] > rank[0] || (theirs[0] === rank[0] && theirs[1] > rank[1]);
-        });
-        this.groups.splice(at < 0 ? this.groups.length : at, 0, group);
-      } else if (this.isOpen(row)) {
-        group.items.unshift(group.items.pop()); // what was just suggested anew comes first
-      }
-    }
-    this.groups = this.groups.filter((group) => group.items.length);
   }
 
   /** Pictures, texts or names that stand for a class: of the catalogue, otherwise of the items it was given to. */

@@ -1,7 +1,7 @@
 // The panel beside the grid: the current item, its suggestions, the actions, and the nearest examples.
 
 import { near } from "./api.js";
-import { count, make, percent, picture } from "./dom.js";
+import { breakable, count, make, percent, picture, visible } from "./dom.js";
 import { NO_CLASS } from "./model.js";
 
 export class Panel {
@@ -25,21 +25,25 @@ export class Panel {
     const open = model.isOpen(row);
     const number = model.number(row);
     const suggested = !open || model.best[row].length > 0;
-    const holds = !suggested ? "No suggestion" : number === NO_CLASS ? "Unknown" : model.classes[number];
+    const holds = suggested ? model.label(number) : "No suggestion";
     const many = chosen.length > 1;
+    const about = model.columns.filter(([, cells]) => cells[row]).slice(0, 6); // all of them are in the title of the card
     const nearest = make("div", { class: "near", "aria-live": "off" });
     this.element.replaceChildren(
       this.#face(row),
       make("div", { class: "who" },
-        make("p", { class: "name", title: model.names[row] }, model.kind === "texts" ? "" : model.names[row]),
-        make("p", { class: "class-name" }, holds),
+        make("p", { class: "name", title: model.names[row] }, model.kind === "texts" ? model.ids[row] ?? "" : model.names[row]),
+        make("p", { class: "class-name" }, ...breakable(holds)),
         make("p", { class: `state${open ? "" : " reviewed"}` }, this.#state(row, open)),
+        model.comment[row] ? make("p", { class: "comment" }, `✎ ${model.comment[row]}`) : null,
         many ? make("p", { class: "many" }, `${count(chosen.length, "item")} selected`) : null),
+      about.length ? make("dl", { class: "about" }, ...about.map(([column, cells]) => make("div", {}, make("dt", {}, column), make("dd", {}, cells[row])))) : "",
       make("div", { class: "does" },
         this.#button("Confirm", "Enter", this.actions.confirm, "main"),
         this.#button("Unknown", "x", this.actions.unknown),
         this.#button("New class", "n", this.actions.name),
         this.#button("Search", "/", this.actions.search),
+        this.#button("Comment", "m", this.actions.comment),
         open ? null : this.#button("Reopen", "⌫", this.actions.clear)),
       this.#suggestions(row),
       nearest,
@@ -54,7 +58,7 @@ export class Panel {
     if (!open) return "reviewed";
     if (model.unread[row] !== undefined) return `could not be read: ${model.unread[row]}`;
     const p = `${percent(model.probability(row))} % sure`;
-    return model.was[row] >= 0 ? `${p} · was ${model.classes[model.was[row]]}` : p;
+    return model.was[row] >= 0 ? `${p} · was ${model.label(model.was[row])}` : p;
   }
 
   #face(row) {
@@ -81,7 +85,7 @@ export class Panel {
       const button = make("button", { type: "button", onclick: () => this.actions.take(at), "aria-keyshortcuts": String(at + 1) },
         make("kbd", { "aria-hidden": "true" }, String(at + 1)),
         example ? make("span", { class: "example" }, picture(model.picture(example.which, example.row, 160))) : null,
-        make("span", { class: "label" }, model.classes[number]),
+        make("span", { class: "label" }, ...breakable(model.label(number))),
         make("span", { class: "p" }, percent(probability)), bar);
       if (model.answer[row] === number) button.setAttribute("aria-current", "true");
       list.append(make("li", {}, button));
@@ -104,7 +108,7 @@ export class Panel {
     const { model } = this;
     const shown = found.map(({ row, name, label }) => model.kind === "pictures"
       ? make("li", { title: `${name}: ${label}` }, make("span", { class: "example" }, picture(model.picture("examples", row, 160), { alt: `${label}, ${name}` })))
-      : make("li", {}, make("b", {}, label), make("span", {}, name)));
+      : make("li", {}, make("b", {}, visible(label)), make("span", {}, name)));
     place.replaceChildren(make("h3", {}, "Nearest examples"), make("ul", { class: model.kind }, ...shown));
   }
 }

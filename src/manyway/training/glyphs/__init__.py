@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from manyway.errors import InputError, nearest
+from manyway.errors import InputError, install, nearest
 from manyway.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ SAMPLES = 40  # drawings per validation or test letter
 RECIPE = Recipe(
     epochs=20, batch=64, lr=3e-3, optimizer="adamw", schedule="cosine", weight_decay=0.05, augment="drawing"
 )
-_NEEDS = "Drawing letters needs {}: pip install 'manyway[images]'."
+_NEEDS = "Drawing letters needs {}: {}."
 
 
 def image_set(split: str, per_class: int, *, seed: int = 0) -> ImageSet:
@@ -63,7 +63,7 @@ def _candidates() -> dict[str, Letter]:
 
         return {letter.name: letter for letter in candidate_letters()}
     except ModuleNotFoundError as error:
-        raise InputError(_NEEDS.format(error.name)) from error
+        raise InputError(_NEEDS.format(error.name, install("images"))) from error
 
 
 @lru_cache(maxsize=1)
@@ -76,5 +76,5 @@ def _alphabet() -> tuple[dict[str, tuple[Letter, ...]], Masters]:
         letters = tuple(_candidates().values())
         masters = draw_masters(letters)
     except ModuleNotFoundError as error:
-        raise InputError(_NEEDS.format(error.name)) from error
+        raise InputError(_NEEDS.format(error.name, install("images"))) from error
     return choose_letters(letters, masters), masters

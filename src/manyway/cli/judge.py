@@ -1,0 +1,90 @@
+"""``manyway judge``: whether new labels are better than old ones, on items that a person has verified."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from manyway.cli.console import console, note, say
+from manyway.cli.inputs import ItemColumn, LabelColumn
+from manyway.cli.label_scores import Taxonomy
+from manyway.errors import InputError
+
+if TYPE_CHECKING:
+    from manyway.evaluation.judge import Change
+
+
+def judge(
+    before: Annotated[
+        Path, typer.Argument(metavar="BEFORE", help="The labels before: a table of labels, or a file of scores.")
+    ],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="The labels after, of the same items.")],
+    labels: Annotated[
+        Path, typer.Option(metavar="FILE", help="The labels that were verified: the columns item and label.")
+    ],
+    taxonomy: Taxonomy = None,
+    label_column: LabelColumn = None,
+    item_column: ItemColumn = None,
+) -> None:
+    """Find out whether new labels are better than old ones, or merely different.
+
+    BEFORE and AFTER are tables of labels, or files of scores (of SpeciesNet, MegaDetector, BirdNET, or tables), whose
+    most probable class counts; for SpeciesNet its prediction. Each verified item is corrected, made worse or unchanged.
+    This is counted per class, and per rank where there is a taxonomy, with the 95 % interval of the difference.
+
+    [bold]Examples:[/bold]
+
+    manyway judge predictions.json answers.json --labels verified.csv
+
+    manyway judge old.csv new.csv --labels verified.csv --taxonomy taxonomy.csv
+    """
+    from manyway.evaluation.judge import judge as judged
+    from manyway.files.columns import Options
+    from manyway.files.score_files import read_answers, read_item_labels
+    from manyway.labelling.taxonomy import read_taxonomy
+
+    options = Options(label_column, item_column)
+    truth = read_item_labels(labels, options)
+    (old, levels), (new, more) = read_answers(before, options), read_answers(after, options)
+    levels = {**more, **levels} if taxonomy is None else read_taxonomy(taxonomy)
+    there = {item: label for item, label in truth.items() if item in old or item in new}
+    if not there:
+        some = f"'{next(iter(truth))}'", f"'{next(iter({**old, **new}), '')}'"
+        raise InputError(f"{labels} has no item of {before} or {after}: it has {some[0]}, they have {some[1]}.")
+    if len(there) < len(truth):
+        note(f"{len(truth) - len(there)} items of {labels.name} are in neither file and are left out")
+    for path, found in ((before, old), (after, new)):
+        lacking = sum(not found.get(item) for item in there)
+        if lacking:
+            note(f"{lacking} verified items have no label in {path.name}; they count as wrong there")
+    ranks = {"class": judged(old, new, there), **{name: judged(old, new, there, of) for name, of in levels.items()}}
+    ranks = {name: changes for name, changes in ranks.items() if changes[0].n_items}
+    everything, *of_classes = ranks["class"]
+    say(
+        f"{everything.n_items} verified items: {everything.corrected} corrected, {everything.worse} made worse, "
+        f"{everything.unchanged} unchanged ({everything.moved} of them from one error to another)."
+    )
+    _show("rank", {name: changes[0] for name, changes in ranks.items()})
+    _show("class", {one.name: one for one in of_classes})
+    mean, low, high = everything.difference
+    verdict = f"{after.name} is better." if low > 0 else f"{after.name} is worse."
+    verdict = verdict if low > 0 or high < 0 else "These items do not show which is better; verify more."
+    say(f"{100 * mean:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}): {verdict}")
+
+
+def _show(title: str, changes: dict[str, Change]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None)
+    table.add_column(title)
+    for column in ("items", "before", "after", "corrected", "made worse", "difference", "95 % interval"):
+        table.add_column(column, justify="right")
+    for name, one in changes.items():
+        mean, low, high = (100 * each for each in one.difference)
+        before, after = (f"{100 * count / one.n_items:.1f}" for count in (one.right_before, one.right_after))
+        counts = (str(count) for count in (one.corrected, one.worse))
+        shown = name if name.isprintable() else ascii(name)[1:-1]
+        table.add_row(shown, str(one.n_items), before, after, *counts, f"{mean:+.1f}", f"{low:+.1f} to {high:+.1f}")
+    console().print(table)

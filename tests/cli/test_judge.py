@@ -1,0 +1,94 @@
+"""`manyway judge`: does a change of labels improve them, or merely change them?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "files" / "scores"
+LABEL = {name: f"{n};mammalia;carnivora;canidae;{genus};x;{name}" for n, (name, genus) in enumerate(
+    {"fox": "vulpes", "dog": "canis", "wolf": "canis"}.items())}  # fmt: skip
+
+
+def write_scores(name: str, labels: str) -> None:
+    """A SpeciesNet file in which each picture has a label and the next class as its second."""
+    classes = list(LABEL)
+    entries = []
+    for number, short in enumerate(labels.split()):
+        second = classes[(classes.index(short) + 1) % 3]
+        found = {"classes": [LABEL[short], LABEL[second]], "scores": [0.7, 0.2]}
+        entries.append({"filepath": f"{number}.jpg", "classifications": found})
+    Path(name).write_text(json.dumps({"predictions": entries}))
+
+
+@pytest.fixture
+def judge(run_in_folder):
+    write_scores("before.json", " ".join(["dog"] * 20 + ["fox"] * 20))
+    Path("after.csv").write_text(
+        "item,label,probability\n" + "".join(f"{n}.jpg,{'wolf' if n < 15 else 'fox'},0.9\n" for n in range(40))
+    )
+    Path("verified.csv").write_text(
+        "item,label\n" + "".join(f"{n}.jpg,{'wolf' if n < 16 else 'fox'}\n" for n in range(39)) + "zz.jpg,fox\n"
+    )
+    return lambda *words: run_in_folder("judge", *map(str, words))
+
+
+def test_each_rank_and_class_is_counted_with_an_interval(judge):
+    code, out, err = judge("before.json", "after.csv", "--labels", "verified.csv")
+    assert code == 0, err
+    assert "39 verified items: 19 corrected, 0 made worse, 20 unchanged (1 of them from one error to another)." in out
+    assert "+48.7 points (+30.3 to +62.3): after.csv is better." in out
+    assert "1 items of verified.csv are in neither file" in err
+    found = {line.split()[0]: line.split()[1:] for line in out.splitlines()[2:]}
+    # dogs and wolves are of one genus, so that there was less to correct, and one item got worse
+    assert found["genus"][:6] == ["39", "89.7", "97.4", "4", "1", "+7.7"]
+    assert found["family"][:3] == ["39", "100.0", "100.0"]
+    assert found["wolf"][:5] == ["16", "0.0", "93.8", "15", "0"]
+    ranks = [line.split()[0] for line in out.splitlines()[1:7]]
+    assert ranks == ["rank", "class", "genus", "family", "order", "taxonomic"]
+
+
+def test_what_is_the_same_is_not_better(judge):
+    code, out, _ = judge("before.json", "before.json", "--labels", "verified.csv")
+    assert code == 0
+    assert "These items do not show which is better; verify more." in out
+    assert "0 corrected, 0 made worse" in out
+    assert "is worse" in judge("after.csv", "before.json", "--labels", "verified.csv")[1]
+
+
+def test_the_answers_of_label_are_judged_in_their_own_format(judge, run_in_folder):
+    assert run_in_folder("label", "--scores", "before.json", "-o", "new.json")[0] == 0
+    code, out, err = judge("before.json", "new.json", "--labels", "verified.csv")
+    assert code == 0, err
+    assert "39 verified items" in out
+
+
+def test_an_item_without_a_label_is_wrong(judge):
+    Path("after.csv").write_text("item,label\n0.jpg,\n1.jpg,wolf\n")
+    code, out, err = judge("before.json", "after.csv", "--labels", "verified.csv")
+    assert code == 0
+    assert "38 verified items have no label in after.csv" in err
+    assert "19 made worse" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["before.json", "after.csv", "--labels", "strange.csv"],
+            "no item of before.json or after.csv: it has 'q'",
+        ),
+        (["before.json", "twice.csv", "--labels", "verified.csv"], "another label for the item '0.jpg' in line 3"),
+        (["none.json", "after.csv", "--labels", "verified.csv"], "There is no file none.json"),
+        (["before.json", "after.csv"], "Missing option '--labels'"),
+    ],
+)
+def test_what_cannot_be_judged_is_one_sentence(words, message, judge):
+    Path("strange.csv").write_text("item,label\nq,fox\n")
+    Path("twice.csv").write_text("item,label\n0.jpg,fox\n0.jpg,dog\n")
+    code, _, err = judge(*words)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err

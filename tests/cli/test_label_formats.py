@@ -1,0 +1,332 @@
+"""`manyway label --scores` in the formats of other programs: all that is not ours comes back as it was."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import frictionless
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "files" / "scores"
+FOX, DOG, BLANK = (
+    "f1;mammalia;carnivora;canidae;vulpes;vulpes;red fox",
+    "d1;mammalia;carnivora;canidae;canis;familiaris;domestic dog",
+    "b1;;;;;;blank",
+)
+
+
+def rows(name: str | Path, delimiter: str = ",") -> list[dict[str, str]]:
+    with Path(name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter=delimiter))
+
+
+@pytest.fixture
+def label(run_in_folder):
+    return lambda *words: run_in_folder("label", "--scores", *map(str, words))
+
+
+def without(value, *names):
+    """A copy of JSON, with numbers as they are written, less some keys."""
+    if isinstance(value, dict):
+        return {key: without(each, *names) for key, each in value.items() if key not in names}
+    return [without(each, *names) for each in value] if isinstance(value, list) else value
+
+
+def as_written(path: str | Path):
+    """JSON with its numbers as text and its keys in order."""
+    return json.loads(Path(path).read_text(encoding="utf-8"), parse_float=lambda text: f"number {text}")
+
+
+def megadetector(n: int = 12) -> dict:
+    """Pictures of two deployments over three nights, with odd numbers and keys of others."""
+    images = []
+    for number in range(n):
+        scores = [["0", 0.55 + number / 100], ["1", 0.3], ["7", 0.05]]
+        animal = {"category": "1", "conf": 0.910, "bbox": [0.1, 0.20, 0.3, 0.4], "classifications": scores, "track": 3}
+        images.append(
+            {
+                "file": f"dep{number % 2}/IMG_{number:04}.JPG",
+                "datetime": f"2024:05:0{1 + number // 4} 2{number % 4}:30:00",
+                "exif_metadata": {"GPS": [1e-05, 1E+2]},
+                "detections": [{"category": "2", "conf": 0.05, "bbox": [0, 0, 1, 1]}, animal],
+            }
+        )  # fmt: skip
+    images[0]["detections"].append({"category": "2", "conf": 0.8, "bbox": [0.5, 0.5, 0.1, 0.1]})
+    images.append({"file": "dep0/empty.jpg", "datetime": "2024-05-09T23:00:00+02:00", "detections": []})
+    images.append({"file": "dep0/broken.jpg", "failure": "Failure image access", "detections": None})
+    return {
+        "info": {"format_version": "1.5", "detector": "md_v5a.0.0.pt", "own": {"z": 1, "a": 2}},
+        "detection_categories": {"1": "animal", "2": "person", "3": "vehicle"},
+        "classification_categories": {"7": "blank", "0": "red fox", "1": "domestic dog"},
+        "classification_category_descriptions": {"7": BLANK, "0": FOX, "1": DOG},
+        "images": images,
+        "zzz": "é\u2028",
+    }
+
+
+def test_megadetector_json_changes_in_its_classifications_only(label):
+    text = json.dumps(megadetector(), indent=1).replace("0.91", "0.910").replace("1e-05", "0.00001")
+    Path("md.json").write_text(text)
+    code, _, err = label("md.json", "-o", "out.json")
+    assert code == 0, err
+    before, after = as_written("md.json"), as_written("out.json")
+    assert json.dumps(without(after, "classifications")) == json.dumps(without(before, "classifications"))
+    # every byte outside of the classifications is the same
+    out, pieces = Path("out.json").read_text(), text.split('"classifications": [')
+    assert out.startswith(pieces[0])
+    assert out.endswith(pieces[-1].split('],\n     "track"')[-1])
+    found = json.loads(out)["images"][0]["detections"][1]["classifications"]
+    assert [key for key, _ in found[:1]] == ["0"]
+    assert len(found) == 3
+    assert [p for _, p in found] == sorted((p for _, p in found), reverse=True)
+    assert sum(p for _, p in found) == pytest.approx(1, abs=0.01)
+    # it is read again by this program, as by others
+    assert label("out.json", "-o", "again.csv")[0] == 0
+    assert {row["label"] for row in rows("again.csv") if not row["note"]} == {"red fox"}
+
+
+def test_tables_keep_name_box_and_time(label):
+    Path("md.json").write_text(json.dumps(megadetector()))
+    assert label("md.json", "-o", "o.csv")[0] == 0
+    first = rows("o.csv")[0]
+    assert (first["scientific_name"], first["file"], first["time"]) == (
+        "Vulpes vulpes", "dep0/IMG_0000.JPG", "2024:05:01 20:30:00",
+    )  # fmt: skip
+    assert [first[f"box_{side}"] for side in ("x", "y", "width", "height")] == ["0.1", "0.2", "0.3", "0.4"]
+    assert label(EXAMPLES / "birdnet.csv", "-o", "b.csv")[0] == 0
+    second = rows("b.csv")[1]
+    assert (second["start"], second["end"], second["file"]) == ("3.0", "6.0", "rec/morning.wav")
+    assert second["scientific_name"] in ("Turdus merula", "Turdus philomelos")
+
+
+def test_speciesnet_json_gets_classes_and_prediction(label):
+    entries = []
+    for number in range(8):
+        found = {"classes": [FOX, DOG, BLANK], "scores": [0.5, 0.4, 0.05], "target_classes": [FOX, DOG]}
+        entry = {"filepath": f"cam/{number}.jpg", "country": "USA", "classifications": found, "prediction": DOG}
+        entry |= {"prediction_score": 0.4, "prediction_source": "classifier", "model_version": "4.0.1a"}
+        found["target_logits"] = [2.0, 1.7]
+        entries.append(entry)
+    entries[3] |= {"prediction_source": "detector", "prediction": BLANK, "prediction_score": 0.99}
+    entries.append({"filepath": "cam/bad.jpg", "failures": ["CLASSIFIER"]})
+    Path("p.json").write_text(json.dumps({"predictions": entries}))
+    code, _, err = label("p.json", "-o", "out.json")
+    assert code == 0, err
+    ours = ("classes", "scores", "prediction", "prediction_score", "prediction_source")
+    before, after = as_written("p.json"), as_written("out.json")
+    assert json.dumps(without(after, *ours)) == json.dumps(without(before, *ours))
+    first, fourth = (json.loads(Path("out.json").read_text())["predictions"][n] for n in (0, 3))
+    assert list(first) == list(entries[0])
+    assert first["classifications"]["classes"][0] == first["prediction"] == FOX
+    assert first["classifications"]["scores"][0] == first["prediction_score"] > 0.5
+    assert first["prediction_source"] == "manyway"
+    assert (fourth["prediction"], fourth["prediction_score"]) == (BLANK, 0.99)  # the detector decided
+
+
+RAVEN = EXAMPLES / "birdnet.selection.table.txt"
+
+
+def test_a_raven_table_changes_in_its_confidences_only(label):
+    code, _, err = label(RAVEN, "-o", "out.selection.table.txt")
+    assert code == 0, err
+    before, after = rows(RAVEN, "\t"), rows("out.selection.table.txt", "\t")
+    assert [without(row, "Confidence") for row in after] == [without(row, "Confidence") for row in before]
+    assert after[2] == before[2]  # the row without a bird
+    assert float(after[0]["Confidence"]) + float(after[1]["Confidence"]) == pytest.approx(1, abs=1e-3)
+    assert label(RAVEN, "-o", "few.txt", "--min-confidence", "0.5")[0] == 0
+    assert [row["Common Name"] for row in rows("few.txt", "\t")] == ["Eurasian Blackbird", "nocall"]
+
+
+def test_a_birdnet_csv_keeps_its_delimiter_and_line_breaks(label):
+    text = (EXAMPLES / "birdnet.csv").read_text().replace(",", ";").replace("0.", "0,").replace("\n", "\r\n")
+    Path("b.csv").write_bytes(text.encode())
+    code, _, err = label("b.csv", "--format", "input", "-o", "out.csv")
+    assert code == 0, err
+    after = Path("out.csv").read_bytes().decode().split("\r\n")
+    for old, new in zip(text.split("\r\n"), after, strict=True):
+        assert new.split(";")[:4] == old.split(";")[:4]
+    assert all(row["Confidence"][:2] in ("0,", "1,") for row in rows("out.csv", ";"))
+
+
+def test_a_species_that_no_row_names_gets_a_row():
+    from manyway.files.score_files import read_scores
+
+    (origin,) = read_scores(RAVEN).origins
+    text = origin.rewrite([[("European Robin", 0.7), ("Song Thrush", 0.2)]], 0.0)
+    found = list(csv.DictReader(text.splitlines(), delimiter="\t"))
+    assert [(row["Selection"], row["Confidence"]) for row in found] == [
+        ("1", "0.0000"), ("2", "0.2000"), ("4", "0.7000"), ("3", "1.0"),
+    ]  # fmt: skip
+    assert found[2]["Begin Path"] == "rec/morning.wav"
+
+
+def test_a_folder_comes_back_as_a_folder(label):
+    head, *lines = (EXAMPLES / "birdnet.csv").read_text().splitlines(keepends=True)
+    Path("in/sub").mkdir(parents=True)
+    Path("in/one.csv").write_text(head + "".join(lines[:2]))
+    Path("in/sub/two.csv").write_text(head + "".join(lines[2:]).replace("morning", "evening"))
+    Path("in/silent.csv").write_text(head)
+    code, _, err = label("in", "--format", "input", "-o", "out")
+    assert code == 0, err
+    assert sorted(p.as_posix() for p in Path("out").rglob("*.csv")) == [
+        "out/one.csv",
+        "out/silent.csv",
+        "out/sub/two.csv",
+    ]
+    assert Path("out/silent.csv").read_text() == head
+    assert [row["Common name"] for row in rows("out/sub/two.csv")] == ["Song Thrush", "European Robin"]
+    code, _, err = label("in", "--format", "input", "-o", "out")
+    assert (code, "out exists; name a new folder" in err) == (2, True)
+    assert not list(Path().glob(".out*"))
+
+
+def test_each_file_may_be_a_batch_of_its_own(label):
+    scores = "item,fox,wolf,dog\n"
+    Path("in").mkdir()
+    Path("in/a.csv").write_text(scores + "".join(f"a{n},0.8,0.15,0.05\n" for n in range(9)) + "ax,0.48,0.5,0.02\n")
+    Path("in/b.csv").write_text(scores + "".join(f"b{n},0.1,0.85,0.05\n" for n in range(9)) + "bx,0.48,0.5,0.02\n")
+    assert label("in", "-o", "one.csv")[0] == 0
+    code, out, err = label("in", "--batch-by", "file", "-o", "two.csv")
+    assert code == 0, err
+    one, two = ({row["item"]: row for row in rows(name)} for name in ("one.csv", "two.csv"))
+    assert (two["ax"]["label"], two["bx"]["label"]) == ("fox", "wolf")
+    assert one["ax"]["probability"] == one["bx"]["probability"]
+    assert "2 of 3 classes found" in out
+    assert label("in", "--batch-by", "source", "-o", "three.csv")[0] == 0
+    assert rows("three.csv") == rows("two.csv")
+    assert "'fil'; did you mean" in label("in", "--batch-by", "fil", "-o", "four.csv")[2]
+
+
+# The fields that Camtrap DP 1.0 publishes for observations.csv.
+REQUIRED = {"observationID", "deploymentID", "eventStart", "eventEnd", "observationLevel", "observationType"}
+KINDS = ["animal", "human", "vehicle", "blank", "unknown", "unclassified"]
+ENUMS = {"observationLevel": ["media", "event"], "observationType": KINDS, "classificationMethod": ["human", "machine"]}
+ENUMS |= {"lifeStage": ["adult", "subadult", "juvenile"], "sex": ["female", "male"]}
+ENUMS |= {"cameraSetupType": ["setup", "calibration"]}
+BOUNDS = {"individualPositionRadius": (0, None), "individualPositionAngle": (-90, 90), "individualSpeed": (0, None)}
+BOUNDS |= {"bboxX": (0, 1), "bboxY": (0, 1), "bboxWidth": (1e-15, 1), "bboxHeight": (1e-15, 1)}
+BOUNDS |= {"classificationProbability": (0, 1)}
+ORDER = (
+    "observationID", "deploymentID", "mediaID", "eventID", "eventStart", "eventEnd", "observationLevel",
+    "observationType", "cameraSetupType", "scientificName", "count", "lifeStage", "sex", "behavior", "individualID",
+    "individualPositionRadius", "individualPositionAngle", "individualSpeed", "bboxX", "bboxY", "bboxWidth",
+    "bboxHeight", "classificationMethod", "classifiedBy", "classificationTimestamp", "classificationProbability",
+    "observationTags", "observationComments",
+)  # fmt: skip
+
+
+def published(name: str) -> dict:
+    limits: dict = {"required": name in REQUIRED}
+    if name == "observationID":
+        limits["unique"] = True
+    if name in ENUMS:
+        limits["enum"] = ENUMS[name]
+    if name in ("eventStart", "eventEnd", "classificationTimestamp"):
+        return {"name": name, "type": "datetime", "format": "%Y-%m-%dT%H:%M:%S%z", "constraints": limits}
+    if name == "count":
+        return {"name": name, "type": "integer", "constraints": {**limits, "minimum": 1}}
+    if name in BOUNDS:
+        low, high = BOUNDS[name]
+        limits |= {key: value for key, value in (("minimum", low), ("maximum", high)) if value is not None}
+        return {"name": name, "type": "number", "constraints": limits}
+    return {"name": name, "type": "string", "constraints": limits}
+
+
+def validate(path: str) -> None:
+    fields, empty = [published(name) for name in ORDER], ["", "NaN", "nan"]
+    schema = frictionless.Schema.from_descriptor(
+        {"fields": fields, "missingValues": empty, "primaryKey": ["observationID"]}
+    )
+    report = frictionless.Resource(path=path, schema=schema).validate()
+    assert report.valid, report.flatten(["rowNumber", "fieldName", "message"])
+
+
+def test_camtrap_dp_observations_are_valid(label):
+    content = megadetector()
+    content["images"][1]["detections"][1]["classifications"] = [["1", 0.9], ["0", 0.1]]
+    Path("md.json").write_text(json.dumps(content))
+    Path("known.csv").write_text("item,label\ndep1/IMG_0001.JPG,domestic dog\n")
+    code, _, err = label("md.json", "--format", "camtrap-dp", "--labels", "known.csv", "-o", "observations.csv")
+    assert code == 0, err
+    assert "written as UTC" in err
+    validate("observations.csv")
+    found = {row["observationID"]: row for row in rows("observations.csv")}
+    assert len(found) == 14  # 12 animals, a person, an empty picture; the broken one has no time
+    fox, dog = found["dep0/IMG_0000.JPG"], found["dep1/IMG_0001.JPG"]
+    assert (fox["scientificName"], fox["observationType"]) == ("Vulpes vulpes", "animal")
+    assert (fox["count"], fox["bboxX"], fox["bboxY"]) == ("1", "0.1", "0.2")
+    assert (fox["deploymentID"], fox["mediaID"]) == ("dep0", "dep0/IMG_0000.JPG")
+    assert fox["eventStart"] == fox["eventEnd"] == "2024-05-01T20:30:00Z"
+    assert fox["classificationMethod"] == "machine"
+    assert fox["classifiedBy"].startswith("manyway ")
+    assert (dog["scientificName"], dog["classificationMethod"]) == ("Canis familiaris", "human")
+    assert found["dep0/IMG_0000.JPG:2"]["observationType"] == "human"
+    empty = found["dep0/empty.jpg"]
+    assert (empty["observationType"], empty["eventStart"]) == ("blank", "2024-05-09T23:00:00+02:00")
+
+
+def test_the_media_of_a_data_package_say_deployment_and_time(label):
+    code, _, err = label(EXAMPLES / "speciesnet.json", "--format", "camtrap-dp", "-o", "observations.csv")
+    assert code == 2
+    assert "needs the time of each item" in err
+    assert "--media" in err
+    lines = [f"m{n},d7,2024-05-0{n}T23:10:00+02:00,pictures/cam1/000{n}.jpg" for n in (1, 2, 3)]
+    Path("media.csv").write_text("mediaID,deploymentID,timestamp,filePath\n" + "\n".join(lines))
+    words = ("--media", "media.csv", "--format", "camtrap-dp", "--at-least", "0.9", "-o", "observations.csv")
+    code, _, err = label(EXAMPLES / "speciesnet.json", *words)
+    assert code == 0, err
+    validate("observations.csv")
+    found = {row["mediaID"]: row for row in rows("observations.csv")}
+    assert (found["m2"]["deploymentID"], found["m2"]["eventStart"]) == ("d7", "2024-05-02T23:10:00+02:00")
+    assert found["m2"]["scientificName"].lower() == "panthera"  # the genus is certain
+    assert found["m3"]["observationType"] == "unclassified"
+    Path("media.csv").write_text("mediaID,deploymentID,timestamp,filePath\n" + lines[0])
+    assert "has no rows for the file 'cam1/0002.jpg'" in label(EXAMPLES / "speciesnet.json", *words[:-1], "o.csv")[2]
+
+
+def test_presence_per_site_and_night(label):
+    Path("md.json").write_text(json.dumps(megadetector()))
+    code, _, err = label("md.json", "--format", "presence", "-o", "presence.csv")
+    assert code == 0, err
+    found = {(row["site"], row["night"]): row for row in rows("presence.csv") if row["class"] == "red fox"}
+    assert set(found) == {(s, f"2024-05-0{n}") for s in ("dep0", "dep1") for n in (1, 2, 3)} | {("dep0", "2024-05-09")}
+    assert {row["items"] for key, row in found.items() if key[1] != "2024-05-09"} == {"2"}
+    assert float(found["dep0", "2024-05-01"]["presence"]) > 0.9
+    assert (found["dep0", "2024-05-09"]["items"], found["dep0", "2024-05-09"]["presence"]) == ("0", "0.0000")
+
+
+def test_recordings_say_their_time_by_their_name(label):
+    text = (EXAMPLES / "birdnet.csv").read_text().replace("rec/morning", "north/S4A_20240502_033000")
+    Path("b.csv").write_text(text)
+    assert label("b.csv", "--format", "presence", "-o", "presence.csv")[0] == 0
+    assert {(row["site"], row["night"]) for row in rows("presence.csv")} == {("north", "2024-05-01")}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["s.csv", "-o", "out.json"], "in the format of the input, which is a table"),
+        ([EXAMPLES / "birdnet.csv", "-o", "out.json"], "a BirdNET table; give it the ending .csv"),
+        (["md.json", "--format", "camtrap"], "The --format is 'camtrap'; did you mean 'camtrap-dp'"),
+        (["md.json", "--format", "input"], "--format input needs the name of the --output"),
+        (["md.json", "-o", "out.json", "--at-least", "0.9"], "--at-least is for tables"),
+        (["md.json", "-o", "md.json"], "one of the inputs"),
+        (["md.json", "--batch-by", "folder", "--open-set"], "leave --batch-by out"),
+        (["md.json", "-o", "theirs.json"], "theirs.json exists and is not a table as manyway wrote it"),
+        (["s.csv", "--format", "presence", "-o", "p.csv"], "needs the time of each item"),
+        (["md.json", "--format", "presence", "-o", "p.json"], "The output is p.json"),
+    ],
+)
+def test_what_cannot_be_written_is_one_sentence(words, message, label):
+    Path("md.json").write_text(json.dumps(megadetector()))
+    Path("theirs.json").write_text("{}")
+    Path("s.csv").write_text("item,fox,dog\na,0.9,0.1\nb,0.2,0.8\n")
+    before = sorted(path.name for path in Path().iterdir())
+    code, _, err = label(*words)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+    assert sorted(path.name for path in Path().iterdir()) == before
+    assert Path("theirs.json").read_text() == "{}"

@@ -1,0 +1,103 @@
+"""The command before it does anything: no arguments, a removed folder, odd settings, interruptions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+from manyway.encoding import encoders
+from manyway.errors import InputError, install
+
+
+def start(*words: str, **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "manyway", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+
+
+def test_without_arguments_it_says_what_to_type_for_each_kind(run_in_folder):
+    code, out, _ = run_in_folder()
+    assert code == 0
+    for words in ("photographs     manyway review", "tickets", "camera traps", "sound", "feature tables"):
+        assert words in out
+    assert max(map(len, out.splitlines())) < 80
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no folder in use")
+def test_a_removed_working_folder_is_one_sentence(tmp_path):
+    (tmp_path / "gone").mkdir()
+    code = "import os, sys; os.chdir('gone'); os.rmdir('../gone'); sys.argv[1:] = ['label', 'a.csv', 'b.csv']\n"
+    code += "from manyway.__main__ import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "manyway: the folder that you are in was removed; go to another one.\n",
+    )
+
+
+def test_a_setting_that_torch_does_not_know_is_one_sentence(tmp_path):
+    done = start("methods", "evidence", cwd=tmp_path, env={**os.environ, "TORCH_LOGS": "nonsense"})
+    assert done.returncode in (0, 2)
+    assert done.returncode == 0 or "TORCH_LOGS" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_interruption_while_it_starts_is_quiet(tmp_path):
+    code = (
+        "import sys, signal, os, importlib.abc\n"
+        "class Slow(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'manyway.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Slow())\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it\n"
+        "from manyway.__main__ import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+class Installed:
+    """What an installation says about itself."""
+
+    def __init__(self, origin: str | None) -> None:
+        self.origin = origin
+
+    def read_text(self, name: str) -> str | None:
+        return self.origin
+
+
+def test_hints_name_the_way_of_the_installation_and_keep_torch(monkeypatch, tmp_path):
+    monkeypatch.setattr(metadata, "version", lambda name: "2.9.1+cpu")
+    monkeypatch.setattr(metadata, "distribution", lambda name: Installed(None))
+    assert install("encoders") == "pip install torch==2.9.1+cpu 'manyway[encoders]'"
+    (tmp_path / "constraints.txt").touch()
+    monkeypatch.setattr(metadata, "distribution", lambda name: Installed(f'{{"url": "{tmp_path.as_uri()}"}}'))
+    assert install("encoders") == (
+        f"pip install torch==2.9.1+cpu -c '{tmp_path / 'constraints.txt'}' -e '{tmp_path}[encoders]'"
+    )
+
+
+def test_without_a_network_a_download_is_not_tried_for_long(monkeypatch):
+    asked = []
+
+    def refuse(address, timeout):
+        asked.append((address, timeout))
+        raise OSError("Network is unreachable")
+
+    def load(model, device, say):
+        raise OSError("offline mode is enabled")
+
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.delenv("HF_ENDPOINT", raising=False)
+    monkeypatch.setattr(encoders, "getproxies", dict)
+    monkeypatch.setattr(encoders.socket, "create_connection", refuse)
+    monkeypatch.setitem(encoders._FAMILIES, "timm", load)
+    with pytest.raises(InputError, match="There is no network, and it was not downloaded before"):
+        encoders.open_encoder("timm:resnet50")
+    assert asked == [(("huggingface.co", 443), 3)]
+    monkeypatch.delenv("HF_HUB_OFFLINE")
