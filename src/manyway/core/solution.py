@@ -221,6 +221,11 @@ class Solution:
         return labels if self.unknown_groups is None else labels.masked_fill(self.unknown_groups >= 0, -1)
 
     @property
+    def n_unknown(self) -> tuple[Tensor, Tensor] | None:
+        """[t] the expected number of unknown queries, and its standard deviation; None as for ``unknown``."""
+        return None if self.unknown is None else number_of(self.unknown)
+
+    @property
     def n_unknown_groups(self) -> Tensor | None:
         """[t] the number of groups of unknown queries; None where the method has none."""
         return None if self.unknown_medoids is None else (self.unknown_medoids >= 0).sum(-1)
@@ -363,6 +368,19 @@ def between(shared: Tensor, independent: Tensor) -> tuple[Tensor, Tensor]:
     low, high = shared.sum(-1), independent.sum(-1)
     chance = torch.stack([(one * (1 - one)).sum(-1) for one in (shared, independent)]).mean(0).sqrt()
     return (low + high) / 2, chance + (high - low).abs() / 4
+
+
+def number_of(probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """The expected number of queries of a kind and its standard deviation, from their probabilities [..., q].
+
+    If the errors of queries were independent, the standard deviation would be (Σ p(1 − p))^½; if they were one and the
+    same, Σ (p(1 − p))^½. It lies between the two: their geometric mean is taken.
+
+    >>> [round(float(value), 2) for value in number_of(torch.tensor([0.9, 0.5, 0.0]))]
+    [1.4, 0.68]
+    """
+    each = (probabilities * (1 - probabilities)).clamp_min(0).double()
+    return probabilities.double().sum(-1), (each.sum(-1).sqrt() * each.sqrt().sum(-1)).sqrt()
 
 
 def best_two(probabilities: Tensor, unknown: Tensor | None = None) -> dict[str, Any]:

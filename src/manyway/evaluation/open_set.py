@@ -70,6 +70,13 @@ def rejected(solution: Solution, tasks: Tasks) -> Tensor:
     return torch.stack([(said & of).sum(1) / of.sum(1).double() for of in (known, ~known)], 1)
 
 
+def whole_accuracy(solution: Solution, tasks: Tasks) -> Tensor:
+    """[t] the fraction of all queries with the right answer: their class, or unknown."""
+    truth, said = truth_of(tasks), said_unknown(solution)
+    right = (said & (truth < 0)) | (~said & (solution.probabilities.argmax(-1) == truth))
+    return right.double().mean(1)
+
+
 def unknown_groups(solution: Solution, tasks: Tasks) -> Tensor:
     """[t, 3] the adjusted Rand index of the grouping of unknown queries, the number of groups, and the true number.
 

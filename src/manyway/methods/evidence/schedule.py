@@ -77,11 +77,11 @@ class Schedule(Constants):
     # --- Unknown queries: see `unknown` for the formulas; values chosen on the validation halves of five sets ---
     # a and b of the log-odds. They are those with which a logistic regression of the truth has slopes near 1.
     unknown_scale: float = 0.5
-    nearer_by_chance: float = 2.0
+    nearer_by_chance: float = 8.5
     # s: by how much the excess of unknown queries varies, relative to its mean.
     unknown_spread: float = 0.4
     # The probability that a query of a class looks as if it were unknown. It limits what a single query can say.
-    odd_members: float = 0.05
+    odd_members: float = 0.08
     # The probability that no query is unknown.
     none_unknown: float = 0.6
     # The answer is not "unknown" below this probability, where classes may be less probable still: without evidence the

@@ -13,17 +13,18 @@ Three groups speak about a query: itself alone, the queries around it (those tha
 of its class (those that a search assigns to one class: unknown queries gather at classes that do not occur; the excess
 is that over the prototype of this class). The log-odds of a query are
 
-    λ = a (3 r_alone + 2 r_around + r_class) + b D/(D + σ(1, n)).
+    λ = a (3 r_alone + 2 r_around + r_class) + b x²(1 − x),   x = D/(D + σ(1, n)).
 
 The wider a group is, the less of it is about the query. The last term is what unknown queries are nearer to the classes
-than left-out prototypes are: the nearest of many classes is near by chance. It vanishes where classes hardly differ
-from each other, because nothing can be said there.
+than left-out prototypes are: the nearest of many classes is near by chance. It vanishes where classes are far from each
+other, and where they hardly differ, because nothing can be said there.
 
 The proportion p of unknown queries in the batch is not known. It is integrated out, with a prior that is 0 with
 probability 0.6, and has the density 2(1 − p) otherwise. Queries that lie together are judged together: in the
-question whether any query is unknown, each group around a query counts once. For the value of p, the m queries of a
-class count as m/(1 + ρ(m − 1)), because they share the error of its prototype (see ``groups.independent_part``). So a
-batch without unknown queries stays without. A query is answered as unknown where that is more probable than any class, and not without some evidence.
+question whether any query is unknown, m of them count as √m. For the value of p, the m queries of a class count as
+m/(1 + ρ(m − 1)), because they share the error of its prototype (see ``groups.independent_part``). So a batch without
+unknown queries stays without. A query is answered as unknown where that is more probable than any class, and not
+without some evidence.
 
 With one example per class no sample can be left out. S is then taken from the distances between prototypes, and the
 last term of λ is left out.
@@ -132,8 +133,8 @@ def judge(
     """How probable it is that queries [t, q, d], placed as the calibration does, are unknown.
 
     ``assigned`` [t, q, k] are their assignments by a search in which every query is of a class. They are every so many
-    (``stride``) of all queries. ``any_known`` [t]: whether the label of a query is known. ``one_shot``: whether no class
-    had two samples to calibrate with.
+    (``stride``) of all queries. ``any_known`` [t]: whether the label of a query is known. ``one_shot``: whether no
+    class had two samples to calibrate with.
     """
     if calibration.counts.shape[1] < 2:
         raise InputError("open_set needs two classes or more: it learns from the classes what none of them looks like.")
@@ -149,8 +150,8 @@ def judge(
     of_class = (assigned * scales.log_ratio(*_of_classes(placed, assigned, calibration)).unsqueeze(1)).sum(-1)
     log_odds = schedule.unknown_scale * (3 * alone + 2 * around + of_class)
     if not one_shot:
-        log_odds = log_odds + schedule.nearer_by_chance * scales.distinct
-    unknown = _with_proportion(log_odds, 1 / sizes, _independent(assigned, calibration.counts, schedule), schedule)
+        log_odds = log_odds + schedule.nearer_by_chance * scales.distinct.square() * (1 - scales.distinct)
+    unknown = _with_proportion(log_odds, sizes.rsqrt(), _independent(assigned, calibration.counts, schedule), schedule)
     bias = calibration.scatter.unsqueeze(-1) / sizes
     least = unknown.amin(1).masked_fill(any_known, 0).unsqueeze(-1)
     return UnknownPosterior(means, bias, calibration.precision, similarity, unknown, least, stride, schedule)
@@ -170,7 +171,7 @@ def judge_scores(
     others = (assigned.sum(1, keepdim=True) - assigned + 1) / (n_query + n_classes)
     log_odds = -(likelihood.log_softmax(-1) + (n_classes * others).log()).logsumexp(-1)
     similarity = _overlap(likelihood.softmax(-1))
-    weights = 1 / similarity.sum(-1)
+    weights = similarity.sum(-1).rsqrt()
     unknown = _with_proportion(log_odds, weights, _independent(assigned, counts, schedule), schedule)
     least = unknown.amin(1).masked_fill(any_known, 0).unsqueeze(-1)
     one = torch.ones_like(log_odds)
@@ -280,7 +281,7 @@ class Scales:
 
     noise: Tensor  # [t, 1] the standard deviation for members is this times 1/m + 1/n
     apart: Tensor  # [t, 1] D
-    distinct: Tensor  # [t, 1] D/(D + σ(1, n))
+    distinct: Tensor  # [t, 1] x
     schedule: Schedule
 
     @staticmethod
@@ -340,8 +341,8 @@ def _independent(assigned: Tensor, counts: Tensor, schedule: Schedule) -> Tensor
 def _with_proportion(log_odds: Tensor, weights: Tensor, independent: Tensor, schedule: Schedule) -> Tensor:
     """[t, q] the probability of unknown, with the proportion of such queries integrated out.
 
-    A few queries of a class look as if they were of none: that limits the odds. ``weights`` [t, q] make each group count
-    once in the question whether any query is unknown; ``independent`` [t] is how much a query counts for the proportion.
+    A few queries of a class look as if they were of none: that limits the odds. ``weights`` [t, q] are how much queries
+    count in the question whether any is unknown, and ``independent`` [t] how much each counts for the proportion.
     """
     odd = log(schedule.odd_members)
     odds = -torch.logaddexp(log(1 - schedule.odd_members) - log_odds, torch.full_like(log_odds, odd)).unsqueeze(-1)
