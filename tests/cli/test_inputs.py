@@ -270,6 +270,17 @@ def test_texts_in_other_languages_get_the_encoder_that_reads_them(run_in_folder,
     assert "use-multilingual; it reads 16 languages, and 2 of 7 texts seem to be German or French" in err
     code, _, err = run_in_folder("label", "examples.csv", "items.csv", "--encoder", "minilm", "--overwrite")
     assert (code, "seem to be" in err) == (0, False)
+    (folder / "items.csv").write_text("text\nWo ist meine Karte?\n" + 50 * "where is my card\n")
+    code, _, err = run_in_folder("label", "examples.csv", "items.csv", "--overwrite")
+    assert code == 0
+    assert "minilm; 1 of 55 texts seem to be German, and --encoder use-multilingual reads 16 languages" in err
+
+
+def test_classes_of_pictures_with_invisible_characters_get_a_note(run_in_folder, folder, encoded):
+    (folder / "known" / "blue").rename(folder / "known" / "re\u200dd")
+    code, _, err = run_in_folder("label", "known", "pile")
+    assert code == 0
+    assert r"the label 're\u200dd' of known has invisible characters" in err
 
 
 # --- pictures as people have them ------------------------------------------------------------------------------------

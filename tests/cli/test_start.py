@@ -82,7 +82,7 @@ def test_hints_name_the_way_of_the_installation_and_keep_torch(monkeypatch, tmp_
     )
 
 
-def test_without_a_network_a_download_is_not_tried_for_long(monkeypatch):
+def test_without_a_network_a_download_is_not_tried_for_long(monkeypatch, tmp_path):
     asked = []
 
     def refuse(address, timeout):
@@ -97,7 +97,11 @@ def test_without_a_network_a_download_is_not_tried_for_long(monkeypatch):
     monkeypatch.setattr(encoders, "getproxies", dict)
     monkeypatch.setattr(encoders.socket, "create_connection", refuse)
     monkeypatch.setitem(encoders._FAMILIES, "timm", load)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    with pytest.raises(InputError, match="There is no network to download the encoder timm:resnet50 from"):
+        encoders.open_encoder("timm:resnet50")
+    (tmp_path / "hub" / "models--timm--resnet18").mkdir(parents=True)
     with pytest.raises(InputError, match="There is no network, and it was not downloaded before"):
         encoders.open_encoder("timm:resnet50")
-    assert asked == [(("huggingface.co", 443), 3)]
+    assert asked == 2 * [(("huggingface.co", 443), 3)]
     monkeypatch.delenv("HF_HUB_OFFLINE")

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from manyway import InputError
-from manyway.files.columns import Options, find_item, find_text, odd_features, read_columns, remarks_on_classes
+from manyway.files.columns import (
+    Options,
+    find_item,
+    find_label,
+    find_text,
+    odd_features,
+    read_columns,
+    remarks_on_classes,
+)
 from manyway.files.tables import Table
 
 CODES, NAMES = ["T-1", "T-2", "T-3"], ["Ada King", "Bob Ray", "Cy Young"]
@@ -143,3 +151,12 @@ def test_remarks_on_classes_are_few():
     remarks = remarks_on_classes(Path("a.csv"), [name for k in range(8) for name in (f"Cat {k}", f"cat {k}")])
     assert remarks[-1] == "and 3 more of this kind"
     assert len(remarks) == 6
+
+
+@pytest.mark.parametrize(
+    ("names", "label"), [("a,Species", "Species"), ("a,species,label", "label"), ("a,species,topic", None)]
+)
+def test_other_names_of_labels_count_where_they_are_clear(names, label, tmp_path):
+    at, note = find_label(tmp_path / "a.csv", names.split(","), Options())
+    assert (None if at is None else names.split(",")[at]) == label
+    assert (note is not None) == (label == "Species")

@@ -135,6 +135,7 @@ class Inputs:
         """The same with the default encoder if pictures or texts are given and no encoder was named; says which."""
         from manyway.encoding.encoders import PACKAGED, PICTURES_AND_TEXTS
         from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, kind_of
+        from manyway.encoding.languages import ENOUGH
 
         if self.encoder is not None:
             return self
@@ -161,7 +162,10 @@ class Inputs:
                     "manyway extract SOURCE --encoder NAME --out FILE.safetensors."
                 )
         name, hint = _DEFAULTS[kind]
-        if kind == TEXTS and (seen := self._other_languages(given)):
+        share, seen = self._other_languages(given) if kind == TEXTS else (0.0, "")
+        if seen:
+            hint = f"{seen}, and --encoder use-multilingual reads 16 languages"
+        if share >= ENOUGH:
             name, hint = "use-multilingual", f"it reads 16 languages, and {seen}"
         if not PACKAGED[name].installed():
             raise InputError(
@@ -171,8 +175,8 @@ class Inputs:
         note(f"{kind} are encoded with {name}; {hint}")
         return replace(self, encoder=name)
 
-    def _other_languages(self, paths: Sequence[Path]) -> str:
-        """A sentence about texts that are not English; empty where all are."""
+    def _other_languages(self, paths: Sequence[Path]) -> tuple[float, str]:
+        """The share of texts that are not English, and what to say about them."""
         from manyway.encoding.datasets.texts import open_texts
         from manyway.encoding.languages import other_languages
 
@@ -181,9 +185,9 @@ class Inputs:
             source = open_texts(path, columns, need_labels=path != self.query)
             texts += source.texts
             columns = replace(columns, like=(source.text_column,) if source.text_column else None)
-        n_texts, n_other, names = other_languages(texts)
-        several = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else "".join(names)
-        return f"{n_other} of {n_texts} texts seem to be {several}" if n_other else ""
+        n_other, names = other_languages(texts)
+        several = " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+        return n_other / len(texts), f"{n_other} of {len(texts)} texts seem to be {several}" if n_other else ""
 
     def read(self, device: torch.device) -> tuple[Items, Items, Items | None]:
         """Read or encode examples, items and class names, and print what the reader guessed."""
@@ -191,7 +195,8 @@ class Inputs:
         from manyway.files.items import read_labels
 
         examples, items, named = self._features() if self.encoder is None else self._encode(self.encoder, device)
-        for remark in (*examples.notes, *items.notes):
+        classes = remarks_on_classes(self.support or self.query, examples.labels or ()) if self.encoder else ()
+        for remark in (*examples.notes, *classes, *items.notes):
             note(remark)
         if self.labels is not None:
             names = read_labels(self.labels, self.label_column)

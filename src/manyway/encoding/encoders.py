@@ -76,7 +76,7 @@ def open_encoder(
         return PACKAGED[name].open(device)
     if family in _FAMILIES and model:
         with _loading(name):
-            _check_network()
+            _check_network(name)
             return _FAMILIES[family](model, device, say)
     if Path(name).suffix.lower() in CHECKPOINT_SUFFIXES:
         return checkpoint_encoder(Path(name), device, backbone)
@@ -86,13 +86,16 @@ def open_encoder(
     )
 
 
-def _check_network() -> None:
+def _check_network(name: str) -> None:
     """Let libraries use what they have downloaded before where no network answers; they would try for a minute."""
-    if getproxies() or os.environ.get("HF_ENDPOINT"):
+    if getproxies() or os.environ.get("HF_ENDPOINT") or Path(name.partition(":")[2]).is_dir():
         return
     try:
         socket.create_connection((_HUB, 443), timeout=_PATIENCE).close()
-    except OSError:
+    except OSError as error:
+        home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+        if not any(Path(os.environ.get("HF_HUB_CACHE") or home / "hub").glob("models--*")) and name[:4] != "open":
+            raise InputError(f"There is no network to download the encoder {name} from.") from error
         os.environ["HF_HUB_OFFLINE"] = "1"
         hub = sys.modules.get("huggingface_hub.constants")
         if hub is not None:

@@ -11,18 +11,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 ENGLISH = "English"
-_SCRIPTS = {
-    "ARABIC": "Arabic",
-    "CJK": "Chinese",
-    "CYRILLIC": "Russian",
-    "DEVANAGARI": "Hindi",
-    "GREEK": "Greek",
-    "HANGUL": "Korean",
-    "HEBREW": "Hebrew",
-    "HIRAGANA": "Japanese",
-    "KATAKANA": "Japanese",
-    "THAI": "Thai",
-}
+_SCRIPTS = {"ARABIC": "Arabic", "CJK": "Chinese", "CYRILLIC": "Russian", "DEVANAGARI": "Hindi", "GREEK": "Greek"}
+_SCRIPTS |= {"HANGUL": "Korean", "HEBREW": "Hebrew", "HIRAGANA": "Japanese", "KATAKANA": "Japanese", "THAI": "Thai"}
 # Frequent words, without those that English has too, and letters that few other languages have.
 _WORDS = {
     ENGLISH: "the of and to is my a i for in what how you can on it with that have this are do from not please was be "
@@ -45,7 +35,8 @@ _OF = {
     for word in words.split()
 }
 _TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?|[¿¡]")
-_SHARE = 0.02  # of texts in other languages from which on an encoder of English is not enough
+# An encoder of many languages loses 3 of 100 English texts (CLINC150) and wins most of the others: better from here on.
+ENOUGH = 0.04
 
 
 def language(text: str) -> str:
@@ -65,12 +56,8 @@ def language(text: str) -> str:
     return max(found, key=lambda name: (found[name], name == ENGLISH)) if found else ENGLISH
 
 
-def other_languages(texts: Iterable[str]) -> tuple[int, int, list[str]]:
-    """The number of texts, how many are not English, and their languages, the most frequent first.
-
-    Too few are taken for mistakes: 0.
-    """
+def other_languages(texts: Iterable[str]) -> tuple[int, list[str]]:
+    """How many texts are not English, and their languages, the most frequent first."""
     found = Counter(map(language, texts))
-    n_english, n_texts = found.pop(ENGLISH, 0), found.total()
-    enough = n_texts >= max(1, _SHARE * (n_texts + n_english))
-    return n_texts + n_english, n_texts if enough else 0, [name for name, _ in found.most_common()] if enough else []
+    del found[ENGLISH]
+    return found.total(), [name for name, _ in found.most_common()]

@@ -19,6 +19,7 @@ from manyway.files.tables import Table, read_table
 from manyway.files.text import is_number, listed
 
 LABEL_NAMES = ("label", "labels", "class", "class_name", "category", "target", "intent")
+_PERHAPS_LABELS = ("species", "taxon", "topic", "kategorie", "klasse", "art", "catégorie", "classe", "categoría")
 TEXT_NAMES = ("text", "sentence", "utterance", "query")
 _MISSING = {"", "nan", "<na>", "nat", "#n/a"}  # cells that stand for no label; "None" and "NA" can be names of classes
 _PERHAPS_MISSING = {"na", "n/a", "null", "none", "?", "-"}
@@ -154,6 +155,9 @@ def find_label(path: Path, names: Sequence[str], options: Options) -> tuple[int 
     features = {*(options.like or ()), *options.feature_columns, *options.ignore_columns}
     alike = [at for at, name in enumerate(names) if is_label(name) and name not in features]
     exact = [at for at in alike if names[at].strip().casefold() == "label"] or alike
+    if not alike and options.like is None:  # in the second place, and only where it is clear
+        perhaps = [at for at, name in enumerate(names) if name.strip().casefold() in _PERHAPS_LABELS]
+        exact = [at for at in perhaps if len(perhaps) == 1 and names[at] not in features]
     if len(alike) > 1 and options.like is None:
         raise InputError(
             f"{path} has several columns that could be the label: {listed([names[at] for at in alike])}; say which "

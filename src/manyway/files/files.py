@@ -115,8 +115,10 @@ def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Path:
         if str(path).endswith(("/", os.sep)):
             raise InputError(f"The output {path} names a folder; name a file in it.")
         parent = next(folder for folder in target.parents if folder.exists())
-        if not os.access(parent, os.W_OK):
-            raise InputError(f"Cannot write {path}: the folder {parent} is write-protected.")
+        try:
+            tempfile.TemporaryFile(dir=parent).close()
+        except OSError as error:
+            raise InputError(f"Cannot write {path}: nothing can be written to the folder {parent}.") from error
         return target
     if stat.S_ISLNK(status.st_mode):
         raise InputError(f"Cannot write {path}: its symbolic links lead in a circle.")

@@ -266,7 +266,9 @@ def check_items(support: Items, query: Items, class_names: Items | None = None) 
     if len(support) == 0 and class_names is None:
         raise InputError("There is no labelled example; the file of examples has no rows.")
     if support.labels is None:
-        raise InputError("The labelled examples have no labels; put them in the file or name a file with `labels`.")
+        raise InputError(
+            "The labelled examples have no labels; name their column with `label_column`, or a file with `labels`."
+        )
     if len(query) == 0:
         raise InputError("There is no item to label; the query file has no rows.")
     if support.n_features != query.n_features:
