@@ -313,7 +313,7 @@ class _Counts:
         for row, (chosen, found) in enumerate(zip(places.tolist(), values.tolist(), strict=True)):
             best = list(zip((classes[k] for k in chosen), found, strict=True))
             unknown_here, group = odds[row], groups[row]
-            if group >= 0:
+            if unknown_here is not None and group >= 0:
                 self.grouped[group] += 1
                 self.of_unknown += unknown_here
                 best = [(UNKNOWN, unknown_here), *best[:-1]]

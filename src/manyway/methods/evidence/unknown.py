@@ -290,8 +290,8 @@ class Scales:
         errors = (1 / calibration.counts).mean(-1)
         excess = (apart - 2 * errors * calibration.scatter).clamp_min(0)
         alone = (calibration.noise * (1 + errors)).clamp_min(torch.finfo(excess.dtype).tiny)
-        distinct = excess / (excess + alone)
-        return Scales(*(one.unsqueeze(-1) for one in (calibration.noise, excess, distinct)), schedule)
+        distinct = (excess / (excess + alone)).unsqueeze(-1)
+        return Scales(calibration.noise.unsqueeze(-1), excess.unsqueeze(-1), distinct, schedule)
 
     def log_ratio(self, excess: Tensor, sizes: Tensor, counts: Tensor) -> Tensor:
         """[t, n] r, for groups of m queries near classes of n samples.
