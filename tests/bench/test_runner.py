@@ -8,12 +8,10 @@ import sys
 from collections import Counter
 
 import pytest
-import torch
 from bench_problems import SMALL, Watching, contents, data_folder_with_toy, jobs_of, run_suite
-from problems import make_features
 
 import manyway.methods
-from manyway import InputError, TaskSpec, evaluate
+from manyway import InputError, evaluate
 from manyway.bench import runner as run
 from manyway.bench.estimate import estimates
 from manyway.bench.executors import run_side_by_side
@@ -204,35 +202,6 @@ def test_side_by_side_keeps_finished_blocks_when_it_is_interrupted(tmp_path, mon
     assert run.run_jobs([job], store, None, watching) == []
     assert 0 < watching.tasks < 500
     assert len(store.find(job.key).outcome.correct) == 500
-
-
-def test_a_chunk_that_does_not_fit_is_halved_and_so_are_those_after_it(monkeypatch):
-    features, spec = make_features(), TaskSpec(shots=2, k_eff=3, n_query=9)
-    expected = evaluate("simpleshot", features, spec, 50)
-    solved = []
-    method = manyway.methods.METHODS["simpleshot"]
-
-    def greedy(tasks):
-        if len(tasks) > 13:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-        solved.append(len(tasks))
-        return method.solver(tasks)
-
-    monkeypatch.setitem(manyway.methods.METHODS, "simpleshot", type(method)("simpleshot", "S", greedy, ""))
-    result = evaluate("simpleshot", features, spec, 50)
-    assert (result.correct == expected.correct).all()
-    assert solved == [13, 12, 13, 12]
-
-
-def test_a_single_task_that_does_not_fit_is_one_sentence(monkeypatch):
-    method = manyway.methods.METHODS["simpleshot"]
-
-    def greedy(tasks):
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setitem(manyway.methods.METHODS, "simpleshot", type(method)("simpleshot", "S", greedy, ""))
-    with pytest.raises(InputError, match="more GPU memory than there is for a single task"):
-        evaluate("simpleshot", make_features(), TaskSpec(shots=2, k_eff=3, n_query=9), 5)
 
 
 def test_estimates_are_about_right_and_tell_what_cannot_be_done(tmp_path):

@@ -10,7 +10,8 @@ from problems import make_features
 
 from manyway import InputError
 from manyway.bench.plan import Wishes, make_jobs, parse_only, parse_task
-from manyway.bench.suite import load_suite, parse_suite, suite_names, suite_titles
+from manyway.bench.suite import TaskAxes, load_suite, parse_suite, suite_names, suite_titles
+from manyway.sampling.spec import TaskSpec
 
 PAPER = {"table1", "table2", "table3", "figure-keff", "convergence", "lambda-optimal", "lambda-curve", "label-cost"}
 
@@ -292,3 +293,8 @@ def test_options_that_make_no_sense_are_refused():
         parse_task(["shots=few"])
     with pytest.raises(InputError, match="`task`: alpha is inf; it must be finite"):
         parse_task(["alpha=inf"])
+
+
+def test_a_task_that_says_nothing_is_the_default_task():
+    assert list(TaskAxes().points(None)) == [TaskSpec()]
+    assert list(TaskAxes(n_query=(5, 9)).points(None)) == [TaskSpec(n_query=5), TaskSpec(n_query=9)]

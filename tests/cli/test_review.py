@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import shutil
 import signal
@@ -71,6 +72,9 @@ def test_labels_and_examples_of_a_saved_review_are_exported(run_in_folder, tmp_p
     assert code == 0
     assert "40 labels are in l.csv." in out
     assert "26 examples are in more." in out
+    code, out, _ = run_in_folder("review", "trees", "--sort-into", "sorted", "--copy")
+    assert "39 of 40 pictures are in sorted." in out
+    assert not (tmp_path / "sorted" / "fir" / "photo-1.png").is_symlink()
     assert (tmp_path / "more" / "fir" / "photo-1.png").is_symlink()
 
 
@@ -219,3 +223,75 @@ def test_scores_can_be_reviewed(run_in_folder, tmp_path, monkeypatch):
     assert not session.problem
     assert session.classes[session.answers[3]] == "cat"
     session.close()
+
+
+def test_detections_are_shown_in_their_pictures_with_their_boxes(run_in_folder, tmp_path, monkeypatch):
+    (tmp_path / "photos" / "north").mkdir(parents=True)
+    Image.new("RGB", (400, 200), "navy").save(tmp_path / "photos" / "north" / "a.jpg")
+    Image.new("RGB", (400, 200), "navy").save(tmp_path / "photos" / "b.jpg")
+    boxes = {"north/a.jpg": [[0.25, 0.5, 0.5, 0.25], [0.0, 0.0, 0.1, 2.0]], "b.jpg": [[0.25, 0.5, 0.5, 0.25]]}
+    images = [
+        {
+            "file": name,
+            "detections": [
+                {
+                    "category": "1",
+                    "conf": 0.9,
+                    "bbox": box,
+                    "classifications": [["0", 0.6 + n / 10], ["1", 0.4 - n / 10]],
+                }
+                for n, box in enumerate(found)
+            ],
+        }
+        for name, found in boxes.items()
+    ]
+    content = {
+        "info": {"format_version": "1.3"},
+        "detection_categories": {"1": "animal"},
+        "classification_categories": {"0": "fox", "1": "dog"},
+        "images": images,
+    }
+    (tmp_path / "md.json").write_text(json.dumps(content))
+    seen = []
+    monkeypatch.setattr(review, "run_review", lambda data, folder, **options: seen.append(data))
+    code, _, err = run_in_folder("review", "--scores", "md.json", "--pictures", "photos")
+    assert code == 0, err
+    session = open_review(tmp_path / "scored", seen[0])  # what is saved has the boxes too
+    session.close()
+    data = open_review(tmp_path / "scored", read_only=True).data
+    make, find = review.picture_access(data)
+    assert [data.picture(row) for row in range(3)] == ["north/a.jpg", "north/a.jpg", "b.jpg"]
+    assert data.columns["folder"] == ["north", "north", ""]
+    for row, inside in ((0, True), (1, False), (2, True)):
+        picture = Image.open(io.BytesIO(make("items", row, 320)))
+        colours = [picture.getpixel((x, 80)) for x in range(78, 84)]
+        assert any(red > 150 and blue < 120 for red, _, blue in colours) == inside
+    assert find("items", 0) == tmp_path / "photos" / "north" / "a.jpg"
+    code, _, err = run_in_folder("review", "--scores", "md.json", "--pictures", "no")
+    assert (code, "--pictures names no, which is not a folder" in err) == (2, True)
+
+
+def test_the_demonstration_does_not_promise_what_it_deletes(run_in_folder, monkeypatch, tmp_path):
+    said = []
+    monkeypatch.setattr(
+        "manyway.review.serve.serve", lambda session, folder, ready, **_: (ready("http://x", folder), session.close())
+    )
+    monkeypatch.setattr("webbrowser.open", said.append)
+    _, out, _ = run_in_folder("review", "--demo")
+    assert "deleted" in out
+    assert "go on later" not in out
+    assert "token" not in str(said)  # the browser is given a file
+    _, out, _ = run_in_folder("review", "--demo", "-o", "kept here")
+    assert "go on later with: manyway review 'kept here'" in out
+
+
+def test_an_export_of_a_damaged_review_is_written_and_fails(run_in_folder, tmp_path):
+    saved(tmp_path / "trees")
+    journal = tmp_path / "trees" / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes().splitlines(keepends=True)[0])
+    before = journal.read_bytes()
+    code, out, err = run_in_folder("review", "trees", "--export", "l.csv")
+    assert (code, "40 labels are in l.csv" in out) == (2, True)
+    assert "1 of 1 entries are lost" in err
+    assert "Answers that are lost are not in the export." in err
+    assert journal.read_bytes() == before

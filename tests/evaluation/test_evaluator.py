@@ -126,3 +126,30 @@ def test_paddle_leads_and_soft_kmeans_trails_on_real_text_features(shots, data_f
     lead = scores["paddle"].accuracies - scores["simpleshot"].accuracies
     assert lead.mean() - 3 * lead.std() / 60**0.5 > 0.02
     assert scores["soft-kmeans"].accuracy < scores["simpleshot"].accuracy
+
+
+def test_chunks_that_do_not_fit_into_memory_are_halved_and_nothing_is_lost():
+    sizes = []
+
+    def narrow(tasks):
+        sizes.append(len(tasks))
+        if len(tasks) > 3:
+            raise torch.cuda.OutOfMemoryError
+        return solve("simpleshot", tasks)
+
+    features, spec = make_features(), TaskSpec(shots=2, k_eff=3, n_query=6)
+    found = evaluate(narrow, features, spec, n_tasks=10, metrics=["confidence"])
+    whole = evaluate("simpleshot", features, spec, n_tasks=10, metrics=["confidence"])
+    assert max(sizes) > 3
+    assert sum(size for size in sizes if size <= 3) == 10
+    np.testing.assert_array_equal(found.correct, whole.correct)
+    np.testing.assert_allclose(found.metrics["confidence"], whole.metrics["confidence"])
+    assert found.seconds > 0
+
+
+def test_a_single_task_that_does_not_fit_into_memory_is_one_sentence():
+    def greedy(tasks):
+        raise torch.cuda.OutOfMemoryError
+
+    with pytest.raises(InputError, match="greedy needs more GPU memory than there is for a single task"):
+        evaluate(greedy, make_features(), TaskSpec(shots=2, k_eff=3, n_query=6), n_tasks=3)

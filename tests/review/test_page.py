@@ -379,12 +379,15 @@ def test_a_killed_review_goes_on_where_it_was(window, tmp_path):
     code = f"import sys; sys.argv[1:] = {words}; from manyway.cli import main; main()"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as server:
         address = re.search(r"http://\S+", server.stdout.readline())[0]
-        page.goto(address, wait_until="commit")
-        page.wait_for_selector("body.ready")
-        for _ in range(5):
-            page.keyboard.press("Enter")
-        until(page, "document.getElementById('counts').textContent.startsWith('5 of 40')")
-        os.kill(server.pid, signal.SIGKILL)
+        try:
+            page.goto(address, wait_until="commit")
+            page.wait_for_selector("body.ready")
+            page.evaluate("document.body.dataset.just = 0")
+            for _ in range(5):
+                page.keyboard.press("Enter")
+            until(page, "document.getElementById('counts').textContent.startsWith('5 of 40')")
+        finally:
+            os.kill(server.pid, signal.SIGKILL)
     page.keyboard.press("x")
     said = "Not saved yet: keep this page open. The server is stopped. Start it again with: manyway review review"
     page.wait_for_selector(f"#problem:text-is('{said}')")
@@ -697,7 +700,10 @@ def test_a_phone_shows_everything_without_scrolling_sideways(open_page, tmp_path
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_the_page_is_accessible(open_page, tmp_path, scheme, width):
-    review = open_page(with_pictures(tmp_path / "pictures", n_items=12), width=width, scheme=scheme)
+    data = with_pictures(tmp_path / "pictures", n_items=12)
+    taken = [f"2024-05-01 10:00:{row:02d}" for row in range(12)]
+    data = replace(data, open_set=True, items=replace(data.items, carried={"taken": taken}))
+    review = open_page(data, width=width, scheme=scheme)
     page = review.page
     review.press("Enter", "x")
     review.settle()
@@ -707,8 +713,9 @@ def test_the_page_is_accessible(open_page, tmp_path, scheme, width):
     if scheme == "light":
         review.press("Escape", "/", "o")
         found += problems(page)
-        review.press("Escape", "e")
-        found += problems(page)
+        for key in "ecmz":
+            review.press("Escape", key)
+            found += problems(page)
     assert found == []
     label = page.locator(".item.reviewed").first.get_attribute("aria-label")
     assert re.match(r"photo-\d+\.png: reviewed, ", label)
@@ -721,14 +728,40 @@ def problems(page):
         yield f"{violation['id']}: {[node['html'][:120] for node in violation['nodes'][:3]]}"
 
 
-def test_enough_is_said_when_99_per_cent_are_expected_to_be_right(open_page):
+LINES = """(name) => {
+    const title = [...document.querySelectorAll('section h2')].find((one) => one.textContent === name);
+    const range = document.createRange();
+    return [...title.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE).map((node) => {
+        range.selectNodeContents(node);
+        return range.getClientRects().length;
+    });
+}"""
+
+
+def test_names_break_between_words_and_show_what_is_invisible(open_page):
+    long = "Yellow_bellied_Flycatcher/southern.subspecies"
+    names = {"larch": "a\u00a0b", "birch": long}
+    data = make_review()
+    labels = tuple(names.get(label, label) for label in data.examples.labels)
+    review = open_page(replace(data, examples=replace(data.examples, labels=labels)))
+    assert {"a[U+00A0]b", long} <= set(review.titles())
+    lines = review.page.evaluate(LINES, long)
+    assert len(lines) == 5
+    assert set(lines) == {1}  # no word is on two lines
+    review.page.locator("#item-2").click()
+    review.press("Enter")
+    review.settle()
+    assert review.answer(2) == "a\u00a0b"  # and not what is shown
+
+
+def test_a_check_is_proposed_when_99_per_cent_are_expected_to_be_right(open_page):
     review = open_page()
-    assert "stop here" not in review.page.locator("#counts").inner_text()
+    assert "check it" not in review.page.locator("#counts").inner_text()
     doubtful = sorted(range(40), key=lambda row: review.session.chosen(row)[1])[:36]
     review.session.act(Action("label", tuple(doubtful), tuple(map(truth, doubtful)), "most"))
     review.settle()
     assert review.session.progress()["right"] >= 0.99
-    assert "stop here: 99 % right is expected" in review.page.locator("#counts").inner_text()
+    assert "% right expected: check it" in review.page.locator("#counts").inner_text()
 
 
 @pytest.mark.skipif("MANYWAY_SCREENSHOTS" not in os.environ, reason="draws the pictures of docs/review.md")
@@ -773,3 +806,24 @@ def photograph(page, path):
     })"""
     until(page, loaded, seconds=120)
     page.screenshot(path=path)
+
+
+def test_a_random_check_says_when_one_is_done(open_page):
+    review = open_page()
+    page = review.page
+    review.press("d")
+    page.wait_for_selector("#check-sheet[open]")
+    assert "at most 5 % wrong: about" in page.locator("#check-choices").inner_text()
+    page.locator("#check-choices input[value='0.1']").check()
+    page.locator("#check-sheet button[value=go]").click()
+    review.until("!document.getElementById('checking').hidden")
+    while not review.session.progress()["check"]["done"]:
+        row = review.session.progress()["check"]["next"]
+        review.until(f"document.querySelector('.item.current')?.dataset.row === '{row}'")
+        review.press("Enter")
+        review.until("!document.body.classList.contains('saving')")
+    review.settle()
+    said = page.locator("#checking-said").inner_text()
+    assert said.startswith("You are done. With 95 % confidence at most")
+    page.locator("#check-end").click()
+    review.until("document.getElementById('checking').hidden")

@@ -174,7 +174,9 @@ def test_progress_counts_reviewed_items_and_expected_errors(session):
     assert start["errors"] == pytest.approx(doubt, abs=0.01)
     assert start["right"] == pytest.approx(1 - doubt / 40, abs=0.001)
     do(session, "label", range(40), map(truth, range(40)))
-    assert session.progress() == {"items": 40, "reviewed": 40, "errors": 0.0, "right": 1.0, "enough": 0.99}
+    assert session.progress() == {"items": 40, "reviewed": 40, "errors": 0.0, "right": 1.0, "enough": 0.99} | {
+        "check": None
+    }
 
 
 def test_changes_are_those_after_a_version(session):
@@ -393,3 +395,91 @@ def test_what_was_found_before_the_first_answer_is_not_found_again(tmp_path, mon
     again = Relabel(data, first)
     monkeypatch.setattr("manyway.review.relabel.get_method", lambda name: pytest.fail("labelled twice"))
     assert again({})[1] is first
+
+
+def in_check(session):
+    return session.progress()["check"]
+
+
+def answer_check(session, count, label=truth):
+    for _ in range(count):
+        row = in_check(session)["next"]
+        do(session, "label", [row], [label(row)])
+
+
+def test_labels_stay_as_they_are_during_a_check_and_learn_at_its_end(session):
+    do(session, "check", labels=["0.1"])
+    before = suggested(session)
+    answer_check(session, 8)
+    assert in_check(session)["asked"] == 8
+    assert in_check(session)["wrong"] == sum(truth(row) != before[row] for row in session.check.order[:8])
+    assert [suggested(session)[row] for row in session.check.order[8:]] == [
+        before[row] for row in session.check.order[8:]
+    ]
+    do(session, "check")
+    assert in_check(session) is None
+    assert suggested(session) != before
+
+
+def test_a_check_ends_with_a_statement_about_the_labels_without_an_answer(session):
+    for row in range(20):
+        do(session, "label", [row], [truth(row)])
+    do(session, "check", labels=["0.1"])
+    state = in_check(session)
+    assert not state["done"]
+    answer_check(session, state["left"], lambda row: session.classes[session.chosen(row)[0]])
+    assert in_check(session)["done"]
+    assert in_check(session)["most"] <= 0.1 * in_check(session)["rest"]
+
+
+def test_a_check_goes_on_after_a_restart(open_session):
+    session = open_session()
+    do(session, "label", [1], ["fir"])
+    do(session, "check", labels=["0.05"])
+    answer_check(session, 5)
+    before = in_check(session), session.check
+    session.close()
+    again = open_session()
+    assert in_check(again) == before[0]
+    assert again.check == before[1]
+
+
+def test_an_answer_that_is_taken_back_is_asked_for_again(session):
+    do(session, "check", labels=["0.05"])
+    first = in_check(session)
+    answer_check(session, 1)
+    assert in_check(session)["next"] != first["next"]
+    do(session, "undo")
+    assert in_check(session) == first
+
+
+def test_answers_out_of_turn_are_no_part_of_the_sample(session):
+    do(session, "check", labels=["0.05"])
+    later = session.check.order[7]
+    do(session, "label", [later], [truth(later)])
+    assert in_check(session)["asked"] == 0
+    assert in_check(session)["rest"] == 39
+    answer_check(session, 7)
+    assert in_check(session)["asked"] == 8
+
+
+def test_a_new_class_is_a_right_answer_where_unknown_was_suggested(session):
+    do(session, "check", labels=["0.05"])
+    check = session.check
+    assert check._wrong(0, check.n_classes)
+    assert not check._wrong(NO_CLASS, check.n_classes)
+    assert check._wrong(NO_CLASS, 0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "sentence"), [(["0.3"], "tolerates"), ([], "no check to end")], ids=["another part", "no check"]
+)
+def test_a_check_that_makes_no_sense_is_refused(session, labels, sentence):
+    with pytest.raises(InputError, match=sentence):
+        do(session, "check", labels=labels)
+
+
+def test_there_is_one_check_at_a_time(session):
+    do(session, "check", labels=["0.05"])
+    with pytest.raises(InputError, match="A check is going on"):
+        do(session, "check", labels=["0.05"])

@@ -47,8 +47,8 @@ def patterns(n_classes: int = 6, per_class: int = 12, seed: int = 0) -> ImageSet
     return ImageSet(images, labels, tuple(f"class {i}" for i in range(n_classes)))
 
 
-def run(folder=None, recipe=RECIPE, reporter=None):
-    network = build("resnet-small", 6, 1)
+def run(folder=None, recipe=RECIPE, reporter=None, network=None):
+    network = build("resnet-small", 6, 1) if network is None else network
     meta = {"backbone": "resnet-small"}
     return train(
         network, patterns(), recipe, PREPROCESS, val=patterns(seed=1), folder=folder, meta=meta, reporter=reporter
@@ -186,6 +186,16 @@ SHARED_RECIPES = {"plain": replace(RECIPE, epochs=2), "mixed": replace(RECIPE, e
 SECOND_PROCESS = "import sys; from test_training import train_in_two; train_in_two(1, sys.argv[1])"
 
 
+def without_batch_statistics():
+    """A network that normalises each image by itself: torch has statistics of the global batch on GPUs only."""
+    network = build("resnet-small", 6, 1)
+    for name, layer in list(network.named_modules()):
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            parent, _, last = name.rpartition(".")
+            setattr(network.get_submodule(parent), last, torch.nn.GroupNorm(1, layer.num_features))
+    return network
+
+
 def train_in_two(rank, folder):
     """Train each shared recipe as one of two processes and write what it gave into the folder."""
     torch.set_num_threads(1)
@@ -193,7 +203,7 @@ def train_in_two(rank, folder):
     torch.distributed.init_process_group("gloo", init_method=place, rank=rank, world_size=2, timeout=patience)
     try:
         for name, recipe in SHARED_RECIPES.items():
-            trained = run(recipe=recipe)
+            trained = run(recipe=recipe, network=without_batch_statistics())
             told = {"state": trained.network.state_dict(), "mean": trained.base_mean}
             told["loss"] = [result.loss for result in trained.history]
             torch.save(told, f"{folder}/{name}-{rank}.pt")
@@ -209,7 +219,7 @@ FOLDERS = os.pathsep.join([HERE, os.path.dirname(HERE), os.path.dirname(os.path.
 def test_two_processes_equal_one_with_the_same_global_batch(tmp_path):
     environment = {**os.environ, "PYTHONPATH": FOLDERS, "OMP_NUM_THREADS": "1"}
     other = subprocess.Popen([sys.executable, "-c", SECOND_PROCESS, str(tmp_path)], env=environment)
-    alone = {name: run(recipe=recipe) for name, recipe in SHARED_RECIPES.items()}
+    alone = {name: run(recipe=recipe, network=without_batch_statistics()) for name, recipe in SHARED_RECIPES.items()}
     train_in_two(0, tmp_path)
     assert other.wait(timeout=300) == 0
     for name, expected in alone.items():
@@ -219,6 +229,12 @@ def test_two_processes_equal_one_with_the_same_global_batch(tmp_path):
             torch.testing.assert_close(told["mean"], expected.base_mean, rtol=2e-3, atol=2e-3)
             for parameter, tensor in expected.network.state_dict().items():
                 torch.testing.assert_close(told["state"][parameter], tensor, rtol=2e-3, atol=2e-3, msg=parameter)
+
+
+def test_several_processes_on_a_cpu_are_refused(monkeypatch):
+    monkeypatch.setattr("manyway.training.loop._world", lambda: (2, 0))
+    with pytest.raises(InputError, match="on GPUs only"):
+        run()
 
 
 def test_resized_crops_stay_inside_and_a_full_crop_is_the_image():
@@ -332,7 +348,7 @@ def test_a_folder_that_cannot_be_made_is_noticed_before_training(out, tmp_path):
     (tmp_path / "file").write_text("precious")
     result = train_command(*train_options(write_pictures(tmp_path / "pictures"), tmp_path / out))
     assert isinstance(result.exception, InputError)
-    assert "cannot be made" in str(result.exception)
+    assert "Cannot write" in str(result.exception)
     assert (tmp_path / "file").read_text() == "precious"
 
 

@@ -54,7 +54,7 @@ from manyway.core.checking import OneOrMore, Strict, checked
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS
 from manyway.evaluation.scorers import SCORERS
-from manyway.sampling.spec import Reviewer, TaskSpec, task_fields
+from manyway.sampling.spec import DEFAULTS, Reviewer, TaskSpec, task_fields
 
 if TYPE_CHECKING:
     from manyway.methods import Method
@@ -145,13 +145,13 @@ class Experiment:
 
 
 class TaskAxes(Strict):
-    """Fields of TaskSpec, each a list of values to combine."""
+    """Fields of TaskSpec, each a list of values to combine; one that is not given has the default of TaskSpec."""
 
-    shots: OneOrMore[Annotated[Any, _count(0, "given")]] = (5,)
-    k_eff: OneOrMore[Annotated[Any, _count(1, "half", "all", ranges=True)]] = (5,)
-    n_query: OneOrMore[PositiveInt] = (75,)
-    n_ways: OneOrMore[Annotated[Any, _count(2, "all")]] = ("all",)
-    sampling: OneOrMore[Literal["uniform", "balanced", "dirichlet"]] = ("uniform",)
+    shots: OneOrMore[Annotated[Any, _count(0, "given")]] = ()
+    k_eff: OneOrMore[Annotated[Any, _count(1, "half", "all", ranges=True)]] = ()
+    n_query: OneOrMore[PositiveInt] = ()
+    n_ways: OneOrMore[Annotated[Any, _count(2, "all")]] = ()
+    sampling: OneOrMore[Literal["uniform", "balanced", "dirichlet"]] = ()
     alpha: OneOrMore[PositiveFloat] = ()
     n_unknown: OneOrMore[NonNegativeInt] = ()
     unknown_classes: OneOrMore[Annotated[Any, _count(1, "all")]] = ()
@@ -165,13 +165,14 @@ class TaskAxes(Strict):
         """Every combination; ``n_classes`` is called where a field depends on the number of classes."""
         for point in _product({name: getattr(self, name) for name in type(self).model_fields if getattr(self, name)}):
             fields: dict[str, Any] = {name: None if value == NONE.get(name) else value for name, value in point.items()}
-            k_eff, leaves_out = fields.pop("k_eff"), fields.get("n_unknown") and "unknown_from" not in fields
-            if leaves_out and not fields["n_ways"] and n_classes is not None:
+            k_eff = fields.pop("k_eff", DEFAULTS["k_eff"])
+            leaves_out = fields.get("n_unknown") and "unknown_from" not in fields
+            if leaves_out and not fields.get("n_ways") and n_classes is not None:
                 fields["n_ways"] = max(2, TaskSpec(**fields).ways(n_classes()))  # records say what it was
             if k_eff in ("half", "all"):
                 if n_classes is None:
                     raise InputError(f"k_eff = '{k_eff}' needs a feature set, whose classes are counted.")
-                n_ways = fields["n_ways"] or n_classes()
+                n_ways = fields.get("n_ways") or n_classes()
                 k_eff = n_ways if k_eff == "all" else max(1, n_ways // 2)
             elif isinstance(k_eff, str):
                 k_eff = tuple(map(int, k_eff.split("-")))

@@ -108,7 +108,6 @@ def train(
         recipe = _recipe(dataset, backbone, epochs, asked)
         for name in (BEST, LAST, LOG, CURVES):
             check_output_of(out / name, [dataset, val])
-        _make_folder(out)
         base_source, val_source, entry = _sources(dataset, val, root, data)
         preprocess = _preprocess(entry, size, grey)
         base = _decode(base_source, preprocess, skip_bad, screen)
@@ -160,16 +159,6 @@ def _processes(name: str | None) -> Iterator[tuple[torch.device, int]]:
         yield device, torch.distributed.get_rank()
     finally:
         torch.distributed.destroy_process_group()
-
-
-def _make_folder(out: Path) -> None:
-    """Make the folder of a run now, because the first file is written only after an epoch."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"The folder {out} cannot be made: {error.strerror}.") from error
-    if not os.access(out, os.W_OK | os.X_OK):
-        raise InputError(f"The folder {out} cannot be written to; choose another.")
 
 
 def _wait_for_all() -> None:

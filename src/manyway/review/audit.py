@@ -17,8 +17,10 @@ k-th check has its own part of α, 0.6, 0.2, 0.1, …, so that the statement of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from hashlib import sha256
 from math import log
 from typing import Any
 
@@ -89,9 +91,56 @@ class Check:
         """Whether at most this part of the labels that were not asked for is wrong."""
         return self.most_wrong(asked, wrong) <= tolerance * (self.n_items - asked)
 
+    @lru_cache(maxsize=4096)  # noqa: B019, a check is small
     def left(self, asked: int, wrong: int, tolerance: float) -> int:
         """About how many further items are to be asked for if all of them are right."""
         more, rest = 0, self.n_items - asked
         while more < rest and not self.done(asked + more, wrong, tolerance):
             more += 1 + more // 50
         return min(more, rest)
+
+
+@dataclass(frozen=True)
+class RandomCheck:
+    """A check that is going on: the items in the order in which they are asked for, and their labels when it began."""
+
+    check: Check
+    tolerance: float
+    labels: Mapping[int, int]  # item -> the number of its class, or a negative number for unknown
+    order: tuple[int, ...]
+    n_classes: int  # classes that are named later were unknown when the check began
+
+    @staticmethod
+    def begin(check: Check, tolerance: float, labels: Mapping[int, int], n_classes: int, seed: str) -> RandomCheck:
+        """Ask in a random order, which the seed decides on every machine alike."""
+        order = sorted(labels, key=lambda row: sha256(f"{seed} {row}".encode()).digest())
+        return RandomCheck(check, tolerance, labels, tuple(order), n_classes)
+
+    def progress(self, answers: Sequence[int], open_answer: int) -> dict[str, Any]:
+        """How far it is, given the answers of all items.
+
+        Items count in their order, up to the first without an answer. Answers to others change nothing but the number
+        of labels that the statement is about. Items that were opened again may all be wrong.
+        """
+        asked = next((n for n, row in enumerate(self.order) if answers[row] == open_answer), len(self.order))
+        wrong = sum(self._wrong(self.labels[row], answers[row]) for row in self.order[:asked])
+        rest = [row for row, answer in enumerate(answers) if answer == open_answer]
+        most = self.check.most_wrong(asked, wrong) + sum(row not in self.labels for row in rest)
+        done = most <= self.tolerance * len(rest)
+        again = Check(max(len(rest), 1), self.check.expected, self.check.number + 1, self.check.confidence)
+        left = 0 if done else self.check.left(asked, wrong, self.tolerance)
+        return {
+            "asked": asked,
+            "wrong": wrong,
+            "most": min(most, len(rest)),
+            "rest": len(rest),
+            "tolerance": self.tolerance,
+            "confidence": self.check.confidence,
+            "done": done,
+            "left": left,
+            "learn": wrong > 0 and left > again.left(0, 0, self.tolerance),  # a new check needs fewer answers
+            "next": self.order[asked] if asked < len(self.order) else -1,
+        }
+
+    def _wrong(self, label: int, answer: int) -> bool:
+        return answer != label and not (label < 0 and answer >= self.n_classes)

@@ -15,6 +15,7 @@ from manyway.core.tasks import Tasks
 from manyway.errors import InputError
 from manyway.labelling.batch import AT_MOST_BYTES, Place, features_batch
 from manyway.methods import DEFAULT_METHOD, get_method
+from manyway.methods.evidence.solver import Placed, place_once
 from manyway.review.data import ReviewData
 
 SUGGESTIONS = 9  # per item: as many as there are digit keys
@@ -94,41 +95,17 @@ class Relabel:
         n_items = len(self.data.items)
         if not pile or bool((labels >= 0).all()):
             return classes, _nothing(n_items, len(classes))
-        params = {"open_set": True} if self.data.open_set else {}
-        method, new = get_method(DEFAULT_METHOD), list(firsts.values())
-        tasks = replace(self.tasks, n_classes=len(classes))
-        if self._learned is None:
-            tasks = self._with_examples(new)
-        else:
-            params["prepared"] = self._learned.with_classes(new, pile)
-        tasks = replace(tasks, query_table=tasks.query_table[:, pile]).with_known(labels)
-        return classes, _spread_out(method(tasks, **params), pile, n_items)
+        params: dict[str, Any] = {"open_set": True} if self.data.open_set else {}
+        if self._placed is not None:
+            params["prepared"] = self._placed.with_classes(list(firsts.values()), pile)
+        tasks = replace(self.tasks, n_classes=len(classes), query_table=self.tasks.query_table[:, pile])
+        return classes, _spread_out(get_method(DEFAULT_METHOD)(tasks.with_known(labels), **params), pile, n_items)
 
     @cached_property
-    def _learned(self) -> Any:
+    def _placed(self) -> Placed | None:
         """What is learned from the examples, and the items where distances are measured: once, for all answers."""
-        prepare = get_method(DEFAULT_METHOD).preparation
-        assert prepare is not None
         with torch.no_grad():
-            learned = prepare(self.tasks)
-            return None if learned is None else learned.placing_once(self.tasks)
-
-    def _with_examples(self, rows: list[int]) -> Tasks:
-        """The problem with the first items of new classes as examples, where nothing is learned before the items."""
-        tasks = self.tasks
-        if not rows:
-            return tasks
-        new = torch.arange(len(self.classes), len(self.classes) + len(rows)).unsqueeze(0)
-        table = tasks.class_table
-        if table is not None:  # a new class has no vector: that of no class in particular
-            table = torch.cat([table, table.mean(1, keepdim=True).expand(-1, len(rows), -1)], 1)
-        return replace(
-            tasks,
-            support_table=torch.cat([tasks.support_table, tasks.query_table[:, rows]], 1),
-            support_labels=torch.cat([tasks.support_labels, new], 1),
-            class_table=table,
-            n_classes=tasks.n_classes + len(rows),
-        )
+            return None if self.data.scores else place_once(self.tasks)
 
     def nearest(self, row: int, count: int) -> list[int]:
         """The examples whose features have the highest cosine similarity with those of an item, nearest first."""

@@ -155,6 +155,9 @@ def make_app(
         said = await run_in_threadpool(session.act, action)
         return answer({"said": said, "version": session.version})
 
+    async def planned(request: Request) -> Response:
+        return answer(await run_in_threadpool(session.planned))
+
     async def near(request: Request) -> Response:
         row = request.path_params["row"]
         if row >= len(session.data.names):
@@ -205,6 +208,7 @@ def make_app(
         Route("/api/review", overview),
         Route("/api/changes", changes),
         Route("/api/near/{row:int}", near),
+        Route("/api/check", planned),
         Route("/api/actions", act, methods=["POST"]),
         Route("/api/export", export, methods=["POST"]),
         Route("/downloads/{name}", download),

@@ -13,14 +13,16 @@ import torch
 
 from manyway.core.solution import Solution
 from manyway.errors import InputError
+from manyway.review.audit import Check, RandomCheck
 from manyway.review.data import ReviewData
-from manyway.review.journal import CLEAR, COMMENT, KINDS, LABEL, REDO, UNDO, UNKNOWN, Action, Journal
+from manyway.review.journal import CHECK, CLEAR, COMMENT, KINDS, LABEL, REDO, UNDO, UNKNOWN, Action, Journal
 from manyway.review.relabel import SUGGESTIONS, Relabel
 
 OPEN, NO_CLASS = -2, -1  # answers that are not the number of a class
-ENOUGH = 0.99  # the proportion of right labels at which the page says that one may stop
+ENOUGH = 0.99  # the expected proportion of right labels at which the page proposes a check
 _LONGEST_NAME, _LONGEST_COMMENT = 200, 2000
 _PRESENT = 0.05  # classes that occur with less probability are not listed
+TOLERANCES = (0.01, 0.02, 0.05, 0.1)  # parts of wrong labels that a check is offered for
 
 
 class Session:
@@ -57,6 +59,8 @@ class Session:
         self.presence: list[tuple[int, float]] = []  # classes, and the probability that they occur among the items
         self.version, self._changed = 1, [1] * n  # the version at which an item last changed
         self.problem = ""
+        self.check: RandomCheck | None = None  # while one is going on, labels stay as they are
+        self.n_checks = 0
         self._done: list[tuple[Action, dict[int, Any]]] = []  # with the answers or comments before it
         self._undone: list[Action] = []
         self._keys: dict[str, str] = {}  # what was said about an action
@@ -92,14 +96,15 @@ class Session:
                 return self._keys[action.key]
             action = self._checked(action)
             if action.kind in (UNDO, REDO):
-                meant = self._done[-1][0] if action.kind == UNDO and self._done else None
-                meant = self._undone[-1] if action.kind == REDO and self._undone else meant
-                if meant is None:
+                meant = [one for one, _ in self._done[-1:]] if action.kind == UNDO else self._undone[-1:]
+                if not meant:
                     return f"There is nothing to {action.kind}."
-                action = Action(action.kind, labels=(meant.key,), key=action.key)
+                action = Action(action.kind, labels=(meant[0].key,), key=action.key)
+            if action.kind == CHECK and action.labels:
+                action = Action(CHECK, labels=(action.labels[0], secrets.token_hex(8)), key=action.key)
             self.journal.append(action)
             said = self._keys[action.key] = self._perform(action)
-            if action.kind != COMMENT:
+            if action.kind != COMMENT and self.check is None:
                 self.settled.clear()
                 self._wake.set()
             return said
@@ -125,7 +130,7 @@ class Session:
             return NO_CLASS, self.unknown[row]
         return self.best[row][0], self.probabilities[row][0]
 
-    def progress(self) -> dict[str, float]:
+    def progress(self) -> dict[str, Any]:
         """How far the review is: items reviewed, errors expected among the others, expected proportion right."""
         with self.lock:
             n = len(self.answers)
@@ -137,7 +142,23 @@ class Session:
                 "errors": round(errors, 2),
                 "right": round(1.0 - errors / n, 4),
                 "enough": ENOUGH,
+                "check": None if self.check is None else self.check.progress(self._answers_of_items, OPEN),
             }
+
+    def planned(self) -> list[tuple[float, int]]:
+        """For each part of wrong labels that may be tolerated: about how many answers a check needs."""
+        with self.lock:
+            check = self._new_check()
+            return [(tolerance, check.left(0, 0, tolerance)) for tolerance in TOLERANCES]
+
+    @property
+    def _answers_of_items(self) -> list[int]:
+        """Items without features have no labels that could be wrong."""
+        return self.answers[: len(self.data.items)]
+
+    def _new_check(self) -> Check:
+        undecided = [row for row, answer in enumerate(self._answers_of_items) if answer == OPEN]
+        return Check(len(undecided), sum(1.0 - self.chosen(row)[1] for row in undecided), self.n_checks + 1)
 
     def overview(self) -> dict[str, Any]:
         """Everything that a page needs at the start; numbers instead of paths."""
@@ -174,7 +195,7 @@ class Session:
                 "presence": self.presence,
                 "new_classes": self.classes[self.n_catalogue :],
                 "rows": [self._row(row) for row in rows],
-                "order": self.order[:200],
+                "order": self.order[:200] if self.check is None else (),
                 "progress": self.progress(),
                 "can_undo": bool(self._done),
                 "can_redo": bool(self._undone),
@@ -198,6 +219,14 @@ class Session:
             raise InputError(f"There is no action '{action.kind[:50]}' with the key '{action.key[:50]}'.")
         if action.kind in (UNDO, REDO):
             return Action(action.kind, key=action.key)
+        if action.kind == CHECK:
+            if bool(action.labels) == (self.check is not None):
+                raise InputError("A check is going on." if action.labels else "There is no check to end.")
+            if action.labels and action.labels[0] not in map(str, TOLERANCES):
+                raise InputError(f"A check tolerates {', '.join(map(str, TOLERANCES))}.")
+            if action.labels and OPEN not in self._answers_of_items:
+                raise InputError("Every item is reviewed.")
+            return action
         if not action.rows or not all(0 <= row < len(self.answers) for row in action.rows):
             raise InputError(f"An action names items from 0 to {len(self.answers) - 1}, and at least one.")
         if len(set(action.rows)) != len(action.rows):
@@ -221,7 +250,24 @@ class Session:
             raise InputError(f"A new class needs a name of 1 to {_LONGEST_NAME} printable characters.")
         return tidy
 
+    def _perform_check(self, labels: tuple[str, ...]) -> str:
+        """Begin or end a check. What was answered before cannot be taken back with undo any more."""
+        self._done.clear()
+        self._undone.clear()
+        self.check = None
+        self.version += 1
+        if not labels:
+            return "The check is over. The labels learn from its answers."
+        self._relabel()  # labels of all answers so far, also where a journal is repeated
+        check, answers = self._new_check(), self._answers_of_items
+        open_labels = {row: self.chosen(row)[0] for row, answer in enumerate(answers) if answer == OPEN}
+        self.check = RandomCheck.begin(check, float(labels[0]), open_labels, len(self.classes), labels[1])
+        self.n_checks += 1
+        return "The check has begun. Labels stay as they are until it ends."
+
     def _perform(self, action: Action) -> str:
+        if action.kind == CHECK:
+            return self._perform_check(action.labels)
         if action.kind == UNDO:
             if not self._done or self._done[-1][0].key not in action.labels:
                 return "There is nothing to undo."  # what it took back is lost: see `Journal`
@@ -288,6 +334,8 @@ class Session:
             with torch.no_grad():
                 found = self.relabel(known)
                 with self.lock:
+                    if self.check is not None:
+                        return
                     self._take(*found)
                 if self._wake.is_set():  # there are newer answers already
                     return

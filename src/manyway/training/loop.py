@@ -19,7 +19,6 @@ from torch import Tensor, distributed, nn
 from manyway.encoding.backbones.checkpoint import read_checkpoint, save_checkpoint
 from manyway.encoding.backbones.common import Backbone
 from manyway.encoding.backbones.encode import encode_images, memory_format, precision
-from manyway.encoding.backbones.shared_norm import share_batch_norm
 from manyway.encoding.datasets.images import ImageSet
 from manyway.encoding.datasets.metadata import from_metadata
 from manyway.encoding.datasets.preprocess import Preprocess
@@ -101,8 +100,10 @@ def train(
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     module: nn.Module = network
     if world > 1:
-        shared = share_batch_norm(network, device)
-        module = nn.parallel.DistributedDataParallel(shared)
+        if device.type != "cuda" and any(isinstance(layer, nn.BatchNorm2d) for layer in network.modules()):
+            raise InputError("Several processes train on GPUs only; one process uses all cores of a CPU.")
+        # Statistics of the global batch: n processes on n parts compute what one computes on the whole.
+        module = nn.parallel.DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(network))  # type: ignore[no-untyped-call]
     optimizer = _optimizer(network, recipe)
     history = _resume(folder, network, optimizer, description)
     best = _best_weights(folder, network, description, resumed=bool(history))

@@ -166,7 +166,7 @@ def test_some_of_many_examples_choose_the_metric(monkeypatch):
     monkeypatch.setattr("manyway.methods.calibration.calibration._MOST_FOR_METRIC", 10)
     some = calibrate(tasks, Schedule())
     assert abs(some.shrinkage.log() - all_of_them.shrinkage.log()) < 1.5  # one step
-    torch.testing.assert_close(some.precision, all_of_them.precision, rtol=0.3, atol=0)
+    torch.testing.assert_close(some.precision, all_of_them.precision, rtol=0.4, atol=0)
     assert some.precision != all_of_them.precision
 
 

@@ -12,6 +12,7 @@ from problems import ESTIMATORS, make_features, make_tasks
 
 from benchmarks.reference import RECORDINGS, recorded_tasks
 from manyway import FeatureSet, InputError, StatA, Tasks, TaskSpec, sample_tasks, solve
+from manyway.methods.graph.common import query_graph
 
 METHODS = ("stata", "moon", "transclip", "zlap")
 
@@ -306,3 +307,12 @@ def test_labels_are_those_of_the_authors_code(data_folder, name):
         expected = torch.from_numpy(file[name][:2].astype(np.int64))
     run = RECORDINGS[name]
     assert torch.equal(solve(run.method, tasks, **run.params).labels, expected)
+
+
+@pytest.mark.parametrize("n_features", [2, 5])
+def test_with_few_queries_all_others_are_neighbours(n_features):
+    query = torch.nn.functional.normalize(
+        torch.randn(2, 3, n_features, generator=torch.Generator().manual_seed(0)), dim=-1
+    )
+    cosines = query @ query.mT
+    torch.testing.assert_close(query_graph(query, 9), cosines - torch.diag_embed(cosines.diagonal(dim1=1, dim2=2)))

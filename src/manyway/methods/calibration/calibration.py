@@ -6,7 +6,9 @@ without it. The metric and τ minimise the cross-entropy of these answers. Proto
 distances to them are too long by S/n on average, where S is the within-class scatter. That bias is subtracted.
 
 A log-normal prior holds τ near the usual value for features of that variance. It decides alone where no class has two
-samples, and keeps τ finite where every sample is classified without doubt.
+samples, and keeps τ finite where every sample is classified without doubt. Few features have no usual value: there the
+prior is wide, and a part of each sample, 1/(1 + (n/3)³) where n can be left out, is taken to be of the nearest other
+class (like Platt's targets), because metric and first step were chosen by the same few samples.
 
 Classes may have any numbers of samples. What is averaged over samples is weighted, so that no class decides alone: the
 n samples of a class count as n/(1 + n/8) (``class_limit``). ``Calibration.shrunk`` makes prototypes with large errors
@@ -172,12 +174,14 @@ def calibrate(
     precision: float | None = None,
     metric: bool = True,
     growth: Growth | None = None,
+    finish: Finish | None = None,
 ) -> Calibration:
     """Prototypes, metric, scatter and precision of each task. A given precision is used as it is.
 
-    ``growth`` is given where the features were divided by a scale that was learned from the same support.
+    ``growth`` is given where the features were divided by a scale that was learned from the same support. ``finish``
+    changes the calibration of some tasks, given their support [t, s, d] and labels [t, s].
     """
-    parts = [one for _, one in _blocks(tasks, constants, precision, metric, growth)]
+    parts = [one for _, one in _blocks(tasks, constants, precision, metric, growth, finish)]
     metrics = [one.metric for one in parts if one.metric is not None]  # all or none
     return _joined(parts, Metric.joined(metrics) if metrics else None)
 
@@ -188,10 +192,11 @@ def calibrate_and_place(
     precision: float | None = None,
     metric: bool = True,
     growth: Growth | None = None,
+    finish: Finish | None = None,
 ) -> tuple[Calibration, Tensor]:
     """The calibration and the placed queries [t, q, d]. Metrics are not kept: those of many tasks take much memory."""
     parts, placed = [], []
-    for block, one in _blocks(tasks, constants, precision, metric, growth):
+    for block, one in _blocks(tasks, constants, precision, metric, growth, finish):
         placed.append(one.place(tasks.query if tasks.shared_support else tasks[block].query))
         parts.append(one)
     return _joined(parts, None), torch.cat(placed)
@@ -206,7 +211,12 @@ def _joined(parts: list[Calibration], metric: Metric | None) -> Calibration:
 
 
 def _blocks(
-    tasks: Tasks, constants: Constants, precision: float | None, metric: bool, growth: Growth | None
+    tasks: Tasks,
+    constants: Constants,
+    precision: float | None,
+    metric: bool,
+    growth: Growth | None,
+    finish: Finish | None,
 ) -> Iterator[tuple[slice, Calibration]]:
     """Calibrate some tasks at a time."""
     tasks = tasks[:1] if tasks.shared_support else tasks
@@ -221,16 +231,13 @@ def _blocks(
         labels = tasks.support_labels[block]
         samples = left_out_samples(labels, counts[block])
         grown = None if growth is None else growth(block, samples)
-        means = prototypes[block]
-        yield (
-            block,
-            calibrated(
-                tasks[block].support, labels, means, counts[block], samples, grown, constants, precision, metric
-            ),
-        )
+        support, means = tasks[block].support, prototypes[block]
+        one = calibrated(support, labels, means, counts[block], samples, grown, constants, precision, metric)
+        yield block, one if finish is None else finish(one, support, labels)
 
 
 Growth = Callable[[slice, Tensor], "Grown | None"]  # for some tasks and their samples [t, n] that are left out
+Finish = Callable[[Calibration, Tensor, Tensor], Calibration]
 
 
 class Grown(NamedTuple):
@@ -301,7 +308,7 @@ def calibrated(
     )
     if not freedom or not (metric or given is None):
         return plain
-    left_out = LeftOut.of(labels.gather(1, samples), plain, usual, constants)
+    left_out = LeftOut.of(labels.gather(1, samples), plain, usual, constants, support.shape[-1] <= _FEW_FEATURES)
     residuals = differences(support, samples, prototypes, left_out.labels)
     inner = Inner.of(residuals, offsets)
     every = ceil(residuals.shape[1] / _MOST_FOR_METRIC)
@@ -449,9 +456,12 @@ class LeftOut:
     prior_sd: float
     own_counts: Tensor  # [t, n] the number of samples of their class
     usable: Tensor  # [t, n] their weights; 0 for the only sample of a class, which has no prototype without it
+    doubt: Tensor | None = None  # [t, 1] how much of each is taken to be of the nearest other class; None: nothing
 
     @staticmethod
-    def of(labels: Tensor, plain: Calibration, usual: Tensor, constants: Constants) -> LeftOut:
+    def of(
+        labels: Tensor, plain: Calibration, usual: Tensor, constants: Constants, few_features: bool = False
+    ) -> LeftOut:
         own_counts = plain.counts.gather(1, labels)
         usable = (own_counts > 1).to(own_counts.dtype)
         if plain.counts.shape[1] <= _MOST_SAMPLES and not bool((plain.counts == plain.counts[:, :1]).all()):
@@ -459,7 +469,11 @@ class LeftOut:
             usable = usable / (1 + taken.gather(1, labels) / constants.class_limit)
             # Their sum is the number of equally weighted samples that would be as informative.
             usable = usable * (usable.sum(-1, keepdim=True) / usable.square().sum(-1, keepdim=True).clamp_min(1e-9))
-        return LeftOut(labels, plain.counts, plain.scatter, usual, constants.precision_prior_sd, own_counts, usable)
+        prior_sd, doubt = constants.precision_prior_sd, None
+        if few_features:
+            prior_sd = constants.few_features_prior_sd
+            doubt = 1 / (1 + (usable.sum(-1, keepdim=True) / constants.few_features_doubt) ** 3)
+        return LeftOut(labels, plain.counts, plain.scatter, usual, prior_sd, own_counts, usable, doubt)
 
     def some(self, every: int) -> LeftOut:
         """Every so many of the samples."""
@@ -586,7 +600,7 @@ class LeftOut:
 
     def _fused(self, inner: Inner) -> bool:
         """Whether the kernel can be used."""
-        if not fused(inner.products) or inner.products.dtype != torch.float32:
+        if not fused(inner.products) or inner.products.dtype != torch.float32 or self.doubt is not None:
             return False
         from manyway.methods.calibration import left_out_kernel
 
@@ -596,6 +610,10 @@ class LeftOut:
         """[t] the most probable precision, by Newton steps on ln τ."""
         usable, prior_sd = self.usable, self.prior_sd
         centre, log_precision = self.usual.log(), start.log()
+        if self.doubt is not None and distances.shape[-1] > 1:
+            others = distances.scatter(-1, self.labels.unsqueeze(-1), torch.inf).amin(-1)
+            # Two nats at most: being wrong by more would say more about the sample than about the precision.
+            own = own + self.doubt * torch.minimum((others - own).clamp_min(0), 4 / self.usual.unsqueeze(-1))
         for _ in range(steps):
             t = log_precision.exp().view(-1, 1, 1)
             p = (distances * (-0.5 * t)).softmax(-1)

@@ -19,6 +19,11 @@ class Constants:
     one_shot_noise: float = 0.7
     # Standard deviation of the log-normal prior of the precision. A few dozen left-out samples outweigh it.
     precision_prior_sd: float = 0.5
+    # The same with few features, which have no usual precision; and the number of left-out samples of which half is
+    # taken to be of the nearest other class. Both from tables with two examples per class, where claims were far too
+    # high.
+    few_features_prior_sd: float = 1.0
+    few_features_doubt: float = 3.0
     # The values of γ that are tried besides 1 (see `metric`), about equally spaced in ln(γ/(1 − γ)).
     shrinkages: tuple[float, ...] = (0.95, 0.85, 0.6, 0.3)
     # Further values, tried where there are few features, or four times as many samples as features.
@@ -43,3 +48,9 @@ class Constants:
     # the factor by which the best guess is shorter is below the first value. Second: the smallest such factor.
     trust_above: float = 0.5
     least_trust: float = 0.005
+    # Tuned prototypes (see `calibration.tuning`): how strongly they are held at class means, the number of steps, how
+    # many standard errors the gain must exceed, and how many examples of each class there must be.
+    tuning_pull: float = 0.3
+    tuning_steps: int = 12
+    tuning_gain: float = 1.0
+    tuning_examples: float = 5.0

@@ -3,7 +3,9 @@
 Two queries of one group serve as a class with one example: the first is classified, with the second in the place of
 the group's prototype. The cross-entropy of these answers says to which power the probabilities are to be raised. Groups
 are not always classes, so a prior holds the power near its usual value, and pairs count less where few queries have a
-partner. Labels do not change.
+partner. The usual value is for queries that have partners, which make each other too sure. Without any, single queries
+are too sure where features are weak, and not sure enough where they are strong: the usual value then follows from how
+sure they are on average. Labels do not change.
 """
 
 from __future__ import annotations
@@ -44,13 +46,16 @@ def powers(placed: Tensor, probabilities: Tensor, calibration: Calibration, sche
     weights = weights * (partners.clamp_max(1) / partners.clamp_min(torch.finfo(weights.dtype).tiny)).unsqueeze(-1)
     found = partners.clamp_max(1).mean(-1)  # how many queries have a partner
     own = torch.zeros_like(probabilities, dtype=torch.bool).scatter_(-1, group.unsqueeze(-1), True)
+    slope, least, most = schedule.one_shot_alone[1:]
+    alone = (schedule.one_shot_alone[0] + slope * confidence.mean(-1).log()).clamp(least, most)
+    centre = found * log(schedule.one_shot_power) + (1 - found) * alone
     log_powers = torch.linspace(*_LOG_POWERS, dtype=placed.dtype, device=placed.device)
     losses = []
     for log_power in log_powers:
         power = log_power.exp()
         others = (likelihood * power).masked_fill_(own, -torch.inf).logsumexp(-1, keepdim=True)
         entropy = (torch.nn.functional.softplus(others - pairs * power) * weights).sum((1, 2))
-        prior = (log_power - log(schedule.one_shot_power)) / schedule.one_shot_power_sd
+        prior = (log_power - centre) / schedule.one_shot_power_sd
         losses.append(entropy * found + 0.5 * prior.square())
     return log_powers[torch.stack(losses).argmin(0)].exp()
 

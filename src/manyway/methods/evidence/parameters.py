@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ class Parameters:
 
     precision: float | None = None
     metric: bool = True
+    likelihood: Literal["auto", "metric", "logistic"] = "auto"
     temperature: float | None = None
     concentration: float | None = None
     update_prototypes: bool = True

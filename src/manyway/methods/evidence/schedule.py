@@ -25,6 +25,9 @@ class Schedule(Constants):
     # see `one_shot`. Second: the standard deviation of its logarithm.
     one_shot_power: float = 0.75
     one_shot_power_sd: float = 0.2
+    # ln of the usual power of queries without partners: a + b ln c for the mean probability c of their labels, between
+    # the last two values. Chosen on one half of the classes of five sets.
+    one_shot_alone: tuple[float, float, float, float] = (0.4, 0.8, -0.35, 0.1)
 
     # --- Known labels and names of classes ---
     # A query with a known label counts this much of an example in its prototype: a person is asked about doubtful

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -41,8 +41,9 @@ from manyway.core.topk import Answered, Reading, Surest
 from manyway.core.transforms import Scaling
 from manyway.errors import InputError
 from manyway.methods._table.prepared import QUERY_DEPENDENT
-from manyway.methods.calibration.calibration import Calibration, calibrate, calibrate_and_place
+from manyway.methods.calibration.calibration import Calibration, Finish, calibrate, calibrate_and_place
 from manyway.methods.calibration.first_step import FirstStep
+from manyway.methods.calibration.tuning import tuned
 from manyway.methods.evidence.blocks import InBlocks, OnPart
 from manyway.methods.evidence.from_scores import Tempering, for_scores, learn_scores
 from manyway.methods.evidence.groups import Groups, Probabilities, query_weights, single_queries
@@ -54,6 +55,7 @@ from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.queries import Held, InMemory, Part, TakeRows, excluded, sample
 from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.search import Dense, fused_search
+from manyway.methods.evidence.several import several
 from manyway.methods.evidence.streams import in_streams, next_batch
 from manyway.methods.evidence.unknown import UnknownGroups, UnknownPosterior, judge, judge_scores, judged_stride
 
@@ -63,6 +65,7 @@ def evidence(
     *,
     precision: float | None = None,
     metric: bool = True,
+    likelihood: Literal["auto", "metric", "logistic"] = "auto",
     temperature: float | None = None,
     concentration: float | None = None,
     update_prototypes: bool = True,
@@ -103,6 +106,9 @@ def evidence(
     metric : bool, default=True
         Whether distances are measured in a metric that is learned from the support: directions in which samples of one
         class differ much count less. It needs two examples of some class.
+    likelihood : {"auto", "metric", "logistic"}, default="auto"
+        "metric": prototypes are class means. "logistic": they are tuned by logistic regression on the examples. "auto":
+        they are tuned where there are five examples per class, left-out ones gain by it, and no query is unknown.
     temperature : float or None, default=None
         For scores: what log-probabilities are divided by. By default labelled scores or the batch itself say it.
     concentration : float or None, default=None
@@ -160,6 +166,7 @@ def evidence(
     parameters = Parameters(
         precision,
         metric,
+        likelihood,
         temperature,
         concentration,
         update_prototypes,
@@ -200,6 +207,10 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
         Queries with known labels enter the means of their classes with the weight ``known_weight`` before the search.
     """
     likelihood: Likelihood
+    if tasks.several:
+        if isinstance(tasks.pile, Pile):
+            raise InputError("Items with several classes are labelled in memory; give smaller batches.")
+        return Solution(several(tasks.query, tasks.known_labels), 1, True)
     if tasks.scores:
         parameters = for_scores(parameters)
         likelihood, placed = learn_scores(tasks, parameters)
@@ -449,12 +460,6 @@ class Learned:
         sums, counts = class_sums(self.scaled)
         return (sums + taken.mT @ self.scaling(tasks.query)) / (counts + taken.sum(1)).unsqueeze(-1)
 
-    def placing_once(self, tasks: Tasks) -> Placed:
-        """The same for one batch in memory that is labelled again and again."""
-        placed = self.place(tasks)
-        assert isinstance(placed, Tensor)
-        return Placed(self.scaled, self.scaling, self.calibration, self.one_shot, placed)
-
 
 @dataclass(frozen=True, eq=False)
 class Placed(Learned):
@@ -477,17 +482,29 @@ def learn(tasks: Tasks, parameters: Parameters) -> Learned:
 
 
 def _learned(found: Named, parameters: Parameters) -> Learned:
-    calibration = calibrate(found.tasks, *parameters.of_calibration, found.growth)
+    calibration = calibrate(found.tasks, *parameters.of_calibration, found.growth, finishing(found, parameters))
     calibration = found.with_names(calibration, calibration.place(found.vectors))
-    one_shot = is_one_shot(found.tasks)
-    return Learned(found.tasks, found.scaling, finished(calibration, found, one_shot, parameters), one_shot)
+    return Learned(found.tasks, found.scaling, calibration, is_one_shot(found.tasks))
 
 
-def finished(calibration: Calibration, found: Named, one_shot: bool, parameters: Parameters) -> Calibration:
-    """The calibration with shrunken prototypes, where their errors can be known."""
-    if one_shot or not parameters.learns_precision or found.vectors.shape[1]:
-        return calibration
-    return calibration.shrunk(parameters.constants)
+def finishing(found: Named, parameters: Parameters) -> Finish | None:
+    """What is done to a calibration at last, where the errors of prototypes can be known: they are shrunk, and tuned.
+
+    Tuned prototypes are not in the middle of their classes, which tells unknown queries.
+    """
+    tasks, constants, likelihood = found.tasks, parameters.constants, parameters.likelihood
+    if is_one_shot(tasks) or not parameters.learns_precision or found.vectors.shape[1]:
+        return None
+    many = tasks.n_support >= constants.tuning_examples * tasks.n_classes and not parameters.open_set
+    tune = likelihood == "logistic" or (likelihood == "auto" and many)
+
+    def finish(calibration: Calibration, support: Tensor, labels: Tensor) -> Calibration:
+        calibration = calibration.shrunk(constants)
+        if not tune:
+            return calibration
+        return tuned(calibration, calibration.place(support), labels, constants, always=likelihood == "logistic")
+
+    return finish
 
 
 def learn_and_place(tasks: Tasks, parameters: Parameters) -> tuple[Learned, Tensor | Pile]:
@@ -499,7 +516,6 @@ def learn_and_place(tasks: Tasks, parameters: Parameters) -> tuple[Learned, Tens
 
 
 def _learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tuple[Learned, Tensor | Pile]:
-    one_shot = is_one_shot(found.tasks)
     if isinstance(tasks.pile, Pile):
         learned = _learned(found, parameters)
         return learned, learned.place(tasks)
@@ -509,10 +525,17 @@ def _learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tupl
         support = with_names.support
         with_names = replace(with_names, query_table=rows, query_index=None, factor=None)
         with_names = replace(with_names, support_table=support, support_index=None)
-    calibration, placed = calibrate_and_place(with_names, *parameters.of_calibration, found.growth)
+    finish = finishing(found, parameters)
+    calibration, placed = calibrate_and_place(with_names, *parameters.of_calibration, found.growth, finish)
     calibration = found.with_names(calibration, placed[:, tasks.n_query :])
-    calibration = finished(calibration, found, one_shot, parameters)
-    return Learned(found.tasks, found.scaling, calibration, one_shot), placed[:, : tasks.n_query]
+    return Learned(found.tasks, found.scaling, calibration, is_one_shot(found.tasks)), placed[:, : tasks.n_query]
+
+
+def place_once(tasks: Tasks) -> Placed:
+    """What is learned of one batch in memory that is labelled again and again, with more known labels each time."""
+    learned, placed = learn_and_place(tasks, Parameters())
+    assert isinstance(placed, Tensor)
+    return Placed(learned.scaled, learned.scaling, learned.calibration, learned.one_shot, placed)
 
 
 def scaled(tasks: Tasks, parameters: Parameters) -> Named:
@@ -553,6 +576,7 @@ def prepare_evidence(
     *,
     precision: float | None = None,
     metric: bool = True,
+    likelihood: Literal["auto", "metric", "logistic"] = "auto",
     scale: str | None = "auto",
     schedule: Mapping[str, Any] | None = None,
     **others: Any,
@@ -563,7 +587,7 @@ def prepare_evidence(
     ----------
     tasks : Tasks
         Tasks with the support; their queries are not used.
-    precision, metric, scale, schedule
+    precision, metric, likelihood, scale, schedule
         As in ``evidence``; its other parameters change nothing here.
 
     Returns
@@ -571,7 +595,7 @@ def prepare_evidence(
     Learned or None
         None if the scale depends on the queries, or if there is no example, so that nothing can be prepared.
     """
-    return learn_before(tasks, Parameters(precision=precision, metric=metric, scale=scale, schedule=schedule, **others))
+    return learn_before(tasks, Parameters(precision, metric, likelihood, scale=scale, schedule=schedule, **others))
 
 
 def learn_before(tasks: Tasks, parameters: Parameters) -> Learned | None:

@@ -10,6 +10,7 @@ async function ask(path, body) {
 
 export const load = () => ask("/api/review");
 export const near = (row) => ask(`/api/near/${row}`);
+export const planned = () => ask("/api/check");
 export const write = (name) => ask("/api/export", { name });
 const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 const CLOSED = "This page has lost its key. Open the address that manyway review has printed.";

@@ -1,6 +1,6 @@
 // The dialogs: search or name a class, confirm above a probability, export, enlarge, help.
 
-import { write } from "./api.js";
+import { planned, write } from "./api.js";
 import { breakable, count, find, make, percent, picture, visible } from "./dom.js";
 import { NO_CLASS } from "./model.js";
 
@@ -187,4 +187,16 @@ export function enlarge(model, row) {
 export function showFromTheTop(dialog) {
   dialog.showModal();
   dialog.scrollTop = 0;
+}
+
+/** Offer a random check; `begin` gets the tolerated part of wrong labels. */
+export async function openCheck(begin) {
+  const dialog = find("check-sheet");
+  const offers = await planned();
+  find("check-choices").replaceChildren(...offers.map(([tolerance, answers]) => make("label", {},
+    make("input", { type: "radio", name: "tolerance", value: String(tolerance), ...(tolerance === 0.05 ? { checked: "" } : {}) }),
+    make("span", {}, `at most ${percent(tolerance)} % wrong: about ${count(answers, "answer")}, more if some are wrong`))));
+  dialog.onclose = () => dialog.returnValue === "go" && begin(dialog.querySelector("input:checked").value);
+  dialog.returnValue = "";
+  dialog.showModal();
 }

@@ -1,7 +1,7 @@
 // The page of a review: load, draw, listen.
 
 import { Actions, follow, load } from "./api.js";
-import { ClassSearch, enlarge, openAbove, openClasses, openComment, openExports, showFromTheTop } from "./dialogs.js";
+import { ClassSearch, enlarge, openAbove, openCheck, openClasses, openComment, openExports, showFromTheTop } from "./dialogs.js";
 import { count, find, percent } from "./dom.js";
 import { Grid } from "./grid.js";
 import { Model, NO_CLASS } from "./model.js";
@@ -50,7 +50,7 @@ function drawProgress() {
   const parts = [`${reviewed.toLocaleString("en")} of ${items.toLocaleString("en")} reviewed`];
   if (reviewed < items) {
     parts.push(`${errors < 10 ? errors.toFixed(1) : Math.round(errors).toLocaleString("en")} errors expected`);
-    parts.push(right >= enough ? `stop here: ${Math.round(100 * enough)} % right is expected` : `${percent(right)} % right expected`);
+    parts.push(`${percent(right)} % right expected${right >= enough && !model.progress.check ? ": check it" : ""}`);
   } else parts.push("all done");
   find("counts").textContent = parts.join(" · ");
   find("counts").classList.toggle("enough", right >= enough);
@@ -59,12 +59,29 @@ function drawProgress() {
   meter.setAttribute("aria-valuetext", parts.join(", "));
   meter.children[0].style.transform = `scaleX(${right})`;
   meter.children[1].style.transform = `scaleX(${reviewed / items})`;
+  drawCheck(model.progress.check);
   find("undo").disabled = !model.canUndo;
   const moved = model.names.filter((_, row) => model.moved(row)).length;
   find("again").hidden = !moved;
   find("again").textContent = `Sort again · ${moved.toLocaleString("en")} moved`;
   document.body.classList.toggle("busy", model.busy);
   document.body.dataset.version = model.version;
+}
+
+let asked = -1; // the item that the check asks for
+
+function drawCheck(check) {
+  find("checking").hidden = !check;
+  find("check").disabled = Boolean(check);
+  find("next").textContent = check ? "Next of the check" : "Most useful item";
+  find("checking").classList.toggle("done", Boolean(check?.done));
+  if (!check) return;
+  const sure = `With ${percent(check.confidence)} % confidence`;
+  const found = `${count(check.asked, "random item")} answered, ${check.wrong ? `${check.wrong.toLocaleString("en")} wrong` : "none wrong"}`;
+  const hint = check.learn ? " Ending the check now lets all labels learn from the answers; a new check then needs fewer." : "";
+  find("checking-said").textContent = check.done
+    ? `You are done. ${sure} at most ${check.most.toLocaleString("en")} of the ${count(check.rest, "label")} without an answer are wrong (${percent(check.tolerance)} % or less).`
+    : `Random check: ${found}, about ${count(check.left, "answer")} left.${hint}`;
 }
 
 function redraw() {
@@ -89,7 +106,7 @@ function give(rows, labels) {
 function confirm() {
   const chosen = grid.chosen();
   const rows = chosen.filter((row) => model.number(row) !== NO_CLASS);
-  if (justChanged(chosen)) return;
+  if (justChanged(chosen, model.since)) return;
   if (!rows.length && chosen.length && chosen.every((row) => model.unknownGroup[row] >= 0)) {
     unknown();
     return;
@@ -102,8 +119,8 @@ function confirm() {
 }
 
 /** Nobody can confirm what nobody has seen: whether a suggestion of these items came in this moment. */
-function justChanged(rows) {
-  const fresh = rows.some((row) => model.isOpen(row) && performance.now() - model.since[row] < Number(document.body.dataset.just));
+function justChanged(rows, since) {
+  const fresh = rows.some((row) => model.isOpen(row) && performance.now() - since[row] < Number(document.body.dataset.just));
   if (fresh) say("The suggestion has just changed; look again and repeat the key.");
   return fresh;
 }
@@ -111,7 +128,7 @@ function justChanged(rows) {
 function take(at) {
   const rows = grid.chosen();
   const suggestion = grid.current >= 0 ? model.suggestions(grid.current)[at] : undefined;
-  if (!suggestion || justChanged([grid.current])) return;
+  if (!suggestion || justChanged([grid.current], model.listed)) return;
   if (suggestion.number === NO_CLASS) unknown();
   else give(rows, rows.map(() => model.classes[suggestion.number]));
 }
@@ -175,7 +192,24 @@ function zoom(step) {
   if (grid.current >= 0) grid.go(grid.current, { add: true });
 }
 
+/** Go to the item that the check asks for, once. */
+function goToAsked() {
+  const row = model.progress.check?.next ?? -1;
+  if (row === asked) return;
+  asked = row;
+  if (row >= 0 && !model.progress.check.done) goTo(row);
+}
+
+function goTo(row) {
+  if (grid.at.has(row)) grid.go(row);
+  else say("The filter hides the next item of the check.");
+}
+
 function next() {
+  if (model.progress.check) {
+    goTo(model.progress.check.next);
+    return;
+  }
   const row = model.order.find((candidate) => grid.at.has(candidate) && candidate !== grid.current && model.isOpen(candidate));
   if (row === undefined) say("Every item is reviewed.");
   else grid.go(row);
@@ -198,7 +232,7 @@ const KEYS = {
   n: () => nameItems(true), "/": () => nameItems(false), a: aboveHere, j: next, s: sort, z: enlargeCurrent,
   m: comment, c: () => openClasses(model, goToClass), f: () => find("filter").focus(),
   Backspace: clear, Delete: clear, "+": () => zoom(1), "=": () => zoom(1), "-": () => zoom(-1), "−": () => zoom(-1),
-  e: () => openExports(overview), "?": () => showFromTheTop(find("help-sheet")),
+  e: () => openExports(overview), d: () => model.progress.check || openCheck((tolerance) => actions.send({ kind: "check", labels: [tolerance] })), "?": () => showFromTheTop(find("help-sheet")),
   Escape: () => grid.current >= 0 && grid.select([grid.current]),
   " ": () => grid.current >= 0 && grid.toggle(grid.current),
 };
@@ -235,6 +269,8 @@ document.addEventListener("keydown", (event) => {
 });
 
 find("undo").addEventListener("click", KEYS.u);
+find("check").addEventListener("click", KEYS.d);
+find("check-end").addEventListener("click", () => actions.send({ kind: "check" }));
 find("again").addEventListener("click", sort);
 find("large").addEventListener("close", () => grid.go(grid.current, { add: true }));
 find("classes-open").addEventListener("click", KEYS.c);
@@ -279,6 +315,7 @@ await follow(model.version, overview.command, (changes) => {
   const others = model.apply(changes);
   complain("labels", model.problem);
   redraw();
+  goToAsked();
   if (others.length) say(`${find("status").textContent.replace(/ \d+ other items? changed\.$/u, "")} ${count(others.length, "other item")} changed.`.trim());
   return "";
 }, (sentence) => complain("server", sentence));
