@@ -35,9 +35,10 @@ from torch import Tensor
 
 from manyway.core.blocks import Pile, Sums
 from manyway.core.ops import class_sums
+from manyway.core.presence import Tally, tally
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.core.topk import Answered, Reading, Surest
+from manyway.core.topk import Answered, Reading
 from manyway.core.transforms import Scaling
 from manyway.errors import InputError
 from manyway.methods._table.prepared import QUERY_DEPENDENT
@@ -46,7 +47,7 @@ from manyway.methods.calibration.first_step import FirstStep
 from manyway.methods.calibration.tuning import tuned
 from manyway.methods.evidence.blocks import InBlocks, OnPart
 from manyway.methods.evidence.from_scores import Tempering, for_scores, learn_scores
-from manyway.methods.evidence.groups import Groups, Probabilities, query_weights, single_queries
+from manyway.methods.evidence.groups import Groups, Probabilities, copies, query_weights, single_queries
 from manyway.methods.evidence.likelihood import Blend, Distances, Likelihood, Scores, known_classes
 from manyway.methods.evidence.names import Named, guesses, log_probability, named
 from manyway.methods.evidence.one_shot import is_one_shot, power_for, powers
@@ -290,16 +291,15 @@ def find(
     kept, labelled = torch.ones_like(present), torch.zeros_like(present)
     if isinstance(likelihood, Scores) and likelihood.blend.some:
         # The classes of the answer are at least as present as their surest item; others have the share of evidence.
-        alone = queries.each(Surely(answer)).values
+        alone = queries.each(Counted(answer))
         answer = blended(answer, queries, likelihood.blend)
-        labelled = queries.each(Labelled(answer)).values.to(present)
+        labelled = queries.each(Labelled(answer)).surest.to(present)
         kept = torch.where(labelled > 0, kept, likelihood.blend.share.squeeze(1).to(present))
-        more["surest"] = torch.maximum(alone.to(present) * kept, labelled)
-    occupied = torch.maximum(posterior.occupied(present) * kept, labelled)
-    more["occupancy"] = occupied.masked_fill(some_known, 1)
+        more["tallied"] = Tally(torch.maximum(alone.surest.to(present) * kept, labelled), alone.masses)
     more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, labelled).masked_fill(
         some_known, 1
     )
+    more["make_copies"] = lambda: copies(queries, schedule)
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     if found.terms:
         more["objective_parts"] = dict(zip(("fit", "entropy", "prior"), torch.stack(found.terms, -1), strict=True))
@@ -356,25 +356,25 @@ def judged(queries: Held, parameters: Parameters) -> UnknownGroups:
 
 
 @dataclass(frozen=True, eq=False)
-class Surely:
-    """The work that finds the highest probability of each class."""
+class Counted:
+    """The work that tallies the probabilities of each class."""
 
     probabilities: Probabilities
 
-    def __call__(self, part: Part) -> Surest:
-        return Surest(self.probabilities(part).amax(1))
+    def __call__(self, part: Part) -> Tally:
+        return tally(Answered(self.probabilities(part)))
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """The work that finds the highest probability of each class among the queries with its label."""
+    """The work that tallies the probabilities of each class among the queries with its label."""
 
     probabilities: Probabilities
 
-    def __call__(self, part: Part) -> Surest:
+    def __call__(self, part: Part) -> Tally:
         found = self.probabilities(part)
         best = found.max(-1, keepdim=True)
-        return Surest(torch.zeros_like(found).scatter_(-1, best.indices, best.values).amax(1))
+        return tally(Answered(torch.zeros_like(found).scatter_(-1, best.indices, best.values)))
 
 
 @dataclass(frozen=True, eq=False)
