@@ -66,7 +66,6 @@ def solve_groups(
         torch.cat([part.probabilities for part in parts], 1)[:, back],
         torch.stack([part.n_iter for part in parts]).amax(0),
         torch.stack([part.converged for part in parts]).all(0),
-        occupancy=1 - torch.stack([1 - part.occupied for part in parts]).prod(0),
-        make_presence=lambda: 1 - (1 - torch.stack(there)).prod(0),
+        make_presence=(lambda: 1 - (1 - torch.stack(there)).prod(0)) if parts[0].estimates_presence else None,
         learned={name: torch.stack([part.learned[name] for part in parts]).mean(0) for name in parts[0].learned},
     )
