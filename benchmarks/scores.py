@@ -8,7 +8,8 @@ A logistic regression over all classes is trained on 15 items per class of CUB-2
 bias-corrected temperature scaling on 4 further labelled items per class; without it no label is used.
 
 The tables are of the second half of the classes (batches of all classes: of both). ``--real`` measures the recorded
-scores of fastText's lid.176 instead, a classifier that nobody here trained.
+scores of fastText's lid.176 instead, a classifier that nobody here trained: without labels, with labelled items, and
+with lists of expected classes. ``--several`` measures items with two intents each, composed of CLINC150.
 """
 
 from __future__ import annotations
@@ -150,23 +151,27 @@ def measure(data: Path, count: int) -> Iterator[tuple[list[object], list[object]
             yield [*first, *cells], [*first, *(f"{100 * gain.mean:+.1f} ± {100 * gain.half:.1f}" for gain in gains)]
 
 
-def measure_real(data: Path, count: int) -> Iterator[list[object]]:
-    """Recorded scores of fastText's lid.176, 75 fragments of texts in few languages: nobody here trained it."""
+def real_batches(data: Path, words: int, k_eff: int, count: int) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Log-posteriors [t, q, k] of lid.176, labels [t, q], and the languages that were drawn for each batch."""
     with np.load(data / "scores" / "lid176_udhr.npz") as file:
         labels = torch.from_numpy(file["labels"].astype(np.int64))
-        scores = {words: torch.from_numpy(file[f"log_scores_{words}"].astype(np.float32)) for words in (2, 3, 5)}
-    languages = labels.unique()
-    for words, values in scores.items():
-        posteriors = values.clamp_min(-40).log_softmax(-1)
+        values = torch.from_numpy(file[f"log_scores_{words}"].astype(np.float32))
+    languages, rows, drawn = labels.unique(), [], []
+    for batch in range(count):
+        generator = torch.Generator().manual_seed(1000 * k_eff + batch)
+        drawn.append(languages[torch.randperm(len(languages), generator=generator)[:k_eff]])
+        found = torch.isin(labels, drawn[-1]).nonzero().squeeze(1)
+        rows.append(found[torch.randperm(len(found), generator=generator)[:N_QUERY]])
+    index = torch.stack(rows)
+    return values.clamp_min(-40).log_softmax(-1)[index], labels[index], drawn
+
+
+def measure_real(data: Path, count: int) -> Iterator[list[object]]:
+    """Recorded scores of fastText's lid.176, 75 fragments of texts in few languages: nobody here trained it."""
+    for words in (2, 3, 5):
         for k_eff in (2, 4, 8, 20, 40):
-            rows = []
-            for batch in range(count):
-                generator = torch.Generator().manual_seed(1000 * k_eff + batch)
-                chosen = languages[torch.randperm(len(languages), generator=generator)[:k_eff]]
-                found = torch.isin(labels, chosen).nonzero().squeeze(1)
-                rows.append(found[torch.randperm(len(found), generator=generator)[:N_QUERY]])
-            p, truth = posteriors[torch.stack(rows)], labels[torch.stack(rows)]
-            tasks = labelled_tasks(truth, posteriors.shape[-1])
+            p, truth, _ = real_batches(data, words, k_eff, count)
+            tasks = labelled_tasks(truth, p.shape[-1])
             before, after = as_is(p), solve("evidence", Tasks.from_scores(p))
             right = [METRICS["accuracy"].measure(one, tasks).numpy() for one in (before, after)]
             gain, worst = paired(right[1], right[0], N_QUERY).difference, (right[1] - right[0]).min() / N_QUERY
@@ -174,15 +179,110 @@ def measure_real(data: Path, count: int) -> Iterator[list[object]]:
             yield [words, k_eff, *cells, f"{100 * gain.mean:+.1f} ± {100 * gain.half:.1f}", f"{100 * worst:+.0f}"]
 
 
+def among(posteriors: Tensor, classes: list[Tensor]) -> Tensor:
+    """The labels [t, q] where only some classes are allowed."""
+    allowed = torch.zeros(len(posteriors), posteriors.shape[-1])
+    for task, some in enumerate(classes):
+        allowed[task, some] = 1
+    return (posteriors + allowed.log().unsqueeze(1)).argmax(-1)
+
+
+def measure_labels(data: Path, count: int) -> Iterator[list[object]]:
+    """Three words: accuracy in % of the other items where 5, 20 or 50 of 75 have a label."""
+    for k_eff in (2, 4, 8, 20, 40):
+        p, truth, drawn = real_batches(data, 3, k_eff, count)
+        row: list[object] = [k_eff, f"{100 * float((p.argmax(-1) == truth).float().mean()):.1f}"]
+        row.append(f"{100 * float((among(p, drawn) == truth).float().mean()):.1f}")
+        for labelled in (0, 5, 20, 50):
+            known = torch.full_like(truth, -1)
+            known[:, :labelled] = truth[:, :labelled]
+            right = solve("evidence", Tasks.from_scores(p, known=known)).labels == truth
+            row.append(f"{100 * float(right[:, labelled:].float().mean()):.1f}")
+        yield row
+
+
+def measure_lists(data: Path, count: int) -> Iterator[list[object]]:
+    """Three words: accuracy in % with lists: right ones, and lists that lack a fifth and have ten times too many."""
+    for k_eff in (2, 4, 8, 20, 40):
+        p, truth, drawn = real_batches(data, 3, k_eff, count)
+        n_classes, generator, wrong = p.shape[-1], torch.Generator().manual_seed(k_eff), []
+        for present in drawn:
+            others = torch.tensor(sorted(set(range(n_classes)) - set(present.tolist())))
+            more = others[torch.randperm(len(others), generator=generator)[: 10 * k_eff]]
+            wrong.append(torch.cat([present[max(1, k_eff // 5) :], more]))
+        row: list[object] = [
+            k_eff,
+            f"{100 * float((solve('evidence', Tasks.from_scores(p)).labels == truth).float().mean()):.1f}",
+        ]
+        for lists in (drawn, wrong):
+            row.append(f"{100 * float((among(p, lists) == truth).float().mean()):.1f}")
+            right = []
+            for task, some in enumerate(lists):
+                expectation = torch.zeros(n_classes)
+                expectation[some] = 1
+                found = solve("evidence", Tasks.from_scores(p[task : task + 1], expectation=expectation)).labels
+                right.append((found[0] == truth[task]).float().mean())
+            row.append(f"{100 * float(torch.stack(right).mean()):.1f}")
+        yield row
+
+
+def measure_several(data: Path, count: int) -> Iterator[list[object]]:
+    """Mean F1 per item in %: 75 items that are the mean of two texts of different intents, by one-vs-rest scores."""
+    features = find_features("clinc150", data)
+    x, y = torch.nn.functional.normalize(features.features.float(), dim=-1).numpy(), features.labels.numpy()
+    generator, n_classes = np.random.default_rng(0), features.n_classes
+    pools = [generator.permutation(np.flatnonzero(y == k)) for k in range(n_classes)]
+    rows = np.concatenate([own[:TRAIN] for own in pools])
+    models = [LogisticRegression(C=10, solver="liblinear").fit(x[rows], y[rows] == k) for k in range(n_classes)]
+    weights, biases = np.concatenate([m.coef_ for m in models]), np.concatenate([m.intercept_ for m in models])
+
+    def draw(k_eff: int, count: int) -> tuple[Tensor, Tensor]:
+        present, truth, items = generator.choice(n_classes, k_eff, replace=False), [], []
+        for _ in range(count):
+            pair = generator.choice(present, 2, replace=False)
+            truth.append(np.isin(np.arange(n_classes), pair))
+            item = sum(x[generator.choice(pools[k][TRAIN:])] for k in pair)
+            items.append(item / np.linalg.norm(item))
+        return torch.from_numpy(np.stack(items) @ weights.T + biases).float(), torch.from_numpy(np.stack(truth))
+
+    def f1(answer: Tensor, truth: Tensor) -> float:
+        return 100 * float((2 * (answer & truth).sum(-1) / (answer.sum(-1) + truth.sum(-1))).mean())
+
+    thresholds = torch.linspace(-8, 3, 56)
+    odds, truth = draw(n_classes, 1500)  # labelled items of all classes, for a threshold per class
+    hits = (odds.unsqueeze(-1) > thresholds) & truth.unsqueeze(-1)
+    scores = 2 * hits.sum(0) / ((odds.unsqueeze(-1) > thresholds).sum(0) + truth.sum(0).unsqueeze(-1))
+    per_class = thresholds[scores.argmax(-1)]
+    for k_eff in (5, 10, 20, 40):
+        found = []
+        for _ in range(count):
+            odds, truth = draw(k_eff, N_QUERY)
+            answer = solve("evidence", Tasks.from_scores(odds[None], several=True)).probabilities[0] > 0.5
+            best = max(f1(odds > threshold, truth) for threshold in thresholds)
+            found.append([best, f1(odds > per_class, truth), f1(answer, truth)])
+        values = np.array(found)
+        worst = (values[:, 2] - values[:, :2].max(1)).min()
+        yield [k_eff, *(f"{value:.1f}" for value in values.mean(0)), f"{worst:+.1f}"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--batches", type=int, default=80)
     parser.add_argument("--real", action="store_true", help="recorded scores of a classifier that nobody here trained")
+    parser.add_argument("--several", action="store_true", help="items with two classes each")
     arguments = parser.parse_args()
+    if arguments.several:
+        header = ["K_eff", "best threshold", "thresholds per class", "evidence", "worst batch"]
+        show("Two intents per item: F1 in %", header, measure_several(arguments.data, arguments.batches))
+        return
     if arguments.real:
         header = ["words", "K_eff", "classifier", "evidence", "difference", "worst batch"]
         show("lid.176", header, measure_real(arguments.data, arguments.batches))
+        header = ["K_eff", "classifier", "only the classes present", *(f"{n} labels" for n in (0, 5, 20, 50))]
+        show("lid.176, three words, labelled items", header, measure_labels(arguments.data, arguments.batches))
+        header = ["K_eff", "no list", "mask: right list", "right list", "mask: wrong list", "wrong list"]
+        show("lid.176, three words, lists", header, measure_lists(arguments.data, arguments.batches))
         return
     names = ["classifier", "EM", "evidence"]
     rows, differences = zip(*measure(arguments.data, arguments.batches), strict=True)

@@ -65,6 +65,14 @@ def test_the_answers_of_label_are_judged_in_their_own_format(judge, run_in_folde
     assert "39 verified items" in out
 
 
+def test_tables_of_scores_are_judged_by_their_best_class(judge):
+    lines = [f"{n}.jpg,{name},{p}" for n in range(40) for name, p in (("wolf", 0.6), ("fox", 0.4))]
+    Path("long.csv").write_text("item,label,score\n" + "\n".join(lines))
+    code, out, err = judge("before.json", "long.csv", "--labels", "verified.csv")
+    assert code == 0, err
+    assert "39 verified items: 16 corrected, 19 made worse" in out
+
+
 def test_an_item_without_a_label_is_wrong(judge):
     Path("after.csv").write_text("item,label\n0.jpg,\n1.jpg,wolf\n")
     code, out, err = judge("before.json", "after.csv", "--labels", "verified.csv")

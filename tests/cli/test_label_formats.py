@@ -199,6 +199,18 @@ def test_each_file_may_be_a_batch_of_its_own(label):
     assert "'fil'; did you mean" in label("in", "--batch-by", "fil", "-o", "four.csv")[2]
 
 
+def test_each_recording_of_a_table_may_be_a_batch_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    from manyway.files.score_files import read_scores
+    from manyway.labelling.groups import groups_of
+
+    text = (EXAMPLES / "birdnet.csv").read_text().replace("0.9987,rec/morning", "0.9987,rec/evening")
+    Path("b.csv").write_text(text)
+    assert groups_of(read_scores("b.csv"), "file") == [[0, 1], [2]]
+    assert groups_of(read_scores("b.csv"), "folder") == [[0, 1, 2]]
+    assert groups_of(read_scores(EXAMPLES / "megadetector.json"), "file") == [[0, 1, 2]]
+
+
 # The fields that Camtrap DP 1.0 publishes for observations.csv.
 REQUIRED = {"observationID", "deploymentID", "eventStart", "eventEnd", "observationLevel", "observationType"}
 KINDS = ["animal", "human", "vehicle", "blank", "unknown", "unclassified"]
@@ -245,26 +257,40 @@ def validate(path: str) -> None:
 
 def test_camtrap_dp_observations_are_valid(label):
     content = megadetector()
-    content["images"][1]["detections"][1]["classifications"] = [["1", 0.9], ["0", 0.1]]
     Path("md.json").write_text(json.dumps(content))
-    Path("known.csv").write_text("item,label\ndep1/IMG_0001.JPG,domestic dog\n")
+    Path("known.csv").write_text("item,label\ndep1/IMG_0001.JPG,red fox\n")
     code, _, err = label("md.json", "--format", "camtrap-dp", "--labels", "known.csv", "-o", "observations.csv")
     assert code == 0, err
     assert "written as UTC" in err
     validate("observations.csv")
     found = {row["observationID"]: row for row in rows("observations.csv")}
     assert len(found) == 14  # 12 animals, a person, an empty picture; the broken one has no time
-    fox, dog = found["dep0/IMG_0000.JPG"], found["dep1/IMG_0001.JPG"]
+    fox, known = found["dep0/IMG_0000.JPG"], found["dep1/IMG_0001.JPG"]
     assert (fox["scientificName"], fox["observationType"]) == ("Vulpes vulpes", "animal")
     assert (fox["count"], fox["bboxX"], fox["bboxY"]) == ("1", "0.1", "0.2")
     assert (fox["deploymentID"], fox["mediaID"]) == ("dep0", "dep0/IMG_0000.JPG")
     assert fox["eventStart"] == fox["eventEnd"] == "2024-05-01T20:30:00Z"
     assert fox["classificationMethod"] == "machine"
     assert fox["classifiedBy"].startswith("manyway ")
-    assert (dog["scientificName"], dog["classificationMethod"]) == ("Canis familiaris", "human")
+    assert (known["scientificName"], known["classificationMethod"]) == ("Vulpes vulpes", "human")
     assert found["dep0/IMG_0000.JPG:2"]["observationType"] == "human"
     empty = found["dep0/empty.jpg"]
     assert (empty["observationType"], empty["eventStart"]) == ("blank", "2024-05-09T23:00:00+02:00")
+
+
+def test_tables_with_times_and_boxes_are_observations_too(label):
+    columns = "item,class,score,site,time,box_x,box_y,box_width,box_height,start"
+    lines = ["a,fox,0.9,north,2024-05-01 22:00:00,0.1,0.1,0.5,0.5,soon", "b,dog,0.8,south,2024-05-02T03:00:00Z,,,,,"]
+    lines.append("c,fox,0.7,south,0000:00:00 00:00:00,0.9,0.9,0.5,1.5,")
+    Path("s.csv").write_text("\n".join([columns, *lines]))
+    code, _, err = label("s.csv", "--format", "camtrap-dp", "-o", "observations.csv")
+    assert code == 0, err
+    assert "1 items have no time and are left out" in err
+    validate("observations.csv")
+    found = {row["observationID"]: row for row in rows("observations.csv")}
+    assert (found["a"]["deploymentID"], found["a"]["bboxWidth"], found["b"]["bboxX"]) == ("north", "0.5", "")
+    Path("s.csv").write_text("\n".join([columns, lines[0].replace("2024-05-01", "yesterday"), lines[1]]))
+    assert "is no time such as" in label("s.csv", "--format", "presence", "-o", "p.csv")[2]
 
 
 def test_the_media_of_a_data_package_say_deployment_and_time(label):
@@ -280,7 +306,7 @@ def test_the_media_of_a_data_package_say_deployment_and_time(label):
     validate("observations.csv")
     found = {row["mediaID"]: row for row in rows("observations.csv")}
     assert (found["m2"]["deploymentID"], found["m2"]["eventStart"]) == ("d7", "2024-05-02T23:10:00+02:00")
-    assert found["m2"]["scientificName"].lower() == "panthera"  # the genus is certain
+    assert found["m2"]["scientificName"].lower() in ("panthera", "felidae")  # the species is uncertain
     assert found["m3"]["observationType"] == "unclassified"
     Path("media.csv").write_text("mediaID,deploymentID,timestamp,filePath\n" + lines[0])
     assert "has no rows for the file 'cam1/0002.jpg'" in label(EXAMPLES / "speciesnet.json", *words[:-1], "o.csv")[2]

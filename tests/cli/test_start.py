@@ -95,6 +95,7 @@ def test_without_a_network_a_download_is_not_tried_for_long(monkeypatch, tmp_pat
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.delenv("HF_ENDPOINT", raising=False)
     monkeypatch.setattr(encoders, "getproxies", dict)
+    monkeypatch.setattr(encoders.importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(encoders.socket, "create_connection", refuse)
     monkeypatch.setitem(encoders._FAMILIES, "timm", load)
     monkeypatch.setenv("HF_HOME", str(tmp_path))

@@ -49,16 +49,6 @@ def test_a_table_without_pandas_is_one_sentence(monkeypatch):
         solve("simpleshot", make_tasks(1)).to_frame()
 
 
-def test_the_number_of_present_classes_lies_between_independent_and_shared_errors():
-    occupancy = torch.tensor([[1.0, 0.5, 0.0]])
-    probabilities = torch.tensor([[[0.8, 0.2, 0.0], [0.9, 0.1, 0.0]]])
-    solution = Solution(probabilities, torch.ones(1), torch.ones(1, dtype=torch.bool), occupancy=occupancy)
-    torch.testing.assert_close(solution.presence, torch.tensor([[0.95, 0.35, 0.0]]))
-    torch.testing.assert_close(solution.n_present, torch.tensor([(1.5 + 1.1) / 2]))
-    chance = ((0.25 + 0.09 + 0.16) / 2) ** 0.5
-    torch.testing.assert_close(solution.n_present_sd, torch.tensor([chance + (1.5 - 1.1) / 4]))
-
-
 def test_a_recorder_repeats_the_last_value_of_tasks_that_have_stopped():
     recorder = Recorder(("a", "b"))
     recorder.add(torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]]))

@@ -62,3 +62,17 @@ def test_labelled_items_calibrate():
 def test_what_cannot_be_used_is_one_sentence(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+def test_independent_scores_may_have_several_answers_and_a_list_is_an_expectation():
+    scores = np.full((12, 5), 0.01)
+    scores[:, 0] = 0.8
+    scores[::2, 3] = 0.7
+    clf = EvidenceFromScores(classes=list("abcde"), kind="independent").fit()
+    answer = clf.predict(scores)
+    assert answer[::2, 3].all()
+    assert answer[:, 0].all()
+    assert not answer[:, [1, 2, 4]].any()
+    p = np.array([[0.5, 0.45, 0.05]] * 8)
+    assert set(EvidenceFromScores(classes=list("abc")).fit().predict(p)) == {"a"}
+    assert set(EvidenceFromScores(classes=list("abc"), expect=[0.0, 1.0, 0.0]).fit().predict(p)) == {"b"}

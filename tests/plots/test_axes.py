@@ -29,8 +29,14 @@ def names(ax):
 
 
 def test_presence_shows_the_most_probable_classes_first(ax):
-    result = SimpleNamespace(presence=np.array([0.1, 0.9, 0.5]), classes=np.array(["ant", "bee", "cow"]))
-    assert plot_presence(result, top=2, ax=ax) is ax
+    result = SimpleNamespace(
+        presence=np.array([0.1, 0.9, 0.5]),
+        classes=np.array(["ant", "bee", "cow"]),
+        present=lambda rate: [torch.tensor([1])] if rate == 0.2 else [],
+    )
+    assert plot_presence(result, top=2, ax=ax, error_rate=0.2, truth={"cow"}) is ax
+    assert [bar.get_alpha() for bar in ax.patches] == [None, 0.35]  # listed classes are dark
+    assert ax.lines[0].get_ydata().tolist() == [1]  # the class that occurs
     assert names(ax) == ["bee", "cow"]
     assert [bar.get_width() for bar in ax.patches] == [0.9, 0.5]
     assert ax.yaxis_inverted()

@@ -15,6 +15,7 @@ from manyway.cli.label_scores import (
     AtLeast,
     BatchBy,
     ClassPrior,
+    Expect,
     Format,
     Media,
     ScoreFile,
@@ -91,6 +92,7 @@ def label(
     scores: ScoreFile = None,
     kind: ScoreKind = "auto",
     class_prior: ClassPrior = None,
+    expect: Expect = None,
     taxonomy: Taxonomy = None,
     at_least: AtLeast = None,
     form: Format = None,
@@ -174,12 +176,18 @@ def label(
         for option, value in (("ITEMS", query), ("--class-names", class_names), ("--encoder", encoder)):
             if value is not None:
                 raise InputError(f"{option} is for features; leave it out with --scores.")
-        given = ScoreInputs(scores, support, labels, kind, class_prior, taxonomy, at_least, *columns, media)
+        given = ScoreInputs(scores, support, labels, kind, class_prior, taxonomy, at_least, *columns, media, expect)
         paths, source, form = given.paths, None, find_format(form, output)
         table = check_target(given, output, form, overwrite=overwrite)
         made = given.batch(place)
     else:
-        only = {"--class-prior": class_prior, "--format": form, "--media": media, "--batch-by": batch_by}
+        only = {
+            "--class-prior": class_prior,
+            "--expect": expect,
+            "--format": form,
+            "--media": media,
+            "--batch-by": batch_by,
+        }
         for option, value in only.items():
             if value is not None:
                 raise InputError(f"{option} is for the scores of a classifier; name their file with --scores.")

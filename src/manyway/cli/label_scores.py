@@ -81,6 +81,15 @@ Media = Annotated[
         rich_help_panel="Scores of a classifier",
     ),
 ]
+Expect = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="A list of the classes that are expected, such as the species of a region: the column class and "
+        "optionally probability, or one class per line. Other classes remain possible.",
+        rich_help_panel="Scores of a classifier",
+    ),
+]
 BatchBy = Annotated[
     str | None,
     typer.Option(
@@ -107,16 +116,17 @@ class ScoreInputs:
     item_column: str | None = None
     ignore_columns: tuple[str, ...] = ()
     media: Path | None = None
+    expect: Path | None = None
 
     @property
     def paths(self) -> tuple[Path | None, ...]:
         """What is read, and must not be written over."""
-        return self.scores, self.examples, self.labels, self.class_prior, self.taxonomy, self.media
+        return self.scores, self.examples, self.labels, self.class_prior, self.taxonomy, self.media, self.expect
 
     def batch(self, place: Place) -> AbstractContextManager[Batch]:
         """Read everything, print what the readers guessed, and make a batch."""
         from manyway.files.columns import Options
-        from manyway.files.score_files import read_class_prior, read_item_labels, read_scores, with_media
+        from manyway.files.score_files import read_class_prior, read_expected, read_item_labels, read_scores, with_media
         from manyway.labelling.batch import scores_batch
         from manyway.labelling.taxonomy import read_taxonomy
         from manyway.methods.evidence.from_scores import KINDS
@@ -142,6 +152,7 @@ class ScoreInputs:
             kind=None if self.kind == "auto" else self.kind,
             class_prior=None if self.class_prior is None else read_class_prior(self.class_prior),
             levels=None if self.taxonomy is None else read_taxonomy(self.taxonomy),
+            expected=None if self.expect is None else read_expected(self.expect, scores),
         )
 
 

@@ -310,7 +310,7 @@ def run_review(
             say(f"Answers are saved in {folder}. Stop with Ctrl-C; go on later with: {again}")
         else:
             say("Stop with Ctrl-C. The answers of this demonstration are deleted then; -o FOLDER keeps them.")
-        if browser:
+        if browser and file.exists():
             webbrowser.open(file.absolute().as_uri())
 
     def announce(address: str) -> None:

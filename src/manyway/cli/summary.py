@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,11 @@ from rich.table import Table
 from manyway.cli.console import console, note, say
 
 if TYPE_CHECKING:
-    from manyway.labelling.label import Summary
+    from manyway.labelling.label import ClassSummary, Summary
 
 _SHOWN = 15
 _GROUPS = 5
+_LIKELY = 0.5  # a class without items is shown where it occurs with at least this probability
 
 
 def print_summary(summary: Summary, min_confidence: float, more: Sequence[str] = ()) -> None:
@@ -23,9 +25,10 @@ def print_summary(summary: Summary, min_confidence: float, more: Sequence[str] =
     estimated = summary.n_present is not None
     for column in ("items", "share", "mean probability", *(["is present"] if estimated else [])):
         table.add_column(column, justify="right")
-    for found in summary.present[:_SHOWN]:
+    shown = [found for found in summary.present if found.items or (found.presence or 0.0) >= _LIKELY]
+    for found in shown[:_SHOWN]:
         confidence = "–" if found.confidence is None else f"{found.confidence:.2f}"
-        present = [] if found.presence is None else [_percent(found.presence)]
+        present = [] if found.presence is None else [f"{_bar(found)} {_percent(found.presence):>4}"]
         name = found.name if found.name.isprintable() else ascii(found.name)[1:-1]  # a line break could feign a line
         table.add_row(name, str(found.items), f"{found.proportion:.1%}", confidence, *present)
     n_found = sum(found.items > 0 for found in summary.present)
@@ -34,8 +37,10 @@ def print_summary(summary: Summary, min_confidence: float, more: Sequence[str] =
         line += f"; {summary.n_present:.1f} ± {summary.n_present_sd:.1f} are estimated to occur"
     say(f"{line}:")
     console().print(table)
-    if len(summary.present) > _SHOWN:
-        say(f"… and {len(summary.present) - _SHOWN} more classes.")
+    if len(shown) > _SHOWN:
+        say(f"… and {len(shown) - _SHOWN} more classes.")
+    if summary.n_present is not None:
+        say(_listed(summary))
     if summary.n_unknown is not None:
         say(_unknown(summary))
     say(f"Labels have probability {summary.mean_confidence:.2f} on average.")
@@ -48,6 +53,21 @@ def print_summary(summary: Summary, min_confidence: float, more: Sequence[str] =
     say(f"Written to {summary.output}.")
     for remark in summary.notes:
         note(remark)
+
+
+def _bar(found: ClassSummary) -> str:
+    """The probability of presence as a bar: full for classes in the list, grey for others."""
+    full = round(10 * (found.presence or 0.0))
+    return ("█" if found.verdict == "present" else "▒") * full + "·" * (10 - full)
+
+
+def _listed(summary: Summary) -> str:
+    """A sentence about the list of classes that occur, those that may, and those that more items would show."""
+    count = Counter(found.verdict for found in summary.present)
+    line = f"{count['present']} classes are present █ (at most 5 % of such a list are absent on average), "
+    line += f"{count['possible']} more are possible ▒"
+    further = summary.n_unseen or 0.0
+    return line + (f"; more items would show about {further:.0f} further classes." if further > 1 else ".")
 
 
 def _unknown(summary: Summary) -> str:

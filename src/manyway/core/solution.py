@@ -9,10 +9,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from manyway.core.topk import UNKNOWN_ABOVE, Answered, Reading, Top, TopK, surest, whole
-from manyway.errors import optional
+from manyway.core.presence import Tally, by_presence, conditional_sizes, number_of, presence_of, tally, unseen
+from manyway.core.topk import UNKNOWN_ABOVE, Answered, Reading, Top, TopK, whole
+from manyway.errors import InputError, optional
 
-_LAZY = ("prototypes", "independent_presence", "review_scores")  # computed when they are first asked for
+_LAZY = ("prototypes", "independent_presence", "review_scores", "copies")  # computed when they are first asked for
 
 
 class Solution:
@@ -38,14 +39,14 @@ class Solution:
         ``objective_parts``, if they are given.
     objective_parts : mapping of str to Tensor, optional
         The terms of the objective, each of shape [t, i].
-    occupancy : Tensor of shape [t, k], optional
-        The probability that group k of queries is not empty if queries were independent. None: it is computed from the
-        probabilities.
     make_presence : callable, optional
-        Returns the same probability for class k, where group k is not certain to be class k. None: they are equal.
+        Returns the probability [t, k] that each class occurs if the errors of queries were independent. None: it is
+        computed from the probabilities.
     make_review_scores : callable, optional
         Returns the review scores [t, q]. They are computed when they are first used. None: 1 minus the probability of
         the label.
+    make_copies : callable, optional
+        Returns how many near-copies queries have on average, themselves included [t]. None: 1.
     unknown : Tensor of shape [t, q], optional
         The probability that a query is unknown: of none of the classes. For methods that estimate it.
     unknown_groups : Tensor of shape [t, q], optional
@@ -57,8 +58,8 @@ class Solution:
         What the method learned about the tasks, such as its precision or temperature.
     labels : Tensor of shape [t, q], optional
         The labels, where they are not always the classes of the highest probability.
-    surest : Tensor of shape [t, k], optional
-        The highest probability of each class, where it is not that of ``probabilities``.
+    tallied : Tally, optional
+        The highest probability of each class and their sum, where they are not those of ``probabilities``.
     memory : object, optional
         What the next batch of the same streams can use: see ``Tasks.earlier``.
 
@@ -74,9 +75,11 @@ class Solution:
     prototypes : Tensor of shape [t, k, d] or None
         The class prototypes in the feature scale of the method; None where it has none.
     presence : Tensor of shape [t, k]
-        The probability that each class occurs among the queries.
+        The probability that each class occurs among the queries; see ``manyway.core.presence``.
     n_present, n_present_sd : Tensor of shape [t]
         The expected number of classes that occur among the queries, and its standard deviation.
+    n_unseen : Tensor of shape [t]
+        The expected number of further classes if sampling went on.
     review_scores : Tensor of shape [t, q]
         How much a person's answer to each query is expected to improve the labels; -1 where the label is known.
 
@@ -99,28 +102,28 @@ class Solution:
         make_prototypes: Callable[[], Tensor] | None = None,
         objective: Tensor | None = None,
         objective_parts: Mapping[str, Tensor] | None = None,
-        occupancy: Tensor | None = None,
         make_presence: Callable[[], Tensor] | None = None,
         make_review_scores: Callable[[], Tensor] | None = None,
+        make_copies: Callable[[], Tensor] | None = None,
         unknown: Tensor | None = None,
         unknown_groups: Tensor | None = None,
         unknown_medoids: Tensor | None = None,
         learned: Mapping[str, Tensor] | None = None,
         memory: Any = None,
         labels: Tensor | None = None,
-        surest: Tensor | None = None,
+        tallied: Tally | None = None,
     ) -> None:
-        self._labels, self._given_surest = labels, surest
+        self._labels, self._given_tally = labels, tallied
         self.n_iter, self.converged = _of_tasks(n_iter, probabilities), _of_tasks(converged, probabilities)
         self.memory = memory
-        self.objective_parts, self.occupancy, self.learned = objective_parts, occupancy, learned or {}
+        self.objective_parts, self.learned = objective_parts, learned or {}
         self.objective = torch.stack([*objective_parts.values()]).sum(0) if objective_parts else objective
         self.unknown_medoids = unknown_medoids
         self._answers: Answered | Reading = (
             probabilities if isinstance(probabilities, Reading) else Answered(probabilities, unknown, unknown_groups)
         )
         # A function may hold many tensors: it goes when its result is there.
-        made = (make_prototypes, make_presence, make_review_scores)
+        made = (make_prototypes, make_presence, make_review_scores, make_copies)
         self._make = {name: make for name, make in zip(_LAZY, made, strict=True) if make is not None}
         self._given = tuple(self._make)
 
@@ -162,8 +165,8 @@ class Solution:
             make_prototypes=self._later("prototypes"),
             make_presence=self._later("independent_presence"),
             make_review_scores=self._later("review_scores"),
+            make_copies=self._later("copies"),
             objective=self.objective,
-            occupancy=self.occupancy,
             learned=self.learned,
         )
 
@@ -239,28 +242,94 @@ class Solution:
         """[t, k] the estimated proportion of each class among the queries."""
         if isinstance(self._answers, Answered):
             return self._answers.probabilities.mean(1)
-        return self.top(1).total / self._answers.pile.n_rows
+        masses: Tensor = self.each(tally).masses
+        return masses / self._answers.pile.n_rows
 
     @cached_property
     def presence(self) -> Tensor:
-        """[t, k] the probability that the class occurs among the queries: the middle of the two of ``between``."""
-        return (self.independent_presence + self._surest) / 2
+        """[t, k] the probability that the class occurs among the queries; see ``manyway.core.presence``."""
+        return presence_of(self.independent_presence, self._tally, self.copies)
 
     @cached_property
     def independent_presence(self) -> Tensor:
         """[t, k] the probability that the class occurs if the errors of the queries were independent."""
         found = self._made("independent_presence")
-        return self.occupied if found is None else found
+        if found is not None:
+            return found
+        return -torch.expm1(torch.log1p(-self.probabilities.clamp_max(1 - 1e-6)).sum(1))
+
+    @cached_property
+    def copies(self) -> Tensor:
+        """[t] how many near-copies queries have on average, themselves included."""
+        found = self._made("copies")
+        return torch.ones_like(self.independent_presence[:, 0]) if found is None else found
+
+    @property
+    def estimates_presence(self) -> bool:
+        """Whether the method itself says which classes occur."""
+        return "independent_presence" in self._given
+
+    def present(self, error_rate: float = 0.05) -> list[Tensor]:
+        """The classes of each task that occur among the queries, the most certain first.
+
+        The list is as long as it can be while at most ``error_rate`` of its classes are expected to be absent, with a
+        margin: the mean of 1 − ``presence`` over the list, its expected false discovery rate, does not exceed 0.8
+        ``error_rate``.
+
+        Parameters
+        ----------
+        error_rate : float, default=0.05
+
+        Returns
+        -------
+        list of Tensor
+            The classes, for each task.
+
+        Examples
+        --------
+        >>> from manyway import Tasks, solve
+        >>> tasks = Tasks.from_arrays([[[0.0, 1.0], [1.0, 0.0]]], [[0, 1]], [[[0.1, 1.0], [0.0, 1.0]]])
+        >>> [classes.tolist() for classes in solve("simpleshot", tasks).present(error_rate=0.2)]
+        [[0]]
+        """
+        return [classes[:n] for classes, n, _ in self._by_presence(error_rate)]
+
+    def possible(self, error_rate: float = 0.05) -> list[Tensor]:
+        """The classes of each task that are not in ``present(error_rate)`` but cannot be ruled out.
+
+        Their probability of presence is above ``error_rate``.
+
+        Parameters
+        ----------
+        error_rate : float, default=0.05
+
+        Returns
+        -------
+        list of Tensor
+            The classes, for each task; the most probable first.
+        """
+        return [classes[n:most] for classes, n, most in self._by_presence(error_rate)]
+
+    def _by_presence(self, error_rate: float) -> list[tuple[Tensor, int, int]]:
+        if not 0 < error_rate < 1:
+            raise InputError(f"error_rate is {error_rate}; it must be between 0 and 1, for example 0.05.")
+        return by_presence(self.presence, error_rate)
 
     @property
     def n_present(self) -> Tensor:
         """[t] the expected number of classes that occur among the queries."""
-        return between(self._surest, self.occupied)[0]
+        return number_of(self.presence)[0]
 
     @property
     def n_present_sd(self) -> Tensor:
         """[t] the standard deviation of that number."""
-        return between(self._surest, self.occupied)[1]
+        return number_of(self.presence)[1]
+
+    @property
+    def n_unseen(self) -> Tensor:
+        """[t] how many further classes are expected to occur if sampling went on."""
+        sizes = conditional_sizes(self.independent_presence, self._tally.masses, self.copies)
+        return unseen(self.presence, sizes.to(self.presence))
 
     @cached_property
     def review_scores(self) -> Tensor:
@@ -269,16 +338,9 @@ class Solution:
         return 1 - self.outcomes.amax(-1) if found is None else found
 
     @cached_property
-    def _surest(self) -> Tensor:
-        values: Tensor = self.each(surest).values if self._given_surest is None else self._given_surest
-        return values.to(self.occupied)
-
-    @cached_property
-    def occupied(self) -> Tensor:
-        """[t, k] ``occupancy``, computed from the probabilities where it is not given."""
-        if self.occupancy is not None:
-            return self.occupancy
-        return -torch.expm1(torch.log1p(-self.probabilities.clamp_max(1 - 1e-6)).sum(1))
+    def _tally(self) -> Tally:
+        found: Tally = self.each(tally) if self._given_tally is None else self._given_tally
+        return found
 
     def to_frame(self) -> Any:
         """A pandas table with one row per task and query.
@@ -347,24 +409,6 @@ class Recorder:
     def parts(self) -> dict[str, Tensor]:
         """Each term, [t, i]."""
         return dict(zip(self.names, torch.stack(self.rows, -1), strict=True))
-
-
-def between(shared: Tensor, independent: Tensor) -> tuple[Tensor, Tensor]:
-    """The number of classes that occur and its standard deviation, from two probabilities [..., k] of each class.
-
-    The errors of queries that look alike depend on each other, to an unknown degree. If they were independent, a class
-    would be absent only if each of its queries is of another class: ``independent``. If they were one and the same, a
-    class would occur with the probability of its surest query: ``shared``. The number lies between the two sums, give
-    or take the chance of each class. Two standard deviations reach from two such deviations below the lower sum to two
-    above the higher.
-
-    >>> shared, independent = torch.tensor([0.9, 0.2]), torch.tensor([0.9, 0.6])
-    >>> [round(float(value), 2) for value in between(shared, independent)]
-    [1.3, 0.64]
-    """
-    low, high = shared.sum(-1), independent.sum(-1)
-    chance = torch.stack([(one * (1 - one)).sum(-1) for one in (shared, independent)]).mean(0).sqrt()
-    return (low + high) / 2, chance + (high - low).abs() / 4
 
 
 def best_two(probabilities: Tensor, unknown: Tensor | None = None) -> dict[str, Any]:

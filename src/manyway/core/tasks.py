@@ -64,6 +64,11 @@ class Tasks:
     scores : bool, default=False
         Whether rows are the log-probabilities of a classifier, one column per class, instead of features. The support
         then holds labelled scores, and a class needs none.
+    expectation : Tensor of shape [k], optional
+        How likely each class is to occur, in any unit; 0: it is not on the list. None: all are equally likely. For
+        scores.
+    several : bool, default=False
+        Whether an item may have several classes: rows of scores are then the log-odds of each class by itself.
     earlier : object, optional
         What earlier batches of the same streams taught: ``Solution.memory`` of the batch before.
 
@@ -104,6 +109,8 @@ class Tasks:
     known: Tensor | None = None
     pile: Pile | None = None
     scores: bool = False
+    expectation: Tensor | None = None
+    several: bool = False
     earlier: Any = None
 
     @staticmethod
@@ -228,6 +235,8 @@ class Tasks:
         support_labels: Tensor | None = None,
         known: Any = None,
         pile: Pile | None = None,
+        expectation: Tensor | None = None,
+        several: bool = False,
     ) -> Tasks:
         """Tasks whose queries are rows of log-probabilities of a classifier, one column per class.
 
@@ -243,6 +252,10 @@ class Tasks:
             The classes of queries whose labels are known, -1 for the others.
         pile : Pile, optional
             The scores of one large task, in blocks.
+        expectation : Tensor of shape [k], optional
+            How likely each class is to occur, in any unit; 0: it is not on the list.
+        several : bool, default=False
+            Whether an item may have several classes: ``scores`` are then the log-odds of each class by itself.
 
         Returns
         -------
@@ -250,7 +263,15 @@ class Tasks:
         """
         rows = scores[:, :0] if support is None else support
         labels = rows.new_zeros(rows.shape[:2], dtype=torch.int64) if support_labels is None else support_labels
-        tasks = Tasks(rows, None, labels, scores, None, scores.shape[-1], scores=True, pile=pile)
+        tasks = Tasks(rows, None, labels, scores, None, scores.shape[-1], scores=True, pile=pile, several=several)
+        if expectation is not None:
+            bad = expectation.isnan() | (expectation < 0)
+            if expectation.shape != (tasks.n_classes,) or bool(bad.any()) or not bool((expectation > 0).any()):
+                raise InputError(
+                    f"The expectations of {tasks.n_classes} classes must be that many numbers, none negative and at "
+                    "least one above 0."
+                )
+            tasks = replace(tasks, expectation=expectation)
         return tasks.with_known(known)
 
     def with_known(self, known: Any) -> Tasks:
@@ -298,6 +319,11 @@ class Tasks:
         pile = None if self.pile is None else self.pile.then(torch.exp)
         support, query = self.support.exp(), self.query.exp()
         return replace(self, support_table=support, query_table=query, class_table=rows, pile=pile, scores=False)
+
+    @property
+    def expected(self) -> Tensor:
+        """[k] how likely each class is to occur."""
+        return torch.ones(self.n_classes, device=self.device) if self.expectation is None else self.expectation
 
     @property
     def known_labels(self) -> Tensor:

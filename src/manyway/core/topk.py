@@ -73,20 +73,6 @@ class Top:
         return TopK(Joined(tuple(value.cpu() for value in rows)), probabilities.sum(1, dtype=torch.float64).cpu())
 
 
-class Surest(NamedTuple):
-    """The highest probability of each class [t, k]."""
-
-    values: Tensor
-
-    def plus(self, other: Surest) -> Surest:
-        return Surest(torch.maximum(self.values, other.values))
-
-
-def surest(part: Answered) -> Surest:
-    """The work that finds it."""
-    return Surest(part.probabilities.amax(1))
-
-
 def whole(part: Answered) -> Joined:
     """The work that collects all answers."""
     return Joined(tuple(value for value in part if value is not None))

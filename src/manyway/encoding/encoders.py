@@ -88,13 +88,16 @@ def open_encoder(
 
 def _check_network(name: str) -> None:
     """Let libraries use what they have downloaded before where no network answers; they would try for a minute."""
-    if getproxies() or os.environ.get("HF_ENDPOINT") or Path(name.partition(":")[2]).is_dir():
+    family, _, model = name.partition(":")
+    if importlib.util.find_spec(family.replace("-", "_")) is None or Path(model).is_dir():
+        return  # it is missing, or needs no network
+    if getproxies() or os.environ.get("HF_ENDPOINT"):
         return
     try:
         socket.create_connection((_HUB, 443), timeout=_PATIENCE).close()
     except OSError as error:
         home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-        if not any(Path(os.environ.get("HF_HUB_CACHE") or home / "hub").glob("models--*")) and name[:4] != "open":
+        if not any(Path(os.environ.get("HF_HUB_CACHE") or home / "hub").glob("models--*")) and family != "open_clip":
             raise InputError(f"There is no network to download the encoder {name} from.") from error
         os.environ["HF_HUB_OFFLINE"] = "1"
         hub = sys.modules.get("huggingface_hub.constants")

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
+from manyway.core.topk import UNKNOWN_ABOVE
 from manyway.errors import InputError
 from manyway.estimators import Inference
 from manyway.estimators.values import known_places, like, named
 from manyway.methods import METHODS
-from manyway.methods.evidence.from_scores import KINDS, log_posteriors, without_prior
+from manyway.methods.evidence.from_scores import KINDS, SEVERAL, log_odds, log_posteriors, without_prior
 
 
 class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -27,10 +28,15 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes : sequence, optional
         The classes, in the order of the columns of the scores. By default they are numbered.
-    kind : {"auto", "probability", "log-probability", "logit", "sigmoid"}, default="auto"
-        What the scores are. "sigmoid": each class has a yes-or-no probability of its own.
+    kind : {"auto", "probability", "log-probability", "logit", "sigmoid", "independent"}, default="auto"
+        What the scores are. "sigmoid": each class has a yes-or-no probability of its own, and one class is right.
+        "independent": the same, and several classes may be right; a row of probabilities then need not sum to 1, and
+        ``predict`` returns an indicator [q, k] of the classes with a probability above one half.
     class_prior : sequence of float, optional
         How frequent each class was among the classifier's training data. By default all are equally frequent.
+    expect : sequence of float, optional
+        How likely each class is to occur, in any unit; 0: it is not on a list of expected classes. Other classes remain
+        possible: see `manyway.methods.evidence.from_scores.expectation`. By default all are equally likely.
     temperature : float, optional
         The temperature by which log-probabilities are divided. By default labelled items or the batch itself say it.
     concentration : float, optional
@@ -64,6 +70,7 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes: Sequence[Any] | None = None,
         kind: str = "auto",
         class_prior: Sequence[float] | None = None,
+        expect: Sequence[float] | None = None,
         temperature: float | None = None,
         concentration: float | None = None,
         max_iter: int = 50,
@@ -72,6 +79,7 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes = classes
         self.kind = kind
         self.class_prior = class_prior
+        self.expect = expect
         self.temperature = temperature
         self.concentration = concentration
         self.max_iter = max_iter
@@ -142,7 +150,10 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         array of shape [q]
         """
-        return named(self._solve(X), self.classes_, X)
+        found = self._solve(X)
+        if self.kind == SEVERAL:
+            return like(found.probabilities[0] > UNKNOWN_ABOVE, X)
+        return named(found, self.classes_, X)
 
     def predict_proba(self, X: Any) -> Any:
         """Class probabilities, all rows of X taken together.
@@ -159,10 +170,12 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return like(self._solve(X).probabilities[0], X)
 
     def _posteriors(self, values: Tensor) -> Tensor:
-        if self.kind not in KINDS:
-            raise InputError(f"kind is {self.kind!r}; choose one of {', '.join(KINDS)}.")
+        if self.kind not in (*KINDS, SEVERAL):
+            raise InputError(f"kind is {self.kind!r}; choose one of {', '.join((*KINDS, SEVERAL))}.")
         if values.shape[1] != len(self.classes_):
             raise InputError(f"The scores have {values.shape[1]} columns for {len(self.classes_)} classes.")
+        if self.kind == SEVERAL:
+            return log_odds(values)
         prior = torch.ones(len(self.classes_)) if self.class_prior is None else torch.as_tensor(self.class_prior)
         return without_prior(log_posteriors(values, self.kind), prior)
 
@@ -176,6 +189,8 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             support=support[None].to(values),
             support_labels=None if labels is None else labels[None].to(values.device),
             known=given,
+            expectation=None if self.expect is None else torch.tensor(self.expect, dtype=values.dtype),
+            several=self.kind == SEVERAL,
         )
         limits = {"concentration": self.concentration, "max_iter": self.max_iter, "tol": self.tol}
         return METHODS["evidence"](tasks, temperature=self.temperature, **limits)

@@ -125,6 +125,11 @@ class Inference:
             unknown_medoids=hand_back(solution.unknown_medoids),
         )
 
+    @property
+    def n_unseen(self) -> float:
+        """How many further classes are expected to occur if more queries were drawn in the same way."""
+        return float(self.solution.n_unseen[0])
+
     @cached_property
     def review_order(self) -> Any:
         """The rows whose label is not known, those first whose answer is expected to repair most labels.
@@ -134,6 +139,44 @@ class Inference:
         scores = self.solution.review_scores[0]
         order = scores.argsort(descending=True, stable=True)[: int((scores >= 0).sum())]
         return order if isinstance(self.probabilities, Tensor) else order.cpu().numpy()
+
+    def present(self, error_rate: float = 0.05) -> list[Any]:
+        """The labels of the classes that occur, the most certain first: a list that can be signed.
+
+        It is as long as it can be while at most ``error_rate`` of its classes are expected to be absent. See
+        ``Solution.present``.
+
+        Parameters
+        ----------
+        error_rate : float, default=0.05
+            The false discovery rate: the part of the listed classes that may be absent, on average over batches.
+
+        Returns
+        -------
+        list
+
+        Examples
+        --------
+        >>> from manyway import SimpleShot
+        >>> result = SimpleShot().fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"]).infer([[0.1, 1.0], [0.0, 1.0]])
+        >>> result.present(error_rate=0.2)
+        ['ant']
+        """
+        return list(self.classes[self.solution.present(error_rate)[0].cpu().numpy()].tolist())
+
+    def possible(self, error_rate: float = 0.05) -> list[Any]:
+        """The labels of the classes that are not in ``present(error_rate)`` but cannot be ruled out.
+
+        Parameters
+        ----------
+        error_rate : float, default=0.05
+
+        Returns
+        -------
+        list
+            Those that occur with a probability above ``error_rate``; the most probable first.
+        """
+        return list(self.classes[self.solution.possible(error_rate)[0].cpu().numpy()].tolist())
 
     def to_frame(self) -> Any:
         """A pandas table with one row per query.

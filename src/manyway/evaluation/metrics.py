@@ -190,6 +190,27 @@ def _presence(solution: Solution, tasks: Tasks) -> Tensor:
     return (solution.presence - _occurs(solution, tasks)).square().mean(1)
 
 
+def _listed(solution: Solution, tasks: Tasks) -> Tensor:
+    """[t, 3] how many classes are listed as present, how many of these occur, and how many occur in all."""
+    occurs = _occurs(solution, tasks)
+    rows = [
+        [len(classes), float(there[classes].sum()), float(there.sum())]
+        for classes, there in zip(solution.present(), occurs, strict=True)
+    ]
+    return occurs.new_tensor(rows)
+
+
+def _proportions(solution: Solution, tasks: Tasks) -> Tensor:
+    """[t] half the sum of absolute differences of the proportions of classes among the known queries."""
+    import torch
+
+    truth = torch.nn.functional.one_hot(truth_of(tasks).clamp_min(0), solution.proportions.shape[-1]).double()
+    truth = (truth * (truth_of(tasks) >= 0).unsqueeze(-1)).sum(1)
+    estimate = solution.proportions.double()
+    parts = [one / one.sum(-1, keepdim=True).clamp_min(1e-12) for one in (truth, estimate)]
+    return (parts[0] - parts[1]).abs().sum(-1) / 2
+
+
 def _calibration_error(values: Values, n_query: Count) -> Interval:
     groups = values if len(values) == GROUPS else sum_groups(values)
 
@@ -215,6 +236,14 @@ def _mean(values: Values, n_query: Count) -> Interval:
 def _within(values: Values, n_query: Count) -> Interval:
     estimate, sd, truth = values.T
     return interval(np.abs(estimate - truth) <= 2 * sd + 0.5)
+
+
+def _f1(values: Values, n_query: Count) -> Interval:
+    return interval(2 * values[:, 1] / (values[:, 0] + values[:, 2]))
+
+
+def _false(values: Values, n_query: Count) -> Interval:
+    return interval((values[:, 0] - values[:, 1]) / np.maximum(values[:, 0], 1))
 
 
 def _table(*metrics: Metric) -> dict[str, Metric]:
@@ -247,6 +276,17 @@ METRICS: Mapping[str, Metric] = _table(
         },
         over_batches=None,
     ),
+    Metric(
+        "listed",
+        _listed,
+        {
+            "": Summary("F1 of the listed classes", _f1, percent=True, best="high"),
+            "false": Summary("listed classes that are absent", _false, percent=True, best="low"),
+            "found": Summary("classes that are listed", lambda v, q: _mean(v[:, 1] / v[:, 2], q), True, "high"),
+        },
+        over_batches=None,
+    ),
+    Metric("proportions", _proportions, {"": Summary("error of proportions", _mean, percent=True, best="low")}),
     Metric("presence", _presence, {"": Summary("Brier score of presence", _mean, best="low")}),
     Metric(
         "n_query",

@@ -225,7 +225,8 @@ def read_answers(path: Path, options: Options | None = None) -> tuple[dict[str, 
         names, rows = read_rows(path)
         of_item = find_any(names, options.item_column or "item", *filter(is_id, names))
         of_label = find_any(names, options.label_column or "label")
-        if of_item is not None and of_label is not None:
+        scored = _is_long(names, options) and list(names[:3]) != ["item", "label", "probability"]
+        if of_item is not None and of_label is not None and not scored:
             return _labels(path, rows, of_item, of_label), {}
     scores = read_scores(path, options)
     best = np.nan_to_num(scores.values, nan=-np.inf).argmax(1)

@@ -94,8 +94,7 @@ class Scores:
 
     def box(self, row: int) -> tuple[float, ...] | None:
         """Left, top, width and height of an item in its picture, in parts of the picture; None: all of it."""
-        found = tuple(self.carried[name][row] for name in BOX) if BOX[0] in self.carried else (None,)
-        return None if None in found else found
+        return box_of({name: self.carried[name][row] for name in BOX if name in self.carried})
 
     def with_classes(self, classes: Sequence[str]) -> Scores:
         """The same scores with columns for these classes, in this order; a class that is not here is listed nowhere."""
@@ -107,6 +106,20 @@ class Scores:
         shared = [(at, place[name]) for at, name in enumerate(classes) if name in place]
         values[:, [at for at, _ in shared]] = self.values[:, [at for _, at in shared]]
         return replace(self, values=values, classes=tuple(classes))
+
+
+def number_of(cell: Any) -> float | None:
+    """A carried cell as a number, where it is one."""
+    try:
+        return None if cell is None else float(cell)
+    except (TypeError, ValueError):
+        return None
+
+
+def box_of(cells: Mapping[str, Any]) -> tuple[float, ...] | None:
+    """The box in some carried cells."""
+    found = tuple(side for name in BOX if (side := number_of(cells.get(name))) is not None)
+    return found if len(found) == len(BOX) else None
 
 
 def from_pairs(

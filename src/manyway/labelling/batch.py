@@ -176,6 +176,7 @@ def scores_batch(
     kind: str | None = None,
     class_prior: Mapping[str, float] | None = None,
     levels: Levels | None = None,
+    expected: Mapping[str, float] | None = None,
 ) -> Iterator[Batch]:
     """The batch of a classifier's scores.
 
@@ -195,6 +196,8 @@ def scores_batch(
         The possible classes and how frequent they were among the classifier's training data.
     levels : mapping of str to mapping of str to str, optional
         A taxonomy. By default that of the scores.
+    expected : mapping of str to float, optional
+        Classes that are expected, and how likely each is. By default all are equally likely.
     """
     classes, device = _classes(scores, class_prior), place.where
     prior = torch.tensor([1.0 if class_prior is None else class_prior[name] for name in classes])
@@ -210,6 +213,8 @@ def scores_batch(
         support = _posteriors(examples, classes, kind, prior)(0, len(examples)).to(device)
     given: dict[str, Any] = {"support": support[None], "known": known[None]}
     given["support_labels"] = None if truth is None else truth[None]
+    if expected:
+        given["expectation"] = torch.tensor([expected.get(name, 0.0) for name in classes], device=device)
     n_labelled = int((known >= 0).sum()) + len(support)
     named = {"levels": scores.levels if levels is None else levels, "described": scores.described}
     if place.fits(len(scores), 0):

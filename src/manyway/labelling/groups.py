@@ -10,7 +10,7 @@ import torch
 
 from manyway.core.solution import Solution
 from manyway.errors import InputError, nearest
-from manyway.files.scores import SOURCE, Scores
+from manyway.files.scores import FILE, SOURCE, Scores
 from manyway.labelling.batch import Batch
 from manyway.labelling.label import solve_batch
 from manyway.methods import DEFAULT_METHOD
@@ -21,8 +21,10 @@ def groups_of(scores: Scores, by: str) -> list[list[int]]:
     if by == "folder":
         keys = [PurePosixPath(scores.file(row).replace("\\", "/")).parent.as_posix() for row in range(len(scores))]
     elif by == "file" or by in scores.carried:
-        column = scores.carried.get(SOURCE if by == "file" else by)
-        keys = [""] * len(scores) if column is None else list(map(str, column))
+        # Without a folder, the files are the recordings of one table.
+        recordings = FILE if "start" in scores.carried else ""
+        name = by if by != "file" else SOURCE if SOURCE in scores.carried else recordings
+        keys = [str(cell) for cell in scores.carried.get(name, [""] * len(scores))]
     else:
         raise InputError(f"`batch_by` is '{by}'; {nearest(by, ('file', 'folder', *scores.carried))}")
     found: dict[str, list[int]] = {}
@@ -64,7 +66,6 @@ def solve_groups(
         torch.cat([part.probabilities for part in parts], 1)[:, back],
         torch.stack([part.n_iter for part in parts]).amax(0),
         torch.stack([part.converged for part in parts]).all(0),
-        occupancy=1 - torch.stack([1 - part.occupied for part in parts]).prod(0),
-        make_presence=lambda: 1 - (1 - torch.stack(there)).prod(0),
+        make_presence=(lambda: 1 - (1 - torch.stack(there)).prod(0)) if parts[0].estimates_presence else None,
         learned={name: torch.stack([part.learned[name] for part in parts]).mean(0) for name in parts[0].learned},
     )

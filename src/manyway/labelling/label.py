@@ -19,7 +19,7 @@ from manyway.files.files import check_output
 from manyway.files.items import Items
 from manyway.labelling.batch import Batch, Named, Place, features_batch
 from manyway.labelling.hierarchy import answer_at_least
-from manyway.labelling.outputs import LISTED_PRESENCE, TABLE, n_listed, write_format
+from manyway.labelling.outputs import TABLE, n_listed, write_format
 from manyway.labelling.table import UNKNOWN, LevelAnswer, Row, write_table
 from manyway.labelling.taxonomy import Levels
 from manyway.methods import DEFAULT_METHOD, get_method
@@ -42,6 +42,8 @@ class ClassSummary:
         The mean probability of the labels of its items; None without items.
     presence : float or None
         The probability that the class occurs in the batch; None if the method does not estimate it.
+    verdict : {"present", "possible", ""}
+        Whether the class is in the list of ``Solution.present`` or of ``Solution.possible``.
     """
 
     name: str
@@ -49,6 +51,7 @@ class ClassSummary:
     proportion: float
     confidence: float | None
     presence: float | None
+    verdict: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Summary:
     n_items, n_classes : int
         The numbers of items and of possible classes.
     present : tuple of ClassSummary
-        The classes that got a label or are probably present, those with most items first.
+        The classes that got a label, are present or are possible, those with most items first.
     mean_confidence : float
         The mean probability of the labels.
     below : int
@@ -84,6 +87,8 @@ class Summary:
     n_present, n_present_sd : float or None
         The estimated number of classes that occur in the batch, with its standard deviation; None if the method does
         not estimate it.
+    n_unseen : float or None
+        The expected number of further classes if more items were added.
     n_unknown : int or None
         The number of items that are labelled unknown; None where all items were taken to be of a class.
     unknown_groups : tuple of UnknownGroup
@@ -109,6 +114,7 @@ class Summary:
     below: int
     n_present: float | None = None
     n_present_sd: float | None = None
+    n_unseen: float | None = None
     n_unknown: int | None = None
     unknown_groups: tuple[UnknownGroup, ...] = ()
     skipped: int = 0
@@ -226,16 +232,17 @@ def write_labels(
             open_set=bool(unknown),
             at_levels=at_levels is not None,
         )
-    estimated = solution.occupancy is not None
+    estimated = solution.estimates_presence
     presence: Sequence[float | None] = solution.presence[0].tolist() if estimated else [None] * len(batch.classes)
     return Summary(
         len(batch.items),
         len(batch.classes),
-        counts.present(best.total[0], presence),
+        counts.present(best.total[0], presence, _verdicts(solution) if estimated else {}),
         counts.confidence_of_all / len(batch.items),
         counts.below,
         float(solution.n_present[0]) if estimated else None,
         float(solution.n_present_sd[0]) if estimated else None,
+        float(solution.n_unseen[0]) if estimated else None,
         sum(counts.grouped.values()) if unknown else None,
         _groups(counts.grouped, solution.unknown_medoids, batch.items),
         len(batch.items.skipped) if form == TABLE else 0,
@@ -322,8 +329,10 @@ class _Counts:
     def confidence_of_all(self) -> float:
         return sum(self.confidence) + self.of_unknown
 
-    def present(self, total: Tensor, presence: Sequence[float | None]) -> tuple[ClassSummary, ...]:
-        """The classes that got a label or are probably present."""
+    def present(
+        self, total: Tensor, presence: Sequence[float | None], verdicts: Mapping[int, str]
+    ) -> tuple[ClassSummary, ...]:
+        """The classes that got a label, are present or are possible."""
         found = [
             ClassSummary(
                 name,
@@ -331,11 +340,18 @@ class _Counts:
                 float(total[k]) / len(self.batch.items),
                 self.confidence[k] / given if given else None,
                 presence[k],
+                verdicts.get(k, ""),
             )
             for k, (name, given) in enumerate(zip(self.batch.classes, self.given, strict=True))
-            if given or (presence[k] or 0.0) >= LISTED_PRESENCE
+            if given or k in verdicts
         ]
         return tuple(sorted(found, key=lambda one: (-one.items, -one.proportion, one.name)))
+
+
+def _verdicts(solution: Solution) -> dict[int, str]:
+    """Which classes are present and which are possible, at the default error rate."""
+    lists = {"present": solution.present(), "possible": solution.possible()}
+    return {k: verdict for verdict, classes in lists.items() for k in classes[0].tolist()}
 
 
 def _groups(grouped: Counter[int], medoids: Tensor | None, items: Named) -> tuple[UnknownGroup, ...]:

@@ -17,7 +17,7 @@ from manyway.core.solution import Solution
 from manyway.errors import InputError, nearest
 from manyway.files.files import AnyPath, atomic_write
 from manyway.files.rows import find_any
-from manyway.files.scores import BOX, FILE, SCIENTIFIC, SOURCE, Scores
+from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Scores, box_of, number_of
 from manyway.files.text import shorten, suffix_of
 from manyway.labelling.batch import Batch
 from manyway.labelling.table import UNKNOWN, Row, remember, write_rows
@@ -154,24 +154,26 @@ def _sightings(scores: Scores) -> tuple[list[_Sighting], list[_Sighting]]:
         path = PurePosixPath(file.replace("\\", "/"))
         folder = path.parent.as_posix()
         site = cells.get(of_site) or (folder if folder not in (".", "/") else cells.get(SOURCE)) or "1"
-        return _Sighting(cells, file, str(site), _time(cells.get(of_time), path.name, cells.get("start")))
+        return _Sighting(
+            cells, file, str(site), _time(cells.get(of_time), path.name, number_of(cells.get("start")) or 0)
+        )
 
     rows = ({name: column[row] for name, column in scores.carried.items()} for row in range(len(scores)))
     items = [sighting(cells, scores.file(row)) for row, cells in enumerate(rows)]
     return items, [sighting(cells, str(cells[FILE])) for cells in scores.others]
 
 
-def _time(given: Any, name: str, start: Any) -> datetime | None:
+def _time(given: Any, name: str, start: float) -> datetime | None:
     """The time that a cell says, or the name of a recording and the second in which an item starts."""
     if isinstance(given, datetime):
         return given
     text, found = str(given or "").strip(), _IN_NAME.search(name)
     try:
-        if text:  # 2024:05:01 22:30:00, as cameras write
+        if text.strip("0:- T"):  # 2024:05:01 22:30:00, as cameras write; all 0 where the clock was not set
             return datetime.fromisoformat(text[:10].replace(":", "-") + text[10:].replace("Z", "+00:00"))
         if found:
-            return datetime.strptime("".join(found.groups()), "%Y%m%d%H%M%S") + timedelta(seconds=start or 0)
-    except ValueError as error:
+            return datetime.strptime("".join(found.groups()), "%Y%m%d%H%M%S") + timedelta(seconds=start)
+    except (ValueError, OverflowError) as error:
         raise InputError(f"{shorten(text or name)} is no time such as 2024-05-01T22:30:00.") from error
     return None
 
@@ -192,20 +194,20 @@ def _observations(
     def observation(item: str, seen_at: _Sighting, kind: str, more: Mapping[str, Any]) -> list[Any]:
         assert seen_at.time is not None
         seen[item] += 1
-        cells = seen_at.cells
-        box = [cells[name] for name in BOX if cells.get(name) is not None]
+        cells, box = seen_at.cells, box_of(seen_at.cells)
+        length = (number_of(cells.get("end")) or 0.0) - (number_of(cells.get("start")) or 0.0)
         # The schema asks for boxes inside of the picture that are not empty.
-        inside = len(box) == len(BOX) and min(box[2:]) > 0 and all(0 <= one <= 1 for one in box)
+        inside = box is not None and min(box[2:]) > 0 and min(box) >= 0 and max(box) <= 1
         found = {
             "observationID": item if seen[item] == 1 else f"{item}:{seen[item]}",
             "deploymentID": seen_at.site,
             "mediaID": cells.get("mediaID") or seen_at.file,
             "eventStart": _iso(seen_at.time),
-            "eventEnd": _iso(seen_at.time + timedelta(seconds=(cells.get("end") or 0) - (cells.get("start") or 0))),
+            "eventEnd": _iso(seen_at.time + timedelta(seconds=max(length, 0.0))),
             "observationLevel": "media",
             "observationType": kind,
             "count": 1 if box and kind != "blank" else None,
-            **(dict(zip(_BOX_FIELDS, map(str, box), strict=True)) if inside else {}),
+            **(dict(zip(_BOX_FIELDS, map(str, box), strict=True)) if box and inside else {}),
             "classificationMethod": "machine",
             "classificationTimestamp": now,
             **more,

@@ -5,7 +5,7 @@ Each function draws into the given axes, or into new ones, and returns them. The
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,16 @@ from manyway.errors import InputError, optional
 from manyway.plots.style import styles_of
 
 
-def plot_presence(result: Any, class_names: Sequence[Any] | None = None, top: int = 20, ax: Any = None) -> Any:
-    """Bars of the probability that each class occurs in the batch, the most probable first.
+def plot_presence(
+    result: Any,
+    class_names: Sequence[Any] | None = None,
+    top: int = 20,
+    ax: Any = None,
+    *,
+    error_rate: float = 0.05,
+    truth: Collection[Any] = (),
+) -> Any:
+    """Bars of the probability that each class occurs in the batch, the most probable first; listed classes are dark.
 
     Parameters
     ----------
@@ -28,6 +36,10 @@ def plot_presence(result: Any, class_names: Sequence[Any] | None = None, top: in
         How many classes to show.
     ax : matplotlib Axes, optional
         Where to draw.
+    error_rate : float, default=0.05
+        That of the list, see ``present``.
+    truth : collection, optional
+        The names of the classes that do occur, where they are known; they are marked.
 
     Returns
     -------
@@ -54,7 +66,14 @@ def plot_presence(result: Any, class_names: Sequence[Any] | None = None, top: in
     order = np.argsort(-presence, kind="stable")[:top]
     ax = _axes(ax)
     places = np.arange(len(order))
-    ax.barh(places, presence[order])
+    solution = getattr(result, "solution", result)
+    listed = np.isin(order, _array(solution.present(error_rate)[0]))
+    ax.barh(places[listed], presence[order][listed], color="C0", label="present")
+    ax.barh(places[~listed], presence[order][~listed], color="C0", alpha=0.35, label="possible")
+    occurs = places[[name in truth for name in names[order].tolist()]]
+    if len(occurs):
+        ax.plot(np.full(len(occurs), 0.01), occurs, "k>", label="occurs", clip_on=False)
+        ax.legend(frameon=False, loc="lower right")
     ax.set_yticks(places, [str(name) for name in names[order]])
     ax.invert_yaxis()
     ax.set(xlim=(0, 1), xlabel="probability that the class is present")

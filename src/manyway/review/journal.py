@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -126,7 +126,8 @@ class Journal:
         intact += b"".join(self._line(found.action, found.time) for found in self._found.entries)
         if content != intact:
             if self.damage:
-                kept = _free(self.path)
+                names = (f"{self.path.stem}-damaged-{n}{self.path.suffix}" for n in count(1))
+                kept = next(path for path in map(self.path.with_name, names) if not path.exists())
                 kept.touch(mode=0o600)
                 kept.write_bytes(content)
                 self.damage += f" The damaged file is now {kept.name}."
@@ -215,19 +216,17 @@ class _Found:
     def damage(self, path: Path) -> str:
         """What is wrong, in words; nothing if nothing is."""
         last = max([self.promised - 1, *(found.number for found in self.entries)])
-        lost = max(0, last - len(self.entries))
-        broken = self.pieces - self.torn or lost or self.first is None or not self.linked
-        if not broken and self.counted:
-            return ""
-        if not broken:
+        numbers = {found.number for found in self.entries}
+        lost = [str(n) for n in range(1, last + 1) if n not in numbers]
+        if self.first is None and not self.entries:
+            what = "has lost all its entries"
+        elif self.pieces - self.torn or lost or self.first is None or not self.linked:
+            shown = f" (number {', '.join(lost[:5])}{' …' if len(lost) > 5 else ''})" if lost else ""
+            what = f"was changed: {len(lost)} of {last} entries are lost{shown}"
+        elif not self.counted:
             what = "does not say how many entries it must have, so that the last ones may be missing"
-        elif self.first is None and not self.entries:
-            what = f"has lost all its entries{f' ({lost})' if lost else ''}"
         else:
-            numbers = {found.number for found in self.entries}
-            missing = [str(n) for n in range(1, last + 1) if n not in numbers]
-            shown = f" (number {', '.join(missing[:5])}{' …' if len(missing) > 5 else ''})" if missing else ""
-            what = f"was changed: {lost} of {max(last, 0)} entries are lost{shown}"
+            return ""
         return f"The journal {path} is damaged: it {what}. The {len(self.entries)} intact entries are kept."
 
 
@@ -282,12 +281,6 @@ def _unsealed(line: bytes, items: str) -> Any:
         return entry if _sealed(entry, items) == line + b"\n" else None
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-
-
-def _free(path: Path) -> Path:
-    """A name for the damaged journal that nothing has."""
-    names = (path.with_name(f"{path.stem}-damaged-{n}{path.suffix}") for n in range(1, 10_000))
-    return next(name for name in names if not name.exists())
 
 
 def _lock(file: IO[bytes], *, shared: bool) -> None:

@@ -143,8 +143,8 @@ def _spread_out(found: Solution, rows: list[int], n_items: int) -> Solution:
         found.n_iter,
         found.converged,
         make_review_scores=lambda: spread(found.review_scores, -1),
-        occupancy=found.occupied,
         make_presence=lambda: found.independent_presence,
+        make_copies=lambda: found.copies,
         unknown=None if found.unknown is None else spread(found.unknown, 0),
         unknown_groups=None if found.unknown_groups is None else spread(found.unknown_groups, -1),
     )

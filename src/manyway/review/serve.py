@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from manyway.core.solution import Solution
@@ -114,9 +115,10 @@ def serve(
                 app, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=1
             )
             server = uvicorn.Server(config)
-            lead.unlink(missing_ok=True)
-            lead.touch(mode=0o600)
-            lead.write_text(render("open.html", address=guard.address), encoding="utf-8")
+            with suppress(OSError):  # a full disk; the address is printed
+                lead.unlink(missing_ok=True)
+                lead.touch(mode=0o600)
+                lead.write_text(render("open.html", address=guard.address), encoding="utf-8")
             ready(guard.address, lead)
             server.run(sockets=[taken])
     finally:

@@ -14,6 +14,7 @@ from manyway.methods.evidence.from_scores import (
     covered,
     find_kind,
     fit_posteriors,
+    log_odds,
     log_posteriors,
     without_prior,
 )
@@ -167,6 +168,58 @@ def test_the_number_of_classes_agrees_with_the_answer():
     labels = found.labels[0].unique()
     assert found.presence[0, labels].min() >= found.probabilities[0].amax(-1).min() / 2
     assert abs(float(found.n_present[0]) - len(labels)) < 1 + float(found.n_present_sd[0])
+
+
+def expecting(posteriors: torch.Tensor, classes) -> Solution:
+    listed = torch.zeros(posteriors.shape[-1])
+    listed[torch.as_tensor(classes)] = 1.0
+    return solve("evidence", Tasks.from_scores(posteriors[None], expectation=listed))
+
+
+def test_a_short_list_of_expected_classes_is_as_good_as_a_mask_and_a_long_one_no_mask():
+    posteriors, truth = batch(n_classes=60, n_present=4, noise=1.1)
+    plain = (from_scores(posteriors).labels[0] == truth).float().mean()
+    short = (expecting(posteriors, range(4)).labels[0] == truth).float().mean()
+    masked = (posteriors[:, :4].argmax(-1) == truth).float().mean()
+    assert short >= masked - 0.02
+    assert short > plain
+    lacking = expecting(posteriors, range(1, 42)).labels[0]  # class 0 is not on the list, and 38 others are
+    assert (lacking == truth).float().mean() >= plain - 0.05
+    assert (lacking == 0).any()
+
+
+def test_a_list_of_all_classes_changes_nothing():
+    posteriors, _ = batch()
+    torch.testing.assert_close(expecting(posteriors, range(30)).probabilities, from_scores(posteriors).probabilities)
+    with pytest.raises(InputError, match="expectations of 30 classes"):
+        Tasks.from_scores(posteriors[None], expectation=torch.zeros(30))
+
+
+def test_items_may_have_several_classes_and_the_batch_says_which_classes_occur():
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.zeros(60, 80, dtype=torch.bool)
+    for row in truth:
+        row[torch.randperm(6, generator=generator)[:2]] = True
+    odds = torch.where(truth, -1.0, -6.0) + 1.6 * torch.randn(60, 80, generator=generator)
+    known = torch.full((1, 60), -1)
+    known[0, 0] = 70
+    found = solve("evidence", Tasks.from_scores(odds[None], known=known, several=True)).probabilities[0]
+    assert found[0, 70] == 1
+
+    def f1(answer: torch.Tensor) -> float:
+        both = 2 * (answer & truth).sum(-1)
+        return float((both / (answer.sum(-1) + truth.sum(-1)))[1:].mean())
+
+    best = max(f1(odds > threshold) for threshold in torch.linspace(-6, 2, 33))
+    assert f1(found > 0.5) > best + 0.03
+
+
+def test_log_odds_of_lists_and_of_what_is_no_probability():
+    odds = log_odds(torch.tensor([[1.0, NAN, 0.5], [0.2, 0.0, 0.9]]))
+    assert torch.isfinite(odds).all()
+    assert odds[0, 1] <= odds[1, 0]
+    with pytest.raises(InputError, match="row 0 are not between 0 and 1"):
+        log_odds(torch.tensor([[1.2, 0.1]]))
 
 
 def test_labelled_items_of_all_classes_calibrate_each_class():

@@ -57,10 +57,12 @@ def check_samples(method: str, tasks: Tasks) -> None:
 
 
 def check_solution(method: str, tasks: Tasks, solution: Solution) -> None:
-    """Refuse a solution whose probabilities are not finite or do not sum to 1."""
+    """Refuse a solution whose probabilities are not finite or, where one class is right, do not sum to 1."""
     if tasks.pile is not None:
         return  # another pass would only be for this; whoever reads the answers sees them
     total = solution.probabilities.sum(-1)
+    if tasks.several:
+        total = 0 * total + 1
     if solution.unknown is not None and solution.unknown_groups is not None:
         total = total + solution.unknown
     bad = ~((total - 1).abs() <= _ROW_SUMS)  # written so that NaN is bad

@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 
 from manyway.core.blocks import Sums
+from manyway.core.presence import effective_number
+from manyway.methods.calibration.calibration import distances_between
 from manyway.methods.evidence.likelihood import Blend, Likelihood, Updated, columns_of, known_classes
 from manyway.methods.evidence.one_shot import tempered
 from manyway.methods.evidence.parameters import Parameters
@@ -29,7 +31,6 @@ from manyway.methods.evidence.prior import (
     Concentrations,
     Presence,
     Slopes,
-    effective_number,
     log_remainders,
     remainders,
 )
@@ -38,6 +39,7 @@ from manyway.methods.evidence.schedule import Schedule, agreement
 from manyway.methods.evidence.search import Dense
 
 _MOST_TRIED = 1 << 24  # numbers: fewer queries are looked at where they could be of very many classes
+_MOST_COMPARED = 2048  # queries that are compared with each other
 _GROUPS_AT_ONCE = 1024  # limits the memory of [groups, classes] arrays
 
 
@@ -59,7 +61,6 @@ class GroupPosterior(NamedTuple):
 
     classes: Tensor  # [t, g] the classes whose queries form a group
     probabilities: Tensor  # [t, g, k] that group g, taken as a whole, belongs to class k
-    fragment: Tensor  # [t, g] that the group is a fragment of a larger one
 
     def apply(self, u: Tensor) -> Tensor:
         """Class probabilities from assignments to groups; classes without a group keep theirs.
@@ -91,14 +92,6 @@ class GroupPosterior(NamedTuple):
             joint = occupied.gather(1, self.classes[:, part]).unsqueeze(-1) * self.probabilities[:, part].to(occupied)
             log_absent += torch.log1p(-joint.clamp_max_(1 - 1e-6)).sum(1)
         return -torch.expm1(log_absent)
-
-    def occupied(self, occupied: Tensor) -> Tensor:
-        """[t, k] the probability that a group has a query and is not a fragment of another.
-
-        The number of classes is counted with it: a fragment is no class of its own.
-        """
-        remaining = occupied.gather(1, self.classes) * (1 - self.fragment)
-        return occupied.scatter(1, self.classes, remaining.to(occupied))
 
 
 def group_posterior(
@@ -154,7 +147,7 @@ def group_posterior(
     few = (1 - (effective_number(masses) - 1) / (schedule.most_groups_with_fragments - 1)).clamp(0, 1) * float(merge)
     which = few.nonzero().squeeze(1)  # tasks in which fragments are looked for
     agreed = (2 * agreement(masses)).clamp_max(1).unsqueeze(-1)
-    rows, fragments = [counts.new_zeros(len(counts), 0, counts.shape[1])], [counts.new_zeros(len(counts), 0)]
+    rows = [counts.new_zeros(len(counts), 0, counts.shape[1])]
     for first in range(0, classes.shape[1], _GROUPS_AT_ONCE):
         part = slice(first, first + _GROUPS_AT_ONCE)
         columns, likelihood = classes[:, part], totals(part)
@@ -164,7 +157,6 @@ def group_posterior(
         if named:
             scores, likelihood = scores + names[:, part], likelihood + names[:, part]
         found = scores.softmax(-1)
-        fragment = torch.zeros_like(theirs)
         if len(which):
             own = likelihood.gather(-1, columns.unsqueeze(-1))
             larger, joining = _joining(
@@ -174,19 +166,15 @@ def group_posterior(
             if named:  # a group with a known query is not a fragment that lacks a name
                 fading = fading * names[which, part].amax(-1).neg().exp()
             joining = joining * fading.unsqueeze(-1)
-            fragment[which] = joining.sum(-1)
-            apart = found[which] * (1 - fragment[which]).unsqueeze(-1)
+            apart = found[which] * (1 - joining.sum(-1, keepdim=True))
             found[which] = apart.scatter_add_(-1, larger.unsqueeze(1).expand_as(joining), joining)
         others = (1 - 1 / theirs.clamp_min(1)) * agreed
         if named:
             others = others.masked_fill(known.gather(1, columns), 0)
-            # A group that takes the class of known queries is a part of their group.
-            fragment = torch.maximum(fragment, (found * known.unsqueeze(1)).sum(-1))
         keep = (1 - others).unsqueeze(-1)
         found.mul_(others.unsqueeze(-1))
         rows.append(found.scatter_add_(-1, columns.unsqueeze(-1), keep))
-        fragments.append(fragment.mul_(others))
-    return GroupPosterior(classes, torch.cat(rows[1:] or rows, 1), torch.cat(fragments[1:] or fragments, 1))
+    return GroupPosterior(classes, torch.cat(rows[1:] or rows, 1))
 
 
 def _joining(
@@ -244,6 +232,21 @@ def single_queries(queries: Held, prior: Concentrations, parameters: Parameters)
     examples = queries.of.examples.expand(len(many), -1)
     gain = evidence_for_proportions(trial.u, likelihood, examples, presence, prior, schedule)
     return many & (gain < schedule.proportions_gain)
+
+
+def copies(queries: Held, schedule: Schedule) -> Tensor:
+    """[t] how many near-copies queries have on average, themselves included.
+
+    Two queries are near-copies where their squared distance is below a part of that of two samples of a class. With few
+    features samples are as near by chance, so that the part is smaller: its chance is that of 16 features. Of many
+    queries a sample is compared, in which each copy stands for as many as were left out.
+    """
+    stride = ceil(queries.n_query / _MOST_COMPARED)
+    placed = sample(queries, stride)[0]
+    part = schedule.near_copy ** max(1.0, 16 / placed.shape[-1])
+    limit = part * queries.of.usual_distance(placed)
+    near: Tensor = (distances_between(placed) <= limit.view(-1, 1, 1)).sum((1, 2)) / placed.shape[1]
+    return (near - 1).clamp_min(0).mul(stride).add(1)
 
 
 def evidence_for_proportions(

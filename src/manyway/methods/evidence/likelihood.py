@@ -106,6 +106,9 @@ class Likelihood(Protocol):
     def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
         """[t, n, m] from 0 to 1: how much placed queries [t, n, d] and others [t, m, d] are alike."""
 
+    def usual_distance(self, placed: Tensor) -> Tensor:
+        """[t] the squared distance of two placed queries [t, n, d] that are no copies of each other."""
+
     @property
     def learned(self) -> dict[str, Tensor]:
         """What is worth telling, a number per task [t] each."""
@@ -168,6 +171,9 @@ class Distances:
     def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
         apart = squared_distances(placed, others) / (2 * self.calibration.scatter.clamp_min(1e-30).view(-1, 1, 1))
         return apart.sub_(1).mul_(-steepness).sigmoid_()
+
+    def usual_distance(self, placed: Tensor) -> Tensor:
+        return 2 * self.calibration.scatter
 
     @property
     def learned(self) -> dict[str, Tensor]:
@@ -243,6 +249,9 @@ class Scores:
 
     def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
         return placed.new_ones(1, placed.shape[1], others.shape[1])
+
+    def usual_distance(self, placed: Tensor) -> Tensor:
+        return 2 * placed.var(1, unbiased=False).sum(-1)
 
     def linear(self) -> Columns:
         return Columns(torch.arange(self.counts.shape[1], device=self.counts.device))

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.ops import class_sums
+from manyway.core.presence import effective_number
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import Scaling, Scalings, apply, extent_of, level
 from manyway.methods.calibration.calibration import Calibration, Growth
@@ -31,7 +32,6 @@ from manyway.methods.calibration.first_step import FirstStep, choose, growth_of,
 from manyway.methods.calibration.scaling import learn_scaling
 from manyway.methods.evidence.likelihood import moved
 from manyway.methods.evidence.parameters import Parameters
-from manyway.methods.evidence.prior import effective_number
 from manyway.methods.evidence.schedule import Schedule
 
 

@@ -112,16 +112,6 @@ class Presence:
         return Slopes(slope, self.absent * (rise - self.counts * slope), alpha)
 
 
-def effective_number(masses: Tensor) -> Tensor:
-    """[t] e to the entropy of the masses [t, k]: the number of equally large classes that is as diverse.
-
-    With π_k = m_k / Σ_j m_j it is N = exp(−Σ_k π_k ln π_k). N is 1 where one class has all queries and K where all have
-    as many.
-    """
-    parts = masses / masses.sum(-1, keepdim=True)
-    return torch.xlogy(parts, parts).sum(-1).neg_().exp_()
-
-
 def remainders(u: Tensor) -> Tensor:
     """1 − u."""
     return (1 - u).clamp_min_(1 - _SURE)

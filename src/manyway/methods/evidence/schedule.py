@@ -13,8 +13,8 @@ from math import log10
 import torch
 from torch import Tensor
 
+from manyway.core.presence import effective_number
 from manyway.methods.calibration.constants import Constants
-from manyway.methods.evidence.prior import effective_number
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,9 @@ class Schedule(Constants):
     most_groups_with_fragments: float = 6.0
     # How many of the largest groups can have fragments. More than the effective number above adds nothing.
     largest_groups: int = 16
+
+    # Two queries are near-copies where their squared distance is below this part of that of two samples of a class.
+    near_copy: float = 0.05
 
     # --- Unknown queries ---
     # The probability that a query of a class looks as if it were unknown. It limits what a single group can say.

@@ -35,9 +35,10 @@ from torch import Tensor
 
 from manyway.core.blocks import Pile, Sums
 from manyway.core.ops import class_sums
+from manyway.core.presence import Tally, tally
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.core.topk import Answered, Reading, Surest
+from manyway.core.topk import Answered, Reading
 from manyway.core.transforms import Scaling
 from manyway.errors import InputError
 from manyway.methods._table.prepared import QUERY_DEPENDENT
@@ -46,7 +47,7 @@ from manyway.methods.calibration.first_step import FirstStep
 from manyway.methods.calibration.tuning import tuned
 from manyway.methods.evidence.blocks import InBlocks, OnPart
 from manyway.methods.evidence.from_scores import Tempering, for_scores, learn_scores
-from manyway.methods.evidence.groups import Groups, Probabilities, query_weights, single_queries
+from manyway.methods.evidence.groups import Groups, Probabilities, copies, query_weights, single_queries
 from manyway.methods.evidence.likelihood import Blend, Distances, Likelihood, Scores, known_classes
 from manyway.methods.evidence.names import Named, guesses, log_probability, named
 from manyway.methods.evidence.one_shot import is_one_shot, power_for, powers
@@ -55,6 +56,7 @@ from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.queries import Held, InMemory, Part, TakeRows, excluded, sample
 from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.search import Dense, fused_search
+from manyway.methods.evidence.several import several
 from manyway.methods.evidence.streams import in_streams, next_batch
 from manyway.methods.evidence.unknown import UnknownGroups, judge, judge_scores, judged_stride
 
@@ -206,6 +208,10 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
         Queries with known labels enter the means of their classes with the weight ``known_weight`` before the search.
     """
     likelihood: Likelihood
+    if tasks.several:
+        if isinstance(tasks.pile, Pile):
+            raise InputError("Items with several classes are labelled in memory; give smaller batches.")
+        return Solution(several(tasks.query, tasks.known_labels), 1, True)
     if tasks.scores:
         parameters = for_scores(parameters)
         likelihood, placed = learn_scores(tasks, parameters)
@@ -285,16 +291,15 @@ def find(
     kept, labelled = torch.ones_like(present), torch.zeros_like(present)
     if isinstance(likelihood, Scores) and likelihood.blend.some:
         # The classes of the answer are at least as present as their surest item; others have the share of evidence.
-        alone = queries.each(Surely(answer)).values
+        alone = queries.each(Counted(answer))
         answer = blended(answer, queries, likelihood.blend)
-        labelled = queries.each(Labelled(answer)).values.to(present)
+        labelled = queries.each(Labelled(answer)).surest.to(present)
         kept = torch.where(labelled > 0, kept, likelihood.blend.share.squeeze(1).to(present))
-        more["surest"] = torch.maximum(alone.to(present) * kept, labelled)
-    occupied = torch.maximum(posterior.occupied(present) * kept, labelled)
-    more["occupancy"] = occupied.masked_fill(some_known, 1)
+        more["tallied"] = Tally(torch.maximum(alone.surest.to(present) * kept, labelled), alone.masses)
     more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, labelled).masked_fill(
         some_known, 1
     )
+    more["make_copies"] = lambda: copies(queries, schedule)
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     if found.terms:
         more["objective_parts"] = dict(zip(("fit", "entropy", "prior"), torch.stack(found.terms, -1), strict=True))
@@ -351,25 +356,25 @@ def judged(queries: Held, parameters: Parameters) -> UnknownGroups:
 
 
 @dataclass(frozen=True, eq=False)
-class Surely:
-    """The work that finds the highest probability of each class."""
+class Counted:
+    """The work that tallies the probabilities of each class."""
 
     probabilities: Probabilities
 
-    def __call__(self, part: Part) -> Surest:
-        return Surest(self.probabilities(part).amax(1))
+    def __call__(self, part: Part) -> Tally:
+        return tally(Answered(self.probabilities(part)))
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """The work that finds the highest probability of each class among the queries with its label."""
+    """The work that tallies the probabilities of each class among the queries with its label."""
 
     probabilities: Probabilities
 
-    def __call__(self, part: Part) -> Surest:
+    def __call__(self, part: Part) -> Tally:
         found = self.probabilities(part)
         best = found.max(-1, keepdim=True)
-        return Surest(torch.zeros_like(found).scatter_(-1, best.indices, best.values).amax(1))
+        return tally(Answered(torch.zeros_like(found).scatter_(-1, best.indices, best.values)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -398,7 +403,21 @@ class AnswerBlock:
 
 
 def hold(tasks: Tasks, placed: Tensor | Pile, likelihood: Likelihood, parameters: Parameters) -> InMemory | InBlocks:
-    """The placed queries of tasks, in memory or in blocks."""
+    """The placed queries of tasks, in memory or in blocks.
+
+    Parameters
+    ----------
+    tasks : Tasks
+        They have the known labels.
+    placed : Tensor of shape [t, q, d] or Pile
+        The rows in the coordinates of the likelihood.
+    likelihood : Likelihood
+    parameters : Parameters
+
+    Returns
+    -------
+    InMemory or InBlocks
+    """
     known, any_known = tasks.known_labels, tasks.any_known
     if isinstance(placed, Pile):
         return InBlocks(placed, known, likelihood, parameters, any_known=any_known)

@@ -32,10 +32,11 @@ import torch
 from torch import Tensor
 
 from manyway.core.blocks import Joined, Pile
+from manyway.core.presence import effective_number
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.methods.evidence.parameters import Parameters
-from manyway.methods.evidence.prior import Presence, effective_number, remainders
+from manyway.methods.evidence.prior import Presence, remainders
 
 # Items that are remembered: a limit of memory and time. A run of so many items names nearly all classes of its batches,
 # and longer runs gained nothing more. A batch that is larger is enough for itself.
@@ -43,7 +44,7 @@ MOST_ITEMS = 1024
 
 Solve = Callable[[Tasks, Any], Solution]  # (tasks, what was learned from their support) -> answers
 _OF_UNKNOWN = ("unknown", "unknown_groups", "unknown_medoids")  # with ``open_set``
-_KEPT = ("probabilities", "n_iter", "converged", "occupied", "independent_presence", "review_scores")
+_KEPT = ("probabilities", "n_iter", "converged", "independent_presence", "review_scores", "copies")
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,9 +228,9 @@ def _solution(kept: dict[str, Tensor], **more: Any) -> Solution:
         kept["probabilities"],
         kept["n_iter"],
         kept["converged"],
-        occupancy=kept["occupied"],
         make_presence=lambda: kept["independent_presence"],
         make_review_scores=lambda: kept["review_scores"],
+        make_copies=lambda: kept["copies"],
         unknown=kept.get("unknown"),
         unknown_groups=kept.get("unknown_groups"),
         unknown_medoids=kept.get("unknown_medoids"),

@@ -106,7 +106,7 @@ function give(rows, labels) {
 function confirm() {
   const chosen = grid.chosen();
   const rows = chosen.filter((row) => model.number(row) !== NO_CLASS);
-  if (justChanged(chosen)) return;
+  if (justChanged(chosen, model.since)) return;
   if (!rows.length && chosen.length && chosen.every((row) => model.unknownGroup[row] >= 0)) {
     unknown();
     return;
@@ -119,8 +119,8 @@ function confirm() {
 }
 
 /** Nobody can confirm what nobody has seen: whether a suggestion of these items came in this moment. */
-function justChanged(rows) {
-  const fresh = rows.some((row) => model.isOpen(row) && performance.now() - model.since[row] < Number(document.body.dataset.just));
+function justChanged(rows, since) {
+  const fresh = rows.some((row) => model.isOpen(row) && performance.now() - since[row] < Number(document.body.dataset.just));
   if (fresh) say("The suggestion has just changed; look again and repeat the key.");
   return fresh;
 }
@@ -128,7 +128,7 @@ function justChanged(rows) {
 function take(at) {
   const rows = grid.chosen();
   const suggestion = grid.current >= 0 ? model.suggestions(grid.current)[at] : undefined;
-  if (!suggestion || justChanged([grid.current])) return;
+  if (!suggestion || justChanged([grid.current], model.listed)) return;
   if (suggestion.number === NO_CLASS) unknown();
   else give(rows, rows.map(() => model.classes[suggestion.number]));
 }
@@ -303,7 +303,7 @@ redraw();
 if (grid.flat.length) grid.go(grid.flat[0]);
 document.body.classList.add("ready");
 
-await follow(model.version, overview.command, (changes) => {
+await follow(model.id, model.version, overview.command, (changes) => {
   if (changes.items !== overview.items) {
     complain("server", "Another review is served at this address now; this page shows the earlier one. Close it, or load it again.");
     return "stop";

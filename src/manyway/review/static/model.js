@@ -26,7 +26,8 @@ export class Model {
     this.unknown = new Array(this.n).fill(0); // the probability of being unknown
     this.best = new Array(this.n).fill(null).map(() => []);
     this.comment = new Array(this.n).fill("");
-    this.since = new Array(this.n).fill(-Infinity); // when its suggestion last changed
+    this.since = new Array(this.n).fill(-Infinity); // when its label last changed
+    this.listed = new Array(this.n).fill(-Infinity); // when its list of suggestions last changed
     this.stamp = new Array(this.n).fill(0); // grows when an item must be drawn again
     this.groups = []; // in the order of the page: { key, number, items }
     this.place = new Array(this.n).fill(null); // the group of an item
@@ -34,7 +35,7 @@ export class Model {
     this.phrase = ""; // that an item must have
     this.by = "doubt";
     this.apply(overview);
-    this.since.fill(-Infinity);
+    for (const times of [this.since, this.listed]) times.fill(-Infinity);
     this.sort();
   }
 
@@ -52,13 +53,15 @@ export class Model {
     const changed = [];
     for (const [row, answer, was, group, best, unknown, comment] of changes.rows) {
       if (was >= 0 && was !== this.was[row]) changed.push(row);
-      if (best.some((value, at) => at % 2 === 0 && value !== this.best[row][at]) || group !== this.unknownGroup[row]) this.since[row] = performance.now();
+      const before = [this.number(row), this.suggestions(row).map(({ number }) => number).join()];
       this.comment[row] = comment;
       this.answer[row] = answer;
       this.was[row] = was;
       this.unknownGroup[row] = group;
       this.best[row] = best;
       this.unknown[row] = unknown / 1000;
+      if (this.number(row) !== before[0]) this.since[row] = performance.now();
+      if (this.suggestions(row).map(({ number }) => number).join() !== before[1]) this.listed[row] = performance.now();
       this.stamp[row] += 1;
     }
     return changed;

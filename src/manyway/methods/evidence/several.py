@@ -1,0 +1,75 @@
+"""Several classes per item: independent yes-or-no scores, and which classes occur in the batch.
+
+x_qk are the log-odds of a classifier that answers each class by itself. Two normal distributions say what they mean:
+that of classes that an item does not have, from all scores but the highest of each item, and that of classes that it
+has, from the highest score of each item, as far as it is one. Class k occurs in a part π_k of the items. By EM,
+
+    u_qk = π_k f₁(x_qk) / (π_k f₁(x_qk) + (1 − π_k) f₀(x_qk)),   π_k = (Σ_q u_qk + a) / (|Q| + a + 1).
+
+A class that no item supports gets a tiny π_k, so that a doubtful score is believed where the class occurs, and not
+elsewhere. Each class has a mean of its own in f₀: some classes score high whatever the item is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyway.core.ops import one_hot
+
+
+class Constants(NamedTuple):
+    """Chosen on CLINC150, items that were composed of two intents; see ``benchmarks.scores``."""
+
+    having: int = 3  # the highest scores of an item that say nothing about classes that it does not have
+    tail: tuple[float, float] = (0.999, 2.58)  # the quantile that gives f₀ its width, and how many widths it is away
+    lower: float = 1.0  # classes that an item also has score lower than its first one, by so many deviations
+    weight: float = 3.0  # a mean of a class of its own counts from so many items
+    sure: tuple[float, float, float] = (0.0, 1.5, 1.5)  # prior of f₁: mean and deviation, worth so many sure items
+    rare: float = 0.01  # a
+    begin: float = 0.02  # the first π
+    steps: int = 60
+    narrow: float = 0.3  # no deviation is below this: lists that were cut have equal scores
+
+
+def several(odds: Tensor, known: Tensor) -> Tensor:
+    """[t, q, k] the probability that an item has each class, from log-odds [t, q, k].
+
+    ``known`` [t, q] are classes that items are known to have, -1 for none.
+    """
+    constants = Constants()
+    n_classes = odds.shape[-1]
+    having = min(constants.having, n_classes - 1)
+    others = torch.ones_like(odds).scatter_(-1, odds.topk(having, -1).indices, 0.0)
+    total = others.sum(1, keepdim=True)
+    mean = (odds * others).sum((1, 2), keepdim=True) / others.sum((1, 2), keepdim=True)
+    own = (odds * others).sum(1, keepdim=True) / total.clamp_min(1) - mean
+    x = odds - own * total / (total + constants.weight)
+    probability = torch.empty_like(odds)
+    for task in range(len(odds)):
+        probability[task] = _mixture(x[task], odds[task].amax(-1), others[task] > 0, constants)
+    is_known = one_hot(known.clamp_min(0), n_classes, odds.dtype).mul_((known >= 0).unsqueeze(-1)) > 0
+    return probability.masked_fill_(is_known, 1.0)
+
+
+def _mixture(x: Tensor, highest: Tensor, absent: Tensor, constants: Constants) -> Tensor:
+    """[q, k] the probabilities of one task, from levelled log-odds [q, k] and the highest of each item [q]."""
+    values = x[absent].sort().values
+    quantile, deviations = constants.tail
+    middle = values[len(values) // 2]
+    width = ((values[int(quantile * (len(values) - 1))] - middle) / deviations).clamp_min(constants.narrow)
+    usual, spread, worth = constants.sure
+    first, weights = x.amax(-1), highest.sigmoid() ** 1.5  # an item without any class has no high score
+    mean = ((weights * first).sum() + worth * usual) / (weights.sum() + worth)
+    square = (weights * (first - mean).square()).sum() + worth * spread**2
+    deviation = torch.maximum((square / (weights.sum() + worth)).sqrt(), width)
+    mean = torch.maximum(mean - constants.lower * deviation, middle + width)
+    present = -0.5 * ((x.clamp_max(mean) - mean) / deviation).square() - deviation.log()
+    ratio = present + 0.5 * ((x.clamp_min(middle) - middle) / width).square() + width.log()
+    part = torch.full_like(x[0], constants.begin)
+    for _ in range(constants.steps):
+        probability = (ratio + part.logit()).sigmoid()
+        part = ((probability.sum(0) + constants.rare) / (len(x) + constants.rare + 1)).clamp(1e-6, 0.95)
+    return probability

@@ -1,0 +1,117 @@
+"""Which classes occur: the list with an error rate, the number of classes, and what size and repetition say."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from manyway import Evidence, InputError, Solution, Tasks, TaskSpec, sample_tasks, solve
+from manyway.core.presence import Tally, presence_of, unseen
+from manyway.sampling.embedded import load_glyphs
+from tests.problems import make_tasks
+
+ONCE = torch.ones(1)  # no item has a copy
+
+
+def solution_of(presence: list[list[float]]) -> Solution:
+    """A solution whose classes occur with these probabilities: one query per class speaks for it."""
+    return Solution(torch.diag_embed(torch.tensor(presence)), 1, True)
+
+
+def occurs(tasks: Tasks) -> torch.Tensor:
+    return torch.zeros(len(tasks), tasks.n_classes).scatter_(1, tasks.query_labels, 1.0)
+
+
+def test_the_list_is_the_longest_whose_expected_part_of_absent_classes_is_within_the_rate():
+    solution = solution_of([[0.99, 0.0, 0.95, 0.5], [0.0, 0.0, 0.0, 1.0]])
+    presence = solution.presence
+    for rate in (0.02, 0.05, 0.2, 0.6):
+        for task, listed in enumerate(solution.present(rate)):
+            order = presence[task].argsort(descending=True, stable=True)
+            wrong = [float((1 - presence[task][order[:n]]).mean()) for n in range(1, 5)]
+            assert listed.tolist() == order[: sum(value <= 0.8 * rate for value in wrong)].tolist()
+    assert solution.present(0.05)[1].tolist() == [3]
+
+
+def test_possible_classes_are_the_others_that_cannot_be_ruled_out():
+    solution = solution_of([[0.99, 0.3, 0.0, 0.97]])
+    listed, possible = solution.present(0.05)[0].tolist(), solution.possible(0.05)[0].tolist()
+    assert listed == [0, 3]
+    assert possible == [1]
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, 2.0, float("nan")])
+def test_an_impossible_error_rate_is_refused(rate):
+    with pytest.raises(InputError, match="error_rate is"):
+        solution_of([[0.9, 0.1]]).present(rate)
+
+
+def test_an_inference_lists_the_labels_of_the_user_most_certain_first():
+    X = torch.eye(4).repeat_interleave(3, 0) * 10 + torch.arange(12).view(12, 1) % 3 * 0.1
+    result = Evidence().fit(X, [name for name in "abcd" for _ in range(3)]).infer(X[[0, 1, 2, 0, 1, 9, 10, 11, 9]])
+    assert set(result.present()) == {"a", "d"}
+    assert result.present() == sorted(result.present(), key=lambda name: -result.presence["abcd".index(name)])
+    assert not set(result.present()) & set(result.possible())
+
+
+def test_presence_lies_between_shared_and_independent_errors_and_nearer_to_shared_where_few_classes_occur():
+    independent, surest = torch.tensor([[0.9, 0.9, 0.0, 0.0]]), torch.tensor([[0.6, 0.6, 0.0, 0.0]])
+    few = presence_of(independent, Tally(surest, torch.tensor([[2.0, 2.0, 0.0, 0.0]])), ONCE)
+    assert few[0, 0] == pytest.approx(0.75, abs=0.02)  # two of four classes: the middle
+    many = presence_of(independent[:, :2], Tally(surest[:, :2], torch.tensor([[2.0, 2.0]])), ONCE)
+    assert many[0, 0] == pytest.approx(0.9, abs=0.02)
+
+
+def test_a_small_group_beside_equally_large_ones_is_probably_a_fragment_but_not_beside_unequal_ones():
+    p = torch.full((1, 8), 0.99)
+    p[0, 0] = 0.9
+    even = torch.tensor([[2.0, 40, 41, 39, 40, 42, 38, 40]])
+    uneven = torch.tensor([[2.0, 150, 60, 3, 1, 20, 2, 44]])
+    fragment, rare = (float(presence_of(p, Tally(p, masses), ONCE)[0, 0]) for masses in (even, uneven))
+    assert fragment < 0.3
+    assert rare > 0.8
+
+
+def test_what_is_certain_stays_certain_whatever_its_size():
+    p = torch.tensor([[1.0, 0.99, 0.99]])
+    assert presence_of(p, Tally(p, torch.tensor([[1.0, 500.0, 500.0]])), ONCE)[0, 0] == 1
+
+
+def test_copies_of_items_are_no_new_evidence():
+    """A burst of near-copies of each item makes hardly a further class certain."""
+    tasks = sample_tasks(load_glyphs("val"), TaskSpec(shots=5, k_eff=10, n_query=40), seed=4, count=24)
+    noise = 0.01 * torch.randn(24, 200, tasks.query.shape[-1], generator=torch.Generator().manual_seed(0))
+    copied = Tasks.from_arrays(tasks.support, tasks.support_labels, tasks.query.repeat(1, 5, 1) + noise)
+    found, truth = solve("evidence", copied), occurs(tasks)
+    torch.testing.assert_close(found.copies, torch.full((24,), 5.0), rtol=0, atol=0.1)
+    torch.testing.assert_close(solve("evidence", tasks).copies, torch.ones(24), rtol=0, atol=0.1)
+    lists = found.present()
+    n_listed = sum(len(classes) for classes in lists)
+    absent = sum(float((1 - truth[task, classes]).sum()) for task, classes in enumerate(lists))
+    assert n_listed > 0.75 * float(truth.sum())
+    assert absent <= 0.05 * n_listed
+
+
+def test_at_most_the_error_rate_of_the_listed_letters_is_absent():
+    tasks = sample_tasks(load_glyphs("val"), TaskSpec(shots=5, k_eff=5, n_query=75), seed=3, count=30)
+    truth, lists = occurs(tasks), solve("evidence", tasks).present()
+    absent = [float((1 - truth[task, classes]).mean()) if len(classes) else 0.0 for task, classes in enumerate(lists)]
+    found = [float(truth[task, classes].sum() / truth[task].sum()) for task, classes in enumerate(lists)]
+    assert sum(absent) / 30 <= 0.05
+    assert sum(found) / 30 > 0.75
+
+
+def test_further_classes_are_expected_where_many_occurred_once():
+    presence = torch.ones(2, 10)
+    sizes = torch.tensor([[1.0] * 6 + [9.0] * 4, [9.0] * 10])
+    assert unseen(presence * 0.8, sizes)[0] > 1
+    assert unseen(presence, sizes).tolist() == [0.0, 0.0]  # all classes have been seen
+    assert unseen(presence * 0.8, sizes)[1] < 0.01
+
+
+@pytest.mark.parametrize("method", ["evidence", "simpleshot", "paddle"])
+def test_every_method_lists_classes_and_a_task_is_the_same_alone(method):
+    tasks = make_tasks(3)
+    together = solve(method, tasks).presence
+    alone = torch.cat([solve(method, tasks[task : task + 1]).presence for task in range(3)])
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-4)
