@@ -405,7 +405,21 @@ class AnswerBlock:
 
 
 def hold(tasks: Tasks, placed: Tensor | Pile, likelihood: Likelihood, parameters: Parameters) -> InMemory | InBlocks:
-    """The placed queries of tasks, in memory or in blocks."""
+    """The placed queries of tasks, in memory or in blocks.
+
+    Parameters
+    ----------
+    tasks : Tasks
+        They have the known labels.
+    placed : Tensor of shape [t, q, d] or Pile
+        The rows in the coordinates of the likelihood.
+    likelihood : Likelihood
+    parameters : Parameters
+
+    Returns
+    -------
+    InMemory or InBlocks
+    """
     known, any_known = tasks.known_labels, tasks.any_known
     if isinstance(placed, Pile):
         return InBlocks(placed, known, likelihood, parameters, any_known=any_known)
