@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +79,7 @@ def _measured(tasks: Tasks, bins: list[torch.Tensor]) -> list[str]:
         both = ""
         distance = SCORERS["nearest-distance"].score(tasks)
         oslo = solve("oslo", tasks).unknown
-        areas = (auroc(replace(opened, unknown=score), tasks) for score in (distance, oslo, opened.unknown))
+        areas = (auroc(opened.changed(unknown=score), tasks) for score in (distance, oslo, opened.unknown))
         index, groups, _ = unknown_groups(opened, tasks).unbind(1)
         scores = [*map(percent, areas), percent(index), f"{float(groups.mean()):.1f}", percent(found)]
     labels = (closed.labels, opened.probabilities.argmax(-1), opened.labels)

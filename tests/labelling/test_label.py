@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -375,7 +376,9 @@ def test_items_of_no_class_are_labelled_unknown_and_grouped(in_blocks, strangers
     files = write_strangers(tmp_path, strangers)
     code, out, _ = run(monkeypatch, capsys, "label", *files, "--open-set", "-o", tmp_path / "out.csv")
     assert code == 0
-    assert "20 items are probably unknown, in 1 group: 20 items like" in " ".join(out.split())
+    said = " ".join(out.split())
+    assert re.search(r"About (1\d|2\d) of 60 items are expected to be unknown \(\d+ to \d+\); 20 are labelled so", said)
+    assert "in 1 group: 20 items like" in said
     with (tmp_path / "out.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["label"] for row in rows] == ["bird 2"] * 20 + ["bird 5"] * 20 + ["unknown"] * 20

@@ -36,6 +36,7 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs
 
 
 WINDOW = {"width": 1280, "height": 1400}
+PORT = 20_000 + 17 * (os.getpid() % 1500)  # one of its own for each process, so that a server comes back where it was
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def until(page, condition, seconds=20.0):
 def serving(session, folder):
     """The address of a server in a thread."""
     make, find = picture_access(session.data)
-    with take_port(8820) as taken:
+    with take_port(PORT) as taken:
         guard = Guard(taken.getsockname()[1])
         app = make_app(session, guard, folder, make, find if make else None, stopping=lambda: server.should_exit)
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from manyway.cli.console import console, note, say
+from manyway.files.text import listed
 
 if TYPE_CHECKING:
     from manyway.labelling.label import ClassSummary, Summary
@@ -71,14 +72,21 @@ def _listed(summary: Summary) -> str:
 
 
 def _unknown(summary: Summary) -> str:
-    """A sentence about the unknown items."""
-    if not summary.n_unknown:
+    """Sentences about the unknown items."""
+    expected, sd = summary.unknown_expected, summary.unknown_sd
+    if not summary.n_unknown and expected < 0.5:
         return "No unknown items."
+    low, high = max(expected - sd, 0), min(expected + sd, summary.n_items)
+    line = f"About {expected:.0f} of {_items(summary.n_items)} are expected to be unknown "
+    line += f"({low:.0f} to {high:.0f}); {summary.n_unknown} are labelled so"
     groups = summary.unknown_groups
-    line = f"{_items(summary.n_unknown)} {'is' if summary.n_unknown == 1 else 'are'} probably unknown, in "
-    line += f"{len(groups)} group" + ("" if len(groups) == 1 else "s")
-    largest = "; ".join(f"{_items(group.items)} like {group.medoid}" for group in groups[:_GROUPS])
-    return f"{line}: {largest}{'; …' if len(groups) > _GROUPS else ''}."
+    if groups:
+        line += f", in {len(groups)} group" + ("" if len(groups) == 1 else "s") + ": "
+        line += "; ".join(f"{_items(group.items)} like {group.medoid}" for group in groups[:_GROUPS])
+        line += "; …" if len(groups) > _GROUPS else ""
+    if summary.unknown_next:
+        line += f". Of the others, look first at {listed(summary.unknown_next)}"
+    return f"{line}."
 
 
 def _items(count: int) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.presence import Tally, by_presence, conditional_sizes, number_of, presence_of, tally, unseen
-from manyway.core.topk import UNKNOWN_ABOVE, Answered, Reading, Top, TopK, whole
+from manyway.core.topk import Answered, Reading, Top, TopK, whole
 from manyway.errors import InputError, optional
 
 _LAZY = ("prototypes", "independent_presence", "review_scores", "copies")  # computed when they are first asked for
@@ -221,9 +221,12 @@ class Solution:
     def labels(self) -> Tensor:
         """[t, q] the most probable class of each query, -1 for unknown; the lowest class wins a tie."""
         labels = self.probabilities.argmax(-1) if self._labels is None else self._labels
-        if self.unknown is None or self.unknown_groups is None:
-            return labels
-        return labels.masked_fill(self.unknown > UNKNOWN_ABOVE, -1)
+        return labels if self.unknown_groups is None else labels.masked_fill(self.unknown_groups >= 0, -1)
+
+    @property
+    def n_unknown(self) -> tuple[Tensor, Tensor] | None:
+        """[t] the expected number of unknown queries, and its standard deviation; None as for ``unknown``."""
+        return None if self.unknown is None else number_unknown(self.unknown)
 
     @property
     def n_unknown_groups(self) -> Tensor | None:
@@ -409,6 +412,19 @@ class Recorder:
     def parts(self) -> dict[str, Tensor]:
         """Each term, [t, i]."""
         return dict(zip(self.names, torch.stack(self.rows, -1), strict=True))
+
+
+def number_unknown(probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """The expected number of queries of a kind and its standard deviation, from their probabilities [..., q].
+
+    If the errors of queries were independent, the standard deviation would be (Σ p(1 − p))^½; if they were one and the
+    same, Σ (p(1 − p))^½. It lies between the two: their geometric mean is taken.
+
+    >>> [round(float(value), 2) for value in number_unknown(torch.tensor([0.9, 0.5, 0.0]))]
+    [1.4, 0.68]
+    """
+    each = (probabilities * (1 - probabilities)).clamp_min(0).double()
+    return probabilities.double().sum(-1), (each.sum(-1).sqrt() * each.sqrt().sum(-1)).sqrt()
 
 
 def best_two(probabilities: Tensor, unknown: Tensor | None = None) -> dict[str, Any]:

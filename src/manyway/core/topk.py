@@ -11,15 +11,13 @@ from torch import Tensor
 
 from manyway.core.blocks import Joined, Pile
 
-UNKNOWN_ABOVE = 0.5  # a query is answered as unknown where that is more probable than all classes together
-
 
 class Answered(NamedTuple):
     """The answers for some queries of t tasks."""
 
     probabilities: Tensor  # [t, b, k]
     unknown: Tensor | None = None  # [t, b] the probability of unknown; None: the method assumes a class for each
-    groups: Tensor | None = None  # [t, b] the group of unknown queries, -1 for the others
+    groups: Tensor | None = None  # [t, b] the group of queries that are answered as unknown, -1 for the others
 
 
 class Assign(Protocol):

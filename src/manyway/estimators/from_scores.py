@@ -13,7 +13,6 @@ from torch import Tensor
 
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.core.topk import UNKNOWN_ABOVE
 from manyway.errors import InputError
 from manyway.estimators import Inference
 from manyway.estimators.values import known_places, like, named
@@ -152,7 +151,7 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         found = self._solve(X)
         if self.kind == SEVERAL:
-            return like(found.probabilities[0] > UNKNOWN_ABOVE, X)
+            return like(found.probabilities[0] > 0.5, X)
         return named(found, self.classes_, X)
 
     def predict_proba(self, X: Any) -> Any:

@@ -308,6 +308,12 @@ METRICS: Mapping[str, Metric] = _table(
     ),
     Metric("oscr", open_set.oscr, {"": Summary("OSCR", _mean, percent=True, best="high")}, may_be_undefined=True),
     Metric(
+        "whole_accuracy",
+        open_set.whole_accuracy,
+        {"": Summary("accuracy on all queries, unknown ones included", _mean, percent=True, best="high")},
+        of_probability=True,
+    ),
+    Metric(
         "rejected",
         open_set.rejected,
         {

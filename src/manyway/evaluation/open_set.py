@@ -29,6 +29,13 @@ def unknown_score(solution: Solution) -> Tensor:
     return 1 - solution.probabilities.amax(-1).double()
 
 
+def said_unknown(solution: Solution) -> Tensor:
+    """[t, q] whether a query is answered as unknown; by a probability of one half where a method does not answer so."""
+    if solution.unknown is None or solution.unknown_groups is not None:
+        return solution.labels < 0
+    return solution.unknown > 0.5
+
+
 def auroc(solution: Solution, tasks: Tasks) -> Tensor:
     """[t] the probability that an unknown query has a higher score than a known one; ties count half."""
     known = truth_of(tasks) >= 0
@@ -58,13 +65,16 @@ def rejected(solution: Solution, tasks: Tasks) -> Tensor:
     """[t, 2] the fractions of known and of unknown queries that are answered as unknown."""
     import torch
 
-    from manyway.core.topk import UNKNOWN_ABOVE
-
     known = truth_of(tasks) >= 0
-    said = torch.zeros_like(known)
-    if solution.unknown is not None:
-        said = solution.unknown > UNKNOWN_ABOVE
+    said = said_unknown(solution)
     return torch.stack([(said & of).sum(1) / of.sum(1).double() for of in (known, ~known)], 1)
+
+
+def whole_accuracy(solution: Solution, tasks: Tasks) -> Tensor:
+    """[t] the fraction of all queries with the right answer: their class, or unknown."""
+    truth, said = truth_of(tasks), said_unknown(solution)
+    right = (said & (truth < 0)) | (~said & (solution.probabilities.argmax(-1) == truth))
+    return right.double().mean(1)
 
 
 def unknown_groups(solution: Solution, tasks: Tasks) -> Tensor:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from manyway.core.blocks import Joined
-from manyway.core.solution import Solution
-from manyway.core.topk import UNKNOWN_ABOVE, Answered
+from manyway.core.solution import Solution, number_unknown
+from manyway.core.topk import Answered
 from manyway.errors import InputError
 from manyway.files.files import check_output
 from manyway.files.items import Items
@@ -25,6 +25,7 @@ from manyway.labelling.taxonomy import Levels
 from manyway.methods import DEFAULT_METHOD, get_method
 
 CLASS_LEVEL = "class"  # the level of answers that are a class itself
+_LOOK_AT, _DOUBT = 3, 0.1  # so many items are named that may be unknown, with at least this probability
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,10 @@ class Summary:
         The number of items that are labelled unknown; None where all items were taken to be of a class.
     unknown_groups : tuple of UnknownGroup
         The groups of these items, largest first.
+    unknown_expected, unknown_sd : float
+        The expected number of unknown items, with its standard deviation.
+    unknown_next : tuple of str
+        The items that are most probably unknown among those with the label of a class: the first to look at.
     skipped : int
         The number of items that could not be read.
     output : Path or None
@@ -117,6 +122,9 @@ class Summary:
     n_unseen: float | None = None
     n_unknown: int | None = None
     unknown_groups: tuple[UnknownGroup, ...] = ()
+    unknown_expected: float = 0.0
+    unknown_sd: float = 0.0
+    unknown_next: tuple[str, ...] = ()
     skipped: int = 0
     output: Path | None = None
     levels: Mapping[str, int] = field(default_factory=dict)
@@ -245,6 +253,7 @@ def write_labels(
         float(solution.n_unseen[0]) if estimated else None,
         sum(counts.grouped.values()) if unknown else None,
         _groups(counts.grouped, solution.unknown_medoids, batch.items),
+        *_expected(unknown, batch.items),
         len(batch.items.skipped) if form == TABLE else 0,
         output,
         Counter(answer.level for answer in at_levels or ()),
@@ -311,14 +320,13 @@ class _Counts:
         for row, (chosen, found) in enumerate(zip(places.tolist(), values.tolist(), strict=True)):
             best = list(zip((classes[k] for k in chosen), found, strict=True))
             unknown_here, group = odds[row], groups[row]
-            if unknown_here is not None and unknown_here > UNKNOWN_ABOVE:
+            if unknown_here is not None and group >= 0:
                 self.grouped[group] += 1
                 self.of_unknown += unknown_here
                 best = [(UNKNOWN, unknown_here), *best[:-1]]
             else:
                 self.given[chosen[0]] += 1
                 self.confidence[chosen[0]] += found[0]
-                group = -1
             if best[0][1] < self.min_confidence:
                 self.below += 1
                 best[0] = ("", best[0][1])
@@ -358,6 +366,18 @@ def _groups(grouped: Counter[int], medoids: Tensor | None, items: Named) -> tupl
     """The groups that items were given to, largest first."""
     rows = [] if medoids is None else medoids[0].tolist()
     return tuple(UnknownGroup(n, items.name(rows[group])) for group, n in grouped.most_common() if group >= 0)
+
+
+def _expected(unknown: Sequence[Tensor], items: Named) -> tuple[float, float, tuple[str, ...]]:
+    """The last of what ``Summary`` says about unknown items, from their probabilities and groups [q]."""
+    if not unknown:
+        return 0.0, 0.0, ()
+    probabilities, groups = unknown
+    expected, sd = number_unknown(probabilities)
+    others = probabilities.masked_fill(groups >= 0, 0)
+    first = others.topk(min(_LOOK_AT, len(others)))
+    rows = [row for row, found in zip(first.indices.tolist(), first.values.tolist(), strict=True) if found > _DOUBT]
+    return float(expected), float(sd), tuple(items.name(row) for row in rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -136,8 +136,9 @@ def make_app(
         except (KeyError, ValueError):
             return answer({"error": "since must be a number."}, 400)
         deadline = time.monotonic() + _WAIT
-        # A version that is to come belongs to an earlier start of the server: that page is told at once.
-        while session.version == since and time.monotonic() < deadline and not stopping():
+        # A page of an earlier start of the server is told at once, also where its version is the same by chance.
+        own = request.query_params.get("id", session.id) == session.id
+        while own and session.version == since and time.monotonic() < deadline and not stopping():
             await asyncio.sleep(0.01)
         return answer(await run_in_threadpool(session.changes, since))
 

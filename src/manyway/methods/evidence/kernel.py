@@ -29,10 +29,27 @@ _TILE = 2048  # assignments per tile
 def search(
     likelihood: Tensor, alphas: Tensor, normaliser: Tensor, schedule: Schedule, *, max_iter: int, tol: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Assignments [t, q, k], iterations done [t], and whether no assignment moved by ``tol`` in the last one [t].
+    """The search of all tasks, one program per task.
 
-    ``likelihood`` is [t, q, k]; ``alphas`` [g] are the concentrations to choose from, with the prior's ``normaliser``
-    [g] for each.
+    Parameters
+    ----------
+    likelihood : Tensor of shape [t, q, k]
+        ℓ in float32, on a GPU.
+    alphas : Tensor of shape [g]
+        The concentrations to choose from.
+    normaliser : Tensor of shape [g]
+        ln Γ(Kα)/Γ(|Q|+Kα) of each.
+    schedule : Schedule
+    max_iter : int
+    tol : float
+
+    Returns
+    -------
+    assignments : Tensor of shape [t, q, k]
+    n_iter : Tensor of shape [t]
+        Iterations after annealing.
+    converged : Tensor of shape [t]
+        Whether no assignment moved by ``tol`` in the last one.
     """
     n_tasks, n_query, n_classes = likelihood.shape
     assignments = torch.empty_like(likelihood, memory_format=torch.contiguous_format)

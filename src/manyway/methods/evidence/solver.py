@@ -58,7 +58,7 @@ from manyway.methods.evidence.review import review_scores
 from manyway.methods.evidence.search import Dense, fused_search
 from manyway.methods.evidence.several import several
 from manyway.methods.evidence.streams import in_streams, next_batch
-from manyway.methods.evidence.unknown import UnknownGroups, judge, judge_scores, judged_stride
+from manyway.methods.evidence.unknown import UnknownGroups, UnknownPosterior, judge, judge_scores, judged_stride
 
 
 def evidence(
@@ -261,9 +261,9 @@ def find(
     Solution
     """
     likelihood, schedule, some_known = queries.of, parameters.constants, queries.known_classes
-    finds = (judged(queries, parameters),) if parameters.open_set else ()
+    judges = (judged(queries, parameters, one_shot),) if parameters.open_set else ()
     in_blocks = isinstance(queries, InBlocks)
-    prior = parameters.prior(queries.n_query, likelihood.counts, weighted=bool(finds), double=in_blocks)
+    prior = parameters.prior(queries.n_query, likelihood.counts, weighted=bool(judges), double=in_blocks)
 
     found = queries.search(prior, with_terms=with_objective)
     n_iter, converged = found.n_iter, found.converged
@@ -303,6 +303,7 @@ def find(
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     if found.terms:
         more["objective_parts"] = dict(zip(("fit", "entropy", "prior"), torch.stack(found.terms, -1), strict=True))
+    finds = tuple(one.groups(*queries.each(TakeRows(one.stride, answer)).values) for one in judges)
     for groups_of_unknown in finds:
         more["unknown_medoids"] = groups_of_unknown.medoids
     answers = Answers(answer, finds)
@@ -332,7 +333,7 @@ def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities
     return replace(answer, power=torch.where(blend.share < 1, power, 1.0))
 
 
-def judged(queries: Held, parameters: Parameters) -> UnknownGroups:
+def judged(queries: Held, parameters: Parameters, one_shot: bool) -> UnknownPosterior:
     """Judge which queries are unknown, and let the others count more in the search.
 
     A sample of the queries is first assigned as if none were unknown: the groups of this search, and groups of similar
@@ -348,11 +349,12 @@ def judged(queries: Held, parameters: Parameters) -> UnknownGroups:
     assigned = fused_search(Dense.of(closed), prior, schedule, **limits).queries.u
     any_known = queries.known_classes.any(1)
     if isinstance(likelihood, Distances):
-        posterior = judge(placed, assigned, any_known, likelihood.calibration, stride, schedule)
+        calibration = likelihood.calibration
+        posterior = judge(placed, assigned, any_known, calibration, stride, schedule, one_shot=one_shot)
     else:
-        posterior = judge_scores(placed, assigned, any_known, stride, schedule)
+        posterior = judge_scores(placed, assigned, likelihood.counts, any_known, stride, schedule)
     queries.weigh(posterior)
-    return posterior.groups(placed, known)
+    return posterior
 
 
 @dataclass(frozen=True, eq=False)
@@ -387,7 +389,7 @@ class Answers:
     def __call__(self, part: Part) -> Answered:
         found = self.probabilities(part)
         for groups in self.finds:
-            return Answered(found, part.unknown, groups(part))
+            return Answered(found, part.unknown, groups(part, found))
         return Answered(found)
 
 
@@ -403,7 +405,21 @@ class AnswerBlock:
 
 
 def hold(tasks: Tasks, placed: Tensor | Pile, likelihood: Likelihood, parameters: Parameters) -> InMemory | InBlocks:
-    """The placed queries of tasks, in memory or in blocks."""
+    """The placed queries of tasks, in memory or in blocks.
+
+    Parameters
+    ----------
+    tasks : Tasks
+        They have the known labels.
+    placed : Tensor of shape [t, q, d] or Pile
+        The rows in the coordinates of the likelihood.
+    likelihood : Likelihood
+    parameters : Parameters
+
+    Returns
+    -------
+    InMemory or InBlocks
+    """
     known, any_known = tasks.known_labels, tasks.any_known
     if isinstance(placed, Pile):
         return InBlocks(placed, known, likelihood, parameters, any_known=any_known)

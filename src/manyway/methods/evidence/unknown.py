@@ -1,31 +1,46 @@
 """Unknown queries: how probable that is for each query, and which of them belong together.
 
-Like queries of a class, unknown queries come in groups. A group says more than its queries one by one: the mean of
+Like queries of a class, unknown queries come in groups, and a group says more than its queries one by one: the mean of
 m queries is as near to the prototype of its class as the errors of two means allow, S/m + S/n on average. What exceeds
-that is the *excess* of a group. The scale of both cases is known from the support: the excess of a member is that of
-support samples which were left out of their prototype, and the excess of a group of unknown queries is that of a
-prototype over the nearest other one, as if its class were left out.
+that is the *excess* e of a group over the nearest prototype. Its scale is known from the support in both cases. For
+members of a class it has the mean 0 and a standard deviation σ(m, n) that support samples show which are left out of
+their prototype. For unknown queries it has the mean D, by which a prototype exceeds the nearest other one, as if its
+class were left out. So a group has the log-ratio
 
-Groups are found twice. First, queries that lie together are a group, and its excess is that over the nearest prototype.
-Second, queries that a search assigns to one class are a group, and its excess is that over the prototype of this class:
-unknown queries gather at classes that do not occur. A group of the first kind can be a part of one of the second:
-queries of a class that are alike. It is no random sample of the class, and its mean is farther from the prototype.
+    r = ln N(e; D, σ² + (s D)²) − ln N(e; 0, σ²).
 
-The proportion of such queries in the batch is not known. It is integrated out, with a prior that is 0 with probability
-one half. So a batch without unknown queries stays without.
+Three groups speak about a query: itself alone, the queries around it (those that lie together with it), and the queries
+of its class (those that a search assigns to one class: unknown queries gather at classes that do not occur; the excess
+is that over the prototype of this class). The log-odds of a query are
+
+    λ = a (3 r_alone + 2 r_around + r_class) + b x²(1 − x),   x = D/(D + σ(1, n)).
+
+The wider a group is, the less of it is about the query. The last term is what unknown queries are nearer to the classes
+than left-out prototypes are: the nearest of many classes is near by chance. It vanishes where classes are far from each
+other, and where they hardly differ, because nothing can be said there.
+
+The proportion p of unknown queries in the batch is not known. It is integrated out, with a prior that is 0 with
+probability 0.6, and has the density 2(1 − p) otherwise. Queries that lie together are judged together: in the
+question whether any query is unknown, m of them count as √m. For the value of p, the m queries of a class count as
+m/(1 + ρ(m − 1)), because they share the error of its prototype (see ``groups.independent_part``). So a batch without
+unknown queries stays without. A query is answered as unknown where that is more probable than any class, and not
+without some evidence.
+
+With one example per class no sample can be left out. S is then taken from the distances between prototypes, and the
+last term of λ is left out.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, log
 
 import torch
 from torch import Tensor
 
-from manyway.core.topk import UNKNOWN_ABOVE
 from manyway.errors import InputError
 from manyway.methods.calibration.calibration import Calibration, distances_between, squared_distances
+from manyway.methods.evidence.groups import independent_part
 from manyway.methods.evidence.queries import Part
 from manyway.methods.evidence.schedule import Schedule
 
@@ -33,7 +48,6 @@ MOST_JUDGED = 2048  # queries whose groups are found from all pairs; further que
 _MOST_ASSIGNED = 1 << 24  # numbers: fewer queries are judged where they could be of very many classes
 _PROPORTIONS = 40  # grid of the proportion of unknown queries
 _LEAST_COUNTED = 1e-3  # so that classes have a count where all queries are unknown
-_ALONE = 1.5  # a group of this size is one query, whose scatter is not known
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +79,7 @@ class UnknownPosterior:
         fully where there is no evidence about any of them. No query counts more than its evidence supports: the
         highest probability is at least that before any query was seen.
         """
-        before = (1 - self.schedule.none_unknown) / (self.schedule.unknown_rarity + 1)
+        before = (1 - self.schedule.none_unknown) / 3  # the mean of the prior of p
         return ((1 - unknown) / (1 - self.least.clamp_max(before))).clamp(_LEAST_COUNTED, 1)
 
     def weights(self, placed: Tensor) -> Tensor:
@@ -73,11 +87,15 @@ class UnknownPosterior:
         distances = squared_distances(placed, self.means) - self.bias.unsqueeze(1)
         return distances.mul_(-0.5 * self.precision.view(-1, 1, 1)).softmax(-1)
 
-    def groups(self, placed: Tensor, known: Tensor) -> UnknownGroups:
-        """The groups of the judged queries, given as placed [t, a, d] with known labels [t, a]."""
-        rejected = self.unknown(placed, 0).masked_fill(known >= 0, 0) > UNKNOWN_ABOVE
-        found, medoids = groups_of(self.similarity, rejected, self.schedule.alike)
-        return UnknownGroups(self, found, torch.where(medoids < 0, medoids, medoids * self.stride))
+    def said(self, unknown: Tensor, found: Tensor) -> Tensor:
+        """[t, b] whether the answer is unknown, with class probabilities [t, b, k]: if that is the most probable."""
+        return unknown > found.amax(-1).clamp_min(self.schedule.least_unknown)
+
+    def groups(self, placed: Tensor, found: Tensor) -> UnknownGroups:
+        """The groups of the judged queries, given as placed [t, a, d] with class probabilities [t, a, k]."""
+        rejected = self.said(self.unknown(placed, 0), found)
+        groups, medoids = groups_of(self.similarity, rejected, self.schedule.alike)
+        return UnknownGroups(self, groups, torch.where(medoids < 0, medoids, medoids * self.stride))
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,14 +106,13 @@ class UnknownGroups:
     judged: Tensor  # [t, a] of the judged queries; -1 for those of a class
     medoids: Tensor  # [t, g] the query in the middle of each group; -1 where a task has fewer
 
-    def __call__(self, part: Part) -> Tensor:
-        """[t, b] the groups of some queries; -1 for those of a class."""
+    def __call__(self, part: Part, found: Tensor) -> Tensor:
+        """[t, b] the groups of some queries with class probabilities [t, b, k]; -1 for those of a class."""
         if self.posterior.stride == 1:
-            found = self.judged[:, part.first : part.first + part.placed.shape[1]]
-        else:
-            weights = self.posterior.weights(part.placed).masked_fill((self.judged < 0).unsqueeze(1), -1)
-            found = self.judged.gather(1, weights.argmax(-1))
-        return found.masked_fill(part.unknown <= UNKNOWN_ABOVE, -1)
+            return self.judged[:, part.first : part.first + part.placed.shape[1]]
+        weights = self.posterior.weights(part.placed).masked_fill((self.judged < 0).unsqueeze(1), -1)
+        groups = self.judged.gather(1, weights.argmax(-1))
+        return groups.masked_fill(~self.posterior.said(part.unknown, found), -1)
 
 
 def judged_stride(n_query: int, n_classes: int) -> int:
@@ -104,44 +121,46 @@ def judged_stride(n_query: int, n_classes: int) -> int:
 
 
 def judge(
-    placed: Tensor, assigned: Tensor, any_known: Tensor, calibration: Calibration, stride: int, schedule: Schedule
+    placed: Tensor,
+    assigned: Tensor,
+    any_known: Tensor,
+    calibration: Calibration,
+    stride: int,
+    schedule: Schedule,
+    *,
+    one_shot: bool = False,
 ) -> UnknownPosterior:
     """How probable it is that queries [t, q, d], placed as the calibration does, are unknown.
 
     ``assigned`` [t, q, k] are their assignments by a search in which every query is of a class. They are every so many
-    (``stride``) of all queries. ``any_known`` [t]: whether the label of a query is known.
+    (``stride``) of all queries. ``any_known`` [t]: whether the label of a query is known. ``one_shot``: whether no
+    class had two samples to calibrate with.
     """
     if calibration.counts.shape[1] < 2:
         raise InputError("open_set needs two classes or more: it learns from the classes what none of them looks like.")
+    apart = _apart(calibration)
+    if one_shot:
+        calibration = _with_scatter(calibration, apart, schedule)
+    scales = Scales.of(calibration, apart, schedule)
     similarity = _similarity(placed, calibration)
-    masses = similarity.sum(-1, keepdim=True)
-    means = similarity @ placed / masses
+    means = similarity @ placed / similarity.sum(-1, keepdim=True)
     sizes = _effective_size(similarity, -1)
-    scatter = calibration.scatter.unsqueeze(-1)
-    bias = scatter / sizes
-    excess, nearest = (calibration.squared_distances(means) - bias.unsqueeze(-1)).min(-1)
-    counts = calibration.counts.expand(len(placed), -1).gather(1, nearest)
-    scales = Scales.of(calibration, schedule)
-    of_class, class_sizes = (
-        (assigned * values.unsqueeze(1)).sum(-1) for values in _of_classes(placed, assigned, calibration, scales)
-    )
-    missing = _missing_scatter(placed, means, similarity / masses, sizes, scatter)
-    of_same_class = (assigned * assigned.sum(1, keepdim=True)).sum(-1)  # the number of queries
-    missing = missing * (1 - sizes / of_same_class).clamp_min(0)
-    around = scales.log_ratio(excess - missing * scatter, 1 / (1 / sizes + missing), counts)
-    weight = (class_sizes / (class_sizes + schedule.part_of_class * sizes)).clamp_min(0.5)
-    of_member = scales.log_ratio(torch.zeros_like(excess), sizes, counts)
-    mixed = (-schedule.mixed_groups * of_member).clamp(0, schedule.mixed_groups_at_most)
-    log_odds = limited(torch.lerp(around, of_class, weight) + mixed, schedule)
-    unknown = _with_proportion(log_odds, 1 / sizes, schedule)
+    alone = scales.log_ratio(*_nearest(placed, torch.ones_like(sizes), calibration))
+    around = scales.log_ratio(*_nearest(means, sizes, calibration))
+    of_class = (assigned * scales.log_ratio(*_of_classes(placed, assigned, calibration)).unsqueeze(1)).sum(-1)
+    log_odds = schedule.unknown_scale * (3 * alone + 2 * around + of_class)
+    if not one_shot:
+        log_odds = log_odds + schedule.nearer_by_chance * scales.distinct.square() * (1 - scales.distinct)
+    unknown = _with_proportion(log_odds, sizes.rsqrt(), _independent(assigned, calibration.counts, schedule), schedule)
+    bias = calibration.scatter.unsqueeze(-1) / sizes
     least = unknown.amin(1).masked_fill(any_known, 0).unsqueeze(-1)
     return UnknownPosterior(means, bias, calibration.precision, similarity, unknown, least, stride, schedule)
 
 
 def judge_scores(
-    likelihood: Tensor, assigned: Tensor, any_known: Tensor, stride: int, schedule: Schedule
+    likelihood: Tensor, assigned: Tensor, counts: Tensor, any_known: Tensor, stride: int, schedule: Schedule
 ) -> UnknownPosterior:
-    """The same for scores of a classifier: rows of log-likelihoods [t, q, k] that are normalised.
+    """The same for scores of a classifier: rows of log-likelihoods [t, q, k] that are normalised, of ``counts`` [t, k].
 
     A classifier has to name one of its classes, so the scores of an unknown query are those of a class at random. The
     other queries predict class k for query q with the probability π_qk = (m_k − u_qk + 1)/(|Q| + K), where m are the
@@ -152,10 +171,10 @@ def judge_scores(
     others = (assigned.sum(1, keepdim=True) - assigned + 1) / (n_query + n_classes)
     log_odds = -(likelihood.log_softmax(-1) + (n_classes * others).log()).logsumexp(-1)
     similarity = _overlap(likelihood.softmax(-1))
-    sizes = similarity.sum(-1)
-    unknown = _with_proportion(limited(log_odds, schedule), 1 / sizes, schedule)
+    weights = similarity.sum(-1).rsqrt()
+    unknown = _with_proportion(log_odds, weights, _independent(assigned, counts, schedule), schedule)
     least = unknown.amin(1).masked_fill(any_known, 0).unsqueeze(-1)
-    one = torch.ones_like(sizes)
+    one = torch.ones_like(log_odds)
     return UnknownPosterior(likelihood, 0 * one, one[:, 0], similarity, unknown, least, stride, schedule)
 
 
@@ -239,26 +258,21 @@ def _effective_size(weights: Tensor, dim: int) -> Tensor:
     return weights.sum(dim).square() / weights.square().sum(dim)
 
 
-def _missing_scatter(placed: Tensor, means: Tensor, weights: Tensor, sizes: Tensor, scatter: Tensor) -> Tensor:
-    """[t, q] the part of the within-class scatter, 0 to 1, that the queries of a group lack.
-
-    Queries that are alike scatter less than a random sample of their class. By the decomposition of variance, the mean
-    of such a part of a class lies as much farther from the mean of the class.
-    """
-    lengths = placed.square().sum(-1, keepdim=True)
-    within = (weights @ lengths).squeeze(-1) - means.square().sum(-1)
-    within = within / (1 - 1 / sizes).clamp_min(torch.finfo(sizes.dtype).eps)
-    return torch.where(sizes > _ALONE, (1 - within / scatter).clamp(0, 1), 0)
+def _nearest(means: Tensor, sizes: Tensor, calibration: Calibration) -> tuple[Tensor, Tensor, Tensor]:
+    """The excess [t, q] of groups with these means [t, q, d] over the nearest prototype, their sizes, and its count."""
+    excess, nearest = calibration.squared_distances(means).min(-1)
+    counts = calibration.counts.expand(len(means), -1).gather(1, nearest)
+    return excess - calibration.scatter.unsqueeze(-1) / sizes, sizes, counts
 
 
-def _of_classes(placed: Tensor, assigned: Tensor, calibration: Calibration, scales: Scales) -> tuple[Tensor, Tensor]:
-    """The log-ratios and the sizes [t, k] of the groups of queries that are assigned to one class."""
-    sizes = _effective_size(assigned.clamp_min(torch.finfo(assigned.dtype).eps), 1).clamp_min(1)
-    masses = assigned.sum(1).clamp_min(torch.finfo(assigned.dtype).eps)
-    means = assigned.mT @ placed / masses.unsqueeze(-1)
+def _of_classes(placed: Tensor, assigned: Tensor, calibration: Calibration) -> tuple[Tensor, Tensor, Tensor]:
+    """The same [t, k] for the groups of queries that are assigned to one class, over its own prototype."""
+    some = assigned.clamp_min(torch.finfo(assigned.dtype).eps)
+    sizes = _effective_size(some, 1).clamp_min(1)
+    means = assigned.mT @ placed / some.sum(1).unsqueeze(-1)
     excess = (means - calibration.offsets).square().sum(-1)
     excess = excess - calibration.scatter.unsqueeze(-1) * (1 / sizes + 1 / calibration.counts)
-    return scales.log_ratio(excess, sizes, calibration.counts), sizes
+    return excess, sizes, calibration.counts.expand_as(sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,69 +280,78 @@ class Scales:
     """What the excess of a group is like for members of a class, and for unknown queries."""
 
     noise: Tensor  # [t, 1] the standard deviation for members is this times 1/m + 1/n
-    shared_error: float  # the queries of a group share an error: see the schedule
-    mean: Tensor  # [t, 1] of the excess of a class that is left out
-    variance: Tensor  # [t, 1]
+    apart: Tensor  # [t, 1] D
+    distinct: Tensor  # [t, 1] x
+    schedule: Schedule
 
     @staticmethod
-    def of(calibration: Calibration, schedule: Schedule) -> Scales:
-        apart = (value.unsqueeze(-1) for value in _left_out_classes(calibration, schedule))
-        return Scales(calibration.noise.unsqueeze(-1), schedule.shared_error, *apart)
+    def of(calibration: Calibration, apart: Tensor, schedule: Schedule) -> Scales:
+        """From the squared distance [t] between neighbouring prototypes."""
+        errors = (1 / calibration.counts).mean(-1)
+        excess = (apart - 2 * errors * calibration.scatter).clamp_min(0)
+        alone = (calibration.noise * (1 + errors)).clamp_min(torch.finfo(excess.dtype).tiny)
+        distinct = (excess / (excess + alone)).unsqueeze(-1)
+        return Scales(calibration.noise.unsqueeze(-1), excess.unsqueeze(-1), distinct, schedule)
 
     def log_ratio(self, excess: Tensor, sizes: Tensor, counts: Tensor) -> Tensor:
-        """[t, n] ln p(excess | unknown) − ln p(excess | a class), for groups of m queries near classes of n samples.
+        """[t, n] r, for groups of m queries near classes of n samples.
 
-        Both are normal. An excess below the point at which the ratio is smallest counts as that point, and no excess is
-        too large for unknown queries.
+        An excess below the point at which the ratio is smallest counts as that point, and no excess is too large for
+        unknown queries.
         """
-        variance = (self.noise * (self.shared_error + (1 - self.shared_error) / sizes + 1 / counts)).square()
-        wider = variance + torch.maximum(self.variance, 1e-3 * variance)
-        excess = torch.maximum(excess, -variance * self.mean / (wider - variance))
+        shared = self.schedule.shared_error
+        variance = (self.noise * (shared + (1 - shared) / sizes + 1 / counts)).square()
+        variance = variance.clamp_min(torch.finfo(variance.dtype).tiny)
+        wider = variance + torch.maximum((self.schedule.unknown_spread * self.apart).square(), 1e-3 * variance)
+        excess = torch.maximum(excess, -variance * self.apart / (wider - variance))
         near = excess.square() / variance + variance.log()
-        far = (excess - self.mean).clamp_max(0).square() / wider + wider.log()
+        far = (excess - self.apart).clamp_max(0).square() / wider + wider.log()
         return 0.5 * (near - far)
 
 
-def limited(log_ratio: Tensor, schedule: Schedule) -> Tensor:
-    """The log-odds if a few queries of a class look as if they were of none."""
-    certain = torch.full_like(log_ratio, log(schedule.odd_members))
-    return -torch.logaddexp(log(1 - schedule.odd_members) - log_ratio, certain)
-
-
-def _left_out_classes(calibration: Calibration, schedule: Schedule) -> tuple[Tensor, Tensor]:
-    """[t] the mean and the variance of the excess of a class that is left out over the nearest other class."""
-    offsets, squares = calibration.offsets, calibration.squares
-    n_classes = squares.shape[1]
+def _apart(calibration: Calibration) -> Tensor:
+    """[t] the mean squared distance from a prototype to the nearest other one."""
+    offsets, n_classes = calibration.offsets, calibration.offsets.shape[1]
     nearest = []
     size = max(1, (1 << 24) // n_classes)
     for first in range(0, n_classes, size):
-        part = torch.arange(first, min(first + size, n_classes), device=squares.device)
-        distances = squares[:, part].unsqueeze(-1) + squares.unsqueeze(1) - 2 * (offsets[:, part] @ offsets.mT)
-        own = part.view(1, -1, 1).expand(len(squares), -1, 1)
-        nearest.append(distances.scatter_(-1, own, float("inf")).amin(-1))
-    excess = torch.cat(nearest, 1)
-    mean = excess.mean(-1).clamp_min(0)
-    # A few classes more, with the usual spread, so that two classes have one too.
-    usual, weight = (schedule.usual_spread * mean).square(), schedule.usual_spread_weight
-    total = (excess - mean.unsqueeze(-1)).square().sum(-1) + weight * usual
-    noise = (calibration.noise * 2 * (1 / calibration.counts).mean(-1)).square()
-    return mean, (total / (n_classes - 1 + weight) - noise).clamp_min(0)
+        part = torch.arange(first, min(first + size, n_classes), device=offsets.device)
+        own = part.view(1, -1, 1).expand(len(offsets), -1, 1)
+        nearest.append(squared_distances(offsets[:, part], offsets).scatter(-1, own, float("inf")).amin(-1))
+    return torch.cat(nearest, 1).mean(-1)
 
 
-def _with_proportion(log_odds: Tensor, weights: Tensor, schedule: Schedule) -> Tensor:
+def _with_scatter(calibration: Calibration, apart: Tensor, schedule: Schedule) -> Calibration:
+    """The calibration with a scatter that follows from the distances between the only examples of classes.
+
+    Two samples of a class are 2S apart on average. Samples of neighbouring classes are a little farther apart.
+    """
+    errors = 1 / calibration.counts
+    scatter = schedule.one_shot_within * apart / (2 * errors.mean(-1))
+    squares = calibration.offsets.square().sum(-1) - scatter.unsqueeze(-1) * errors
+    return replace(calibration, scatter=scatter, squares=squares, noise=schedule.one_shot_noise * scatter)
+
+
+def _independent(assigned: Tensor, counts: Tensor, schedule: Schedule) -> Tensor:
+    """[t] the part of the queries that counts as independent, given that those of a class share an error."""
+    correlation = schedule.shared_error + 1 / (counts + 1)
+    return (assigned * independent_part(assigned.sum(1), correlation).unsqueeze(1)).sum(-1).mean(-1)
+
+
+def _with_proportion(log_odds: Tensor, weights: Tensor, independent: Tensor, schedule: Schedule) -> Tensor:
     """[t, q] the probability of unknown, with the proportion of such queries integrated out.
 
-    The queries of a group are judged together. So whether any query is unknown is decided with a weight per query that
-    makes each group count once. The proportion is one of queries, of which each counts alike: known queries form few
-    large groups and scattered unknown ones many small groups.
+    A few queries of a class look as if they were of none: that limits the odds. ``weights`` [t, q] are how much queries
+    count in the question whether any is unknown, and ``independent`` [t] how much each counts for the proportion.
     """
+    odd = log(schedule.odd_members)
+    odds = -torch.logaddexp(log(1 - schedule.odd_members) - log_odds, torch.full_like(log_odds, odd)).unsqueeze(-1)
     grid = (torch.arange(_PROPORTIONS, dtype=log_odds.dtype, device=log_odds.device) + 0.5) / _PROPORTIONS
-    prior = ((schedule.unknown_rarity - 1) * torch.log1p(-grid)).log_softmax(0)
+    prior = torch.log1p(-grid).log_softmax(0)
     # With the proportion 0 every query is known: the probability of the data is 1 in these units.
-    odds = log_odds.unsqueeze(-1)
     data = torch.logaddexp(torch.log1p(-grid), odds + grid.log())
     some = ((weights.unsqueeze(-1) * data).sum(1) + prior).logsumexp(-1)
     some = some - log(schedule.none_unknown / (1 - schedule.none_unknown))
-    proportion = (weights.mean(1).unsqueeze(-1) * data.sum(1) + prior).softmax(-1)
+    proportion = (independent.unsqueeze(-1) * data.sum(1) + prior).softmax(-1)
     given = ((odds + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
     return given * some.sigmoid().unsqueeze(-1)

@@ -16,11 +16,11 @@ const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseco
 const CLOSED = "This page has lost its key. Open the address that manyway review has printed.";
 
 /** Ask for news for ever; `take` gets them, `problem` gets a sentence or "". `command` starts the server again. */
-export async function follow(version, command, take, problem) {
+export async function follow(id, version, command, take, problem) {
   let since = version;
   for (;;) {
     try {
-      const changes = await ask(`/api/changes?since=${since}`);
+      const changes = await ask(`/api/changes?since=${since}&id=${id}`);
       problem("");
       since = changes.version;
       if (take(changes) === "stop") return;

@@ -303,7 +303,7 @@ redraw();
 if (grid.flat.length) grid.go(grid.flat[0]);
 document.body.classList.add("ready");
 
-await follow(model.version, overview.command, (changes) => {
+await follow(model.id, model.version, overview.command, (changes) => {
   if (changes.items !== overview.items) {
     complain("server", "Another review is served at this address now; this page shows the earlier one. Close it, or load it again.");
     return "stop";
