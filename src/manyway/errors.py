@@ -58,6 +58,16 @@ def optional(module: str, extra: str, what: str) -> Any:
         raise InputError(f"{what} needs {library}; install it with: {install(extra)}.") from error
 
 
+def is_installed(module: str) -> bool:
+    """Whether a library can be imported."""
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(module) is not None
+    except ValueError:  # it is loaded, and does not say from where
+        return True
+
+
 def install(extra: str) -> str:
     """The command that installs an extra in the way in which this program was installed, and leaves torch as it is."""
     from importlib.metadata import PackageNotFoundError, distribution, version

@@ -158,7 +158,7 @@ def test_parameters_may_be_set_for_one_feature_set_and_tuned_ones_replace_them()
         (one_block("trace = { tol = 0 }"), "experiments[1].trace.tol is 0; it must be greater than 0."),
         ('title = "t"\n[[experiments]]\nmethods = "paddle"', "mine.toml: experiments[1] lacks the key 'features'."),
         ('title = "t"\nexperiments = 3', "mine.toml: experiments is 3; it must be a list."),
-        ('title = "t"\n[[plots]]\ny = "speed"', "plots[1].y is 'speed', which is no metric; choose one of: accuracy"),
+        ('title = "t"\n[[plots]]\ny = "zzzz"', "plots[1].y is 'zzzz', which is no metric; choose one of: accuracy"),
         ('title = "t"\n[[plots]]\nformulas = ["entropie"]', "did you mean 'entropy'?"),
         ('title = "t"\n[[plots]]\ny = "best"', "plots[1] must have y = 'best' together with of"),
         ('title = "t"\n[[plots]]\ny = "criterion"', "plots[1] must have x = 'seconds' or x = 'steps'"),

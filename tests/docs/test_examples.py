@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ["evidence.md", "glyphs.md", "interchange.md", "labelling.md", "scores.md", "streams.md"]
+PAGES = ["evidence.md", "glyphs.md", "interchange.md", "labelling.md", "presence.md", "scores.md", "streams.md"]
 
 
 def blocks(page: Path) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
 import os
 import socket
 import sys
@@ -29,7 +28,7 @@ from manyway.encoding.backbones.checkpoint import network_from, read_checkpoint,
 from manyway.encoding.backbones.encode import encode_images, memory_format
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.kinds import TEXTS, likely_kind
-from manyway.errors import InputError, install
+from manyway.errors import InputError, install, is_installed
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".tar", ".ckpt")
 PICTURES_AND_TEXTS = "sentence-transformers:clip-ViT-B-32 or open_clip:ViT-B-16/laion2b_s34b_b88k"  # examples
@@ -89,7 +88,7 @@ def open_encoder(
 def _check_network(name: str) -> None:
     """Let libraries use what they have downloaded before where no network answers; they would try for a minute."""
     family, _, model = name.partition(":")
-    if importlib.util.find_spec(family.replace("-", "_")) is None or Path(model).is_dir():
+    if not is_installed(family.replace("-", "_")) or Path(model).is_dir():
         return  # it is missing, or needs no network
     if getproxies() or os.environ.get("HF_ENDPOINT"):
         return
@@ -170,7 +169,7 @@ def installed_encoders() -> dict[str, str]:
     states = {name: state(each.installed(), "works offline", each.extra) for name, each in PACKAGED.items()}
     states["checkpoint"] = f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"
     for family in _FAMILIES:
-        installed = importlib.util.find_spec(family.replace("-", "_")) is not None
+        installed = is_installed(family.replace("-", "_"))
         states[f"{family}:NAME"] = state(installed, "downloads weights at first use", "encoders")
     return states
 
@@ -358,7 +357,7 @@ class Packaged:
 
     def installed(self) -> bool:
         """Whether its packages are there; they are not imported."""
-        return all(importlib.util.find_spec(module) is not None for module in self.modules)
+        return all(map(is_installed, self.modules))
 
 
 PACKAGED: Mapping[str, Packaged] = MappingProxyType(

@@ -151,7 +151,18 @@ class FeatureSet:
         return self.moderate_with(self.features[:0])
 
     def moderate_with(self, others: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """The same, with further rows [m, d] below the features, which get the same factor."""
+        """The same, with further rows below the features.
+
+        Parameters
+        ----------
+        others : Tensor of shape [m, d]
+            They get the same factor.
+
+        Returns
+        -------
+        rows : Tensor of shape [n + m, d]
+        base_mean, class_features : Tensor or None
+        """
         n, vectors = len(self.features), self.class_features
         known = (self.features if vectors is None else torch.cat([self.features, vectors]))[None]
         scaled, more, base_mean = moderate(known, others[None] if len(others) else None, self.base_mean)

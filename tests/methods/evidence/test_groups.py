@@ -182,4 +182,5 @@ def test_evidence_needs_only_log_likelihoods():
     found = evidence_from_likelihood(likelihood + shift, calibration.counts)
     expected = solve("evidence", tasks, update_prototypes=False, scale="rcl2", schedule={"trust_above": 1e-9})
     torch.testing.assert_close(found.probabilities, expected.probabilities)
-    torch.testing.assert_close(found.presence, expected.presence)
+    # Near-copies among queries are found by their features, or by their likelihoods where there are no features.
+    torch.testing.assert_close(found.presence, expected.presence, rtol=0, atol=0.02)

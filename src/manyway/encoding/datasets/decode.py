@@ -6,14 +6,14 @@ Orientation flags are honoured and transparent parts are put on white. Samples o
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import io
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manyway.errors import InputError, install, optional
+from manyway.errors import InputError, install, is_installed, optional
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -81,7 +81,7 @@ def read_picture(data: bytes, channels: int, at_least: int | None = None) -> tup
 def require_pillow() -> None:
     """An InputError that says what to install if pictures cannot be read at all; HEIC is read where it can be."""
     optional("PIL.Image", "images", "Reading pictures")
-    if importlib.util.find_spec("pillow_heif") is not None:
+    if is_installed("pillow_heif"):
         importlib.import_module("pillow_heif").register_heif_opener()
     importlib.import_module("PIL.Image").init()  # all formats
 
