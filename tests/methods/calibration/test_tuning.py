@@ -125,7 +125,7 @@ def test_steepness_and_ranks():
 
 def test_unknown_queries_are_told_by_class_means():
     tasks, _ = skewed()
-    opened = prepare_evidence(tasks, scale=None, open_set=True).calibration.offsets
+    opened = prepare_evidence(tasks, scale=None, open_set=True, likelihood="auto").calibration.offsets
     assert torch.equal(opened, prepare_evidence(tasks, scale=None, likelihood="metric").calibration.offsets)
 
 

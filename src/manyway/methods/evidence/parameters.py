@@ -22,7 +22,7 @@ class Parameters:
 
     precision: float | None = None
     metric: bool = True
-    likelihood: Literal["auto", "metric", "logistic"] = "auto"
+    likelihood: Literal["auto", "metric", "logistic"] = "metric"
     temperature: float | None = None
     concentration: float | None = None
     update_prototypes: bool = True

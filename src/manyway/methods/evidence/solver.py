@@ -66,7 +66,7 @@ def evidence(
     *,
     precision: float | None = None,
     metric: bool = True,
-    likelihood: Literal["auto", "metric", "logistic"] = "auto",
+    likelihood: Literal["auto", "metric", "logistic"] = "metric",
     temperature: float | None = None,
     concentration: float | None = None,
     update_prototypes: bool = True,
@@ -107,7 +107,7 @@ def evidence(
     metric : bool, default=True
         Whether distances are measured in a metric that is learned from the support: directions in which samples of one
         class differ much count less. It needs two examples of some class.
-    likelihood : {"auto", "metric", "logistic"}, default="auto"
+    likelihood : {"auto", "metric", "logistic"}, default="metric"
         "metric": prototypes are class means. "logistic": they are tuned by logistic regression on the examples. "auto":
         they are tuned where there are five examples per class, left-out ones gain by it, and no query is unknown.
     temperature : float or None, default=None
@@ -590,7 +590,7 @@ def prepare_evidence(
     *,
     precision: float | None = None,
     metric: bool = True,
-    likelihood: Literal["auto", "metric", "logistic"] = "auto",
+    likelihood: Literal["auto", "metric", "logistic"] = "metric",
     scale: str | None = "auto",
     schedule: Mapping[str, Any] | None = None,
     **others: Any,
