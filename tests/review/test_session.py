@@ -407,10 +407,12 @@ def answer_check(session, count, label=truth):
         do(session, "label", [row], [label(row)])
 
 
-def test_labels_stay_as_they_are_during_a_check_and_learn_at_its_end(session):
+def test_labels_stay_as_they_are_during_a_check_and_learn_at_its_end(session, monkeypatch):
+    monkeypatch.setattr("manyway.review.session.secrets.token_hex", lambda count: "a seed")
     do(session, "check", labels=["0.1"])
     before = suggested(session)
     answer_check(session, 8)
+    assert in_check(session)["wrong"] > 0
     assert in_check(session)["asked"] == 8
     assert in_check(session)["wrong"] == sum(truth(row) != before[row] for row in session.check.order[:8])
     assert [suggested(session)[row] for row in session.check.order[8:]] == [
