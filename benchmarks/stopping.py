@@ -107,10 +107,8 @@ def one_check(flags: np.ndarray, expected: float, number: int, tolerance: float)
     while asked < n_items and not this.done(asked, wrong, tolerance):
         wrong += int(flags[asked])
         asked += 1
-        if flags[asked - 1]:
-            again = check(n_items - asked, expected, number + 1).left(0, 0, tolerance)
-            if this.left(asked, wrong, tolerance) > again:
-                return asked, False
+        if flags[asked - 1] and this.learning_pays(asked, wrong, tolerance, n_items - asked):
+            return asked, False
     return asked, True
 
 

@@ -99,6 +99,11 @@ class Check:
             more += 1 + more // 50
         return min(more, rest)
 
+    def learning_pays(self, asked: int, wrong: int, tolerance: float, rest: int) -> bool:
+        """Whether a new check of the ``rest`` of the labels, after they have learned, needs fewer answers."""
+        again = Check(max(rest, 1), self.expected, self.number + 1, self.confidence)
+        return wrong > 0 and self.left(asked, wrong, tolerance) > again.left(0, 0, tolerance)
+
 
 @dataclass(frozen=True)
 class RandomCheck:
@@ -127,8 +132,6 @@ class RandomCheck:
         rest = [row for row, answer in enumerate(answers) if answer == open_answer]
         most = self.check.most_wrong(asked, wrong) + sum(row not in self.labels for row in rest)
         done = most <= self.tolerance * len(rest)
-        again = Check(max(len(rest), 1), self.check.expected, self.check.number + 1, self.check.confidence)
-        left = 0 if done else self.check.left(asked, wrong, self.tolerance)
         return {
             "asked": asked,
             "wrong": wrong,
@@ -137,8 +140,8 @@ class RandomCheck:
             "tolerance": self.tolerance,
             "confidence": self.check.confidence,
             "done": done,
-            "left": left,
-            "learn": wrong > 0 and left > again.left(0, 0, self.tolerance),  # a new check needs fewer answers
+            "left": 0 if done else self.check.left(asked, wrong, self.tolerance),
+            "learn": not done and self.check.learning_pays(asked, wrong, self.tolerance, len(rest)),
             "next": self.order[asked] if asked < len(self.order) else -1,
         }
 

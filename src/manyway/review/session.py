@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from textwrap import shorten
 from typing import Any
 
@@ -135,7 +135,7 @@ class Session:
         with self.lock:
             n = len(self.answers)
             undecided = [row for row in range(n) if self.answers[row] == OPEN]
-            errors = sum(1.0 - self.chosen(row)[1] for row in undecided)
+            errors = self._expected_errors(undecided)
             return {
                 "items": n,
                 "reviewed": n - len(undecided),
@@ -158,7 +158,10 @@ class Session:
 
     def _new_check(self) -> Check:
         undecided = [row for row, answer in enumerate(self._answers_of_items) if answer == OPEN]
-        return Check(len(undecided), sum(1.0 - self.chosen(row)[1] for row in undecided), self.n_checks + 1)
+        return Check(len(undecided), self._expected_errors(undecided), self.n_checks + 1)
+
+    def _expected_errors(self, rows: Iterable[int]) -> float:
+        return sum(1.0 - self.chosen(row)[1] for row in rows)
 
     def overview(self) -> dict[str, Any]:
         """Everything that a page needs at the start; numbers instead of paths."""

@@ -1,4 +1,4 @@
-"""Queries of no class: their probability, their groups, and what they do to the other queries."""
+"""Unknown queries: their probability, their groups, and what they do to the other queries."""
 
 from __future__ import annotations
 
