@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate, count
 from typing import Any, NamedTuple
 
@@ -122,7 +123,7 @@ class Pile:
 
     def each(self, work: Work, memories: Sequence[Any] | None = None) -> tuple[Any, list[Any]]:
         """Do the work on the changed rows [1, b, d] of every block; the sum, and what to remember of each block."""
-        found = self.spread(_Changed(self.changes, self.like, work), memories)
+        found = self.spread(partial(_changed, self.changes, self.like, work), memories)
         if self.progress is not None:
             self.progress(next(self.passes))
         return found
@@ -133,19 +134,12 @@ class Pile:
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Changed:
-    """Work that changes rows first."""
-
-    changes: tuple[Change, ...]
-    like: Tensor
-    work: Work
-
-    def __call__(self, block: Tensor, memory: Any) -> tuple[Any, Any]:
-        rows = block.to(self.like)[None]
-        for change in self.changes:
-            rows = change(rows)
-        return self.work(rows, memory)
+def _changed(changes: tuple[Change, ...], like: Tensor, work: Work, block: Tensor, memory: Any) -> tuple[Any, Any]:
+    """Work on rows that are changed first."""
+    rows = block.to(like)[None]
+    for change in changes:
+        rows = change(rows)
+    return work(rows, memory)
 
 
 def _count(block: Tensor, memory: Any) -> tuple[Joined, None]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from manyway.core.presence import Tally, by_presence, conditional_sizes, number_of, presence_of, tally, unseen
-from manyway.core.topk import Answered, Reading, Top, TopK, whole
+from manyway.core.topk import Answered, Reading, TopK, top, whole
 from manyway.errors import InputError, optional
 
 _LAZY = ("prototypes", "independent_presence", "review_scores", "copies")  # computed when they are first asked for
@@ -182,7 +182,7 @@ class Solution:
         -------
         TopK
         """
-        found: TopK = self.each(Top(n))
+        found: TopK = self.each(partial(top, n))
         return found
 
     @cached_property

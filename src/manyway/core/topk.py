@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,10 +21,7 @@ class Answered(NamedTuple):
     groups: Tensor | None = None  # [t, b] the group of queries that are answered as unknown, -1 for the others
 
 
-class Assign(Protocol):
-    """From the rows [1, b, d] of a block and its memory to the answers for its queries."""
-
-    def __call__(self, rows: Tensor, memory: Any) -> Answered: ...
+Assign = Callable[[Tensor, Any], Answered]  # from the rows [1, b, d] of a block and its memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,16 +34,11 @@ class Reading:
 
     def each(self, work: Any) -> Any:
         """The sum of ``work(Answered)`` over the blocks."""
-        return self.pile.each(_OnAnswers(self.assign, work), self.memories)[0]
+        return self.pile.each(partial(_on_answers, self.assign, work), self.memories)[0]
 
 
-@dataclass(frozen=True, eq=False)
-class _OnAnswers:
-    assign: Assign
-    work: Any
-
-    def __call__(self, rows: Tensor, memory: Any) -> tuple[Any, None]:
-        return self.work(self.assign(rows, memory)), None
+def _on_answers(assign: Assign, work: Any, rows: Tensor, memory: Any) -> tuple[Any, None]:
+    return work(assign(rows, memory)), None
 
 
 class TopK(NamedTuple):
@@ -58,17 +51,12 @@ class TopK(NamedTuple):
         return TopK(self.best.plus(other.best), self.total + other.total)
 
 
-@dataclass(frozen=True)
-class Top:
+def top(n: int, part: Answered) -> TopK:
     """The work that keeps the ``n`` best classes of each query."""
-
-    n: int
-
-    def __call__(self, part: Answered) -> TopK:
-        probabilities, *unknown = part
-        best = probabilities.topk(min(self.n, probabilities.shape[-1]))
-        rows = (best.values, best.indices, *(value for value in unknown if value is not None))
-        return TopK(Joined(tuple(value.cpu() for value in rows)), probabilities.sum(1, dtype=torch.float64).cpu())
+    probabilities, *unknown = part
+    best = probabilities.topk(min(n, probabilities.shape[-1]))
+    rows = (best.values, best.indices, *(value for value in unknown if value is not None))
+    return TopK(Joined(tuple(value.cpu() for value in rows)), probabilities.sum(1, dtype=torch.float64).cpu())
 
 
 def whole(part: Answered) -> Joined:

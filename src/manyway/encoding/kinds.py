@@ -12,17 +12,8 @@ from typing import Any
 from manyway.encoding.datasets.archives import open_zip
 from manyway.encoding.datasets.sources import FILMS, IMAGE_SUFFIXES, PATH_COLUMNS, walk
 from manyway.errors import InputError
-from manyway.files.columns import (
-    Options,
-    find_column,
-    find_text,
-    is_id,
-    is_label,
-    is_number_like,
-    is_row_number,
-    words_in,
-)
-from manyway.files.tables import SAMPLE, TABLE_SUFFIXES, Table, read_table
+from manyway.files.columns import Options, find_text, is_id, is_label, is_number_like, is_row_number, words_in
+from manyway.files.tables import SAMPLE, TABLE_SUFFIXES, Table, find_column, read_table
 from manyway.files.text import listed, suffix_of
 
 FEATURES, PICTURES, TEXTS = "features", "pictures", "texts"

@@ -37,10 +37,7 @@ def data_root(given: str | Path | None = None) -> Path:
 
 def cache_folder() -> Path:
     """The folder of the cache: MANYWAY_CACHE, otherwise ``manyway`` in the user's folder for caches."""
-    folders = {
-        "win32": os.environ.get("LOCALAPPDATA") or "~/AppData/Local",
-        "darwin": "~/Library/Caches",
-    }
+    folders = {"win32": os.environ.get("LOCALAPPDATA") or "~/AppData/Local", "darwin": "~/Library/Caches"}
     user = folders.get(sys.platform, os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     return Path(os.environ.get("MANYWAY_CACHE") or os.path.expanduser(f"{user}/manyway"))
 

@@ -14,17 +14,9 @@ from torch import Tensor
 from manyway.core.validation import describe_rows
 from manyway.errors import InputError
 from manyway.files.arrays import ARRAY_SUFFIXES, Contents, decoded, plain, read_arrays, read_npy, values_of
-from manyway.files.columns import (
-    Options,
-    find_label,
-    missing,
-    quoted,
-    read_columns,
-    remarks_on_classes,
-    remarks_on_items,
-)
+from manyway.files.columns import Options, find_label, quoted, read_columns, remarks_on_classes, remarks_on_items
 from manyway.files.files import check_input
-from manyway.files.tables import TABLE_SUFFIXES, read_table
+from manyway.files.tables import TABLE_SUFFIXES, missing, read_table
 from manyway.files.text import read_lines, shorten, suffix_of
 
 SUFFIXES = (*ARRAY_SUFFIXES, *TABLE_SUFFIXES)

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from manyway.errors import InputError
-from manyway.files.rows import as_number
-from manyway.files.scores import BOX, FILE, Answers, Pair, Scores
-from manyway.files.taxa import Collected, short_name, shown_names
+from manyway.files.scores import BOX, FILE, Answers, Collected, Pair, Scores, short_name, shown_names
+from manyway.files.tables import as_number
 from manyway.files.text import listed, read_json, read_text, shorten
 
 _DECODE = json.JSONDecoder().raw_decode

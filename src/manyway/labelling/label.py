@@ -16,10 +16,9 @@ from manyway.errors import InputError
 from manyway.files.files import check_output
 from manyway.files.items import Items
 from manyway.labelling.batch import Batch, Named, Place, features_batch
-from manyway.labelling.hierarchy import answer_at_least
 from manyway.labelling.outputs import TABLE, n_listed, write_format
 from manyway.labelling.table import UNKNOWN, LevelAnswer, Row, write_table
-from manyway.labelling.taxonomy import Levels
+from manyway.labelling.taxonomy import Levels, answer_at_least
 from manyway.methods import DEFAULT_METHOD, get_method
 
 CLASS_LEVEL = "class"  # the level of answers that are a class itself

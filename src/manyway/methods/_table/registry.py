@@ -16,8 +16,7 @@ from warnings import warn
 
 from manyway.errors import ConvergenceWarning, InputError, nearest
 from manyway.methods._table.checks import check_params, check_samples, check_solution
-from manyway.methods._table.parameters import doc_entries, doc_sections
-from manyway.methods._table.source import described_parameters, first_line
+from manyway.methods._table.parameters import described_parameters, doc_entries, doc_sections, first_line
 
 if TYPE_CHECKING:
     from manyway.core.solution import Solution
@@ -259,7 +258,7 @@ METHODS: Mapping[str, Method] = _table(
     Method(
         "soft-kmeans",
         "soft K-means",
-        "paddle.soft_kmeans:soft_kmeans",
+        "paddle.solver:soft_kmeans",
         "ablation of Martin et al., NeurIPS 2022",
         in_blocks="paddle.streamed:soft_kmeans_in_blocks",
     ),
@@ -294,13 +293,7 @@ METHODS: Mapping[str, Method] = _table(
     Method("bd-cspn", "BD-CSPN", "bd_cspn:bd_cspn", "Liu et al., ECCV 2020", holds_support=True),
     Method("pt-map", "PT-MAP", "pt_map:pt_map", "Hu et al., ICANN 2021", holds_support=True, stops_without_tol=True),
     Method("laplacianshot", "LaplacianShot", "laplacianshot:laplacianshot", "Ziko et al., ICML 2020"),
-    Method(
-        "unem",
-        "UNEM",
-        "unem.solver:unem",
-        "Zhou et al., CVPR 2025",
-        training="unem.parameters:unlike_training",
-    ),
+    Method("unem", "UNEM", "unem.solver:unem", "Zhou et al., CVPR 2025", training="unem.parameters:unlike_training"),
     Method("oslo", "OSLO", "oslo:oslo", "Boudiaf et al., CVPR 2023", holds_support=True),
     Method("tim", "TIM", "gradient.tim:tim", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("tim-adm", "TIM-ADM", "gradient.tim_adm:tim_adm", "Boudiaf et al., NeurIPS 2020", holds_support=True),
@@ -313,8 +306,8 @@ METHODS: Mapping[str, Method] = _table(
         holds_support=True,
         class_features=True,
     ),
-    Method("stata", "StatA", "graph.stata:stata", "Zanella et al., CVPR 2025", class_features=True),
-    Method("moon", "MOON", "graph.moon:moon", "von Mises–Fisher relative of StatA", class_features=True),
+    Method("stata", "StatA", "graph.anchors:stata", "Zanella et al., CVPR 2025", class_features=True),
+    Method("moon", "MOON", "graph.anchors:moon", "von Mises–Fisher relative of StatA", class_features=True),
     Method("zlap", "ZLaP", "graph.zlap:zlap", "Stojnić et al., CVPR 2024", class_features=True),
     Method(
         "evidence",

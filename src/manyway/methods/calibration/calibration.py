@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from manyway.core.kernels import fused, tensor_cores
-from manyway.core.ops import class_sums, column_sums, one_hot
+from manyway.core.ops import class_sums, column_sums
 from manyway.core.tasks import Tasks
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import Contrasts, Inner, Metric, differences, metrics_of, rows_of
@@ -168,35 +168,17 @@ class Placing:
         return rows.mul_(self.factor.view(-1, 1, 1)).view(shape)
 
 
-def calibrate(
-    tasks: Tasks,
-    constants: Constants,
-    precision: float | None = None,
-    metric: bool = True,
-    growth: Growth | None = None,
-    finish: Finish | None = None,
-) -> Calibration:
-    """Prototypes, metric, scatter and precision of each task. A given precision is used as it is.
-
-    ``growth`` is given where the features were divided by a scale that was learned from the same support. ``finish``
-    changes the calibration of some tasks, given their support [t, s, d] and labels [t, s].
-    """
-    parts = [one for _, one in _blocks(tasks, constants, precision, metric, growth, finish)]
+def calibrate(tasks: Tasks, constants: Constants, *how: Any, **named: Any) -> Calibration:
+    """Prototypes, metric, scatter and precision of each task; ``how`` is the rest of what ``_blocks`` takes."""
+    parts = [one for _, one in _blocks(tasks, constants, *how, **named)]
     metrics = [one.metric for one in parts if one.metric is not None]  # all or none
     return _joined(parts, Metric.joined(metrics) if metrics else None)
 
 
-def calibrate_and_place(
-    tasks: Tasks,
-    constants: Constants,
-    precision: float | None = None,
-    metric: bool = True,
-    growth: Growth | None = None,
-    finish: Finish | None = None,
-) -> tuple[Calibration, Tensor]:
-    """The calibration and the placed queries [t, q, d]. Metrics are not kept: those of many tasks take much memory."""
+def calibrate_and_place(tasks: Tasks, constants: Constants, *how: Any) -> tuple[Calibration, Tensor]:
+    """The same, and the placed queries [t, q, d]. Metrics are not kept: those of many tasks take much memory."""
     parts, placed = [], []
-    for block, one in _blocks(tasks, constants, precision, metric, growth, finish):
+    for block, one in _blocks(tasks, constants, *how):
         placed.append(one.place(tasks.query if tasks.shared_support else tasks[block].query))
         parts.append(one)
     return _joined(parts, None), torch.cat(placed)
@@ -213,12 +195,16 @@ def _joined(parts: list[Calibration], metric: Metric | None) -> Calibration:
 def _blocks(
     tasks: Tasks,
     constants: Constants,
-    precision: float | None,
-    metric: bool,
-    growth: Growth | None,
-    finish: Finish | None,
+    precision: float | None = None,
+    metric: bool = True,
+    growth: Growth | None = None,
+    finish: Finish | None = None,
 ) -> Iterator[tuple[slice, Calibration]]:
-    """Calibrate some tasks at a time."""
+    """Calibrate some tasks at a time. A given precision is used as it is.
+
+    ``growth`` is given where the features were divided by a scale that was learned from the same support. ``finish``
+    changes the calibration of some tasks, given their support [t, s, d] and labels [t, s].
+    """
     tasks = tasks[:1] if tasks.shared_support else tasks
     sums, counts = class_sums(tasks)
     prototypes = sums / counts.unsqueeze(-1)
@@ -336,8 +322,8 @@ def _spreads(
         freedom: Tensor | int = n_samples - n_classes
         mean_square = total / n_samples
     else:  # classes of many samples must not decide alone
-        each = torch.linalg.vector_norm(support, dim=-1).square().unsqueeze(-1)
-        totals = (one_hot(labels, n_classes, each.dtype).mT @ each).squeeze(-1)
+        each = torch.linalg.vector_norm(support, dim=-1).square()
+        totals = torch.zeros_like(squares).scatter_add_(1, labels, each)
         weights = 1 / (1 + (counts - 1) / constants.class_limit)
         within = ((totals - squares * counts).clamp_min(0) * weights).sum(-1)
         freedom = ((counts - 1) * weights).sum(-1)
@@ -391,9 +377,8 @@ def _with_metric(
         loss = before.losses.sum(-1)
         improving &= loss < last
         better, last = improving & (loss < best.losses.sum(-1)), loss
-        best = Answers(
-            *(torch.where(_like(better, mine), theirs, mine) for mine, theirs in zip(best, before, strict=True))
-        )
+        both = zip(best, before, strict=True)
+        best = Answers(*(torch.where(_like(better, mine), theirs, mine) for mine, theirs in both))
         shrinkage = shrinkage.masked_fill(better, gamma)
         root = factor if root is None or metrics.inverts else torch.where(_like(better, root), factor, root)
         if not improving.any():

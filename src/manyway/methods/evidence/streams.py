@@ -168,7 +168,8 @@ def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any)
             solution = solve(tasks, learned)
             solution.memory = Memory.empty(tasks, parameters)
             return solution
-        tasks = replace(tasks, query_table=tasks.pile.each(_all_rows)[0].values[0], pile=None)
+        whole, _ = tasks.pile.each(lambda rows, memory: (Joined((rows,)), None))
+        tasks = replace(tasks, query_table=whole.values[0], pile=None)
     alone = solve(tasks, learned)
     query, labels = tasks.query, tasks.known_labels
     remembered = memory.after(alone, query, labels, parameters)
@@ -191,10 +192,6 @@ def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any)
     solution = _put_together(alone, parts)
     solution.memory = remembered
     return solution
-
-
-def _all_rows(rows: Tensor, memory: Any) -> tuple[Joined, None]:
-    return Joined((rows,)), None
 
 
 def in_streams(
@@ -250,9 +247,7 @@ def select_rows(value: Any, which: Tensor) -> Any:
 
     What was learned from the support (``Learned``) is cut to the streams of a run in this way, however it is nested.
     """
-    if isinstance(value, Tasks):
-        return value if len(value) == 1 else value[which]
-    if isinstance(value, Tensor):
+    if isinstance(value, Tasks | Tensor):
         return value if len(value) == 1 else value[which]
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{one.name: select_rows(getattr(value, one.name), which) for one in fields(value)})
