@@ -74,7 +74,8 @@ class Watched:
 
     def __call__(self, work: Work, memories: Sequence[Any] | None) -> tuple[Any, list[Any]]:
         total, remembered = self.spread(work, memories)
-        self.passes.append((getattr(work, "work", work), remembered))
+        changed = getattr(work, "args", ())  # a pile changes rows first: changes, precision, work
+        self.passes.append((changed[-1] if changed else work, remembered))
         return total, remembered
 
     def of(self, kind: type) -> list[Any]:

@@ -296,7 +296,7 @@ def calibrated(
         return plain
     left_out = LeftOut.of(labels.gather(1, samples), plain, usual, constants, support.shape[-1] <= _FEW_FEATURES)
     residuals = differences(support, samples, prototypes, left_out.labels)
-    inner = Inner.of(residuals, offsets)
+    inner = Inner.of(residuals, offsets, left_out.labels)
     every = ceil(residuals.shape[1] / _MOST_FOR_METRIC)
     some = inner.some(every) if metric else inner  # a copy, because classifying may overwrite the others
     if grown is None:
@@ -535,14 +535,14 @@ class LeftOut:
 
     def distances(self, samples: Tensor, prototypes: Tensor) -> Tensor:
         """[t, n, k] unbiased squared distances of samples [t, n, d] to prototypes [t, k, d] without them."""
-        inner = Inner.of(samples - rows_of(prototypes, self.labels), prototypes)
+        inner = Inner.of(samples - rows_of(prototypes, self.labels), prototypes, self.labels)
         return self._distances(inner, self._terms(inner))
 
     def _terms(self, inner: Inner, weight: Tensor | None = None, spread: Tensor | None = None) -> Terms:
         """See ``classified``."""
         others = self._others
         farther = self.own_counts / others  # without z, a mean of n samples is n/(n−1) times as far from z
-        lengths = inner.gram.diagonal(dim1=1, dim2=2)
+        lengths = inner.lengths
         products = inner.products.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
         own = inner.squares.clamp_min(0)  # r'A⁻¹r
         along = own + products  # x'A⁻¹r
@@ -563,7 +563,7 @@ class LeftOut:
 
     def _distances(self, inner: Inner, terms: Terms) -> Tensor:
         """[t, n, k]"""
-        distances = rows_of(inner.gram, self.labels).add_(inner.products).mul_(-2 * terms.stretch.view(-1, 1, 1))
+        distances = inner.own(self.labels).add_(inner.products).mul_(-2 * terms.stretch.view(-1, 1, 1))
         distances.add_((terms.squares * terms.stretch.unsqueeze(-1)).unsqueeze(-1)).add_(terms.lengths.unsqueeze(1))
         if terms.part is not None:
             toward = terms.along.unsqueeze(-1) - inner.products
