@@ -130,7 +130,7 @@ class Pile:
 
     def extent(self) -> Extent:
         """The mean and the range of the changed queries, by one pass."""
-        found: Extent = self.each(_measure)[0]
+        found: Extent = self.each(lambda rows, memory: (Extent.of(rows), None))[0]
         return found
 
 
@@ -144,10 +144,6 @@ def _changed(changes: tuple[Change, ...], like: Tensor, work: Work, block: Tenso
 
 def _count(block: Tensor, memory: Any) -> tuple[Joined, None]:
     return Joined((torch.tensor([[len(block)]]),)), None
-
-
-def _measure(rows: Tensor, memory: Any) -> tuple[Extent, None]:
-    return Extent.of(rows), None
 
 
 def in_turn(blocks: Blocks, device: torch.device) -> Spread:

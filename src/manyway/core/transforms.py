@@ -123,7 +123,10 @@ def apply(tasks: Tasks, scalings: Scalings) -> Tasks:
         classes = support = query = replace(support, curve=None)
         tasks = rowwise(tasks, curve.table)
     if one and support.curve is None and support.middle is None and not support.unit and support.then is None:
-        return _multiplied(tasks, support.factor)
+        if support.factor is None:
+            return tasks
+        # A factor is applied when rows are gathered.
+        return replace(tasks, factor=support.factor if tasks.factor is None else tasks.factor * support.factor)
     if one and support.shared:
         return rowwise(tasks, support.table)
     centred = support.curve is None and support.factor is None and support.unit and support.then is None
@@ -136,13 +139,6 @@ def apply(tasks: Tasks, scalings: Scalings) -> Tasks:
         vectors = None if tasks.class_features is None else classes(tasks.class_features)
         return tasks.with_rows(moved, centred_units(tasks.query_table, query_rows, centre), class_table=vectors)
     return _mapped(tasks, support, query, classes)
-
-
-def _multiplied(tasks: Tasks, factor: Tensor | None) -> Tasks:
-    """The tasks with a factor, which is applied when rows are gathered."""
-    if factor is None:
-        return tasks
-    return replace(tasks, factor=factor if tasks.factor is None else tasks.factor * factor)
 
 
 def unit(features: Tensor) -> Tensor:

@@ -127,16 +127,8 @@ def read_items(path: str | Path, options: Options | None = None, *, like: Items 
     path = Path(path)
     options = replace(options or Options(), like=None if like is None else like.columns, **columns)
     contents = read_contents(path, options, with_labels=like is None)
-    items = Items(
-        contents.features,
-        _class_of_row(path, contents),
-        contents.items,
-        contents.base_mean,
-        contents.columns,
-        notes=contents.notes,
-        header=contents.header,
-        carried=contents.carried,
-    )
+    more = {name: getattr(contents, name) for name in ("base_mean", "columns", "notes", "header", "carried")}
+    items = Items(contents.features, _class_of_row(path, contents), contents.items, **more)
     _check_finite(path, items)
     return items if like is None else match_columns(like, items)
 

@@ -279,19 +279,9 @@ def calibrated(
     if freedom and support.shape[-1] <= _FEW_FEATURES:
         usual = torch.minimum(usual, _gaussian_precision(support - middle, scatter, counts))
     given = None if precision is None else torch.full_like(usual, precision)
-    plain = Calibration(
-        middle,
-        None,
-        offsets,
-        lengths - scatter.unsqueeze(-1) / counts,
-        counts,
-        counts,
-        scatter,
-        usual if given is None else given,
-        torch.ones_like(usual),
-        constants.one_shot_noise * scatter,
-        torch.zeros_like(counts[:, :1]),
-    )
+    squares, noise = lengths - scatter.unsqueeze(-1) / counts, constants.one_shot_noise * scatter
+    meaning = scatter, usual if given is None else given, torch.ones_like(usual), noise, torch.zeros_like(counts[:, :1])
+    plain = Calibration(middle, None, offsets, squares, counts, counts, *meaning)
     if not freedom or not (metric or given is None):
         return plain
     left_out = LeftOut.of(labels.gather(1, samples), plain, usual, constants, support.shape[-1] <= _FEW_FEATURES)
@@ -504,9 +494,8 @@ class LeftOut:
         own = distances.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
         start = self.usual if precision is None else precision / self._gain()
         found = self._fit(distances, own, start, _NEWTON_STEPS if precision is None else 0)
-        return Answers(
-            self._losses(distances, own, found), found * self._gain(), torch.ones_like(found), self._noise(own)
-        )
+        losses = self._losses(distances, own, found)
+        return Answers(losses, found * self._gain(), torch.ones_like(found), self._noise(own))
 
     def _losses(self, distances: Tensor, own: Tensor, precision: Tensor) -> Tensor:
         """[t, n] weighted cross-entropies."""
@@ -528,9 +517,8 @@ class LeftOut:
         own = (g * (samples * mine - others * theirs).square()).sum(-1) - self.scatter.unsqueeze(-1) / self._others
         distances = (g * squares).sum(-1, keepdim=True) * mine.square()
         distances = distances - 2 * mine * theirs * ((g * samples) @ prototypes.mT)
-        distances += theirs.square() * (g @ prototypes.square().mT) - (
-            self.scatter.unsqueeze(-1) / self.counts
-        ).unsqueeze(1)
+        bias = (self.scatter.unsqueeze(-1) / self.counts).unsqueeze(1)
+        distances += theirs.square() * (g @ prototypes.square().mT) - bias
         return distances.scatter_(-1, self.labels.unsqueeze(-1), own.unsqueeze(-1))
 
     def distances(self, samples: Tensor, prototypes: Tensor) -> Tensor:

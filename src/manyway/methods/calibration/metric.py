@@ -11,8 +11,8 @@ contrasts as features, and ``Gram`` where there are fewer. Both give the same di
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -108,18 +108,11 @@ def differences(table: Tensor, index: Tensor, others: Tensor, of: Tensor) -> Ten
     return rows_of(table, index).sub_(rows_of(others, of))
 
 
-class Whitening(Protocol):
-    """A linear map F with F'F = A⁻¹, so that plain distances of mapped features are distances in the metric."""
-
-    def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
-        """[t, n, d] mapped features. ``crossed``: what ``Gram.crossed`` gives for them, if it is known."""
-
-
 @dataclass(frozen=True, eq=False)
 class Metric:
     """The metrics that were chosen for some tasks, as a map of features."""
 
-    whitening: Whitening
+    whitening: RootWhitening | GramWhitening
     stretch: Tensor  # [t] what mapped features are multiplied by
 
     def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
@@ -133,11 +126,9 @@ class Metric:
         if len(metrics) == 1:
             return first
         parts = [vars(one.whitening) for one in metrics]
-        joined = {
-            name: torch.cat([part[name] for part in parts]) if isinstance(value, Tensor) else value
-            for name, value in parts[0].items()
-        }
-        whitening = type(first.whitening)(**joined)
+        tensors = [name for name, value in parts[0].items() if isinstance(value, Tensor)]
+        joined: dict[str, Any] = {name: torch.cat([part[name] for part in parts]) for name in tensors}
+        whitening = replace(first.whitening, **joined)
         return Metric(whitening, torch.cat([one.stretch for one in metrics]))
 
 
@@ -203,12 +194,16 @@ class Scatter:
 
 @dataclass(frozen=True, eq=False)
 class RootWhitening:
-    """F = L⁻¹, where A = LL'."""
+    """F = L⁻¹, where A = LL': a linear map with F'F = A⁻¹.
+
+    Plain distances of mapped features are then distances in the metric.
+    """
 
     root: Tensor  # [t, d, d] L
     inverted: bool = False  # whether it is L⁻¹ instead
 
     def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
+        """[t, n, d] mapped features. ``crossed``: what ``Gram.crossed`` gives for them, if it is known."""
         return features @ self.root.mT if self.inverted else solve_lower(self.root, features.mT).mT
 
 

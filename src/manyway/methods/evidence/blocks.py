@@ -75,12 +75,8 @@ class Sums(NamedTuple):
     moved: Tensor  # [] the largest change of a remembered assignment
 
     def plus(self, other: Sums) -> Sums:
-        return Sums(
-            self.masses + other.masses,
-            self.log_absent + other.log_absent,
-            self.idle + other.idle,
-            torch.maximum(self.moved, other.moved),
-        )
+        masses, log_absent, idle = (one + another for one, another in zip(self[:3], other[:3], strict=True))
+        return Sums(masses, log_absent, idle, torch.maximum(self.moved, other.moved))
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,16 +126,9 @@ class Assign:
     def of_active(self, idle: Idle, alpha: float) -> Assign:
         """The same update for the active classes only."""
         active = idle.active
-        return replace(
-            self,
-            of=self.of.of_classes(active),
-            slope=self.slope[active],
-            entry_cost=self.entry_cost[active],
-            remember_above=self.remember_above[active],
-            idle=idle,
-            resting=True,
-            shift=log(alpha / idle.alpha),
-        )
+        columns = {name: getattr(self, name)[active] for name in ("slope", "entry_cost", "remember_above")}
+        shift = log(alpha / idle.alpha)
+        return replace(self, of=self.of.of_classes(active), idle=idle, resting=True, shift=shift, **columns)
 
     def __call__(self, rows: Tensor, memory: Memory) -> tuple[Sums, Memory]:
         with threads_for(rows.shape[1] * len(self.slope)):
@@ -286,16 +275,9 @@ class OnPart:
 
     def part(self, rows: Tensor, memory: Memory) -> Part:
         """The block as a part of the queries."""
-        return Part(
-            rows,
-            memory.first,
-            memory.known,
-            memory.unknown,
-            cache(lambda: self.last.assign(rows, memory)),
-            self.of,
-            self.last.any_known,
-            self.any_unknown,
-        )
+        assign = cache(lambda: self.last.assign(rows, memory))
+        remembered = memory.first, memory.known, memory.unknown
+        return Part(rows, *remembered, assign, self.of, self.last.any_known, self.any_unknown)
 
 
 def _places_in(places: Tensor, classes: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:

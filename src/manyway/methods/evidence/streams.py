@@ -101,9 +101,8 @@ class Memory:
         absent = torch.cat([absent, absent * self.absent], 1)
         queries = (query, *self.query)
         sizes = list(accumulate(batch.shape[1] for batch in queries))
-        evidence = torch.stack(
-            [_log_prior(masses[:, r], absent[:, r], size, parameters) for r, size in enumerate(sizes)], 1
-        )
+        priors = [_log_prior(masses[:, r], absent[:, r], size, parameters) for r, size in enumerate(sizes)]
+        evidence = torch.stack(priors, 1)
         rate = (self.changes / (self.changes + self.stays)).unsqueeze(-1)
         longer = self.lengths + (1 - rate).log() + evidence[:, 1:] - self.evidence - evidence[:, :1]
         lengths = torch.cat([rate.log(), longer], 1).log_softmax(1)
@@ -177,14 +176,9 @@ def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any)
     for n_earlier in sorted(set(earlier.tolist()) - {0}):
         rows = (earlier == n_earlier).nonzero().squeeze(1)
         batches, known = [query, *memory.query[:n_earlier]], [labels, *memory.known[:n_earlier]]
-        run = replace(
-            tasks[rows],
-            query_table=torch.cat([one[rows] for one in batches], 1),
-            query_index=None,
-            query_labels=None,
-            unknown_labels=None,
-            known=None,
-        ).with_known(torch.cat([one[rows] for one in known], 1))
+        items, given = (torch.cat([one[rows] for one in values], 1) for values in (batches, known))
+        run = replace(tasks[rows], query_table=items, query_index=None, query_labels=None, unknown_labels=None)
+        run = replace(run, known=None).with_known(given)
         found = solve(run, select_rows(learned, rows))
         few = effective_number(found.probabilities.sum(1)) <= parameters.constants.most_classes * tasks.n_classes
         if bool(few.any()):

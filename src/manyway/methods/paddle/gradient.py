@@ -97,9 +97,8 @@ def paddle_pgd(
     for iteration in range(max_iter):
         before, state = state, descent.step(state, iteration + 1)
         if tol is not None:  # a task that has stopped does not move any more
-            state = tuple(
-                torch.where(converged.view(-1, 1, 1), old, new) for old, new in zip(before, state, strict=True)
-            )
+            both, stopped = zip(before, state, strict=True), converged.view(-1, 1, 1)
+            state = tuple(torch.where(stopped, old, new) for old, new in both)
             done = (descent.movement(before, state) < tol) & ~converged
             n_iter = n_iter.masked_fill(done, iteration + 1)
             converged = converged | done

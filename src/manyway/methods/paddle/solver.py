@@ -205,16 +205,8 @@ def _fused(problem: GramForm, weight: float, eps: float, max_iter: int, tol: flo
 
     if problem.gram.dtype != torch.float32 or problem.gram.shape[1] > MAX_QUERY:
         return None
-    answer, n_iter, converged = iterate(
-        problem.gram,
-        problem.cross,
-        problem.sum_norms,
-        problem.counts,
-        weight=weight,
-        eps=eps,
-        max_iter=max_iter,
-        tol=tol,
-    )
+    given = problem.gram, problem.cross, problem.sum_norms, problem.counts
+    answer, n_iter, converged = iterate(*given, weight=weight, eps=eps, max_iter=max_iter, tol=tol)
     return Solution(answer, n_iter, converged, make_prototypes=lambda: problem.prototypes(answer))
 
 
