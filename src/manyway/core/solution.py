@@ -9,8 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from manyway.core.blocks import Answered, Reading, TopK, top, whole
 from manyway.core.presence import Tally, by_presence, conditional_sizes, number_of, presence_of, tally, unseen
-from manyway.core.topk import Answered, Reading, TopK, top, whole
 from manyway.errors import InputError, optional
 
 # What is computed when it is first asked for, and by which parameter.

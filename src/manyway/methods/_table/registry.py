@@ -173,8 +173,8 @@ class Method:
         """The answers of a method that answers each query on its own, for a pile."""
         import torch
 
+        from manyway.core.blocks import Reading
         from manyway.core.solution import Solution
-        from manyway.core.topk import Reading
 
         if prepared is None and self.preparation is not None:
             prepared = self.preparation(tasks, **{**self.parameters, **params})
@@ -212,7 +212,7 @@ class Method:
 
 def _row_by_row(method: str, tasks: Tasks, params: Mapping[str, Any], rows: Any, memory: Any) -> Any:
     """From the rows [1, b, d] of a block to the answers of a method that answers each query on its own."""
-    from manyway.core.topk import Answered
+    from manyway.core.blocks import Answered
 
     block = replace(tasks, query_table=rows, query_index=None, pile=None)
     return Answered(METHODS[method](block, **params).probabilities)

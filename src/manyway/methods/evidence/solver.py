@@ -34,12 +34,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Pile, Sums
+from manyway.core.blocks import Answered, Pile, Reading, Sums
 from manyway.core.ops import class_sums
 from manyway.core.presence import Tally, tally
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.core.topk import Answered, Reading
 from manyway.core.transforms import Scaling
 from manyway.errors import InputError
 from manyway.methods._table.prepared import QUERY_DEPENDENT

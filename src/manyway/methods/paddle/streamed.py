@@ -16,12 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Sums
+from manyway.core.blocks import Answered, Reading, Sums
 from manyway.core.ops import dot_scores
 from manyway.core.parallel import threads_for
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.core.topk import Answered, Reading
 from manyway.core.transforms import Scaling
 from manyway.methods.calibration.scaling import transform
 
