@@ -181,7 +181,8 @@ def write_labels(
 ) -> Summary:
     """Write a table with one row per item, and return what it says in total.
 
-    Where items may have several classes, there is a row for each class of an item. The table is written only when everything succeeded.
+    Where items may have several classes, there is a row for each class of an item. The table is written only when
+    everything succeeded.
 
     Parameters
     ----------
