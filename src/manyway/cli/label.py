@@ -185,7 +185,7 @@ def label(
         table = check_target(given, output, form, overwrite=overwrite)
         made = given.batch(place)
     else:
-        only = {
+        only: dict[str, object] = {
             "--class-prior": class_prior,
             "--expect": expect,
             "--format": form,
@@ -193,8 +193,8 @@ def label(
             "--batch-by": batch_by,
             "--several": several or None,
         }
-        for option, value in only.items():
-            if value is not None:
+        for option in only:
+            if only[option] is not None:
                 raise InputError(f"{option} is for the scores of a classifier; name their file with --scores.")
         form = TABLE
         if support is None:
