@@ -256,7 +256,7 @@ def test_log_odds_of_lists_and_of_what_is_no_probability():
     odds = log_odds(torch.tensor([[1.0, NAN, 0.5], [0.2, 0.0, 0.9]]))
     assert torch.isfinite(odds).all()
     assert odds[0, 1] <= odds[1, 0]
-    with pytest.raises(InputError, match="row 0 are not between 0 and 1"):
+    with pytest.raises(InputError, match="row 0 are above 1"):
         log_odds(torch.tensor([[1.2, 0.1]]))
 
 

@@ -211,7 +211,8 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
     if tasks.several:
         if isinstance(tasks.pile, Pile):
             raise InputError("Items with several classes are labelled in memory; give smaller batches.")
-        return Solution(several(tasks.query, tasks.known_labels), 1, True)
+        found = several(tasks.query, tasks.known_labels, tasks.expected)
+        return Solution(found, 1, True, make_presence=lambda: -torch.expm1((-found.clamp_max(1 - 1e-6)).log1p().sum(1)))
     if tasks.scores:
         parameters = for_scores(parameters)
         likelihood, placed = learn_scores(tasks, parameters)
