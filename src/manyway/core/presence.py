@@ -44,7 +44,7 @@ _LEAST_OTHERS = 0.05  # R where no other class occurs
 # Errors are shared by classes as well, and the more so the more items there are, so that the standard deviation grows
 # faster than that of independent classes: chosen on validation classes, so that two deviations cover 90 to 98 %.
 _ALONE, _SHARED, _FEW, _RELATIVE = 0.85, 0.28, 5.0, 0.02
-# What scores say, by logistic regression on validation halves of the classes of lid.176 and of classifiers of three sets.
+# What scores say, by logistic regression on half of the classes of lid.176 and of classifiers of three sets.
 _BELIEVED, _SURE, _BESIDE, _HIGHEST, _BIAS = 0.25, 1.0, 1.05, 0.25, -1.6
 _SUREST = 1e-4  # no probability of a classifier says more
 # Of the letters for validation with 2, 5 and 10 copies of each item, as many listed classes are then absent as without.
