@@ -4,8 +4,6 @@ There is one row per segment of a recording and species above a threshold. Confi
 probabilities.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

@@ -5,8 +5,6 @@ where it was asked for. MegaDetector's batch format has a list of classes per de
 what was read in the answers only: they are put into the text of the file, and every other byte stays.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Answers in the forms of other programs: the format of the input, Camtrap DP, and presence per site and night."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter
