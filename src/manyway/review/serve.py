@@ -224,7 +224,7 @@ def make_app(
         Route("/pictures/{review}/{which}/{row:int}/{size:int}", picture),
     ]
     app = Starlette(routes=routes, exception_handlers={InputError: refuse})
-    app.add_middleware(guard.middleware())
+    app.add_middleware(lambda app: partial(guard, app))
     return app
 
 
