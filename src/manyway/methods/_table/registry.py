@@ -326,7 +326,7 @@ METHODS: Mapping[str, Method] = _table(
         "evidence.solver:evidence",
         "this project, docs/evidence.md",
         holds_support=True,
-        version=4,
+        version=5,
         prepare="evidence.solver:prepare_evidence",
         in_blocks="evidence.solver:evidence",
         class_features=True,
