@@ -118,7 +118,8 @@ def descend(
     if fit and isinstance(head, Euclidean):
         from manyway.methods.gradient import kernel
 
-        return kernel.descend(samples, labels, start, loss, head.logit_scale, lr, max_iter), None
+        terms_of_loss = (loss.weights, loss.query_slopes, head.logit_scale)
+        return kernel.descend(samples, labels, start, *terms_of_loss, lr, max_iter), None
     w, mean, square = start, torch.zeros_like(start), torch.zeros_like(start)
     terms = []
     with tensor_cores(samples), threads_for(samples.shape[1] * start.shape[1]):

@@ -8,6 +8,7 @@ Euclidean classifier, and the product of slopes and samples also has the sum of 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import sqrt
 
 import torch
@@ -17,19 +18,28 @@ from torch import Tensor
 
 from manyway.core.kernels.halves import product, write_errors
 from manyway.methods.gradient.adam import DECAY, EPS, SQUARE_DECAY
-from manyway.methods.gradient.information import Information
 
 
 def descend(
-    samples: Tensor, labels: Tensor, start: Tensor, loss: Information, logit_scale: float, lr: float, max_iter: int
+    samples: Tensor,
+    labels: Tensor,
+    start: Tensor,
+    weights: Sequence[float],
+    query_slopes: Callable[[Tensor], Tensor],
+    logit_scale: float,
+    lr: float,
+    max_iter: int,
 ) -> Tensor:
-    """[t, k, d] the weights after ``max_iter`` steps from samples [t, n, d], labels [t, s] and the start [t, k, d]."""
+    """[t, k, d] the weights after ``max_iter`` steps from samples [t, n, d], labels [t, s] and the start [t, k, d].
+
+    ``weights`` are those of the loss, and ``query_slopes`` gives its derivatives in the logits of the queries.
+    """
     (t, n, d), n_support, k = samples.shape, labels.shape[1], start.shape[1]
     depth, width = triton.cdiv(d + 2, 8) * 8, triton.cdiv(k, 8) * 8  # tensor cores take eight numbers at a time
     rows, half = (samples.new_zeros(t, size, depth, dtype=torch.float16) for size in (n, width))
     rows[..., :d], rows[..., d : d + 2] = samples, 1
-    times = n / (max(map(abs, loss.weights)) or 1)  # brings the slopes near 1, where float16 loses nothing
-    costs = samples.new_full(labels.shape, loss.weights[0] * times / n_support)
+    times = n / (max(map(abs, weights)) or 1)  # brings the slopes near 1, where float16 loses nothing
+    costs = samples.new_full(labels.shape, weights[0] * times / n_support)
     slopes, pulls = rows.new_zeros(t, n, width), samples.new_zeros(t, width, depth)
     w = start.clone(memory_format=torch.contiguous_format)
     mean, square = torch.zeros_like(w), torch.zeros_like(w)
@@ -44,7 +54,7 @@ def descend(
             logits = product(rows, half.mT)
             write_errors(logits, labels, costs, slopes.unsqueeze(2), k, logit_scale)
             if n_support < n:
-                slopes[:, n_support:, :k] = loss.query_slopes(logits[:, n_support:, :k] * logit_scale) * times
+                slopes[:, n_support:, :k] = query_slopes(logits[:, n_support:, :k] * logit_scale) * times
             pulls = product(slopes.mT, rows)
     return w
 
