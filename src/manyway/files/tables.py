@@ -466,8 +466,7 @@ def _is_plain(column: Any) -> bool:
 def _stack(table: Any) -> np.ndarray[Any, Any]:
     """The columns of an Arrow table as one array, written batch by batch so that memory is visited in order."""
     n, step = table.num_rows, max(1, table.num_rows // _LOOKED_AT)
-    start = table.take(np.arange(0, n, step))
-    looked_at = np.stack([column.to_numpy().astype(np.float64) for column in start.columns], 1)
+    looked_at = np.stack([column.to_numpy()[::step].astype(np.float64) for column in table.columns], 1)
     stacked = np.empty((n, table.num_columns), _precision(looked_at))
     row = 0
     with np.errstate(over="ignore"):  # what is too large is found later
