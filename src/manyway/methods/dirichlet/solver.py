@@ -43,9 +43,7 @@ class _Parameters:
         if self.k_eff is None:
             return 1.0 if self.lam is None else self.lam / tasks.n_query
         if self.lam is not None or not 1 <= self.k_eff <= tasks.n_classes:
-            raise InputError(
-                f"k_eff is {self.k_eff}; it must be from 1 to K = {tasks.n_classes}, and lam must then be None."
-            )
+            raise InputError(f"k_eff is {self.k_eff}; it goes from 1 to K = {tasks.n_classes}; lam must then be None.")
         return float(tasks.n_classes // self.k_eff)
 
 
@@ -259,9 +257,7 @@ def _points(tasks: Tasks, parameters: _Parameters) -> tuple[Tensor, Tensor]:
     if parameters.simplex == "given":
         return tasks.support, tasks.query
     directions = class_directions(tasks).mul_(parameters.logit_scale)
-    support, query = (
-        cross_products(unit(features), directions).softmax(-1) for features in (tasks.support, tasks.query)
-    )
+    support, query = (cross_products(unit(rows), directions).softmax(-1) for rows in (tasks.support, tasks.query))
     return support, query
 
 
