@@ -43,7 +43,9 @@ class _Parameters:
         if self.k_eff is None:
             return 1.0 if self.lam is None else self.lam / tasks.n_query
         if self.lam is not None or not 1 <= self.k_eff <= tasks.n_classes:
-            raise InputError(f"k_eff is {self.k_eff}; it goes from 1 to K = {tasks.n_classes}; lam must then be None.")
+            raise InputError(
+                f"k_eff is {self.k_eff}; it must be from 1 to K = {tasks.n_classes}, and lam must then be None."
+            )
         return float(tasks.n_classes // self.k_eff)
 
 
