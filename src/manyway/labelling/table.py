@@ -291,7 +291,7 @@ def _excel_cell(openpyxl: Any, sheet: Any, value: Any) -> Any:
         return value
     text = _NOT_IN_EXCEL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(_as_text(value)))
     if len(text) > _EXCEL_LETTERS:
-        raise InputError(f"A cell has {len(text):,} letters, Excel takes {_EXCEL_LETTERS:,}; write a .csv or .parquet.")
+        raise InputError(f"A cell has {len(text):,} letters and Excel takes {_EXCEL_LETTERS:,}; use .csv or .parquet.")
     cell = openpyxl.cell.WriteOnlyCell(sheet, text)
     cell.data_type = "s"
     return cell
