@@ -22,8 +22,7 @@ from manyway.errors import InputError
 from manyway.files.columns import Options, find_label
 from manyway.files.files import check_input
 from manyway.files.items import clean_labels
-from manyway.files.rows import find_any
-from manyway.files.tables import TABLE_SUFFIXES, Table, read_table
+from manyway.files.tables import TABLE_SUFFIXES, Table, find_any, read_table
 from manyway.files.text import listed, suffix_of
 
 
