@@ -1,7 +1,5 @@
 """Which files may be read and written, and writing them so that no partial file is ever seen."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat
@@ -15,14 +13,7 @@ from safetensors import SafetensorError
 from manyway.errors import InputError
 
 AnyPath = str | os.PathLike[str]
-_KINDS = (
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
-
-
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _UNPACKED = 100  # a file may unpack to this many times its size,
 _SMALL = 2**28  # or to so many bytes
 
@@ -39,10 +30,7 @@ def data_root(given: str | Path | None = None) -> Path:
 
 def cache_folder() -> Path:
     """The folder of the cache: MANYWAY_CACHE, otherwise ``manyway`` in the user's folder for caches."""
-    folders = {
-        "win32": os.environ.get("LOCALAPPDATA") or "~/AppData/Local",
-        "darwin": "~/Library/Caches",
-    }
+    folders = {"win32": os.environ.get("LOCALAPPDATA") or "~/AppData/Local", "darwin": "~/Library/Caches"}
     user = folders.get(sys.platform, os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     return Path(os.environ.get("MANYWAY_CACHE") or os.path.expanduser(f"{user}/manyway"))
 
@@ -135,8 +123,12 @@ def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Path:
             raise InputError(f"The output {path} is one of the inputs{same}; choose another name.")
         if stat.S_ISDIR(read.st_mode) and target.is_relative_to(os.path.realpath(given)):
             raise InputError(f"The output {path} is a file in the input folder {given}; choose another name.")
-    if not os.access(target, os.W_OK):
-        raise InputError(f"Cannot write {path}: it is write-protected. Choose another name.")
+    try:
+        target.open("r+b").close()
+    except OSError as error:  # Windows locks what Excel has open
+        raise InputError(
+            f"Cannot write {path}: it is write-protected, or open in another program. Close it, or choose another name."
+        ) from error
     return target
 
 
@@ -200,7 +192,7 @@ def _permissions(target: Path) -> int:
 
 
 def _kind(mode: int) -> str:
-    return next((name for test, name in _KINDS if test(mode)), "a special file")
+    return _KINDS.get(stat.S_IFMT(mode), "a special file")
 
 
 def _reason(error: Exception) -> str:

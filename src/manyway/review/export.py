@@ -1,7 +1,5 @@
 """The result of a review as files: a table of labels, and the examples with the reviewed items added to them."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets
@@ -13,7 +11,7 @@ from typing import Any
 
 from manyway.errors import InputError
 from manyway.files.files import AnyPath, check_output
-from manyway.files.items import Items, match_columns
+from manyway.files.items import match_columns
 from manyway.labelling.table import WRITTEN, write_rows
 from manyway.review.data import TEXTS
 from manyway.review.session import NO_CLASS, OPEN, Session
@@ -95,6 +93,7 @@ def export_examples(session: Session, path: AnyPath, find: Find | None = None) -
         return len(pictures)
     path = _table(path)
     with_features = [(row, label) for row, label in reviewed if row < n_read]
+    # The shortest decimal that gives the same number again, where the table is text.
     exact = str if path.suffix.lower() in (".csv", ".tsv") else float
     if data.kind == TEXTS:
         header: list[str] = ["text", "label"]
@@ -106,15 +105,11 @@ def export_examples(session: Session, path: AnyPath, find: Find | None = None) -
         labelled = list(enumerate(data.examples.labels or ()))
         for items, found in ((data.examples, labelled), (match_columns(data.examples, data.items), with_features)):
             for row, label in found:
-                yield [items.text(row), label, *([] if data.kind == TEXTS else _features(items, row, exact))]
+                features = items.rows(row, row + 1).numpy()[0] if data.kind != TEXTS else ()
+                yield [items.text(row), label, *map(exact, features)]
 
     write_rows(path, header, rows())
     return len(data.examples) + len(with_features)
-
-
-def _features(items: Items, row: int, exact: Callable[[Any], Any]) -> list[Any]:
-    # The shortest decimal that gives the same number again, where the table is text.
-    return [exact(value) for value in items.rows(row, row + 1).numpy()[0]]
 
 
 def _table(path: AnyPath) -> Path:
@@ -192,11 +187,12 @@ def _link(original: Path, place: Path) -> None:
 def _file_name(name: str) -> str:
     """A name that every file system takes: no separators, no control characters, not hidden.
 
-    >>> _file_name("../birds/barn swallow.jpg"), _file_name("a/b"), _file_name("...")
-    ('birds_barn swallow.jpg', 'a_b', '_')
+    >>> _file_name("../birds/barn swallow.jpg"), _file_name("a/b"), _file_name("..."), _file_name("Con")
+    ('birds_barn swallow.jpg', 'a_b', '_', '_Con')
     """
     plain = re.sub(r'[/\\:*?"<>|]+', "_", "".join(c for c in name if unicodedata.category(c) != "Cc"))
     plain = plain.lstrip("._ ").rstrip(". ") or "_"
+    plain = re.sub(r"(?i)^(?=(con|prn|aux|nul|com\d|lpt\d)(\.|$))", "_", plain)  # devices of Windows
     return plain if len(os.fsencode(plain)) <= _LONGEST else plain[: _LONGEST // 8] + plain[-(_LONGEST // 8) :]
 
 
