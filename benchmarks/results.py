@@ -31,13 +31,11 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from benchmarks.measure import Printed, markdown
-from manyway.bench.checking import read_text
 from manyway.bench.presentation import Table
-from manyway.bench.records import Record
+from manyway.bench.records import Record, read_text
 from manyway.bench.show.formats import pipe_table
 from manyway.bench.show.tables import Cell, grids_of
-from manyway.bench.show.view import View, load_view
-from manyway.bench.show.words import old_note
+from manyway.bench.show.view import View, load_view, old_note
 from manyway.bench.store import Store, write_text
 from manyway.bench.suite import tomllib
 from manyway.core.checking import OneOrMore, checked

@@ -1,7 +1,5 @@
 """From a suite and the options of a command line to experiments with keys."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Mapping, Sequence

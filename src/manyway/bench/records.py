@@ -16,12 +16,12 @@ import numpy as np
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt
 
 from manyway.bench.baselines import COMPARED, get_method
-from manyway.bench.checking import read_text
 from manyway.core.checking import Strict, checked
 from manyway.errors import InputError
 from manyway.evaluation.metrics import METRICS, Count, find_summary
 from manyway.evaluation.scorers import SCORERS
 from manyway.evaluation.statistics import Interval, Paired, paired
+from manyway.files.files import check_input
 from manyway.sampling.spec import task_fields
 
 if TYPE_CHECKING:
@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 FORMAT = 3
 _SEAL = "sha256"
 S = TypeVar("S", bound="Stored")
+
+
+def read_text(path: str | Path) -> str:
+    """The text of an ordinary file."""
+    try:
+        return check_input(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as text: {getattr(error, 'strerror', None) or error}.") from error
 
 
 class Stored(Strict):
@@ -196,6 +204,10 @@ class Record(Request, Stored):
     def metrics(self) -> list[str]:
         """The names of the metrics that it holds."""
         return ["accuracy", *self.outcome.metrics]
+
+    def has(self, name: str) -> bool:
+        """Whether it is of ordinary tasks (not a trace) and has a metric such as ``n_present.within``."""
+        return self.trace is None and find_summary(name)[0].name in self.metrics
 
     def value(self, name: str = "accuracy") -> Interval:
         """A metric over all tasks, with its 95 % interval: ``accuracy``, ``calibration``, ``n_present.within``, …"""

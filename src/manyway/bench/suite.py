@@ -36,20 +36,12 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from manyway.bench.baselines import BASELINES, COMPARED, get_method
-from manyway.bench.checking import read_text
 from manyway.bench.presentation import NONE, Plot, Presentation, Table, one_of
+from manyway.bench.records import read_text
 from manyway.core.checking import OneOrMore, Strict, checked
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS

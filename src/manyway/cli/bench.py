@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from manyway.cli.console import console as open_console
-from manyway.cli.options import Data, Device, Results
+from manyway.cli.options import command, progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,55 +20,24 @@ if TYPE_CHECKING:
     from manyway.bench.show.view import View
     from manyway.bench.store import Store
 
-Features = Annotated[
-    Path | None,
-    typer.Option("--features", help="A feature file (.safetensors, .npz) to use instead of those the suite names."),
-]
-Tasks = Annotated[
-    int | None, typer.Option("--tasks", min=1, help="Number of tasks per experiment. Default: as the suite says.")
-]
-Seed = Annotated[int | None, typer.Option("--seed", help="The seed that tasks are drawn with.")]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--only",
-        help="Run only a part of the suite: AXIS=VALUE[,VALUE], e.g. method=paddle,tim or shots=5. May be repeated.",
-    ),
-]
-Task = Annotated[
-    list[str] | None,
-    typer.Option("--task", help="Change the tasks: FIELD=VALUE, e.g. shots=10 or n_query=40. May be repeated."),
-]
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Number of experiments to run at the same time.")]
-Dask = Annotated[
-    str | None,
-    typer.Option("--dask", help="The address of a Dask scheduler, whose workers then run the tasks."),
-]
-Rerun = Annotated[bool, typer.Option("--rerun", help="Run experiments again that already have results.")]
 
-
+@command
 def bench(
-    suite: Annotated[
-        str | None,
-        typer.Argument(help="The name of a suite, or a TOML file of your own. Without it, the suites are listed."),
-    ] = None,
-    features: Features = None,
-    data: Data = None,
-    tasks: Tasks = None,
-    seed: Seed = None,
-    only: Only = None,
-    task: Task = None,
-    tuned: Annotated[
-        Path | None, typer.Option("--tuned", help="Parameters chosen by `manyway tune`. Default: RESULTS/tuned.json.")
-    ] = None,
-    device: Device = None,
-    jobs: Jobs = 1,
-    dask: Dask = None,
-    rerun: Rerun = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only list the experiments, what is missing, and estimated times.")
-    ] = False,
-    results: Results = Path("results"),
+    suite: str | None = None,
+    *,
+    features: Path | None = None,
+    data: Path | None = None,
+    tasks: Annotated[int | None, typer.Option(min=1)] = None,
+    seed: int | None = None,
+    only: list[str] | None = None,
+    task: list[str] | None = None,
+    tuned: Path | None = None,
+    device: str | None = None,
+    jobs: Annotated[int, typer.Option(min=1)] = 1,
+    dask: str | None = None,
+    rerun: bool = False,
+    dry_run: bool = False,
+    results: Path = Path("results"),
 ) -> None:
     """Run a suite of experiments, skipping those that already have results.
 
@@ -88,6 +57,19 @@ def bench(
 
     The first lists the suites, the second needs no data, the last estimates how long a run would take.
     docs/experiments.md explains how to write a suite of your own.
+
+    Parameters
+    ----------
+    suite
+        The name of a suite, or a TOML file of your own. Without it, the suites are listed.
+    seed
+        The seed that tasks are drawn with.
+    tuned
+        Parameters chosen by `manyway tune`. Default: RESULTS/tuned.json.
+    dask
+        The address of a Dask scheduler, whose workers then run the tasks.
+    dry_run
+        Only list the experiments, what is missing, and estimated times.
     """
     from manyway.bench.suite import load_suite, suite_titles
 
@@ -123,23 +105,22 @@ def bench(
     _report(skipped, failures, console)
 
 
+@command
 def tune(
-    grid: Annotated[str, typer.Argument(help="A suite in which every method has parameters to sweep.")] = "tune",
-    features: Features = None,
-    data: Data = None,
-    tasks: Tasks = None,
-    seed: Seed = None,
-    only: Only = None,
-    task: Task = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option("--method", help="Tune only this method; short for --only method=NAME. May be repeated."),
-    ] = None,
-    device: Device = None,
-    jobs: Jobs = 1,
-    dask: Dask = None,
-    rerun: Rerun = False,
-    results: Results = Path("results"),
+    grid: str = "tune",
+    *,
+    features: Path | None = None,
+    data: Path | None = None,
+    tasks: Annotated[int | None, typer.Option(min=1)] = None,
+    seed: int | None = None,
+    only: list[str] | None = None,
+    task: list[str] | None = None,
+    method: list[str] | None = None,
+    device: str | None = None,
+    jobs: Annotated[int, typer.Option(min=1)] = 1,
+    dask: str | None = None,
+    rerun: bool = False,
+    results: Path = Path("results"),
 ) -> None:
     """Choose hyper-parameters on validation classes.
 
@@ -156,6 +137,17 @@ def tune(
     manyway tune --features birds_val.npz --method unem --task shots=20 --task k_eff=5
 
     manyway tune --features birds_val.npz --task n_query=40
+
+    Parameters
+    ----------
+    grid
+        A suite in which every method has parameters to sweep.
+    seed
+        The seed that tasks are drawn with.
+    method
+        Tune only this method; short for --only method=NAME. May be repeated.
+    dask
+        The address of a Dask scheduler, whose workers then run the tasks.
     """
     from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
     from manyway.bench.presentation import number
@@ -199,7 +191,6 @@ def tune(
 def _learn(job: Job, results: Path, device: str | None, rerun: bool, console: Console) -> tuple[str, dict[str, Any]]:
     """Learn the parameters of a method, with a bar that counts the tasks of all steps."""
     from manyway.bench.learning import learn_job
-    from manyway.cli.options import progress_bar
 
     learning = job.experiment.learn
     assert learning is not None
@@ -242,7 +233,7 @@ def _list(
 ) -> None:
     from rich.table import Table
 
-    from manyway.bench.estimate import duration, estimates
+    from manyway.bench.runner import estimates
 
     known = set() if rerun else store.keys()
     missing = [job for job in jobs if job.key not in known]
@@ -260,12 +251,24 @@ def _list(
     _report(skipped, [], console)
 
 
+def duration(seconds: float) -> str:
+    """Seconds in words.
+
+    >>> duration(0.26), duration(42), duration(754), duration(7300)
+    ('0.3 s', '42 s', '12 min 34 s', '2 h 01 min')
+    """
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes == 0:
+        return f"{rest} s"
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
 def _run(
     jobs: Sequence[Job], store: Store, device: str | None, n_jobs: int, dask: str | None, rerun: bool, console: Console
 ) -> list[Failure]:
-    from manyway.bench.executors import run_on_dask, run_side_by_side
     from manyway.bench.runner import run_jobs
-    from manyway.cli.options import progress_bar
 
     known = set() if rerun else store.keys()
     missing = [job for job in jobs if job.key not in known]
@@ -282,11 +285,7 @@ def _run(
             def watch(job: Job, n_tasks: int) -> None:
                 progress.update(line, description=job.title, advance=n_tasks)
 
-            if dask is not None:
-                return run_on_dask(missing, store, dask, device, watch)
-            if n_jobs > 1:
-                return run_side_by_side(missing, store, device, n_jobs, watch)
-            return run_jobs(missing, store, device, watch)
+            return run_jobs(missing, store, device, watch, n_jobs=n_jobs, dask=dask)
     except KeyboardInterrupt:
         _stop(console, "Finished tasks")
 

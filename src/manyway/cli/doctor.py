@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manyway.cli.options import Data
+from manyway.cli.options import command
 from manyway.errors import install
 
 if TYPE_CHECKING:
@@ -31,10 +31,8 @@ EXPECTED = 70  # of the 75 labels of the self-test
 _NEEDED = " is needed"  # how the words for a package end that is missing or too old
 
 
-def doctor(
-    data: Data = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for a report of an error.")] = False,
-) -> None:
+@command
+def doctor(*, data: Path | None = None, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """Show what is installed, the GPU, the encoders and the data folder, and label a small task as a self-test.
 
     The exit code is 1 if a required package is missing or too old, or if the
@@ -42,6 +40,11 @@ def doctor(
     machines; the home folder is written as ~.
 
     Example: [bold]manyway doctor --json[/bold]
+
+    Parameters
+    ----------
+    as_json
+        Print one JSON object, for a report of an error.
     """
     report = examine(data)
     if as_json:

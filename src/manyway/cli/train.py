@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manyway.cli.options import Data, Device, Root, SkipBad, progress_bar
+from manyway.cli.console import console
+from manyway.cli.options import command, progress_bar
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,69 +19,36 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from manyway.encoding.datasets.images import ImageSet
-    from manyway.encoding.datasets.preprocess import Preprocess
+    from manyway.encoding.datasets.preprocess import ImageSet, Preprocess
     from manyway.encoding.datasets.sources import ImageSource
     from manyway.training.loop import Reporter, Trained
     from manyway.training.recipe import Recipe
     from manyway.training.standard import DataSet
 
 
+@command
 def train(
-    dataset: Annotated[
-        str,
-        typer.Option(
-            "--dataset",
-            help="A data set by name (see `manyway datasets`), or a folder, zip archive or CSV file of base classes.",
-        ),
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder for checkpoints, log and plot. A run in this folder is continued.")
-    ],
-    backbone: Annotated[str, typer.Option("--backbone", help="resnet18, wrn28-10 or resnet-small.")] = "resnet18",
-    val: Annotated[
-        Path | None, typer.Option("--val", help="Pictures of validation classes, if --dataset is a path.")
-    ] = None,
-    root: Root = None,
-    data: Data = None,
-    size: Annotated[
-        int | None,
-        typer.Option("--size", min=8, help="Input of the network in pixels. Default: that of the data set, or 84."),
-    ] = None,
-    grey: Annotated[bool, typer.Option("--grey", help="One channel: for your own drawings.")] = False,
-    epochs: Annotated[
-        int | None, typer.Option("--epochs", min=1, help="Default: 90. Milestones of the learning rate are scaled.")
-    ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(
-            "--batch", min=2, help="Images per step, all processes together. Default: 256 (128 for wrn28-10)."
-        ),
-    ] = None,
-    lr: Annotated[float | None, typer.Option("--lr", help="Highest learning rate. Default: 0.1.")] = None,
-    schedule: Annotated[
-        str | None,
-        typer.Option("--schedule", help="steps (rate divided by 10 after 50 % and 73 % of the epochs) or cosine."),
-    ] = None,
-    weight_decay: Annotated[float | None, typer.Option("--weight-decay", help="Default: 0.0001.")] = None,
-    augment: Annotated[
-        str | None,
-        typer.Option(
-            "--augment",
-            help="photo (crop, colour, flip), small-photo (larger crops, for pictures not much larger than --size), "
-            "drawing (small affine changes) or none.",
-        ),
-    ] = None,
-    mixup: Annotated[
-        float | None, typer.Option("--mixup", help="Mix pairs of images with weights from Beta(MIXUP, MIXUP).")
-    ] = None,
-    check_every: Annotated[
-        int, typer.Option("--check-every", min=1, help="Number of epochs between two validations and saved states.")
-    ] = 1,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Determines weights, order and augmentations.")] = 0,
-    device: Device = None,
-    skip_bad: SkipBad = False,
-    restart: Annotated[bool, typer.Option("--restart", help="Delete the run in this folder and start again.")] = False,
+    *,
+    dataset: str,
+    out: Path,
+    backbone: str = "resnet18",
+    val: Path | None = None,
+    root: Path | None = None,
+    data: Path | None = None,
+    size: Annotated[int | None, typer.Option(min=8)] = None,
+    grey: bool = False,
+    epochs: Annotated[int | None, typer.Option(min=1)] = None,
+    batch: Annotated[int | None, typer.Option(min=2)] = None,
+    lr: float | None = None,
+    schedule: str | None = None,
+    weight_decay: float | None = None,
+    augment: str | None = None,
+    mixup: float | None = None,
+    check_every: Annotated[int, typer.Option(min=1)] = 1,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    device: str | None = None,
+    skip_bad: bool = False,
+    restart: bool = False,
 ) -> None:
     """Train a backbone on base classes, by default with the recipe of the paper.
 
@@ -91,9 +59,47 @@ def train(
     Several GPUs: [bold]torchrun --nproc-per-node 4 --no-python manyway train ...[/bold]
 
     Example: [bold]manyway train --dataset glyphs --backbone resnet-small --out runs/glyphs[/bold]
+
+    Parameters
+    ----------
+    dataset
+        A data set by name (see `manyway datasets`), or a folder, zip archive or CSV file of base classes.
+    out
+        Folder for checkpoints, log and plot. A run in this folder is continued.
+    backbone
+        resnet18, wrn28-10 or resnet-small.
+    val
+        Pictures of validation classes, if --dataset is a path.
+    size
+        Input of the network in pixels. Default: that of the data set, or 84.
+    grey
+        One channel: for your own drawings.
+    epochs
+        Default: 90. Milestones of the learning rate are scaled.
+    batch
+        Images per step, all processes together. Default: 256 (128 for wrn28-10).
+    lr
+        Highest learning rate. Default: 0.1.
+    schedule
+        steps (rate divided by 10 after 50 % and 73 % of the epochs) or cosine.
+    weight_decay
+        Default: 0.0001.
+    augment
+        photo (crop, colour, flip), small-photo (larger crops, for pictures not much larger than --size), drawing (small
+        affine changes) or none.
+    mixup
+        Mix pairs of images with weights from Beta(MIXUP, MIXUP).
+    check_every
+        Number of epochs between two validations and saved states.
+    seed
+        Determines weights, order and augmentations.
+    restart
+        Delete the run in this folder and start again.
     """
-    from manyway.cli.console import console
-    from manyway.encoding.backbones import build
+    import torch
+
+    from manyway.encoding.backbones.networks import build
+    from manyway.encoding.datasets.preprocess import Preprocess
     from manyway.encoding.extraction import check_output_of
     from manyway.training.loop import BEST, LAST, LOG
     from manyway.training.loop import train as run_training
@@ -109,14 +115,16 @@ def train(
         for name in (BEST, LAST, LOG, CURVES):
             check_output_of(out / name, [dataset, val])
         base_source, val_source, entry = _sources(dataset, val, root, data)
-        preprocess = _preprocess(entry, size, grey)
+        usual, channels = (84, 1 if grey else 3) if entry is None else (entry.size, entry.channels)
+        preprocess = Preprocess.for_size(size or usual, channels)
         base = _decode(base_source, preprocess, skip_bad, screen)
         val_images = None if val_source is None else _decode(val_source, preprocess, skip_bad, screen)
         network = build(backbone, base.n_classes, preprocess.channels, seed=seed)
         if restart and rank == 0:
             for name in (BEST, LAST, LOG):
                 (out / name).unlink(missing_ok=True)
-        _wait_for_all()
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.barrier()  # until the first process has deleted the old run
         with progress_bar(screen) as progress:
             trained = run_training(
                 network,
@@ -161,13 +169,6 @@ def _processes(name: str | None) -> Iterator[tuple[torch.device, int]]:
         torch.distributed.destroy_process_group()
 
 
-def _wait_for_all() -> None:
-    import torch
-
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.barrier()
-
-
 def _recipe(dataset: str, backbone: str, epochs: int | None, asked: dict[str, Any]) -> Recipe:
     """The recipe for a data set and a backbone, with the values that the user gave (not None)."""
     from dataclasses import replace
@@ -205,14 +206,6 @@ def _sources(
     return open_source(dataset, root), None if val is None else open_source(val, root), None
 
 
-def _preprocess(entry: DataSet | None, size: int | None, grey: bool) -> Preprocess:
-    from manyway.encoding.datasets.preprocess import Preprocess
-
-    if entry is not None:
-        return Preprocess.for_size(size or entry.size, entry.channels)
-    return Preprocess.for_size(size or 84, 1 if grey else 3)
-
-
 def _decode(source: ImageSource, preprocess: Preprocess, skip_bad: bool, screen: Console) -> ImageSet:
     from manyway.encoding.datasets.sources import load_images
     from manyway.encoding.extraction import remarks
@@ -222,12 +215,11 @@ def _decode(source: ImageSource, preprocess: Preprocess, skip_bad: bool, screen:
         loaded = load_images(source, preprocess, skip_bad=skip_bad, progress=lambda n: progress.advance(task, n))
     for sentence in remarks(loaded.skipped, loaded.notes):
         screen.print(sentence, soft_wrap=True)
-    return loaded.images
+    return loaded
 
 
 def _reporter(progress: Progress, recipe: Recipe, per_epoch: int) -> Reporter:
-    from manyway.training.log import EpochResult
-    from manyway.training.loop import Reporter
+    from manyway.training.loop import EpochResult, Reporter
 
     task = progress.add_task(f"epoch 1 of {recipe.epochs}", total=recipe.epochs * per_epoch)
 
@@ -246,8 +238,7 @@ def _reporter(progress: Progress, recipe: Recipe, per_epoch: int) -> Reporter:
 def _finish(trained: Trained, out: Path, screen: Console) -> None:
     """Draw the curves, where matplotlib is installed, and say where the checkpoint is."""
     from manyway.plots.figures import cannot_draw
-    from manyway.training.log import draw_curves
-    from manyway.training.loop import BEST
+    from manyway.training.loop import BEST, draw_curves
 
     if reason := cannot_draw():
         screen.print(f"No plot was drawn. {reason}", soft_wrap=True)

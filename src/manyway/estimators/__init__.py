@@ -9,8 +9,6 @@ imports no other method. ``__init__.pyi`` says to editors and type checkers what
 writes it.
 """
 
-from __future__ import annotations
-
 from types import new_class
 from typing import Any
 

@@ -4,8 +4,6 @@ The person looks at one query after the other and gives its true label. The way 
 query is next, and what its label changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial

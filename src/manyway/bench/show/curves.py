@@ -1,15 +1,12 @@
 """The curves of a plot, computed from stored results."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import isnan
 from typing import Any
 
 from manyway.bench.presentation import Plot
 from manyway.bench.records import Record
-from manyway.bench.show.view import View, context, grouped, undecided
-from manyway.bench.show.words import axis_title, has_metric, old_note
+from manyway.bench.show.view import View, axis_title, context, grouped, old_note, undecided
 from manyway.evaluation.metrics import find_summary
 from manyway.plots.figures import Curve, Figure, Panel
 
@@ -86,7 +83,7 @@ def _curve(plot: Plot, label: str, name: str, records: Sequence[Record]) -> Curv
 
 def _has(record: Record, y: str) -> bool:
     """Whether a record has what a plot shows."""
-    return record.trace is not None if y == "criterion" else has_metric(record, "accuracy" if y == "best" else y)
+    return record.trace is not None if y == "criterion" else record.has("accuracy" if y == "best" else y)
 
 
 def _value(record: Record, metric: str) -> tuple[float, float, float]:

@@ -1,7 +1,5 @@
 """Texts with labels, from csv, tsv, parquet, jsonl and txt files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
