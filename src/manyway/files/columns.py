@@ -1,7 +1,5 @@
 """Which column of a table is what: features, label, item name or text. The others are carried along."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """Which files may be read and written, and writing them so that no partial file is ever seen."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

@@ -1,7 +1,5 @@
 """Tables of any kind (text, jsonl, parquet, Excel, Arrow): columns with names, from which each reader picks its own."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Text files: unpacked, as UTF-8, with their delimiter, and records with the lines they are on."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

@@ -1,7 +1,5 @@
 """Label all items of a batch jointly and write a table: what ``manyway label`` does."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The table of labels: one row per item, as csv, tsv, parquet, jsonl or Excel file."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import hashlib

@@ -1,7 +1,5 @@
 """The result of a review as files: a table of labels, and the examples with the reviewed items added to them."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets
