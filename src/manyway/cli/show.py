@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from manyway.cli.options import command
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
+    from manyway.bench.show.tables import Grid
     from manyway.bench.show.view import View
 
 
@@ -75,7 +77,7 @@ def table(
     out
         Write to this file instead of the screen; Markdown unless --format is given.
     """
-    from manyway.bench.show.formats import to_csv, to_latex, to_markdown, to_rich
+    from manyway.bench.show.formats import to_csv, to_latex, to_markdown
     from manyway.bench.show.tables import make_grids
     from manyway.bench.store import write_text
 
@@ -87,9 +89,7 @@ def table(
     view = _view(name, results)
     grids = [grid for each in metric or (None,) for grid in make_grids(view, each)]
     if format == "terminal" and out is None:
-        screen = console()
-        for grid in grids:
-            screen.print(*to_rich(grid, screen), sep="\n")
+        print_grids(grids)
         return
     text = "\n".join(writers.get(format, to_markdown)(grid) for grid in grids)
     if out is None:
@@ -226,6 +226,15 @@ def compare(
             shown.add_row(f"for ± {width:g} points", f"{tasks_needed(difference.deviation, width / 100):,} tasks")
         say(setting(pair[0]), "bold")
         console().print(shown, "")
+
+
+def print_grids(grids: Iterable[Grid]) -> None:
+    """Print tables as wide as the terminal is."""
+    from manyway.bench.show.formats import to_rich
+
+    screen = console()
+    for grid in grids:
+        screen.print(*to_rich(grid, screen), sep="\n")
 
 
 def _view(name: str | None, results: Path) -> View:

@@ -402,11 +402,7 @@ _ALL = (
     _single("fpr95", fpr_at_95, "FPR at 95 % TPR of unknown queries", "low", may_be_undefined=True),
     _single("oscr", oscr, "OSCR", "high", may_be_undefined=True),
     _single(
-        "whole_accuracy",
-        whole_accuracy,
-        "accuracy on all queries, unknown ones included",
-        "high",
-        of_probability=True,
+        "whole_accuracy", whole_accuracy, "accuracy on all queries, unknown ones included", "high", of_probability=True
     ),
     Metric(
         "rejected",

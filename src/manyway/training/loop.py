@@ -329,12 +329,7 @@ def training_batch(
 
 
 def _views(
-    base: ImageSet,
-    chosen: Tensor,
-    uniforms: Tensor,
-    places: Tensor,
-    recipe: Recipe,
-    preprocess: Preprocess,
+    base: ImageSet, chosen: Tensor, uniforms: Tensor, places: Tensor, recipe: Recipe, preprocess: Preprocess
 ) -> Batch:
     """The images at some places of the batch, augmented with their own random numbers."""
     device = base.images.device

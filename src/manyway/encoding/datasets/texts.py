@@ -103,11 +103,7 @@ def open_texts(path: str | Path, options: Options | None = None, *, need_labels:
 
 
 def _source(
-    path: Path,
-    places: Sequence[str],
-    texts: Sequence[Any],
-    given: Sequence[Any] | None = None,
-    **more: Any,
+    path: Path, places: Sequence[str], texts: Sequence[Any], given: Sequence[Any] | None = None, **more: Any
 ) -> TextSource:
     if not texts:
         raise InputError(f"{path} holds no texts.")
