@@ -1,25 +1,29 @@
-"""What ``label`` and ``review`` read: examples and items, or the scores of a classifier."""
-
-from __future__ import annotations
+"""What ``label`` and ``review`` read: examples and items, or the scores of a classifier. It loads torch."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import torch
 
 from manyway.cli.console import console, note, say
 from manyway.cli.options import progress_bar
+from manyway.encoding import extraction
+from manyway.encoding.datasets.sources import ImageSource, check_pictures
+from manyway.encoding.datasets.texts import open_texts
+from manyway.encoding.encoders import PACKAGED, PICTURES_AND_TEXTS, open_encoder
+from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, kind_of
+from manyway.encoding.languages import ENOUGH, other_languages
 from manyway.errors import InputError, install, nearest
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    import torch
-
-    from manyway.encoding.extraction import Source
-    from manyway.files.columns import Options
-    from manyway.files.items import Items
-    from manyway.labelling.batch import Batch, Place
+from manyway.files import score_files
+from manyway.files.columns import Options, find_column, remarks_on_classes
+from manyway.files.items import Items, read_items, read_labels
+from manyway.labelling.batch import Batch, Place, scores_batch
+from manyway.labelling.outputs import INPUT, TABLE
+from manyway.labelling.table import WRITTEN, check_table
+from manyway.labelling.taxonomy import read_taxonomy
+from manyway.methods.evidence.from_scores import KINDS
 
 # The default encoder of what an input holds, and what to say about it.
 _DEFAULTS = {
@@ -54,12 +58,8 @@ class Inputs:
         """What is read, and must not be written over."""
         return self.support, self.query, self.labels, self.class_names
 
-    def with_encoder(self) -> Inputs:
+    def with_encoder(self) -> "Inputs":
         """The same with the default encoder if pictures or texts are given and no encoder was named; says which."""
-        from manyway.encoding.encoders import PACKAGED, PICTURES_AND_TEXTS
-        from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, kind_of
-        from manyway.encoding.languages import ENOUGH
-
         if self.encoder is not None:
             return self
         given = [path for path in (self.support, self.query, self.class_names) if path is not None]
@@ -100,9 +100,6 @@ class Inputs:
 
     def _other_languages(self, paths: Sequence[Path]) -> tuple[float, str]:
         """The share of texts that are not English, and what to say about them."""
-        from manyway.encoding.datasets.texts import open_texts
-        from manyway.encoding.languages import other_languages
-
         texts, columns = list[str](), self.columns
         for path in paths:
             source = open_texts(path, columns, need_labels=path != self.query)
@@ -114,9 +111,6 @@ class Inputs:
 
     def read(self, device: torch.device) -> tuple[Items, Items, Items | None]:
         """Read or encode examples, items and class names, and print what the reader guessed."""
-        from manyway.files.columns import remarks_on_classes
-        from manyway.files.items import read_labels
-
         examples, items, named = self._features() if self.encoder is None else self._encode(self.encoder, device)
         classes = remarks_on_classes(self.support or self.query, examples.labels or ()) if self.encoder else ()
         for remark in (*examples.notes, *classes, *items.notes):
@@ -137,8 +131,6 @@ class Inputs:
         return examples, items, named
 
     def _features(self) -> tuple[Items, Items, Items | None]:
-        from manyway.files.items import read_items
-
         columns = self.columns
         named = None if self.class_names is None else read_items(self.class_names, columns)
         examples = _no_examples(named) if self.support is None else read_items(self.support, columns)
@@ -147,23 +139,17 @@ class Inputs:
         return examples, items, named
 
     def _encode(self, encoder: str, device: torch.device) -> tuple[Items, Items, Items | None]:
-        from contextlib import ExitStack
-
-        from manyway.encoding.datasets.sources import ImageSource, check_pictures
-        from manyway.encoding.encoders import open_encoder
-        from manyway.encoding.extraction import cache_for, encode_items, open_for, part_for, remarks
-
         def speak(sentence: str) -> None:
             say(sentence, stderr=True)
 
         opened = open_encoder(encoder, device=device, say=speak)
         paths = {"class names": self.class_names, "examples": self.support, "items": self.query}
-        sources: dict[str, Source] = {}
+        sources: dict[str, extraction.Source] = {}
         for what, path in paths.items():
             if path is not None:
                 text = getattr(sources.get("examples"), "text_column", "")
                 options = replace(self.columns, like=(text,) if text else None)
-                sources[what] = open_for(opened, path, options=options, need_labels=what != "items")
+                sources[what] = extraction.open_for(opened, path, options=options, need_labels=what != "items")
         self._check_columns(
             sources["class names" if self.support is None else "examples"].header, sources["items"].header
         )
@@ -176,10 +162,11 @@ class Inputs:
             if isinstance(source, ImageSource):
                 check_pictures(source, skip_bad=self.skip_bad)
         bar = progress_bar(console(stderr=True))
-        parts = {what: part_for(opened, source) for what, source in sources.items()}
+        parts = {what: extraction.part_for(opened, source) for what, source in sources.items()}
         with bar, ExitStack() as stack:
             caches = {
-                part: stack.enter_context(cache_for(part, speak)) if self.cached else None for part in {*parts.values()}
+                part: stack.enter_context(extraction.cache_for(part, speak)) if self.cached else None
+                for part in {*parts.values()}
             }
             left = sum(map(len, sources.values()))
             task = bar.add_task("encoding", total=left)
@@ -192,20 +179,18 @@ class Inputs:
             read = {}
             for what, source in sources.items():
                 bar.update(task, description=f"encoding {what}")
-                read[what] = encode_items(
+                read[what] = extraction.encode_items(
                     source, parts[what], skip_bad=what != "class names", cache=caches[parts[what]], progress=advance
                 )
         named, items = read.get("class names"), read["items"]
         examples = read["examples"] if "examples" in read else _no_examples(named)
         for path, part in ((self.support, examples), (self.query, items)):
-            for sentence in remarks(part.skipped, ()):
+            for sentence in extraction.remarks(part.skipped, ()):
                 note(f"{sentence} ({path})")
         return examples, items, named
 
     def _check_columns(self, examples: Sequence[str], items: Sequence[str]) -> None:
         """Refuse a column that was asked for and that no table has: it is a slip of the pen."""
-        from manyway.files.columns import find_column
-
         name = None if self.labels is not None else self.columns.label_column
         if name is not None and examples and find_column(examples, name) is None:
             raise InputError(f"The labelled examples have no column '{name}'; {nearest(name, examples)}")
@@ -244,17 +229,12 @@ class ScoreInputs:
 
     def batch(self, place: Place) -> AbstractContextManager[Batch]:
         """Read everything, print what the readers guessed, and make a batch."""
-        from manyway.files.score_files import read_class_prior, read_expected, read_item_labels, read_scores, with_media
-        from manyway.labelling.batch import scores_batch
-        from manyway.labelling.taxonomy import read_taxonomy
-        from manyway.methods.evidence.from_scores import KINDS
-
         if self.kind not in KINDS:
             raise InputError(f"--score-kind is '{self.kind}'; choose one of {', '.join(KINDS)}.")
         with console(stderr=True).status(f"reading {self.scores} …"):
-            scores = read_scores(self.scores, self.columns)
-            scores = scores if self.media is None else with_media(scores, self.media)
-            examples = None if self.examples is None else read_scores(self.examples, self.columns)
+            scores = score_files.read_scores(self.scores, self.columns)
+            scores = scores if self.media is None else score_files.with_media(scores, self.media)
+            examples = None if self.examples is None else score_files.read_scores(self.examples, self.columns)
         if examples is not None and examples.labels is None:
             raise InputError(f"{self.examples} has no column of labels; scores are calibrated on labelled items.")
         if scores.independent and self.kind == "auto":
@@ -265,18 +245,15 @@ class ScoreInputs:
             scores,
             place,
             examples=examples,
-            labels=None if self.labels is None else read_item_labels(self.labels, self.columns),
+            labels=None if self.labels is None else score_files.read_item_labels(self.labels, self.columns),
             kind=None if self.kind == "auto" else self.kind,
-            class_prior=None if self.class_prior is None else read_class_prior(self.class_prior),
+            class_prior=None if self.class_prior is None else score_files.read_class_prior(self.class_prior),
             levels=None if self.taxonomy is None else read_taxonomy(self.taxonomy),
-            expected=None if self.expect is None else read_expected(self.expect, scores),
+            expected=None if self.expect is None else score_files.read_expected(self.expect, scores),
         )
 
     def check_target(self, output: Path | None, form: str, *, overwrite: bool) -> Path:
         """Where the answers go, after checking that nothing of value is replaced."""
-        from manyway.labelling.outputs import INPUT, TABLE
-        from manyway.labelling.table import WRITTEN, check_table
-
         if form != INPUT:
             return check_table(output, self.paths, overwrite=overwrite, endings=WRITTEN if form == TABLE else (".csv",))
         if self.at_least is not None:

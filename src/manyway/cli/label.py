@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from manyway.cli.console import console, note
-from manyway.cli.inputs import Inputs, ScoreInputs
 from manyway.cli.options import command
 from manyway.errors import InputError
 
@@ -128,6 +127,7 @@ def label(
     review
         Afterwards look at the labels on a local web page; saved in the folder `review`.
     """
+    from manyway.cli.inputs import Inputs, ScoreInputs
     from manyway.cli.review import DEFAULT_FOLDER, check_review, features_data, run_review, scores_data
     from manyway.cli.summary import print_summary
     from manyway.files.columns import Options

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from manyway.cli.console import console, note, say
-from manyway.cli.inputs import Inputs, ScoreInputs
 from manyway.cli.options import command
 from manyway.errors import InputError, optional
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from manyway.cli.inputs import Inputs
     from manyway.core.solution import Solution
     from manyway.files.items import Items
     from manyway.labelling.batch import Batch
@@ -112,6 +112,7 @@ def review(
     """
     import tempfile
 
+    from manyway.cli.inputs import Inputs, ScoreInputs
     from manyway.core.device import resolve_device
     from manyway.files.columns import Options
     from manyway.labelling.batch import Place

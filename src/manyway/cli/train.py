@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from manyway.cli.console import console
 from manyway.cli.options import command, progress_bar
-from manyway.errors import InputError
 
 if TYPE_CHECKING:
-    import torch
     from rich.console import Console
     from rich.progress import Progress
 
@@ -23,7 +18,6 @@ if TYPE_CHECKING:
     from manyway.encoding.datasets.sources import ImageSource
     from manyway.training.loop import Reporter, Trained
     from manyway.training.recipe import Recipe
-    from manyway.training.standard import DataSet
 
 
 @command
@@ -96,25 +90,25 @@ def train(
     restart
         Delete the run in this folder and start again.
     """
-    import torch
-
+    from manyway.core.device import resolve_device
     from manyway.encoding.backbones.networks import build
     from manyway.encoding.datasets.preprocess import Preprocess
     from manyway.encoding.extraction import check_output_of
-    from manyway.training.loop import BEST, LAST, LOG
+    from manyway.training.loop import BEST, CURVES, LAST, LOG, processes, wait_for_all
     from manyway.training.loop import train as run_training
+    from manyway.training.standard import base_and_validation, recipe_for
 
-    with _processes(device) as (where, rank):
+    with processes(resolve_device(device)) as (where, rank):
         screen = console(stderr=True)
         screen.quiet = rank > 0
         asked = {
             "batch": batch, "lr": lr, "schedule": schedule, "weight_decay": weight_decay, "augment": augment,
             "mixup": mixup, "check_every": check_every, "seed": seed,
         }  # fmt: skip
-        recipe = _recipe(dataset, backbone, epochs, asked)
+        recipe = recipe_for(dataset, backbone, epochs, **asked)
         for name in (BEST, LAST, LOG, CURVES):
             check_output_of(out / name, [dataset, val])
-        base_source, val_source, entry = _sources(dataset, val, root, data)
+        base_source, val_source, entry = base_and_validation(dataset, val, root, data)
         usual, channels = (84, 1 if grey else 3) if entry is None else (entry.size, entry.channels)
         preprocess = Preprocess.for_size(size or usual, channels)
         base = _decode(base_source, preprocess, skip_bad, screen)
@@ -123,8 +117,7 @@ def train(
         if restart and rank == 0:
             for name in (BEST, LAST, LOG):
                 (out / name).unlink(missing_ok=True)
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.barrier()  # until the first process has deleted the old run
+        wait_for_all()
         with progress_bar(screen) as progress:
             trained = run_training(
                 network,
@@ -139,71 +132,6 @@ def train(
             )
         if rank == 0:
             _finish(trained, out, screen)
-
-
-CURVES = "curves.png"
-
-
-@contextmanager
-def _processes(name: str | None) -> Iterator[tuple[torch.device, int]]:
-    """The device and the rank of this process, which may be one of several that torchrun started."""
-    import torch
-
-    from manyway.core.device import resolve_device
-
-    device = resolve_device(name)
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    if device.type == "cuda":
-        # All batches have the same shape, so that choosing the fastest convolution algorithm pays.
-        torch.backends.cudnn.benchmark = True
-    if not several:
-        yield device, 0
-        return
-    if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
-    torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    try:
-        yield device, torch.distributed.get_rank()
-    finally:
-        torch.distributed.destroy_process_group()
-
-
-def _recipe(dataset: str, backbone: str, epochs: int | None, asked: dict[str, Any]) -> Recipe:
-    """The recipe for a data set and a backbone, with the values that the user gave (not None)."""
-    from dataclasses import replace
-
-    from manyway.training.recipe import Recipe, scaled_for
-    from manyway.training.standard import DATASETS
-
-    recipe = Recipe(batch=128 if backbone == "wrn28-10" else 256)
-    if dataset == "glyphs":
-        from manyway.training.glyphs import RECIPE
-
-        recipe = RECIPE
-    elif dataset in DATASETS and DATASETS[dataset].channels == 1:
-        recipe = replace(recipe, augment="drawing")
-    if epochs is not None:
-        recipe = scaled_for(recipe, epochs)
-    return replace(recipe, **{name: value for name, value in asked.items() if value is not None})
-
-
-def _sources(
-    dataset: str, val: Path | None, root: Path | None, data: Path | None
-) -> tuple[ImageSource, ImageSource | None, DataSet | None]:
-    """Base and validation pictures, and the entry of a data set known by name."""
-    from manyway.encoding.datasets.sources import open_source
-    from manyway.errors import nearest
-    from manyway.training.standard import DATASETS, open_dataset
-
-    if dataset in DATASETS:
-        entry = DATASETS[dataset]
-        if "base" not in entry.splits:
-            raise InputError(f"{dataset} has no base classes to train on; it is for testing.")
-        return open_dataset(dataset, "base", data), open_dataset(dataset, "val", data), entry
-    if not Path(dataset).exists():
-        raise InputError(f"There is no data set, folder or file '{dataset}'; {nearest(dataset, DATASETS)}")
-    return open_source(dataset, root), None if val is None else open_source(val, root), None
 
 
 def _decode(source: ImageSource, preprocess: Preprocess, skip_bad: bool, screen: Console) -> ImageSet:
@@ -238,7 +166,7 @@ def _reporter(progress: Progress, recipe: Recipe, per_epoch: int) -> Reporter:
 def _finish(trained: Trained, out: Path, screen: Console) -> None:
     """Draw the curves, where matplotlib is installed, and say where the checkpoint is."""
     from manyway.plots.figures import cannot_draw
-    from manyway.training.loop import BEST, draw_curves
+    from manyway.training.loop import BEST, CURVES, draw_curves
 
     if reason := cannot_draw():
         screen.print(f"No plot was drawn. {reason}", soft_wrap=True)

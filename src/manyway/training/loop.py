@@ -8,7 +8,9 @@ device do not block.
 
 import csv
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from manyway.plots.figures import Curve, Figure, Panel, draw
 from manyway.sampling.features import FeatureSet
 from manyway.training.recipe import AUGMENTATIONS, N_UNIFORMS, Recipe, learning_rate
 
-BEST, LAST, LOG = "best.safetensors", "last.pt", "log.csv"
+BEST, LAST, LOG, CURVES = "best.safetensors", "last.pt", "log.csv", "curves.png"
 # One fixed number per purpose, so that draws are independent and old runs can be repeated.
 ORDER, AUGMENT, MIX = 0, 1, 3
 
@@ -268,6 +270,31 @@ def _world() -> tuple[int, int]:
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_world_size(), distributed.get_rank()
     return 1, 0
+
+
+@contextmanager
+def processes(device: torch.device) -> Iterator[tuple[torch.device, int]]:
+    """The device and the rank of this process, which may be one of several that torchrun started."""
+    if device.type == "cuda":
+        # All batches have the same shape, so that choosing the fastest convolution algorithm pays.
+        torch.backends.cudnn.benchmark = True
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield device, 0
+        return
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield device, distributed.get_rank()
+    finally:
+        distributed.destroy_process_group()
+
+
+def wait_for_all() -> None:
+    """Wait until every process is here."""
+    if _world()[0] > 1:
+        distributed.barrier()
 
 
 def _from_first(compute: Callable[..., float], network: Backbone, *arguments: Any) -> float:

@@ -7,7 +7,7 @@ is a folder or a zip archive in it, with any nesting inside: the class of a pict
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib import resources
 from pathlib import Path
@@ -23,6 +23,7 @@ from manyway.encoding.datasets.decode import read_picture
 from manyway.encoding.datasets.sources import ImageSource, from_names
 from manyway.errors import InputError, nearest
 from manyway.files.files import data_root
+from manyway.training.recipe import Recipe, scaled_for
 
 _WORDNET_ID = re.compile(r"n\d{8}")
 # Validation needs classes that are not trained on, and all 964 of Omniglot are for training. Every fourth of them,
@@ -62,6 +63,34 @@ def open_dataset(name: str, split: str, root: str | Path | None = None) -> Image
             f"{name} was not found in {folder} (looked for {', '.join(entry.places)}); get it from {entry.origin}."
         )
     return entry.open(place, split)
+
+
+def base_and_validation(
+    dataset: str, val: str | Path | None = None, root: str | Path | None = None, data: str | Path | None = None
+) -> tuple[ImageSource, ImageSource | None, DataSet | None]:
+    """Base and validation pictures of a data set by name or by path, and the entry of one that is known by name."""
+    if dataset in DATASETS:
+        entry = DATASETS[dataset]
+        if "base" not in entry.splits:
+            raise InputError(f"{dataset} has no base classes to train on; it is for testing.")
+        return open_dataset(dataset, "base", data), open_dataset(dataset, "val", data), entry
+    if not Path(dataset).exists():
+        raise InputError(f"There is no data set, folder or file '{dataset}'; {nearest(dataset, DATASETS)}")
+    return sources.open_source(dataset, root), None if val is None else sources.open_source(val, root), None
+
+
+def recipe_for(dataset: str, backbone: str, epochs: int | None = None, **asked: Any) -> Recipe:
+    """The recipe for a data set and a backbone, with the values that were asked for (not None)."""
+    recipe = Recipe(batch=128 if backbone == "wrn28-10" else 256)
+    if dataset == "glyphs":
+        from manyway.training.glyphs import RECIPE
+
+        recipe = RECIPE
+    elif dataset in DATASETS and DATASETS[dataset].channels == 1:
+        recipe = replace(recipe, augment="drawing")
+    if epochs is not None:
+        recipe = scaled_for(recipe, epochs)
+    return replace(recipe, **{name: value for name, value in asked.items() if value is not None})
 
 
 def _read(name: str) -> Any:
