@@ -23,7 +23,7 @@ from manyway.labelling.batch import Batch, Place, scores_batch
 from manyway.labelling.outputs import INPUT, TABLE
 from manyway.labelling.table import WRITTEN, check_table
 from manyway.labelling.taxonomy import read_taxonomy
-from manyway.methods.evidence.from_scores import KINDS
+from manyway.methods.evidence.from_scores import KINDS, SEVERAL
 
 # The default encoder of what an input holds, and what to say about it.
 _DEFAULTS = {
@@ -229,8 +229,10 @@ class ScoreInputs:
 
     def batch(self, place: Place) -> AbstractContextManager[Batch]:
         """Read everything, print what the readers guessed, and make a batch."""
-        if self.kind not in KINDS:
-            raise InputError(f"--score-kind is '{self.kind}'; choose one of {', '.join(KINDS)}.")
+        if self.kind not in (*KINDS, SEVERAL):
+            raise InputError(f"--score-kind is '{self.kind}'; choose one of {', '.join((*KINDS, SEVERAL))}.")
+        if self.kind == SEVERAL and self.examples is not None:
+            raise InputError("EXAMPLES are for items with one class; leave them out, or --several.")
         with console(stderr=True).status(f"reading {self.scores} …"):
             scores = score_files.read_scores(self.scores, self.columns)
             scores = scores if self.media is None else score_files.with_media(scores, self.media)
@@ -238,7 +240,7 @@ class ScoreInputs:
         if examples is not None and examples.labels is None:
             raise InputError(f"{self.examples} has no column of labels; scores are calibrated on labelled items.")
         if scores.independent and self.kind == "auto":
-            note(f"each class of {self.scores.name} has a score of its own: several may be right; one is chosen")
+            note(f"each class of {self.scores.name} has a score of its own: one is chosen; --several allows more")
         for remark in (*scores.notes, *(() if examples is None else examples.notes)):
             note(remark)
         return scores_batch(

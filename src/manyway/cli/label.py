@@ -40,6 +40,7 @@ def label(
     review: bool = False,
     scores: Path | None = None,
     kind: Annotated[str, typer.Option("--score-kind")] = "auto",
+    several: bool = False,
     class_prior: Path | None = None,
     expect: Path | None = None,
     taxonomy: Path | None = None,
@@ -138,23 +139,25 @@ def label(
     from manyway.labelling.table import DEFAULT_OUTPUT, check_table
     from manyway.labelling.taxonomy import read_taxonomy
     from manyway.methods import get_method
+    from manyway.methods.evidence.from_scores import SEVERAL
 
     columns = (label_column, item_column, ignore_columns or (), feature_columns or ())
     options = Options(*columns, text_column=text_column, sheet=sheet)
     in_blocks = get_method(method).in_blocks is not None
     if review:
-        check_review(method, dask)
+        check_review(method, dask, several=several or kind == SEVERAL)
     status = console(stderr=True).status("reading …")
     place = Place(device, dask, in_blocks, lambda number: status.update(f"labelling with {method}, pass {number} …"))
     if scores is not None:
         _refuse({"ITEMS": query, "--class-names": class_names, "--encoder": encoder}, _FOR_FEATURES)
+        kind = SEVERAL if several else kind
         given = ScoreInputs(scores, support, labels, kind, options, class_prior, taxonomy, at_least, media, expect)
         paths, source, form = given.paths, None, find_format(form, output)
         table = given.check_target(output, form, overwrite=overwrite)
         made = given.batch(place)
     else:
         others = {"--class-prior": class_prior, "--expect": expect, "--format": form, "--media": media}
-        _refuse({**others, "--batch-by": batch_by}, _FOR_SCORES)
+        _refuse({**others, "--batch-by": batch_by, "--several": several or None}, _FOR_SCORES)
         form = TABLE
         if support is None:
             raise InputError(
@@ -191,7 +194,7 @@ def label(
                 inputs=paths,
                 form=form,
             )
-        print_summary(summary, min_confidence, at_least)
+        print_summary(summary, at_least)
         if output is None and table != DEFAULT_OUTPUT:
             note(_KEPT)
         if review:

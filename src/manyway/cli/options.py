@@ -64,8 +64,11 @@ scores : FILE
     class, score; a predictions.json of SpeciesNet; a MegaDetector file with classifications; a table of BirdNET; or a
     folder of such files. EXAMPLES are then scores of labelled items, and may be left out.
 kind
-    What the scores are: probability, log-probability, logit, or sigmoid (each class has a yes-or-no probability of its
-    own).
+    What the scores are: probability, log-probability, logit, sigmoid (each class has a yes-or-no probability of its
+    own), or independent (the same as --several).
+several
+    An item may have several classes, or none: each class has a yes-or-no score of its own, as in BirdNET. Writes one
+    row per item and class with a probability of --min-confidence (default: 0.5) or more.
 class_prior : FILE
     The classes that the classifier can answer, and how frequent they were among its training data: the columns class
     and prior (or count). Default: equally frequent.

@@ -116,8 +116,9 @@ def review(
     from manyway.core.device import resolve_device
     from manyway.files.columns import Options
     from manyway.labelling.batch import Place
+    from manyway.methods.evidence.from_scores import SEVERAL
 
-    check_review()
+    check_review(several=kind == SEVERAL)
     serve = partial(run_review, port=port, browser=not no_browser)
     targets = (export, export_examples, sort_into)
     exports = partial(_export, labels=export, examples=export_examples, folders=sort_into, copy=copy)
@@ -177,12 +178,14 @@ def _export(
         raise InputError(f"{session.journal.damage} Answers that are lost are not in the export.")
 
 
-def check_review(method: str = "evidence", dask: str | None = None) -> None:
+def check_review(method: str = "evidence", dask: str | None = None, *, several: bool = False) -> None:
     """Refuse a review that could not be started, before any work is done."""
     for library in ("starlette", "uvicorn", "PIL"):
         optional(library, "review", "manyway review")
     if method != "evidence" or dask is not None:
         raise InputError("A review labels the items with evidence, in memory; leave out --method and --dask.")
+    if several:
+        raise InputError("A review gives each item one class; label items with several classes without a review.")
 
 
 def features_data(

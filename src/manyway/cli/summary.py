@@ -25,7 +25,7 @@ _FIRST_STEPS = {
 }
 
 
-def print_summary(summary: Summary, min_confidence: float, at_least: float | None = None) -> None:
+def print_summary(summary: Summary, at_least: float | None = None) -> None:
     """Print which classes are present, in which proportions, how certain the labels are, and what was learned."""
     table = Table(box=None)
     table.add_column("class")
@@ -51,8 +51,9 @@ def print_summary(summary: Summary, min_confidence: float, at_least: float | Non
     if summary.n_unknown is not None:
         say(_unknown(summary))
     say(f"Labels have probability {summary.mean_confidence:.2f} on average.")
-    if min_confidence:
-        say(f"{summary.below} items are below {min_confidence} and were left without a label.")
+    if summary.least:
+        verb = "is" if summary.below == 1 else "are"
+        say(f"{_items(summary.below)} {verb} below {summary.least:g}: without a label.")
     for line in _learned(summary, at_least):
         say(line)
     if summary.skipped:
