@@ -143,7 +143,8 @@ def _run(jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher
     failed: dict[str, Failure] = {}
 
     def fail(job: Job, error: BaseException) -> None:
-        failed[job.key] = Failure(job, _describe(error))
+        text, ours = " ".join(str(error).split()), type(error).__module__.startswith("manyway")
+        failed[job.key] = Failure(job, text if ours else f"{type(error).__name__}: {text}")
         partial = partials.pop(job.key, None)
         watcher(job, job.experiment.n_tasks - (partial.n_done if partial else 0))
 
@@ -175,7 +176,11 @@ def _run(jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher
         partial = partials[job.key] = partials[job.key].add(first, stretch, seconds)
         watcher(job, len(stretch["accuracy"]))
         if partial.n_done == job.experiment.n_tasks:
-            store.write(_done_record(job, partial, made.model_copy(update={"chunk": partial.chunk})))
+            (values,) = partial.done.values()
+            metrics = {name: of for name, of in values.items() if name != "accuracy"}
+            outcome = Outcome(n_query=job.experiment.task.n_known, correct=values["accuracy"], metrics=metrics)
+            made = made.model_copy(update={"chunk": partial.chunk})
+            store.write(_finished(job, outcome, partial.seconds, made))
         elif time.perf_counter() - saved[job.key] > SAVE_EVERY:
             store.write_partial(job.key, partial)
             saved[job.key] = time.perf_counter()
@@ -197,7 +202,8 @@ def _run(jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher
             except StoreError:
                 raise
             except Exception as error:  # a method may fail in any way; the others still run
-                if _lost(error) and tries + 1 < _TRIES:
+                lost = isinstance(error, CancelledError) or type(error).__name__ == "KilledWorker"
+                if lost and tries + 1 < _TRIES:  # with its worker, rather than failing itself
                     again.append((job, first, count, tries + 1))
                 else:
                     fail(job, error)
@@ -208,19 +214,15 @@ def _run(jobs: Sequence[Job], store: Store, device: str | None, watcher: Watcher
         raise
     for job in (job for job in jobs if job.experiment.trace is not None):
         try:
-            _run_trace(job, store, device)
+            features, begin = _on_device(job.features, device), time.perf_counter()
+            outcome = follow(features, job.experiment)
+            store.write(_finished(job, outcome, time.perf_counter() - begin, _provenance(features)))
             watcher(job, job.experiment.n_tasks)
         except StoreError:
             raise
         except Exception as error:
             fail(job, error)
     return list(failed.values())
-
-
-def _run_trace(job: Job, store: Store, device: str | None) -> None:
-    features, begin = _on_device(job.features, device), time.perf_counter()
-    outcome = follow(features, job.experiment)
-    store.write(_finished(job, outcome, time.perf_counter() - begin, _provenance(features, 1)))
 
 
 def solve_block(
@@ -230,7 +232,7 @@ def solve_block(
     torch.set_num_threads(threads)
     found = _on_device(features, device)
     result = measure(experiment, found, first, count)
-    return stretch_of(result, first), result.seconds, _provenance(found, 1)
+    return stretch_of(result, first), result.seconds, _provenance(found)
 
 
 @lru_cache(maxsize=1)  # experiments on the same features follow each other
@@ -240,11 +242,6 @@ def _on_device(features: FeatureSet | Path, device: str | None) -> FeatureSet:
 
 def _kind(device: str | None) -> str:
     return "cpu" if device is None else torch.device(device).type
-
-
-def _lost(error: BaseException) -> bool:
-    """Whether a block was lost with its worker, rather than failing itself."""
-    return isinstance(error, CancelledError) or type(error).__name__ == "KilledWorker"
 
 
 def _left_over(job: Job, store: Store, kind: str) -> Partial:
@@ -310,13 +307,13 @@ def stretch_of(result: Evaluation, first: int) -> Stretch:
     return {name: METRICS[name].stored(of, first) for name, of in values.items()}
 
 
-def _provenance(features: FeatureSet, chunk: int) -> Provenance:
+def _provenance(features: FeatureSet) -> Provenance:
     """What produces a result here, where the features are."""
     device = features.features.device
     return Provenance(
         device=device.type,
         device_name=torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
-        chunk=chunk,
+        chunk=1,
         versions={**_versions()},
     )
 
@@ -325,14 +322,6 @@ def _provenance(features: FeatureSet, chunk: int) -> Provenance:
 def _versions() -> dict[str, str]:
     libraries = {name: version(name) for name in ("torch", "numpy", "scikit-learn")}
     return {"manyway": manyway.__version__, "python": platform.python_version(), **libraries}
-
-
-def _done_record(job: Job, partial: Partial, made: Provenance) -> Record:
-    """The record of a job whose tasks are all done."""
-    (stretch,) = partial.done.values()
-    metrics = {name: values for name, values in stretch.items() if name != "accuracy"}
-    outcome = Outcome(n_query=job.experiment.task.n_known, correct=stretch["accuracy"], metrics=metrics)
-    return _finished(job, outcome, partial.seconds, made)
 
 
 def _finished(job: Job, outcome: Outcome, seconds: float, made: Provenance) -> Record:
@@ -358,9 +347,3 @@ def _finished(job: Job, outcome: Outcome, seconds: float, made: Provenance) -> R
         provenance=made,
         timing=records.Timing(seconds=round(seconds, 6), finished=now()),
     )
-
-
-def _describe(error: BaseException) -> str:
-    """An error in one line."""
-    text = " ".join(str(error).split())
-    return text if type(error).__module__.startswith("manyway") else f"{type(error).__name__}: {text}"

@@ -3,7 +3,7 @@
 import os
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -205,16 +205,17 @@ def from_names(
     is_support: Tensor | None = None,
 ) -> ImageSource:
     """A source from one class name per picture; classes are numbered in ``order`` (by default sorted)."""
-    class_names = tuple(order) if order is not None else tuple(sorted(set(classes)))
-    refuse_same_names(class_names, title)
-    number = {name: i for i, name in enumerate(class_names)}
-    labels = torch.tensor([number[name] for name in classes], dtype=torch.int64)
+    labels, class_names = numbered(classes, title, order)
     frozen = tuple(names)
     return ImageSource(frozen, labels, class_names, lambda i, *n: read(frozen[i], *n), title, is_support)
 
 
-def refuse_same_names(class_names: Iterable[str], title: str) -> None:
-    """Refuse classes that differ only in case or Unicode form: on some disks they are one folder, else a slip."""
+def numbered(classes: Sequence[str], title: str, order: Sequence[str] | None = None) -> tuple[Tensor, tuple[str, ...]]:
+    """Labels [n] and names of the classes, which are numbered in ``order`` (by default sorted).
+
+    Classes that differ only in case or Unicode form are refused: on some disks they are one folder, else a slip.
+    """
+    class_names = tuple(sorted(set(classes)) if order is None else order)
     seen: dict[str, str] = {}
     for name in class_names:
         other = seen.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
@@ -222,6 +223,8 @@ def refuse_same_names(class_names: Iterable[str], title: str) -> None:
             raise InputError(
                 f"{title} has two classes whose names differ only in case or Unicode form: '{other}' and '{name}'."
             )
+    number = {name: i for i, name in enumerate(class_names)}
+    return torch.tensor([number[name] for name in classes], dtype=torch.int64), class_names
 
 
 def read_split(path: Path) -> list[tuple[str, str]]:

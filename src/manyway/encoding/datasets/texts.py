@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from manyway.encoding.datasets.sources import UNLABELLED, refuse_same_names
+from manyway.encoding.datasets.sources import UNLABELLED, numbered
 from manyway.errors import InputError
 from manyway.files.columns import TEXT_NAMES, Options, find_item, find_label, find_text, remarks_on_items
 from manyway.files.items import clean_labels, item_names
@@ -113,17 +112,8 @@ def _source(
     labels = [UNLABELLED] * len(texts)
     if given is not None:
         labels = list(map(str, clean_labels(path, given, lambda row: places[row])))
-    class_names = tuple(sorted(set(labels)))
-    refuse_same_names(class_names, str(path))
-    number = {name: i for i, name in enumerate(class_names)}
-    return TextSource(
-        tuple(place.split()[-1] for place in places),
-        tuple(texts),
-        torch.tensor([number[label] for label in labels], dtype=torch.int64),
-        class_names,
-        str(path),
-        **more,
-    )
+    numbers = tuple(place.split()[-1] for place in places)
+    return TextSource(numbers, tuple(texts), *numbered(labels, str(path)), str(path), **more)
 
 
 def _lines(path: Path | TextFile) -> list[tuple[int, str]]:
