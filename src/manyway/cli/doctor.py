@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -104,6 +104,8 @@ def _part(look: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
 
 def _packages() -> tuple[dict[str, str], dict[str, str]]:
     """The required packages and those of each extra, as the metadata of the installed package lists them, in words."""
+    from importlib import metadata
+
     from packaging.requirements import Requirement
 
     about = metadata.metadata("manyway")
@@ -123,6 +125,8 @@ def _packages() -> tuple[dict[str, str], dict[str, str]]:
 
 def _found(needed: Requirement) -> str:
     """The installed version of a package, and what is needed if that is another."""
+    from importlib import metadata
+
     try:
         version = metadata.version(needed.name)
     except metadata.PackageNotFoundError:
