@@ -78,6 +78,8 @@ class Inputs:
             )
         for path, other in zip(given, kinds, strict=True):
             if other != kind:
+                for features in (given[at] for at, what in enumerate(kinds) if what == FEATURES):
+                    read_items(features, self.columns)  # says what is wrong with a file that cannot be read at all
                 raise InputError(
                     f"{given[0]} holds {kind} and {path} holds {other}; examples, items and class names must be of one "
                     "kind. To use features with pictures or texts, turn these into features of the same encoder first: "
@@ -154,8 +156,9 @@ class Inputs:
         )
         if "examples" in sources and self.labels is None and not sources["examples"].is_labelled:
             raise InputError(
-                f"The labelled examples in {self.support} have no labels; put the pictures of each class into a folder "
-                "of its own, give texts a column `label`, or name a file with --labels."
+                f"The labelled examples in {self.support} (they come first, the items second) have no labels; put the "
+                "pictures of each class into a folder of its own, give texts a column `label`, or name a file with "
+                "--labels."
             )
         for source in sources.values():
             if isinstance(source, ImageSource):

@@ -290,7 +290,7 @@ def calibrated(
     middle, offsets, lengths = _from_middle(prototypes)
     variance, scatter = _spreads(support, labels, prototypes, counts, constants)
     usual = _usual_precision(variance, counts, constants)
-    if freedom and support.shape[-1] <= _FEW_FEATURES:
+    if support.shape[-1] <= _FEW_FEATURES:  # whose usual precision is far too high with one example per class, too
         usual = torch.minimum(usual, _gaussian_precision(support - middle, scatter, counts))
     given = None if precision is None else torch.full_like(usual, precision)
     plain = Calibration(
