@@ -16,8 +16,9 @@ from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, kind_of
 from manyway.encoding.languages import ENOUGH, other_languages
 from manyway.errors import InputError, install, nearest
 from manyway.files import score_files
-from manyway.files.columns import Options, find_column, remarks_on_classes
+from manyway.files.columns import Options, remarks_on_classes
 from manyway.files.items import Items, read_items, read_labels
+from manyway.files.tables import find_column
 from manyway.labelling.batch import Batch, Place, scores_batch
 from manyway.labelling.outputs import INPUT, TABLE
 from manyway.labelling.table import WRITTEN, check_table

@@ -10,9 +10,8 @@ from manyway.encoding.datasets.archives import open_zip
 from manyway.encoding.datasets.sources import FILMS, IMAGE_SUFFIXES, PATH_COLUMNS, walk
 from manyway.encoding.datasets.texts import TEXT_SUFFIXES, is_tabbed
 from manyway.errors import InputError
-from manyway.files import columns
-from manyway.files.columns import Options
-from manyway.files.tables import SAMPLE, Table, read_table
+from manyway.files.columns import Options, find_text, is_id, is_label, is_number_like, is_row_number, is_whole, words_in
+from manyway.files.tables import SAMPLE, Table, find_column, read_table
 from manyway.files.text import listed, read_text, suffix_of
 
 FEATURES, PICTURES, TEXTS = "features", "pictures", "texts"
@@ -115,18 +114,14 @@ def _kind_of_table(path: Path, options: Options, expected: str | None) -> str:
     except InputError:
         return FEATURES  # their reader says more about it
     names = table.names
-    if options.text_column is not None and columns.find_column(names, options.text_column) is not None:
+    if options.text_column is not None and find_column(names, options.text_column) is not None:
         return TEXTS
     chosen = {name for name in (options.label_column, options.item_column) if name} | set(options.ignore_columns)
-    left_out = {columns.find_column(names, name) for name in chosen}
-    free = [at for at, name in enumerate(names) if at not in left_out and not columns.is_label(name)]
-    numbers = [
-        at
-        for at in free
-        if not columns.is_id(names[at]) and not columns.is_row_number(names[at]) and _are_numbers(table, at)
-    ]
-    text, _ = columns.find_text(table, options, left_out)
-    text = None if text is None or not columns.words_in(table, text) else text
+    left_out = {find_column(names, name) for name in chosen}
+    free = [at for at, name in enumerate(names) if at not in left_out and not is_label(name)]
+    numbers = [at for at in free if not is_id(names[at]) and not is_row_number(names[at]) and _are_numbers(table, at)]
+    text, _ = find_text(table, options, left_out)
+    text = None if text is None or not words_in(table, text) else text
     paths = [at for at in free if names[at].strip().lower() in PATH_COLUMNS and _are_pictures(table.sample(at))]
     possible = {TEXTS: text is not None or not (numbers or paths), FEATURES: bool(numbers), PICTURES: bool(paths)}
     if expected is not None and possible[expected]:
@@ -139,7 +134,7 @@ def _kind_of_table(path: Path, options: Options, expected: str | None) -> str:
             "out with `ignore_columns`."
         )
     # Whole numbers beside a text are its number, date or priority; others may be what is measured.
-    measured = [names[at] for at in numbers if not all(map(columns.is_whole, table.sample(at)))]
+    measured = [names[at] for at in numbers if not all(map(is_whole, table.sample(at)))]
     if 0 < len(measured) < _MANY:
         raise InputError(
             f"{path} has texts (column '{names[text]}') and columns of numbers ({listed(measured, 3)}); choose the "
@@ -151,7 +146,7 @@ def _kind_of_table(path: Path, options: Options, expected: str | None) -> str:
 def _are_numbers(table: Table, at: int) -> bool:
     """Whether there are numbers, or lists of them, and nothing else."""
     given = [cell for cell in table.sample(at) if cell is not None and cell != ""]
-    return bool(given) and (table.holds_lists(at) or all(map(columns.is_number_like, given)))
+    return bool(given) and (table.holds_lists(at) or all(map(is_number_like, given)))
 
 
 def _are_pictures(values: Iterable[Any]) -> bool:
