@@ -39,7 +39,7 @@ def extract(
     Parameters
     ----------
     source
-        Pictures: a folder with one folder per class, a zip archive of it, or a CSV file. Texts: csv, jsonl or txt. Or a
+        Pictures: a folder with one folder per class, a zip archive of it, or a table. Texts: csv, jsonl or txt. Or a
         data set by name and split, such as cub:test.
     encoder
         efficientnet-lite2 (pictures), minilm or use-multilingual (texts), a checkpoint of `manyway train`, timm:NAME,
@@ -120,6 +120,6 @@ def datasets(*, data: Path | None = None) -> None:
         found = entry.find(folder)
         here = "built in" if not entry.places else (found.name if found is not None else "no")
         table.add_row(entry.name, entry.what, entry.origin, entry.layout, here)
-    own = "FOLDER/CLASS/*.jpg, a zip archive of it, or a CSV file with a picture and a label per row"
+    own = "FOLDER/CLASS/*.jpg, a zip archive of it, or a table with a picture and a label per row"
     table.add_row("(your own)", "any pictures with classes", "", own, "give its path")
     console().print(table)

@@ -7,7 +7,7 @@ data
 device
     Where to compute: cpu, cuda or cuda:N. Default: cuda if available, otherwise cpu.
 root
-    The folder of the pictures that a CSV file lists. Default: the folder of the file.
+    The folder of the pictures that a table lists. Default: the folder of the file.
 results
     The folder of stored results.
 skip_bad

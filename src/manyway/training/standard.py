@@ -142,7 +142,7 @@ def _open_by_class(name: str, place: Path, split: str) -> ImageSource:
 def _open_inat(place: Path, split: str) -> ImageSource:
     """The given support (10 to 193 pictures per class) and the queries, in one source with ``is_support``."""
     lists = [_beside(place, f"inat_{part}.csv") for part in ("support", "query")]
-    lines = [sources.read_split(path) for path in lists]
+    lines = [list(zip(*sources.read_list(path)[:2], strict=True)) for path in lists]
     names, read = _reader(place)
     present = set(names)
     for path, part in zip(lists, lines, strict=True):

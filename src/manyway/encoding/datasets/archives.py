@@ -13,6 +13,8 @@ from pathlib import Path, PurePosixPath
 
 from manyway.encoding.datasets.decode import read_picture
 from manyway.errors import InputError
+from manyway.files.tables import TABLE_SUFFIXES
+from manyway.files.text import suffix_of
 
 MAX_TOTAL = 64 * 2**30  # bytes when unpacked; the largest data set of the paper (tiered) is about 30 GB
 MAX_FILE = 256 * 2**20  # bytes of one picture
@@ -131,7 +133,7 @@ class Originals:
 
 
 def open_originals(path: str | Path) -> Originals:
-    """Open a folder of pictures, a zip archive, or the folder of a CSV file that lists pictures.
+    """Open a folder of pictures, a zip archive, or the folder of a table that lists pictures.
 
     Nothing is listed or checked here: a picture that is missing is an error when it is read.
     """
@@ -140,7 +142,7 @@ def open_originals(path: str | Path) -> Originals:
         names, read = open_zip(path)
         prefix = common_folder(names)
         return Originals(lambda name: read(prefix + name))
-    folder = path if path.is_dir() or path.suffix.lower() != ".csv" else path.parent
+    folder = path if path.is_dir() or suffix_of(path) not in TABLE_SUFFIXES else path.parent
 
     def read_inside(name: str) -> bytes:
         refuse_escape(name, folder)
