@@ -21,7 +21,7 @@ from manyway.errors import InputError
 from manyway.evaluation.metrics import METRICS, Count, find_summary
 from manyway.evaluation.scorers import SCORERS
 from manyway.evaluation.statistics import Interval, Paired, paired
-from manyway.files.files import check_input
+from manyway.files.files import text_of
 from manyway.sampling.spec import task_fields
 
 if TYPE_CHECKING:
@@ -30,14 +30,6 @@ if TYPE_CHECKING:
 FORMAT = 3
 _SEAL = "sha256"
 S = TypeVar("S", bound="Stored")
-
-
-def read_text(path: str | Path) -> str:
-    """The text of an ordinary file."""
-    try:
-        return check_input(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as text: {getattr(error, 'strerror', None) or error}.") from error
 
 
 class Stored(Strict):
@@ -56,7 +48,7 @@ class Stored(Strict):
         """Read a file, checked; what is wrong is one sentence that names it."""
         wrong = f"{path} is not {cls.what} of manyway"
         try:
-            data = json.loads(read_text(path))
+            data = json.loads(text_of(path))
             found, seal = data.pop("format", None), data.pop(_SEAL, None)
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
             if isinstance(error, InputError):
