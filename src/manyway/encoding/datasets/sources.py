@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from posixpath import splitext
 from typing import Any
 
 import torch
@@ -190,7 +191,7 @@ def common_folder(names: Sequence[str]) -> str:
 def _labelled_by_folder(
     names: Sequence[str], folders: Sequence[str], read: Callable[..., bytes], title: str, need_labels: bool
 ) -> ImageSource:
-    suffixes = {name: PurePosixPath(name).suffix.lower() for name in names}
+    suffixes = {name: splitext(name)[1].rstrip(".").lower() for name in names}
     # Where no name ends like a picture, the contents decide.
     others = {name for name, suffix in suffixes.items() if suffix and suffix not in IMAGE_SUFFIXES}
     others = others if len(others) < len(names) else set()
