@@ -1,7 +1,5 @@
 """EfficientNet-Lite2 with the weights and the network of two packages; changed only to run faster on a CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
