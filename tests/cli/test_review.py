@@ -150,7 +150,7 @@ def test_encoded_pictures_are_shown_and_a_broken_one_is_reviewed_too(tmp_path, r
         (["examples.npz", "items.npz", "--pictures", "no"], "--pictures names no, which is not a folder"),
         (["examples.npz", "missing.npz"], "There is no file missing.npz"),
         (["pictures", "pictures"], "pictures is empty; it needs pictures"),
-        (["pictures", "pictures", "--encoder", "timm:resnet50"], "[encoders]'"),
+        (["pictures", "pictures", "--encoder", "timm:resnet50"], '[encoders]"'),
         (["--demo", "trees"], "--demo brings its own"),
         (["trees", "--export", "labels.ods"], "tables end with"),
         (["trees", "--export-examples", "folder"], "only pictures are written to folders"),
