@@ -151,9 +151,7 @@ def _read_long(path: Path, names: Sequence[str], rows: Rows, options: Options) -
     if of_item is None:
         ids = [at for at, name in enumerate(names) if is_id(name)]
         if len(ids) != 1:
-            raise InputError(
-                f"{path} has the columns {listed(names)}; name the column of the items with `item_column`."
-            )
+            raise InputError(f"{path} has the columns {listed(names)}; name that of the items with `item_column`.")
         of_item = ids[0]
 
     others = [names[at] for at in range(len(names)) if at not in (of_class, of_score, of_item)]
@@ -184,9 +182,7 @@ def _read_long(path: Path, names: Sequence[str], rows: Rows, options: Options) -
 def _read_wide(path: Path, options: Options) -> Scores:
     table = read_columns(path, options)
     if table.columns is None:
-        raise InputError(
-            f"The first line of {path} holds numbers; add a first line that names the class of each column."
-        )
+        raise InputError(f"The first line of {path} holds numbers; add one that names the class of each column.")
     count = len(table.features)
     check_size(count, len(table.columns))
     names = tuple(map(str, range(count) if table.items is None else table.items))

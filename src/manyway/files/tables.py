@@ -520,15 +520,27 @@ def _is_plain(column: Any) -> bool:
 def _stack(table: Any) -> np.ndarray[Any, Any]:
     """The columns of an Arrow table as one array, written batch by batch so that memory is visited in order."""
     n, step = table.num_rows, max(1, table.num_rows // _LOOKED_AT)
-    looked_at = np.stack([column.to_numpy()[::step].astype(np.float64) for column in table.columns], 1)
-    stacked = np.empty((n, table.num_columns), _precision(looked_at))
+    batches = [[_numbers(column) for column in batch.columns] for batch in table.to_batches()]
+    parts = [np.stack([column[::step] for column in batch], 1).astype(np.float64) for batch in batches]
+    stacked = np.empty((n, table.num_columns), _precision(np.concatenate(parts)) if parts else np.float32)
     row = 0
     with np.errstate(over="ignore"):  # what is too large is found later
-        for batch in table.to_batches():
-            for at, column in enumerate(batch.columns):
-                stacked[row : row + batch.num_rows, at] = column.to_numpy(zero_copy_only=False)
-            row += batch.num_rows
+        for batch in batches:
+            for at, column in enumerate(batch):
+                stacked[row : row + len(column), at] = column
+            row += len(batch[0])
     return stacked
+
+
+def _numbers(column: Any) -> np.ndarray[Any, Any]:
+    """An Arrow array without gaps as an array. Its own conversion would import pandas, which takes half a second."""
+    import pyarrow.types as kinds
+
+    if not len(column) or not (kinds.is_floating(column.type) or kinds.is_integer(column.type)):
+        converted: np.ndarray[Any, Any] = column.to_numpy(zero_copy_only=False)
+        return converted
+    kind = np.dtype(column.type.to_pandas_dtype())
+    return np.frombuffer(column.buffers()[1], kind, len(column), column.offset * kind.itemsize)
 
 
 def _narrow(found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
