@@ -19,7 +19,7 @@ Beta-binomial(β, β R_k) many of the n queries, where R_k = Σ_{j≠k} p_j is t
 Where it speaks for it, it does not: a large group occurs under some name, but not necessarily under this one.
 
 Bursts and near-copies of items are no new evidence. Where each item has D copies, itself included, sizes are divided
-by D, and so are the log-odds of classes that probably occur, by D^0.3.
+by D, and so are the log-odds of classes that probably occur, by min(D, 10)^0.3.
 
 Scores of a classifier without labelled items are another matter: it may call a class by another name, and nothing in
 the batch says so. What it does say is how sure the classifier is. With the mean c of its highest probabilities, its
@@ -48,7 +48,7 @@ _ALONE, _SHARED, _FEW, _RELATIVE = 0.85, 0.28, 5.0, 0.02
 _BELIEVED, _SURE, _BESIDE, _HIGHEST, _BIAS = 0.25, 1.0, 1.05, 0.25, -1.6
 _SUREST = 1e-4  # no probability of a classifier says more
 # Of the letters for validation with 2, 5 and 10 copies of each item, as many listed classes are then absent as without.
-_COPIES = 0.3
+_COPIES, _MOST_COPIES = 0.3, 10.0
 # Presence is calibrated on average, and too high in some settings, so that lists use this part of the error rate: on
 # validation classes, about as many settings are then above the rate as chance makes.
 _MARGIN = 0.8
@@ -98,7 +98,7 @@ def presence_of(independent: Tensor, found: Tally, copies: Tensor) -> Tensor:
     of_each = copies.double().unsqueeze(-1)
     sizes, total = conditional_sizes(independent, masses, copies), masses.sum(-1, keepdim=True) / of_each
     odds, after = torch.logit(before, _CERTAIN), before
-    odds = torch.minimum(odds, odds / of_each**_COPIES)
+    odds = torch.minimum(odds, odds / of_each.clamp_max(_MOST_COPIES) ** _COPIES)
     for _ in range(_ROUNDS):
         shift = _size_evidence(sizes, total, after).clamp_max(0)
         after = torch.where(doubtful, torch.sigmoid(odds + shift), before)
