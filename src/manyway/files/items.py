@@ -27,7 +27,7 @@ from manyway.files.files import check_input
 from manyway.files.tables import TABLE_SUFFIXES, read_table
 from manyway.files.text import read_lines, shorten, suffix_of
 
-SUFFIXES = (*ARRAY_SUFFIXES, *TABLE_SUFFIXES)
+SUFFIXES = (*TABLE_SUFFIXES, *ARRAY_SUFFIXES)
 _CHECK_BYTES = 1 << 26  # rows checked together, so that checking a memory-mapped file needs little memory
 
 
@@ -169,7 +169,7 @@ def read_contents(path: str | Path, options: Options | None = None, *, with_labe
     if path.suffix.lower() != ".parquet" or not path.is_dir():
         check_input(path)
     if suffix not in SUFFIXES:
-        raise InputError(f"{path} has an unknown ending; features come as {', '.join(SUFFIXES)}.")
+        raise InputError(f"{path} has an unknown ending; save it as one of {', '.join(SUFFIXES)}.")
     if suffix in TABLE_SUFFIXES:
         contents = read_columns(path, options or Options(), with_labels=with_labels)
     else:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ _LARGEST = float(np.finfo(np.float32).max)
 _FAR = 1000  # float32 keeps four digits of the differences between numbers that lie this many times as far from 0
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT96": 12}  # bytes of a value of parquet; others have 8
 _LOOKED_AT = 1000  # rows that say how far numbers are from 0
+_NOT_COMPUTED = re.compile(rb"</f>\s*(<v ?/>|<v></v>)?\s*</c>")  # a formula of Excel without its value
+_OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 _HINT = (
     "name the label and item columns with `label_column` and `item_column`, and leave others out with "
     "`ignore_columns` (texts need an `encoder`)."
@@ -314,7 +317,8 @@ def read_table(
         table = _open_jsonl(path, rows) if suffix == ".jsonl" else _TextTable(path, is_header)
     twice = first_twice(table.names)
     if twice is not None:
-        raise InputError(f"{path} has two columns named '{twice}'; rename or remove one.")
+        how = f"named '{twice}'; rename or remove one" if twice else "without a name; one row above the data names all"
+        raise InputError(f"{path} has two columns {how}.")
     return table
 
 
@@ -332,9 +336,12 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
         with zipfile.ZipFile(path) as archive:
             if sum(info.file_size for info in archive.infolist()) > most_unpacked(path.stat().st_size):
                 raise ValueError("it unpacks to far more than its size")
+            pages = [name for name in archive.namelist() if name.startswith("xl/worksheets/")]
+            formulas = any(_NOT_COMPUTED.search(archive.read(name)) for name in pages)
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         names = [page.title for page in book.worksheets]
-        chosen = names[0] if sheet is None else next((n for i, n in enumerate(names, 1) if sheet in (n, str(i))), None)
+        shown = [page.title for page in book.worksheets if page.sheet_state == "visible"] or names
+        chosen = shown[0] if sheet is None else next((n for i, n in enumerate(names, 1) if sheet in (n, str(i))), None)
         if chosen is None:
             raise InputError(f"{path} has no sheet '{sheet}'; {nearest(str(sheet), names)}")
         book[chosen].reset_dimensions()  # what the file says about its size may be wrong
@@ -347,7 +354,9 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
     except InputError:
         raise
     except Exception as error:  # damaged files raise errors of many kinds
-        raise InputError(f"{path} cannot be read as an Excel file ({one_line(error)}).") from error
+        with path.open("rb") as file:
+            old = "; it has a password or is of an old kind: save it anew as .xlsx" * (file.read(4) == _OLD_EXCEL)
+        raise InputError(f"{path} cannot be read as an Excel file ({one_line(error)}){old}.") from error
     width = max((len(cells) for _, cells in rows), default=0)
     # A single cell above a table is its title.
     while len(rows) > 1 and width > 1 and sum(cell is not None for cell in rows[0][1]) == 1:
@@ -360,6 +369,8 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
     columns = [[cells[at] for _, cells in rows] for at in used]
     note = f"the first sheet of {path.name} is read ('{chosen}'); choose another with `sheet`"
     notes = [note] if len(names) > 1 and sheet is None else []
+    if formulas:
+        notes.append(f"{path.name} has formulas that were never computed: their cells are empty; save it in Excel once")
     return Table(path, titles, columns, numbers=[number for number, _ in rows], notes=notes)
 
 
@@ -455,8 +466,7 @@ def _is_plain(column: Any) -> bool:
 def _stack(table: Any) -> np.ndarray[Any, Any]:
     """The columns of an Arrow table as one array, written batch by batch so that memory is visited in order."""
     n, step = table.num_rows, max(1, table.num_rows // _LOOKED_AT)
-    start = table.take(np.arange(0, n, step))
-    looked_at = np.stack([column.to_numpy().astype(np.float64) for column in start.columns], 1)
+    looked_at = np.stack([column.to_numpy()[::step].astype(np.float64) for column in table.columns], 1)
     stacked = np.empty((n, table.num_columns), _precision(looked_at))
     row = 0
     with np.errstate(over="ignore"):  # what is too large is found later

@@ -263,6 +263,12 @@ def read_lines(path: Path | TextFile) -> Iterator[tuple[int, str]]:
             yield number, line.rstrip("\r\n")
 
 
+def tabs_in(source: TextFile) -> int:
+    """The number of tabs in each line of a text, by its first lines; 0 where they differ."""
+    counts = {line.count("\t") for _, line in itertools.islice(read_lines(source), 50) if line.strip()}
+    return counts.pop() if len(counts) == 1 else 0
+
+
 def is_number(cell: str, decimal: str = ".") -> bool:
     """Whether a text is a number; 1_5, which Python takes for 15, is none."""
     if "_" in cell:

@@ -271,7 +271,8 @@ def check_items(support: Items, query: Items, class_names: Items | None = None) 
         raise InputError("There is no labelled example; the file of examples has no rows.")
     if support.labels is None:
         raise InputError(
-            "The labelled examples have no labels; name their column with `label_column`, or a file with `labels`."
+            "The labelled examples (they come first, the items second) have no labels; name their column with "
+            "`label_column`, or a file with `labels`."
         )
     if len(query) == 0:
         raise InputError("There is no item to label; the query file has no rows.")
