@@ -267,18 +267,18 @@ def run(
 
 
 def show_tables(rows: list[Row], methods: tuple[str, ...]) -> None:
-    """The tables: by set and kind of proportions, and by set, K_eff and number of items."""
+    """The tables: by set; by set and kind of proportions; by set, K_eff and number of items."""
     found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         name, kind, k_eff, n_items, _ = row["task"]
-        for cell in ((0, SETS.get(name, name), kind), (1, SETS.get(name, name), k_eff, n_items)):
-            found[(row["method"], *cell)].append(row)
-    what = "error of proportions · F1 of presence · listed but absent, in %"
-    titles = (f"By proportions: {what}", ["set", "proportions"]), (f"By size: {what}", ["set", "K_eff", "items"])
-    for number, (title, header) in enumerate(titles):
-        cells = sorted({cell[1:] for cell in found if cell[1] == number})
-        lines = [[*cell[1:], *(_cell(found[(name, *cell)]) for name in methods)] for cell in cells]
-        show(title, [*header, *methods], lines)
+        for number, cell in enumerate([(), (kind,), (k_eff, n_items)]):
+            found[(row["method"], number, SETS.get(name, name), *cell)].append(row)
+    what = "error of proportions / F1 of presence / listed but absent, in %"
+    titles = {"Beside QuaPy": [], "By proportions": ["proportions"], "By size": ["K_eff", "items"]}
+    for number, (title, header) in enumerate(titles.items()):
+        cells = sorted({cell[2:] for cell in found if cell[1] == number})
+        lines = [[*cell, *(_cell(found[(name, number, *cell)]) for name in methods)] for cell in cells]
+        show(f"{title}: {what}", ["set", *header, *methods], lines)
 
 
 def _cell(rows: list[Row]) -> str:
@@ -286,7 +286,8 @@ def _cell(rows: list[Row]) -> str:
     good = [row for row in rows if "failed" not in row]
     if not good or len(good) < 0.9 * len(rows):
         return "–"
-    return " · ".join(f"{100 * float(np.mean([row[value] for row in good])):.1f}" for value in ("error", "f1", "false"))
+    error, f1, false = (100 * float(np.mean([row[value] for row in good])) for value in ("error", "f1", "false"))
+    return f"{error:.1f}/{f1:.0f}/{false:.0f}"
 
 
 def main() -> None:

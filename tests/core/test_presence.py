@@ -29,7 +29,7 @@ def test_the_list_is_the_longest_whose_expected_part_of_absent_classes_is_within
         for task, listed in enumerate(solution.present(rate)):
             order = presence[task].argsort(descending=True, stable=True)
             wrong = [float((1 - presence[task][order[:n]]).mean()) for n in range(1, 5)]
-            assert listed.tolist() == order[: sum(value <= 0.8 * rate for value in wrong)].tolist()
+            assert listed.tolist() == order[: sum(value <= 0.6 * rate for value in wrong)].tolist()
     assert solution.present(0.05)[1].tolist() == [3]
 
 
@@ -88,7 +88,7 @@ def test_copies_of_items_are_no_new_evidence():
     lists = found.present()
     n_listed = sum(len(classes) for classes in lists)
     absent = sum(float((1 - truth[task, classes]).sum()) for task, classes in enumerate(lists))
-    assert n_listed > 0.75 * float(truth.sum())
+    assert n_listed > 0.7 * float(truth.sum())
     assert absent <= 0.05 * n_listed
 
 
