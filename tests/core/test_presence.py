@@ -105,7 +105,7 @@ def test_the_number_of_classes_is_less_certain_where_many_items_share_their_erro
     p = torch.tensor([[0.9, 0.5, 0.5, 0.1]])
     few, many = (number_of(p, torch.tensor([n])) for n in (15.0, 1500.0))
     assert few[0] == many[0] == p.sum()
-    assert many[1] > 1.5 * few[1]
+    assert many[1] > 1.3 * few[1]
     assert number_of(torch.tensor([[1.0, 0.0]]), torch.tensor([75.0]))[1] < 0.1  # nothing is uncertain
 
 
