@@ -3,8 +3,6 @@
 Each function draws into the given axes, or into new ones, and returns them. They need matplotlib.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
