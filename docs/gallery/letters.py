@@ -58,8 +58,8 @@ ax = plot_presence(result, top=top, truth=set(names[y_query]))
 ax.figure.set_size_inches(7, 3)
 
 # %%
-# The number of letters comes with a deviation. Tasks with 3 to 30 letters: bars are the estimate and two deviations, the
-# line is the truth.
+# The number of letters comes with a deviation. Tasks with 3 to 30 letters: bars are the estimate and two deviations,
+# the line is the truth.
 figure, ax = plt.subplots(figsize=(7, 3))
 for k_eff in (3, 6, 10, 15, 20, 30):
     found = solve("evidence", sample_tasks(letters, TaskSpec(shots=5, k_eff=k_eff, n_query=75), seed=4, count=3))
