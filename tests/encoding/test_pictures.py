@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
+from manyway.encoding.datasets.archives import open_originals
 from manyway.encoding.datasets.decode import FIRST_FRAME, read_picture
-from manyway.encoding.datasets.originals import open_originals
 from manyway.errors import InputError
 
 GREY = np.add.outer(np.arange(12) * 13, np.arange(16) * 7).astype(np.uint8)  # 0 ... 248

@@ -24,7 +24,7 @@ from manyway.files.tables import (
     one_row_per_class,
     read_rows,
 )
-from manyway.files.text import listed, read_lines, shorten, suffix_of
+from manyway.files.text import first_twice, listed, read_lines, shorten, suffix_of
 
 SCORE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".json")
 _CLASS_NAMES = ("class", "species", *LABEL_NAMES)
@@ -186,9 +186,9 @@ def _read_wide(path: Path, options: Options) -> Scores:
     count = len(table.features)
     check_size(count, len(table.columns))
     names = tuple(map(str, range(count) if table.items is None else table.items))
-    twice = {name for name in names if names.count(name) > 1} if len(set(names)) < count else set()
-    if twice:
-        raise InputError(f"{path} has the item {shorten(min(twice))} twice; give each item one row.")
+    twice = first_twice(names)
+    if twice is not None:
+        raise InputError(f"{path} has the item {shorten(twice)} twice; give each item one row.")
     labels = None
     if table.labels is not None:
         labels = tuple(None if missing(label) else str(label).strip() for label in table.labels)

@@ -190,12 +190,16 @@ export function showFromTheTop(dialog) {
 }
 
 /** Offer a random check; `begin` gets the tolerated part of wrong labels. */
-export async function openCheck(begin) {
+export async function openCheck({ items, reviewed, errors }, begin) {
   const dialog = find("check-sheet");
   const offers = await planned();
-  find("check-choices").replaceChildren(...offers.map(([tolerance, answers]) => make("label", {},
-    make("input", { type: "radio", name: "tolerance", value: String(tolerance), ...(tolerance === 0.05 ? { checked: "" } : {}) }),
-    make("span", {}, `at most ${percent(tolerance)} % wrong: about ${count(answers, "answer")}, more if some are wrong`))));
+  find("check-choices").replaceChildren(...offers.map(([tolerance, answers]) => {
+    const wrong = (errors * answers) / Math.max(items - reviewed, 1); // that the check is expected to find
+    const early = wrong > 0.5 ? `; too early, as about ${count(Math.round(wrong + 0.5), "wrong label")} would be found` : "";
+    return make("label", {},
+      make("input", { type: "radio", name: "tolerance", value: String(tolerance), ...(tolerance === 0.05 ? { checked: "", autofocus: "" } : {}) }),
+      make("span", {}, `at most ${percent(tolerance)} % wrong: about ${count(answers, "answer")}${early}`));
+  }));
   dialog.onclose = () => dialog.returnValue === "go" && begin(dialog.querySelector("input:checked").value);
   dialog.returnValue = "";
   dialog.showModal();
