@@ -18,8 +18,8 @@ from PIL import Image
 from review_problems import CLASSES, make_review, truth, with_pictures
 
 from manyway.cli import review
-from manyway.encoding.backbones import build
 from manyway.encoding.backbones.checkpoint import save_checkpoint
+from manyway.encoding.backbones.networks import build
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.errors import InputError, install
 from manyway.review.journal import Action

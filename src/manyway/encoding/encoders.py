@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from manyway.encoding.backbones.checkpoint import network_from, read_checkpoint, weights_hash
-from manyway.encoding.backbones.encode import encode_images, memory_format
+from manyway.encoding.backbones.networks import encode_images, memory_format
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.kinds import TEXTS, likely_kind
 from manyway.errors import InputError, install, is_installed
@@ -163,15 +163,14 @@ def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = 
 def installed_encoders() -> dict[str, str]:
     """Every kind of encoder, and whether it can be used on this machine and without a network."""
 
-    def state(installed: bool, remark: str, extra: str) -> str:
-        return f"installed, {remark}" if installed else f"missing: {install(extra)}"
+    def state(modules: Sequence[str], remark: str, extra: str) -> str:
+        return f"installed, {remark}" if all(map(is_installed, modules)) else f"missing: {install(extra)}"
 
-    states = {name: state(each.installed(), "works offline", each.extra) for name, each in PACKAGED.items()}
-    states["checkpoint"] = f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"
-    for family in _FAMILIES:
-        installed = is_installed(family.replace("-", "_"))
-        states[f"{family}:NAME"] = state(installed, "downloads weights at first use", "encoders")
-    return states
+    packaged = {name: state(each.modules, "works offline", each.extra) for name, each in PACKAGED.items()}
+    checkpoint = f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"
+    later = "downloads weights at first use", "encoders"
+    families = {f"{family}:NAME": state([family.replace("-", "_")], *later) for family in _FAMILIES}
+    return {**packaged, "checkpoint": checkpoint, **families}
 
 
 def _timm(model: str, device: torch.device, say: Say) -> ImageEncoder:
@@ -180,13 +179,9 @@ def _timm(model: str, device: torch.device, say: Say) -> ImageEncoder:
     network = timm.create_model(model, pretrained=True, num_classes=0)
     config = timm.data.resolve_model_data_config(network)
     size = int(config["input_size"][-1])
-    preprocess = Preprocess(
-        resize=round(size / config["crop_pct"]),
-        crop=size,
-        mean=tuple(config["mean"]),
-        std=tuple(config["std"]),
-        interpolation="bilinear" if config["interpolation"] == "bilinear" else "bicubic",
-    )
+    interpolation = "bilinear" if config["interpolation"] == "bilinear" else "bicubic"
+    standard = tuple(config["mean"]), tuple(config["std"])
+    preprocess = Preprocess(round(size / config["crop_pct"]), size, *standard, interpolation)
     return _foreign(f"timm:{model}", network, network, preprocess, device)
 
 
@@ -237,19 +232,13 @@ def _sentence_transformers(model: str, device: torch.device, say: Say) -> ImageE
         return encode([Image.fromarray(pixels) for pixels in images.permute(0, 2, 3, 1).numpy()])
 
     name = f"sentence-transformers:{Path(model).name if Path(model).is_dir() else model}"
-    weights, reads = weights_hash(network), _modalities(network)
+    weights, first = weights_hash(network), type(next(network.children(), None)).__name__
+    # Before version 5.4 a model does not say what it reads, and only CLIPModel reads pictures.
+    reads = getattr(network, "modalities", ("text", "image") if first == "CLIPModel" else ("text",))
     texts = TextEncoder(name, weights, encode) if "text" in reads else None
     if texts is not None and "image" not in reads:
         return texts
     return ImageEncoder(name, weights, _picture_input(network), encode_pictures, texts=texts)
-
-
-def _modalities(network: nn.Module) -> Sequence[Any]:
-    """What a model of sentence-transformers reads. Before version 5.4 it does not say so, and only CLIPModel reads
-    pictures."""
-    first = type(next(network.children(), None)).__name__
-    reads: Sequence[Any] = getattr(network, "modalities", ("text", "image") if first == "CLIPModel" else ("text",))
-    return reads
 
 
 def _picture_input(network: nn.Module) -> Preprocess:

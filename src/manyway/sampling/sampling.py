@@ -432,8 +432,7 @@ def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
     device = left.device
     key, left = key.cpu(), left.cpu()
     shares = _gamma(
-        draws.mix(key.unsqueeze(-1) ^ draws.mix(torch.arange(left.shape[1]))),
-        1.0 if spec.alpha is None else spec.alpha,
+        draws.mix(key.unsqueeze(-1) ^ draws.mix(torch.arange(left.shape[1]))), 1.0 if spec.alpha is None else spec.alpha
     )
     shares = shares / shares.amax(1, keepdim=True).clamp_min(1e-300)  # their sum must not overflow
     counts = torch.zeros_like(left)
