@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from posixpath import splitext
 from typing import Any, TypeVar
 
 import numpy as np
@@ -174,7 +175,7 @@ def walk(folder: Path) -> Iterator[str]:
 def _labelled_by_folder(
     names: Sequence[str], folders: Sequence[str], read: Callable[..., bytes], title: str, need_labels: bool
 ) -> ImageSource:
-    suffixes = {name: PurePosixPath(name).suffix.lower() for name in names}
+    suffixes = {name: splitext(name)[1].rstrip(".").lower() for name in names}
     # Where no name ends like a picture, the contents decide.
     others = {name for name, suffix in suffixes.items() if suffix and suffix not in IMAGE_SUFFIXES}
     others = others if len(others) < len(names) else set()
