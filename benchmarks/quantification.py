@@ -1,81 +1,167 @@
-"""Proportions and presence beside the methods of QuaPy, on the tasks of the suite ``quantification``.
+"""Proportions and presence beside the methods of QuaPy, on the tasks of the suite ``quantification`` and on scores.
 
-    python -m benchmarks.quantification DATA [--tasks 20] [--store FILE] [--sets glyphs,clinc150]
-    python -m benchmarks.quantification DATA --scores
+    python -m benchmarks.quantification DATA [--tasks 20] [--jobs 8] [--store FILE] [--limit 20]
 
 Every rival gets the same examples and items: classify-and-count (CC), PACC, EMQ with and without bias-corrected
-temperature scaling (BCTS), KDEyML and EDy over a logistic regression on features of unit length, with its probabilities
-by cross-validation. With ``--scores`` they get the recorded scores of lid.176 and 4 labelled fragments per language.
-A class counts as listed where its estimated proportion is that of half an item or more; ``evidence`` lists
+temperature scaling (BCTS), KDEyML and EDy. Their classifier is a logistic regression on features of unit length; what
+they learn about it, they learn from its probabilities by cross-validation. On the recorded scores of lid.176 they learn
+it from 4 labelled fragments per language. BCTS is that of this project: QuaPy's own ends in an overflow with so many
+classes. A class counts as listed where its estimated proportion is that of half an item or more; ``evidence`` lists
 ``present(error_rate=0.05)``. "error" is half the sum of absolute differences of the proportions.
 
-What is measured is kept in FILE, a line per task and method, and is not measured again.
+What is measured is kept in FILE, a line per task and method, and is not measured again. A method that takes longer than
+the limit in a task is left out of it, which is kept as well.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import Normalizer
+from sklearn.model_selection import StratifiedKFold
+from sklearn.preprocessing import normalize
 
 from benchmarks.measure import show
 from manyway import Evidence, EvidenceFromScores, TaskSpec, sample_tasks
 from manyway.bench.data import find_features
 from manyway.errors import InputError
+from manyway.methods.calibration.temperature_scaling import rescale
+from manyway.methods.evidence.from_scores import fit_posteriors
 
-SETS = ("glyphs", "clinc150", "cub200")
+SETS = {
+    "clinc150": "CLINC150 (150)",
+    "cub200": "CUB-200",
+    "glyphs": "letters (215)",
+    "simulated:thousand": "simulated (1,000)",
+}
 KINDS: dict[str, dict[str, Any]] = {
     "equal": {},
     "Dirichlet": {"sampling": "dirichlet", "alpha": 1.0},
     "one dominant": {"sampling": "dirichlet", "alpha": 0.1},
 }
+WORDS = (2, 5)
+K_EFF, ITEMS = (5, 20, 50), (50, 500, 5000)
 RIVALS = ("CC", "PACC", "EMQ", "EMQ-BCTS", "KDEyML", "EDy")
+FOLDS, SEED = 5, 2026
 Row = dict[str, Any]
+Key = tuple[str, str, int, int, int]  # set, proportions, K_eff, items, number of the task
+
+
+class Problem(NamedTuple):
+    """One task; a classifier is given by log-probabilities."""
+
+    examples: Any  # [s, d] features, or [s, k] scores
+    labels: Any  # [s]
+    items: Any  # [q, d] or [q, k]
+    truth: Any  # [k] the proportions
+    scores: bool
 
 
 class Given(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier whose probabilities are given: the features are its log-probabilities."""
+    """A classifier whose probabilities are its features."""
 
-    def fit(self, X: Any, y: Any) -> Given:
+    def fit(self, X: Any, y: Any) -> "Given":
         self.classes_ = np.unique(y)
         return self
 
     def predict_proba(self, X: Any) -> Any:
-        kept = np.exp(X[:, self.classes_])
-        return kept / kept.sum(1, keepdims=True)
+        return X
 
     def predict(self, X: Any) -> Any:
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        return self.classes_[X.argmax(1)]
 
 
-def proportions_by(name: str, classifier: Any, X: Any, y: Any, items: Any, folds: int) -> Any:
+def keys(sets: Iterable[str], n_tasks: int) -> Iterator[Key]:
+    """All tasks, those of each cell far apart, so that all cells have some where time is short."""
+    for at in range(n_tasks):
+        for name in sets:
+            for kind in KINDS:
+                for k_eff in K_EFF:
+                    for n_items in ITEMS:
+                        if k_eff <= n_items:
+                            yield name, kind, k_eff, n_items, at
+
+
+def problem(key: Key, data: Path) -> Problem | None:
+    """The task of a key; None where the set has too few samples for it."""
+    name, kind, k_eff, n_items, at = key
+    if name.startswith("lid.176"):
+        return _scored(key, data)
+    try:
+        spec = TaskSpec(shots=5, k_eff=k_eff, n_query=n_items, **KINDS[kind])
+        task = sample_tasks(find_features(name, data), spec, seed=SEED, start=at, count=1)
+    except InputError:
+        return None
+    truth = task.query_labels[0].bincount(minlength=task.n_classes).double().numpy() / n_items
+    arrays = (task.support[0].float(), task.support_labels[0], task.query[0].float())
+    return Problem(*(one.numpy() for one in arrays), truth, scores=False)
+
+
+def _scored(key: Key, data: Path) -> Problem | None:
+    """Recorded scores of lid.176 for fragments of some words, of languages that occur in the file."""
+    name, kind, k_eff, n_items, at = key
+    with np.load(data / "scores" / "lid176_udhr.npz") as file:
+        labels, scores = file["labels"].astype(np.int64), file[f"log_scores_{name.split()[1]}"].astype(np.float64)
+    languages, labels = np.unique(labels, return_inverse=True)
+    draw = np.random.default_rng((SEED, list(KINDS).index(kind), k_eff, n_items, at))
+    order = draw.permutation(len(labels))
+    first = np.concatenate([order[labels[order] == k][:4] for k in range(len(languages))])
+    rest = np.setdiff1d(order, first)
+    alpha = KINDS[kind].get("alpha")
+    parts = np.full(k_eff, 1 / k_eff) if alpha is None else draw.dirichlet(np.full(k_eff, alpha))
+    drawn = draw.choice(draw.choice(len(languages), k_eff, replace=False), n_items, p=parts)
+    rows = np.array([draw.choice(rest[labels[rest] == k]) for k in drawn])
+    values = np.maximum(scores, -40)[:, languages]
+    values -= np.log(np.exp(values).sum(1, keepdims=True))
+    truth = np.bincount(drawn, minlength=len(languages)) / n_items
+    return Problem(values[first], labels[first], values[rows], truth, scores=True)
+
+
+def classified(task: Problem) -> tuple[Any, Any]:
+    """[s, k] and [q, k] the probabilities of a classifier for examples that it was not trained on, and for items."""
+    if task.scores:
+        return np.exp(task.examples), np.exp(task.items)
+    X, items = normalize(task.examples.astype(float)), normalize(task.items.astype(float))
+    model = LogisticRegression(C=100, max_iter=200)
+    left_out = np.empty((len(X), len(task.truth)))
+    for train, test in StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(X, task.labels):
+        left_out[test] = model.fit(X[train], task.labels[train]).predict_proba(X[test])
+    return left_out, model.fit(X, task.labels).predict_proba(items)
+
+
+def calibrated(left_out: Any, labels: Any, items: Any) -> Any:
+    """[q, k] the probabilities of items by BCTS, fitted to left-out examples."""
+    known, asked = (torch.from_numpy(np.log(np.maximum(one, 1e-12))) for one in (left_out, items))
+    scaling = fit_posteriors(known, torch.from_numpy(labels))
+    return rescale(asked[None], scaling[None])[0].softmax(-1).numpy()
+
+
+def proportions_by(name: str, left_out: Any, labels: Any, items: Any) -> Any:
     """[k] the proportions that a method of QuaPy estimates."""
     import quapy as qp
     from quapy.method.aggregative import CC, EMQ, PACC, EDy, KDEyML
 
     qp.environ["N_JOBS"] = 1
-    made = {
-        "CC": lambda: CC(classifier, fit_classifier=True),
-        "PACC": lambda: PACC(classifier, val_split=folds),
-        "EMQ": lambda: EMQ(classifier),
-        "EMQ-BCTS": lambda: EMQ(classifier, calib="bcts", val_split=folds, on_calib_error="backup"),
-        "KDEyML": lambda: KDEyML(classifier, val_split=folds),
-        "EDy": lambda: EDy(classifier, val_split=folds),
-    }[name]()
+    given = Given().fit(left_out, labels)
+    if name == "EMQ-BCTS":
+        name, items = "EMQ", calibrated(left_out, labels, items)
+    kinds = {"CC": CC, "PACC": PACC, "EMQ": EMQ, "KDEyML": KDEyML, "EDy": EDy}
+    more = {} if name in ("CC", "EMQ") else {"val_split": (left_out, labels)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made.fit(X, y)
-        return np.asarray(made.predict(items), dtype=float)
+        method = kinds[name](given, fit_classifier=False, **more)
+        method.fit(left_out, labels)
+        return np.asarray(method.predict(items), dtype=float)
 
 
 def judged(proportions: Any, listed: Any, truth: Any) -> Row:
@@ -90,113 +176,100 @@ def judged(proportions: Any, listed: Any, truth: Any) -> Row:
     }
 
 
-def feature_tasks(data: Path, sets: list[str], n_tasks: int) -> Iterator[tuple[list[Any], tuple[Any, ...]]]:
-    """Keys and arrays: examples, labels, items, true labels and the classifier of the rivals."""
-    for name in sets:
-        features = find_features(name, data)
-        for kind, more in KINDS.items():
-            for k_eff in (5, 20):
-                for n_query in (50, 500):
-                    spec = TaskSpec(shots=5, k_eff=k_eff, n_query=n_query, **more)
-                    try:
-                        tasks = sample_tasks(features, spec, seed=2026, count=n_tasks)
-                    except InputError:
-                        continue  # too few samples of each class
-                    for at in range(n_tasks):
-                        one = tasks[at : at + 1]
-                        arrays = (one.support[0].float(), one.support_labels[0], one.query[0].float())
-                        yield (
-                            [name, kind, k_eff, n_query, at],
-                            (*(a.numpy() for a in arrays), one.query_labels[0], None),
-                        )
+def by_evidence(task: Problem) -> Row:
+    """What evidence finds; for scores with the same labelled fragments."""
+    if task.scores:
+        clf: Any = EvidenceFromScores(classes=list(range(len(task.truth))), kind="log-probability")
+    else:
+        clf = Evidence()
+    result = clf.fit(task.examples, task.labels).infer(task.items)
+    return judged(np.asarray(result.proportions), result.present(), task.truth)
 
 
-def score_tasks(data: Path, n_tasks: int) -> Iterator[tuple[list[Any], tuple[Any, ...]]]:
-    """The same for the recorded scores of lid.176 on fragments of two and three words."""
-    with np.load(data / "scores" / "lid176_udhr.npz") as file:
-        labels, scores = file["labels"].astype(np.int64), {w: file[f"log_scores_{w}"] for w in (2, 3)}
-    languages = np.unique(labels)
-    for words, values in scores.items():
-        values = np.maximum(values.astype(np.float64), -40)
-        for k_eff in (5, 20):
-            for n_query in (50, 500):
-                for at in range(n_tasks):
-                    draw = np.random.default_rng((words, k_eff, n_query, at))
-                    order = draw.permutation(len(labels))
-                    first = np.concatenate([order[labels[order] == k][:4] for k in languages])
-                    rest = np.setdiff1d(order, first, assume_unique=True)
-                    rest = rest[np.isin(labels[rest], draw.choice(languages, k_eff, replace=False))]
-                    rows = draw.choice(rest, n_query)
-                    key = [f"lid.176, {words} words", "equal", k_eff, n_query, at]
-                    yield key, (values[first], labels[first], values[rows], labels[rows], Given())
+def measure(work: tuple[Key, Path, tuple[str, ...], float]) -> list[Row]:
+    """What some methods find for one task; those that fail or take too long are said."""
+    key, data, methods, limit = work
+    torch.set_num_threads(1)
+    task, rows, shared = problem(key, data), [], None
 
+    def stop(*_: Any) -> None:
+        raise TimeoutError
 
-def answers(arrays: tuple[Any, ...], name: str) -> Row:
-    """What one method finds for one task."""
-    X, y, items, truth, given = arrays
-    names = np.unique(y)
-    true = np.array([(np.asarray(truth) == k).mean() for k in names])
-    if name == "evidence":
-        result = Evidence().fit(X, y).infer(items) if given is None else _from_scores(X, y, items, names)
-        return judged(np.asarray(result.proportions), np.searchsorted(names, result.present()), true)
-    unit = Normalizer().fit_transform if given is None else np.asarray
-    classifier = LogisticRegression(C=10, max_iter=300) if given is None else given
-    found = proportions_by(name, classifier, unit(X), np.searchsorted(names, y) if given is None else y, unit(items), 4)
-    return judged(found, np.flatnonzero(found >= 0.5 / len(items)), true)
-
-
-def _from_scores(X: Any, y: Any, items: Any, names: Any) -> Any:
-    clf = EvidenceFromScores(classes=names.tolist(), kind="log-probability")
-    return clf.fit(X[:, names], y).infer(items[:, names])
-
-
-def measure(tasks: Iterator[tuple[list[Any], tuple[Any, ...]]], store: Path, note: Callable[[str], None]) -> list[Row]:
-    """All rows, of which those in the store are not measured again."""
-    rows = [json.loads(line) for line in store.read_text(encoding="utf-8").splitlines()] if store.exists() else []
-    done = {(*row["task"], row["method"]) for row in rows}
-    with store.open("a", encoding="utf-8") as file:
-        for key, arrays in tasks:
-            for name in ("evidence", *RIVALS):
-                if (*key, name) in done:
-                    continue
-                began = time.perf_counter()
-                try:
-                    found = answers(arrays, name)
-                except Exception as error:  # a rival that fails is said, and does not stop the others
-                    note(f"{key} {name}: {error!r}"[:200])
-                    continue
-                rows.append({"task": key, "method": name, "seconds": time.perf_counter() - began, **found})
-                file.write(json.dumps(rows[-1]) + "\n")
-                file.flush()
+    signal.signal(signal.SIGALRM, stop)
+    for name in methods if task else ():
+        assert task is not None
+        if name != "evidence" and shared is None:
+            shared = classified(task)  # once for all rivals, and not part of their time
+        began = time.perf_counter()
+        signal.setitimer(signal.ITIMER_REAL, limit)
+        try:
+            if name == "evidence":
+                found = by_evidence(task)
+            else:
+                assert shared is not None
+                proportions = proportions_by(name, shared[0], task.labels, shared[1])
+                found = judged(proportions, np.flatnonzero(proportions >= 0.5 / len(task.items)), task.truth)
+        except TimeoutError:
+            found = {"failed": f"more than {limit:.0f} s"}
+        except Exception as error:  # a rival that fails is said, and does not stop the others
+            found = {"failed": repr(error)[:200]}
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        rows.append({"task": key, "method": name, "seconds": round(time.perf_counter() - began, 2), **found})
     return rows
+
+
+def run(
+    all_keys: Iterable[Key], data: Path, store: Path, limit: float, jobs: int, methods: tuple[str, ...]
+) -> list[Row]:
+    """All rows, of which those in the store are not measured again."""
+    rows: list[Row] = [json.loads(line) for line in store.read_text("utf-8").splitlines()] if store.exists() else []
+    done = {(*row["task"], row["method"]) for row in rows}
+    wanted = [(key, tuple(name for name in methods if (*key, name) not in done)) for key in all_keys]
+    works = [(key, data, names, limit) for key, names in wanted if names]
+    with store.open("a", encoding="utf-8") as file, multiprocessing.Pool(jobs) as pool:
+        for some in pool.imap_unordered(measure, works):
+            rows += some
+            file.writelines(json.dumps(row) + "\n" for row in some)
+            file.flush()
+    return rows
+
+
+def show_tables(rows: list[Row], methods: tuple[str, ...]) -> None:
+    """The tables: by set and kind of proportions, and by set, K_eff and number of items."""
+    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        name, kind, k_eff, n_items, _ = row["task"]
+        for cell in ((0, SETS.get(name, name), kind), (1, SETS.get(name, name), k_eff, n_items)):
+            found[(row["method"], *cell)].append(row)
+    what = "error of proportions · F1 of presence · listed but absent, in %"
+    titles = (f"By proportions: {what}", ["set", "proportions"]), (f"By size: {what}", ["set", "K_eff", "items"])
+    for number, (title, header) in enumerate(titles):
+        cells = sorted({cell[1:] for cell in found if cell[1] == number})
+        lines = [[*cell[1:], *(_cell(found[(name, *cell)]) for name in methods)] for cell in cells]
+        show(title, [*header, *methods], lines)
+
+
+def _cell(rows: list[Row]) -> str:
+    """The means, where at most a tenth of the tasks failed."""
+    good = [row for row in rows if "failed" not in row]
+    if not good or len(good) < 0.9 * len(rows):
+        return "–"
+    return " · ".join(f"{100 * float(np.mean([row[value] for row in good])):.1f}" for value in ("error", "f1", "false"))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--tasks", type=int, default=20)
-    parser.add_argument("--sets", default=",".join(SETS))
-    parser.add_argument("--scores", action="store_true")
+    parser.add_argument("--sets", default=",".join([*SETS, *(f"lid.176, {words} words" for words in WORDS)]))
+    parser.add_argument("--methods", default=",".join(("evidence", *RIVALS)))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=20.0, help="seconds of a method for one task")
     parser.add_argument("--store", type=Path, default=Path("quantification.jsonl"))
     arguments = parser.parse_args()
-    torch.manual_seed(0)
-    chosen = score_tasks(arguments.data, arguments.tasks)
-    if not arguments.scores:
-        chosen = feature_tasks(arguments.data, arguments.sets.split(","), arguments.tasks)
-    rows = measure(chosen, arguments.store, print)
-    methods = ["evidence", *RIVALS]
-    cells = sorted({tuple(row["task"][:4]) for row in rows})
-    titles = {"error": "Error of proportions in %", "f1": "F1 of presence in %", "false": "Listed but absent in %"}
-    found: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault((*row["task"][:4], row["method"]), []).append(row)
-    for value, title in titles.items():
-        table = [[*cell, *(_mean(value, found.get((*cell, name), [])) for name in methods)] for cell in cells]
-        show(title, ["set", "proportions", "K_eff", "items", *methods], table)
-
-
-def _mean(value: str, rows: list[Row]) -> str:
-    return f"{100 * float(np.mean([row[value] for row in rows])):.1f}" if rows else "–"
+    methods, sets = tuple(arguments.methods.split(",")), arguments.sets.split(",")
+    rows = run(keys(sets, arguments.tasks), arguments.data, arguments.store, arguments.limit, arguments.jobs, methods)
+    show_tables(rows, methods)
 
 
 if __name__ == "__main__":

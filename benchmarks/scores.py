@@ -15,6 +15,8 @@ with lists of expected classes. ``--several`` measures items with two intents ea
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +33,7 @@ from manyway.bench.data import find_features
 from manyway.evaluation.metrics import METRICS
 from manyway.evaluation.statistics import accuracy, paired
 from manyway.methods.calibration.temperature_scaling import rescale
-from manyway.methods.evidence.from_scores import fit_posteriors
+from manyway.methods.evidence.from_scores import fit_posteriors, log_odds
 from manyway.methods.label_shift import class_proportions
 
 SETS = {"CUB-200": "cub200", "CLINC150": "clinc150", "CIFAR-100": "cifar100"}
@@ -253,16 +255,22 @@ def measure_several(data: Path, count: int) -> Iterator[list[object]]:
     hits = (odds.unsqueeze(-1) > thresholds) & truth.unsqueeze(-1)
     scores = 2 * hits.sum(0) / ((odds.unsqueeze(-1) > thresholds).sum(0) + truth.sum(0).unsqueeze(-1))
     per_class = thresholds[scores.argmax(-1)]
-    for k_eff in (5, 10, 20, 40):
+    for least, k_eff in itertools.product((0.0, 0.1), (5, 10, 20, 40)):
         found = []
         for _ in range(count):
             odds, truth = draw(k_eff, N_QUERY)
-            answer = solve("evidence", Tasks.from_scores(odds[None], several=True)).probabilities[0] > 0.5
-            best = max(f1(odds > threshold, truth) for threshold in thresholds)
-            found.append([best, f1(odds > per_class, truth), f1(answer, truth)])
+            scores = odds.sigmoid()
+            listed = log_odds(scores.where(scores >= least, torch.nan))
+            answer = solve("evidence", Tasks.from_scores(listed[None], several=True)).probabilities[0] > 0.5
+            best = max(f1(odds > max(threshold, logit(least)), truth) for threshold in thresholds.tolist())
+            found.append([best, f1(odds > per_class.clamp_min(logit(least)), truth), f1(answer, truth)])
         values = np.array(found)
         worst = (values[:, 2] - values[:, :2].max(1)).min()
-        yield [k_eff, *(f"{value:.1f}" for value in values.mean(0)), f"{worst:+.1f}"]
+        yield [k_eff, least, *(f"{value:.1f}" for value in values.mean(0)), f"{worst:+.1f}"]
+
+
+def logit(p: float) -> float:
+    return math.log(p / (1 - p)) if p else -math.inf
 
 
 def main() -> None:
@@ -273,7 +281,7 @@ def main() -> None:
     parser.add_argument("--several", action="store_true", help="items with two classes each")
     arguments = parser.parse_args()
     if arguments.several:
-        header = ["K_eff", "best threshold", "thresholds per class", "evidence", "worst batch"]
+        header = ["K_eff", "listed from", "best threshold", "thresholds per class", "evidence", "worst batch"]
         show("Two intents per item: F1 in %", header, measure_several(arguments.data, arguments.batches))
         return
     if arguments.real:

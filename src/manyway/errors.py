@@ -81,5 +81,5 @@ def install(extra: str) -> str:
         origin, torch = "", ""
     folder = Path(url2pathname(urlsplit(origin).path))
     if urlsplit(origin).scheme != "file" or not (folder / "constraints.txt").is_file():
-        return f"pip install {torch}'manyway[{extra}]'"
-    return f"pip install {torch}-c '{folder / 'constraints.txt'}' -e '{folder}[{extra}]'"
+        return f'pip install {torch}"manyway[{extra}]"'  # cmd of Windows knows no other quotes
+    return f'pip install {torch}-c "{folder / "constraints.txt"}" -e "{folder}[{extra}]"'

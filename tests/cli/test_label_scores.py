@@ -177,3 +177,69 @@ def test_a_taxonomy_goes_with_features_too(run_in_folder):
     assert found["x"] == ("fox", "class")
     assert found["y"] == ("Canis", "genus")
     assert "Answers with probability 0.9 or more: " in out
+
+
+def duets() -> str:
+    """Thirty recordings of two of three birds each, of ten birds that a classifier knows: one is in doubt in each."""
+    birds = [f"bird {k}" for k in range(10)]
+    lines = ["item," + ",".join(birds)]
+    for n in range(30):
+        scores = [0.02 * 1.25 ** ((7 * n + 3 * k) % 9) for k in range(10)]
+        first, second = ((0, 1), (1, 2), (2, 0))[n % 3]
+        scores[first], scores[second] = (0.97, 0.85, 0.6, 0.45)[n % 4], 0.3  # in doubt, and yet it is sure elsewhere
+        lines.append(f"{n}," + ",".join(f"{score:.3f}" for score in scores))
+    lines.append("quiet," + ",".join(["0.020"] * 10))
+    return "\n".join(lines)
+
+
+def test_an_item_may_have_several_classes_or_none(label):
+    Path("duets.csv").write_text(duets())
+    code, out, err = label("duets.csv", "--several", "-o", "o.csv")
+    assert code == 0, err
+    found = rows("o.csv")
+    assert list(found[0]) == ["item", "label", "probability"]
+    given = {item: sorted(row["label"] for row in found if row["item"] == item) for item in ("0", "1", "2", "quiet")}
+    pairs = {"0": ["bird 0", "bird 1"], "1": ["bird 1", "bird 2"], "2": ["bird 0", "bird 2"]}
+    assert given == {**pairs, "quiet": [""]}
+    assert len(found) == 61
+    assert all((float(row["probability"]) >= 0.5) == bool(row["label"]) for row in found)
+    assert "3 of 10 classes found in 31 items" in out
+    assert "1 item is below 0.5: without a label." in out
+    assert label("duets.csv", "--score-kind", "independent", "-o", "same.csv")[0] == 0
+    assert Path("same.csv").read_text() == Path("o.csv").read_text()
+    assert label("duets.csv", "--several", "--min-confidence", "0.999", "-o", "few.csv")[0] == 0
+    assert 31 <= len(rows("few.csv")) < 61
+
+
+def test_several_classes_are_expected_and_known_as_one_is(label):
+    Path("duets.csv").write_text(duets())
+    Path("known.csv").write_text("item,label\nquiet,bird 7\n")
+    assert label("duets.csv", "--several", "--labels", "known.csv", "-o", "o.csv")[0] == 0
+    last = rows("o.csv")[-1]
+    assert (last["item"], last["label"], last["probability"]) == ("quiet", "bird 7", "1.0000")
+    Path("list.txt").write_text("bird 0\nbird 1\n")
+    probability = []
+    for more in ([], ["--expect", "list.txt"]):
+        assert label("duets.csv", "--several", "--min-confidence", "0.01", *more, "-o", "o.csv")[0] == 0
+        probability.append(
+            next(float(row["probability"]) for row in rows("o.csv") if (row["item"], row["label"]) == ("1", "bird 2"))
+        )
+    assert probability[1] < probability[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--open-set"], "may have none, too; leave --open-set out"),
+        (["--method", "label-shift"], "label-shift cannot answer several classes; use evidence"),
+        (["--review"], "A review gives each item one class"),
+        (["duets.csv"], "EXAMPLES are for items with one class"),
+        (["--taxonomy", "taxonomy.csv", "--at-least", "0.9"], "leave --at-least out"),
+    ],
+)
+def test_what_is_for_one_class_is_refused_with_several(words, message, label):
+    Path("duets.csv").write_text(duets())
+    code, _, err = label("duets.csv", "--several", *words)
+    assert code == 2
+    assert message in err
+    assert not Path("labels.csv").exists()

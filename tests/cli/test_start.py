@@ -74,11 +74,11 @@ class Installed:
 def test_hints_name_the_way_of_the_installation_and_keep_torch(monkeypatch, tmp_path):
     monkeypatch.setattr(metadata, "version", lambda name: "2.9.1+cpu")
     monkeypatch.setattr(metadata, "distribution", lambda name: Installed(None))
-    assert install("encoders") == "pip install torch==2.9.1+cpu 'manyway[encoders]'"
+    assert install("encoders") == 'pip install torch==2.9.1+cpu "manyway[encoders]"'
     (tmp_path / "constraints.txt").touch()
     monkeypatch.setattr(metadata, "distribution", lambda name: Installed(f'{{"url": "{tmp_path.as_uri()}"}}'))
     assert install("encoders") == (
-        f"pip install torch==2.9.1+cpu -c '{tmp_path / 'constraints.txt'}' -e '{tmp_path}[encoders]'"
+        f'pip install torch==2.9.1+cpu -c "{tmp_path / "constraints.txt"}" -e "{tmp_path}[encoders]"'
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from manyway import Evidence, InputError, Solution, Tasks, TaskSpec, sample_tasks, solve
-from manyway.core.presence import Tally, presence_of, unseen
+from manyway.core.presence import Tally, number_of, presence_of, unseen
 from manyway.sampling.embedded import load_glyphs
 from tests.problems import make_tasks
 
@@ -99,6 +99,22 @@ def test_at_most_the_error_rate_of_the_listed_letters_is_absent():
     found = [float(truth[task, classes].sum() / truth[task].sum()) for task, classes in enumerate(lists)]
     assert sum(absent) / 30 <= 0.05
     assert sum(found) / 30 > 0.75
+
+
+def test_the_number_of_classes_is_less_certain_where_many_items_share_their_errors():
+    p = torch.tensor([[0.9, 0.5, 0.5, 0.1]])
+    few, many = (number_of(p, torch.tensor([n])) for n in (15.0, 1500.0))
+    assert few[0] == many[0] == p.sum()
+    assert many[1] > 1.5 * few[1]
+    assert number_of(torch.tensor([[1.0, 0.0]]), torch.tensor([75.0]))[1] < 0.1  # nothing is uncertain
+
+
+def test_the_number_of_letters_is_within_two_deviations_in_at_least_nine_of_ten_tasks():
+    for n_query in (15, 300):
+        tasks = sample_tasks(load_glyphs("val"), TaskSpec(shots=5, k_eff=10, n_query=n_query), seed=5, count=20)
+        found = solve("evidence", tasks)
+        off = (found.n_present - occurs(tasks).sum(1)).abs()
+        assert (off <= 2 * found.n_present_sd + 0.5).float().mean() >= 0.9
 
 
 def test_further_classes_are_expected_where_many_occurred_once():

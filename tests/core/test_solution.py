@@ -45,7 +45,7 @@ def test_a_table_has_one_row_per_task_and_query_with_the_two_best_classes():
 
 def test_a_table_without_pandas_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(InputError, match=r"to_frame needs pandas; install it with: pip install .*\[tables\]'"):
+    with pytest.raises(InputError, match=r"to_frame needs pandas; install it with: pip install .*\[tables\]\""):
         solve("simpleshot", make_tasks(1)).to_frame()
 
 

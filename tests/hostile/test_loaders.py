@@ -199,6 +199,9 @@ TEXTS = {
         ["greet", "leave"],
     ),
     "u2028": ("a.csv", "text,label\nhello\u2028world,greet\n", ["hello\u2028world"], ["greet"]),
+    "unicode text of excel": ("a.txt", "text\tlabel\nhellö\tgreet\n".encode("utf-16"), ["hellö"], ["greet"]),
+    "tabs in txt": ("a.txt", "hello\tyou\nbye\tyou\n", ["hello\tyou", "bye\tyou"], None),
+    "utf16 in txt": ("a.txt", "hellö\nbye\n".encode("utf-16"), ["hellö", "bye"], None),
     "u2028 in txt": ("a.txt", "hello\u2028world\x0cagain\nbye\n", ["hello\u2028world\x0cagain", "bye"], None),
     "u2028 in jsonl": ("a.jsonl", '{"text": "a\u2028b"}\n', ["a\u2028b"], None),
     "semicolons": ("a.csv", "text;label\nhello, world;greet\n", ["hello, world"], ["greet"]),
@@ -303,6 +306,7 @@ LINKED = {
     "a dangling link": ({"1.jpg": None, "x": "nothing"}, ["1.jpg"]),
     "hidden folders": ({".a/1.jpg": None, ".b": "../else", "2.jpg": None}, ["2.jpg"]),
     "a link to the folder around it": ({"a/1.jpg": None, "a/b": ".."}, None),
+    "a link to a folder above the pile": ({"a/1.jpg": None, "b": "../.."}, None),
     "a link to itself and back": ({"a/b/1.jpg": None, "a/b/c": "../../a"}, None),
 }
 

@@ -291,7 +291,7 @@ def test_fields_of_samples_where_fiftyone_is_not_installed(monkeypatch):
     with pytest.raises(InputError, match="There are 2 rows and the result has 5 items"):
         to_fiftyone(Samples(vectors=[1, 2]), EXPECTED)
     monkeypatch.setitem(sys.modules, "fiftyone", None)
-    with pytest.raises(InputError, match=r"needs fiftyone; install it with: pip install .*\[fiftyone\]'"):
+    with pytest.raises(InputError, match=r"needs fiftyone; install it with: pip install .*\[fiftyone\]\""):
         to_fiftyone(samples, EXPECTED)
 
 

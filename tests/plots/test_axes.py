@@ -85,7 +85,7 @@ def test_k_eff_draws_a_line_with_intervals_per_method(ax):
 
 def test_without_matplotlib_there_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(InputError, match=r"Plotting needs matplotlib; install it with: pip install .*\[plot\]'"):
+    with pytest.raises(InputError, match=r"Plotting needs matplotlib; install it with: pip install .*\[plot\]\""):
         plot_reliability([[0.9, 0.1]], [0])
 
 

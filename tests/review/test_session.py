@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from dataclasses import replace
 from datetime import datetime
 
 import pyarrow.parquet
@@ -485,3 +486,12 @@ def test_there_is_one_check_at_a_time(session):
     do(session, "check", labels=["0.05"])
     with pytest.raises(InputError, match="A check is going on"):
         do(session, "check", labels=["0.05"])
+
+
+def test_the_text_of_an_item_is_shown_once(open_session):
+    data = make_review()
+    texts = tuple(f"text {row}" for row in range(len(data.items)))
+    carried = {"text": texts, "site": ("Oslo",) * len(texts)}
+    session = open_session(replace(data, items=replace(data.items, texts=texts, carried=carried)))
+    assert session.overview()["names"] == texts
+    assert list(session.overview()["columns"]) == ["site"]

@@ -136,6 +136,7 @@ class Inputs:
         from manyway.encoding.encoders import PACKAGED, PICTURES_AND_TEXTS
         from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, kind_of
         from manyway.encoding.languages import ENOUGH
+        from manyway.files.items import read_items
 
         if self.encoder is not None:
             return self
@@ -156,6 +157,8 @@ class Inputs:
             )
         for path, other in zip(given, kinds, strict=True):
             if other != kind:
+                for features in (given[at] for at, what in enumerate(kinds) if what == FEATURES):
+                    read_items(features, self._columns)  # says what is wrong with a file that cannot be read at all
                 raise InputError(
                     f"{given[0]} holds {kind} and {path} holds {other}; examples, items and class names must be of one "
                     "kind. To use features with pictures or texts, turn these into features of the same encoder first: "
@@ -247,8 +250,9 @@ class Inputs:
         )
         if "examples" in sources and self.labels is None and not sources["examples"].is_labelled:
             raise InputError(
-                f"The labelled examples in {self.support} have no labels; put the pictures of each class into a folder "
-                "of its own, give texts a column `label`, or name a file with --labels."
+                f"The labelled examples in {self.support} (they come first, the items second) have no labels; put the "
+                "pictures of each class into a folder of its own, give texts a column `label`, or name a file with "
+                "--labels."
             )
         for source in sources.values():
             if isinstance(source, ImageSource):

@@ -12,6 +12,7 @@ from manyway.cli import inputs
 from manyway.cli.console import console, note
 from manyway.cli.inputs import Inputs
 from manyway.cli.label_scores import (
+    INDEPENDENT,
     AtLeast,
     BatchBy,
     ClassPrior,
@@ -21,6 +22,7 @@ from manyway.cli.label_scores import (
     ScoreFile,
     ScoreInputs,
     ScoreKind,
+    Several,
     Taxonomy,
     check_target,
     describe,
@@ -91,6 +93,7 @@ def label(
     ] = False,
     scores: ScoreFile = None,
     kind: ScoreKind = "auto",
+    several: Several = False,
     class_prior: ClassPrior = None,
     expect: Expect = None,
     taxonomy: Taxonomy = None,
@@ -168,7 +171,7 @@ def label(
     columns = (label_column, item_column, tuple(ignore_columns or ()))
     in_blocks = get_method(method).in_blocks is not None
     if review:
-        check_review(method, dask)
+        check_review(method, dask, several=several or kind == INDEPENDENT)
     shown = console(stderr=True)
     status = shown.status("reading …")
     place = Place(device, dask, in_blocks, lambda number: status.update(f"labelling with {method}, pass {number} …"))
@@ -176,20 +179,22 @@ def label(
         for option, value in (("ITEMS", query), ("--class-names", class_names), ("--encoder", encoder)):
             if value is not None:
                 raise InputError(f"{option} is for features; leave it out with --scores.")
+        kind = INDEPENDENT if several else kind
         given = ScoreInputs(scores, support, labels, kind, class_prior, taxonomy, at_least, *columns, media, expect)
         paths, source, form = given.paths, None, find_format(form, output)
         table = check_target(given, output, form, overwrite=overwrite)
         made = given.batch(place)
     else:
-        only = {
+        only: dict[str, object] = {
             "--class-prior": class_prior,
             "--expect": expect,
             "--format": form,
             "--media": media,
             "--batch-by": batch_by,
+            "--several": several or None,
         }
-        for option, value in only.items():
-            if value is not None:
+        for option in only:
+            if only[option] is not None:
                 raise InputError(f"{option} is for the scores of a classifier; name their file with --scores.")
         form = TABLE
         if support is None:
@@ -242,7 +247,7 @@ def label(
                 inputs=paths,
                 form=form,
             )
-        print_summary(summary, min_confidence, describe(summary, at_least))
+        print_summary(summary, describe(summary, at_least))
         if output is None and table != DEFAULT_OUTPUT:
             note(_KEPT)
         if review:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from manyway.labelling.batch import Batch, Place
     from manyway.labelling.label import Summary
 
+INDEPENDENT = "independent"  # the kind of scores of which several may be right; its own module loads torch
 ScoreFile = Annotated[
     Path | None,
     typer.Option(
@@ -31,8 +32,17 @@ ScoreKind = Annotated[
     str,
     typer.Option(
         "--score-kind",
-        help="What the scores are: probability, log-probability, logit, or sigmoid (each class has a yes-or-no "
-        "probability of its own).",
+        help="What the scores are: probability, log-probability, logit, sigmoid (each class has a yes-or-no "
+        "probability of its own), or independent (the same as --several).",
+        rich_help_panel="Scores of a classifier",
+    ),
+]
+Several = Annotated[
+    bool,
+    typer.Option(
+        "--several",
+        help="An item may have several classes, or none: each class has a yes-or-no score of its own, as in BirdNET. "
+        "Writes one row per item and class with a probability of --min-confidence (default: 0.5) or more.",
         rich_help_panel="Scores of a classifier",
     ),
 ]
@@ -131,8 +141,10 @@ class ScoreInputs:
         from manyway.labelling.taxonomy import read_taxonomy
         from manyway.methods.evidence.from_scores import KINDS
 
-        if self.kind not in KINDS:
-            raise InputError(f"--score-kind is '{self.kind}'; choose one of {', '.join(KINDS)}.")
+        if self.kind not in (*KINDS, INDEPENDENT):
+            raise InputError(f"--score-kind is '{self.kind}'; choose one of {', '.join((*KINDS, INDEPENDENT))}.")
+        if self.kind == INDEPENDENT and self.examples is not None:
+            raise InputError("EXAMPLES are for items with one class; leave them out, or --several.")
         options = Options(self.label_column, self.item_column, self.ignore_columns)
         with console(stderr=True).status(f"reading {self.scores} …"):
             scores = read_scores(self.scores, options)
@@ -141,7 +153,7 @@ class ScoreInputs:
         if examples is not None and examples.labels is None:
             raise InputError(f"{self.examples} has no column of labels; scores are calibrated on labelled items.")
         if scores.independent and self.kind == "auto":
-            note(f"each class of {self.scores.name} has a score of its own: several may be right; one is chosen")
+            note(f"each class of {self.scores.name} has a score of its own: one is chosen; --several allows more")
         for remark in (*scores.notes, *(() if examples is None else examples.notes)):
             note(remark)
         return scores_batch(

@@ -14,7 +14,7 @@ import typer
 from manyway.cli import inputs
 from manyway.cli.console import console, note, say
 from manyway.cli.inputs import Inputs
-from manyway.cli.label_scores import ScoreFile, ScoreInputs, ScoreKind
+from manyway.cli.label_scores import INDEPENDENT, ScoreFile, ScoreInputs, ScoreKind
 from manyway.cli.options import Device, SkipBad
 from manyway.errors import InputError, optional
 
@@ -127,7 +127,7 @@ def review(
     """
     import tempfile
 
-    check_review()
+    check_review(several=kind == INDEPENDENT)
     exports = Exports(export, export_examples, sort_into, copy)
     if demo:
         if examples is not None:
@@ -214,12 +214,14 @@ class Exports:
             raise InputError(f"{session.journal.damage} Answers that are lost are not in the export.")
 
 
-def check_review(method: str = "evidence", dask: str | None = None) -> None:
+def check_review(method: str = "evidence", dask: str | None = None, *, several: bool = False) -> None:
     """Refuse a review that could not be started, before any work is done."""
     for library in ("starlette", "uvicorn", "PIL"):
         optional(library, "review", "manyway review")
     if method != "evidence" or dask is not None:
         raise InputError("A review labels the items with evidence, in memory; leave out --method and --dask.")
+    if several:
+        raise InputError("A review gives each item one class; label items with several classes without a review.")
 
 
 def features_data(

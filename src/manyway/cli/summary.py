@@ -19,7 +19,7 @@ _GROUPS = 5
 _LIKELY = 0.5  # a class without items is shown where it occurs with at least this probability
 
 
-def print_summary(summary: Summary, min_confidence: float, more: Sequence[str] = ()) -> None:
+def print_summary(summary: Summary, more: Sequence[str] = ()) -> None:
     """Print which classes are present, in which proportions, how certain the labels are, and ``more`` sentences."""
     table = Table(box=None)
     table.add_column("class")
@@ -45,8 +45,10 @@ def print_summary(summary: Summary, min_confidence: float, more: Sequence[str] =
     if summary.n_unknown is not None:
         say(_unknown(summary))
     say(f"Labels have probability {summary.mean_confidence:.2f} on average.")
-    if min_confidence:
-        say(f"{summary.below} items are below {min_confidence} and were left without a label.")
+    if summary.least:
+        say(
+            f"{_items(summary.below)} {'is' if summary.below == 1 else 'are'} below {summary.least:g}: without a label."
+        )
     for line in more:
         say(line)
     if summary.skipped:

@@ -1,7 +1,5 @@
 """Data that people or earlier runs wrote, as models of pydantic: what is wrong is one sentence that says where."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar

@@ -1,7 +1,5 @@
 """The blocks of a large task on a Dask cluster: the work goes to the queries, and only sums come back."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError

@@ -1,7 +1,5 @@
 """The one rule for the device that work runs on."""
 
-from __future__ import annotations
-
 import torch
 
 from manyway.errors import InputError

@@ -3,8 +3,6 @@
 Axes: t tasks, s support samples, q queries, k classes, d features, n any rows.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -6,8 +6,6 @@ operation should therefore be split only when its parts take longer than that. I
 chunks of tasks, need not wait for one another: they run in threads of their own, with one thread of torch each.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor

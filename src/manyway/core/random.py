@@ -5,8 +5,6 @@ SplitMix64's finaliser (Steele et al., 2014). Integer arithmetic wraps in the sa
 is no generator state, and nothing depends on the order of the work.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

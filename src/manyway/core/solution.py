@@ -321,12 +321,12 @@ class Solution:
     @property
     def n_present(self) -> Tensor:
         """[t] the expected number of classes that occur among the queries."""
-        return number_of(self.presence)[0]
+        return self.presence.sum(-1)
 
     @property
     def n_present_sd(self) -> Tensor:
         """[t] the standard deviation of that number."""
-        return number_of(self.presence)[1]
+        return number_of(self.presence, self._tally.masses.sum(-1) / self.copies)[1]
 
     @property
     def n_unseen(self) -> Tensor:

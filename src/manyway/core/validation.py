@@ -1,7 +1,5 @@
 """Checks of what callers hand in: real, finite features of a usable magnitude and integer labels."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
@@ -11,6 +10,7 @@ from typing import Any
 
 from manyway.encoding.datasets.archives import open_zip
 from manyway.encoding.datasets.sources import FILMS, IMAGE_SUFFIXES, PATH_COLUMNS, walk
+from manyway.encoding.datasets.texts import TEXT_SUFFIXES, is_tabbed
 from manyway.errors import InputError
 from manyway.files.columns import (
     Options,
@@ -20,16 +20,16 @@ from manyway.files.columns import (
     is_label,
     is_number_like,
     is_row_number,
+    is_whole,
     words_in,
 )
-from manyway.files.tables import SAMPLE, TABLE_SUFFIXES, Table, read_table
-from manyway.files.text import listed, suffix_of
+from manyway.files.tables import SAMPLE, Table, read_table
+from manyway.files.text import listed, read_text, suffix_of
 
 FEATURES, PICTURES, TEXTS = "features", "pictures", "texts"
 _LOOKED_AT = 1000  # files of a folder
 _SOUNDS = frozenset({".aif", ".aiff", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wac", ".wav", ".wma"})
 _MANY = 16  # so many columns of measurements are features, whatever texts stand beside them
-_WHOLE = re.compile(r"\s*[-+]?\d*\s*")
 
 
 def kind_of(path: Path, options: Options | None = None, expected: str | None = None) -> str:
@@ -64,12 +64,12 @@ def kind_of(path: Path, options: Options | None = None, expected: str | None = N
         return FEATURES
     if suffix == ".zip":
         return _kind_of_files(path, open_zip(path)[0])
-    if suffix == ".txt":
+    if suffix == ".txt" and not is_tabbed(read_text(path)):
         return TEXTS
     if suffix in IMAGE_SUFFIXES:
         raise InputError(f"{path} is a single picture; put the pictures into a folder and name the folder.")
     _refuse_films(path, {suffix})
-    return _kind_of_table(path, options or Options(), expected) if suffix in TABLE_SUFFIXES else FEATURES
+    return _kind_of_table(path, options or Options(), expected) if suffix in TEXT_SUFFIXES else FEATURES
 
 
 def likely_kind(path: Path, options: Options | None = None) -> str | None:
@@ -102,8 +102,8 @@ def _kind_of_files(path: Path, names: Sequence[str]) -> str:
         )
     _refuse_films(path, suffixes)
     raise InputError(
-        f"{path} holds no pictures that are known by their ending ({names[0]} is none); name a feature file, or choose "
-        "an `encoder` to read them all the same."
+        f"{path} holds no pictures that are known by their ending ({names[0]} is none); name a feature file, the "
+        "tables of a classifier with `scores`, or choose an `encoder` to read them all the same."
     )
 
 
@@ -146,7 +146,7 @@ def _kind_of_table(path: Path, options: Options, expected: str | None) -> str:
             "out with `ignore_columns`."
         )
     # Whole numbers beside a text are its number, date or priority; others may be what is measured.
-    measured = [names[at] for at in numbers if not all(map(_is_whole, table.sample(at)))]
+    measured = [names[at] for at in numbers if not all(map(is_whole, table.sample(at)))]
     if 0 < len(measured) < _MANY:
         raise InputError(
             f"{path} has texts (column '{names[text]}') and columns of numbers ({listed(measured, 3)}); choose the "
@@ -159,10 +159,6 @@ def _are_numbers(table: Table, at: int) -> bool:
     """Whether there are numbers, or lists of them, and nothing else."""
     given = [cell for cell in table.sample(at) if cell is not None and cell != ""]
     return bool(given) and (table.holds_lists(at) or all(map(is_number_like, given)))
-
-
-def _is_whole(cell: Any) -> bool:
-    return isinstance(cell, int) or (isinstance(cell, float) and cell.is_integer()) or bool(_WHOLE.fullmatch(str(cell)))
 
 
 def _are_pictures(values: Iterable[Any]) -> bool:

@@ -1,7 +1,5 @@
 """Files of plain arrays: safetensors, npz and npy. Pickled objects are never loaded."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

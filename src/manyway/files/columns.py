@@ -1,7 +1,5 @@
 """Which column of a table is what: features, label, item name or text. The others are carried along."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata
@@ -30,9 +28,12 @@ _ROW_NUMBERS = re.compile(
 _IDS = re.compile(r"(.*[_\-. ])?(id|uuid|guid|file|file[_ ]?name|(file[_ ]?)?path|url|uri)|.*[a-z](Id|ID)")
 _CODE = re.compile(r"(?=.*\d)\S{1,80}|\S{1,80}\.[A-Za-z]\w{1,4}")  # T-4026, owl.png
 _DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([ T]\d.*)?|\d{1,2}:\d\d(:\d.*)?")
-_NUMBERS = re.compile(r"(.*[_\-. ])?(nr|no|num|number|nummer|key|code|barcode|accession|serial|voucher)\.?")
+_NUMBERS = re.compile(
+    r"(.*[_\-. ])?(nr|no|#|num|number|numéro|número|key|code|barcode|accession|serial|voucher)\.?|.*nummer"
+)
 _DATES = re.compile(r"(.*[_\-. ])?(date|datum|timestamp|date[_ ]?time)")
 _TIMES = re.compile(r"(.*[_\-. ])?(time|zeit|uhrzeit|year|jahr|month|monat|day|tag|hour|stunde)")
+_WHOLE = re.compile(r"\s*[-+]?\d*\s*")
 _WORDS = 2  # texts have at least this many words on average
 
 
@@ -184,6 +185,8 @@ def find_item(table: Table, options: Options, taken: Collection[int | None]) -> 
     ids = [at for at in free if is_id(names[at])]
     found = exact or sorted(ids, key=lambda at: not _distinct(table.sample(at)))
     found += [at for at in free if _distinct(table.sample(at)) and _are_codes(table.sample(at))]
+    if options.like is not None:  # the features are known, and this is none
+        found += [at for at in free if _distinct(table.sample(at)) and _are_numbered(names[at], table.sample(at))]
     found += [at for at in free if is_row_number(names[at]) or names[at] in table.index]
     if not found:
         return None, None
@@ -191,7 +194,8 @@ def find_item(table: Table, options: Options, taken: Collection[int | None]) -> 
     if names[at] == "item":
         return at, None
     choice = f" (not {listed(others, 2)}; choose with `item_column`)" if others else ""
-    return at, f"column '{names[at]}' of {Path(table.where).name} is taken as the item name{choice}"
+    column = f"column '{names[at]}'" if names[at] else f"column {at + 1}, which has no name,"
+    return at, f"{column} of {Path(table.where).name} is taken as the item name{choice}"
 
 
 def find_text(table: Table, options: Options, taken: Collection[int | None]) -> tuple[int | None, str | None]:
@@ -240,6 +244,11 @@ def is_number_like(cell: Any) -> bool:
     return isinstance(cell, int | float)
 
 
+def is_whole(cell: Any) -> bool:
+    """Whether a cell is a number without a fraction, or a text of one."""
+    return isinstance(cell, int) or (isinstance(cell, float) and cell.is_integer()) or bool(_WHOLE.fullmatch(str(cell)))
+
+
 def _distinct(cells: Sequence[Any]) -> bool:
     return len(set(map(str, cells))) == len(cells)
 
@@ -249,6 +258,12 @@ def _are_codes(cells: Sequence[Any]) -> bool:
         isinstance(cell, str) and _CODE.fullmatch(cell) and not _DATE.fullmatch(cell) and not is_number_like(cell)
         for cell in cells
     )
+
+
+def _are_numbered(name: str, cells: Sequence[Any]) -> bool:
+    """Whether cells number items, as a column ``Ticket-Nr`` does: by its name, and no number has a fraction."""
+    named = _NUMBERS.fullmatch(name.strip().casefold()) is not None
+    return named and not any(is_number_like(cell) and not is_whole(cell) for cell in cells)
 
 
 def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> Contents:
@@ -389,7 +404,8 @@ def _assign(path: Path, table: Table, options: Options) -> tuple[list[int], int 
         why = "looks like a label; leave it out with `ignore_columns`, or keep it with `feature_columns`"
         raise InputError(f"Column '{odd}' of {path} {why}.")
     if not features:
-        raise InputError(f"{path} has no feature column; its columns are {listed(names)}.")
+        what = "name those of numbers with `feature_columns`, or that of texts with `text_column`"
+        raise InputError(f"{path} has no feature column; its columns are {listed(names)}: {what}.")
     left_out = [names[at] for at in free if at not in features and names[at].strip()]
     if left_out:
         what = f"texts, dates, ids or row numbers of {path.name} that are no features: {listed(left_out)}"

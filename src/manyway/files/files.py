@@ -1,7 +1,5 @@
 """Which files may be read and written, and writing them so that no partial file is ever seen."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat
@@ -135,8 +133,12 @@ def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Path:
             raise InputError(f"The output {path} is one of the inputs{same}; choose another name.")
         if stat.S_ISDIR(read.st_mode) and target.is_relative_to(os.path.realpath(given)):
             raise InputError(f"The output {path} is a file in the input folder {given}; choose another name.")
-    if not os.access(target, os.W_OK):
-        raise InputError(f"Cannot write {path}: it is write-protected. Choose another name.")
+    try:
+        target.open("r+b").close()
+    except OSError as error:  # Windows locks what Excel has open
+        raise InputError(
+            f"Cannot write {path}: it is write-protected, or open in another program. Close it, or choose another name."
+        ) from error
     return target
 
 

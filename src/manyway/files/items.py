@@ -1,7 +1,5 @@
 """The one reader of feature files: safetensors, npz, npy, csv, tsv, parquet and jsonl. Never a pickle."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date

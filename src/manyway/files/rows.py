@@ -1,7 +1,5 @@
 """Rows of any table, and the columns that a reader needs by their names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

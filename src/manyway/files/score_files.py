@@ -1,7 +1,5 @@
 """Files of scores: tables of any form, what other programs write, and what is known about items and classes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,10 +1,9 @@
 """Tables of any kind (text, jsonl, parquet, Excel, Arrow): columns with names, from which each reader picks its own."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +41,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 _FAR = 1000  # float32 keeps four digits of the differences between numbers that lie this many times as far from 0
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT96": 12}  # bytes of a value of parquet; others have 8
 _LOOKED_AT = 1000  # rows that say how far numbers are from 0
+_NOT_COMPUTED = re.compile(rb"</f>\s*(<v ?/>|<v></v>)?\s*</c>")  # a formula of Excel without its value
 _HINT = (
     "name the label and item columns with `label_column` and `item_column`, and leave others out with "
     "`ignore_columns` (texts need an `encoder`)."
@@ -334,6 +334,8 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
         with zipfile.ZipFile(path) as archive:
             if sum(info.file_size for info in archive.infolist()) > most_unpacked(path.stat().st_size):
                 raise ValueError("it unpacks to far more than its size")
+            pages = [name for name in archive.namelist() if name.startswith("xl/worksheets/")]
+            formulas = any(_NOT_COMPUTED.search(archive.read(name)) for name in pages)
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         names = [page.title for page in book.worksheets]
         chosen = names[0] if sheet is None else next((n for i, n in enumerate(names, 1) if sheet in (n, str(i))), None)
@@ -362,6 +364,8 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
     columns = [[cells[at] for _, cells in rows] for at in used]
     note = f"the first sheet of {path.name} is read ('{chosen}'); choose another with `sheet`"
     notes = [note] if len(names) > 1 and sheet is None else []
+    if formulas:
+        notes.append(f"{path.name} has formulas that were never computed: their cells are empty; save it in Excel once")
     return Table(path, titles, columns, numbers=[number for number, _ in rows], notes=notes)
 
 

@@ -1,7 +1,5 @@
 """What readers of other programs' files share: labels that contain a taxonomy, and what they collect."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Text files: unpacked, as UTF-8, with their delimiter, and records with the lines they are on."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io
@@ -263,6 +261,12 @@ def read_lines(path: Path | TextFile) -> Iterator[tuple[int, str]]:
     with as_text(path).open() as file:
         for number, line in enumerate(file, start=1):
             yield number, line.rstrip("\r\n")
+
+
+def tabs_in(source: TextFile) -> int:
+    """The number of tabs in each line of a text, by its first lines; 0 where they differ."""
+    counts = {line.count("\t") for _, line in itertools.islice(read_lines(source), 50) if line.strip()}
+    return counts.pop() if len(counts) == 1 else 0
 
 
 def is_number(cell: str, decimal: str = ".") -> bool:

@@ -1,8 +1,6 @@
 """A batch to label: the problem that ``manyway label`` and ``manyway review`` give to a method, from features or
 from scores, and the names of its classes and items."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -22,7 +20,7 @@ from manyway.files.items import Items, match_columns
 from manyway.files.scores import Scores
 from manyway.files.text import listed, shorten
 from manyway.labelling.taxonomy import Levels
-from manyway.methods.evidence.from_scores import find_kind, log_posteriors, without_prior
+from manyway.methods.evidence.from_scores import SEVERAL, find_kind, log_odds, log_posteriors, without_prior
 
 IN_MEMORY_BYTES = 2**28  # more assignments than this are computed block by block, where the method can
 AT_MOST_BYTES = 2**30  # more than this never fit
@@ -191,7 +189,7 @@ def scores_batch(
         Labels that are known for some of the items, by the names of the items.
     kind : str, optional
         What the scores are; see ``manyway.methods.evidence.from_scores.log_posteriors``. By default the format or the
-        values say it.
+        values say it. "independent": each class has a yes-or-no score of its own, and several may be right.
     class_prior : mapping of str to float, optional
         The possible classes and how frequent they were among the classifier's training data.
     levels : mapping of str to mapping of str to str, optional
@@ -211,7 +209,7 @@ def scores_batch(
             bare = examples.name(int((truth < 0).nonzero()[0]))
             raise InputError(f"The labelled item {shorten(bare)} has no label; give one to every item there.")
         support = _posteriors(examples, classes, kind, prior)(0, len(examples)).to(device)
-    given: dict[str, Any] = {"support": support[None], "known": known[None]}
+    given: dict[str, Any] = {"support": support[None], "known": known[None], "several": kind == SEVERAL}
     given["support_labels"] = None if truth is None else truth[None]
     if expected:
         given["expectation"] = torch.tensor([expected.get(name, 0.0) for name in classes], device=device)
@@ -246,8 +244,9 @@ def _posteriors(
     def rows(first: int, end: int) -> Tensor:
         if first == end:
             return values[:0].to(torch.float32 if values.dtype == torch.float16 else values.dtype)
-        found = log_posteriors(values[first:end], kind, lambda row: place(first + row))
-        return without_prior(found, prior)
+        if kind == SEVERAL:
+            return log_odds(values[first:end], lambda row: place(first + row))
+        return without_prior(log_posteriors(values[first:end], kind, lambda row: place(first + row)), prior)
 
     return rows
 
@@ -272,7 +271,8 @@ def check_items(support: Items, query: Items, class_names: Items | None = None) 
         raise InputError("There is no labelled example; the file of examples has no rows.")
     if support.labels is None:
         raise InputError(
-            "The labelled examples have no labels; name their column with `label_column`, or a file with `labels`."
+            "The labelled examples (they come first, the items second) have no labels; name their column with "
+            "`label_column`, or a file with `labels`."
         )
     if len(query) == 0:
         raise InputError("There is no item to label; the query file has no rows.")

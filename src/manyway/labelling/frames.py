@@ -4,8 +4,6 @@ A *frame* is a pandas or polars DataFrame, a Hugging Face ``datasets.Dataset`` o
 for them: whoever has one has its library. All are read as Arrow tables, by the reader of parquet files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Groups of items that are labelled by themselves, such as one file per recording or deployment."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath

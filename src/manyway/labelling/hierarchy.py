@@ -1,7 +1,5 @@
 """Answers at a higher level of a taxonomy, where no class is probable enough."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Label all items of a batch jointly and write a table: what ``manyway label`` does."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,13 +17,14 @@ from manyway.files.files import check_output
 from manyway.files.items import Items
 from manyway.labelling.batch import Batch, Named, Place, features_batch
 from manyway.labelling.hierarchy import answer_at_least
-from manyway.labelling.outputs import TABLE, n_listed, write_format
+from manyway.labelling.outputs import TABLE, write_format
 from manyway.labelling.table import UNKNOWN, LevelAnswer, Row, write_table
 from manyway.labelling.taxonomy import Levels
 from manyway.methods import DEFAULT_METHOD, get_method
 
 CLASS_LEVEL = "class"  # the level of answers that are a class itself
 _LOOK_AT, _DOUBT = 3, 0.1  # so many items are named that may be unknown, with at least this probability
+_LIKELY = 0.5  # where items may have several classes, these have at least this probability
 
 
 @dataclass(frozen=True)
@@ -85,6 +84,8 @@ class Summary:
         The mean probability of the labels.
     below : int
         The number of items whose label was left empty because its probability is too low.
+    least : float
+        The lowest probability of labels that are written.
     n_present, n_present_sd : float or None
         The estimated number of classes that occur in the batch, with its standard deviation; None if the method does
         not estimate it.
@@ -117,6 +118,7 @@ class Summary:
     present: tuple[ClassSummary, ...]
     mean_confidence: float
     below: int
+    least: float = 0.0
     n_present: float | None = None
     n_present_sd: float | None = None
     n_unseen: float | None = None
@@ -156,6 +158,8 @@ def solve_batch(batch: Batch, method: str = DEFAULT_METHOD, *, open_set: bool = 
             f"{method} does not use class names; choose the `method` evidence, or leave `class_names` out."
         )
     if open_set:
+        if batch.tasks.several:
+            raise InputError("Items that may have several classes may have none, too; leave `open_set` out.")
         if "open_set" not in solver.parameters:
             raise InputError(f"{method} cannot tell that an item is unknown; choose the `method` evidence.")
         if UNKNOWN in batch.classes:
@@ -177,7 +181,8 @@ def write_labels(
 ) -> Summary:
     """Write a table with one row per item, and return what it says in total.
 
-    The table is written only when everything succeeded.
+    Where items may have several classes, there is a row for each class of an item. The table is written only when
+    everything succeeded.
 
     Parameters
     ----------
@@ -190,7 +195,7 @@ def write_labels(
     top : int, default=2
         How many classes to write per item, most probable first.
     min_confidence : float, default=0.0
-        The label is left empty where its probability is lower.
+        The label is left empty where its probability is lower. Where items may have several classes, 0 means one half.
     at_least : float, optional
         Also write the finest answer, class or group of the taxonomy, with at least this probability.
     inputs : iterable of path-like, optional
@@ -216,7 +221,12 @@ def write_labels(
         raise InputError(f"The wanted probability of answers is {at_least}; it must be above 0 and at most 1.")
     if at_least is not None and not batch.levels:
         raise InputError("There is no taxonomy to take answers of a higher level from; name a file with `taxonomy`.")
-    best = solution.top(n_listed(form, batch, top))
+    if batch.tasks.several:
+        if at_least is not None:
+            raise InputError("Answers of a higher level are for items with one class; leave `at_least` out.")
+        min_confidence = min_confidence or _LIKELY
+        top = max(1, int((solution.probabilities >= min_confidence).sum(-1).amax()))
+    best = solution.top(top)
     values, places, *unknown = (one[0] for one in best.best.values)
     if not bool(torch.isfinite(values).all()):
         raise InputError(
@@ -232,7 +242,7 @@ def write_labels(
         notes = write_table(
             output,
             rows,
-            values.shape[1],
+            1 if batch.tasks.several else values.shape[1],
             batch.items.skipped,
             inputs,
             batch.items.carried,
@@ -246,8 +256,9 @@ def write_labels(
         len(batch.items),
         len(batch.classes),
         counts.present(best.total[0], presence, _verdicts(solution) if estimated else {}),
-        counts.confidence_of_all / len(batch.items),
+        counts.confidence_of_all / max(sum(counts.given) + sum(counts.grouped.values()), 1),
         counts.below,
+        min_confidence,
         float(solution.n_present[0]) if estimated else None,
         float(solution.n_present_sd[0]) if estimated else None,
         float(solution.n_unseen[0]) if estimated else None,
@@ -317,14 +328,14 @@ class _Counts:
     ) -> Iterator[Row]:
         classes = self.batch.classes
         odds, groups = (one.tolist() for one in unknown) if unknown else ([None] * len(values), [-1] * len(values))
-        for row, (chosen, found) in enumerate(zip(places.tolist(), values.tolist(), strict=True)):
+        for row, chosen, found in self._answers(values, places):
             best = list(zip((classes[k] for k in chosen), found, strict=True))
             unknown_here, group = odds[row], groups[row]
             if unknown_here is not None and group >= 0:
                 self.grouped[group] += 1
                 self.of_unknown += unknown_here
                 best = [(UNKNOWN, unknown_here), *best[:-1]]
-            else:
+            elif found[0] >= self.min_confidence or not self.batch.tasks.several:
                 self.given[chosen[0]] += 1
                 self.confidence[chosen[0]] += found[0]
             if best[0][1] < self.min_confidence:
@@ -332,6 +343,16 @@ class _Counts:
                 best[0] = ("", best[0][1])
             answer = None if at_levels is None else at_levels[row]
             yield Row(self.batch.items.name(row), best, unknown_here, None if group < 0 else group, answer, row)
+
+    def _answers(self, values: Tensor, places: Tensor) -> Iterator[tuple[int, list[int], list[float]]]:
+        """The number of an item, and its classes with their probabilities: all of one label, or one of several."""
+        for row, (chosen, found) in enumerate(zip(places.tolist(), values.tolist(), strict=True)):
+            if not self.batch.tasks.several:
+                yield row, chosen, found
+                continue
+            for k, p in zip(chosen, found, strict=True):
+                if p >= self.min_confidence or k == chosen[0]:
+                    yield row, [k], [p]
 
     @property
     def confidence_of_all(self) -> float:

@@ -75,11 +75,6 @@ def check_format(form: str, scores: Scores, output: Path) -> None:
         )
 
 
-def n_listed(form: str, batch: Batch, top: int) -> int:
-    """How many classes per item a form needs."""
-    return max(1, *(one.n_listed for one in scores_of(batch).origins)) if form == INPUT else top
-
-
 def scores_of(batch: Batch) -> Scores:
     """The items of a batch, which must be scores."""
     if not isinstance(batch.items, Scores):
@@ -99,7 +94,7 @@ def write_format(
     """Write the answers of a batch of scores in another form than a table; return what there is to say about it."""
     scores, inputs = scores_of(batch), tuple(inputs)
     if form == INPUT:
-        return _write_back(output, rows, scores, least, inputs)
+        return _write_back(output, batch, solution, least, inputs)
     items, others = _sightings(scores)
     if form == CAMTRAP:
         notes = write_rows(output, _FIELDS, _observations(rows, batch, items, others), inputs)
@@ -116,12 +111,15 @@ def write_format(
 
 
 def _write_back(
-    output: Path, rows: Sequence[Row], scores: Scores, least: float, inputs: Sequence[AnyPath | None]
+    output: Path, batch: Batch, solution: Solution, least: float, inputs: Sequence[AnyPath | None]
 ) -> list[str]:
     """Each file with its answers; the texts are made first, so that nothing is written where one cannot be."""
-    answers: list[list[tuple[str, float]]] = [[] for _ in scores.names]
-    for row in rows:
-        answers[row.number] += [] if row.best[0][0] == UNKNOWN else [one for one in row.best if one[0]]
+    scores = scores_of(batch)
+    values, places, *unknown = solution.top(max(1, *(one.n_listed for one in scores.origins))).best.values
+    named = ([batch.classes[k] for k in chosen] for chosen in places[0].tolist())
+    answers = [list(zip(*one, strict=True)) for one in zip(named, values[0].tolist(), strict=True)]
+    for row in unknown[1][0].ge(0).nonzero().flatten().tolist() if unknown else ():
+        answers[row] = []
     texts, first = {}, 0
     for origin in scores.origins:
         texts[origin.path] = origin.rewrite(answers[first : first + origin.n_items], least)

@@ -1,7 +1,5 @@
 """The table of labels: one row per item, as csv, tsv, parquet, jsonl or Excel file."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import hashlib
@@ -15,7 +13,6 @@ from typing import Any, NamedTuple
 
 from manyway.errors import InputError, optional
 from manyway.files.files import AnyPath, atomic_write, cache_folder, check_output
-from manyway.files.items import SUFFIXES
 from manyway.files.text import is_formula
 
 DEFAULT_OUTPUT = Path("labels.csv")
@@ -24,7 +21,6 @@ UNKNOWN = "unknown"  # the label of items of none of the classes
 WRITTEN = (".csv", ".tsv", ".parquet", ".jsonl", ".xlsx")
 _EXCEL_ROWS, _EXCEL_LETTERS, _EXCEL_EXACT = 2**20, 2**15 - 1, 10**15  # the limits of Excel
 _NOT_IN_EXCEL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_OTHERS = (".json", ".xls", ".xlsm", ".ods", ".gz", ".bz2", ".xz", ".zst", ".zip", ".html", ".feather", ".h5", ".pkl")
 
 
 class LevelAnswer(NamedTuple):
@@ -88,7 +84,7 @@ def check_table(
                 f"The output {chosen} lies in the input folder {folder}, where it would be read as an item."
             )
     suffix = chosen.suffix.lower()
-    if suffix not in endings and suffix in (*_OTHERS, *SUFFIXES):
+    if suffix and suffix not in endings:
         raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(endings)}.")
     if not overwrite and not _is_ours(target):
         raise InputError(
@@ -188,8 +184,7 @@ def write_table(
             others = (column[row.number] for column in more.values())
             filled += [""] if skipped else []
             filled += [of_class.get(row.best[0][0], "") for of_class in about.values()]
-            texts = (str(cell) if exact and isinstance(cell, float) else cell for cell in others)
-            yield [*filled, *texts]
+            yield [*filled, *(map(_as_text, others) if exact else others)]
         for name, reason in skipped:
             empty: list[Any] = [None if n % 2 == 0 else "" for n in range(2 * top - 1)]
             empty += [None, None] if open_set else []
@@ -199,6 +194,13 @@ def write_table(
     notes = write_rows(path, header, cells(), inputs)
     remember(path)
     return notes
+
+
+def _as_text(cell: Any) -> Any:
+    """A cell of the items for a text table: numbers with all their digits, lists and objects as JSON."""
+    if isinstance(cell, list | dict):
+        return json.dumps(cell, ensure_ascii=False, default=str)
+    return str(cell) if isinstance(cell, float) else cell
 
 
 def remember(path: Path) -> None:
@@ -289,7 +291,7 @@ def _excel_cell(openpyxl: Any, sheet: Any, value: Any) -> Any:
     number = isinstance(value, int | float) and abs(value) < _EXCEL_EXACT  # not NaN either
     if value is None or number or (isinstance(value, date) and getattr(value, "tzinfo", None) is None):
         return value
-    text = _NOT_IN_EXCEL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(value))
+    text = _NOT_IN_EXCEL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(_as_text(value)))
     if len(text) > _EXCEL_LETTERS:
         raise InputError(
             f"A cell has {len(text):,} letters and Excel takes {_EXCEL_LETTERS:,}; write a .csv or .parquet."

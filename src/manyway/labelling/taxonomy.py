@@ -1,7 +1,5 @@
 """A taxonomy: to which genus, family, … each class belongs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path

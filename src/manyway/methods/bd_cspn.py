@@ -1,7 +1,5 @@
 """BD-CSPN: prototypes rectified with pseudo-labelled queries (Liu et al., ECCV 2020)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """Label shift: calibrated posteriors, corrected for the class proportions of the queries (Saerens et al., 2002)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """LaplacianShot: nearest prototypes that agree with nearby queries (Ziko et al., ICML 2020)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

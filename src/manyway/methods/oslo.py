@@ -1,7 +1,5 @@
 """OSLO: labels and outlier scores by soft assignments that outliers hardly enter (Boudiaf et al., CVPR 2023)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """SimpleShot: nearest class mean (Wang et al., 2019)."""
 
-from __future__ import annotations
-
 from manyway.core.ops import dot_scores, prototypes
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks

@@ -82,7 +82,12 @@ class ReviewData:
     def columns(self) -> dict[str, list[str]]:
         """What else is known about all items, as texts: the columns of their file, and the folders of pictures."""
         carried, more = self.items.carried, [""] * len(self.items.skipped)
-        found = {name: [*map(_text, cells), *more] for name, cells in carried.items() if name not in (*_BOX, _FILE)}
+        told = self.items.texts  # a column of texts is what the page shows: once is enough
+        found = {
+            name: [*map(_text, cells), *more]
+            for name, cells in carried.items()
+            if name not in (*_BOX, _FILE) and (told is None or tuple(cells) != tuple(told))
+        }
         folders = [self.picture(row).rpartition("/")[0] for row in range(len(self.names))]
         if self.kind == PICTURES and len(set(folders)) > 1:
             found.setdefault("folder", folders)

@@ -1,7 +1,5 @@
 """The result of a review as files: a table of labels, and the examples with the reviewed items added to them."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets
@@ -192,11 +190,12 @@ def _link(original: Path, place: Path) -> None:
 def _file_name(name: str) -> str:
     """A name that every file system takes: no separators, no control characters, not hidden.
 
-    >>> _file_name("../birds/barn swallow.jpg"), _file_name("a/b"), _file_name("...")
-    ('birds_barn swallow.jpg', 'a_b', '_')
+    >>> _file_name("../birds/barn swallow.jpg"), _file_name("a/b"), _file_name("..."), _file_name("Con")
+    ('birds_barn swallow.jpg', 'a_b', '_', '_Con')
     """
     plain = re.sub(r'[/\\:*?"<>|]+', "_", "".join(c for c in name if unicodedata.category(c) != "Cc"))
     plain = plain.lstrip("._ ").rstrip(". ") or "_"
+    plain = re.sub(r"(?i)^(?=(con|prn|aux|nul|com\d|lpt\d)(\.|$))", "_", plain)  # devices of Windows
     return plain if len(os.fsencode(plain)) <= _LONGEST else plain[: _LONGEST // 8] + plain[-(_LONGEST // 8) :]
 
 

@@ -1,7 +1,5 @@
 """The journal of a review: every action is on the disk before it is acknowledged, and none is ever deleted."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Label the items of a review again, with what is known about some of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Run the server of a review on this computer until it is interrupted."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

@@ -1,7 +1,5 @@
 """A running review: items, suggestions, answers, and the actions that change them."""
 
-from __future__ import annotations
-
 import secrets
 import threading
 import unicodedata

@@ -58,6 +58,7 @@ SIMULATIONS: Mapping[str, Simulation] = {
     "unequal-units": Simulation("units", 30, 0.7, 10, (500, 1, *[5] * 8)),
     "doubling": Simulation("normal", 10, 1.2, 10, tuple(2**k for k in range(10))),
     "ones-and-twenties": Simulation("normal", 4, 1.6, 10, (1, 20) * 5),
+    "thousand": Simulation("normal", 64, 0.6, 1000),
 }
 
 

@@ -179,12 +179,33 @@ def test_few_labelled_items_teach_that_a_class_is_called_by_another_name():
     assert (other.labels[0] == truth[8:]).float().mean() > 0.8
 
 
-def test_the_number_of_classes_agrees_with_the_answer():
-    posteriors, _ = batch(n_present=6, noise=1.2)
+def test_the_number_of_classes_is_that_of_the_classes_and_not_of_the_labels():
+    posteriors, truth = batch(n_present=6, noise=1.2)
     found = from_scores(posteriors)
-    labels = found.labels[0].unique()
-    assert found.presence[0, labels].min() >= found.probabilities[0].amax(-1).min() / 2
-    assert abs(float(found.n_present[0]) - len(labels)) < 1 + float(found.n_present_sd[0])
+    assert abs(float(found.n_present[0]) - len(truth.unique())) < 2 * float(found.n_present_sd[0])
+    assert float(found.n_present[0]) < len(found.labels[0].unique())
+
+
+def test_a_classifier_in_doubt_gets_a_shorter_list_and_what_is_known_stays_certain():
+    posteriors, truth = batch(n_present=4, noise=0.7)
+    doubtful = (posteriors / 3).log_softmax(-1)
+    sure, unsure = (from_scores(one).presence[0, :4] for one in (posteriors, doubtful))
+    assert (unsure < sure).all()
+    known = torch.full((60,), -1)
+    known[0] = truth[0]
+    found = from_scores(doubtful, known=known)
+    assert found.presence[0, truth[0]] == 1
+    assert truth[0] in found.present()[0]
+
+
+def test_a_name_that_the_classifier_gives_in_doubt_is_not_listed():
+    """It calls the first class by another name, less surely than the others: the list has no absent class."""
+    posteriors, truth = batch(n_present=4, n_query=120, noise=0.5)
+    renamed = posteriors.index_select(1, torch.tensor([20, 1, 2, 3, *range(4, 20), 0, *range(21, 30)]))
+    renamed[truth == 0] = (renamed[truth == 0] / 6).log_softmax(-1)
+    found = from_scores(renamed)
+    assert set(found.present(0.1)[0].tolist()) <= {1, 2, 3}
+    assert 20 in found.possible()[0]
 
 
 def expecting(posteriors: torch.Tensor, classes) -> Solution:
@@ -235,7 +256,7 @@ def test_log_odds_of_lists_and_of_what_is_no_probability():
     odds = log_odds(torch.tensor([[1.0, NAN, 0.5], [0.2, 0.0, 0.9]]))
     assert torch.isfinite(odds).all()
     assert odds[0, 1] <= odds[1, 0]
-    with pytest.raises(InputError, match="row 0 are not between 0 and 1"):
+    with pytest.raises(InputError, match="row 0 are above 1"):
         log_odds(torch.tensor([[1.2, 0.1]]))
 
 

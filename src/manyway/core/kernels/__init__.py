@@ -17,8 +17,6 @@ Kernels are written in Triton, which comes with the CUDA builds of torch. The pl
 is missing, and when the environment has MANYWAY_PLAIN=1.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

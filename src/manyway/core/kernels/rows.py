@@ -4,8 +4,6 @@
 The plain versions write and read the gathered rows five and three times. Here they are written once.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -1,8 +1,6 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc,type-arg"
 """Random subsets in registers. The result equals that of ``manyway.core.random.subset`` exactly."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

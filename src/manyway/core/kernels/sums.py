@@ -6,8 +6,6 @@ many tasks: the band stays in the multiprocessor's cache, so each feature is rea
 once per task.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

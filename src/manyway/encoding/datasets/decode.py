@@ -55,6 +55,8 @@ def read_picture(data: bytes, channels: int, at_least: int | None = None) -> tup
     require_pillow()
     from PIL import Image, ImageOps
 
+    if not data:
+        raise InputError("it is empty (0 bytes)")
     try:
         with Image.open(io.BytesIO(data)) as file:
             if file.width * file.height > MAX_PIXELS:

@@ -142,11 +142,10 @@ def walk(folder: Path) -> Iterator[str]:
         while folders or links:
             linked = not folders
             at = links.pop(0) if linked else folders.pop()  # links last: a folder counts under its own name
-            status = os.stat(folder / at)
+            place, status = folder / at, os.stat(folder / at)
+            if linked and place.parent.resolve().is_relative_to(place.resolve()):
+                raise InputError(f"{place} is a link to a folder that it lies in; remove the link.")
             if (status.st_dev, status.st_ino) in seen:
-                place = folder / at
-                if linked and place.parent.resolve().is_relative_to(place.resolve()):
-                    raise InputError(f"{place} is a link to a folder that it lies in; remove the link.")
                 continue
             seen.add((status.st_dev, status.st_ino))
             with os.scandir(folder / at) as entries:
@@ -207,7 +206,8 @@ def _of_folders(
         return from_names(kept, [UNLABELLED] * len(kept), read, title)
     if loose is not None:
         raise InputError(
-            f"{title} mixes class folders with loose files ({loose}); put every picture into a class folder."
+            f"{title} mixes class folders with loose files ({loose}); put every picture into a class folder, or name "
+            "the examples first and the items second."
         )
     classes = [name.split("/")[0] for name in kept]
     empty = sorted(set(folders) - set(classes))

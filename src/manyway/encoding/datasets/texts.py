@@ -15,7 +15,7 @@ from manyway.errors import InputError
 from manyway.files.columns import TEXT_NAMES, Options, find_item, find_label, find_text, remarks_on_items
 from manyway.files.items import clean_labels, item_names
 from manyway.files.tables import TABLE_SUFFIXES, read_table
-from manyway.files.text import TextFile, listed, read_lines, read_text, suffix_of
+from manyway.files.text import TextFile, listed, read_lines, read_text, suffix_of, tabs_in
 
 TEXT_SUFFIXES = (*TABLE_SUFFIXES, ".txt")
 
@@ -73,11 +73,11 @@ def open_texts(path: str | Path, options: Options | None = None, *, need_labels:
     suffix = suffix_of(path)
     if suffix not in TEXT_SUFFIXES:
         raise InputError(f"{path} is no text file known here; give one of {', '.join(TEXT_SUFFIXES)}.")
-    if suffix == ".txt":
-        source = read_text(path)
+    if suffix == ".txt" and not is_tabbed(source := read_text(path)):
         lines = _lines(source)
         places, texts = ([f"line {number}" for number, _ in lines], [text for _, text in lines])
-        return _source(path, places, texts, notes=source.notes)
+        note = f"every line of {path.name} is one text; if tabs are between columns, name the file .tsv"
+        return _source(path, places, texts, notes=(*source.notes, *([note] if tabs_in(source) else [])))
     table = read_table(path, sheet=options.sheet)
     names = table.names
     label, remark = find_label(path, names, options) if need_labels else (None, None)
@@ -130,6 +130,11 @@ def _source(
         str(path),
         **more,
     )
+
+
+def is_tabbed(source: TextFile) -> bool:
+    """Whether a .txt file is a table, as Excel saves "Unicode text": UTF-16, with tabs."""
+    return any("UTF-16" in note for note in source.notes) and tabs_in(source) > 0
 
 
 def _lines(path: Path | TextFile) -> list[tuple[int, str]]:

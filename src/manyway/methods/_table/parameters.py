@@ -1,7 +1,5 @@
 """The descriptions of parameters: those that several functions share are written once."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a method learns from the support alone, so that it need not be learned again for every batch of queries."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

@@ -154,8 +154,12 @@ class Method:
         able = ", ".join(method.name for method in METHODS.values() if method.takes_known)
         if tasks.known is not None and not self.takes_known:
             raise InputError(f"{self.name} cannot use known labels of queries; use {able}, or leave `known` out.")
-        if tasks.earlier is not None and not self.takes_known:
-            raise InputError(f"{self.name} cannot use earlier batches; use {able}.")
+        for given, what in (
+            (tasks.earlier is not None, "use earlier batches"),
+            (tasks.several, "answer several classes"),
+        ):
+            if given and not self.takes_known:
+                raise InputError(f"{self.name} cannot {what}; use {able}.")
         if tasks.pile is not None and self.in_blocks is None and self.transductive:
             able = " or ".join(self._in_blocks(tasks))
             raise InputError(
@@ -322,7 +326,7 @@ METHODS: Mapping[str, Method] = _table(
         "evidence.solver:evidence",
         "this project, docs/evidence.md",
         holds_support=True,
-        version=4,
+        version=5,
         prepare="evidence.solver:prepare_evidence",
         in_blocks="evidence.solver:evidence",
         class_features=True,

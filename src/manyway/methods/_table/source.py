@@ -1,7 +1,5 @@
 """What the docstring of a solver says, read from its source: importing the solver would load torch."""
 
-from __future__ import annotations
-
 import ast
 from importlib.util import find_spec
 from pathlib import Path

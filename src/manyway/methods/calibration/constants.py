@@ -1,7 +1,5 @@
 """The constants of the calibration, with the reason for each value. ``schedule=`` of evidence reaches them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

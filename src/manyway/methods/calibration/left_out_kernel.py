@@ -4,8 +4,6 @@
 The distances of a task stay in the cache while the Newton steps read them.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

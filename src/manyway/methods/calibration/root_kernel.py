@@ -6,8 +6,6 @@ registers; all the rest are batched products. The batched factor of the solver l
 and triangular systems would have to be solved after it.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -1,7 +1,5 @@
 """Feature transforms of methods: those of ``core.transforms``, and ``white``, which is learned from the support."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from manyway.core.tasks import Tasks

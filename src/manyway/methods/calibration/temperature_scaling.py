@@ -4,8 +4,6 @@ Reference: Alexandari, Kundaje, Shrikumar, "Maximum likelihood with bias-correct
 shift adaptation", ICML 2020. The priors are not theirs: 1/T is 1 ± 0.5 and b_k is 0 ± 1, so that few samples suffice.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

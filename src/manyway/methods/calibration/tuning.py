@@ -15,8 +15,6 @@ inner products are those of z + ρ c(z·ρ)/(1 − h), where ρ is its placed re
 ``metric``).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -4,8 +4,6 @@ For a class with mean logarithms y_j, the mean log-likelihood of parameters α i
 y_j with A = Σ_j α_j. It is concave. Classes are rows, and no row depends on another.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """EM-Dirichlet and its hard version: mixtures of Dirichlet distributions on the simplex (Martin et al., CVPR 2024)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -201,15 +201,18 @@ def log_posteriors(scores: Tensor, kind: str = "auto", place: Place = _row) -> T
 
 
 def log_odds(scores: Tensor, place: Place = _row) -> Tensor:
-    """[n, k] the log-odds of yes-or-no probabilities. A class that is not listed is half as probable as any that is.
+    """[n, k] the log-odds of yes-or-no scores: of probabilities or, where some scores are negative, of logits.
+
+    A class that is not listed has half the odds of any that is.
 
     >>> log_odds(torch.tensor([[0.5, 0.2, torch.nan]])).round(decimals=2)
-    tensor([[ 0.0000, -1.3900, -2.2000]])
+    tensor([[ 0.0000, -1.3900, -2.0800]])
     """
-    _refuse(((scores < 0) | (scores > 1)).any(-1), "are not between 0 and 1, as yes-or-no probabilities are", place)
-    least = 1 - _LARGEST_SIGMOID
-    lowest = float(scores.nan_to_num(1.0).amin().clamp_min(least))
-    return scores.nan_to_num(0.0).clamp(lowest / 2, _LARGEST_SIGMOID).logit()
+    _refuse(scores.isinf().any(-1), "are infinite", place)
+    if not bool((scores < 0).any()):
+        _refuse((scores > 1).any(-1), "are above 1, which yes-or-no probabilities are not", place)
+        scores = scores.clamp(1 - _LARGEST_SIGMOID, _LARGEST_SIGMOID).logit()
+    return torch.where(scores.isnan(), scores.nan_to_num(torch.inf).amin() - log(2), scores)
 
 
 def _completed(probabilities: Tensor) -> Tensor:

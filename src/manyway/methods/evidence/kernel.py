@@ -12,8 +12,6 @@ functions are evaluated by series for arguments of at least 1, which suffices be
 The order of sums differs from the plain loop, so that assignments agree to rounding; a test compares the two.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -16,8 +16,6 @@ queries, less what is particular to these classes (``_middle``):
     middle = mean_q z_q − (Σ_k π_k v_k − v̄) / N,        N = exp(−Σ_k π_k ln π_k).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

@@ -8,8 +8,6 @@ are too sure where features are weak, and not sure enough where they are strong:
 sure they are on average. Labels do not change.
 """
 
-from __future__ import annotations
-
 from math import ceil, log
 
 import torch

@@ -1,7 +1,5 @@
 """The parameters of evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property

@@ -9,8 +9,6 @@ reads *placed* rows, coordinates in which the likelihood is simple (``likelihood
 search.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -10,8 +10,6 @@ where p runs over the queries whose label is known, and nearness falls from 1 to
 one class.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from manyway.methods.evidence.likelihood import Likelihood

@@ -5,8 +5,6 @@ docs/evidence.md has a table of the effect of each: accuracy and calibration wit
 memory and time, and what keeps arithmetic finite, are constants of their modules: they do not change answers.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import log10
 

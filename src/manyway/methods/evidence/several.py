@@ -31,13 +31,16 @@ class Constants(NamedTuple):
     rare: float = 0.01  # a
     begin: float = 0.02  # the first π
     steps: int = 60
-    narrow: float = 0.3  # no deviation is below this: lists that were cut have equal scores
+    narrow: float = 0.2  # no deviation is below this: lists that were cut have equal scores
+    temper: float = 0.7  # what log-odds are multiplied by at last: items of one class share errors
+    unlisted: float = 0.3  # the odds of a class that a list of expected classes lacks
 
 
-def several(odds: Tensor, known: Tensor) -> Tensor:
+def several(odds: Tensor, known: Tensor, expected: Tensor) -> Tensor:
     """[t, q, k] the probability that an item has each class, from log-odds [t, q, k].
 
-    ``known`` [t, q] are classes that items are known to have, -1 for none.
+    ``known`` [t, q] are classes that items are known to have, -1 for none; ``expected`` [k] says how likely each class
+    is in any unit, 0: it is not on a list.
     """
     constants = Constants()
     n_classes = odds.shape[-1]
@@ -47,15 +50,21 @@ def several(odds: Tensor, known: Tensor) -> Tensor:
     mean = (odds * others).sum((1, 2), keepdim=True) / others.sum((1, 2), keepdim=True)
     own = (odds * others).sum(1, keepdim=True) / total.clamp_min(1) - mean
     x = odds - own * total / (total + constants.weight)
+    most = expected[expected > 0].mean()
+    likely = (expected / most).clamp(constants.unlisted, 1 / constants.unlisted).log().to(odds)
     probability = torch.empty_like(odds)
     for task in range(len(odds)):
-        probability[task] = _mixture(x[task], odds[task].amax(-1), others[task] > 0, constants)
+        probability[task] = _mixture(x[task], odds[task].amax(-1), others[task] > 0, likely, constants)
     is_known = one_hot(known.clamp_min(0), n_classes, odds.dtype).mul_((known >= 0).unsqueeze(-1)) > 0
     return probability.masked_fill_(is_known, 1.0)
 
 
-def _mixture(x: Tensor, highest: Tensor, absent: Tensor, constants: Constants) -> Tensor:
-    """[q, k] the probabilities of one task, from levelled log-odds [q, k] and the highest of each item [q]."""
+def _mixture(x: Tensor, highest: Tensor, absent: Tensor, likely: Tensor, constants: Constants) -> Tensor:
+    """[q, k] the probabilities of one task, from levelled log-odds [q, k] and the highest of each item [q].
+
+    ``absent`` [q, k] says which of them are taken for classes that the item does not have, and ``likely`` [k] what is
+    added to the log-odds of each class.
+    """
     values = x[absent].sort().values
     quantile, deviations = constants.tail
     middle = values[len(values) // 2]
@@ -67,9 +76,9 @@ def _mixture(x: Tensor, highest: Tensor, absent: Tensor, constants: Constants) -
     deviation = torch.maximum((square / (weights.sum() + worth)).sqrt(), width)
     mean = torch.maximum(mean - constants.lower * deviation, middle + width)
     present = -0.5 * ((x.clamp_max(mean) - mean) / deviation).square() - deviation.log()
-    ratio = present + 0.5 * ((x.clamp_min(middle) - middle) / width).square() + width.log()
+    ratio = likely + present + 0.5 * ((x.clamp_min(middle) - middle) / width).square() + width.log()
     part = torch.full_like(x[0], constants.begin)
     for _ in range(constants.steps):
         probability = (ratio + part.logit()).sigmoid()
         part = ((probability.sum(0) + constants.rare) / (len(x) + constants.rare + 1)).clamp(1e-6, 0.95)
-    return probability
+    return (constants.temper * probability.logit(1e-6)).sigmoid()

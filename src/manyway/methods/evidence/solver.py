@@ -35,7 +35,7 @@ from torch import Tensor
 
 from manyway.core.blocks import Pile, Sums
 from manyway.core.ops import class_sums
-from manyway.core.presence import Tally, tally
+from manyway.core.presence import Tally, doubt, tally
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.topk import Answered, Reading
@@ -211,7 +211,8 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
     if tasks.several:
         if isinstance(tasks.pile, Pile):
             raise InputError("Items with several classes are labelled in memory; give smaller batches.")
-        return Solution(several(tasks.query, tasks.known_labels), 1, True)
+        found = several(tasks.query, tasks.known_labels, tasks.expected)
+        return Solution(found, 1, True, make_presence=lambda: -torch.expm1((-found.clamp_max(1 - 1e-6)).log1p().sum(1)))
     if tasks.scores:
         parameters = for_scores(parameters)
         likelihood, placed = learn_scores(tasks, parameters)
@@ -295,7 +296,9 @@ def find(
         answer = blended(answer, queries, likelihood.blend)
         labelled = queries.each(Labelled(answer)).surest.to(present)
         kept = torch.where(labelled > 0, kept, likelihood.blend.share.squeeze(1).to(present))
-        more["tallied"] = Tally(torch.maximum(alone.surest.to(present) * kept, labelled), alone.masses)
+        own = queries.each(OwnTally(likelihood.blend))
+        unsure = doubt(own.surest, own.masses / queries.n_query).masked_fill(some_known, torch.inf)
+        more["tallied"] = Tally(torch.maximum(alone.surest.to(present) * kept, labelled), alone.masses, unsure)
     more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, labelled).masked_fill(
         some_known, 1
     )
@@ -377,6 +380,17 @@ class Labelled:
         found = self.probabilities(part)
         best = found.max(-1, keepdim=True)
         return tally(Answered(torch.zeros_like(found).scatter_(-1, best.indices, best.values)))
+
+
+@dataclass(frozen=True, eq=False)
+class OwnTally:
+    """The work that finds the classifier's highest probability of each class, and sums the highest of each query."""
+
+    blend: Blend
+
+    def __call__(self, part: Part) -> Tally:
+        own = self.blend.own(part.placed)
+        return Tally(own.amax(1), own.amax(-1).sum(1, keepdim=True, dtype=torch.float64))
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,6 @@ tasks, and the normalised class means of the support where there are none (``cor
 vectors have length one.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

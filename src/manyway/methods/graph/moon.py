@@ -1,7 +1,5 @@
 """MOON: von Mises-Fisher classes that stay near their anchors as far as few queries support them."""
 
-from __future__ import annotations
-
 import math
 
 import torch

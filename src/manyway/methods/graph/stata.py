@@ -1,7 +1,5 @@
 """StatA: Gaussian classes that stay near their anchors as far as few queries support them (Zanella et al., 2025)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """ZLaP: label propagation over a graph of classes and queries (Stojnić et al., CVPR 2024)."""
 
-from __future__ import annotations
-
 import torch
 
 from manyway.core.ops import cross_products

@@ -1,7 +1,5 @@
 """PADDLE's objective by projected gradient steps: the paper's ablation of the optimizer."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -15,8 +15,6 @@ Iterations that cannot change the answer are skipped: when the state equals, bit
 and an even number of iterations remains, the last of them would give the same state.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

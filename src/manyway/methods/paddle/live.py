@@ -9,8 +9,6 @@ Both iterations have the same fixed points. Before a fixed point is reached, the
 classes would have made in the meantime, at most ``DEAD`` queries each.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

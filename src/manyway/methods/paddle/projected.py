@@ -1,7 +1,5 @@
 """Two ways to take a projected gradient step on PADDLE's objective (see ``paddle_pgd``)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

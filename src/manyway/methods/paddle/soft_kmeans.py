@@ -1,7 +1,5 @@
 """Soft K-means: PADDLE without its partition-complexity term, the paper's first ablation."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from manyway.core.solution import Solution

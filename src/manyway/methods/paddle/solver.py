@@ -1,7 +1,5 @@
 """PADDLE: fit a task's queries with as few classes as needed (Martin et al., NeurIPS 2022)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

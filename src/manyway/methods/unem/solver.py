@@ -1,7 +1,5 @@
 """UNEM: a fixed number of EM iterations whose parameters were learned on other classes (Zhou et al., CVPR 2025)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from os import PathLike
 from typing import Any

@@ -37,7 +37,7 @@ export class Panel {
         make("p", { class: `state${open ? "" : " reviewed"}` }, this.#state(row, open)),
         model.comment[row] ? make("p", { class: "comment" }, `✎ ${model.comment[row]}`) : null,
         many ? make("p", { class: "many" }, `${count(chosen.length, "item")} selected`) : null),
-      about.length ? make("dl", { class: "about" }, ...about.map(([column, cells]) => make("div", {}, make("dt", {}, column), make("dd", {}, cells[row])))) : "",
+      about.length ? make("dl", { class: "about" }, ...about.map(([column, cells]) => make("div", {}, make("dt", {}, ...breakable(column)), make("dd", {}, cells[row])))) : "",
       make("div", { class: "does" },
         this.#button("Confirm", "Enter", this.actions.confirm, "main"),
         this.#button("Unknown", "x", this.actions.unknown),
