@@ -84,7 +84,7 @@ class Schedule(Constants):
     unknown_scale: float = 0.18
     undecided: float = 0.13
     # a with one example per class.
-    one_shot_unknown: float = 2.0
+    one_shot_unknown: float = 1.5
     # s: by how much the excess of unknown queries varies, relative to its mean.
     unknown_spread: float = 0.4
     # The probability that a query of a class looks as if it were unknown. It limits what a single query can say.

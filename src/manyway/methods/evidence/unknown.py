@@ -14,7 +14,7 @@ of its class (those that a search assigns to one class: unknown queries gather a
 is that over the prototype of this class). An unknown query also lies between classes more often: its nearest class
 exceeds the second by a small margin g in log-likelihood. The log-odds of a query are
 
-    λ = a (3 r_alone + 2 r_around + r_class) + ½ min(1, 2x) ln((e⁻ᵍ + ε)/c),   x = D/(D + σ(1, n)).
+    λ = a (3 r_alone + 2 r_around + r_class) + ½ min(1, 2x)^1.5 ln((e⁻ᵍ + ε)/c),   x = D/(D + σ(1, n)).
 
 The wider a group is, the less of it is about the query. With e⁻ᵍ + ε = c the margin says nothing. A member of a class
 may have any margin: that is ε. Where classes hardly differ, x is small, and margins are small for members too.
@@ -154,7 +154,7 @@ def judge(
     if one_shot:
         log_odds = schedule.one_shot_unknown * ratios + between
     else:
-        between = (2 * scales.distinct).clamp_max(1) * (between - 0.5 * log(schedule.undecided))
+        between = (2 * scales.distinct).clamp_max(1) ** 1.5 * (between - 0.5 * log(schedule.undecided))
         log_odds = schedule.unknown_scale * ratios + between
     unknown = _with_proportion(log_odds, sizes.rsqrt(), schedule)
     bias = calibration.scatter.unsqueeze(-1) / sizes
