@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 from hostile.files import QUERY, TRUTH, X, Y, write
+from problems import label_items
 
 from manyway import InputError, Solution
 from manyway.cli import main
 from manyway.files.items import Items
-from manyway.labelling.label import label_items
 from manyway.labelling.table import check_table
 
 

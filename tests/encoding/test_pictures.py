@@ -236,7 +236,7 @@ def test_a_photograph_with_a_second_view_is_an_ordinary_picture():
         (encoded(Image.new("LAB", (2, 2)), "TIFF"), "of the kind LAB, which is not supported"),
         (encoded(COLOUR, "EPS"), "EPS"),
         (b"%PDF-1.4 nothing", "not a picture"),
-        (b"", "not a picture"),
+        (b"", "it is empty"),
         (b"GIF89a", "not a picture"),
     ],
     ids=["int32 wide", "int32 negative", "float wide", "float hdr", "float negative", "nan", "lab", "eps", "pdf",

@@ -25,8 +25,7 @@ from manyway.review.data import TEXTS, ReviewData
 from manyway.review.guard import Guard
 from manyway.review.journal import Action
 from manyway.review.relabel import Relabel
-from manyway.review.serve import open_review, serve, take_port
-from manyway.review.server import make_app
+from manyway.review.serve import make_app, open_review, serve, take_port
 from manyway.review.session import NO_CLASS, OPEN
 from manyway.sampling.embedded import load_glyphs
 from manyway.training.glyphs import SAMPLES

@@ -26,6 +26,6 @@ def datasets(data: Data = None) -> None:
         found = entry.find(folder)
         here = "built in" if not entry.places else (found.name if found is not None else "no")
         table.add_row(entry.name, entry.what, entry.origin, entry.layout, here)
-    own = "FOLDER/CLASS/*.jpg, a zip archive of it, or a CSV file with a picture and a label per row"
+    own = "FOLDER/CLASS/*.jpg, a zip archive of it, or a table with a picture and a label per row"
     table.add_row("(your own)", "any pictures with classes", "", own, "give its path")
     console().print(table)

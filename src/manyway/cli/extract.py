@@ -18,7 +18,7 @@ def extract(
     source: Annotated[
         str,
         typer.Argument(
-            help="Pictures: a folder with one folder per class, a zip archive of it, or a CSV file. Texts: csv, jsonl "
+            help="Pictures: a folder with one folder per class, a zip archive of it, or a table. Texts: csv, jsonl "
             "or txt. Or a data set by name and split, such as cub:test."
         ),
     ],

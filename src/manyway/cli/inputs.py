@@ -287,7 +287,7 @@ class Inputs:
     def _check_columns(self, examples: Sequence[str], items: Sequence[str]) -> None:
         """Refuse a column that was asked for and that no table has: it is a slip of the pen."""
         from manyway.errors import nearest
-        from manyway.files.columns import find_column
+        from manyway.files.tables import find_column
 
         name = None if self.labels is not None else self.label_column
         if name is not None and examples and find_column(examples, name) is None:

@@ -21,7 +21,7 @@ Device = Annotated[
 ]
 Root = Annotated[
     Path | None,
-    typer.Option("--root", help="The folder of the pictures that a CSV file lists. Default: the folder of the file."),
+    typer.Option("--root", help="The folder of the pictures that a table lists. Default: the folder of the file."),
 ]
 Results = Annotated[Path, typer.Option("--results", help="The folder of stored results.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out all files that cannot be read, not just a few.")]

@@ -35,7 +35,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core.topk import Answered
+from manyway.core.blocks import Answered
 
 _CERTAIN = 1e-6  # what is as certain as this stays as it is: a known label needs no other evidence
 _EVENNESS = (0.1, 0.4, 1.7, 7.2, 30.0)  # the values of β that are averaged over: from very unequal to equal sizes

@@ -303,6 +303,11 @@ class Tasks:
             )
         return replace(self, known=labels if bool((labels >= 0).any()) else None)
 
+    def with_rows(self, support: Tensor, query: Tensor, **more: Any) -> Tasks:
+        """The same tasks with these rows [t, s, d] and [t, q, d] in the place of all tables and factors."""
+        rows: dict[str, Any] = {"support_table": support, "query_table": query}
+        return replace(self, support_index=None, query_index=None, factor=None, **rows, **more)
+
     def scores_as_features(self, *, class_features: bool) -> Tasks:
         """Scores as features, for methods that have no better use for them: probabilities.
 

@@ -63,7 +63,7 @@ def open_for(
 ) -> Source:
     """Open what an encoder can read at a path: texts for a text encoder, pictures for an image encoder.
 
-    A model that reads both gets texts where the path holds texts. ``root`` is the folder of the pictures of a CSV file;
+    A model that reads both gets texts where the path holds texts. ``root`` is the folder of the pictures of a table;
     ``options`` name the columns of a table of texts. For ``need_labels`` see ``open_source``.
     """
     kind = likely_kind(Path(path), options)
@@ -81,7 +81,7 @@ def open_for(
             f"{path} holds texts, which {encoder.name} cannot read; choose an `encoder` of texts or, for class "
             f"names with pictures, one of both, such as {PICTURES_AND_TEXTS}."
         )
-    return open_source(path, root, need_labels=need_labels)
+    return open_source(path, root, options, need_labels=need_labels)
 
 
 def part_for(encoder: Encoder, source: Source) -> Encoder:
@@ -251,12 +251,13 @@ def encode_items(
         encoder.base_mean,
         skipped=encoded.skipped,
         notes=tuple(remarks((), encoded.notes)),
+        carried={name: [cells[row] for row in encoded.rows] for name, cells in source.carried.items()},
     )
     if not isinstance(source, TextSource):
         return items
     # Texts are all encoded. Without a name, a text is called by itself.
     names, notes = list(source.items or source.texts), (*source.notes, *items.notes)
-    return replace(items, names=names, texts=source.texts, carried=source.carried, notes=notes)
+    return replace(items, names=names, texts=source.texts, notes=notes)
 
 
 def base_mean_from(path: str | Path, encoder: Encoder) -> Tensor:

@@ -13,14 +13,7 @@ from safetensors import SafetensorError
 from manyway.errors import InputError
 
 AnyPath = str | os.PathLike[str]
-_KINDS = (
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
-
-
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _UNPACKED = 100  # a file may unpack to this many times its size,
 _SMALL = 2**28  # or to so many bytes
 
@@ -37,10 +30,7 @@ def data_root(given: str | Path | None = None) -> Path:
 
 def cache_folder() -> Path:
     """The folder of the cache: MANYWAY_CACHE, otherwise ``manyway`` in the user's folder for caches."""
-    folders = {
-        "win32": os.environ.get("LOCALAPPDATA") or "~/AppData/Local",
-        "darwin": "~/Library/Caches",
-    }
+    folders = {"win32": os.environ.get("LOCALAPPDATA") or "~/AppData/Local", "darwin": "~/Library/Caches"}
     user = folders.get(sys.platform, os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     return Path(os.environ.get("MANYWAY_CACHE") or os.path.expanduser(f"{user}/manyway"))
 
@@ -202,7 +192,7 @@ def _permissions(target: Path) -> int:
 
 
 def _kind(mode: int) -> str:
-    return next((name for test, name in _KINDS if test(mode)), "a special file")
+    return _KINDS.get(stat.S_IFMT(mode), "a special file")
 
 
 def _reason(error: Exception) -> str:

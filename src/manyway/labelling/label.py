@@ -1,7 +1,7 @@
 """Label all items of a batch jointly and write a table: what ``manyway label`` does."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,17 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Joined
+from manyway.core.blocks import Answered, Joined
 from manyway.core.solution import Solution, number_unknown
-from manyway.core.topk import Answered
 from manyway.errors import InputError
 from manyway.files.files import check_output
-from manyway.files.items import Items
-from manyway.labelling.batch import Batch, Named, Place, features_batch
-from manyway.labelling.hierarchy import answer_at_least
+from manyway.labelling.batch import Batch, Named
 from manyway.labelling.outputs import TABLE, write_format
 from manyway.labelling.table import UNKNOWN, LevelAnswer, Row, write_table
-from manyway.labelling.taxonomy import Levels
+from manyway.labelling.taxonomy import Levels, answer_at_least
 from manyway.methods import DEFAULT_METHOD, get_method
 
 CLASS_LEVEL = "class"  # the level of answers that are a class itself
@@ -272,46 +269,6 @@ def write_labels(
         batch.n_labelled,
         tuple(notes),
     )
-
-
-def label_items(
-    support: Items,
-    query: Items,
-    output: str | Path,
-    *,
-    method: str = DEFAULT_METHOD,
-    open_set: bool = False,
-    class_names: Items | None = None,
-    device: str | torch.device | None = None,
-    dask: str | None = None,
-    progress: Callable[[int], None] | None = None,
-    **options: Any,
-) -> Summary:
-    """Label all items of ``query`` jointly from the labelled examples in ``support``, and write a table.
-
-    Parameters
-    ----------
-    support, query : Items
-        The labelled examples, and the items to label.
-    output : path-like
-        The table.
-    method, open_set
-        See ``solve_batch``.
-    class_names
-        See ``manyway.labelling.batch.features_batch``.
-    device, dask, progress
-        See ``manyway.labelling.batch.Place``.
-    **options
-        See ``write_labels``.
-
-    Returns
-    -------
-    Summary
-    """
-    check_output(output, tuple(options.get("inputs", ())))
-    place = Place(device, dask, get_method(method).in_blocks is not None, progress)
-    with features_batch(support, query, place, class_names=class_names) as batch:
-        return write_labels(batch, solve_batch(batch, method, open_set=open_set), output, **options)
 
 
 class _Counts:

@@ -1,7 +1,5 @@
 """Answers in the forms of other programs: the format of the input, Camtrap DP, and presence per site and night."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter
@@ -16,8 +14,8 @@ from manyway import __version__
 from manyway.core.solution import Solution
 from manyway.errors import InputError, nearest
 from manyway.files.files import AnyPath, atomic_write
-from manyway.files.rows import find_any
 from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Scores, box_of, number_of
+from manyway.files.tables import find_any
 from manyway.files.text import shorten, suffix_of
 from manyway.labelling.batch import Batch
 from manyway.labelling.table import UNKNOWN, Row, remember, write_rows

@@ -11,7 +11,7 @@ import torch
 
 from manyway.core.solution import Solution
 from manyway.errors import InputError
-from manyway.review.audit import Check, RandomCheck
+from manyway.review.audit import RISK, Check, RandomCheck
 from manyway.review.data import ReviewData
 from manyway.review.journal import CHECK, CLEAR, COMMENT, KINDS, LABEL, REDO, UNDO, UNKNOWN, Action, Journal
 from manyway.review.relabel import SUGGESTIONS, Relabel
@@ -58,7 +58,7 @@ class Session:
         self.version, self._changed = 1, [1] * n  # the version at which an item last changed
         self.problem = ""
         self.check: RandomCheck | None = None  # while one is going on, labels stay as they are
-        self.n_checks = 0
+        self.risk = RISK  # of the next check
         self._done: list[tuple[Action, dict[int, Any]]] = []  # with the answers or comments before it
         self._undone: list[Action] = []
         self._keys: dict[str, str] = {}  # what was said about an action
@@ -146,17 +146,15 @@ class Session:
     def planned(self) -> list[tuple[float, int]]:
         """For each part of wrong labels that may be tolerated: about how many answers a check needs."""
         with self.lock:
-            check = self._new_check()
-            return [(tolerance, check.left(0, 0, tolerance)) for tolerance in TOLERANCES]
+            return [(tolerance, self._new_check(tolerance).left(0, 0)) for tolerance in TOLERANCES]
 
     @property
     def _answers_of_items(self) -> list[int]:
         """Items without features have no labels that could be wrong."""
         return self.answers[: len(self.data.items)]
 
-    def _new_check(self) -> Check:
-        undecided = [row for row, answer in enumerate(self._answers_of_items) if answer == OPEN]
-        return Check(len(undecided), self._expected_errors(undecided), self.n_checks + 1)
+    def _new_check(self, tolerance: float) -> Check:
+        return Check(self._answers_of_items.count(OPEN), tolerance, self.risk)
 
     def _expected_errors(self, rows: Iterable[int]) -> float:
         return sum(1.0 - self.chosen(row)[1] for row in rows)
@@ -255,15 +253,15 @@ class Session:
         """Begin or end a check. What was answered before cannot be taken back with undo any more."""
         self._done.clear()
         self._undone.clear()
+        if self.check is not None:
+            self.risk = self.check.check.next_risk(*self.check.counts(self._answers_of_items, OPEN))
         self.check = None
         self.version += 1
         if not labels:
             return "The check is over. The labels learn from its answers."
         self._relabel()  # labels of all answers so far, also where a journal is repeated
-        check, answers = self._new_check(), self._answers_of_items
-        open_labels = {row: self.chosen(row)[0] for row, answer in enumerate(answers) if answer == OPEN}
-        self.check = RandomCheck.begin(check, float(labels[0]), open_labels, len(self.classes), labels[1])
-        self.n_checks += 1
+        undecided = {row: self.chosen(row)[0] for row, answer in enumerate(self._answers_of_items) if answer == OPEN}
+        self.check = RandomCheck.begin(self._new_check(float(labels[0])), undecided, len(self.classes), labels[1])
         return "The check has begun. Labels stay as they are until it ends."
 
     def _perform(self, action: Action) -> str:

@@ -18,7 +18,7 @@ from types import MappingProxyType
 import torch
 
 from manyway.encoding.datasets.archives import open_zip, read_file, refuse_escape
-from manyway.encoding.datasets.sources import IMAGE_SUFFIXES, ImageSource, from_names, list_files, read_split
+from manyway.encoding.datasets.sources import IMAGE_SUFFIXES, ImageSource, from_names, list_files, read_list
 from manyway.errors import InputError, nearest
 from manyway.files.files import data_root
 
@@ -111,7 +111,7 @@ def _open_by_class(name: str) -> Callable[[Path, str], ImageSource]:
 def _open_inat(place: Path, split: str) -> ImageSource:
     """The given support (10 to 193 pictures per class) and the queries, in one source with ``is_support``."""
     lists = [_beside(place, f"inat_{part}.csv") for part in ("support", "query")]
-    lines = [read_split(path) for path in lists]
+    lines = [list(zip(*read_list(path)[:2], strict=True)) for path in lists]
     names, read = _reader(place)
     present = set(names)
     for path, part in zip(lists, lines, strict=True):

@@ -41,49 +41,20 @@ def launch(
     splits = min(triton.cdiv(n_tasks, tasks), triton.cdiv(programs, n_classes * bands))
     tasks_per_split = triton.cdiv(triton.cdiv(n_tasks, splits), tasks) * tasks
     _class_sums[(n_classes * bands * splits,)](
-        table,
-        index,
-        starts,
-        sums if factor is None else factor.contiguous(),
-        sums if centre is None else centre.contiguous(),
-        sums,
-        n_tasks,
-        n_classes,
-        index.shape[1],
-        n_features,
-        bands,
-        splits,
-        tasks_per_split,
-        FACTOR=factor is not None,
-        CENTRE=centre is not None,
-        BAND=band,
-        TASKS=tasks,
-        ROWS=rows,
+        table, index, starts, sums if factor is None else factor.contiguous(),
+        sums if centre is None else centre.contiguous(), sums,
+        n_tasks, n_classes, index.shape[1], n_features, bands, splits, tasks_per_split,
+        FACTOR=factor is not None, CENTRE=centre is not None, BAND=band, TASKS=tasks, ROWS=rows,
         num_warps=num_warps,
-    )
+    )  # fmt: skip
 
 
 @triton.jit
 def _class_sums(
-    table_ptr,
-    index_ptr,
-    starts_ptr,
-    factor_ptr,
-    centre_ptr,
-    sums_ptr,
-    n_tasks,
-    n_classes,
-    n_support,
-    n_features,
-    bands,
-    splits,
-    tasks_per_split,
-    FACTOR: tl.constexpr,
-    CENTRE: tl.constexpr,
-    BAND: tl.constexpr,
-    TASKS: tl.constexpr,
-    ROWS: tl.constexpr,
-):
+    table_ptr, index_ptr, starts_ptr, factor_ptr, centre_ptr, sums_ptr,
+    n_tasks, n_classes, n_support, n_features, bands, splits, tasks_per_split,
+    FACTOR: tl.constexpr, CENTRE: tl.constexpr, BAND: tl.constexpr, TASKS: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
     program = tl.program_id(0)
     split = program % splits
     band = (program // splits) % bands

@@ -12,6 +12,8 @@ from pathlib import Path
 from manyway.encoding.datasets.archives import open_zip, read_file, refuse_escape
 from manyway.encoding.datasets.decode import read_picture
 from manyway.encoding.datasets.sources import common_folder
+from manyway.files.tables import TABLE_SUFFIXES
+from manyway.files.text import suffix_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +61,7 @@ class Originals:
 
 
 def open_originals(path: str | Path) -> Originals:
-    """Open a folder of pictures, a zip archive, or the folder of a CSV file that lists pictures.
+    """Open a folder of pictures, a zip archive, or the folder of a table that lists pictures.
 
     Nothing is listed or checked here: a picture that is missing is an error when it is read.
     """
@@ -68,7 +70,7 @@ def open_originals(path: str | Path) -> Originals:
         names, read = open_zip(path)
         prefix = common_folder(names)
         return Originals(lambda name: read(prefix + name))
-    folder = path if path.is_dir() or path.suffix.lower() != ".csv" else path.parent
+    folder = path if path.is_dir() or suffix_of(path) not in TABLE_SUFFIXES else path.parent
 
     def read_inside(name: str) -> bytes:
         refuse_escape(name, folder)

@@ -1,14 +1,15 @@
-"""Pictures that are listed but not read yet, from folders, zip archives and CSV files."""
+"""Pictures that are listed but not read yet, from folders, zip archives and tables."""
 
 from __future__ import annotations
 
 import os
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,8 +19,11 @@ from manyway.encoding.datasets.decode import HEADER, looks_like_picture, read_pi
 from manyway.encoding.datasets.images import ImageSet
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.errors import InputError
+from manyway.files.columns import Options, find_label
 from manyway.files.files import check_input
-from manyway.files.text import check_width, read_records
+from manyway.files.items import clean_labels
+from manyway.files.tables import TABLE_SUFFIXES, Table, find_any, read_table
+from manyway.files.text import listed, suffix_of
 
 
 def _endings(names: str) -> frozenset[str]:
@@ -32,7 +36,7 @@ _RAW = _endings("arw cr2 cr3 crw dng nef nrw orf pef raf rw2 srw x3f")
 _OF_THE_SYSTEM = frozenset({"thumbs.db", "desktop.ini"})
 _BAD_SHARE = 0.1  # of pictures that cannot be read: more are a mistake
 UNLABELLED = "unlabelled"  # the one class of pictures that come without class folders
-PATH_COLUMNS, _LABEL_COLUMNS = ("filename", "path", "file", "image"), ("label", "class", "class_name")
+PATH_COLUMNS = ("filename", "path", "file", "image")
 
 
 Remarks = tuple[tuple[str, str], ...]  # (name of a picture, what there is to say about it), sorted
@@ -57,7 +61,9 @@ class ImageSource:
     is_support : Tensor or None
         [n] bool, marks pictures that are given as labelled examples (iNat).
     header : tuple of str
-        Always empty: the columns of a list of pictures have fixed names.
+        The columns of a list of pictures.
+    carried : mapping of str to sequence
+        Its columns that are neither picture nor label.
     left_out : tuple of (str, str)
         Files beside the pictures that are none, with what they are.
     """
@@ -69,6 +75,7 @@ class ImageSource:
     title: str
     is_support: Tensor | None = None
     header: tuple[str, ...] = ()
+    carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     left_out: Remarks = ()
 
     def __len__(self) -> int:
@@ -80,16 +87,20 @@ class ImageSource:
         return self.class_names != (UNLABELLED,)
 
 
-def open_source(path: str | Path, root: str | Path | None = None, *, need_labels: bool = True) -> ImageSource:
+def open_source(
+    path: str | Path, root: str | Path | None = None, options: Options | None = None, *, need_labels: bool = True
+) -> ImageSource:
     """List the pictures at a path.
 
     Parameters
     ----------
     path : path-like
         A folder with one folder per class (or with pictures and no folders: one class, ``unlabelled``), a zip archive
-        of such a folder, or a CSV file with a picture and a label per row.
+        of such a folder, or a table with a picture and a label per row.
     root : path-like, optional
-        The folder of the pictures of a CSV file; by default the folder that holds the file.
+        The folder of the pictures of a table; by default the folder that holds the file.
+    options : Options, optional
+        Which column of a table is the label.
     need_labels : bool, default=True
         Whether folders beside loose files, and empty folders, are an InputError. If labels are not needed, the pictures
         of such a folder have none, and empty folders are ignored.
@@ -104,8 +115,8 @@ def open_source(path: str | Path, root: str | Path | None = None, *, need_labels
     if not path.exists():
         raise InputError(f"There is no folder or file {path}.")
     check_input(path)
-    if path.suffix.lower() == ".csv":
-        return csv_source(path, root)
+    if suffix_of(path) in TABLE_SUFFIXES:
+        return list_source(path, root, options, need_labels)
     return zip_source(path, need_labels)
 
 
@@ -245,53 +256,49 @@ def refuse_same_names(class_names: Iterable[str], title: str) -> None:
             )
 
 
-def read_split(path: Path) -> list[tuple[str, str]]:
-    """The (picture, label) pairs of a CSV file in the format of the public splits, with or without a header.
+def read_list(
+    path: Path, options: Options | None = None, *, need_labels: bool = True
+) -> tuple[list[str], Sequence[str], Table, list[int]]:
+    """The pictures and labels of a table, the table, and its other columns; no labels where none are needed.
 
-    A first row whose first cell does not end like a picture is a header. The published loader always drops the first
-    row, and so loses the first picture of files without a header.
+    A first row whose first cell ends like a picture is no header. The published loader always drops the first row, and
+    so loses the first picture of files without a header.
     """
-    records = list(read_records(path))
-    if not records:
-        raise InputError(f"{path} is empty; it needs a picture and a label on each line.")
-    first = records[0][1]
-    at_path, at_label = 0, 1
-    if PurePosixPath(first[0].strip()).suffix.lower() not in IMAGE_SUFFIXES:
-        header = [cell.strip().lower() for cell in first]
-        columns = [next((c for c in known if c in header), "") for known in (PATH_COLUMNS, _LABEL_COLUMNS)]
-        if any(header.count(column) != 1 for column in columns):
-            raise InputError(
-                f"{path} has the columns {', '.join(header)}; it needs one of {', '.join(PATH_COLUMNS)} "
-                f"and one of {', '.join(_LABEL_COLUMNS)}, each once."
-            )
-        at_path, at_label = map(header.index, columns)
-        del records[0]
-    if not records:
-        raise InputError(f"{path} has a header and lists no pictures.")
-    pairs = []
-    for line, cells in records:
-        picture, label = (cells[at].strip() if at < len(cells) else "" for at in (at_path, at_label))
-        if not picture or not label:
-            raise InputError(f"Line {line} of {path} lacks a picture or a label: {','.join(cells)!r}.")
-        check_width(path, line, cells, first)
-        pairs.append((picture, label))
-    return pairs
+
+    def is_header(first: Sequence[str]) -> bool:
+        return PurePosixPath(first[0].strip()).suffix.lower() not in IMAGE_SUFFIXES
+
+    options = options or Options()
+    table = read_table(path, is_header, sheet=options.sheet)
+    at_path, at_label = (find_any(table.names, *PATH_COLUMNS), None) if table.named else (0, 1)
+    if table.named and need_labels:
+        at_label, _ = find_label(path, table.names, options)
+    if at_path is None or (at_label is None and need_labels):
+        wanted = f"one of {', '.join(PATH_COLUMNS)}" + " and a label" * need_labels
+        raise InputError(f"{path} has the columns {listed(table.names)}; it needs {wanted}.")
+    others = [at for at in range(len(table.names)) if at not in (at_path, at_label)]
+    pictures, labels = table.values([at_path, at_label if need_labels else None])
+    if not pictures:
+        raise InputError(f"{path} lists no pictures.")
+    names = [str(cell).strip().replace("\\", "/") for cell in pictures]  # lists are written on Windows too
+    classes = map(str, clean_labels(path, labels, table.place)) if need_labels else ()
+    return names, tuple(classes), table, others
 
 
-def csv_source(path: Path, root: str | Path | None = None) -> ImageSource:
-    """Pictures listed in a CSV file, found under ``root`` (default: the folder of the file)."""
+def list_source(
+    path: Path, root: str | Path | None = None, options: Options | None = None, need_labels: bool = True
+) -> ImageSource:
+    """Pictures listed in a table, found under ``root`` (default: the folder of the file)."""
     folder = Path(root) if root is not None else path.parent
-    pairs = read_split(path)
-    for name, _ in pairs:
+    names, labels, table, others = read_list(path, options, need_labels=need_labels)
+    for name in names:
         refuse_escape(name, path)
         if not os.path.isfile(folder / name):
             raise InputError(f"{path} lists {name}, which is not in {folder}; give the folder of the pictures.")
-    return from_names(
-        [name for name, _ in pairs],
-        [label for _, label in pairs],
-        lambda name, *n: read_file(folder / name, *n),
-        str(path),
-    )
+    labels = labels or [UNLABELLED] * len(names)
+    source = from_names(names, labels, lambda name, *n: read_file(folder / name, *n), str(path))
+    carried = dict(zip((table.names[at] for at in others), table.values(others), strict=True))
+    return replace(source, header=tuple(table.names) if table.named else (), carried=carried)
 
 
 @dataclass(frozen=True, eq=False)

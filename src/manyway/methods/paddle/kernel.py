@@ -71,31 +71,13 @@ def launch(
     scaled = units.reciprocal()
     columns = torch.nn.functional.pad(cross.mT * scaled.view(-1, 1, 1), (0, q1 + q2 - n_query))  # [t, k, q]
     _iterate[(n_tasks,)](
-        (gram * scaled.view(-1, 1, 1)).contiguous(),
-        columns,
-        (sum_norms * scaled.view(-1, 1)).contiguous(),
-        counts.contiguous(),
-        units,
-        torch.empty(2, *columns.shape, dtype=cross.dtype, device=cross.device),
-        assignments,
-        n_iter,
-        converged,
-        n_tasks,
-        n_query,
-        n_classes,
-        max_iter,
-        weight,
-        eps,
-        0.0 if tol is None else tol,
-        Q1=q1,
-        Q2=q2,
-        BLOCK=block,
-        TOL=tol is not None,
-        DUAL=weight != 0,
-        SKIP=skip and tol is None,
-        num_warps=num_warps,
-        num_stages=1,
-    )
+        (gram * scaled.view(-1, 1, 1)).contiguous(), columns, (sum_norms * scaled.view(-1, 1)).contiguous(),
+        counts.contiguous(), units, torch.empty(2, *columns.shape, dtype=cross.dtype, device=cross.device),
+        assignments, n_iter, converged,
+        n_tasks, n_query, n_classes, max_iter, weight, eps, 0.0 if tol is None else tol,
+        Q1=q1, Q2=q2, BLOCK=block, TOL=tol is not None, DUAL=weight != 0, SKIP=skip and tol is None,
+        num_warps=num_warps, num_stages=1,
+    )  # fmt: skip
 
 
 def query_blocks(n_query: int) -> tuple[int, int]:
@@ -139,29 +121,11 @@ def _add_product(c, u_a, u_b, a_high, a_rest, b_high, b_rest):
 
 @triton.jit(do_not_specialize=["n_tasks"])  # a value of 1 would become a constant, which has no method .to
 def _iterate(
-    gram_ptr,
-    cross_ptr,
-    norms_ptr,
-    counts_ptr,
-    units_ptr,
-    state_ptr,
-    out_ptr,
-    n_iter_ptr,
-    converged_ptr,
-    n_tasks,
-    n_query,
-    n_classes,
-    max_iter,
-    weight,
-    eps,
-    tol,
-    Q1: tl.constexpr,
-    Q2: tl.constexpr,
-    BLOCK: tl.constexpr,
-    TOL: tl.constexpr,
-    DUAL: tl.constexpr,
+    gram_ptr, cross_ptr, norms_ptr, counts_ptr, units_ptr, state_ptr, out_ptr, n_iter_ptr, converged_ptr,
+    n_tasks, n_query, n_classes, max_iter, weight, eps, tol,
+    Q1: tl.constexpr, Q2: tl.constexpr, BLOCK: tl.constexpr, TOL: tl.constexpr, DUAL: tl.constexpr,
     SKIP: tl.constexpr,
-):
+):  # fmt: skip
     LOG2E: tl.constexpr = 1.4426950408889634
     t = tl.program_id(0).to(tl.int64)
     a = tl.arange(0, Q1)
