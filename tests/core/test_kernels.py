@@ -190,12 +190,8 @@ def test_skipping_iterations_that_repeat_changes_no_bit():
     form = gram(make_tasks(n_tasks=1, n_query=6, n_classes=4))
     results = []
     for skip in (True, False):
-        u = torch.empty_like(form.cross, device=DEVICE)
-        n_iter = torch.empty(1, dtype=torch.int64, device=DEVICE)
-        converged = torch.empty(1, dtype=torch.bool, device=DEVICE)
         given = (value.to(DEVICE) for value in (form.gram, form.cross, form.sum_norms, form.counts))
-        loop.launch(*given, u, n_iter, converged, 1.0, 1e-6, 40, None, skip=skip)
-        results.append(u)
+        results.append(loop.iterate(*given, weight=1.0, eps=1e-6, max_iter=40, skip=skip)[0])
     assert torch.equal(*results)
 
 

@@ -51,8 +51,8 @@ def test_a_folder_names_its_classes(tmp_path):
     assert source.names == ("ant/x.png", "cat/1.png", "cat/2.png")
     assert source.labels.tolist() == [0, 1, 1]
     images = load_images(source, SMALL).images
-    assert images.images.shape == (3, 3, 12, 12)
-    assert images.images[0, :, 0, 0].tolist() == [200, 30, 30]
+    assert images.shape == (3, 3, 12, 12)
+    assert images[0, :, 0, 0].tolist() == [200, 30, 30]
 
 
 def test_pictures_without_class_folders_have_no_labels(tmp_path):
@@ -317,14 +317,14 @@ def test_omniglot_arrays_and_folders_agree(tmp_path):
         Image.fromarray(255 - image).save(path)
     grey = Preprocess.for_size(28, channels=1)
     for split, n_classes in (("base", 8), ("val", 2), ("test", 1)):
-        loaded = [load_images(open_dataset("omniglot", split, tmp_path / place), grey).images for place in "ab"]
+        loaded = [load_images(open_dataset("omniglot", split, tmp_path / place), grey) for place in "ab"]
         assert loaded[0].n_classes == n_classes
         assert loaded[0].class_names == loaded[1].class_names
         assert torch.equal(loaded[0].labels, loaded[1].labels)
         assert torch.equal(loaded[0].images, loaded[1].images)
     upright, turned = (open_dataset("omniglot", split, tmp_path / "a") for split in ("base", "val"))
-    expected = np.rot90(load_images(upright, grey).images.images[0, 0].numpy())
-    assert np.array_equal(load_images(turned, grey).images.images[0, 0].numpy(), expected)
+    expected = np.rot90(load_images(upright, grey).images[0, 0].numpy())
+    assert np.array_equal(load_images(turned, grey).images[0, 0].numpy(), expected)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "missing", "floats", "lengths"])
@@ -357,7 +357,7 @@ def test_missing_data_sets_and_wrong_names_get_a_sentence(tmp_path):
 def test_the_table_says_what_is_here(tmp_path, monkeypatch):
     import typer
 
-    from manyway.cli.datasets import datasets
+    from manyway.cli.extract import datasets
 
     monkeypatch.setenv("COLUMNS", "200")
     write(tmp_path, ["cub/x/1.png"])

@@ -57,9 +57,8 @@ def prototypes(tasks: Tasks) -> Tensor:
 
 def one_hot(labels: Tensor, n_classes: int, dtype: torch.dtype) -> Tensor:
     """[..., k] with a one at each label."""
-    return torch.zeros(*labels.shape, n_classes, dtype=dtype, device=labels.device).scatter_(
-        -1, labels.unsqueeze(-1), 1
-    )
+    zeros = torch.zeros(*labels.shape, n_classes, dtype=dtype, device=labels.device)
+    return zeros.scatter_(-1, labels.unsqueeze(-1), 1)
 
 
 def cross_products(samples: Tensor, others: Tensor) -> Tensor:

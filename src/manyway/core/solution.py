@@ -278,7 +278,7 @@ class Solution:
         """The classes of each task that occur among the queries, the most certain first.
 
         The list is as long as it can be while at most ``error_rate`` of its classes are expected to be absent, with a
-        margin: the mean of 1 − ``presence`` over the list, its expected false discovery rate, does not exceed 0.8
+        margin: the mean of 1 − ``presence`` over the list, its expected false discovery rate, does not exceed 0.6
         ``error_rate``.
 
         Parameters

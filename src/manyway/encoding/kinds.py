@@ -1,7 +1,5 @@
 """What an input holds: features, pictures or texts. It decides which encoder is needed where none is named."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice

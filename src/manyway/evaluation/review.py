@@ -4,8 +4,6 @@ The person looks at one query after the other and gives its true label. The way 
 query is next, and what its label changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -145,7 +143,7 @@ def _strategy(method: str, tasks: Tasks, params: dict[str, Any], *, name: str) -
     answer, features = _known(method, tasks, params), transform(tasks, "rcl2").query.double().cpu().numpy()
 
     class Given(base.SkactivemlClassifier):  # type: ignore[misc, name-defined]
-        def fit(self, X: Any, y: Any) -> Given:
+        def fit(self, X: Any, y: Any) -> "Given":
             return self
 
         def predict_proba(self, X: Any) -> Any:

@@ -65,6 +65,14 @@ def check_input(path: AnyPath) -> Path:
     return path
 
 
+def text_of(path: str | Path) -> str:
+    """The text of an ordinary file in UTF-8."""
+    try:
+        return check_input(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as text: {getattr(error, 'strerror', None) or error}.") from error
+
+
 def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Path:
     """Return the file that writing to ``path`` creates or replaces; refuse where this would do harm.
 

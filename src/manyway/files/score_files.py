@@ -24,7 +24,7 @@ from manyway.files.tables import (
     one_row_per_class,
     read_rows,
 )
-from manyway.files.text import listed, read_lines, shorten, suffix_of
+from manyway.files.text import first_twice, listed, read_lines, shorten, suffix_of
 
 SCORE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".json")
 _CLASS_NAMES = ("class", "species", *LABEL_NAMES)
@@ -151,9 +151,7 @@ def _read_long(path: Path, names: Sequence[str], rows: Rows, options: Options) -
     if of_item is None:
         ids = [at for at, name in enumerate(names) if is_id(name)]
         if len(ids) != 1:
-            raise InputError(
-                f"{path} has the columns {listed(names)}; name the column of the items with `item_column`."
-            )
+            raise InputError(f"{path} has the columns {listed(names)}; name that of the items with `item_column`.")
         of_item = ids[0]
 
     others = [names[at] for at in range(len(names)) if at not in (of_class, of_score, of_item)]
@@ -184,15 +182,13 @@ def _read_long(path: Path, names: Sequence[str], rows: Rows, options: Options) -
 def _read_wide(path: Path, options: Options) -> Scores:
     table = read_columns(path, options)
     if table.columns is None:
-        raise InputError(
-            f"The first line of {path} holds numbers; add a first line that names the class of each column."
-        )
+        raise InputError(f"The first line of {path} holds numbers; add one that names the class of each column.")
     count = len(table.features)
     check_size(count, len(table.columns))
     names = tuple(map(str, range(count) if table.items is None else table.items))
-    twice = {name for name in names if names.count(name) > 1} if len(set(names)) < count else set()
-    if twice:
-        raise InputError(f"{path} has the item {shorten(min(twice))} twice; give each item one row.")
+    twice = first_twice(names)
+    if twice is not None:
+        raise InputError(f"{path} has the item {shorten(twice)} twice; give each item one row.")
     labels = None
     if table.labels is not None:
         labels = tuple(None if missing(label) else str(label).strip() for label in table.labels)

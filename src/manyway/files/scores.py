@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -207,9 +208,8 @@ def taxonomy(labels: Mapping[str, str]) -> dict[str, Any]:
 def shown_names(labels: Mapping[str, str]) -> dict[str, str]:
     """What classes are called, by the program's own keys: their common names, with the key where two have the same."""
     shown = {key: short_name(label) for key, label in labels.items()}
-    names = list(shown.values())
-    twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
-    return {key: f"{name} ({key})" if name in twice else name for key, name in shown.items()}
+    counts = Counter(shown.values())
+    return {key: f"{name} ({key})" if counts[name] > 1 else name for key, name in shown.items()}
 
 
 @dataclass

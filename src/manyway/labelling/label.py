@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,9 +152,7 @@ def solve_batch(batch: Batch, method: str = DEFAULT_METHOD, *, open_set: bool = 
     """
     solver = get_method(method)
     if batch.tasks.class_table is not None and not solver.class_features:
-        raise InputError(
-            f"{method} does not use class names; choose the `method` evidence, or leave `class_names` out."
-        )
+        raise InputError(f"{method} does not use class names; choose the `method` evidence or leave `class_names` out.")
     if open_set:
         if batch.tasks.several:
             raise InputError("Items that may have several classes may have none, too; leave `open_set` out.")
@@ -358,16 +357,10 @@ def _expected(unknown: Sequence[Tensor], items: Named) -> tuple[float, float, tu
     return float(expected), float(sd), tuple(items.name(row) for row in rows)
 
 
-@dataclass(frozen=True, eq=False)
-class _AtLeast:
-    """The work that answers items at the finest level that is probable enough."""
-
-    groups: tuple[Tensor, ...]  # [k] of each level
-    wanted: float
-
-    def __call__(self, part: Answered) -> Joined:
-        found = answer_at_least(part.probabilities[0], self.groups, self.wanted)
-        return Joined(tuple(one[None].cpu() for one in found))
+def _answer_part(groups: Sequence[Tensor], wanted: float, part: Answered) -> Joined:
+    """The work that answers items at the finest level that is probable enough; ``groups`` [k] of each level."""
+    found = answer_at_least(part.probabilities[0], groups, wanted)
+    return Joined(tuple(one[None].cpu() for one in found))
 
 
 def _at_levels(solution: Solution, classes: Sequence[str], levels: Levels, at_least: float) -> list[LevelAnswer]:
@@ -378,7 +371,7 @@ def _at_levels(solution: Solution, classes: Sequence[str], levels: Levels, at_le
         groups.append(torch.tensor([place[of_class[name]] if name in of_class else -1 for name in classes]))
         names.append(distinct)
     titles, device = (CLASS_LEVEL, *levels), solution.n_iter.device
-    found = solution.each(_AtLeast(tuple(one.to(device) for one in groups), at_least)).values
+    found = solution.each(partial(_answer_part, [one.to(device) for one in groups], at_least)).values
     return [
         LevelAnswer("" if level < 0 else names[level][group], probability, "" if level < 0 else titles[level])
         for level, group, probability in zip(*(one[0].tolist() for one in found), strict=True)

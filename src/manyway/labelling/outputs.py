@@ -150,9 +150,8 @@ def _sightings(scores: Scores) -> tuple[list[_Sighting], list[_Sighting]]:
         path = PurePosixPath(file.replace("\\", "/"))
         folder = path.parent.as_posix()
         site = cells.get(of_site) or (folder if folder not in (".", "/") else cells.get(SOURCE)) or "1"
-        return _Sighting(
-            cells, file, str(site), _time(cells.get(of_time), path.name, number_of(cells.get("start")) or 0)
-        )
+        time = _time(cells.get(of_time), path.name, number_of(cells.get("start")) or 0)
+        return _Sighting(cells, file, str(site), time)
 
     rows = ({name: column[row] for name, column in scores.carried.items()} for row in range(len(scores)))
     items = [sighting(cells, scores.file(row)) for row, cells in enumerate(rows)]

@@ -39,9 +39,8 @@ def export_labels(session: Session, path: AnyPath) -> int:
     path = _table(path)
     own = {name: [*cells, *[None] * len(session.answers)] for name, cells in session.data.items.carried.items()}
     with session.lock:
-        rows = [
-            [*_label_row(session, row), *(cells[row] for cells in own.values())] for row in range(len(session.answers))
-        ]
+        n = len(session.answers)
+        rows = [[*_label_row(session, row), *(cells[row] for cells in own.values())] for row in range(n)]
     write_rows(path, [*_HEADER, *(f"given_{name}" if name in _HEADER else name for name in own)], rows)
     return len(rows)
 

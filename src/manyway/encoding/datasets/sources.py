@@ -1,23 +1,22 @@
 """Pictures that are listed but not read yet, from folders, zip archives and tables."""
 
-from __future__ import annotations
-
 import os
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from posixpath import splitext
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from manyway.encoding.datasets.archives import open_zip, read_file, refuse_escape
+from manyway.encoding.datasets.archives import common_folder, open_zip, read_file, refuse_escape
 from manyway.encoding.datasets.decode import HEADER, looks_like_picture, read_picture, require_pillow
-from manyway.encoding.datasets.images import ImageSet
-from manyway.encoding.datasets.preprocess import Preprocess
+from manyway.encoding.datasets.preprocess import ImageSet, Preprocess, Remarks
 from manyway.errors import InputError
 from manyway.files.columns import Options, find_label
 from manyway.files.files import check_input
@@ -35,11 +34,10 @@ FILMS = _endings("3gp asf avi flv m2ts m4v mkv mov mp4 mpeg mpg mts webm wmv")
 _RAW = _endings("arw cr2 cr3 crw dng nef nrw orf pef raf rw2 srw x3f")
 _OF_THE_SYSTEM = frozenset({"thumbs.db", "desktop.ini"})
 _BAD_SHARE = 0.1  # of pictures that cannot be read: more are a mistake
+T = TypeVar("T")
+Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 UNLABELLED = "unlabelled"  # the one class of pictures that come without class folders
 PATH_COLUMNS = ("filename", "path", "file", "image")
-
-
-Remarks = tuple[tuple[str, str], ...]  # (name of a picture, what there is to say about it), sorted
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,32 +172,31 @@ def walk(folder: Path) -> Iterator[str]:
         raise InputError(f"{folder} cannot be listed: {error.strerror}.") from error
 
 
-def common_folder(names: Sequence[str]) -> str:
-    """The folders around the class folders (``images/`` in ``images/CLASS/1.jpg``), with the final slash."""
-    if not names:
-        return ""
-    parts = [name.split("/")[:-2] for name in names]
-    shared: list[str] = []
-    for level in zip(*parts, strict=False):
-        if len(set(level)) > 1:
-            break
-        shared.append(level[0])
-    return "".join(f"{part}/" for part in shared)
-
-
 def _labelled_by_folder(
     names: Sequence[str], folders: Sequence[str], read: Callable[..., bytes], title: str, need_labels: bool
 ) -> ImageSource:
-    suffixes = {name: PurePosixPath(name).suffix.lower() for name in names}
+    suffixes = {name: splitext(name)[1].rstrip(".").lower() for name in names}
     # Where no name ends like a picture, the contents decide.
     others = {name for name, suffix in suffixes.items() if suffix and suffix not in IMAGE_SUFFIXES}
     others = others if len(others) < len(names) else set()
     kept = [name for name in names if name not in others and name.rpartition("/")[2].lower() not in _OF_THE_SYSTEM]
     if not kept:
         raise InputError(f"{title} holds no pictures.")
-    source = _of_folders(kept, folders, read, title, need_labels)
+    loose = next((name for name in kept if "/" not in name), None)
+    classes = [name.split("/")[0] for name in kept]
+    empty = sorted(set(folders) - set(classes))
+    if not folders or (loose is not None and not need_labels):
+        classes = [UNLABELLED] * len(kept)
+    elif loose is not None:
+        raise InputError(
+            f"{title} mixes class folders with loose files ({loose}); put every picture into a class folder, or name "
+            "the examples first and the items second."
+        )
+    elif empty and need_labels:
+        raise InputError(f"The class folder '{empty[0]}' in {title} is empty; remove it or put pictures into it.")
     listed = sorted(name for name in others if name.rpartition("/")[2].lower() not in _OF_THE_SYSTEM)
-    return replace(source, left_out=tuple((name, _what_is(suffixes[name])) for name in listed))
+    left_out = tuple((name, _what_is(suffixes[name])) for name in listed)
+    return replace(from_names(kept, classes, read, title), left_out=left_out)
 
 
 def _what_is(suffix: str) -> str:
@@ -207,24 +204,6 @@ def _what_is(suffix: str) -> str:
     if suffix in FILMS:
         return "it is a film; save single frames of it as pictures"
     return "it is a raw file; save it as JPEG" if suffix in _RAW else "it is no picture"
-
-
-def _of_folders(
-    kept: Sequence[str], folders: Sequence[str], read: Callable[..., bytes], title: str, need_labels: bool
-) -> ImageSource:
-    loose = next((name for name in kept if "/" not in name), None)
-    if not folders or (loose is not None and not need_labels):
-        return from_names(kept, [UNLABELLED] * len(kept), read, title)
-    if loose is not None:
-        raise InputError(
-            f"{title} mixes class folders with loose files ({loose}); put every picture into a class folder, or name "
-            "the examples first and the items second."
-        )
-    classes = [name.split("/")[0] for name in kept]
-    empty = sorted(set(folders) - set(classes))
-    if empty and need_labels:
-        raise InputError(f"The class folder '{empty[0]}' in {title} is empty; remove it or put pictures into it.")
-    return from_names(kept, classes, read, title)
 
 
 def from_names(
@@ -237,16 +216,17 @@ def from_names(
     is_support: Tensor | None = None,
 ) -> ImageSource:
     """A source from one class name per picture; classes are numbered in ``order`` (by default sorted)."""
-    class_names = tuple(order) if order is not None else tuple(sorted(set(classes)))
-    refuse_same_names(class_names, title)
-    number = {name: i for i, name in enumerate(class_names)}
-    labels = torch.tensor([number[name] for name in classes], dtype=torch.int64)
+    labels, class_names = numbered(classes, title, order)
     frozen = tuple(names)
     return ImageSource(frozen, labels, class_names, lambda i, *n: read(frozen[i], *n), title, is_support)
 
 
-def refuse_same_names(class_names: Iterable[str], title: str) -> None:
-    """Refuse classes that differ only in case or Unicode form: on some disks they are one folder, else a slip."""
+def numbered(classes: Sequence[str], title: str, order: Sequence[str] | None = None) -> tuple[Tensor, tuple[str, ...]]:
+    """Labels [n] and names of the classes, which are numbered in ``order`` (by default sorted).
+
+    Classes that differ only in case or Unicode form are refused: on some disks they are one folder, else a slip.
+    """
+    class_names = tuple(sorted(set(classes)) if order is None else order)
     seen: dict[str, str] = {}
     for name in class_names:
         other = seen.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
@@ -254,6 +234,8 @@ def refuse_same_names(class_names: Iterable[str], title: str) -> None:
             raise InputError(
                 f"{title} has two classes whose names differ only in case or Unicode form: '{other}' and '{name}'."
             )
+    number = {name: i for i, name in enumerate(class_names)}
+    return torch.tensor([number[name] for name in classes], dtype=torch.int64), class_names
 
 
 def read_list(
@@ -335,9 +317,7 @@ def check_pictures(source: ImageSource, *, skip_bad: bool = False) -> None:
         except (OSError, InputError) as error:
             return str(getattr(error, "strerror", None) or error)
 
-    with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        warnings.simplefilter("ignore")
-        found = dict(zip(source.names, pool.map(problem, range(len(source))), strict=True))
+    found = dict(zip(source.names, _in_threads(problem, range(len(source))), strict=True))
     bad = [name for name, what in found.items() if what]
     if len(bad) == len(source) or (not skip_bad and len(bad) > max(1, _BAD_SHARE * len(source))):
         raise InputError(
@@ -378,10 +358,7 @@ def decode_rows(
             notes[source.names[i]] = note
         return preprocess.fit(picture)
 
-    # Pillow warns about large pictures and odd metadata by Python warnings, which say nothing that users can act on.
-    with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        warnings.simplefilter("ignore")
-        pictures = list(pool.map(decode, rows))
+    pictures = _in_threads(decode, rows)
     if skipped and not skip_bad:
         name = min(skipped)
         more = f" ({len(skipped) - 1} more of {len(rows)} looked at)" if len(skipped) > 1 else ""
@@ -392,20 +369,11 @@ def decode_rows(
     return Decoded(pictures, tuple(sorted(skipped.items())), tuple(sorted(notes.items())))
 
 
-@dataclass(frozen=True, eq=False)
-class Loaded:
-    """All pictures of a source that could be decoded.
-
-    Attributes
-    ----------
-    images : ImageSet
-    skipped, notes : tuple of (name, text)
-        See :class:`Decoded`.
-    """
-
-    images: ImageSet
-    skipped: Remarks
-    notes: Remarks
+def _in_threads(work: Callable[[int], T], rows: Sequence[int]) -> list[T]:
+    """Work on rows with all cores, without Pillow's warnings about large pictures and odd metadata."""
+    with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        warnings.simplefilter("ignore")  # they say nothing that users can act on
+        return list(pool.map(work, rows))
 
 
 def load_images(
@@ -414,7 +382,7 @@ def load_images(
     *,
     skip_bad: bool = False,
     progress: Callable[[int], None] = lambda n: None,
-) -> Loaded:
+) -> ImageSet:
     """Decode every picture of a source once.
 
     Parameters
@@ -428,20 +396,31 @@ def load_images(
 
     Returns
     -------
-    Loaded
+    ImageSet
+        The pictures that could be decoded.
     """
-    parts = []
+    images: dict[int, Tensor] = {}  # by row
+    skipped, notes = list[tuple[str, str]](), list[tuple[str, str]]()
     for start in range(0, len(source), 512):
         rows = range(start, min(start + 512, len(source)))
-        parts.append(decode_rows(source, rows, preprocess, skip_bad=skip_bad))
+        decoded = decode_rows(source, rows, preprocess, skip_bad=skip_bad)
+        images |= {row: picture for row, picture in zip(rows, decoded.pictures, strict=True) if picture is not None}
+        skipped += decoded.skipped
+        notes += decoded.notes
         progress(len(rows))
-    decoded = [picture for part in parts for picture in part.pictures]
-    kept = [i for i, picture in enumerate(decoded) if picture is not None]
-    if not kept:
+    if not images:
         raise InputError(f"No picture in {source.title} could be read.")
-    images = torch.stack([picture for picture in decoded if picture is not None])
-    return Loaded(
-        ImageSet(images, source.labels[torch.tensor(kept)], source.class_names),
-        tuple(remark for part in parts for remark in part.skipped),
-        tuple(remark for part in parts for remark in part.notes),
-    )
+    labels = source.labels[torch.tensor([*images])]
+    return ImageSet(torch.stack([*images.values()]), labels, source.class_names, tuple(skipped), tuple(notes))
+
+
+def array_source(images: Pixels, labels: Tensor, class_names: Sequence[str], title: str) -> ImageSource:
+    """A source of pictures [n, h, w] in memory. They are read as grey PGM files, so that all later code is shared."""
+    numbers = [str(i) for i in range(len(images))]
+    return ImageSource(tuple(numbers), labels, tuple(class_names), lambda i: grey_file(images[i]), title)
+
+
+def grey_file(pixels: Pixels) -> bytes:
+    """A grey picture [h, w] as the bytes of a PGM file."""
+    height, width = pixels.shape
+    return f"P5 {width} {height} 255\n".encode() + np.ascontiguousarray(pixels).tobytes()

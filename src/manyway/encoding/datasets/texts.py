@@ -1,16 +1,14 @@
 """Texts with labels, from csv, tsv, parquet, jsonl and txt files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from manyway.encoding.datasets.sources import UNLABELLED, Remarks, refuse_same_names
+from manyway.encoding.datasets.preprocess import Remarks
+from manyway.encoding.datasets.sources import UNLABELLED, numbered
 from manyway.errors import InputError
 from manyway.files.columns import TEXT_NAMES, Options, find_item, find_label, find_text, remarks_on_items
 from manyway.files.items import clean_labels, item_names
@@ -121,11 +119,7 @@ def open_texts(path: str | Path, options: Options | None = None, *, need_labels:
 
 
 def _source(
-    path: Path,
-    places: Sequence[str],
-    texts: Sequence[Any],
-    given: Sequence[Any] | None = None,
-    **more: Any,
+    path: Path, places: Sequence[str], texts: Sequence[Any], given: Sequence[Any] | None = None, **more: Any
 ) -> TextSource:
     if not texts:
         raise InputError(f"{path} holds no texts.")
@@ -135,17 +129,8 @@ def _source(
     labels = [UNLABELLED] * len(texts)
     if given is not None:
         labels = list(map(str, clean_labels(path, given, lambda row: places[row])))
-    class_names = tuple(sorted(set(labels)))
-    refuse_same_names(class_names, str(path))
-    number = {name: i for i, name in enumerate(class_names)}
-    return TextSource(
-        tuple(place.split()[-1] for place in places),
-        tuple(texts),
-        torch.tensor([number[label] for label in labels], dtype=torch.int64),
-        class_names,
-        str(path),
-        **more,
-    )
+    numbers = tuple(place.split()[-1] for place in places)
+    return TextSource(numbers, tuple(texts), *numbered(labels, str(path)), str(path), **more)
 
 
 def is_tabbed(source: TextFile) -> bool:

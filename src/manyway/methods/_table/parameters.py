@@ -55,9 +55,8 @@ def doc_sections(text: str) -> dict[str, str]:
     {'': 'Do it.', 'Returns': 'int'}
     """
     parts = re.split(r"^(\w[\w ]*)\n-{3,}\n", text, flags=re.MULTILINE)
-    return {"": parts[0].strip()} | {
-        title: body.strip("\n") for title, body in zip(parts[1::2], parts[2::2], strict=True)
-    }
+    titled = zip(parts[1::2], parts[2::2], strict=True)
+    return {"": parts[0].strip()} | {title: body.strip("\n") for title, body in titled}
 
 
 def doc_entries(section: str) -> dict[str, str]:

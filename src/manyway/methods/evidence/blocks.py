@@ -315,9 +315,8 @@ class InBlocks(Held):
         most = _MOST_REMEMBERED / self.n_query
         self.none_idle = self.idle = none
         self.idle_for = 0  # how many more updates they may be idle
-        self.last = self.all_classes = Assign(
-            likelihood.linear(), zeros, zeros, zeros + above, most, any_known, False, none
-        )
+        first = Assign(likelihood.linear(), zeros, zeros, zeros + above, most, any_known, False, none)
+        self.last = self.all_classes = first
         self.sharpness = 1.0
         nothing, one = zeros[:0], zeros.new_ones(1, 1)
         self.memory: list[Any] = [  # of each block, after the last update

@@ -145,9 +145,8 @@ def _search(
         parts = mass / n_query
         effective = tl.exp(-tl.sum(tl.where(parts > 0, parts * tl.log(tl.maximum(parts, 1e-37)), 0.0), axis=0))
         if (done == anneal_steps) & (anneal_steps > 0):
-            sharp = tl.where(
-                1 - effective / tl.minimum(n_query, n_classes) < agreement_below, many_sharpness * 1.0, 1.0
-            )
+            agreement = 1 - effective / tl.minimum(n_query, n_classes)
+            sharp = tl.where(agreement < agreement_below, many_sharpness * 1.0, 1.0)
         met = ((done > anneal_steps) & (moved < tol)).to(tl.int32)
         running = ((met == 0) & (done < anneal_steps + max_iter)).to(tl.int32)
         if running == 1:

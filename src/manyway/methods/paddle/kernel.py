@@ -33,37 +33,17 @@ def iterate(
     eps: float,
     max_iter: int,
     tol: float | None = None,
+    skip: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run PADDLE's iterations on the fields of a ``GramForm``, from the support's class means; weight is λ/|Q|.
 
-    Returns the assignments [t, q, k], the iterations done [t], and whether ``tol`` was met [t].
+    Returns the assignments [t, q, k], the iterations done [t], and whether ``tol`` was met [t]. ``skip``: whether the
+    iterations that repeat assignments bit for bit are left out.
     """
-    n_tasks = len(cross)
+    n_tasks, n_query, n_classes = cross.shape
     assignments = torch.empty_like(cross, memory_format=torch.contiguous_format)
     n_iter = torch.empty(n_tasks, dtype=torch.int64, device=cross.device)
     converged = torch.empty(n_tasks, dtype=torch.bool, device=cross.device)
-    launch(gram, cross, sum_norms, counts, assignments, n_iter, converged, weight, eps, max_iter, tol)
-    return assignments, n_iter, converged
-
-
-def launch(
-    gram: Tensor,
-    cross: Tensor,
-    sum_norms: Tensor,
-    counts: Tensor,
-    assignments: Tensor,
-    n_iter: Tensor,
-    converged: Tensor,
-    weight: float,
-    eps: float,
-    max_iter: int,
-    tol: float | None,
-    block: int = 32,
-    num_warps: int = 2,
-    skip: bool = True,
-) -> None:
-    """Run the kernel with explicit tuning parameters."""
-    n_tasks, n_query, n_classes = cross.shape
     q1, q2 = query_blocks(n_query)
     # Scaled by a power of two, which is exact, so that no product of two queries is above 1. The limit 2⁻⁴⁰ is for a
     # single query, which equals the mean of the queries: its products are 0 and change no logit.
@@ -75,9 +55,10 @@ def launch(
         counts.contiguous(), units, torch.empty(2, *columns.shape, dtype=cross.dtype, device=cross.device),
         assignments, n_iter, converged,
         n_tasks, n_query, n_classes, max_iter, weight, eps, 0.0 if tol is None else tol,
-        Q1=q1, Q2=q2, BLOCK=block, TOL=tol is not None, DUAL=weight != 0, SKIP=skip and tol is None,
-        num_warps=num_warps, num_stages=1,
+        Q1=q1, Q2=q2, BLOCK=32, TOL=tol is not None, DUAL=weight != 0, SKIP=skip and tol is None,
+        num_warps=2, num_stages=1,
     )  # fmt: skip
+    return assignments, n_iter, converged
 
 
 def query_blocks(n_query: int) -> tuple[int, int]:
