@@ -7,8 +7,8 @@ A simulated person answers the questions that evidence asks, until a random chec
 ``MOST_FOUND`` wrong labels. Then labels stay as they are and the check begins. A wrong label ends it where a new check,
 with labels that have learned from the answers, needs fewer answers. The table says how often the statement "at most so
 many of the remaining labels are wrong" was true, and how many answers it took: in all, in checks that ended without a
-statement, and in the check that ended with one. Beside it: a random check alone, and a review until evidence itself
-expects no more wrong labels than are tolerated.
+statement, and in the check that ended with one. Beside it: the same where a part of all labels is tolerated, a random
+check alone, and a review until evidence itself expects no more wrong labels than are tolerated.
 
 Labels of some tasks are recorded while evidence asks its questions: after each answer at first, after each twentieth
 part of the answers later. Many reviews repeat one recording, each with random items of its own. Where a check has
@@ -36,7 +36,12 @@ from manyway.sampling.embedded import load_glyphs
 UNKNOWN = -2  # the answer for an unknown item
 MOST_FOUND = 0.5  # a check begins when it is expected to find at most so many wrong labels until it could end
 FEWEST_PER_CLASS = 34  # items: so many of each class are in all sets
-WAYS = {"questions": "questions, then a check", "check": "checks only", "model": "until evidence expects it"}
+WAYS = {
+    "questions": "questions, then a check",
+    "all": "the same, part of all labels",
+    "check": "checks only",
+    "model": "until evidence expects it",
+}
 
 
 class Recording(NamedTuple):
@@ -54,7 +59,7 @@ class Review(NamedTuple):
     answers: int
     failed: int  # answers of checks that ended without a statement
     last: int  # answers of the check that ended with one
-    wrong: float  # the part of the remaining labels that is wrong
+    wrong: float  # the part of the remaining labels that is wrong, or of all labels
 
 
 def draw(features: FeatureSet, n_items: int, part_unknown: float, count: int) -> Tasks:
@@ -98,21 +103,21 @@ def record(tasks: Tasks) -> list[Recording]:
 
 
 @cache
-def check(n_items: int, tolerance: float, risk: float) -> Check:
+def check(n_items: int, tolerance: float, risk: float, of: int) -> Check:
     """Checks are shared by reviews: the risk is rounded down."""
-    return Check(n_items, tolerance, RISK * 10 ** (floor(10 * log10(risk / RISK)) / 10))
+    return Check(n_items, tolerance, RISK * 10 ** (floor(10 * log10(risk / RISK)) / 10), of)
 
 
 @cache
-def needed(n_items: int, tolerance: float, risk: float) -> int:
+def needed(n_items: int, tolerance: float, risk: float, of: int) -> int:
     """How many answers a check needs if all labels are right."""
-    return check(n_items, tolerance, risk).left(0, 0)
+    return check(n_items, tolerance, risk, of).left(0, 0)
 
 
 def review(recording: Recording, tolerance: float, way: str, seed: int) -> Review:
     """One review, with random items of its own."""
     random, n_items = np.random.default_rng(seed), len(recording.doubts[0])
-    answered = np.zeros(n_items, dtype=bool)
+    answered, of = np.zeros(n_items, dtype=bool), n_items if way == "all" else 0
     asked = taught = failed = 0  # questions; questions and wrong labels that checks found; answers of failed checks
     risk, seen, expected_seen = RISK, 1.0, 1.0  # wrong labels among the answers: is the method too sure?
     while True:
@@ -123,7 +128,7 @@ def review(recording: Recording, tolerance: float, way: str, seed: int) -> Revie
         if way == "model":
             ready = expected <= tolerance * left
         else:
-            found = expected / max(left, 1) * needed(int(float(f"{left:.2g}")), tolerance, float(f"{risk:.1g}"))
+            found = expected / max(left, 1) * needed(int(float(f"{left:.2g}")), tolerance, float(f"{risk:.1g}"), of)
             ready = way == "check" or found <= MOST_FOUND
         if not ready and asked < len(recording.order):
             row = recording.order[asked]
@@ -133,12 +138,12 @@ def review(recording: Recording, tolerance: float, way: str, seed: int) -> Revie
                 seen, expected_seen = seen + wrong[row], expected_seen + doubts[row]
             continue
         order = random.permutation(np.flatnonzero(~answered))
-        flags, this = wrong[order], check(left, tolerance, risk)
+        flags, this = wrong[order], check(left, tolerance, risk, of)
         n_drawn, done = (0, True) if way == "model" else one_check(flags, this)
         answered[order[:n_drawn]] = True
         if done:
             rest = flags[n_drawn:]
-            return Review(int(answered.sum()), failed, n_drawn, float(rest.mean()) if len(rest) else 0.0)
+            return Review(int(answered.sum()), failed, n_drawn, float(rest.sum()) / max(of or len(rest), 1))
         n_wrong = int(flags[:n_drawn].sum())
         risk, failed, taught = this.next_risk(n_drawn, n_wrong), failed + n_drawn, taught + n_wrong
         seen, expected_seen = seen + n_wrong, expected_seen + float(doubts[order[:n_drawn]].sum())

@@ -59,6 +59,13 @@ def test_the_answers_left_are_the_fewest_that_end_the_check(n_items, tolerance):
         assert check.left(asked, wrong) == fewest
 
 
+def test_a_part_of_all_labels_takes_fewer_answers_than_of_those_without_one():
+    rest, everything = Check(200, 0.05), Check(200, 0.05, of=300)
+    assert everything.left(0, 0) < rest.left(0, 0)
+    ends = everything.left(0, 0)
+    assert everything.most_wrong(ends, 0) <= 15 < everything.most_wrong(ends - 1, 0)
+
+
 def test_a_strict_tolerance_needs_nearly_all_answers_of_a_small_pile():
     assert Check(50, 0.01).left(0, 0) >= 48
 

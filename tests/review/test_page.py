@@ -819,10 +819,10 @@ def test_a_random_check_says_when_one_is_done(open_page):
     page = review.page
     review.press("d")
     page.wait_for_selector("#check-sheet[open]")
-    assert "at most 5 % wrong: about" in page.locator("#check-choices").inner_text()
+    assert "5 %: about" in page.locator("#check-choices").inner_text()
     assert "too early" in page.locator("#check-choices").inner_text()  # labels are expected to be wrong
-    assert page.evaluate("document.activeElement.value") == "0.05"
-    page.locator("#check-choices input[value='0.1']").check()
+    assert page.evaluate("document.activeElement.value") == "0.05 all"
+    page.locator("#check-choices input[value='0.1 rest']").check()
     page.locator("#check-sheet button[value=go]").click()
     review.until("!document.getElementById('checking').hidden")
     page.reload()

@@ -47,6 +47,9 @@ class Check:
         N, the labels without an answer when the check began.
     tolerance : float
         The part of the labels that may be wrong.
+    of : int, default=0
+        What it is a part of: so many labels, those with an answer among them. 0: the labels that have no answer when
+        the check ends.
     risk : float, default=0.05
         The probability that a statement may be false: α for the first check of a review, `next_risk` of the one before
         for the others.
@@ -61,11 +64,13 @@ class Check:
     n_items: int
     tolerance: float
     risk: float = RISK
+    of: int = 0
 
     @cached_property
     def _prior(self) -> np.ndarray[Any, Any]:
         """[n + 1] ln π(W)."""
-        prior = gammaln(np.arange(self.n_items + 1)[::-1] + _SHARE / self.tolerance) - self._factorials[::-1]
+        many = _SHARE * self.n_items / (self.tolerance * (self.of or self.n_items))
+        prior = gammaln(np.arange(self.n_items + 1)[::-1] + max(many, 1.0)) - self._factorials[::-1]
         prior = prior - np.logaddexp.reduce(prior) + log(1 - _NONE)
         prior[0] = np.logaddexp(prior[0], log(_NONE))
         return np.asarray(prior)
@@ -91,23 +96,27 @@ class Check:
         likelihood = likelihood + (factorials[asked - wrong : self.n_items - wrong + 1] - few)[::-1]
         return np.asarray(np.logaddexp.reduce(self._prior[wrong : rest + wrong + 1] + likelihood) - likelihood)
 
+    def tolerated(self, rest: int) -> int:
+        """How many of the ``rest`` of the labels may be wrong."""
+        return int(self.tolerance * (self.of or rest))
+
     def done(self, asked: int, wrong: int) -> bool:
-        """Whether no more than the tolerated part of the labels that were not asked for is wrong."""
-        return self.most_wrong(asked, wrong) <= self.tolerance * (self.n_items - asked)
+        """Whether no more labels than are tolerated are wrong."""
+        return self.most_wrong(asked, wrong) <= self.tolerated(self.n_items - asked)
 
     def left(self, asked: int, wrong: int) -> int:
         """About how many further items are to be asked for if all of them are right."""
         answered = np.arange(asked, self.n_items + 1)
-        tolerated = np.floor(self.tolerance * (self.n_items - answered))
+        whole = 0 * answered + self.of if self.of else self.n_items - answered
         # As many labels may be wrong for some answers on end: done are first the last of them.
-        lasts = answered[np.diff(tolerated, append=-1) < 0]
+        lasts = answered[np.diff(np.floor(self.tolerance * whole), append=-1) < 0]
         last = bisect_left(lasts, True, key=lambda at: self.done(int(at), wrong))
         these = range(int(lasts[last - 1]) + 1 if last else asked, int(lasts[last]))
         return these.start - asked + bisect_left(these, True, key=lambda at: self.done(at, wrong))
 
     def learning_pays(self, asked: int, wrong: int, rest: int) -> bool:
         """Whether a new check of the ``rest`` of the labels, after they have learned, needs fewer answers."""
-        again = Check(max(rest, 1), self.tolerance, self.next_risk(asked, wrong))
+        again = Check(max(rest, 1), self.tolerance, self.next_risk(asked, wrong), self.of)
         return wrong > 0 and self.left(asked, wrong) > again.left(0, 0)
 
 
@@ -137,13 +146,14 @@ class RandomCheck:
         others = [row for row in self.order[asked:] if answers[row] != open_answer]
         found = sum(self._wrong(self.labels[row], answers[row]) for row in others)
         most = max(self.check.most_wrong(asked, wrong) - found, 0) + sum(row not in self.labels for row in rest)
-        done = most <= self.check.tolerance * len(rest)
+        done = most <= self.check.tolerated(len(rest))
         return {
             "asked": asked,
             "wrong": wrong,
             "most": min(most, len(rest)),
             "rest": len(rest),
             "tolerance": self.check.tolerance,
+            "of": self.check.of,
             "confidence": 1 - RISK,
             "done": done,
             "left": 0 if done else self.check.left(asked, wrong),

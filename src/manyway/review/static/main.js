@@ -80,7 +80,7 @@ function drawCheck(check) {
   const found = `${check.asked.toLocaleString("en")} answered, ${check.wrong ? `${check.wrong.toLocaleString("en")} wrong` : "none wrong"}`;
   const hint = check.learn ? " Better end it: all labels learn from the answers, and a new check needs fewer." : "";
   find("checking-said").textContent = check.done
-    ? `You are done. ${sure} at most ${check.most.toLocaleString("en")} of the ${count(check.rest, "label")} without an answer are wrong (${percent(check.tolerance)} % or less).`
+    ? `You are done. ${sure} at most ${check.most.toLocaleString("en")} of the ${count(check.rest, "label")} without an answer are wrong, ${percent(check.tolerance)} % or less of ${check.of ? `all ${check.of.toLocaleString("en")}` : "these"}.`
     : `Random check: ${found}, about ${count(check.left, "answer")} left.${hint}`;
 }
 
