@@ -5,8 +5,6 @@ A package is imported only when one of its encoders is opened. Some of them down
 The encoders of ``PACKAGED`` never do, and load their network only when there is something to encode.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import os
@@ -49,7 +47,7 @@ class ImageEncoder:
     preprocess: Preprocess
     encode: Callable[[Tensor], Tensor]  # [n, c, resize, resize] uint8 -> [n, d] float32 on the CPU
     base_mean: Tensor | None = None  # [d] mean feature of the base classes; known for our own checkpoints
-    texts: TextEncoder | None = None  # what encodes texts into the same space; None where the model reads none
+    texts: "TextEncoder | None" = None  # what encodes texts into the same space; None where the model reads none
 
 
 @dataclass(frozen=True, eq=False)
