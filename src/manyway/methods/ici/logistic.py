@@ -149,22 +149,10 @@ class _Run:
         gradient = _gradient(features, labels, costs, start.weights)
         direction = start.direction(gradient)
         slope = _inner(direction, gradient)
-        return _Run(
-            fit=start.take(torch.ones_like(goal, dtype=torch.bool)),
-            tasks=torch.arange(len(goal), device=goal.device),
-            features=features,
-            labels=labels,
-            costs=costs,
-            goal=goal,
-            gradient=gradient,
-            direction=direction,
-            slope=slope,
-            length=torch.ones_like(goal),
-            low=torch.zeros_like(goal),
-            low_slope=slope,
-            high=torch.full_like(goal, torch.inf),
-            trials=torch.zeros_like(start.moves),
-        )
+        fit, tasks = start.take(torch.ones_like(goal, dtype=torch.bool)), torch.arange(len(goal), device=goal.device)
+        low, high = torch.zeros_like(goal), torch.full_like(goal, torch.inf)
+        search = (torch.ones_like(goal), low, slope, high, torch.zeros_like(start.moves))
+        return _Run(fit, tasks, features, labels, costs, goal, gradient, direction, slope, *search)
 
     def take(self, which: Tensor) -> _Run:
         return _Run(self.fit.take(which), *(getattr(self, field.name)[which] for field in fields(self)[1:]))
