@@ -177,7 +177,7 @@ class Inputs:
             def advance(n_done: int, n_encoded: int) -> None:
                 nonlocal left
                 left -= n_done - n_encoded  # only what has to be encoded takes time
-                bar.update(task, advance=n_encoded, total=left)
+                bar.update(task, advance=n_encoded, total=left, visible=left > 0)
 
             read = {}
             for what, source in sources.items():

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = Path("review")
 _drawing = Lock()  # several pictures of a letter are asked for at once, and drawn once
 _SHOTS = 3  # examples per letter of the demonstration
+_LOOKED_AT = 100  # pictures of which one must be there
 _GLYPHS = "embedded letters"  # where the pictures of the demonstration come from
 
 
@@ -257,6 +258,13 @@ def run_review(
 
     from manyway.review.serve import open_review, serve
 
+    if data is not None and data.origins:
+        find = picture_access(data)[1]
+        if not any(find("items", row) for row in range(min(_LOOKED_AT, len(data.names)))):
+            raise InputError(
+                f"None of the pictures is in {data.origins['items']}, such as {data.picture(0)}; name the folder that "
+                "they are in with --pictures."
+            )
     with console(stderr=True).status("labelling the items …"):
         session = open_review(folder, data, first, read_only=exports is not None)
     read, find = picture_access(session.data)

@@ -5,20 +5,20 @@ A package is imported only when one of its encoders is opened. Some of them down
 The encoders of ``PACKAGED`` never do, and load their network only when there is something to encode.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from types import MappingProxyType
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import torch
@@ -47,7 +47,7 @@ class ImageEncoder:
     preprocess: Preprocess
     encode: Callable[[Tensor], Tensor]  # [n, c, resize, resize] uint8 -> [n, d] float32 on the CPU
     base_mean: Tensor | None = None  # [d] mean feature of the base classes; known for our own checkpoints
-    texts: TextEncoder | None = None  # what encodes texts into the same space; None where the model reads none
+    texts: "TextEncoder | None" = None  # what encodes texts into the same space; None where the model reads none
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,18 +90,33 @@ def _check_network(name: str) -> None:
     family, _, model = name.partition(":")
     if not is_installed(family.replace("-", "_")) or Path(model).is_dir():
         return  # it is missing, or needs no network
-    if getproxies() or os.environ.get("HF_ENDPOINT"):
+    asked = getproxies().get("https") or os.environ.get("HF_ENDPOINT") or f"https://{_HUB}"
+    address = urlsplit(asked if "//" in asked else f"//{asked}")
+    if _answers(address.hostname or _HUB, address.port or (80 if address.scheme == "http" else 443)):
         return
-    try:
-        socket.create_connection((_HUB, 443), timeout=_PATIENCE).close()
-    except OSError as error:
-        home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-        if not any(Path(os.environ.get("HF_HUB_CACHE") or home / "hub").glob("models--*")) and family != "open_clip":
-            raise InputError(f"There is no network to download the encoder {name} from.") from error
-        os.environ["HF_HUB_OFFLINE"] = "1"
-        hub = sys.modules.get("huggingface_hub.constants")
-        if hub is not None:
-            setattr(hub, "HF_HUB_OFFLINE", True)  # noqa: B010 -- the constant was read when the library was imported
+    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+    if not any(Path(os.environ.get("HF_HUB_CACHE") or home / "hub").glob("models--*")) and family != "open_clip":
+        others = f"{', '.join(PACKAGED)} need none"
+        raise InputError(f"There is no network to download the encoder {name} from; {others}.")
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    hub = sys.modules.get("huggingface_hub.constants")
+    if hub is not None:
+        setattr(hub, "HF_HUB_OFFLINE", True)  # noqa: B010 -- the constant was read when the library was imported
+
+
+def _answers(host: str, port: int) -> bool:
+    """Whether a server answers soon. Names are looked up, and all its addresses are tried, within that time."""
+    answered = list[bool]()
+
+    def ask() -> None:
+        with suppress(OSError):
+            socket.create_connection((host, port), timeout=_PATIENCE).close()
+            answered.append(True)
+
+    asking = Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_PATIENCE)
+    return bool(answered)
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """What an estimator has found for one batch of queries."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -90,7 +88,7 @@ class Inference:
     unknown_medoids: Any = None
 
     @staticmethod
-    def of(solution: Solution, labels: Any, classes: Any, X: Any, *, with_objective: bool) -> Inference:
+    def of(solution: Solution, labels: Any, classes: Any, X: Any, *, with_objective: bool) -> "Inference":
         """The solution of one task, in the array type of its queries X.
 
         Parameters

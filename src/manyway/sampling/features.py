@@ -1,7 +1,5 @@
 """FeatureSet: features with labels and their origin, stored as one safetensors file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings
@@ -164,7 +162,7 @@ class FeatureSet:
         table = scaled[0, :n] if more is None else torch.cat([scaled[0, :n], more[0]])
         return table, base_mean, None if vectors is None else scaled[0, n:]
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> FeatureSet:
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "FeatureSet":
         """The same set on another device, or in another precision.
 
         Parameters
@@ -179,11 +177,11 @@ class FeatureSet:
         features = self.features.to(device=device, dtype=dtype)
         return self if features is self.features else self._with(features=features)
 
-    def _with(self, **changes: Any) -> FeatureSet:
+    def _with(self, **changes: Any) -> "FeatureSet":
         """The same set with some of its parts replaced."""
         return FeatureSet(**{field.name: getattr(self, field.name) for field in fields(self)} | changes)
 
-    def with_class_features(self, source: Any, class_names: Sequence[str] | None = None) -> FeatureSet:
+    def with_class_features(self, source: Any, class_names: Sequence[str] | None = None) -> "FeatureSet":
         """The same set with one vector per class, such as the text embedding of its name.
 
         Parameters
@@ -242,7 +240,7 @@ class FeatureSet:
         label_column: str | None = None,
         ignore_columns: Sequence[str] = (),
         unlabelled: bool = False,
-    ) -> FeatureSet:
+    ) -> "FeatureSet":
         """Read a feature set from any file that `manyway.files.items.read_items` reads.
 
         Parameters

@@ -110,7 +110,7 @@ class Originals:
         """
         if self.folder is None:
             return None
-        refuse_escape(name, self.folder)
+        name = _below(self.folder, name)
         found = Path(os.path.abspath(self.folder / name))
         return found if found.is_file() else None
 
@@ -145,10 +145,22 @@ def open_originals(path: str | Path) -> Originals:
     folder = path if path.is_dir() or suffix_of(path) not in TABLE_SUFFIXES else path.parent
 
     def read_inside(name: str) -> bytes:
-        refuse_escape(name, folder)
-        return read_file(folder / name)
+        return read_file(folder / _below(folder, name))
 
     return Originals(read_inside, folder)
+
+
+def _below(folder: Path, name: str) -> str:
+    """The name of a picture in its folder; InputError if it leads out.
+
+    Classifiers write it from the root of the disk, or from above the folder: what ends with the folder is dropped.
+    """
+    parts = name.replace("\\", "/").split("/")
+    tail = "/".join(parts[parts.index(folder.name) + 1 :]) if folder.name in parts[:-1] else name
+    if tail != name and (os.path.isabs(name) or not (folder / name).is_file()):
+        name = tail
+    refuse_escape(name, folder)
+    return name
 
 
 def thumbnail(data: bytes, size: int, box: tuple[float, ...] | None = None) -> bytes:

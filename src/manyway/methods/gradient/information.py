@@ -8,8 +8,6 @@ where H_1 is Shannon's entropy. Its derivative with respect to the logits is P �
 P ∘ (g − ⟨P, g⟩) on the queries (times 1/|Q|), where g is the loss's derivative in P up to a constant.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
