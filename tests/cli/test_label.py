@@ -117,7 +117,7 @@ def test_a_link_is_written_through(folder, monkeypatch, capsys):
     assert (folder / "target.csv").read_text().startswith("item,label,probability")
 
 
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "xlsx", "txt"])
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "xlsx"])
 def test_the_ending_chooses_the_format(suffix, folder, monkeypatch, capsys):
     path = folder / f"out.{suffix}"
     assert label(monkeypatch, capsys, "c.npz", "p.npz", "-o", path)[0] == 0
