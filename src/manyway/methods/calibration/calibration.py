@@ -39,7 +39,7 @@ _NEWTON_STEPS = 8  # from the usual precision
 _REFIT_STEPS = 3  # from the precision for a similar metric
 _MANY_CONTRASTS = 4  # with this many per feature, little shrinkage is tried first
 _MOMENT_STEPS = 3  # to estimate how much class means differ
-_FEW_FEATURES = 64  # with at most so many, little shrinkage is tried in any case
+FEW_FEATURES = 64  # with at most so many, little shrinkage is tried in any case
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,15 +276,15 @@ def calibrated(
     middle, offsets, lengths = _from_middle(prototypes)
     variance, scatter = _spreads(support, labels, prototypes, counts, constants)
     usual = _usual_precision(variance, counts, constants)
-    if support.shape[-1] <= _FEW_FEATURES:  # whose usual precision is far too high with one example per class, too
-        usual = torch.minimum(usual, _gaussian_precision(support - middle, scatter, counts))
+    if freedom and support.shape[-1] <= FEW_FEATURES:
+        usual = torch.minimum(usual, gaussian_precision(support - middle, scatter, counts))
     given = None if precision is None else torch.full_like(usual, precision)
     squares, noise = lengths - scatter.unsqueeze(-1) / counts, constants.one_shot_noise * scatter
     meaning = scatter, usual if given is None else given, torch.ones_like(usual), noise, torch.zeros_like(counts[:, :1])
     plain = Calibration(middle, None, offsets, squares, counts, counts, *meaning)
     if not freedom or not (metric or given is None):
         return plain
-    left_out = LeftOut.of(labels.gather(1, samples), plain, usual, constants, support.shape[-1] <= _FEW_FEATURES)
+    left_out = LeftOut.of(labels.gather(1, samples), plain, usual, constants, support.shape[-1] <= FEW_FEATURES)
     residuals = differences(support, samples, prototypes, left_out.labels)
     inner = Inner.of(residuals, offsets, left_out.labels)
     every = ceil(residuals.shape[1] / _MOST_FOR_METRIC)
@@ -348,7 +348,7 @@ def _with_metric(
     freedom, n_features = contrasts.rows.shape[1:]
     weight = n_features / (freedom * plain.scatter).clamp_min(torch.finfo(support.dtype).tiny)  # 1/(f·v)
     upwards = freedom >= _MANY_CONTRASTS * n_features
-    little = n_features <= _FEW_FEATURES
+    little = n_features <= FEW_FEATURES
     with nullcontext() if little else tensor_cores(support):  # with little shrinkage, rounded products may have no root
         metrics = metrics_of(contrasts, weight)
     crossed = metrics.crossed(plain.offsets)
@@ -635,7 +635,7 @@ def _squared_distances(samples: Tensor, offsets: Tensor, lengths: Tensor) -> Ten
     return products.mul_(-2).add_(samples.square().sum(-1, keepdim=True)).add_(lengths.unsqueeze(1))
 
 
-def _gaussian_precision(support: Tensor, scatter: Tensor, counts: Tensor) -> Tensor:
+def gaussian_precision(support: Tensor, scatter: Tensor, counts: Tensor) -> Tensor:
     """[t] the precision for independent normal features, as many as matter: (Σ v)²/Σ v² for column variances v.
 
     Samples [t, s, d] are relative to their middle. The scatter S is that of so many features of variance 1/τ, and a

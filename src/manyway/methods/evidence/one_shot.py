@@ -5,7 +5,8 @@ the group's prototype. The cross-entropy of these answers says to which power th
 are not always classes, so a prior holds the power near its usual value, and pairs count less where few queries have a
 partner. The usual value is for queries that have partners, which make each other too sure. Without any, single queries
 are too sure where features are weak, and not sure enough where they are strong: the usual value then follows from how
-sure they are on average. Labels do not change.
+sure they are on average. Tables of few features have no usual precision: the power is less by as much as the precision
+is above that of so many independent features. Labels do not change.
 """
 
 from math import ceil, log
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.tasks import Tasks
-from manyway.methods.calibration.calibration import Calibration, distances_between
+from manyway.methods.calibration.calibration import FEW_FEATURES, Calibration, distances_between, gaussian_precision
 from manyway.methods.evidence.schedule import Schedule
 
 _MOST_QUERIES = 512  # evenly spaced: enough to fit one number
@@ -55,7 +56,11 @@ def powers(placed: Tensor, probabilities: Tensor, calibration: Calibration, sche
         entropy = (torch.nn.functional.softplus(others - pairs * power) * weights).sum((1, 2))
         prior = (log_power - centre) / schedule.one_shot_power_sd
         losses.append(entropy * found + 0.5 * prior.square())
-    return log_powers[torch.stack(losses).argmin(0)].exp()
+    power = log_powers[torch.stack(losses).argmin(0)].exp()
+    if placed.shape[-1] > FEW_FEATURES:
+        return power
+    usual = gaussian_precision(calibration.offsets, calibration.scatter, calibration.counts)
+    return power * (schedule.one_shot_few * usual / calibration.precision).clamp_max(1)
 
 
 def tempered(probabilities: Tensor, power: Tensor) -> Tensor:
