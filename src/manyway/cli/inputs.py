@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -112,6 +112,7 @@ class Inputs:
     text_column: str | None = None
     sheet: str | None = None
     cached: bool = True  # whether features of earlier runs are used, and new ones kept
+    texts: dict[Path, Source] = field(default_factory=dict)  # those that were read to see their language
 
     @property
     def paths(self) -> tuple[Path | None, ...]:
@@ -186,6 +187,7 @@ class Inputs:
         texts, columns = list[str](), self._columns
         for path in paths:
             source = open_texts(path, columns, need_labels=path != self.query)
+            self.texts[path] = source
             texts += source.texts
             columns = replace(columns, like=(source.text_column,) if source.text_column else None)
         n_other, names = other_languages(texts)
@@ -244,7 +246,9 @@ class Inputs:
             if path is not None:
                 text = getattr(sources.get("examples"), "text_column", "")
                 options = replace(self._columns, like=(text,) if text else None)
-                sources[what] = open_for(opened, path, options=options, need_labels=what != "items")
+                sources[what] = self.texts.get(path) or open_for(
+                    opened, path, options=options, need_labels=what != "items"
+                )
         self._check_columns(
             sources["class names" if self.support is None else "examples"].header, sources["items"].header
         )

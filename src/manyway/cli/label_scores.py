@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,95 +18,81 @@ if TYPE_CHECKING:
     from manyway.labelling.label import Summary
 
 INDEPENDENT = "independent"  # the kind of scores of which several may be right; its own module loads torch
+
+
+def _option(text: str, *names: str, **more: Any) -> Any:
+    """An option that the help shows among those of scores."""
+    return typer.Option(*names, help=text, rich_help_panel="Scores of a classifier", **more)
+
+
+_FILE = {"metavar": "FILE"}
 ScoreFile = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Label from the scores of a classifier instead of features: a table with a column per class or with the "
+    _option(
+        "Label from the scores of a classifier instead of features: a table with a column per class or with the "
         "columns item, class, score; a predictions.json of SpeciesNet; a MegaDetector file with classifications; a "
         "table of BirdNET; or a folder of such files. EXAMPLES are then scores of labelled items, and may be left out.",
-        rich_help_panel="Scores of a classifier",
+        **_FILE,
     ),
 ]
 ScoreKind = Annotated[
     str,
-    typer.Option(
+    _option(
+        "What the scores are: probability, log-probability, logit, sigmoid (each class has a yes-or-no probability of "
+        "its own), or independent (the same as --several).",
         "--score-kind",
-        help="What the scores are: probability, log-probability, logit, sigmoid (each class has a yes-or-no "
-        "probability of its own), or independent (the same as --several).",
-        rich_help_panel="Scores of a classifier",
     ),
 ]
 Several = Annotated[
     bool,
-    typer.Option(
-        "--several",
-        help="An item may have several classes, or none: each class has a yes-or-no score of its own, as in BirdNET. "
+    _option(
+        "An item may have several classes, or none: each class has a yes-or-no score of its own, as in BirdNET. "
         "Writes one row per item and class with a probability of --min-confidence (default: 0.5) or more.",
-        rich_help_panel="Scores of a classifier",
+        "--several",
     ),
 ]
 ClassPrior = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="The classes that the classifier can answer, and how frequent they were among its training data: the "
-        "columns class and prior (or count). Default: equally frequent.",
-        rich_help_panel="Scores of a classifier",
+    _option(
+        "The classes that the classifier can answer, and how frequent they were among its training data: the columns "
+        "class and prior (or count). Default: equally frequent.",
+        **_FILE,
     ),
 ]
-Taxonomy = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="The groups of the classes: the columns class, genus, family, …",
-        rich_help_panel="Scores of a classifier",
-    ),
-]
+Taxonomy = Annotated[Path | None, _option("The groups of the classes: the columns class, genus, family, …", **_FILE)]
 AtLeast = Annotated[
     float | None,
-    typer.Option(
-        min=0.0,
-        max=1.0,
-        help="Also write the finest answer (class, genus, family, …) that has at least this probability.",
-        rich_help_panel="Scores of a classifier",
+    _option(
+        "Also write the finest answer (class, genus, family, …) that has at least this probability.", min=0.0, max=1.0
     ),
 ]
 Format = Annotated[
     str | None,
-    typer.Option(
-        "--format",
-        metavar="FORMAT",
-        help="What to write: table; input (the file of SpeciesNet, MegaDetector or BirdNET with the answers in it, all "
+    _option(
+        "What to write: table; input (the file of SpeciesNet, MegaDetector or BirdNET with the answers in it, all "
         "else unchanged; for a folder, a folder); camtrap-dp (its observations.csv); presence (a table of site, night "
         "and class). Default: input where the ending of -o is .json or .txt, otherwise table.",
-        rich_help_panel="Scores of a classifier",
+        "--format",
+        metavar="FORMAT",
     ),
 ]
 Media = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="The media.csv of a Camtrap DP, which says the deployment and the time of each picture.",
-        rich_help_panel="Scores of a classifier",
-    ),
+    _option("The media.csv of a Camtrap DP, which says the deployment and the time of each picture.", **_FILE),
 ]
 Expect = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="A list of the classes that are expected, such as the species of a region: the column class and "
-        "optionally probability, or one class per line. Other classes remain possible.",
-        rich_help_panel="Scores of a classifier",
+    _option(
+        "A list of the classes that are expected, such as the species of a region: the column class and optionally "
+        "probability, or one class per line. Other classes remain possible.",
+        **_FILE,
     ),
 ]
 BatchBy = Annotated[
     str | None,
-    typer.Option(
+    _option(
+        "Label each file of a folder (file), each folder of pictures (folder), or each value of a column by itself.",
         metavar="WHAT",
-        help="Label each file of a folder (file), each folder of pictures (folder), or each value of a column by "
-        "itself.",
-        rich_help_panel="Scores of a classifier",
     ),
 ]
 
@@ -201,7 +187,8 @@ def describe(found: Summary, at_least: float | None) -> list[str]:
     if chosen is not None:
         lines.append(chosen)
     if temperature is not None and found.n_labelled:
-        lines.append(f"The scores have the temperature {temperature:.2f}; {found.n_labelled} labelled items helped.")
+        helped = f"{found.n_labelled} labelled item" + ("s" if found.n_labelled > 1 else "")
+        lines.append(f"The scores have the temperature {temperature:.2f}; {helped} helped.")
     elif temperature is not None:
         lines.append(f"The batch gave the scores the temperature {temperature:.2f}; labelled items would help.")
     if at_least is not None:
