@@ -44,7 +44,7 @@ def several(odds: Tensor, known: Tensor, expected: Tensor) -> Tensor:
     """
     constants = Constants()
     n_classes = odds.shape[-1]
-    having = constants.having if n_classes > 2 * constants.having else 0
+    having = constants.having if n_classes > constants.having else 0
     others = torch.ones_like(odds).scatter_(-1, odds.topk(having, -1).indices, 0.0)
     total = others.sum(1, keepdim=True)
     mean = (odds * others).sum((1, 2), keepdim=True) / others.sum((1, 2), keepdim=True)
