@@ -20,10 +20,8 @@ from joblib import Parallel, delayed
 from benchmarks.glyphs import Plan
 from benchmarks.measure import show
 from manyway import FeatureSet, TaskSpec, evaluate
-from manyway.encoding.backbones.encode import encode_images
-from manyway.encoding.backbones.resnet import ResNet
-from manyway.encoding.datasets import ImageSet
-from manyway.encoding.datasets.preprocess import Preprocess
+from manyway.encoding.backbones.networks import ResNet, encode_images
+from manyway.encoding.datasets.preprocess import ImageSet, Preprocess
 from manyway.training import glyphs
 from manyway.training.glyphs.render import SIZE
 from manyway.training.loop import train

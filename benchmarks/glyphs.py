@@ -15,15 +15,14 @@ import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from manyway import FeatureSet
-from manyway.encoding.backbones import build as build_backbone
 from manyway.encoding.backbones.checkpoint import weights_hash
-from manyway.encoding.backbones.encode import encode_images
+from manyway.encoding.backbones.networks import build as build_backbone
+from manyway.encoding.backbones.networks import encode_images
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.sampling.embedded import FILES, FOLDER
 from manyway.training.glyphs import BASE_SAMPLES, RECIPE, SAMPLES, image_set
 from manyway.training.glyphs.letters import SCRIPTS
-from manyway.training.glyphs.lookalikes import SAME_IN_ONE, SAME_ON_AVERAGE
-from manyway.training.glyphs.render import SIZE
+from manyway.training.glyphs.render import SAME_IN_ONE, SAME_ON_AVERAGE, SIZE
 from manyway.training.loop import Reporter, Trained, train
 from manyway.training.recipe import Recipe
 

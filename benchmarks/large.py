@@ -50,7 +50,7 @@ def watched(spread: Spread) -> tuple[Spread, list[int]]:
     active: list[int] = []
 
     def watch(work: Work, memories: Sequence[Any] | None) -> tuple[Any, list[Any]]:
-        step = getattr(work, "work", None)
+        step = getattr(work, "args", (None,))[-1]
         if isinstance(step, Assign | Iterate):
             active.append(len(step.slope if isinstance(step, Assign) else step.state.prototypes))
         return spread(work, memories)

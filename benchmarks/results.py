@@ -31,18 +31,17 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from benchmarks.measure import Printed, markdown
-from manyway.bench.checking import read_text
 from manyway.bench.presentation import Table
 from manyway.bench.records import Record
 from manyway.bench.show.formats import pipe_table
 from manyway.bench.show.tables import Cell, grids_of
-from manyway.bench.show.view import View, load_view
-from manyway.bench.show.words import old_note
+from manyway.bench.show.view import View, load_view, old_note
 from manyway.bench.store import Store, write_text
 from manyway.bench.suite import tomllib
 from manyway.core.checking import OneOrMore, checked
 from manyway.errors import InputError
 from manyway.evaluation.metrics import find_summary
+from manyway.files.files import text_of
 
 SPECS = "tables.toml"
 
@@ -80,7 +79,7 @@ def read_specs(pages: Path) -> dict[tuple[str, str], Spec]:
     """The specification of each table, by its page and name."""
     path = pages / SPECS
     try:
-        data: dict[str, dict[str, Any]] = tomllib.loads(read_text(path))
+        data: dict[str, dict[str, Any]] = tomllib.loads(text_of(path))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path} is not valid TOML: {error}.") from error
     return {

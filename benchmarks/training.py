@@ -15,9 +15,8 @@ import warnings
 
 import torch
 
-from manyway.encoding.backbones import build
-from manyway.encoding.datasets import ImageSet
-from manyway.encoding.datasets.preprocess import Preprocess
+from manyway.encoding.backbones.networks import build
+from manyway.encoding.datasets.preprocess import ImageSet, Preprocess
 from manyway.training.loop import Reporter, train
 from manyway.training.recipe import Recipe
 

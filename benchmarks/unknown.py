@@ -26,8 +26,7 @@ import torch
 from benchmarks.measure import show
 from manyway import FeatureSet, Tasks, TaskSpec, sample_tasks, solve
 from manyway.bench.data import find_features
-from manyway.evaluation.metrics import METRICS
-from manyway.evaluation.open_set import auroc, rejected, unknown_groups
+from manyway.evaluation.metrics import METRICS, auroc, rejected, unknown_groups
 from manyway.evaluation.scorers import SCORERS
 
 SETS = ("clinc150", "cifar100", "cub200", "cub-rn18", "glyphs")

@@ -6,6 +6,7 @@ python tests/estimator_stub.py    # writes it again, after the parameters of a s
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 
 from manyway import estimators
@@ -44,7 +45,7 @@ def stub() -> str:
 
 def class_stub(estimator: type[estimators.TransductiveClassifier]) -> str:
     parameters = [
-        f"        {name}: {quoted(parameter.annotation)} = {quoted(repr(parameter.default))},"
+        f"        {name}: {quoted(written(parameter.annotation))} = {quoted(repr(parameter.default))},"
         for name, parameter in inspect.signature(estimator).parameters.items()
     ]
     return CLASS.format(
@@ -53,6 +54,12 @@ def class_stub(estimator: type[estimators.TransductiveClassifier]) -> str:
         summary=inspect.getdoc(estimator).partition("\n")[0],
         parameters="\n".join(parameters),
     )
+
+
+def written(annotation: object) -> str:
+    """A type as the source has it."""
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", re.sub(r"\b(?:collections\.abc|typing|os)\.", "", text))
 
 
 def quoted(text: str) -> str:

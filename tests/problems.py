@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from manyway import FeatureSet, Tasks, estimators
 from manyway.core.blocks import Pile, Spread, Work, in_turn
+from manyway.files.items import Items
+from manyway.labelling import label
+from manyway.labelling.batch import Place, features_batch
+from manyway.labelling.label import Summary
+from manyway.methods import get_method
 
 # The estimator of every method.
 ESTIMATORS = {method: getattr(estimators, name) for name, method in estimators.METHOD_OF.items()}
@@ -74,9 +80,17 @@ class Watched:
 
     def __call__(self, work: Work, memories: Sequence[Any] | None) -> tuple[Any, list[Any]]:
         total, remembered = self.spread(work, memories)
-        self.passes.append((getattr(work, "work", work), remembered))
+        changed = getattr(work, "args", ())  # a pile changes rows first: changes, precision, work
+        self.passes.append((changed[-1] if changed else work, remembered))
         return total, remembered
 
     def of(self, kind: type) -> list[Any]:
         """The works of one kind."""
         return [work for work, _ in self.passes if isinstance(work, kind)]
+
+
+def label_items(support: Items, query: Items, output: Path, *, method: str = "evidence", **options: Any) -> Summary:
+    """Label items and write a table, as ``manyway label`` does. ``options``: device, dask, and those of the table."""
+    place = Place(options.pop("device", None), options.pop("dask", None), get_method(method).in_blocks is not None)
+    with features_batch(support, query, place) as batch:
+        return label.write_labels(batch, label.solve_batch(batch, method), output, **options)

@@ -45,5 +45,5 @@ print(
 print(f"the true number is within two standard deviations and half a class in {inside} of 100 batches")
 
 # %%
-# [Calibration](../results/calibration.md) and [number of classes](../results/number-of-classes.md) have measurements
+# [Calibration](../results/calibration.md) and [number of classes](../results/quantification.md) have measurements
 # on other data, and the cases in which the probabilities are too high or too low.

@@ -13,7 +13,7 @@ together is more accurate than labelling each on its own, and it tells which let
 import matplotlib.pyplot as plt
 import numpy as np
 
-from manyway import Evidence, SimpleShot, TaskSpec, plot_presence, sample_tasks
+from manyway import Evidence, SimpleShot, TaskSpec, plot_presence, sample_tasks, solve
 from manyway.sampling.embedded import load_glyphs
 from manyway.training.glyphs import draw
 
@@ -56,6 +56,17 @@ print(f"number of letters that occur: {result.n_present:.1f} ± {result.n_presen
 top = 9
 ax = plot_presence(result, top=top, truth=set(names[y_query]))
 ax.figure.set_size_inches(7, 3)
+
+# %%
+# The number of letters comes with a deviation. Tasks with 3 to 30 letters: bars are the estimate and two deviations,
+# the line is the truth.
+figure, ax = plt.subplots(figsize=(7, 3))
+for k_eff in (3, 6, 10, 15, 20, 30):
+    found = solve("evidence", sample_tasks(letters, TaskSpec(shots=5, k_eff=k_eff, n_query=75), seed=4, count=3))
+    places = k_eff + np.array([-0.5, 0, 0.5])
+    ax.errorbar(places, found.n_present, yerr=2 * found.n_present_sd, fmt="o", color="C0", capsize=3)
+ax.plot([0, 31], [0, 31], "k:")
+ax.set(xlabel="letters that occur", ylabel="estimated number")
 
 # %%
 # ## Look at single drawings

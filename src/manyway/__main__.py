@@ -1,7 +1,5 @@
 """The command ``manyway``, also as ``python -m manyway``: an interruption while it starts is quiet too."""
 
-from __future__ import annotations
-
 import sys
 
 

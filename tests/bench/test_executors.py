@@ -9,7 +9,7 @@ import pytest
 from bench_problems import SMALL, Watching, contents, data_folder_with_toy, jobs_of, run_suite
 
 from manyway import InputError
-from manyway.bench.executors import run_on_dask
+from manyway.bench.runner import run_jobs
 from manyway.bench.store import Store
 
 distributed = pytest.importorskip("distributed", reason="needs dask.distributed: pip install manyway[dask]")
@@ -47,10 +47,10 @@ def test_a_cluster_gives_the_same_result_also_when_a_worker_is_killed(tmp_path, 
     suite = SMALL.replace("n_tasks = 40", 'metrics = ["calibration"]')
     run_suite(suite, tmp_path, tmp_path / "local", **wishes)
     jobs = jobs_of(suite, tmp_path, **wishes)
-    assert run_on_dask(jobs, Store(tmp_path / "dask"), workers.scheduler_address, None, Watching()) == []
+    assert run_jobs(jobs, Store(tmp_path / "dask"), None, Watching(), dask=workers.scheduler_address) == []
     assert contents(tmp_path / "dask") == contents(tmp_path / "local")
     killing = Killing(workers)
-    assert run_on_dask(jobs, Store(tmp_path / "killed"), workers.scheduler_address, None, killing) == []
+    assert run_jobs(jobs, Store(tmp_path / "killed"), None, killing, dask=workers.scheduler_address) == []
     assert killing.killed is not None
     assert killing.tasks == 300 * len(jobs)
     assert contents(tmp_path / "killed") == contents(tmp_path / "local")
@@ -60,7 +60,7 @@ def test_a_failure_on_a_worker_is_reported_and_the_others_finish(tmp_path, worke
     data_folder_with_toy(tmp_path)
     jobs = jobs_of(SMALL.replace("k_eff = [2, 4]", "k_eff = [2, 13]"), tmp_path, only={"method": ["paddle"]})
     store = Store(tmp_path / "results")
-    failures = run_on_dask(jobs, store, workers.scheduler_address, None, Watching())
+    failures = run_jobs(jobs, store, None, Watching(), dask=workers.scheduler_address)
     assert [failure.error for failure in failures] == ["k_eff is 13 but a task has only 12 classes; lower k_eff."] * 2
     assert len(store.keys()) == 2
 
@@ -69,4 +69,4 @@ def test_an_address_without_a_scheduler_is_one_sentence(tmp_path, monkeypatch):
     data_folder_with_toy(tmp_path)
     monkeypatch.setattr("manyway.core.dask._PATIENCE", 0.5)
     with pytest.raises(InputError, match=r"No Dask scheduler answers at 'tcp://127\.0\.0\.1:9'"):
-        run_on_dask(jobs_of(SMALL, tmp_path), Store(tmp_path), "tcp://127.0.0.1:9", None, Watching())
+        run_jobs(jobs_of(SMALL, tmp_path), Store(tmp_path), None, Watching(), dask="tcp://127.0.0.1:9")

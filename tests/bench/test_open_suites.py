@@ -13,10 +13,9 @@ from problems import make_features
 from manyway import InputError
 from manyway.bench.plan import parse_task
 from manyway.bench.runner import measure
-from manyway.bench.show.compare import pairs
 from manyway.bench.show.curves import make_figures
 from manyway.bench.show.tables import make_grids
-from manyway.bench.show.words import record_title, setting
+from manyway.bench.show.view import pairs, record_title, setting
 from manyway.bench.store import Store
 from manyway.bench.suite import load_suite, parse_suite
 

@@ -13,8 +13,6 @@ from bench_problems import SMALL, Watching, contents, data_folder_with_toy, jobs
 import manyway.methods
 from manyway import InputError, evaluate
 from manyway.bench import runner as run
-from manyway.bench.estimate import estimates
-from manyway.bench.executors import run_side_by_side
 from manyway.bench.records import Partial
 from manyway.bench.store import Store
 from manyway.evaluation import evaluator
@@ -178,7 +176,7 @@ def test_side_by_side_gives_the_same_bits(tmp_path):
     data_folder_with_toy(tmp_path)
     run_suite(METRICS, tmp_path, tmp_path / "one")
     jobs = jobs_of(METRICS.replace("k_eff = [2, 4]", "k_eff = [2, 4, 13]"), tmp_path)
-    failures = run_side_by_side(jobs, Store(tmp_path / "two"), None, 2, Watching())
+    failures = run.run_jobs(jobs, Store(tmp_path / "two"), None, Watching(), n_jobs=2)
     assert len(failures) == 6
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
@@ -196,7 +194,7 @@ def test_side_by_side_keeps_finished_blocks_when_it_is_interrupted(tmp_path, mon
     (job, *_) = jobs_of(SMALL, tmp_path, n_tasks=500, only={"method": ["simpleshot"]})
     store = Store(tmp_path / "results")
     with pytest.raises(KeyboardInterrupt):
-        run_side_by_side([job], store, None, 2, Interrupting())
+        run.run_jobs([job], store, None, Interrupting(), n_jobs=2)
     assert 0 < store.partial(job.key).n_done < 500
     watching = Watching()
     assert run.run_jobs([job], store, None, watching) == []
@@ -207,7 +205,7 @@ def test_side_by_side_keeps_finished_blocks_when_it_is_interrupted(tmp_path, mon
 def test_estimates_are_about_right_and_tell_what_cannot_be_done(tmp_path):
     data_folder_with_toy(tmp_path)
     jobs = jobs_of(SMALL.replace("k_eff = [2, 4]", "k_eff = 4"), tmp_path, n_tasks=10_000)
-    seconds = estimates(jobs, Store(tmp_path / "results"), None)
+    seconds = run.estimates(jobs, Store(tmp_path / "results"), None)
     assert all(value is not None and 0 < value < 3600 for value in seconds)
     impossible = jobs_of(SMALL.replace("k_eff = [2, 4]", "k_eff = 13"), tmp_path)
-    assert estimates(impossible, Store(tmp_path / "results"), None) == [None] * len(impossible)
+    assert run.estimates(impossible, Store(tmp_path / "results"), None) == [None] * len(impossible)

@@ -83,7 +83,7 @@ def test_wrong_labels_and_a_broken_library_are_problems(run_in_folder, metadata_
 
     metadata_of_package("torch>=2")
     monkeypatch.setattr(doctor, "_self_test", lambda: {**RIGHT, "correct": 12})
-    monkeypatch.setattr(doctor, "_encoders", broken)
+    monkeypatch.setattr("manyway.encoding.encoders.installed_encoders", broken)
     monkeypatch.setenv("HOME", str(tmp_path))
     code, out, err = run_in_folder("doctor")
     assert code == 1

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 from hostile.files import QUERY, TRUTH, X, Y, write
+from problems import label_items
 
 from manyway import InputError, Solution
 from manyway.cli import main
 from manyway.files.items import Items
-from manyway.labelling.label import label_items
 from manyway.labelling.table import check_table
 
 
@@ -229,7 +229,7 @@ def test_an_unexpected_error_is_one_line_that_asks_for_a_report(folder, monkeypa
     def fail(*_, **__):
         raise ZeroDivisionError("[/b] oops")
 
-    monkeypatch.setattr("manyway.files.items.read_items", fail)
+    monkeypatch.setattr("manyway.cli.inputs.read_items", fail)
     monkeypatch.delenv("MANYWAY_DEBUG", raising=False)
     code, _, err = label(monkeypatch, capsys, "c.npz", "p.npz")
     assert code == 1
@@ -242,7 +242,7 @@ def test_an_interruption_is_exit_code_130(folder, monkeypatch, capsys):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("manyway.files.items.read_items", interrupt)
+    monkeypatch.setattr("manyway.cli.inputs.read_items", interrupt)
     code, _, err = label(monkeypatch, capsys, "c.npz", "p.npz")
     assert code == 130
     assert "Traceback" not in err

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import httpx
 import numpy as np
@@ -18,8 +19,8 @@ from PIL import Image
 from review_problems import CLASSES, make_review, truth, with_pictures
 
 from manyway.cli import review
-from manyway.encoding.backbones import build
 from manyway.encoding.backbones.checkpoint import save_checkpoint
+from manyway.encoding.backbones.networks import build
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.errors import InputError, install
 from manyway.review.journal import Action
@@ -150,7 +151,7 @@ def test_encoded_pictures_are_shown_and_a_broken_one_is_reviewed_too(tmp_path, r
         (["examples.npz", "items.npz", "--pictures", "no"], "--pictures names no, which is not a folder"),
         (["examples.npz", "missing.npz"], "There is no file missing.npz"),
         (["pictures", "pictures"], "pictures is empty; it needs pictures"),
-        (["pictures", "pictures", "--encoder", "timm:resnet50"], "[encoders]'"),
+        (["pictures", "pictures", "--encoder", "timm:resnet50"], '[encoders]"'),
         (["--demo", "trees"], "--demo brings its own"),
         (["trees", "--export", "labels.ods"], "tables end with"),
         (["trees", "--export-examples", "folder"], "only pictures are written to folders"),
@@ -252,7 +253,7 @@ def test_detections_are_shown_in_their_pictures_with_their_boxes(run_in_folder, 
         "images": images,
     }
     (tmp_path / "md.json").write_text(json.dumps(content))
-    seen = []
+    seen, run = [], review.run_review
     monkeypatch.setattr(review, "run_review", lambda data, folder, **options: seen.append(data))
     code, _, err = run_in_folder("review", "--scores", "md.json", "--pictures", "photos")
     assert code == 0, err
@@ -267,6 +268,9 @@ def test_detections_are_shown_in_their_pictures_with_their_boxes(run_in_folder, 
         colours = [picture.getpixel((x, 80)) for x in range(78, 84)]
         assert any(red > 150 and blue < 120 for red, _, blue in colours) == inside
     assert find("items", 0) == tmp_path / "photos" / "north" / "a.jpg"
+    elsewhere = replace(seen[0], origins={"items": str(tmp_path / "elsewhere")})
+    with pytest.raises(InputError, match=r"None of the pictures is in .*elsewhere, such as north/a\.jpg"):
+        run(elsewhere, tmp_path / "other", browser=False)
     code, _, err = run_in_folder("review", "--scores", "md.json", "--pictures", "no")
     assert (code, "--pictures names no, which is not a folder" in err) == (2, True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from importlib import metadata
 
 import pytest
@@ -106,3 +107,22 @@ def test_without_a_network_a_download_is_not_tried_for_long(monkeypatch, tmp_pat
         encoders.open_encoder("timm:resnet50")
     assert asked == 2 * [(("huggingface.co", 443), 3)]
     monkeypatch.delenv("HF_HUB_OFFLINE")
+    asked.clear()
+    for proxy, address in (("http://gate:3128", ("gate", 3128)), ("gate:80", ("gate", 80))):
+        monkeypatch.setattr(encoders, "getproxies", lambda proxy=proxy: {"https": proxy})
+        with pytest.raises(InputError, match="There is no network"):
+            encoders.open_encoder("timm:resnet50")
+        assert asked.pop() == (address, 3)
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+
+
+def test_a_network_that_swallows_everything_is_given_up_in_time(monkeypatch):
+    def wait(*_, timeout):
+        time.sleep(2)
+        raise TimeoutError
+
+    monkeypatch.setattr(encoders, "_PATIENCE", 0.1)
+    monkeypatch.setattr(encoders.socket, "create_connection", wait)
+    start = time.monotonic()
+    assert not encoders._answers("huggingface.co", 443)
+    assert time.monotonic() - start < 1.5

@@ -14,8 +14,8 @@ pytest.importorskip("triton", reason="needs Triton, which there is for Linux")
 
 from manyway import FeatureSet, TaskSpec, sample_tasks, solve
 from manyway.core import random as draws
-from manyway.core.kernels import fused, rows, subset, sums, tensor_cores
-from manyway.core.ops import class_sums
+from manyway.core.kernels import fused, halves, rows, subset, sums, tensor_cores
+from manyway.core.ops import class_sums, prototypes
 from manyway.core.transforms import transform, unit
 from manyway.methods.calibration.calibration import LeftOut
 from manyway.methods.calibration.metric import Inner
@@ -23,6 +23,10 @@ from manyway.methods.calibration.root_kernel import inverse_root
 from manyway.methods.evidence.prior import Concentrations
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense, fused_search, search
+from manyway.methods.gradient import kernel as steps_of_tim
+from manyway.methods.gradient.heads import Euclidean
+from manyway.methods.gradient.information import Information, descend
+from manyway.methods.ici import logistic
 from manyway.methods.paddle import kernel as loop
 from manyway.methods.paddle.forms import GramForm, prototype_form
 
@@ -186,12 +190,8 @@ def test_skipping_iterations_that_repeat_changes_no_bit():
     form = gram(make_tasks(n_tasks=1, n_query=6, n_classes=4))
     results = []
     for skip in (True, False):
-        u = torch.empty_like(form.cross, device=DEVICE)
-        n_iter = torch.empty(1, dtype=torch.int64, device=DEVICE)
-        converged = torch.empty(1, dtype=torch.bool, device=DEVICE)
         given = (value.to(DEVICE) for value in (form.gram, form.cross, form.sum_norms, form.counts))
-        loop.launch(*given, u, n_iter, converged, 1.0, 1e-6, 40, None, skip=skip)
-        results.append(u)
+        results.append(loop.iterate(*given, weight=1.0, eps=1e-6, max_iter=40, skip=skip)[0])
     assert torch.equal(*results)
 
 
@@ -288,7 +288,7 @@ def test_left_out_samples_are_classified_alike(monkeypatch, n_tasks, weight, pre
     def classified(device):
         labels, number, scatter, usual, own = (value.to(device) for value in (*values, own_counts))
         left_out = LeftOut(labels, number, scatter, usual, 0.5, own, (own > 1).float())
-        inner = Inner.of(residuals.to(device), prototypes.to(device))
+        inner = Inner.of(residuals.to(device), prototypes.to(device), labels)
         given, start = (
             None if value is None else torch.full((n_tasks,), value, device=device) for value in (precision, near)
         )
@@ -301,6 +301,44 @@ def test_left_out_samples_are_classified_alike(monkeypatch, n_tasks, weight, pre
     monkeypatch.setattr("manyway.methods.calibration.calibration.fused", lambda tensor: True)
     for expected, found in zip(plain, classified(DEVICE), strict=True):
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("parts", [1, 3], ids=["float16", "two halves"])
+def test_errors_are_those_of_the_softmax(parts):
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(2, 7, 16, generator=generator), torch.randint(0, 13, (2, 5), generator=generator)
+    costs = torch.rand(2, 5, generator=generator)
+    found = there(halves.write_errors)(logits, labels, costs, torch.full((2, 7, parts, 16), 9).half(), 13, 3.0)
+    expected = (3 * logits[:, :5, :13]).softmax(-1) - torch.eye(13)[labels]
+    got = found[:, :5, :2].float().sum(2) if parts == 3 else found[:, :5, 0].float()
+    torch.testing.assert_close(got[..., :13], expected * costs.unsqueeze(-1), rtol=0, atol=1e-6 if parts == 3 else 1e-3)
+    assert not got[..., 13:].any()
+    assert (found[:, 5:] == 9).all()
+
+
+@pytest.mark.parametrize(("n_query", "alphas"), [(4, (1.0, 1.0)), (4, (7.0, 5.0)), (0, (1.0, 1.0))])
+def test_the_fused_steps_of_tim_are_the_plain_ones(n_query, alphas):
+    tasks = transform(make_tasks(n_tasks=2, n_classes=6, n_query=4, n_features=11), "l2")
+    samples = torch.cat([tasks.support, tasks.query[:, :n_query]], 1)
+    loss, start = Information((1.0, 0.3, 1.0) if n_query else (1.0, 0.0, 0.0), alphas), prototypes(tasks)
+    steps = {"lr": 1e-3, "max_iter": 6}
+    plain, _ = descend(samples, tasks.support_labels, start, Euclidean(15.0), loss, with_objective=False, **steps)
+    arguments = (samples, tasks.support_labels, start, loss.weights, loss.query_slopes, 15.0)
+    fast = there(steps_of_tim.descend)(*arguments, **steps)
+    assert (fast - plain).norm() < 0.02 * (plain - start).norm()
+
+
+def test_the_gradient_of_a_logistic_regression_from_halves_is_as_good_as_in_float32(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    features = logistic.with_intercept(torch.randn(2, 9, 11, generator=generator) * 100)
+    labels, costs = torch.randint(0, 5, (2, 9, 1), generator=generator), torch.rand(2, 9, 1, generator=generator)
+    weights = torch.randn(2, 12, 5, generator=generator) / 100
+    exact = logistic._Rows.of(features.double()).gradient(labels, costs.double(), weights.double())
+    monkeypatch.setattr(logistic, "halves_fused", lambda tensor: True)
+    rows = logistic._Rows.of(features.to(DEVICE))
+    found = there(rows.gradient)(labels, costs, weights)
+    assert rows.values.dtype == torch.float16
+    assert (found - exact).norm() < 1e-5 * exact.norm()
 
 
 def test_plain_code_runs_on_a_cpu():

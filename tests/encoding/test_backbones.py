@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from manyway.encoding.backbones import BACKBONES, build
 from manyway.encoding.backbones.checkpoint import network_from, read_checkpoint, save_checkpoint, weights_hash
+from manyway.encoding.backbones.networks import BACKBONES, build
 from manyway.errors import InputError
 
 

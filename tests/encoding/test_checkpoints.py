@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from manyway.encoding.backbones import build
 from manyway.encoding.backbones.checkpoint import FORMAT, network_from, read_checkpoint, save_checkpoint
+from manyway.encoding.backbones.networks import build
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.encoders import open_encoder
 from manyway.errors import InputError

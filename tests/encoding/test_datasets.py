@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from manyway.encoding.datasets import archives
 from manyway.encoding.datasets.decode import require_pillow
 from manyway.encoding.datasets.preprocess import Preprocess
-from manyway.encoding.datasets.sources import UNLABELLED, csv_source, load_images, open_source, read_split
+from manyway.encoding.datasets.sources import UNLABELLED, list_source, load_images, open_source, read_list
 from manyway.encoding.datasets.texts import open_texts
 from manyway.errors import InputError
 from manyway.training.standard import DATASETS, open_dataset, standard_classes
@@ -51,8 +51,8 @@ def test_a_folder_names_its_classes(tmp_path):
     assert source.names == ("ant/x.png", "cat/1.png", "cat/2.png")
     assert source.labels.tolist() == [0, 1, 1]
     images = load_images(source, SMALL).images
-    assert images.images.shape == (3, 3, 12, 12)
-    assert images.images[0, :, 0, 0].tolist() == [200, 30, 30]
+    assert images.shape == (3, 3, 12, 12)
+    assert images[0, :, 0, 0].tolist() == [200, 30, 30]
 
 
 def test_pictures_without_class_folders_have_no_labels(tmp_path):
@@ -129,7 +129,7 @@ def test_where_no_labels_are_needed_folders_still_name_classes_and_empty_ones_ar
 
 @pytest.mark.parametrize(
     ("data", "why"),
-    [(picture(size=(200, 200), suffix="JPEG")[:-300], "damaged"), (b"hello", "not a picture"), (b"", "not a picture")],
+    [(picture(size=(200, 200), suffix="JPEG")[:-300], "damaged"), (b"hello", "not a picture"), (b"", "it is empty")],
 )
 def test_broken_pictures_stop_it_or_are_left_out(data, why, tmp_path):
     write(tmp_path, ["cat/1.png", "dog/1.png"])
@@ -163,7 +163,7 @@ def test_split_files_with_and_without_a_header_keep_their_first_image(header, tm
     rows = [("cat/1.png", "3"), ("cat/2.png", "3"), ("ant/1.png", "0")]
     lines = [",".join(reversed(row)) if header.startswith("label") else ",".join(row) for row in rows]
     (tmp_path / "split.csv").write_text(header + "\n".join(lines) + "\n")
-    source = csv_source(tmp_path / "split.csv")
+    source = list_source(tmp_path / "split.csv")
     assert source.names == ("cat/1.png", "cat/2.png", "ant/1.png")
     assert source.class_names == ("0", "3")
     assert len(load_images(source, SMALL).images) == 3
@@ -173,27 +173,37 @@ def test_split_files_with_and_without_a_header_keep_their_first_image(header, tm
     ("text", "why"),
     [
         ("", "is empty"),
-        ("name,kind\n1.png,2\n", "has the columns name, kind; it needs one of filename"),
-        ("filename,label\n1.png\n", "lacks a picture or a label"),
-        ("1.png,\n", "lacks a picture or a label"),
+        ("name,kind\n1.png,2\n", "has the columns 'name', 'kind'; it needs one of filename"),
+        ("filename,label\n1.png\n", "another number of cells"),
+        ("1.png,\n", "has no label in line 1"),
         ("nowhere.png,1\n", "which is not in"),
         ("../x.png,1\n", "leads out of it"),
         ("filename,label\n", "lists no pictures"),
         ("filename,label\n1.png,hello, world\n", "another number of cells"),
-        ("label,label,filename\n1,2,1.png\n", "each once"),
+        ("label,label,filename\n1,2,1.png\n", "two columns named 'label'"),
     ],
 )
 def test_bad_split_files_get_a_sentence(text, why, tmp_path):
     (tmp_path / "split.csv").write_text(text)
     with pytest.raises(InputError, match=why):
-        csv_source(tmp_path / "split.csv")
+        list_source(tmp_path / "split.csv")
 
 
 @pytest.mark.parametrize("delimiter", [";", "\t"])
 def test_split_files_may_use_another_delimiter(delimiter, tmp_path):
     write(tmp_path, ["a,b.png"])
     (tmp_path / "split.csv").write_text(f"filename{delimiter}label\na,b.png{delimiter}x\n")
-    assert csv_source(tmp_path / "split.csv").names == ("a,b.png",)
+    assert list_source(tmp_path / "split.csv").names == ("a,b.png",)
+
+
+def test_lists_of_items_need_no_label_and_keep_their_columns(tmp_path):
+    write(tmp_path, ["a/1.png", "a/2.png"])
+    (tmp_path / "items.csv").write_text("site;Image;label\ncreek;a\\1.png;\nhill;a/2.png;\n")
+    source = open_source(tmp_path / "items.csv", need_labels=False)
+    assert (source.names, source.is_labelled) == (("a/1.png", "a/2.png"), False)
+    assert source.carried == {"site": ["creek", "hill"], "label": ["", ""]}
+    (tmp_path / "known.jsonl").write_text('{"file": "a/1.png", "species": "owl"}\n')
+    assert open_source(tmp_path / "known.jsonl").class_names == ("owl",)
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):
@@ -286,7 +296,7 @@ def test_inat_has_a_given_support_of_variable_size(tmp_path):
 
 def test_the_public_inat_lists_keep_every_line(data_folder):
     support, query = (data_folder / "splits" / f"inat_{part}.csv" for part in ("support", "query"))
-    assert (len(read_split(support)), len(read_split(query))) == (9187, 37187)
+    assert (len(read_list(support)[0]), len(read_list(query)[0])) == (9187, 37187)
 
 
 def omniglot_arrays():
@@ -307,14 +317,14 @@ def test_omniglot_arrays_and_folders_agree(tmp_path):
         Image.fromarray(255 - image).save(path)
     grey = Preprocess.for_size(28, channels=1)
     for split, n_classes in (("base", 8), ("val", 2), ("test", 1)):
-        loaded = [load_images(open_dataset("omniglot", split, tmp_path / place), grey).images for place in "ab"]
+        loaded = [load_images(open_dataset("omniglot", split, tmp_path / place), grey) for place in "ab"]
         assert loaded[0].n_classes == n_classes
         assert loaded[0].class_names == loaded[1].class_names
         assert torch.equal(loaded[0].labels, loaded[1].labels)
         assert torch.equal(loaded[0].images, loaded[1].images)
     upright, turned = (open_dataset("omniglot", split, tmp_path / "a") for split in ("base", "val"))
-    expected = np.rot90(load_images(upright, grey).images.images[0, 0].numpy())
-    assert np.array_equal(load_images(turned, grey).images.images[0, 0].numpy(), expected)
+    expected = np.rot90(load_images(upright, grey).images[0, 0].numpy())
+    assert np.array_equal(load_images(turned, grey).images[0, 0].numpy(), expected)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "missing", "floats", "lengths"])
@@ -347,7 +357,7 @@ def test_missing_data_sets_and_wrong_names_get_a_sentence(tmp_path):
 def test_the_table_says_what_is_here(tmp_path, monkeypatch):
     import typer
 
-    from manyway.cli.datasets import datasets
+    from manyway.cli.extract import datasets
 
     monkeypatch.setenv("COLUMNS", "200")
     write(tmp_path, ["cub/x/1.png"])

@@ -18,9 +18,8 @@ from typer.testing import CliRunner
 from manyway.cli.extract import extract as extract_command
 from manyway.cli.label import label
 from manyway.encoding import extraction
-from manyway.encoding.backbones import build
 from manyway.encoding.backbones.checkpoint import save_checkpoint
-from manyway.encoding.backbones.encode import encode_images
+from manyway.encoding.backbones.networks import build, encode_images
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.datasets.sources import load_images, open_source
 from manyway.encoding.encoders import ImageEncoder, open_encoder
@@ -62,7 +61,7 @@ def test_features_are_the_networks_and_say_where_they_come_from(pictures, checkp
     assert features.meta["skipped"] == []
     loaded = FeatureSet.load(tmp_path / "out.safetensors")
     images = load_images(open_source(pictures), PREPROCESS).images
-    expected = encode_images(build("resnet-small", 4, 3), images.images, PREPROCESS)
+    expected = encode_images(build("resnet-small", 4, 3), images, PREPROCESS)
     torch.testing.assert_close(loaded.features, expected)
     assert loaded.class_names == ("ant", "bee")
     assert torch.equal(loaded.base_mean, torch.full((96,), 0.5))
@@ -269,7 +268,7 @@ def test_timm_models_are_fed_as_their_configuration_says(pictures, monkeypatch):
     encoder = open_encoder("timm:resnet50", say=said.append)
     assert "downloaded" in said[0]
     assert encoder.preprocess == Preprocess(16, 14, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), "bicubic")
-    images = load_images(open_source(pictures), encoder.preprocess).images.images
+    images = load_images(open_source(pictures), encoder.preprocess).images
     expected = 2 * ((images[:, :, 1:15, 1:15].float() / 255 - 0.5) / 0.25).mean((2, 3))
     torch.testing.assert_close(encode(open_source(pictures), encoder).features, expected)
 

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
+from manyway.encoding.datasets.archives import open_originals
 from manyway.encoding.datasets.decode import FIRST_FRAME, read_picture
 from manyway.errors import InputError
 
@@ -236,7 +237,7 @@ def test_a_photograph_with_a_second_view_is_an_ordinary_picture():
         (encoded(Image.new("LAB", (2, 2)), "TIFF"), "of the kind LAB, which is not supported"),
         (encoded(COLOUR, "EPS"), "EPS"),
         (b"%PDF-1.4 nothing", "not a picture"),
-        (b"", "not a picture"),
+        (b"", "it is empty"),
         (b"GIF89a", "not a picture"),
     ],
     ids=["int32 wide", "int32 negative", "float wide", "float hdr", "float negative", "nan", "lab", "eps", "pdf",
@@ -266,3 +267,16 @@ def test_changed_bytes_give_a_picture_or_a_reason():
                 changed[place] = generator.integers(0, 256)
             with contextlib.suppress(InputError):  # any other exception is a defect
                 assert read_picture(bytes(changed), channels=3)[0].mode == "RGB"
+
+
+def test_names_that_a_classifier_wrote_are_found_below_the_folder(tmp_path):
+    (tmp_path / "photos" / "north").mkdir(parents=True)
+    for name in ("north/a.jpg", "b.jpg"):
+        (tmp_path / "photos" / name).write_bytes(name.encode())
+    originals = open_originals(tmp_path / "photos")
+    for name in ("north/a.jpg", "photos/north/a.jpg", "/mnt/disk/photos/north/a.jpg", "C:\\photos\\north\\a.jpg"):
+        assert originals.read(name) == b"north/a.jpg"
+        assert originals.path(name) == tmp_path / "photos" / "north" / "a.jpg"
+    for name in ("/b.jpg", "../photos/../b.jpg", "/etc/passwd", "photos/../../b.jpg"):
+        with pytest.raises(InputError, match="leads out of it"):
+            originals.read(name)

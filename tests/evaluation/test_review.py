@@ -44,7 +44,7 @@ def test_methods_that_take_no_known_labels_can_have_them_as_examples():
 
 
 def test_bad_input_is_refused_with_a_sentence():
-    with pytest.raises(InputError, match="reviewer is 'knwon'; choose fixed, appended, appended-near, known or None"):
+    with pytest.raises(InputError, match="reviewer is 'knwon'; choose fixed, appended, known, uherding, badge"):
         TaskSpec(reviewer="knwon")
     with pytest.raises(InputError, match="n_answers is 17; it must be from 0 to 16, the number of queries"):
         TaskSpec(**SHAPE, n_answers=17, reviewer="known")

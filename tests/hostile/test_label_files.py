@@ -47,6 +47,7 @@ from hostile.files import (
     sheet,
     text,
     vectors,
+    write,
     write_parquet,
 )
 
@@ -146,6 +147,16 @@ def zip_bomb(name):
             archive.writestr(name, bytes(2**28 + 1))
 
     return create
+
+
+def hidden_sheet(path):
+    import openpyxl
+
+    write(path, {"notes": [["a"]], "items": sheet(QUERY)})
+    book = openpyxl.load_workbook(path)
+    book["notes"].sheet_state = "hidden"
+    book.active = 1
+    book.save(path)
 
 
 def savetxt(**options):
@@ -360,6 +371,8 @@ LABELLED = {
     "excel with formulas that were never computed": case(
         "p.xlsx has formulas that were never computed: their cells are empty",
         p=("p.xlsx", {"a": sheet(QUERY, total=["total", *["=1+1"] * 19])})),
+    "excel with a hidden first sheet": case(
+        "the first sheet of p.xlsx is read ('items')", p=("p.xlsx", hidden_sheet)),
     "excel with dates": case(
         c=("c.xlsx", {"a": sheet(X, label=Y, day=[date(2024, 5, 1)] * 18)}),
         p=("p.xlsx", {"a": sheet(QUERY, day=[date(2024, 5, 1)] * 20)})),
@@ -400,7 +413,7 @@ REFUSED = {
     "duplicate columns in the examples": case("two columns named 'f0'", c=known(names=["f0", "f0", *COLUMNS[2:]])),
     "duplicate columns by blanks": case("two columns named 'f0'", c=known(names=["f0", " f0", *COLUMNS[2:]])),
     "two columns without a name": case(
-        "two columns named ''", p="," + pile(first={"": count}).replace("\n", "\n1,")[:-2]),
+        "two columns without a name", p="," + pile(first={"": count}).replace("\n", "\n1,")[:-2]),
     "no features at all": case("has no feature column", c="label\na\nb\n"),
     "two label columns": case(
         "'class', 'category'", "--label-column", c=known(label="class", last={"category": lambda i: "x"})),
@@ -463,6 +476,7 @@ REFUSED = {
     "cut gzip": case("cannot be unpacked", p=("p.csv.gz", gzip.compress(pile().encode())[:-20])),
     "cut xz": case("cannot be unpacked", p=("p.csv.xz", lzma.compress(pile().encode())[:-20])),
     "gzip bomb": case("far more than its size", p=("p.csv.gz", bomb)),
+    "excel with a password": case("password", "as .xlsx", p=("p.xlsx", b"\xd0\xcf\x11\xe0" + bytes(600))),
     "no excel": case("cannot be read as an Excel file", p=("p.xlsx", b"x")),
     "cut excel": case("cannot be read as an Excel file", p=("p.xlsx", saved({"a": sheet(QUERY)}, ".xlsx")[:-50])),
     "empty excel": case("is empty", p=("p.xlsx", {"a": []})),

@@ -234,6 +234,14 @@ def test_texts_in_the_ways_that_people_write_them(kind, tmp_path):
     assert [source.class_names[k] for k in source.labels] == (labels or [UNLABELLED] * len(texts))
 
 
+def test_items_without_a_text_are_left_out_and_listed(tmp_path):
+    path = write(tmp_path / "a.csv", "id,text,site\n1,hello you,x\n2,,y\n3,  ,z\n4,bye you,w\n")
+    source = open_texts(path, need_labels=False)
+    assert (source.texts, source.items) == (("hello you", "bye you"), ("1", "4"))
+    assert source.carried == {"text": source.texts, "site": ("x", "w")}
+    assert source.left_out == (("2", "it has no text"), ("3", "it has no text"))
+
+
 def test_texts_come_from_parquet_too(tmp_path):
     source = open_texts(write(tmp_path / "a.parquet", {"text": ["hello", "bye"], "intent": ["greet", "leave"]}))
     assert source.texts == ("hello", "bye")
@@ -249,6 +257,8 @@ def test_texts_come_from_parquet_too(tmp_path):
         ("a.csv", "text,label\nhello,nan\n", "no label in line 2"),
         ("a.csv", "text,label\n,greet\n", "Line 2 .* needs a text"),
         ("a.csv", 'text,label\n"hello,greet\nbye,leave\n', "quotation mark is not closed"),
+        ("a.csv", "where is my parcel\nhello you all\n", "looks like an item, .* say that .* `text_column`"),
+        ("a.csv", "7,where is my parcel\n8,hello you all\n", "looks like an item"),
         ("a.csv", "text,text\na,b\n", "two columns named 'text'"),
         ("a.csv", b"text,label\nhell\x81,greet\n", "line 2 has the byte 0x81"),
         ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "label": null}\n', "no label in line 2"),

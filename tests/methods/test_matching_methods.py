@@ -259,7 +259,8 @@ class TestLogisticRegression:
         ours, parameters = with_intercept(features), normal(3, 13, 4, seed=3).requires_grad_()
         errors = torch.nn.functional.cross_entropy((ours @ parameters).mT, labels, reduction="none")
         (parameters[:, :-1].square().sum() / 2 + 10 * (errors * weights).sum()).backward()
-        gradient = _logistic._gradient(ours, labels.unsqueeze(-1), 10 * weights.unsqueeze(-1), parameters.detach())
+        rows, costs = _logistic._Rows.of(ours), 10 * weights.unsqueeze(-1)
+        gradient = _logistic._gradient(rows, labels.unsqueeze(-1), costs, parameters.detach())
         torch.testing.assert_close(gradient, parameters.grad.flatten(1))
 
     def test_a_second_fit_forgets_where_it_started(self):
@@ -331,7 +332,7 @@ class TestLassoPath:
 
 class TestICI:
     def test_components_are_the_singular_vectors(self):
-        """The Krylov space of 200 features against a full decomposition."""
+        """Powers of the covariance of 200 features against a full decomposition."""
         spectrum = 1 / torch.arange(1, 201, dtype=torch.float64).sqrt()
         features = normal(2, 300, 200) * spectrum
         features = features - features.mean(1, keepdim=True)

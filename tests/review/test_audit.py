@@ -5,44 +5,85 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyway.review.audit import Check
+from manyway.review.audit import Check, RandomCheck
 
 
-@pytest.mark.parametrize("expected", [0.5, 20.0], ids=["a method that is too sure", "a method that is not"])
+def first_false(wrong, check, random):
+    """After how many answers of a simulated check its bound is false; None if it always holds."""
+    flags = random.permutation(np.arange(check.n_items) < wrong).cumsum()
+    answers = range(1, check.n_items + 1)
+    return next((m for m in answers if check.most_wrong(m, int(flags[m - 1])) < wrong - flags[m - 1]), None)
+
+
+@pytest.mark.parametrize("tolerance", [0.01, 0.2], ids=["few wrong labels are expected", "many are"])
 @pytest.mark.parametrize("wrong", [3, 12, 40])
-def test_the_bound_holds_at_all_times_together(wrong, expected):
-    random, check, failures = np.random.default_rng(0), Check(100, expected), 0
-    for _ in range(200):
-        flags = random.permutation(np.arange(100) < wrong).cumsum()
-        failures += any(check.most_wrong(m, int(flags[m - 1])) < wrong - flags[m - 1] for m in range(1, 101))
+def test_the_bound_holds_at_all_times_together(wrong, tolerance):
+    random, check = np.random.default_rng(0), Check(100, tolerance)
+    failures = sum(first_false(wrong, check, random) is not None for _ in range(200))
     assert failures / 200 <= check.risk + 2 * np.sqrt(check.risk / 200)
 
 
+def test_the_bounds_of_checks_that_follow_each_other_hold_together():
+    """Each check ends at its first wrong label, and labels learn nothing from it: five attempts, one risk."""
+    random, failures = np.random.default_rng(0), 0
+    for _ in range(200):
+        check, wrong = Check(60, 0.2), 8
+        for _ in range(5):
+            flags = random.permutation(np.arange(check.n_items) < wrong).cumsum()
+            ends = int(np.argmax(flags > 0)) + 1
+            if any(check.most_wrong(m, int(flags[m - 1])) < wrong - flags[m - 1] for m in range(1, ends + 1)):
+                failures += 1
+                break
+            check, wrong = Check(check.n_items - ends, 0.2, check.next_risk(ends, 1)), wrong - 1
+    assert failures / 200 <= 0.05 + 2 * np.sqrt(0.05 / 200)
+
+
 def test_after_all_answers_nothing_is_wrong():
-    assert Check(50, 3).most_wrong(50, 7) == 0
+    assert Check(50, 0.05).most_wrong(50, 7) == 0
 
 
 def test_before_the_first_answer_everything_may_be_wrong():
-    assert Check(50, 3).most_wrong(0, 0) == 50
+    assert Check(50, 0.05).most_wrong(0, 0) == 50
 
 
 def test_a_wrong_label_costs_answers():
-    check = Check(1000, 5)
-    assert check.left(100, 0, 0.05) < check.left(100, 1, 0.05) < check.left(100, 3, 0.05)
+    check = Check(1000, 0.05)
+    assert check.left(100, 0) < check.left(100, 1) < check.left(100, 3)
 
 
-def test_the_answers_left_end_the_check():
-    check = Check(2000, 5)
-    left = check.left(30, 0, 0.02)
-    assert not check.done(30, 0, 0.02)
-    assert check.done(30 + left, 0, 0.02)
+@pytest.mark.parametrize(("n_items", "tolerance"), [(300, 0.02), (300, 0.05), (97, 0.1), (2000, 0.02)])
+def test_the_answers_left_are_the_fewest_that_end_the_check(n_items, tolerance):
+    check = Check(n_items, tolerance)
+    for asked, wrong in ((0, 0), (30, 0), (30, 1)):
+        fewest = next(more for more in range(n_items - asked + 1) if check.done(asked + more, wrong))
+        assert check.left(asked, wrong) == fewest
+
+
+def test_a_part_of_all_labels_takes_fewer_answers_than_of_those_without_one():
+    rest, everything = Check(200, 0.05), Check(200, 0.05, of=300)
+    assert everything.left(0, 0) < rest.left(0, 0)
+    ends = everything.left(0, 0)
+    assert everything.most_wrong(ends, 0) <= 15 < everything.most_wrong(ends - 1, 0)
 
 
 def test_a_strict_tolerance_needs_nearly_all_answers_of_a_small_pile():
-    assert Check(50, 0.5).left(0, 0, 0.01) >= 48
+    assert Check(50, 0.01).left(0, 0) >= 48
 
 
-def test_the_risks_of_all_checks_together_are_that_of_the_review():
-    risks = [Check(10, 1, number).risk for number in range(1, 60)]
-    assert sum(risks) == pytest.approx(0.05)
-    assert risks == sorted(risks, reverse=True)
+def test_a_check_that_ends_leaves_less_risk_to_the_next_one():
+    check = Check(300, 0.05)
+    assert check.next_risk(0, 0) == pytest.approx(check.risk)
+    assert check.risk > check.next_risk(20, 0) > check.next_risk(20, 1) > check.next_risk(20, 3)
+
+
+def test_wrong_labels_that_are_found_out_of_turn_are_not_among_the_rest():
+    labels = dict.fromkeys(range(100), 0)
+    check = RandomCheck.begin(Check(100, 0.1), labels, n_classes=2, seed="a")
+    answers = [-2] * 100
+    for row in check.order[:20]:
+        answers[row] = 0
+    before = check.progress(answers, -2)
+    answers[check.order[30]] = 1
+    after = check.progress(answers, -2)
+    assert (after["asked"], after["wrong"], after["rest"]) == (20, 0, 79)
+    assert after["most"] == before["most"] - 1

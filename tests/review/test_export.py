@@ -47,6 +47,17 @@ def test_labels_say_what_a_person_has_seen(reviewed, tmp_path):
     assert all(row["label"] in (*CLASSES, "a/b: new") and row["label_2"] != row["label"] for row in rows[12:])
 
 
+def test_what_a_spreadsheet_would_compute_is_written_as_text_and_read_back_as_it_was(session, tmp_path):
+    session.act(Action("label", (0,), ("=1+1",), "a"))
+    session.act(Action("comment", (0,), ("@now",), "b"))
+    assert session.settled.wait(20)
+    export_labels(session, tmp_path / "labels.csv")
+    export_examples(session, tmp_path / "examples.csv")
+    first = rows_of(tmp_path / "labels.csv")[0]
+    assert (first["label"], first["comment"]) == ("'=1+1", "'@now")
+    assert read_items(tmp_path / "examples.csv").labels[-1] == "=1+1"
+
+
 def test_labels_are_the_same_in_parquet(reviewed, tmp_path):
     import pyarrow.parquet
 

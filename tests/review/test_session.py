@@ -410,7 +410,7 @@ def answer_check(session, count, label=truth):
 
 def test_labels_stay_as_they_are_during_a_check_and_learn_at_its_end(session, monkeypatch):
     monkeypatch.setattr("manyway.review.session.secrets.token_hex", lambda count: "a seed")
-    do(session, "check", labels=["0.1"])
+    do(session, "check", labels=["0.1 rest"])
     before = suggested(session)
     answer_check(session, 8)
     assert in_check(session)["wrong"] > 0
@@ -427,7 +427,7 @@ def test_labels_stay_as_they_are_during_a_check_and_learn_at_its_end(session, mo
 def test_a_check_ends_with_a_statement_about_the_labels_without_an_answer(session):
     for row in range(20):
         do(session, "label", [row], [truth(row)])
-    do(session, "check", labels=["0.1"])
+    do(session, "check", labels=["0.1 rest"])
     state = in_check(session)
     assert not state["done"]
     answer_check(session, state["left"], lambda row: session.classes[session.chosen(row)[0]])
@@ -438,7 +438,7 @@ def test_a_check_ends_with_a_statement_about_the_labels_without_an_answer(sessio
 def test_a_check_goes_on_after_a_restart(open_session):
     session = open_session()
     do(session, "label", [1], ["fir"])
-    do(session, "check", labels=["0.05"])
+    do(session, "check", labels=["0.05 rest"])
     answer_check(session, 5)
     before = in_check(session), session.check
     session.close()
@@ -448,7 +448,7 @@ def test_a_check_goes_on_after_a_restart(open_session):
 
 
 def test_an_answer_that_is_taken_back_is_asked_for_again(session):
-    do(session, "check", labels=["0.05"])
+    do(session, "check", labels=["0.05 rest"])
     first = in_check(session)
     answer_check(session, 1)
     assert in_check(session)["next"] != first["next"]
@@ -457,7 +457,7 @@ def test_an_answer_that_is_taken_back_is_asked_for_again(session):
 
 
 def test_answers_out_of_turn_are_no_part_of_the_sample(session):
-    do(session, "check", labels=["0.05"])
+    do(session, "check", labels=["0.05 rest"])
     later = session.check.order[7]
     do(session, "label", [later], [truth(later)])
     assert in_check(session)["asked"] == 0
@@ -467,7 +467,7 @@ def test_answers_out_of_turn_are_no_part_of_the_sample(session):
 
 
 def test_a_new_class_is_a_right_answer_where_unknown_was_suggested(session):
-    do(session, "check", labels=["0.05"])
+    do(session, "check", labels=["0.05 rest"])
     check = session.check
     assert check._wrong(0, check.n_classes)
     assert not check._wrong(NO_CLASS, check.n_classes)
@@ -483,9 +483,9 @@ def test_a_check_that_makes_no_sense_is_refused(session, labels, sentence):
 
 
 def test_there_is_one_check_at_a_time(session):
-    do(session, "check", labels=["0.05"])
+    do(session, "check", labels=["0.05 rest"])
     with pytest.raises(InputError, match="A check is going on"):
-        do(session, "check", labels=["0.05"])
+        do(session, "check", labels=["0.05 rest"])
 
 
 def test_the_text_of_an_item_is_shown_once(open_session):

@@ -13,8 +13,7 @@ from manyway.sampling import embedded
 from manyway.sampling.embedded import load_glyphs
 from manyway.training.glyphs import draw
 from manyway.training.glyphs.letters import FACES, Letter, candidate_letters, script_of
-from manyway.training.glyphs.lookalikes import choose_letters, look_alike
-from manyway.training.glyphs.render import draw_masters, draw_samples
+from manyway.training.glyphs.render import choose_letters, draw_masters, draw_samples, look_alike
 
 
 def letters(text: str, split: str = "base") -> tuple[Letter, ...]:

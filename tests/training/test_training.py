@@ -19,18 +19,20 @@ from typer.testing import CliRunner
 
 import manyway
 from manyway.cli.train import train as train_cli
-from manyway.encoding.backbones import build
 from manyway.encoding.backbones.checkpoint import read_checkpoint, save_checkpoint, weights_hash
-from manyway.encoding.backbones.encode import encode_images
-from manyway.encoding.datasets import ImageSet
-from manyway.encoding.datasets.preprocess import Preprocess
+from manyway.encoding.backbones.networks import build, encode_images
+from manyway.encoding.datasets.preprocess import ImageSet, Preprocess
 from manyway.encoding.encoders import open_encoder
 from manyway.errors import InputError
-from manyway.training.augment import AUGMENTATIONS, colour_jitter, random_flip, random_resized_crop
-from manyway.training.batch import training_batch
-from manyway.training.log import draw_curves
-from manyway.training.loop import Reporter, train
-from manyway.training.recipe import Recipe, learning_rate
+from manyway.training.loop import Reporter, draw_curves, train, training_batch
+from manyway.training.recipe import (
+    AUGMENTATIONS,
+    Recipe,
+    colour_jitter,
+    learning_rate,
+    random_flip,
+    random_resized_crop,
+)
 
 SIDE = 16
 PREPROCESS = Preprocess.for_size(SIDE, channels=1)

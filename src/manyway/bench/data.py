@@ -1,7 +1,5 @@
 """Where the feature sets of a suite come from: the package itself or the data folder."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

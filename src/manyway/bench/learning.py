@@ -5,8 +5,6 @@ chunks are added up in their order. After every step the state is written to a f
 continued gives the same parameters, bit for bit, as one that was not.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """From a suite and the options of a command line to experiments with keys."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Mapping, Sequence
@@ -109,7 +107,9 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
                 place = experiment.features, experiment.task
                 if place not in problems:
                     problems[place] = _problem(experiment, features)
-                problem = _needs_support(experiment) or problems[place]
+                problem = problems[place]
+                if experiment.task.shots == 0 and not get_method(experiment.method).class_features:
+                    problem = f"{experiment.method} needs labelled examples"
                 if problem:
                     skipped[f"{task_title(experiment.task)} on {experiment.features}: {problem}"] = None
                     continue
@@ -133,11 +133,6 @@ def _problem(experiment: Experiment, features: FeatureSet) -> str:
     except InputError as error:
         return str(error)
     return ""
-
-
-def _needs_support(experiment: Experiment) -> str:
-    alone = experiment.task.shots == 0 and not get_method(experiment.method).class_features
-    return f"{experiment.method} needs labelled examples" if alone else ""
 
 
 def make_plan(

@@ -1,7 +1,5 @@
 """What a suite says about showing its results: which axis goes where in a table or a plot."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -86,7 +84,7 @@ class Table(Strict):
     digits: NonNegativeInt | None = None  # after the point; None: as many as the metric usually has
 
     @model_validator(mode="after")
-    def _of_accuracy(self) -> Table:
+    def _of_accuracy(self) -> "Table":
         if self.minus and self.metric != ("accuracy",):
             raise ValueError("must have metric = 'accuracy', because minus compares task by task")
         return self
@@ -120,7 +118,7 @@ class Plot(Strict):
     where: Where = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _best_of(self) -> Plot:
+    def _best_of(self) -> "Plot":
         if (self.y == "best") != bool(self.of):
             raise ValueError("must have y = 'best' together with of = 'the axis to choose from', or neither")
         if self.y == "criterion" and self.x not in ("seconds", "steps"):

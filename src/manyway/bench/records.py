@@ -16,12 +16,12 @@ import numpy as np
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt
 
 from manyway.bench.baselines import COMPARED, get_method
-from manyway.bench.checking import read_text
 from manyway.core.checking import Strict, checked
 from manyway.errors import InputError
 from manyway.evaluation.metrics import METRICS, Count, find_summary
 from manyway.evaluation.scorers import SCORERS
 from manyway.evaluation.statistics import Interval, Paired, paired
+from manyway.files.files import text_of
 from manyway.sampling.spec import task_fields
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Stored(Strict):
         """Read a file, checked; what is wrong is one sentence that names it."""
         wrong = f"{path} is not {cls.what} of manyway"
         try:
-            data = json.loads(read_text(path))
+            data = json.loads(text_of(path))
             found, seal = data.pop("format", None), data.pop(_SEAL, None)
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
             if isinstance(error, InputError):
@@ -196,6 +196,10 @@ class Record(Request, Stored):
     def metrics(self) -> list[str]:
         """The names of the metrics that it holds."""
         return ["accuracy", *self.outcome.metrics]
+
+    def has(self, name: str) -> bool:
+        """Whether it is of ordinary tasks (not a trace) and has a metric such as ``n_present.within``."""
+        return self.trace is None and find_summary(name)[0].name in self.metrics
 
     def value(self, name: str = "accuracy") -> Interval:
         """A metric over all tasks, with its 95 % interval: ``accuracy``, ``calibration``, ``n_present.within``, …"""

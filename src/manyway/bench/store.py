@@ -7,8 +7,6 @@
 Everything in a record but ``timing`` is a function of the request and of the machine's arithmetic.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -36,24 +36,16 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from manyway.bench.baselines import BASELINES, COMPARED, get_method
-from manyway.bench.checking import read_text
 from manyway.bench.presentation import NONE, Plot, Presentation, Table, one_of
 from manyway.core.checking import OneOrMore, Strict, checked
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS
 from manyway.evaluation.scorers import SCORERS
+from manyway.files.files import text_of
 from manyway.sampling.spec import DEFAULTS, Reviewer, TaskSpec, task_fields
 
 if TYPE_CHECKING:
@@ -305,7 +297,7 @@ def load_suite(name: str) -> Suite:
     """A suite of the package by its name, or one of your own by the path of its TOML file."""
     if name.endswith(".toml"):
         # Files whose names begin with a dot are hidden, and results go by the suite's name.
-        return parse_suite(read_text(name), Path(name).stem.lstrip(".") or "suite", name)
+        return parse_suite(text_of(name), Path(name).stem.lstrip(".") or "suite", name)
     if name not in suite_names():
         hint = nearest(name, suite_names())
         raise InputError(f"There is no suite '{name}'; {hint} A file of your own ends in .toml.")

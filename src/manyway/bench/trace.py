@@ -6,9 +6,7 @@ iterations, each time from the start, and each run is timed. The criterion of th
 followed in this way.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from bisect import bisect_left
 from itertools import accumulate
 
 import torch
@@ -73,7 +71,8 @@ def follow(features: FeatureSet, experiment: Experiment) -> Outcome:
         last, steps = 1, 2
         while reached is None and last < spec.max_steps:
             if record(steps):
-                reached = _first_below(lambda m: moved(solve(m), m) < spec.tol, last, steps)
+                between = range(last + 1, steps)
+                reached = last + 1 + bisect_left(between, True, key=lambda m: moved(solve(m), m) < spec.tol)
                 record(reached)
             last, steps = steps, min(spec.max_steps, _next(steps, points[steps][0]))
     finally:
@@ -99,14 +98,3 @@ def _next(steps: int, seconds: float) -> int:
     [2, 12, 120, 200]
     """
     return 2 * steps if seconds > _LONG else max(steps + 1, round(1.2 * steps))
-
-
-def _first_below(stands_still: Callable[[int], bool], above: int, below: int) -> int:
-    """The first number of steps at which the prototypes stand still, by bisection."""
-    while below - above > 1:
-        middle = (above + below) // 2
-        if stands_still(middle):
-            below = middle
-        else:
-            above = middle
-    return below

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict
 
-from manyway.bench.checking import read_text
 from manyway.bench.records import Record
 from manyway.bench.store import now, write_text
 from manyway.bench.suite import Suite, Tuned, check_params
 from manyway.core.checking import Strict, checked
 from manyway.errors import InputError
+from manyway.files.files import text_of
 from manyway.methods import METHODS
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class _File(Strict):
 def _read(path: Path) -> dict[str, Any]:
     wrong = f"{path} is not a file of tuned parameters (make one with `manyway tune`)"
     try:
-        data: dict[str, Any] = json.loads(read_text(path))
+        data: dict[str, Any] = json.loads(text_of(path))
     except json.JSONDecodeError as error:
         raise InputError(f"{wrong}: {error}.") from error
     checked(_File, data, wrong)

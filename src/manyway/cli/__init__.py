@@ -1,7 +1,5 @@
 """The command line: one function per command, in the module of its subject; heavy libraries are imported inside."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Annotated, Any
@@ -10,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 import manyway
-from manyway.cli import bench, datasets, doctor, extract, judge, label, review, show, train
+from manyway.cli import bench, doctor, extract, judge, label, review, show, train
 from manyway.cli.console import OPTIONS, say, spell_streams, with_options
 from manyway.errors import InputError
 
@@ -47,7 +45,7 @@ for command in (
     review.review,
     judge.judge,
     label.methods,
-    datasets.datasets,
+    extract.datasets,
     train.train,
     extract.extract,
     bench.bench,

@@ -7,68 +7,36 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from manyway.cli.console import console as open_console
-from manyway.cli.options import Data, Device, Results
+from manyway.cli.console import console, say
+from manyway.cli.options import command, progress_bar
+from manyway.cli.show import print_grids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.console import Console
 
     from manyway.bench.plan import Job
     from manyway.bench.runner import Failure
     from manyway.bench.show.view import View
     from manyway.bench.store import Store
 
-Features = Annotated[
-    Path | None,
-    typer.Option("--features", help="A feature file (.safetensors, .npz) to use instead of those the suite names."),
-]
-Tasks = Annotated[
-    int | None, typer.Option("--tasks", min=1, help="Number of tasks per experiment. Default: as the suite says.")
-]
-Seed = Annotated[int | None, typer.Option("--seed", help="The seed that tasks are drawn with.")]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--only",
-        help="Run only a part of the suite: AXIS=VALUE[,VALUE], e.g. method=paddle,tim or shots=5. May be repeated.",
-    ),
-]
-Task = Annotated[
-    list[str] | None,
-    typer.Option("--task", help="Change the tasks: FIELD=VALUE, e.g. shots=10 or n_query=40. May be repeated."),
-]
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Number of experiments to run at the same time.")]
-Dask = Annotated[
-    str | None,
-    typer.Option("--dask", help="The address of a Dask scheduler, whose workers then run the tasks."),
-]
-Rerun = Annotated[bool, typer.Option("--rerun", help="Run experiments again that already have results.")]
 
-
+@command
 def bench(
-    suite: Annotated[
-        str | None,
-        typer.Argument(help="The name of a suite, or a TOML file of your own. Without it, the suites are listed."),
-    ] = None,
-    features: Features = None,
-    data: Data = None,
-    tasks: Tasks = None,
-    seed: Seed = None,
-    only: Only = None,
-    task: Task = None,
-    tuned: Annotated[
-        Path | None, typer.Option("--tuned", help="Parameters chosen by `manyway tune`. Default: RESULTS/tuned.json.")
-    ] = None,
-    device: Device = None,
-    jobs: Jobs = 1,
-    dask: Dask = None,
-    rerun: Rerun = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only list the experiments, what is missing, and estimated times.")
-    ] = False,
-    results: Results = Path("results"),
+    suite: str | None = None,
+    *,
+    features: Path | None = None,
+    data: Path | None = None,
+    tasks: Annotated[int | None, typer.Option(min=1)] = None,
+    seed: int | None = None,
+    only: list[str] | None = None,
+    task: list[str] | None = None,
+    tuned: Path | None = None,
+    device: str | None = None,
+    jobs: Annotated[int, typer.Option(min=1)] = 1,
+    dask: str | None = None,
+    rerun: bool = False,
+    dry_run: bool = False,
+    results: Path = Path("results"),
 ) -> None:
     """Run a suite of experiments, skipping those that already have results.
 
@@ -88,13 +56,25 @@ def bench(
 
     The first lists the suites, the second needs no data, the last estimates how long a run would take.
     docs/experiments.md explains how to write a suite of your own.
+
+    Parameters
+    ----------
+    suite
+        The name of a suite, or a TOML file of your own. Without it, the suites are listed.
+    seed
+        The seed that tasks are drawn with.
+    tuned
+        Parameters chosen by `manyway tune`. Default: RESULTS/tuned.json.
+    dask
+        The address of a Dask scheduler, whose workers then run the tasks.
+    dry_run
+        Only list the experiments, what is missing, and estimated times.
     """
     from manyway.bench.suite import load_suite, suite_titles
 
-    console = open_console()
     if suite is None:
         for name, title in suite_titles().items():
-            console.print(f"{name}  {title}")
+            say(f"{name}  {title}")
         return
     from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
     from manyway.bench.show.view import load_view
@@ -102,44 +82,36 @@ def bench(
     from manyway.bench.tuning import read_tuned
 
     loaded, store, where = load_suite(suite), Store(results), _device(device, dask)
-    wishes = Wishes(
-        features=features,
-        data=data,
-        n_tasks=tasks,
-        seed=seed,
-        only=parse_only(only or []),
-        task=parse_task(task or []),
-        tuned=read_tuned(tuned, results),
-    )
+    kept, changes = parse_only(only or []), parse_task(task or [])
+    wishes = Wishes(features, data, tasks, seed, kept, changes, read_tuned(tuned, results))
     todo, skipped = make_jobs(loaded, wishes)
     if dry_run:
-        _list(todo, skipped, store, where, rerun, console)
+        _list(todo, skipped, store, where, rerun)
         return
     plan = make_plan(loaded, todo, wishes, store, skipped)
     store.sweep()
     store.write_plan(plan)
-    failures = _run(todo, store, where, jobs, dask, rerun, console)
-    _show(load_view(store, plan), results, console)
-    _report(skipped, failures, console)
+    failures = _run(todo, store, where, jobs, dask, rerun)
+    _show(load_view(store, plan), results)
+    _report(skipped, failures)
 
 
+@command
 def tune(
-    grid: Annotated[str, typer.Argument(help="A suite in which every method has parameters to sweep.")] = "tune",
-    features: Features = None,
-    data: Data = None,
-    tasks: Tasks = None,
-    seed: Seed = None,
-    only: Only = None,
-    task: Task = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option("--method", help="Tune only this method; short for --only method=NAME. May be repeated."),
-    ] = None,
-    device: Device = None,
-    jobs: Jobs = 1,
-    dask: Dask = None,
-    rerun: Rerun = False,
-    results: Results = Path("results"),
+    grid: str = "tune",
+    *,
+    features: Path | None = None,
+    data: Path | None = None,
+    tasks: Annotated[int | None, typer.Option(min=1)] = None,
+    seed: int | None = None,
+    only: list[str] | None = None,
+    task: list[str] | None = None,
+    method: list[str] | None = None,
+    device: str | None = None,
+    jobs: Annotated[int, typer.Option(min=1)] = 1,
+    dask: str | None = None,
+    rerun: bool = False,
+    results: Path = Path("results"),
 ) -> None:
     """Choose hyper-parameters on validation classes.
 
@@ -156,6 +128,17 @@ def tune(
     manyway tune --features birds_val.npz --method unem --task shots=20 --task k_eff=5
 
     manyway tune --features birds_val.npz --task n_query=40
+
+    Parameters
+    ----------
+    grid
+        A suite in which every method has parameters to sweep.
+    seed
+        The seed that tasks are drawn with.
+    method
+        Tune only this method; short for --only method=NAME. May be repeated.
+    dask
+        The address of a Dask scheduler, whose workers then run the tasks.
     """
     from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
     from manyway.bench.presentation import number
@@ -165,12 +148,12 @@ def tune(
     from manyway.bench.tuning import FILE, check_grid, check_lessons, choose, write_tuned
     from manyway.methods import get_method
 
-    console, suite, store, where = open_console(), load_suite(grid), Store(results), _device(device, dask)
+    suite, store, where = load_suite(grid), Store(results), _device(device, dask)
     check_grid(suite)
     changes, kept = parse_task(task or []), parse_only([*(only or []), *(f"method={name}" for name in method or [])])
     for name in method or []:
         get_method(name)
-    wishes = Wishes(features=features, data=data, n_tasks=tasks, seed=seed, only=kept, task=changes)
+    wishes = Wishes(features, data, tasks, seed, kept, changes)
     todo, skipped = make_jobs(suite, wishes)
     lessons = [job for job in todo if job.experiment.learn is not None]
     check_lessons(lessons)
@@ -180,53 +163,52 @@ def tune(
     if swept:
         plan = make_plan(suite, swept, wishes, store, skipped)
         store.write_plan(plan)
-        failures = _run(swept, store, where, jobs, dask, rerun, console)
+        failures = _run(swept, store, where, jobs, dask, rerun)
         chosen = choose(load_view(store, plan).records, suite)
         write_tuned(chosen, results / FILE)
     for job in lessons:
-        target, entry = _learn(job, results, where, rerun, console)
+        target, entry = _learn(job, results, where, rerun)
         write_tuned({target: {job.experiment.method: entry}}, results / FILE)
         chosen.setdefault(target, {})[job.experiment.method] = entry
     for target, methods in chosen.items():
         for name, entry in methods.items():
             shown = {"parameters": entry["file"]} if "file" in entry else entry["params"]
             words = ", ".join(f"{key} = {number(value)}" for key, value in shown.items())
-            console.print(f"{target}: {name}: {words}  ({100 * entry['accuracy']:.1f} ± {100 * entry['ci95']:.1f})")
-    console.print(f"chosen: {results / FILE}")
-    _report(skipped, failures, console)
+            say(f"{target}: {name}: {words}  ({100 * entry['accuracy']:.1f} ± {100 * entry['ci95']:.1f})")
+    say(f"chosen: {results / FILE}")
+    _report(skipped, failures)
 
 
-def _learn(job: Job, results: Path, device: str | None, rerun: bool, console: Console) -> tuple[str, dict[str, Any]]:
+def _learn(job: Job, results: Path, device: str | None, rerun: bool) -> tuple[str, dict[str, Any]]:
     """Learn the parameters of a method, with a bar that counts the tasks of all steps."""
     from manyway.bench.learning import learn_job
-    from manyway.cli.options import progress_bar
 
     learning = job.experiment.learn
     assert learning is not None
     try:
-        with progress_bar(console) as bar:
+        with progress_bar(console()) as bar:
             line = bar.add_task(job.title, total=learning.steps * job.experiment.n_tasks)
             return learn_job(job, results, device, rerun, lambda n_tasks: bar.advance(line, n_tasks))
     except KeyboardInterrupt:
-        _stop(console, "Finished steps")
+        _stop("Finished steps")
 
 
-def _stop(console: Console, what: str) -> NoReturn:
-    console.print(f"Stopped. {what} are kept; the same command continues from there.")
+def _stop(what: str) -> NoReturn:
+    say(f"Stopped. {what} are kept; the same command continues from there.")
     raise typer.Exit(130) from None
 
 
-def _report(skipped: Sequence[str], failures: Sequence[Failure], console: Console) -> None:
+def _report(skipped: Sequence[str], failures: Sequence[Failure]) -> None:
     """Say what was not done; a failure is an exit code of its own."""
     for words in skipped:
-        console.print(f"skipped {words}")
+        say(f"skipped {words}")
     if skipped:
-        console.print(f"Tasks of {len(skipped)} kind(s) were skipped, because the features cannot serve them.")
+        say(f"Tasks of {len(skipped)} kind(s) were skipped, because the features cannot serve them.")
     for failure in failures:
-        console.print(f"failed {failure.job.title}: {failure.error}", style="red")
+        say(f"failed {failure.job.title}: {failure.error}", "red")
     if failures:
         count = "One experiment" if len(failures) == 1 else f"{len(failures)} experiments"
-        console.print(f"{count} failed; nothing was stored for {'it' if len(failures) == 1 else 'them'}.")
+        say(f"{count} failed; nothing was stored for {'it' if len(failures) == 1 else 'them'}.")
         raise typer.Exit(1)
 
 
@@ -237,12 +219,10 @@ def _device(asked: str | None, dask: str | None) -> str | None:
     return asked if dask is not None else str(resolve_device(asked))
 
 
-def _list(
-    jobs: Sequence[Job], skipped: Sequence[str], store: Store, device: str | None, rerun: bool, console: Console
-) -> None:
+def _list(jobs: Sequence[Job], skipped: Sequence[str], store: Store, device: str | None, rerun: bool) -> None:
     from rich.table import Table
 
-    from manyway.bench.estimate import duration, estimates
+    from manyway.bench.runner import estimates
 
     known = set() if rerun else store.keys()
     missing = [job for job in jobs if job.key not in known]
@@ -254,56 +234,62 @@ def _list(
         state = "done" if job.key in known else "missing" if partial is None else f"{partial.n_done:,} tasks done"
         words = "" if job.key in known else "unknown" if seconds is None else duration(seconds)
         shown.add_row(job.title, f"{job.experiment.n_tasks:,}", state, words)
-    console.print(shown)
+    console().print(shown)
     total = sum(seconds for seconds in times.values() if seconds is not None)
-    console.print(f"{len(missing)} of {len(jobs)} to run, about {duration(total)} of solver time on one core.")
-    _report(skipped, [], console)
+    say(f"{len(missing)} of {len(jobs)} to run, about {duration(total)} of solver time on one core.")
+    _report(skipped, [])
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words.
+
+    >>> duration(0.26), duration(42), duration(754), duration(7300)
+    ('0.3 s', '42 s', '12 min 34 s', '2 h 01 min')
+    """
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes == 0:
+        return f"{rest} s"
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def _run(
-    jobs: Sequence[Job], store: Store, device: str | None, n_jobs: int, dask: str | None, rerun: bool, console: Console
+    jobs: Sequence[Job], store: Store, device: str | None, n_jobs: int, dask: str | None, rerun: bool
 ) -> list[Failure]:
-    from manyway.bench.executors import run_on_dask, run_side_by_side
     from manyway.bench.runner import run_jobs
-    from manyway.cli.options import progress_bar
 
     known = set() if rerun else store.keys()
     missing = [job for job in jobs if job.key not in known]
     for job in jobs if rerun else ():
         store.forget_partial(job.key)
     if len(missing) < len(jobs):
-        console.print(f"{len(jobs) - len(missing)} of {len(jobs)} experiments already have results.")
+        say(f"{len(jobs) - len(missing)} of {len(jobs)} experiments already have results.")
     if not missing:
         return []
     try:
-        with progress_bar(console, transient=True) as progress:
+        with progress_bar(console(), transient=True) as progress:
             line = progress.add_task("starting", total=sum(job.experiment.n_tasks for job in missing))
 
             def watch(job: Job, n_tasks: int) -> None:
                 progress.update(line, description=job.title, advance=n_tasks)
 
-            if dask is not None:
-                return run_on_dask(missing, store, dask, device, watch)
-            if n_jobs > 1:
-                return run_side_by_side(missing, store, device, n_jobs, watch)
-            return run_jobs(missing, store, device, watch)
+            return run_jobs(missing, store, device, watch, n_jobs=n_jobs, dask=dask)
     except KeyboardInterrupt:
-        _stop(console, "Finished tasks")
+        _stop("Finished tasks")
 
 
-def _show(view: View, results: Path, console: Console) -> None:
+def _show(view: View, results: Path) -> None:
     from manyway.bench.show.curves import make_figures
-    from manyway.bench.show.formats import to_rich
     from manyway.bench.show.tables import make_grids
     from manyway.plots.figures import cannot_draw, write_figures
 
     if view.records:
-        for grid in make_grids(view):
-            console.print(*to_rich(grid, console), sep="\n")
+        print_grids(make_grids(view))
     figures = make_figures(view)
     if figures and (reason := cannot_draw()):
-        console.print(reason)
+        say(reason)
     elif figures:
         for path in write_figures(figures, results / "plots", view.plan.name, ["png"]):
-            console.print(f"plot: {path}")
-    console.print(f"results: {results}  (see manyway table, plot, report, compare)")
+            say(f"plot: {path}")
+    say(f"results: {results}  (see manyway table, plot, report, compare)")

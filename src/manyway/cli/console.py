@@ -4,8 +4,6 @@ Text is printed as it is: names of classes, features and files are never read as
 not reach the terminal, and a terminal that cannot show a character (``PYTHONIOENCODING=ascii``) gets it spelled out.
 """
 
-from __future__ import annotations
-
 import codecs
 import io
 import re

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import platform
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manyway.cli.options import Data
+from manyway.cli.options import command
 from manyway.errors import install
 
 if TYPE_CHECKING:
@@ -31,10 +32,8 @@ EXPECTED = 70  # of the 75 labels of the self-test
 _NEEDED = " is needed"  # how the words for a package end that is missing or too old
 
 
-def doctor(
-    data: Data = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for a report of an error.")] = False,
-) -> None:
+@command
+def doctor(*, data: Path | None = None, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """Show what is installed, the GPU, the encoders and the data folder, and label a small task as a self-test.
 
     The exit code is 1 if a required package is missing or too old, or if the
@@ -42,6 +41,11 @@ def doctor(
     machines; the home folder is written as ~.
 
     Example: [bold]manyway doctor --json[/bold]
+
+    Parameters
+    ----------
+    as_json
+        Print one JSON object, for a report of an error.
     """
     report = examine(data)
     if as_json:
@@ -67,18 +71,17 @@ def examine(data: Path | None = None) -> dict[str, Any]:
     """
     import manyway
 
-    memory = _memory()
     wanted, extras = _packages()
     report: dict[str, Any] = {
         "manyway": manyway.__version__,
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
-        "cores": _cores(),
-        "memory": "unknown" if memory is None else f"{memory} GiB",
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "memory": _memory(),
         "packages": wanted,
         "extras": extras,
         "gpu": _part(_gpu),
-        "encoders": _part(_encoders),
+        "encoders": _part(lambda: import_module("manyway.encoding.encoders").installed_encoders()),
         "data": _part(_data, data),
         "self_test": _part(_self_test),
         "variables": {name: _without_home(os.environ[name]) for name in VARIABLES if name in os.environ},
@@ -133,16 +136,12 @@ def _found(needed: Requirement) -> str:
     )
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _memory() -> float | None:
-    """The size of the memory in GiB; None where the system does not say."""
+def _memory() -> str:
+    """The size of the memory, where the system says it."""
     try:
-        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+        return f"{round(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30, 1)} GiB"
     except (AttributeError, ValueError, OSError):
-        return None
+        return "unknown"
 
 
 def _gpu() -> dict[str, Any]:
@@ -160,24 +159,14 @@ def _gpu() -> dict[str, Any]:
     return found
 
 
-def _encoders() -> dict[str, Any]:
-    from manyway.encoding.encoders import installed_encoders
-
-    return installed_encoders()
-
-
 def _data(given: Path | None) -> dict[str, Any]:
     from manyway.files.files import cache_folder, data_root
     from manyway.training.standard import DATASETS
 
     folder = data_root(given)
     found = [name for name, entry in DATASETS.items() if not entry.places or entry.find(folder) is not None]
-    return {
-        "folder": _without_home(str(folder)),
-        "exists": folder.is_dir(),
-        "found": found,
-        "cache": _without_home(str(cache_folder())),
-    }
+    place, cache = _without_home(str(folder)), _without_home(str(cache_folder()))
+    return {"folder": place, "exists": folder.is_dir(), "found": found, "cache": cache}
 
 
 def _self_test() -> dict[str, Any]:

@@ -1,52 +1,31 @@
-"""``manyway extract``."""
+"""``manyway extract`` and ``manyway datasets``."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from manyway.cli.options import Data, Device, Root, SkipBad, progress_bar
+from manyway.cli.console import console, note, say
+from manyway.cli.options import command, progress_bar
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
     from manyway.encoding.datasets.sources import ImageSource
 
 
+@command
 def extract(
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="Pictures: a folder with one folder per class, a zip archive of it, or a CSV file. Texts: csv, jsonl "
-            "or txt. Or a data set by name and split, such as cub:test."
-        ),
-    ],
-    encoder: Annotated[
-        str,
-        typer.Option(
-            "--encoder",
-            help="efficientnet-lite2 (pictures), minilm or use-multilingual (texts), a checkpoint of `manyway train`, "
-            "timm:NAME, open_clip:NAME/TAG, or sentence-transformers:NAME (or the folder of a model).",
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", help="The feature file to write (.safetensors).")],
-    base: Annotated[
-        str | None,
-        typer.Option(
-            "--base",
-            help="Base data (a feature file, pictures or texts) whose mean feature is stored. Default: the mean that "
-            "the checkpoint holds.",
-        ),
-    ] = None,
-    backbone: Annotated[
-        str | None, typer.Option("--backbone", help="The architecture of a public checkpoint. Default: recognised.")
-    ] = None,
-    root: Root = None,
-    data: Data = None,
-    half: Annotated[bool, typer.Option("--half", help="Store 16-bit numbers: half the size, three digits.")] = False,
-    device: Device = None,
-    skip_bad: SkipBad = False,
+    source: str,
+    *,
+    encoder: str,
+    out: Path,
+    base: str | None = None,
+    backbone: str | None = None,
+    root: Path | None = None,
+    data: Path | None = None,
+    half: bool = False,
+    device: str | None = None,
+    skip_bad: bool = False,
 ) -> None:
     """Turn pictures or texts into a feature file for `label`, `bench` and `tune`.
 
@@ -56,8 +35,25 @@ def extract(
     left out.
 
     Example: [bold]manyway extract cub:test --encoder runs/cub/best.safetensors --out cub-test.safetensors[/bold]
+
+    Parameters
+    ----------
+    source
+        Pictures: a folder with one folder per class, a zip archive of it, or a table. Texts: csv, jsonl or txt. Or a
+        data set by name and split, such as cub:test.
+    encoder
+        efficientnet-lite2 (pictures), minilm or use-multilingual (texts), a checkpoint of `manyway train`, timm:NAME,
+        open_clip:NAME/TAG, or sentence-transformers:NAME (or the folder of a model).
+    out
+        The feature file to write (.safetensors).
+    base
+        Base data (a feature file, pictures or texts) whose mean feature is stored. Default: the mean that the
+        checkpoint holds.
+    backbone
+        The architecture of a public checkpoint. Default: recognised.
+    half
+        Store 16-bit numbers: half the size, three digits.
     """
-    from manyway.cli.console import console, note, say
     from manyway.core.device import resolve_device
     from manyway.encoding.encoders import open_encoder
     from manyway.encoding.extraction import base_mean_from, check_output_of, open_for, remarks
@@ -101,3 +97,29 @@ def named_source(source: str, data: Path | None) -> ImageSource | None:
     if Path(source).exists() or name not in DATASETS:
         return None
     return open_dataset(name, split or "test", data)
+
+
+@command
+def datasets(*, data: Path | None = None) -> None:
+    """List the data sets known by name, where to get them, and whether they are on this machine.
+
+    `manyway train --dataset NAME` and `manyway extract NAME:SPLIT` take these names.
+
+    Example: [bold]manyway datasets --data ~/data[/bold]
+    """
+    from rich.table import Table
+
+    from manyway.files.files import data_root
+    from manyway.training.standard import DATASETS
+
+    folder = data_root(data)
+    table = Table(title=f"Data sets in {folder}", show_lines=True)
+    for heading in ("name", "content", "source", "expected files", "found"):
+        table.add_column(heading, overflow="fold")
+    for entry in DATASETS.values():
+        found = entry.find(folder)
+        here = "built in" if not entry.places else (found.name if found is not None else "no")
+        table.add_row(entry.name, entry.what, entry.origin, entry.layout, here)
+    own = "FOLDER/CLASS/*.jpg, a zip archive of it, or a table with a picture and a label per row"
+    table.add_row("(your own)", "any pictures with classes", "", own, "give its path")
+    console().print(table)

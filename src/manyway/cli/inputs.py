@@ -1,85 +1,30 @@
-"""Labelled examples and items as ``label`` and ``review`` read them, and the options that say how."""
-
-from __future__ import annotations
+"""What ``label`` and ``review`` read: examples and items, or the scores of a classifier. It loads torch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
+import torch
 
 from manyway.cli.console import console, note, say
-from manyway.errors import InputError, install
+from manyway.cli.options import progress_bar
+from manyway.encoding import encoders, extraction
+from manyway.encoding.datasets.sources import ImageSource, check_pictures
+from manyway.encoding.datasets.texts import open_texts
+from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, kind_of
+from manyway.encoding.languages import ENOUGH, other_languages
+from manyway.errors import InputError, install, nearest
+from manyway.files import score_files
+from manyway.files.columns import Options, remarks_on_classes
+from manyway.files.items import Items, read_items, read_labels
+from manyway.files.tables import find_column
+from manyway.labelling.batch import Batch, Place, scores_batch
+from manyway.labelling.outputs import INPUT, TABLE
+from manyway.labelling.table import WRITTEN, check_table
+from manyway.labelling.taxonomy import read_taxonomy
+from manyway.methods.evidence.from_scores import KINDS, SEVERAL
 
-if TYPE_CHECKING:
-    import torch
-
-    from manyway.encoding.extraction import Source
-    from manyway.files.columns import Options
-    from manyway.files.items import Items
-
-ClassNames = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="One vector per class, such as the text embedding of its name: a feature file with labels, or a file "
-        "of texts if the encoder reads texts. Classes then need no examples.",
-    ),
-]
-Labels = Annotated[
-    Path | None,
-    typer.Option(
-        help="Labels of the examples if EXAMPLES has none: one per line, the column of a csv, or .npy. With --scores: "
-        "a table with the columns item and label."
-    ),
-]
-Encoder = Annotated[
-    str | None,
-    typer.Option(
-        help="What turns pictures (one folder per class) or texts (csv, jsonl, txt) into features: efficientnet-lite2 "
-        "(default for pictures), minilm (default for texts), use-multilingual, a checkpoint of `manyway train`, "
-        "timm:NAME, open_clip:NAME or sentence-transformers:NAME-or-folder.",
-        show_default=False,
-    ),
-]
-NoCache = Annotated[
-    bool,
-    typer.Option("--no-cache", help="Encode all pictures or texts again, and do not keep the features for later runs."),
-]
-OpenSet = Annotated[
-    bool,
-    typer.Option(
-        "--open-set/--closed",
-        help="Whether items may be of none of the classes. They are then labelled `unknown`, and the table says "
-        "which of them belong together.",
-    ),
-]
-LabelColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The column of labels in a table. Default: found by its name.")
-]
-ItemColumn = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="The column of item names in a table. Default: `item`, or an id column."),
-]
-IgnoreColumn = Annotated[
-    list[str] | None,
-    typer.Option("--ignore-column", metavar="NAME", help="A column of a table that is no feature; may be repeated."),
-]
-TextColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The column of texts in a table. Default: found by what is in it.")
-]
-FeatureColumn = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--feature-column",
-        metavar="NAME",
-        help="A column that is a feature although it does not look so; may be repeated.",
-    ),
-]
-Sheet = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The sheet of an Excel file: its name or number. Default: the first.")
-]
 # The default encoder of what an input holds, and what to say about it.
 _DEFAULTS = {
     "pictures": (
@@ -97,54 +42,30 @@ _DEFAULTS = {
 
 @dataclass(frozen=True)
 class Inputs:
-    """The files of a command and the options for reading them; see the options above."""
+    """Files of features, pictures or texts, and how to read them."""
 
     support: Path | None  # None: classes are known by name only
     query: Path
-    labels: Path | None = None
-    encoder: str | None = None
+    labels: Path | None
+    class_names: Path | None
+    encoder: str | None
+    columns: Options
     skip_bad: bool = False
-    label_column: str | None = None
-    item_column: str | None = None
-    ignore_columns: Sequence[str] = ()
-    feature_columns: Sequence[str] = ()
-    class_names: Path | None = None
-    text_column: str | None = None
-    sheet: str | None = None
     cached: bool = True  # whether features of earlier runs are used, and new ones kept
-    texts: dict[Path, Source] = field(default_factory=dict)  # those that were read to see their language
 
     @property
     def paths(self) -> tuple[Path | None, ...]:
         """What is read, and must not be written over."""
         return self.support, self.query, self.labels, self.class_names
 
-    @property
-    def _columns(self) -> Options:
-        from manyway.files.columns import Options
-
-        return Options(
-            self.label_column,
-            self.item_column,
-            tuple(self.ignore_columns),
-            tuple(self.feature_columns),
-            text_column=self.text_column,
-            sheet=self.sheet,
-        )
-
-    def with_encoder(self) -> Inputs:
+    def with_encoder(self) -> "Inputs":
         """The same with the default encoder if pictures or texts are given and no encoder was named; says which."""
-        from manyway.encoding.encoders import PACKAGED, PICTURES_AND_TEXTS
-        from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, kind_of
-        from manyway.encoding.languages import ENOUGH
-        from manyway.files.items import read_items
-
         if self.encoder is not None:
             return self
         given = [path for path in (self.support, self.query, self.class_names) if path is not None]
         kinds: list[str] = []
         for path in given:  # the examples say what is wanted where the items have texts and numbers
-            kinds.append(kind_of(path, self._columns, kinds[0] if kinds else None))
+            kinds.append(kind_of(path, self.columns, kinds[0] if kinds else None))
         kind = kinds[0]
         if set(kinds) == {FEATURES}:
             return self
@@ -154,12 +75,12 @@ class Inputs:
         if self.class_names is not None and kinds[-1] == TEXTS and set(kinds[:-1]) == {PICTURES}:
             raise InputError(
                 f"{self.query} holds pictures and {self.class_names} texts; name an encoder that reads both with "
-                f"--encoder, such as {PICTURES_AND_TEXTS}."
+                f"--encoder, such as {encoders.PICTURES_AND_TEXTS}."
             )
         for path, other in zip(given, kinds, strict=True):
             if other != kind:
                 for features in (given[at] for at, what in enumerate(kinds) if what == FEATURES):
-                    read_items(features, self._columns)  # says what is wrong with a file that cannot be read at all
+                    read_items(features, self.columns)  # says what is wrong with a file that cannot be read at all
                 raise InputError(
                     f"{given[0]} holds {kind} and {path} holds {other}; examples, items and class names must be of one "
                     "kind. To use features with pictures or texts, turn these into features of the same encoder first: "
@@ -171,7 +92,7 @@ class Inputs:
             hint = f"{seen}, and --encoder use-multilingual reads 16 languages"
         if share >= ENOUGH:
             name, hint = "use-multilingual", f"it reads 16 languages, and {seen}"
-        if not PACKAGED[name].installed():
+        if not encoders.PACKAGED[name].installed():
             raise InputError(
                 f"{self.query} holds {kind}, which need an encoder; install the default one with {install(kind)}, or "
                 "name another with --encoder."
@@ -181,13 +102,9 @@ class Inputs:
 
     def _other_languages(self, paths: Sequence[Path]) -> tuple[float, str]:
         """The share of texts that are not English, and what to say about them."""
-        from manyway.encoding.datasets.texts import open_texts
-        from manyway.encoding.languages import other_languages
-
-        texts, columns = list[str](), self._columns
+        texts, columns = list[str](), self.columns
         for path in paths:
             source = open_texts(path, columns, need_labels=path != self.query)
-            self.texts[path] = source
             texts += source.texts
             columns = replace(columns, like=(source.text_column,) if source.text_column else None)
         n_other, names = other_languages(texts)
@@ -196,15 +113,12 @@ class Inputs:
 
     def read(self, device: torch.device) -> tuple[Items, Items, Items | None]:
         """Read or encode examples, items and class names, and print what the reader guessed."""
-        from manyway.files.columns import remarks_on_classes
-        from manyway.files.items import read_labels
-
         examples, items, named = self._features() if self.encoder is None else self._encode(self.encoder, device)
         classes = remarks_on_classes(self.support or self.query, examples.labels or ()) if self.encoder else ()
         for remark in (*examples.notes, *classes, *items.notes):
             note(remark)
         if self.labels is not None:
-            names = read_labels(self.labels, self.label_column)
+            names = read_labels(self.labels, self.columns.label_column)
             if len(names) != len(examples):
                 raise InputError(
                     f"{self.labels} has {len(names)} labels for {len(examples)} examples; give one for each."
@@ -219,9 +133,7 @@ class Inputs:
         return examples, items, named
 
     def _features(self) -> tuple[Items, Items, Items | None]:
-        from manyway.files.items import read_items
-
-        columns = self._columns
+        columns = self.columns
         named = None if self.class_names is None else read_items(self.class_names, columns)
         examples = _no_examples(named) if self.support is None else read_items(self.support, columns)
         items = read_items(self.query, columns, like=examples)
@@ -229,26 +141,17 @@ class Inputs:
         return examples, items, named
 
     def _encode(self, encoder: str, device: torch.device) -> tuple[Items, Items, Items | None]:
-        from contextlib import ExitStack
-
-        from manyway.cli.options import progress_bar
-        from manyway.encoding.datasets.sources import ImageSource, check_pictures
-        from manyway.encoding.encoders import open_encoder
-        from manyway.encoding.extraction import cache_for, encode_items, open_for, part_for, remarks
-
         def speak(sentence: str) -> None:
             say(sentence, stderr=True)
 
-        opened = open_encoder(encoder, device=device, say=speak)
+        opened = encoders.open_encoder(encoder, device=device, say=speak)
         paths = {"class names": self.class_names, "examples": self.support, "items": self.query}
-        sources: dict[str, Source] = {}
+        sources: dict[str, extraction.Source] = {}
         for what, path in paths.items():
             if path is not None:
                 text = getattr(sources.get("examples"), "text_column", "")
-                options = replace(self._columns, like=(text,) if text else None)
-                sources[what] = self.texts.get(path) or open_for(
-                    opened, path, options=options, need_labels=what != "items"
-                )
+                options = replace(self.columns, like=(text,) if text else None)
+                sources[what] = extraction.open_for(opened, path, options=options, need_labels=what != "items")
         self._check_columns(
             sources["class names" if self.support is None else "examples"].header, sources["items"].header
         )
@@ -262,10 +165,11 @@ class Inputs:
             if isinstance(source, ImageSource):
                 check_pictures(source, skip_bad=self.skip_bad)
         bar = progress_bar(console(stderr=True))
-        parts = {what: part_for(opened, source) for what, source in sources.items()}
+        parts = {what: extraction.part_for(opened, source) for what, source in sources.items()}
         with bar, ExitStack() as stack:
             caches = {
-                part: stack.enter_context(cache_for(part, speak)) if self.cached else None for part in {*parts.values()}
+                part: stack.enter_context(extraction.cache_for(part, speak)) if self.cached else None
+                for part in {*parts.values()}
             }
             left = sum(map(len, sources.values()))
             task = bar.add_task("encoding", total=left)
@@ -273,31 +177,29 @@ class Inputs:
             def advance(n_done: int, n_encoded: int) -> None:
                 nonlocal left
                 left -= n_done - n_encoded  # only what has to be encoded takes time
-                bar.update(task, advance=n_encoded, total=left)
+                bar.update(task, advance=n_encoded, total=left, visible=left > 0)
 
             read = {}
             for what, source in sources.items():
                 bar.update(task, description=f"encoding {what}")
-                read[what] = encode_items(
+                read[what] = extraction.encode_items(
                     source, parts[what], skip_bad=what != "class names", cache=caches[parts[what]], progress=advance
                 )
         named, items = read.get("class names"), read["items"]
         examples = read["examples"] if "examples" in read else _no_examples(named)
         for path, part in ((self.support, examples), (self.query, items)):
-            for sentence in remarks(part.skipped, ()):
+            for sentence in extraction.remarks(part.skipped, ()):
                 note(f"{sentence} ({path})")
         return examples, items, named
 
     def _check_columns(self, examples: Sequence[str], items: Sequence[str]) -> None:
         """Refuse a column that was asked for and that no table has: it is a slip of the pen."""
-        from manyway.errors import nearest
-        from manyway.files.columns import find_column
-
-        name = None if self.labels is not None else self.label_column
+        name = None if self.labels is not None else self.columns.label_column
         if name is not None and examples and find_column(examples, name) is None:
             raise InputError(f"The labelled examples have no column '{name}'; {nearest(name, examples)}")
         headers = [header for header in (examples, items) if header]
-        for name in filter(None, (self.item_column, self.text_column, *self.ignore_columns, *self.feature_columns)):
+        asked = self.columns
+        for name in filter(None, (asked.item_column, asked.text_column, *asked.ignore_columns, *asked.feature_columns)):
             if headers and all(find_column(header, name) is None for header in headers):
                 raise InputError(f"There is no column '{name}'; {nearest(name, headers[-1])}")
 
@@ -306,3 +208,65 @@ def _no_examples(named: Items | None) -> Items:
     """No examples, in the space of the class names."""
     assert named is not None
     return replace(named, features=named.features[:0], labels=(), names=None, skipped=(), notes=())
+
+
+@dataclass(frozen=True)
+class ScoreInputs:
+    """Files of scores of a classifier, and how to read them."""
+
+    scores: Path
+    examples: Path | None
+    labels: Path | None
+    kind: str
+    columns: Options
+    class_prior: Path | None = None
+    taxonomy: Path | None = None
+    at_least: float | None = None
+    media: Path | None = None
+    expect: Path | None = None
+
+    @property
+    def paths(self) -> tuple[Path | None, ...]:
+        """What is read, and must not be written over."""
+        return self.scores, self.examples, self.labels, self.class_prior, self.taxonomy, self.media, self.expect
+
+    def batch(self, place: Place) -> AbstractContextManager[Batch]:
+        """Read everything, print what the readers guessed, and make a batch."""
+        if self.kind not in (*KINDS, SEVERAL):
+            raise InputError(f"--score-kind is '{self.kind}'; choose one of {', '.join((*KINDS, SEVERAL))}.")
+        if self.kind == SEVERAL and self.examples is not None:
+            raise InputError("EXAMPLES are for items with one class; leave them out, or --several.")
+        with console(stderr=True).status(f"reading {self.scores} …"):
+            scores = score_files.read_scores(self.scores, self.columns)
+            scores = scores if self.media is None else score_files.with_media(scores, self.media)
+            examples = None if self.examples is None else score_files.read_scores(self.examples, self.columns)
+        if examples is not None and examples.labels is None:
+            raise InputError(f"{self.examples} has no column of labels; scores are calibrated on labelled items.")
+        if scores.independent and self.kind == "auto":
+            note(f"each class of {self.scores.name} has a score of its own: one is chosen; --several allows more")
+        for remark in (*scores.notes, *(() if examples is None else examples.notes)):
+            note(remark)
+        return scores_batch(
+            scores,
+            place,
+            examples=examples,
+            labels=None if self.labels is None else score_files.read_item_labels(self.labels, self.columns),
+            kind=None if self.kind == "auto" else self.kind,
+            class_prior=None if self.class_prior is None else score_files.read_class_prior(self.class_prior),
+            levels=None if self.taxonomy is None else read_taxonomy(self.taxonomy),
+            expected=None if self.expect is None else score_files.read_expected(self.expect, scores),
+        )
+
+    def check_target(self, output: Path | None, form: str, *, overwrite: bool) -> Path:
+        """Where the answers go, after checking that nothing of value is replaced."""
+        if form != INPUT:
+            return check_table(output, self.paths, overwrite=overwrite, endings=WRITTEN if form == TABLE else (".csv",))
+        if self.at_least is not None:
+            raise InputError("--at-least is for tables and for --format camtrap-dp; leave it out.")
+        if output is None or not self.scores.is_dir():
+            return check_table(output, self.paths, overwrite=overwrite, endings=(".json", ".txt", ".csv", ".tsv"))
+        if output.exists() and (not output.is_dir() or any(output.iterdir())):
+            raise InputError(f"The output {output} exists; name a new folder.")
+        if output.resolve().is_relative_to(self.scores.resolve()):
+            raise InputError(f"The output {output} lies in the input folder {self.scores}; choose another name.")
+        return output

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from manyway.cli.console import console, note, say
-from manyway.cli.inputs import ItemColumn, LabelColumn
-from manyway.cli.label_scores import Taxonomy
+from manyway.cli.options import command
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
     from manyway.evaluation.judge import Change
 
 
+@command
 def judge(
-    before: Annotated[
-        Path, typer.Argument(metavar="BEFORE", help="The labels before: a table of labels, or a file of scores.")
-    ],
-    after: Annotated[Path, typer.Argument(metavar="AFTER", help="The labels after, of the same items.")],
-    labels: Annotated[
-        Path, typer.Option(metavar="FILE", help="The labels that were verified: the columns item and label.")
-    ],
-    taxonomy: Taxonomy = None,
-    label_column: LabelColumn = None,
-    item_column: ItemColumn = None,
+    before: Path,
+    after: Path,
+    *,
+    labels: Path,
+    taxonomy: Path | None = None,
+    label_column: str | None = None,
+    item_column: str | None = None,
 ) -> None:
     """Find out whether new labels are better than old ones, or merely different.
 
@@ -39,6 +34,15 @@ def judge(
     manyway judge predictions.json answers.json --labels verified.csv
 
     manyway judge old.csv new.csv --labels verified.csv --taxonomy taxonomy.csv
+
+    Parameters
+    ----------
+    before : BEFORE
+        The labels before: a table of labels, or a file of scores.
+    after : AFTER
+        The labels after, of the same items.
+    labels : FILE
+        The labels that were verified: the columns item and label.
     """
     from manyway.evaluation.judge import judge as judged
     from manyway.files.columns import Options

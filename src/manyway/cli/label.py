@@ -1,106 +1,53 @@
 """``manyway label`` and ``manyway methods``."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from manyway.cli import inputs
 from manyway.cli.console import console, note
-from manyway.cli.inputs import Inputs
-from manyway.cli.label_scores import (
-    INDEPENDENT,
-    AtLeast,
-    BatchBy,
-    ClassPrior,
-    Expect,
-    Format,
-    Media,
-    ScoreFile,
-    ScoreInputs,
-    ScoreKind,
-    Several,
-    Taxonomy,
-    check_target,
-    describe,
-)
-from manyway.cli.options import Device, SkipBad
+from manyway.cli.options import command
 from manyway.errors import InputError
 
 _KEPT = "labels.csv is another file, or was changed; it stays as it is (`overwrite` replaces it)"
 
 
+@command
 def label(
-    support: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="EXAMPLES",
-            show_default=False,
-            help="Labelled examples: a feature file, or a folder of pictures, or texts.",
-        ),
-    ] = None,
-    query: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="ITEMS",
-            show_default=False,
-            help="Items to label, of the same kind. With --class-names alone: leave EXAMPLES out.",
-        ),
-    ] = None,
-    class_names: inputs.ClassNames = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "--out",
-            "-o",
-            help="The table of labels: .csv, .tsv, .xlsx, .parquet or .jsonl. Default: labels.csv, which is never "
-            "written over a file of yours.",
-        ),
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a file that is not a table as manyway wrote it.")
-    ] = False,
-    labels: inputs.Labels = None,
-    method: Annotated[str, typer.Option(help="How to label; `manyway methods` lists them.")] = "evidence",
-    top: Annotated[int, typer.Option(min=1, help="The number of classes to write per item.")] = 2,
-    min_confidence: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Leave the label empty when its probability is lower.")
-    ] = 0.0,
-    open_set: inputs.OpenSet = False,
-    device: Device = None,
-    dask: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Distribute the items over the workers of this Dask scheduler."),
-    ] = None,
-    encoder: inputs.Encoder = None,
-    skip_bad: SkipBad = False,
-    no_cache: inputs.NoCache = False,
-    label_column: inputs.LabelColumn = None,
-    item_column: inputs.ItemColumn = None,
-    ignore_columns: inputs.IgnoreColumn = None,
-    feature_columns: inputs.FeatureColumn = None,
-    text_column: inputs.TextColumn = None,
-    sheet: inputs.Sheet = None,
-    review: Annotated[
-        bool,
-        typer.Option(
-            "--review", help="Afterwards look at the labels on a local web page; saved in the folder `review`."
-        ),
-    ] = False,
-    scores: ScoreFile = None,
-    kind: ScoreKind = "auto",
-    several: Several = False,
-    class_prior: ClassPrior = None,
-    expect: Expect = None,
-    taxonomy: Taxonomy = None,
-    at_least: AtLeast = None,
-    form: Format = None,
-    media: Media = None,
-    batch_by: BatchBy = None,
+    support: Path | None = None,
+    query: Path | None = None,
+    *,
+    class_names: Path | None = None,
+    output: Annotated[Path | None, typer.Option("--output", "--out", "-o")] = None,
+    overwrite: bool = False,
+    labels: Path | None = None,
+    method: str = "evidence",
+    top: Annotated[int, typer.Option(min=1)] = 2,
+    min_confidence: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.0,
+    open_set: Annotated[bool, typer.Option("--open-set/--closed")] = False,
+    device: str | None = None,
+    dask: str | None = None,
+    encoder: str | None = None,
+    skip_bad: bool = False,
+    no_cache: bool = False,
+    label_column: str | None = None,
+    item_column: str | None = None,
+    ignore_columns: Annotated[list[str] | None, typer.Option("--ignore-column")] = None,
+    feature_columns: Annotated[list[str] | None, typer.Option("--feature-column")] = None,
+    text_column: str | None = None,
+    sheet: str | None = None,
+    review: bool = False,
+    scores: Path | None = None,
+    kind: Annotated[str, typer.Option("--score-kind")] = "auto",
+    several: bool = False,
+    class_prior: Path | None = None,
+    expect: Path | None = None,
+    taxonomy: Path | None = None,
+    at_least: Annotated[float | None, typer.Option(min=0.0, max=1.0)] = None,
+    form: Annotated[str | None, typer.Option("--format")] = None,
+    media: Path | None = None,
+    batch_by: str | None = None,
 ) -> None:
     """Label a batch of items from a few labelled examples of many classes.
 
@@ -158,79 +105,79 @@ def label(
     The scores of your own classifier, with a taxonomy, calibrated on the items that labels.csv names:
 
         manyway label --scores scores.csv --labels labels.csv --taxonomy taxonomy.csv --at-least 0.9 -o answers.csv
+
+    Parameters
+    ----------
+    support : EXAMPLES
+        Labelled examples: a feature file, or a folder of pictures, or texts.
+    query : ITEMS
+        Items to label, of the same kind. With --class-names alone: leave EXAMPLES out.
+    output
+        The table of labels: .csv, .tsv, .xlsx, .parquet or .jsonl. Default: labels.csv, which is never written over a
+        file of yours.
+    overwrite
+        Replace a file that is not a table as manyway wrote it.
+    method
+        How to label; `manyway methods` lists them.
+    top
+        The number of classes to write per item.
+    min_confidence
+        Leave the label empty when its probability is lower.
+    dask : ADDRESS
+        Distribute the items over the workers of this Dask scheduler.
+    review
+        Afterwards look at the labels on a local web page; saved in the folder `review`.
     """
+    from manyway.cli.inputs import Inputs, ScoreInputs
     from manyway.cli.review import DEFAULT_FOLDER, check_review, features_data, run_review, scores_data
     from manyway.cli.summary import print_summary
+    from manyway.files.columns import Options
     from manyway.labelling.batch import Place, features_batch
     from manyway.labelling.groups import groups_of, solve_groups
     from manyway.labelling.label import solve_batch, write_labels
     from manyway.labelling.outputs import TABLE, check_format, find_format, scores_of
     from manyway.labelling.table import DEFAULT_OUTPUT, check_table
+    from manyway.labelling.taxonomy import read_taxonomy
     from manyway.methods import get_method
+    from manyway.methods.evidence.from_scores import SEVERAL
 
-    columns = (label_column, item_column, tuple(ignore_columns or ()))
+    columns = (label_column, item_column, ignore_columns or (), feature_columns or ())
+    options = Options(*columns, text_column=text_column, sheet=sheet)
     in_blocks = get_method(method).in_blocks is not None
     if review:
-        check_review(method, dask, several=several or kind == INDEPENDENT)
-    shown = console(stderr=True)
-    status = shown.status("reading …")
+        check_review(method, dask, several=several or kind == SEVERAL)
+    status = console(stderr=True).status("reading …")
     place = Place(device, dask, in_blocks, lambda number: status.update(f"labelling with {method}, pass {number} …"))
     if scores is not None:
-        for option, value in (("ITEMS", query), ("--class-names", class_names), ("--encoder", encoder)):
-            if value is not None:
-                raise InputError(f"{option} is for features; leave it out with --scores.")
-        kind = INDEPENDENT if several else kind
-        given = ScoreInputs(scores, support, labels, kind, class_prior, taxonomy, at_least, *columns, media, expect)
+        _refuse({"ITEMS": query, "--class-names": class_names, "--encoder": encoder}, _FOR_FEATURES)
+        kind = SEVERAL if several else kind
+        given = ScoreInputs(scores, support, labels, kind, options, class_prior, taxonomy, at_least, media, expect)
         paths, source, form = given.paths, None, find_format(form, output)
-        table = check_target(given, output, form, overwrite=overwrite)
+        table = given.check_target(output, form, overwrite=overwrite)
         made = given.batch(place)
     else:
-        only: dict[str, object] = {
-            "--class-prior": class_prior,
-            "--expect": expect,
-            "--format": form,
-            "--media": media,
-            "--batch-by": batch_by,
-            "--several": several or None,
-        }
-        for option in only:
-            if only[option] is not None:
-                raise InputError(f"{option} is for the scores of a classifier; name their file with --scores.")
+        others = {"--class-prior": class_prior, "--expect": expect, "--format": form, "--media": media}
+        _refuse({**others, "--batch-by": batch_by, "--several": several or None}, _FOR_SCORES)
         form = TABLE
         if support is None:
             raise InputError(
                 "There is nothing to label; give EXAMPLES and ITEMS, or the scores of a classifier (--scores)."
             )
-        examples_at = None if query is None else support
-        query = support if query is None else query
-        if examples_at is None and class_names is None:
+        if query is None and class_names is None:
             raise InputError(
                 "There are examples or items, not both; give EXAMPLES and ITEMS, or --class-names and ITEMS."
             )
-        source = Inputs(
-            examples_at,
-            query,
-            labels,
-            encoder,
-            skip_bad,
-            *columns,
-            feature_columns or (),
-            class_names,
-            text_column,
-            sheet,
-            cached=not no_cache,
-        ).with_encoder()
+        support, query = (None, support) if query is None else (support, query)
+        source = Inputs(support, query, labels, class_names, encoder, options, skip_bad, not no_cache).with_encoder()
         paths = source.paths
         table = check_table(output, paths, overwrite=overwrite)
         read = source.read(place.where)
         made = features_batch(read[0], read[1], place, class_names=read[2])
     with made as batch:
-        if taxonomy is not None and source is not None:
-            from manyway.labelling.taxonomy import read_taxonomy
-
-            batch = replace(batch, levels=read_taxonomy(taxonomy))
         if source is None:
             check_format(form, scores_of(batch), table)
+        elif taxonomy is not None:
+            batch = replace(batch, levels=read_taxonomy(taxonomy))
         with status:
             status.update(f"labelling {len(batch.items)} items with {method} …")
             if batch_by is None:
@@ -247,7 +194,7 @@ def label(
                 inputs=paths,
                 form=form,
             )
-        print_summary(summary, describe(summary, at_least))
+        print_summary(summary, at_least)
         if output is None and table != DEFAULT_OUTPUT:
             note(_KEPT)
         if review:
@@ -258,11 +205,18 @@ def label(
             run_review(data, DEFAULT_FOLDER, first=solution)
 
 
-def methods(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", show_default=False, help="Describe this method.")
-    ] = None,
-) -> None:
+_FOR_FEATURES = "is for features; leave it out with --scores."
+_FOR_SCORES = "is for the scores of a classifier; name their file with --scores."
+
+
+def _refuse(given: dict[str, object], reason: str) -> None:
+    """Refuse the first option that has a value."""
+    for option in (option for option, value in given.items() if value is not None):
+        raise InputError(f"{option} {reason}")
+
+
+@command
+def methods(name: str | None = None) -> None:
     """List the methods, or describe one: its reference, what it can use, and its parameters with their defaults.
 
     [bold]Examples:[/bold]
@@ -270,6 +224,11 @@ def methods(
     manyway methods
 
     manyway methods evidence
+
+    Parameters
+    ----------
+    name : NAME
+        Describe this method.
     """
     from rich.table import Table
 

@@ -1,30 +1,140 @@
-"""Options that several commands share, and the progress bar."""
+"""How a function becomes a command, the options that several commands share, and the progress bar.
+
+Parameters
+----------
+data
+    The folder that holds data sets. Default: $MANYWAY_DATA, otherwise ./data.
+device
+    Where to compute: cpu, cuda or cuda:N. Default: cuda if available, otherwise cpu.
+root
+    The folder of the pictures that a table lists. Default: the folder of the file.
+results
+    The folder of stored results.
+skip_bad
+    Leave out all files that cannot be read, not just a few.
+class_names : FILE
+    One vector per class, such as the text embedding of its name: a feature file with labels, or a file of texts if the
+    encoder reads texts. Classes then need no examples.
+labels
+    Labels of the examples if EXAMPLES has none: one per line, the column of a csv, or .npy. With --scores: a table with
+    the columns item and label.
+encoder
+    What turns pictures (one folder per class) or texts (csv, jsonl, txt) into features: efficientnet-lite2 (default for
+    pictures), minilm (default for texts), use-multilingual, a checkpoint of `manyway train`, timm:NAME, open_clip:NAME
+    or sentence-transformers:NAME-or-folder.
+no_cache
+    Encode all pictures or texts again, and do not keep the features for later runs.
+open_set
+    Whether items may be of none of the classes. They are then labelled `unknown`, and the table says which of them
+    belong together.
+label_column : NAME
+    The column of labels in a table. Default: found by its name.
+item_column : NAME
+    The column of item names in a table. Default: `item`, or an id column.
+ignore_columns : NAME
+    A column of a table that is no feature; may be repeated.
+feature_columns : NAME
+    A column that is a feature although it does not look so; may be repeated.
+text_column : NAME
+    The column of texts in a table. Default: found by what is in it.
+sheet : NAME
+    The sheet of an Excel file: its name or number. Default: the first.
+features
+    A feature file (.safetensors, .npz) to use instead of those the suite names.
+tasks
+    Number of tasks per experiment. Default: as the suite says.
+only
+    Run only a part of the suite: AXIS=VALUE[,VALUE], e.g. method=paddle,tim or shots=5. May be repeated.
+task
+    Change the tasks: FIELD=VALUE, e.g. shots=10 or n_query=40. May be repeated.
+jobs
+    Number of experiments to run at the same time.
+rerun
+    Run experiments again that already have results.
+name
+    A run, SUITE or SUITE@FEATURES, as `manyway status` lists it. Default: the latest run.
+metric
+    Show this metric, for example accuracy, calibration or n_present; repeat it for several. Default: as the suite says,
+    else accuracy.
+
+Scores of a classifier
+----------------------
+scores : FILE
+    Label from the scores of a classifier instead of features: a table with a column per class or with the columns item,
+    class, score; a predictions.json of SpeciesNet; a MegaDetector file with classifications; a table of BirdNET; or a
+    folder of such files. EXAMPLES are then scores of labelled items, and may be left out.
+kind
+    What the scores are: probability, log-probability, logit, sigmoid (each class has a yes-or-no probability of its
+    own), or independent (the same as --several).
+several
+    An item may have several classes, or none: each class has a yes-or-no score of its own, as in BirdNET. Writes one
+    row per item and class with a probability of --min-confidence (default: 0.5) or more.
+class_prior : FILE
+    The classes that the classifier can answer, and how frequent they were among its training data: the columns class
+    and prior (or count). Default: equally frequent.
+taxonomy : FILE
+    The groups of the classes: the columns class, genus, family, …
+at_least
+    Also write the finest answer (class, genus, family, …) that has at least this probability.
+form : FORMAT
+    What to write: table; input (the file of SpeciesNet, MegaDetector or BirdNET with the answers in it, all else
+    unchanged; for a folder, a folder); camtrap-dp (its observations.csv); presence (a table of site, night and class).
+    Default: input where the ending of -o is .json or .txt, otherwise table.
+media : FILE
+    The media.csv of a Camtrap DP, which says the deployment and the time of each picture.
+expect : FILE
+    A list of the classes that are expected, such as the species of a region: the column class and optionally
+    probability, or one class per line. Other classes remain possible.
+batch_by : WHAT
+    Label each file of a folder (file), each folder of pictures (folder), or each value of a column by itself.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+import inspect
+from collections.abc import Callable
+from copy import copy
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
+
+from manyway.methods._table.parameters import doc_entries, doc_sections
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-Data = Annotated[
-    Path | None,
-    typer.Option("--data", help="The folder that holds data sets. Default: $MANYWAY_DATA, otherwise ./data."),
-]
-Device = Annotated[
-    str | None,
-    typer.Option("--device", help="Where to compute: cpu, cuda or cuda:N. Default: cuda if available, otherwise cpu."),
-]
-Root = Annotated[
-    Path | None,
-    typer.Option("--root", help="The folder of the pictures that a CSV file lists. Default: the folder of the file."),
-]
-Results = Annotated[Path, typer.Option("--results", help="The folder of stored results.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out all files that cannot be read, not just a few.")]
+F = TypeVar("F", bound=Callable[..., Any])
+_SHARED = {
+    name: (entry, None if title == "Parameters" else title)
+    for title, section in doc_sections(__doc__ or "").items()
+    if title
+    for name, entry in doc_entries(section).items()
+}
+
+
+def command(function: F) -> F:
+    """Make a function a command: what it takes by position is an argument, what it takes by name alone an option.
+
+    What the help says of each, and its placeholder, is in the section Parameters of the function's docstring, or, where
+    several commands have it, in that of this module; there, the title of another section is that of a panel. A name
+    or a limit of an option is written as ``Annotated[int, typer.Option("--tasks", min=1)]``.
+    """
+    sections = doc_sections(inspect.getdoc(function) or "")
+    own = {name: (entry, None) for name, entry in doc_entries(sections.get("Parameters", "")).items()}
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        hint = parameter.annotation
+        kind, given = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
+        by_name = parameter.kind is parameter.KEYWORD_ONLY
+        info = copy(given) or (typer.Option() if by_name else typer.Argument())
+        if kind is bool and info.default is ...:
+            info.default = f"--{name.replace('_', '-')}"  # and no --no-…
+        entry, info.rich_help_panel = {**_SHARED, **own}.get(name, ("", None))
+        first, _, text = entry.partition("\n")
+        info.metavar, info.help = first.partition(" : ")[2] or None, " ".join(text.split())
+        function.__annotations__[name] = Annotated[kind, info]
+    function.__doc__ = sections[""]
+    return function
 
 
 def progress_bar(console: Console, transient: bool = False) -> Progress:

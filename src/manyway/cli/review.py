@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
+from os.path import abspath
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manyway.cli import inputs
 from manyway.cli.console import console, note, say
-from manyway.cli.inputs import Inputs
-from manyway.cli.label_scores import INDEPENDENT, ScoreFile, ScoreInputs, ScoreKind
-from manyway.cli.options import Device, SkipBad
+from manyway.cli.options import command
 from manyway.errors import InputError, optional
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from manyway.cli.inputs import Inputs
     from manyway.core.solution import Solution
-    from manyway.encoding.datasets.originals import Originals
     from manyway.files.items import Items
     from manyway.labelling.batch import Batch
     from manyway.review.data import ReviewData
@@ -31,79 +29,39 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = Path("review")
 _drawing = Lock()  # several pictures of a letter are asked for at once, and drawn once
 _SHOTS = 3  # examples per letter of the demonstration
+_LOOKED_AT = 100  # pictures of which one must be there
 _GLYPHS = "embedded letters"  # where the pictures of the demonstration come from
-Pictures = Annotated[
-    Path | None,
-    typer.Option(
-        "--pictures",
-        metavar="FOLDER",
-        help="The folder of the pictures that the item names of a feature file refer to. Default: the pictures that "
-        "were encoded; without any, names are shown.",
-    ),
-]
-Port = Annotated[int, typer.Option(min=1, max=65535, help="The port on this computer; a port in use takes the next.")]
-NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address and open no browser.")]
 
 
+@command
 def review(
-    examples: Annotated[
-        Path | None, typer.Argument(metavar="EXAMPLES", help="Labelled examples, or the folder of a saved review.")
-    ] = None,
-    items: Annotated[Path | None, typer.Argument(metavar="ITEMS", help="Items to review, of the same kind.")] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FOLDER",
-            help="Where the review is saved: answers, features and exports. Default: review. If it holds a review of "
-            "the same items, that review goes on.",
-        ),
-    ] = None,
-    demo: Annotated[
-        bool, typer.Option("--demo", help="Review drawings of letters that come with the package.")
-    ] = False,
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write the labels of a saved review to a .csv, .tsv, .parquet or .jsonl file and stop."
-        ),
-    ] = None,
-    export_examples: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="Write the examples of a saved review and its reviewed items, to a table or to a folder with one "
-            "folder of pictures per class, and stop. `manyway label` reads them as examples.",
-        ),
-    ] = None,
-    sort_into: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Sort the pictures of a saved review into a new folder with one folder per label, as relative links, "
-            "and stop.",
-        ),
-    ] = None,
-    copy: Annotated[bool, typer.Option("--copy", help="With --sort-into: copy the pictures.")] = False,
-    class_names: inputs.ClassNames = None,
-    scores: ScoreFile = None,
-    kind: ScoreKind = "auto",
-    labels: inputs.Labels = None,
-    encoder: inputs.Encoder = None,
-    pictures: Pictures = None,
-    open_set: inputs.OpenSet = False,
-    port: Port = 8765,
-    no_browser: NoBrowser = False,
-    device: Device = None,
-    skip_bad: SkipBad = False,
-    no_cache: inputs.NoCache = False,
-    label_column: inputs.LabelColumn = None,
-    item_column: inputs.ItemColumn = None,
-    ignore_columns: inputs.IgnoreColumn = None,
-    feature_columns: inputs.FeatureColumn = None,
-    text_column: inputs.TextColumn = None,
-    sheet: inputs.Sheet = None,
+    examples: Path | None = None,
+    items: Path | None = None,
+    *,
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
+    demo: bool = False,
+    export: Path | None = None,
+    export_examples: Path | None = None,
+    sort_into: Path | None = None,
+    copy: bool = False,
+    class_names: Path | None = None,
+    scores: Path | None = None,
+    kind: Annotated[str, typer.Option("--score-kind")] = "auto",
+    labels: Path | None = None,
+    encoder: str | None = None,
+    pictures: Path | None = None,
+    open_set: Annotated[bool, typer.Option("--open-set/--closed")] = False,
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8765,
+    no_browser: bool = False,
+    device: str | None = None,
+    skip_bad: bool = False,
+    no_cache: bool = False,
+    label_column: str | None = None,
+    item_column: str | None = None,
+    ignore_columns: Annotated[list[str] | None, typer.Option("--ignore-column")] = None,
+    feature_columns: Annotated[list[str] | None, typer.Option("--feature-column")] = None,
+    text_column: str | None = None,
+    sheet: str | None = None,
 ) -> None:
     """Look at the labels of a batch on a local web page, and correct them.
 
@@ -124,94 +82,101 @@ def review(
 
         manyway review birds
         manyway review birds --export labels.csv
+
+    Parameters
+    ----------
+    examples : EXAMPLES
+        Labelled examples, or the folder of a saved review.
+    items : ITEMS
+        Items to review, of the same kind.
+    output : FOLDER
+        Where the review is saved: answers, features and exports. Default: review. If it holds a review of the same
+        items, that review goes on.
+    demo
+        Review drawings of letters that come with the package.
+    export : FILE
+        Write the labels of a saved review to a .csv, .tsv, .parquet or .jsonl file and stop.
+    export_examples : PATH
+        Write the examples of a saved review and its reviewed items, to a table or to a folder with one folder of
+        pictures per class, and stop. `manyway label` reads them as examples.
+    sort_into : FOLDER
+        Sort the pictures of a saved review into a new folder with one folder per label, as relative links, and stop.
+    copy
+        With --sort-into: copy the pictures.
+    pictures : FOLDER
+        The folder of the pictures that the item names of a feature file refer to. Default: the pictures that were
+        encoded; without any, names are shown.
+    port
+        The port on this computer; a port in use takes the next.
+    no_browser
+        Print the address and open no browser.
     """
     import tempfile
 
-    check_review(several=kind == INDEPENDENT)
-    exports = Exports(export, export_examples, sort_into, copy)
+    from manyway.cli.inputs import Inputs, ScoreInputs
+    from manyway.core.device import resolve_device
+    from manyway.files.columns import Options
+    from manyway.labelling.batch import Place
+    from manyway.methods.evidence.from_scores import SEVERAL
+
+    check_review(several=kind == SEVERAL)
+    serve = partial(run_review, port=port, browser=not no_browser)
+    targets = (export, export_examples, sort_into)
+    exports = partial(_export, labels=export, examples=export_examples, folders=sort_into, copy=copy)
+    columns = (label_column, item_column, ignore_columns or (), feature_columns or ())
+    options = Options(*columns, text_column=text_column, sheet=sheet)
     if demo:
         if examples is not None:
             raise InputError("--demo brings its own examples and items; name none.")
         with tempfile.TemporaryDirectory(prefix="manyway-demo-") as made:
-            folder = Path(made) / "review" if output is None else output
-            run_review(demo_data(), folder, port=port, browser=not no_browser, kept=output is not None)
-        return
-    if scores is not None:
+            serve(demo_data(), Path(made) / "review" if output is None else output, kept=output is not None)
+    elif scores is not None:
         if items is not None or class_names is not None:
             raise InputError("With --scores give at most EXAMPLES: scores of labelled items.")
-        given = ScoreInputs(scores, examples, labels, kind, label_column=label_column, item_column=item_column)
-        from manyway.labelling.batch import Place
-
+        given = ScoreInputs(scores, examples, labels, kind, options)
         with given.batch(Place(device, in_blocks=False)) as batch:
             data = scores_data(batch, scores.name, pictures, open_set=open_set)
-        run_review(data, output or DEFAULT_FOLDER, port=port, browser=not no_browser)
-        return
-    if examples is None:
+        serve(data, output or DEFAULT_FOLDER)
+    elif examples is None:
         raise InputError("Name EXAMPLES and ITEMS, or the folder of a saved review, or try --demo.")
-    folder = examples
-    if items is None and class_names is not None:
-        examples, items = None, examples
-    if items is None:
+    elif items is None and class_names is None:
         if output is not None:
             raise InputError("-o names the folder of a new review; one that goes on stays where it is.")
-        run_review(None, folder, port=port, browser=not no_browser, exports=exports)
-        return
-    if exports.some:
+        serve(None, examples, exports=exports if any(targets) else None)
+    elif any(targets):
         raise InputError("Exports are made of a saved review: manyway review FOLDER --export FILE.")
-    source = Inputs(
-        examples,
-        items,
-        labels,
-        encoder,
-        skip_bad,
-        label_column,
-        item_column,
-        ignore_columns or (),
-        feature_columns or (),
-        class_names,
-        text_column=text_column,
-        sheet=sheet,
-        cached=not no_cache,
-    ).with_encoder()
-    from manyway.core.device import resolve_device
-
-    known, pile, named = source.read(resolve_device(device))
-    data = features_data(source, known, pile, named, pictures, open_set=open_set)
-    run_review(data, output or DEFAULT_FOLDER, port=port, browser=not no_browser)
+    else:
+        known, pile = (None, examples) if items is None else (examples, items)
+        source = Inputs(known, pile, labels, class_names, encoder, options, skip_bad, not no_cache).with_encoder()
+        data = features_data(source, *source.read(resolve_device(device)), pictures, open_set=open_set)
+        serve(data, output or DEFAULT_FOLDER)
 
 
-@dataclass(frozen=True)
-class Exports:
-    """What is written of a saved review."""
+def _export(
+    session: Session,
+    find: Callable[..., Path | bytes | None] | None,
+    labels: Path | None,
+    examples: Path | None,
+    folders: Path | None,
+    copy: bool,
+) -> None:
+    """Write what is asked for of a saved review, and close the session."""
+    from manyway.review.export import export_examples, export_folders, export_labels
 
-    labels: Path | None = None
-    examples: Path | None = None
-    folders: Path | None = None
-    copy: bool = False
-
-    @property
-    def some(self) -> bool:
-        """Whether anything is written."""
-        return any(path is not None for path in (self.labels, self.examples, self.folders))
-
-    def write(self, session: Session, find: Callable[..., Path | bytes | None] | None) -> None:
-        """Write everything, and close the session."""
-        from manyway.review.export import export_examples, export_folders, export_labels
-
-        try:
-            if self.labels is not None:
-                say(f"{export_labels(session, self.labels)} labels are in {self.labels}.")
-            if self.examples is not None:
-                say(f"{export_examples(session, self.examples, find)} examples are in {self.examples}.")
-            if self.folders is not None:
-                if find is None:
-                    raise InputError("Only pictures are sorted into folders, and this review has none.")
-                count = export_folders(session, self.folders, find, copy=self.copy)
-                say(f"{count} of {len(session.data.names)} pictures are in {self.folders}.")
-        finally:
-            session.close()
-        if session.journal.damage:
-            raise InputError(f"{session.journal.damage} Answers that are lost are not in the export.")
+    try:
+        if labels is not None:
+            say(f"{export_labels(session, labels)} labels are in {labels}.")
+        if examples is not None:
+            say(f"{export_examples(session, examples, find)} examples are in {examples}.")
+        if folders is not None and find is None:
+            raise InputError("Only pictures are sorted into folders, and this review has none.")
+        if folders is not None and find is not None:
+            count = export_folders(session, folders, find, copy=copy)
+            say(f"{count} of {len(session.data.names)} pictures are in {folders}.")
+    finally:
+        session.close()
+    if session.journal.damage:
+        raise InputError(f"{session.journal.damage} Answers that are lost are not in the export.")
 
 
 def check_review(method: str = "evidence", dask: str | None = None, *, several: bool = False) -> None:
@@ -234,20 +199,14 @@ def features_data(
     open_set: bool = False,
 ) -> ReviewData:
     """What to review, and where its pictures are."""
-    import os
-
-    from manyway.encoding.datasets.originals import open_originals
+    from manyway.encoding.datasets.archives import open_originals
     from manyway.encoding.encoders import encodes_texts
-    from manyway.review.data import NAMES, PICTURES, TAKEN, TEXTS, ReviewData
+    from manyway.review.data import PICTURES, TAKEN, TEXTS, ReviewData
 
-    if pictures is not None and not pictures.is_dir():
-        raise InputError(f"--pictures names {pictures}, which is not a folder.")
-    if source.encoder is None:
-        kind = NAMES if pictures is None else PICTURES
-        origins = {} if pictures is None else dict.fromkeys(("examples", "items"), os.path.abspath(pictures))
-    else:
+    kind, origins = _in_folder(pictures, "examples", "items")
+    if source.encoder is not None:
         kind = TEXTS if encodes_texts(source.encoder, source.query) else PICTURES
-        origins = {"examples": os.path.abspath(source.support or source.query), "items": os.path.abspath(source.query)}
+        origins = {"examples": abspath(source.support or source.query), "items": abspath(source.query)}
     if kind == PICTURES and TAKEN not in items.carried:
         with console(stderr=True).status("reading when the pictures were taken …"):
             found = open_originals(origins["items"])
@@ -258,24 +217,28 @@ def features_data(
 
 def scores_data(batch: Batch, name: str, pictures: Path | None = None, *, open_set: bool = False) -> ReviewData:
     """The same for the scores of a classifier."""
-    import os
-
     from manyway.files.items import Items
-    from manyway.review.data import NAMES, PICTURES, ReviewData
+    from manyway.review.data import ReviewData
 
     tasks = batch.tasks
     names = [batch.items.name(row) for row in range(len(batch.items))]
     labels = tuple(batch.classes[k] for k in tasks.support_labels[0].tolist())
     carried = getattr(batch.items, "carried", {})
-    examples, items = (
-        Items(tasks.support[0].cpu(), labels, None),
-        Items(tasks.query[0].cpu(), None, names, skipped=batch.items.skipped, carried=carried),
-    )
-    if pictures is not None and not pictures.is_dir():
-        raise InputError(f"--pictures names {pictures}, which is not a folder.")
-    origins = {} if pictures is None else {"items": os.path.abspath(pictures)}
-    kind = NAMES if pictures is None else PICTURES
+    items = Items(tasks.query[0].cpu(), None, names, skipped=batch.items.skipped, carried=carried)
+    examples = Items(tasks.support[0].cpu(), labels, None)
+    kind, origins = _in_folder(pictures, "items")
     return ReviewData(examples, items, kind, name, origins, open_set, None, batch.classes)
+
+
+def _in_folder(pictures: Path | None, *which: str) -> tuple[str, dict[str, str]]:
+    """What is shown of items, names or the pictures of a folder, and where these are."""
+    from manyway.review.data import NAMES, PICTURES
+
+    if pictures is None:
+        return NAMES, {}
+    if not pictures.is_dir():
+        raise InputError(f"--pictures names {pictures}, which is not a folder.")
+    return PICTURES, dict.fromkeys(which, abspath(pictures))
 
 
 def run_review(
@@ -284,7 +247,7 @@ def run_review(
     *,
     port: int = 8765,
     browser: bool = True,
-    exports: Exports | None = None,
+    exports: Callable[..., None] | None = None,
     first: Solution | None = None,
     kept: bool = True,
 ) -> None:
@@ -295,12 +258,19 @@ def run_review(
 
     from manyway.review.serve import open_review, serve
 
-    exports = exports or Exports()
+    if data is not None and data.origins:
+        find = picture_access(data)[1]
+        if not any(find("items", row) for row in range(min(_LOOKED_AT, len(data.names)))):
+            raise InputError(
+                f"None of the pictures is in {data.origins['items']}, such as {data.picture(0)}; name the folder that "
+                "they are in with --pictures."
+            )
     with console(stderr=True).status("labelling the items …"):
-        session = open_review(folder, data, first, read_only=exports.some)
+        session = open_review(folder, data, first, read_only=exports is not None)
     read, find = picture_access(session.data)
-    if exports.some:
-        exports.write(session, find if read is not None else None)
+    pictures = None if read is None else find
+    if exports is not None:
+        exports(session, pictures)
         return
     if session.journal.damage:
         note(session.journal.damage)
@@ -318,7 +288,6 @@ def run_review(
     def announce(address: str) -> None:
         say(f"Another browser asks to be let in. If it is yours, open there: {address}")
 
-    pictures = None if read is None else find
     with suppress(KeyboardInterrupt):
         serve(session, folder, thumbnail=read, find=pictures, port=port, ready=ready, announce=announce)
     progress = session.progress()
@@ -329,11 +298,12 @@ def picture_access(
     data: ReviewData,
 ) -> tuple[Callable[[str, int, int], bytes] | None, Callable[[str, int], Path | bytes | None]]:
     """Functions that make the thumbnail of an example or item and find its original; the first is None for texts."""
-    from manyway.encoding.datasets.originals import thumbnail
+    from manyway.encoding.datasets.archives import Originals, open_originals, thumbnail
     from manyway.review.data import PICTURES
 
     origins = data.origins or {}
-    opened = {which: _open_pictures(origin) for which, origin in origins.items()}
+    drawn = Originals(_letter)
+    opened = {which: drawn if origin == _GLYPHS else open_originals(origin) for which, origin in origins.items()}
 
     def name_of(which: str, row: int) -> str:
         return data.picture(row) if which == "items" else data.examples.name(row)
@@ -360,17 +330,9 @@ def picture_access(
     return make if data.kind == PICTURES else None, find
 
 
-def _open_pictures(origin: str) -> Originals:
-    from manyway.encoding.datasets.originals import Originals, open_originals
-
-    if origin == _GLYPHS:
-        return Originals(_letter)
-    return open_originals(origin)
-
-
 def _letter(name: str) -> bytes:
     """A drawing of an embedded letter, dark on light, as a file; its name holds its row among the features."""
-    from manyway.encoding.datasets.drawings import grey_file
+    from manyway.encoding.datasets.sources import grey_file
     from manyway.training.glyphs import SAMPLES
 
     letter, index = divmod(int(Path(name).stem), SAMPLES)
@@ -405,11 +367,9 @@ def demo_data() -> ReviewData:
     known = [k * SAMPLES + i for k in range(letters.n_classes) for i in range(_SHOTS)]
     pile = [k * SAMPLES + _SHOTS + i for k, count in zip(present, counts, strict=True) for i in range(count)]
     pile = generator.permutation(pile).tolist()
-    examples = Items(
-        features[known],
-        tuple(letters.class_names[row // SAMPLES] for row in known),
-        [f"{row:04d}.png" for row in known],
-        letters.base_mean,
+    names = tuple(letters.class_names[row // SAMPLES] for row in known)
+    examples, items = (
+        Items(features[rows], labels, [f"{row:04d}.png" for row in rows], letters.base_mean)
+        for rows, labels in ((known, names), (pile, None))
     )
-    items = Items(features[pile], None, [f"{row:04d}.png" for row in pile], letters.base_mean)
     return ReviewData(examples, items, PICTURES, "Letters", dict.fromkeys(("examples", "items"), _GLYPHS))

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from manyway.cli.console import console, say
-from manyway.cli.options import Results
+from manyway.cli.options import command
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
+    from manyway.bench.show.tables import Grid
     from manyway.bench.show.view import View
 
-Name = Annotated[
-    str | None,
-    typer.Argument(help="A run, SUITE or SUITE@FEATURES, as `manyway status` lists it. Default: the latest run."),
-]
-Metrics = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--metric",
-        help="Show this metric, for example accuracy, calibration or n_present; repeat it for several. "
-        "Default: as the suite says, else accuracy.",
-    ),
-]
 
-
-def status(results: Results = Path("results")) -> None:
+@command
+def status(*, results: Path = Path("results")) -> None:
     """List the runs: how many experiments are finished, in progress and missing.
 
     [bold]Example:[/bold]
@@ -57,17 +47,14 @@ def status(results: Results = Path("results")) -> None:
     console().print(shown)
 
 
+@command
 def table(
-    name: Name = None,
-    metric: Metrics = None,
-    format: Annotated[str, typer.Option("--format", help="terminal, markdown, latex or csv.")] = "terminal",
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", help="Write to this file instead of the screen; Markdown unless --format is given."
-        ),
-    ] = None,
-    results: Results = Path("results"),
+    name: str | None = None,
+    *,
+    metric: list[str] | None = None,
+    format: str = "terminal",
+    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
+    results: Path = Path("results"),
 ) -> None:
     """Show stored results as tables, with 95 % intervals.
 
@@ -82,8 +69,15 @@ def table(
     manyway table table1 --format latex --out table1.tex
 
     manyway table evidence --metric calibration
+
+    Parameters
+    ----------
+    format
+        terminal, markdown, latex or csv.
+    out
+        Write to this file instead of the screen; Markdown unless --format is given.
     """
-    from manyway.bench.show.formats import to_csv, to_latex, to_markdown, to_rich
+    from manyway.bench.show.formats import to_csv, to_latex, to_markdown
     from manyway.bench.show.tables import make_grids
     from manyway.bench.store import write_text
 
@@ -95,9 +89,7 @@ def table(
     view = _view(name, results)
     grids = [grid for each in metric or (None,) for grid in make_grids(view, each)]
     if format == "terminal" and out is None:
-        screen = console()
-        for grid in grids:
-            screen.print(*to_rich(grid, screen), sep="\n")
+        print_grids(grids)
         return
     text = "\n".join(writers.get(format, to_markdown)(grid) for grid in grids)
     if out is None:
@@ -107,16 +99,14 @@ def table(
     say(f"Written to {out}.")
 
 
+@command
 def plot(
-    name: Name = None,
-    metric: Metrics = None,
-    format: Annotated[
-        list[str] | None, typer.Option("--format", help="png, svg or pdf; repeat it for several.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The folder for the files. Default: RESULTS/plots.")
-    ] = None,
-    results: Results = Path("results"),
+    name: str | None = None,
+    *,
+    metric: list[str] | None = None,
+    format: list[str] | None = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
+    results: Path = Path("results"),
 ) -> None:
     """Draw the plots of a suite from stored results.
 
@@ -127,6 +117,13 @@ def plot(
     manyway plot
 
     manyway plot figure-keff --format pdf --out paper/figures
+
+    Parameters
+    ----------
+    format
+        png, svg or pdf; repeat it for several.
+    out
+        The folder for the files. Default: RESULTS/plots.
     """
     from manyway.bench.show.curves import make_figures
     from manyway.plots.figures import write_figures
@@ -143,13 +140,13 @@ def plot(
             say(path)
 
 
+@command
 def report(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Runs to show, as `manyway status` lists them. Default: all.")
-    ] = None,
-    metric: Metrics = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file. Default: RESULTS/report.html.")] = None,
-    results: Results = Path("results"),
+    names: list[str] | None = None,
+    *,
+    metric: list[str] | None = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
+    results: Path = Path("results"),
 ) -> None:
     """Write all results into one HTML file.
 
@@ -161,6 +158,13 @@ def report(
     manyway report
 
     manyway report table1 table2 --out paper.html
+
+    Parameters
+    ----------
+    names
+        Runs to show, as `manyway status` lists them. Default: all.
+    out
+        The file. Default: RESULTS/report.html.
     """
     from manyway.bench.show.report import make_report
     from manyway.bench.show.view import load_view
@@ -176,18 +180,9 @@ def report(
     say(path)
 
 
+@command
 def compare(
-    a: Annotated[str, typer.Argument(help="A method, the beginning of a result's key, or a result file (.json).")],
-    b: Annotated[str, typer.Argument(help="What to compare it with, named in the same way.")],
-    width: Annotated[
-        float,
-        typer.Option(
-            "--width",
-            min=0.001,
-            help="Print how many tasks the interval of the difference needs to be ± this many points.",
-        ),
-    ] = 0.2,
-    results: Results = Path("results"),
+    a: str, b: str, *, width: Annotated[float, typer.Option(min=0.001)] = 0.2, results: Path = Path("results")
 ) -> None:
     """Compare two methods, or two results, task by task.
 
@@ -200,11 +195,19 @@ def compare(
     manyway compare paddle tim
 
     manyway compare results/records/paddle-1f0c.json 9a3e
+
+    Parameters
+    ----------
+    a
+        A method, the beginning of a result's key, or a result file (.json).
+    b
+        What to compare it with, named in the same way.
+    width
+        Print how many tasks the interval of the difference needs to be ± this many points.
     """
     from rich.table import Table
 
-    from manyway.bench.show.compare import find_records, pairs
-    from manyway.bench.show.words import record_title, setting
+    from manyway.bench.show.view import find_records, pairs, record_title, setting
     from manyway.bench.store import Store
     from manyway.evaluation.statistics import tasks_needed
 
@@ -223,6 +226,15 @@ def compare(
             shown.add_row(f"for ± {width:g} points", f"{tasks_needed(difference.deviation, width / 100):,} tasks")
         say(setting(pair[0]), "bold")
         console().print(shown, "")
+
+
+def print_grids(grids: Iterable[Grid]) -> None:
+    """Print tables as wide as the terminal is."""
+    from manyway.bench.show.formats import to_rich
+
+    screen = console()
+    for grid in grids:
+        screen.print(*to_rich(grid, screen), sep="\n")
 
 
 def _view(name: str | None, results: Path) -> View:

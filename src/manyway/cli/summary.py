@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -18,9 +17,16 @@ _SHOWN = 15
 _GROUPS = 5
 _LIKELY = 0.5  # a class without items is shown where it occurs with at least this probability
 
+# How features are compared, where that is not how embeddings are.
+_FIRST_STEPS = {
+    0: "Features are compared as they are: the examples say so.",
+    2: "Columns are divided by their scale before they are compared: the examples say so.",
+    3: "Columns are divided by their scale, and rows get equal length: the examples say so.",
+}
 
-def print_summary(summary: Summary, more: Sequence[str] = ()) -> None:
-    """Print which classes are present, in which proportions, how certain the labels are, and ``more`` sentences."""
+
+def print_summary(summary: Summary, at_least: float | None = None) -> None:
+    """Print which classes are present, in which proportions, how certain the labels are, and what was learned."""
     table = Table(box=None)
     table.add_column("class")
     estimated = summary.n_present is not None
@@ -46,10 +52,9 @@ def print_summary(summary: Summary, more: Sequence[str] = ()) -> None:
         say(_unknown(summary))
     say(f"Labels have probability {summary.mean_confidence:.2f} on average.")
     if summary.least:
-        say(
-            f"{_items(summary.below)} {'is' if summary.below == 1 else 'are'} below {summary.least:g}: without a label."
-        )
-    for line in more:
+        verb = "is" if summary.below == 1 else "are"
+        say(f"{_items(summary.below)} {verb} below {summary.least:g}: without a label.")
+    for line in _learned(summary, at_least):
         say(line)
     if summary.skipped:
         say(f"{_items(summary.skipped)} could not be read: see the column 'note' at the end of the table.")
@@ -104,3 +109,22 @@ def _percent(share: float) -> str:
     if 0.995 < share < 1:
         return ">99%"
     return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
+
+
+def _learned(found: Summary, at_least: float | None) -> list[str]:
+    """Sentences about what the batch and labelled items taught, and about answers of other ranks."""
+    lines, temperature = [], found.learned.get("temperature")
+    chosen = _FIRST_STEPS.get(int(found.learned.get("first_step", 1)))
+    if chosen is not None:
+        lines.append(chosen)
+    if temperature is not None and found.n_labelled:
+        helped = f"{found.n_labelled} labelled item" + ("s" if found.n_labelled > 1 else "")
+        lines.append(f"The scores have the temperature {temperature:.2f}; {helped} helped.")
+    elif temperature is not None:
+        lines.append(f"The batch gave the scores the temperature {temperature:.2f}; labelled items would help.")
+    if at_least is not None:
+        levels = dict(found.levels)
+        without = levels.pop("", 0)
+        parts = [f"{count} as {level}" for level, count in sorted(levels.items(), key=lambda each: -each[1])]
+        lines.append(f"Answers with probability {at_least:g} or more: {', '.join([*parts, f'{without} without'])}.")
+    return lines

@@ -1,4 +1,4 @@
-"""The queries of one large task, read in blocks.
+"""The queries of one large task, read in blocks, and the answers for them.
 
 The work on a block does not depend on the other blocks, and the results are added. So the same steps run on one machine
 or on a cluster: ``Spread`` takes the work to the blocks. Work can remember something of a block until it is next
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate, count
 from typing import Any, NamedTuple
 
@@ -122,38 +123,27 @@ class Pile:
 
     def each(self, work: Work, memories: Sequence[Any] | None = None) -> tuple[Any, list[Any]]:
         """Do the work on the changed rows [1, b, d] of every block; the sum, and what to remember of each block."""
-        found = self.spread(_Changed(self.changes, self.like, work), memories)
+        found = self.spread(partial(_changed, self.changes, self.like, work), memories)
         if self.progress is not None:
             self.progress(next(self.passes))
         return found
 
     def extent(self) -> Extent:
         """The mean and the range of the changed queries, by one pass."""
-        found: Extent = self.each(_measure)[0]
+        found: Extent = self.each(lambda rows, memory: (Extent.of(rows), None))[0]
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Changed:
-    """Work that changes rows first."""
-
-    changes: tuple[Change, ...]
-    like: Tensor
-    work: Work
-
-    def __call__(self, block: Tensor, memory: Any) -> tuple[Any, Any]:
-        rows = block.to(self.like)[None]
-        for change in self.changes:
-            rows = change(rows)
-        return self.work(rows, memory)
+def _changed(changes: tuple[Change, ...], like: Tensor, work: Work, block: Tensor, memory: Any) -> tuple[Any, Any]:
+    """Work on rows that are changed first."""
+    rows = block.to(like)[None]
+    for change in changes:
+        rows = change(rows)
+    return work(rows, memory)
 
 
 def _count(block: Tensor, memory: Any) -> tuple[Joined, None]:
     return Joined((torch.tensor([[len(block)]]),)), None
-
-
-def _measure(rows: Tensor, memory: Any) -> tuple[Extent, None]:
-    return Extent.of(rows), None
 
 
 def in_turn(blocks: Blocks, device: torch.device) -> Spread:
@@ -187,3 +177,54 @@ def in_turn(blocks: Blocks, device: torch.device) -> Spread:
         return total, remembered
 
     return spread
+
+
+class Answered(NamedTuple):
+    """The answers for some queries of t tasks."""
+
+    probabilities: Tensor  # [t, b, k]
+    unknown: Tensor | None = None  # [t, b] the probability of unknown; None: the method assumes a class for each
+    groups: Tensor | None = None  # [t, b] the group of queries that are answered as unknown, -1 for the others
+
+
+Assign = Callable[[Tensor, Any], Answered]  # from the rows [1, b, d] of a block and its memory
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """The answers for the queries of a pile, computed block by block whenever they are read."""
+
+    pile: Pile
+    assign: Assign
+    memories: Sequence[Any] | None = None  # one per block
+
+    def each(self, work: Any) -> Any:
+        """The sum of ``work(Answered)`` over the blocks."""
+        return self.pile.each(partial(_on_answers, self.assign, work), self.memories)[0]
+
+
+def _on_answers(assign: Assign, work: Any, rows: Tensor, memory: Any) -> tuple[Any, None]:
+    return work(assign(rows, memory)), None
+
+
+class TopK(NamedTuple):
+    """The best classes of each query, and the expected number of queries of each class."""
+
+    best: Joined  # probabilities and classes [t, q, n]; where the method has them, also ``unknown`` and groups [t, q]
+    total: Tensor  # [t, k], float64
+
+    def plus(self, other: TopK) -> TopK:
+        return TopK(self.best.plus(other.best), self.total + other.total)
+
+
+def top(n: int, part: Answered) -> TopK:
+    """The work that keeps the ``n`` best classes of each query."""
+    probabilities, *unknown = part
+    best = probabilities.topk(min(n, probabilities.shape[-1]))
+    rows = (best.values, best.indices, *(value for value in unknown if value is not None))
+    return TopK(Joined(tuple(value.cpu() for value in rows)), probabilities.sum(1, dtype=torch.float64).cpu())
+
+
+def whole(part: Answered) -> Joined:
+    """The work that collects all answers."""
+    return Joined(tuple(value for value in part if value is not None))

@@ -70,7 +70,8 @@ def _sentence(error: ValidationError, model: type[BaseModel], data: Any, where: 
         choices = re.findall("'(.*?)'", first["ctx"]["expected"])
         return f"{where}: {place} is '{value}'; {nearest(value, choices)}"
     words = _WANTED.get(kind, "").format(**first.get("ctx", {}))
-    return f"{where}: {place} is {_short(value)}; {f'it must be {words}' if words else first['msg']}."
+    shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
+    return f"{where}: {place} is {shown}; {f'it must be {words}' if words else first['msg']}."
 
 
 def _place(location: Sequence[int | str], data: Any) -> tuple[str, Any]:
@@ -100,8 +101,3 @@ def _inner(annotation: Any) -> Any:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_inner, getattr(annotation, "__args__", ()))), None)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

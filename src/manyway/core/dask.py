@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -53,11 +54,11 @@ def on_dask(address: str, blocks: Blocks) -> Iterator[Spread]:
             sent = client.scatter(work, hash=False)  # workers pass it on; a broadcast would wait for a dead one
             pairs = zip(held, [None] * len(held) if memories is None else memories, strict=True)
             done = [client.submit(_do, sent, block, memory, pure=False) for block, memory in pairs]
-            parts = [client.submit(_part, one, pure=False) for one in done]
+            parts = [client.submit(itemgetter(0), one, pure=False) for one in done]
             while len(parts) > 1:
                 added = [client.submit(_plus, *parts[i : i + 2], pure=False) for i in range(0, len(parts) - 1, 2)]
                 parts = added + parts[len(added) * 2 :]
-            remembered = _Memories(client.submit(_memory, one, pure=False) for one in done)
+            remembered = _Memories(client.submit(itemgetter(1), one, pure=False) for one in done)
             remembered.made_by = work, memories
             return (parts[0].result() if parts else None), remembered
 
@@ -87,14 +88,6 @@ def on_dask(address: str, blocks: Blocks) -> Iterator[Spread]:
 def _do(work: Work, block: torch.Tensor, memory: Any) -> tuple[Any, Any]:
     torch.set_num_threads(1)  # a worker's threads each have a block of their own
     return work(block, memory)
-
-
-def _part(done: tuple[Any, Any]) -> Any:
-    return done[0]
-
-
-def _memory(done: tuple[Any, Any]) -> Any:
-    return done[1]
 
 
 def _plus(one: Any, other: Any) -> Any:

@@ -3,6 +3,8 @@
 Axes: t tasks, s support samples, q queries, k classes, d features, n any rows.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -17,7 +19,7 @@ def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tens
     [t, s, d] support is never written to memory, and the order of the sum does not depend on the device's scheduling.
     """
     if tasks.shared_support and tasks.n_tasks > 1:
-        sums, counts = class_sums(_first_without_factor(tasks))
+        sums, counts = class_sums(replace(tasks, factor=None)[:1])
         sums, counts = sums.expand(tasks.n_tasks, -1, -1), counts.expand(tasks.n_tasks, -1)
         return _centred(sums if tasks.factor is None else sums * tasks.factor, counts, centre), counts
     n_tasks, n_classes = tasks.n_tasks, tasks.n_classes
@@ -47,18 +49,6 @@ def _centred(sums: Tensor, counts: Tensor, centre: Tensor | None) -> Tensor:
     return sums if centre is None else torch.addcmul(sums, counts.unsqueeze(-1), centre, value=-1)
 
 
-def _first_without_factor(tasks: Tasks) -> Tasks:
-    first = tasks[:1]
-    return Tasks(
-        first.support_table,
-        first.support_index,
-        first.support_labels,
-        first.query_table,
-        first.query_index,
-        tasks.n_classes,
-    )
-
-
 def prototypes(tasks: Tasks) -> Tensor:
     """[t, k, d] the mean support feature of each class."""
     sums, counts = class_sums(tasks)
@@ -67,9 +57,8 @@ def prototypes(tasks: Tasks) -> Tensor:
 
 def one_hot(labels: Tensor, n_classes: int, dtype: torch.dtype) -> Tensor:
     """[..., k] with a one at each label."""
-    return torch.zeros(*labels.shape, n_classes, dtype=dtype, device=labels.device).scatter_(
-        -1, labels.unsqueeze(-1), 1
-    )
+    zeros = torch.zeros(*labels.shape, n_classes, dtype=dtype, device=labels.device)
+    return zeros.scatter_(-1, labels.unsqueeze(-1), 1)
 
 
 def cross_products(samples: Tensor, others: Tensor) -> Tensor:

@@ -19,13 +19,13 @@ Beta-binomial(β, β R_k) many of the n queries, where R_k = Σ_{j≠k} p_j is t
 Where it speaks for it, it does not: a large group occurs under some name, but not necessarily under this one.
 
 Bursts and near-copies of items are no new evidence. Where each item has D copies, itself included, sizes are divided
-by D, and so are the log-odds of classes that probably occur, by D^0.3.
+by D, and so are the log-odds of classes that probably occur, by min(D, 10)^0.3.
 
 Scores of a classifier without labelled items are another matter: it may call a class by another name, and nothing in
 the batch says so. What it does say is how sure the classifier is. With the mean c of its highest probabilities, its
 highest probability s_k of class k and the largest group m,
 
-    logit p_k ← min(logit p_k, 0.25 logit p_k + logit c + 1.05 ln (m_k + ½)/(m + ½) + 0.25 logit s_k − 1.6).
+    logit p_k ← min(logit p_k, 0.25 logit p_k + logit c + 1.05 ln (m_k + ½)/(m + ½) + 0.25 logit s_k − 1.2).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core.topk import Answered
+from manyway.core.blocks import Answered
 
 _CERTAIN = 1e-6  # what is as certain as this stays as it is: a known label needs no other evidence
 _EVENNESS = (0.1, 0.4, 1.7, 7.2, 30.0)  # the values of β that are averaged over: from very unequal to equal sizes
@@ -43,15 +43,15 @@ _ROUNDS = 2  # how often presence and sizes are brought into agreement; a third 
 _LEAST_OTHERS = 0.05  # R where no other class occurs
 # Errors are shared by classes as well, and the more so the more items there are, so that the standard deviation grows
 # faster than that of independent classes: chosen on validation classes, so that two deviations cover 90 to 98 %.
-_ALONE, _SHARED, _FEW, _RELATIVE = 0.85, 0.28, 5.0, 0.02
+_ALONE, _SHARED, _FEW, _MANY, _RELATIVE = 0.85, 0.28, 5.0, 300.0, 0.02
 # What scores say, by logistic regression on half of the classes of lid.176 and of classifiers of three sets.
-_BELIEVED, _SURE, _BESIDE, _HIGHEST, _BIAS = 0.25, 1.0, 1.05, 0.25, -1.6
+_BELIEVED, _SURE, _BESIDE, _HIGHEST, _BIAS = 0.25, 1.0, 1.05, 0.25, -1.2
 _SUREST = 1e-4  # no probability of a classifier says more
 # Of the letters for validation with 2, 5 and 10 copies of each item, as many listed classes are then absent as without.
-_COPIES = 0.3
+_COPIES, _MOST_COPIES = 0.3, 10.0
 # Presence is calibrated on average, and too high in some settings, so that lists use this part of the error rate: on
-# validation classes, about as many settings are then above the rate as chance makes.
-_MARGIN = 0.8
+# validation classes, one setting in a hundred is then above the rate by more than chance makes.
+_MARGIN = 0.6
 
 
 class Tally(NamedTuple):
@@ -98,7 +98,7 @@ def presence_of(independent: Tensor, found: Tally, copies: Tensor) -> Tensor:
     of_each = copies.double().unsqueeze(-1)
     sizes, total = conditional_sizes(independent, masses, copies), masses.sum(-1, keepdim=True) / of_each
     odds, after = torch.logit(before, _CERTAIN), before
-    odds = torch.minimum(odds, odds / of_each**_COPIES)
+    odds = torch.minimum(odds, odds / of_each.clamp_max(_MOST_COPIES) ** _COPIES)
     for _ in range(_ROUNDS):
         shift = _size_evidence(sizes, total, after).clamp_max(0)
         after = torch.where(doubtful, torch.sigmoid(odds + shift), before)
@@ -136,10 +136,10 @@ def _log_beta(a: Tensor, b: Tensor) -> Tensor:
 def by_presence(presence: Tensor, error_rate: float) -> list[tuple[Tensor, int, int]]:
     """Of each task [t, k]: its classes by presence, how many can be listed, and how many cannot be ruled out.
 
-    The list is the longest whose mean of 1 − p_k, its expected false discovery rate, is at most 0.8 ``error_rate``:
+    The list is the longest whose mean of 1 − p_k, its expected false discovery rate, is at most 0.6 ``error_rate``:
     presence is not calibrated in every setting. What has a probability above ``error_rate`` cannot be ruled out.
 
-    >>> [(order.tolist(), n, most) for order, n, most in by_presence(torch.tensor([[0.2, 0.99, 0.94, 0.01]]), 0.05)]
+    >>> [(order.tolist(), n, most) for order, n, most in by_presence(torch.tensor([[0.2, 0.99, 0.96, 0.01]]), 0.05)]
     [([1, 2, 0, 3], 2, 3)]
     """
     values, order = presence.double().sort(dim=-1, descending=True, stable=True)
@@ -152,13 +152,13 @@ def number_of(presence: Tensor, n_items: Tensor) -> tuple[Tensor, Tensor]:
     """The expected number of classes that occur [t], and its standard deviation, for so many items [t].
 
     With the variance V = Σ_k p_k (1 − p_k) of independent classes and N = Σ_k p_k, the variance of n items is
-    0.85 V + (0.28 V ln(1 + n/5))² + (0.02 N)².
+    0.85 V + (0.28 V ln(1 + min(n, 300)/5))² + (0.02 N)².
 
     >>> [round(float(value), 2) for value in number_of(torch.tensor([0.9, 0.4]), torch.tensor(15.0))]
     [1.3, 0.55]
     """
     number, variance = presence.sum(-1), (presence * (1 - presence)).sum(-1)
-    shared = _SHARED * (n_items.to(number) / _FEW).log1p() * variance
+    shared = _SHARED * (n_items.to(number).clamp_max(_MANY) / _FEW).log1p() * variance
     return number, (_ALONE * variance + shared.square() + (_RELATIVE * number).square()).sqrt()
 
 

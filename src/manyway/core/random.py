@@ -47,9 +47,8 @@ def subset(key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None, 
     steps = torch.arange(size, device=key.device)
     sizes = size if wanted is None else wanted.expand_as(key).unsqueeze(-1)
     last = (total.unsqueeze(-1) - sizes + steps).clamp_min_(0).flatten(0, -2)  # [r, size]
-    chosen = (
-        _shift(mix((key.unsqueeze(-1) + steps * _GOLDEN).flatten(0, -2)), 32).mul_(last + 1).bitwise_right_shift_(32)
-    )
+    draws = _shift(mix((key.unsqueeze(-1) + steps * _GOLDEN).flatten(0, -2)), 32)
+    chosen = draws.mul_(last + 1).bitwise_right_shift_(32)
     ascending = _sorted(chosen)
     clash = (ascending[:, 1:] == ascending[:, :-1]).any(1).nonzero().squeeze(1)
     if len(clash):

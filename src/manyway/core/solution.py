@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from manyway.core.blocks import Answered, Reading, TopK, top, whole
 from manyway.core.presence import Tally, by_presence, conditional_sizes, number_of, presence_of, tally, unseen
-from manyway.core.topk import Answered, Reading, Top, TopK, whole
 from manyway.errors import InputError, optional
 
-_LAZY = ("prototypes", "independent_presence", "review_scores", "copies")  # computed when they are first asked for
+# What is computed when it is first asked for, and by which parameter.
+_LAZY = {
+    "make_prototypes": "prototypes", "make_presence": "independent_presence",
+    "make_review_scores": "review_scores", "make_copies": "copies",
+}  # fmt: skip
 
 
 class Solution:
@@ -124,7 +128,7 @@ class Solution:
         )
         # A function may hold many tensors: it goes when its result is there.
         made = (make_prototypes, make_presence, make_review_scores, make_copies)
-        self._make = {name: make for name, make in zip(_LAZY, made, strict=True) if make is not None}
+        self._make = {name: make for name, make in zip(_LAZY.values(), made, strict=True) if make is not None}
         self._given = tuple(self._make)
 
     def each(self, work: Callable[[Answered], Any]) -> Any:
@@ -155,6 +159,7 @@ class Solution:
         Solution
         """
         kept = self._whole
+        later: dict[str, Any] = {make: self._later(name) for make, name in _LAZY.items()}
         return Solution(
             kept.probabilities if probabilities is None else probabilities,
             self.n_iter,
@@ -162,12 +167,9 @@ class Solution:
             unknown=kept.unknown if unknown is None else unknown,
             unknown_groups=kept.groups,
             unknown_medoids=self.unknown_medoids,
-            make_prototypes=self._later("prototypes"),
-            make_presence=self._later("independent_presence"),
-            make_review_scores=self._later("review_scores"),
-            make_copies=self._later("copies"),
             objective=self.objective,
             learned=self.learned,
+            **later,
         )
 
     def top(self, n: int) -> TopK:
@@ -182,7 +184,7 @@ class Solution:
         -------
         TopK
         """
-        found: TopK = self.each(Top(n))
+        found: TopK = self.each(partial(top, n))
         return found
 
     @cached_property
@@ -276,7 +278,7 @@ class Solution:
         """The classes of each task that occur among the queries, the most certain first.
 
         The list is as long as it can be while at most ``error_rate`` of its classes are expected to be absent, with a
-        margin: the mean of 1 − ``presence`` over the list, its expected false discovery rate, does not exceed 0.8
+        margin: the mean of 1 − ``presence`` over the list, its expected false discovery rate, does not exceed 0.6
         ``error_rate``.
 
         Parameters

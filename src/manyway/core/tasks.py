@@ -303,6 +303,11 @@ class Tasks:
             )
         return replace(self, known=labels if bool((labels >= 0).any()) else None)
 
+    def with_rows(self, support: Tensor, query: Tensor, **more: Any) -> Tasks:
+        """The same tasks with these rows [t, s, d] and [t, q, d] in the place of all tables and factors."""
+        rows: dict[str, Any] = {"support_table": support, "query_table": query}
+        return replace(self, support_index=None, query_index=None, factor=None, **rows, **more)
+
     def scores_as_features(self, *, class_features: bool) -> Tasks:
         """Scores as features, for methods that have no better use for them: probabilities.
 
@@ -409,9 +414,8 @@ class Tasks:
     @property
     def shared_support(self) -> bool:
         """Whether all tasks have one and the same support (an expanded index), so that its statistics serve all."""
-        return (
-            self.support_index is not None and self.support_index.stride(0) == 0 and self.support_labels.stride(0) == 0
-        )
+        index = self.support_index
+        return index is not None and index.stride(0) == 0 and self.support_labels.stride(0) == 0
 
     @property
     def shared_classes(self) -> bool:
@@ -499,9 +503,7 @@ def _checked(
     if base_mean is not None:
         base_mean = as_features(base_mean, "base_mean").to(support.device)
         if base_mean.shape != support.shape[2:]:
-            raise InputError(
-                f"base_mean has shape {tuple(base_mean.shape)} but features have {support.shape[2]} dimensions."
-            )
+            raise InputError(f"base_mean has shape {tuple(base_mean.shape)}; features have {support.shape[2]} entries.")
     n_support, known = support.shape[1], support
     if class_features is not None:  # they are known before the queries, as the support is, and get the same factor
         known = torch.cat([support, class_features.expand(len(support), -1, -1)], 1)
@@ -543,13 +545,9 @@ def _check_classes(labels: Tensor, n_classes: int | None, *, all_have_samples: b
     n_classes = largest + 1 if n_classes is None else n_classes
     if n_classes <= largest:
         raise InputError(f"n_classes is {n_classes} but support_labels has a label {largest}; labels go from 0 to K-1.")
-    if all_have_samples:
-        bare = class_without_sample(labels, n_classes)
-        if bare is not None:
-            task, label = bare
-            raise InputError(
-                f"Class {label} has no example in the support of task {task}; give it one or leave it out."
-            )
+    bare = class_without_sample(labels, n_classes) if all_have_samples else None
+    if bare is not None:
+        raise InputError(f"Class {bare[1]} has no example in the support of task {bare[0]}; add one or leave it out.")
     return n_classes
 
 

@@ -123,39 +123,22 @@ def apply(tasks: Tasks, scalings: Scalings) -> Tasks:
         classes = support = query = replace(support, curve=None)
         tasks = rowwise(tasks, curve.table)
     if one and support.curve is None and support.middle is None and not support.unit and support.then is None:
-        return _multiplied(tasks, support.factor)
+        if support.factor is None:
+            return tasks
+        # A factor is applied when rows are gathered.
+        return replace(tasks, factor=support.factor if tasks.factor is None else tasks.factor * support.factor)
     if one and support.shared:
         return rowwise(tasks, support.table)
-    if (
-        one
-        and support.curve is None
-        and support.factor is None
-        and support.unit
-        and support.then is None
-        and _fused_rows(tasks)
-    ):
+    centred = support.curve is None and support.factor is None and support.unit and support.then is None
+    if one and centred and _fused_rows(tasks):
         from manyway.core.kernels.rows import centred_units
 
         support_rows, query_rows, centre = tasks.support_index, tasks.query_index, support.middle
-        assert support_rows is not None
-        assert query_rows is not None
-        assert centre is not None
-        return replace(
-            tasks,
-            support_table=centred_units(tasks.support_table, support_rows, centre),
-            support_index=None,
-            query_table=centred_units(tasks.query_table, query_rows, centre),
-            query_index=None,
-            class_table=None if tasks.class_features is None else classes(tasks.class_features),
-        )
+        assert support_rows is not None and query_rows is not None and centre is not None  # noqa: PT018
+        moved = centred_units(tasks.support_table, support_rows, centre)
+        vectors = None if tasks.class_features is None else classes(tasks.class_features)
+        return tasks.with_rows(moved, centred_units(tasks.query_table, query_rows, centre), class_table=vectors)
     return _mapped(tasks, support, query, classes)
-
-
-def _multiplied(tasks: Tasks, factor: Tensor | None) -> Tasks:
-    """The tasks with a factor, which is applied when rows are gathered."""
-    if factor is None:
-        return tasks
-    return replace(tasks, factor=factor if tasks.factor is None else tasks.factor * factor)
 
 
 def unit(features: Tensor) -> Tensor:
@@ -187,16 +170,6 @@ def class_directions(tasks: Tasks) -> Tensor:
     return unit(prototypes(tasks) if vectors is None else vectors)
 
 
-def range_factor(low: Tensor, high: Tensor) -> Tensor:
-    """What ``range`` multiplies each feature by, given its lowest and highest value.
-
-    A single query or a constant feature has no range, and is left as it is. So is a range below the normal numbers,
-    whose reciprocal would be infinite.
-    """
-    width = high - low
-    return torch.where(width >= torch.finfo(width.dtype).tiny, width, torch.ones_like(width)).reciprocal()
-
-
 def extent_of(tasks: Tasks, change: Scaling | None = None) -> Extent:
     """The mean and the range of the queries; of a pile by one pass."""
     if tasks.pile is not None:
@@ -205,12 +178,14 @@ def extent_of(tasks: Tasks, change: Scaling | None = None) -> Extent:
 
 
 def _range(tasks: Tasks) -> Scalings:
-    low_and_high = extremes(tasks.query) if tasks.pile is None else tasks.pile.extent()[2:]
-    return Scalings.same(Scaling(factor=range_factor(*low_and_high)))
+    """A single query or a constant feature has no range, and is left as it is.
 
-
-def _l2(tasks: Tasks) -> Scalings:
-    return Scalings.same(Scaling(unit=True))
+    So is a range below the normal numbers, whose reciprocal would be infinite.
+    """
+    low, high = extremes(tasks.query) if tasks.pile is None else tasks.pile.extent()[2:]
+    width = high - low
+    width = torch.where(width >= torch.finfo(width.dtype).tiny, width, torch.ones_like(width))
+    return Scalings.same(Scaling(factor=width.reciprocal()))
 
 
 def _cl2(tasks: Tasks) -> Scalings:
@@ -310,7 +285,7 @@ class _Root:
 
 TRANSFORMS: Mapping[str, Callable[[Tasks], Scalings]] = {
     "range": _range,
-    "l2": _l2,
+    "l2": lambda tasks: Scalings.same(Scaling(unit=True)),
     "cl2": _cl2,
     "tcl2": _tcl2,
     "rcl2": _rcl2,
@@ -341,15 +316,8 @@ def dense(tasks: Tasks, change: Change) -> Tasks:
 def _mapped(tasks: Tasks, support: Change, query: Change, classes: Change) -> Tasks:
     """The tasks as dense arrays, without a factor, with a map of batches [t, n, d] for each."""
     vectors = tasks.class_features
-    return replace(
-        tasks,
-        support_table=support(tasks.support),
-        support_index=None,
-        query_table=query(tasks.query),
-        query_index=None,
-        class_table=None if vectors is None else classes(vectors),
-        factor=None,
-    )
+    changed = None if vectors is None else classes(vectors)
+    return tasks.with_rows(support(tasks.support), query(tasks.query), class_table=changed)
 
 
 def _known(tasks: Tasks) -> Tensor:

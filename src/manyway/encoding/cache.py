@@ -5,8 +5,6 @@ is damaged is begun anew; the items are then encoded again. When the file grows 
 not used for the longest time are removed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3
@@ -76,7 +74,7 @@ class FeatureCache:
             if len(self._new) >= SHARD:
                 self._write()
 
-    def __enter__(self) -> FeatureCache:
+    def __enter__(self) -> "FeatureCache":
         return self
 
     def __exit__(

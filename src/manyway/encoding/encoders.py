@@ -5,27 +5,27 @@ A package is imported only when one of its encoders is opened. Some of them down
 The encoders of ``PACKAGED`` never do, and load their network only when there is something to encode.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from types import MappingProxyType
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import torch
 from torch import Tensor, nn
 
 from manyway.encoding.backbones.checkpoint import network_from, read_checkpoint, weights_hash
-from manyway.encoding.backbones.encode import encode_images, memory_format
+from manyway.encoding.backbones.networks import encode_images, memory_format
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.kinds import TEXTS, likely_kind
 from manyway.errors import InputError, install, is_installed
@@ -47,7 +47,7 @@ class ImageEncoder:
     preprocess: Preprocess
     encode: Callable[[Tensor], Tensor]  # [n, c, resize, resize] uint8 -> [n, d] float32 on the CPU
     base_mean: Tensor | None = None  # [d] mean feature of the base classes; known for our own checkpoints
-    texts: TextEncoder | None = None  # what encodes texts into the same space; None where the model reads none
+    texts: "TextEncoder | None" = None  # what encodes texts into the same space; None where the model reads none
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,18 +90,33 @@ def _check_network(name: str) -> None:
     family, _, model = name.partition(":")
     if not is_installed(family.replace("-", "_")) or Path(model).is_dir():
         return  # it is missing, or needs no network
-    if getproxies() or os.environ.get("HF_ENDPOINT"):
+    asked = getproxies().get("https") or os.environ.get("HF_ENDPOINT") or f"https://{_HUB}"
+    address = urlsplit(asked if "//" in asked else f"//{asked}")
+    if _answers(address.hostname or _HUB, address.port or (80 if address.scheme == "http" else 443)):
         return
-    try:
-        socket.create_connection((_HUB, 443), timeout=_PATIENCE).close()
-    except OSError as error:
-        home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-        if not any(Path(os.environ.get("HF_HUB_CACHE") or home / "hub").glob("models--*")) and family != "open_clip":
-            raise InputError(f"There is no network to download the encoder {name} from.") from error
-        os.environ["HF_HUB_OFFLINE"] = "1"
-        hub = sys.modules.get("huggingface_hub.constants")
-        if hub is not None:
-            setattr(hub, "HF_HUB_OFFLINE", True)  # noqa: B010 -- the constant was read when the library was imported
+    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+    if not any(Path(os.environ.get("HF_HUB_CACHE") or home / "hub").glob("models--*")) and family != "open_clip":
+        others = f"{', '.join(PACKAGED)} need none"
+        raise InputError(f"There is no network to download the encoder {name} from; {others}.")
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    hub = sys.modules.get("huggingface_hub.constants")
+    if hub is not None:
+        setattr(hub, "HF_HUB_OFFLINE", True)  # noqa: B010 -- the constant was read when the library was imported
+
+
+def _answers(host: str, port: int) -> bool:
+    """Whether a server answers soon. Names are looked up, and all its addresses are tried, within that time."""
+    answered = list[bool]()
+
+    def ask() -> None:
+        with suppress(OSError):
+            socket.create_connection((host, port), timeout=_PATIENCE).close()
+            answered.append(True)
+
+    asking = Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_PATIENCE)
+    return bool(answered)
 
 
 @contextmanager
@@ -163,15 +178,14 @@ def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = 
 def installed_encoders() -> dict[str, str]:
     """Every kind of encoder, and whether it can be used on this machine and without a network."""
 
-    def state(installed: bool, remark: str, extra: str) -> str:
-        return f"installed, {remark}" if installed else f"missing: {install(extra)}"
+    def state(modules: Sequence[str], remark: str, extra: str) -> str:
+        return f"installed, {remark}" if all(map(is_installed, modules)) else f"missing: {install(extra)}"
 
-    states = {name: state(each.installed(), "works offline", each.extra) for name, each in PACKAGED.items()}
-    states["checkpoint"] = f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"
-    for family in _FAMILIES:
-        installed = is_installed(family.replace("-", "_"))
-        states[f"{family}:NAME"] = state(installed, "downloads weights at first use", "encoders")
-    return states
+    packaged = {name: state(each.modules, "works offline", each.extra) for name, each in PACKAGED.items()}
+    checkpoint = f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"
+    later = "downloads weights at first use", "encoders"
+    families = {f"{family}:NAME": state([family.replace("-", "_")], *later) for family in _FAMILIES}
+    return {**packaged, "checkpoint": checkpoint, **families}
 
 
 def _timm(model: str, device: torch.device, say: Say) -> ImageEncoder:
@@ -180,13 +194,9 @@ def _timm(model: str, device: torch.device, say: Say) -> ImageEncoder:
     network = timm.create_model(model, pretrained=True, num_classes=0)
     config = timm.data.resolve_model_data_config(network)
     size = int(config["input_size"][-1])
-    preprocess = Preprocess(
-        resize=round(size / config["crop_pct"]),
-        crop=size,
-        mean=tuple(config["mean"]),
-        std=tuple(config["std"]),
-        interpolation="bilinear" if config["interpolation"] == "bilinear" else "bicubic",
-    )
+    interpolation = "bilinear" if config["interpolation"] == "bilinear" else "bicubic"
+    standard = tuple(config["mean"]), tuple(config["std"])
+    preprocess = Preprocess(round(size / config["crop_pct"]), size, *standard, interpolation)
     return _foreign(f"timm:{model}", network, network, preprocess, device)
 
 
@@ -237,19 +247,13 @@ def _sentence_transformers(model: str, device: torch.device, say: Say) -> ImageE
         return encode([Image.fromarray(pixels) for pixels in images.permute(0, 2, 3, 1).numpy()])
 
     name = f"sentence-transformers:{Path(model).name if Path(model).is_dir() else model}"
-    weights, reads = weights_hash(network), _modalities(network)
+    weights, first = weights_hash(network), type(next(network.children(), None)).__name__
+    # Before version 5.4 a model does not say what it reads, and only CLIPModel reads pictures.
+    reads = getattr(network, "modalities", ("text", "image") if first == "CLIPModel" else ("text",))
     texts = TextEncoder(name, weights, encode) if "text" in reads else None
     if texts is not None and "image" not in reads:
         return texts
     return ImageEncoder(name, weights, _picture_input(network), encode_pictures, texts=texts)
-
-
-def _modalities(network: nn.Module) -> Sequence[Any]:
-    """What a model of sentence-transformers reads. Before version 5.4 it does not say so, and only CLIPModel reads
-    pictures."""
-    first = type(next(network.children(), None)).__name__
-    reads: Sequence[Any] = getattr(network, "modalities", ("text", "image") if first == "CLIPModel" else ("text",))
-    return reads
 
 
 def _picture_input(network: nn.Module) -> Preprocess:

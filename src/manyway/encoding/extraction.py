@@ -1,7 +1,5 @@
 """Pictures or texts to features, which the cache keeps, and to a FeatureSet with metadata about their origin."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +11,8 @@ import torch
 from torch import Tensor
 
 from manyway.encoding.cache import FeatureCache
-from manyway.encoding.datasets.sources import ImageSource, Remarks, decode_rows, open_source
+from manyway.encoding.datasets.preprocess import Remarks
+from manyway.encoding.datasets.sources import ImageSource, decode_rows, open_source
 from manyway.encoding.datasets.texts import TextSource, open_texts
 from manyway.encoding.encoders import PICTURES_AND_TEXTS, ImageEncoder, TextEncoder
 from manyway.encoding.kinds import PICTURES, TEXTS, likely_kind
@@ -63,7 +62,7 @@ def open_for(
 ) -> Source:
     """Open what an encoder can read at a path: texts for a text encoder, pictures for an image encoder.
 
-    A model that reads both gets texts where the path holds texts. ``root`` is the folder of the pictures of a CSV file;
+    A model that reads both gets texts where the path holds texts. ``root`` is the folder of the pictures of a table;
     ``options`` name the columns of a table of texts. For ``need_labels`` see ``open_source``.
     """
     kind = likely_kind(Path(path), options)
@@ -81,7 +80,7 @@ def open_for(
             f"{path} holds texts, which {encoder.name} cannot read; choose an `encoder` of texts or, for class "
             f"names with pictures, one of both, such as {PICTURES_AND_TEXTS}."
         )
-    return open_source(path, root, need_labels=need_labels)
+    return open_source(path, root, options, need_labels=need_labels)
 
 
 def part_for(encoder: Encoder, source: Source) -> Encoder:
@@ -96,8 +95,8 @@ def part_for(encoder: Encoder, source: Source) -> Encoder:
 
 def cache_for(encoder: Encoder, say: Callable[[str], None] = lambda sentence: None) -> FeatureCache:
     """The features that an encoder of one kind (see `part_for`) has computed before, see `FeatureCache`."""
-    kind = "pictures" if isinstance(encoder, ImageEncoder) else "texts"
-    return FeatureCache([_DECODING, kind, encoder.name, encoder.weights, _preprocess_of(encoder)], say=say)
+    of_kind = ("pictures", encoder.preprocess.to_meta()) if isinstance(encoder, ImageEncoder) else ("texts", None)
+    return FeatureCache([_DECODING, of_kind[0], encoder.name, encoder.weights, of_kind[1]], say=say)
 
 
 def encode(
@@ -251,12 +250,13 @@ def encode_items(
         encoder.base_mean,
         skipped=encoded.skipped,
         notes=tuple(remarks((), encoded.notes)),
+        carried={name: [cells[row] for row in encoded.rows] for name, cells in source.carried.items()},
     )
     if not isinstance(source, TextSource):
         return items
     # Texts are all encoded. Without a name, a text is called by itself.
     names, notes = list(source.items or source.texts), (*source.notes, *items.notes)
-    return replace(items, names=names, texts=source.texts, carried=source.carried, notes=notes)
+    return replace(items, names=names, texts=source.texts, notes=notes)
 
 
 def base_mean_from(path: str | Path, encoder: Encoder) -> Tensor:
@@ -287,7 +287,3 @@ def _encode_batch(encoder: Encoder, items: Sequence[Any]) -> Tensor:
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")  # file names may hold bytes that are not UTF-8
-
-
-def _preprocess_of(encoder: Encoder) -> dict[str, Any] | None:
-    return encoder.preprocess.to_meta() if isinstance(encoder, ImageEncoder) else None

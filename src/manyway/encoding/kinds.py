@@ -1,7 +1,5 @@
 """What an input holds: features, pictures or texts. It decides which encoder is needed where none is named."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
@@ -12,18 +10,8 @@ from manyway.encoding.datasets.archives import open_zip
 from manyway.encoding.datasets.sources import FILMS, IMAGE_SUFFIXES, PATH_COLUMNS, walk
 from manyway.encoding.datasets.texts import TEXT_SUFFIXES, is_tabbed
 from manyway.errors import InputError
-from manyway.files.columns import (
-    Options,
-    find_column,
-    find_text,
-    is_id,
-    is_label,
-    is_number_like,
-    is_row_number,
-    is_whole,
-    words_in,
-)
-from manyway.files.tables import SAMPLE, Table, read_table
+from manyway.files.columns import Options, find_text, is_id, is_label, is_number_like, is_row_number, is_whole, words_in
+from manyway.files.tables import SAMPLE, Table, find_column, read_table
 from manyway.files.text import listed, read_text, suffix_of
 
 FEATURES, PICTURES, TEXTS = "features", "pictures", "texts"

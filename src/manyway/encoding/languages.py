@@ -3,37 +3,19 @@
 No library is needed, and single words may be taken wrongly: it is enough to choose an encoder.
 """
 
-from __future__ import annotations
-
+import json
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
+from importlib import resources
 
 ENGLISH = "English"
-_SCRIPTS = {"ARABIC": "Arabic", "CJK": "Chinese", "CYRILLIC": "Russian", "DEVANAGARI": "Hindi", "GREEK": "Greek"}
-_SCRIPTS |= {"HANGUL": "Korean", "HEBREW": "Hebrew", "HIRAGANA": "Japanese", "KATAKANA": "Japanese", "THAI": "Thai"}
-# Frequent words, without those that English has too, and letters that few other languages have.
-_WORDS = {
-    ENGLISH: "the of and to is my a i for in what how you can on it with that have this are do from not please was be "
-    "me your when where there an at will would i'm don't isn't it's",
-    "German": "der das und ist nicht ich ein eine einen meine mein wie kann für auf mit auch wir sie mir bitte wird "
-    "haben habe von dem den wo zu im keine sich bei nach noch wurde ä ö ü ß",
-    "French": "de la le les et est je une mon ma mes pas que qui dans pour sur vous nous avec il des du au ne ce cette "
-    "comment bonjour mais où j'ai n'est c'est é è ê ç œ à ù",
-    "Spanish": "de la el los las y que mi para por con una un en se su cómo está puedo qué hola pero muy del al lo más "
-    "ñ ¿ ¡ í ó ú",
-    "Italian": "la il gli e che mi per con una di non del della sono posso perché più alla nel questo è ì ò",
-    "Portuguese": "de o os que meu minha para por com uma um não da na está como eu você ã õ ç",
-    "Dutch": "de het een en mijn ik niet van is dat op voor met zijn hoe kan te aan wordt heb naar ij",
-    "Polish": "nie się jest na jak mój moje że mam czy proszę ł ś ż ź ę ą ń",
-    "Turkish": "ve bir bu için ile nasıl ne benim değil var mı mi çok ğ ş ı",
-}
-_OF = {
-    word: {name for name, words in _WORDS.items() if word in words.split()}
-    for words in _WORDS.values()
-    for word in words.split()
-}
+# Scripts of one language, and frequent words of others: without those that English has too, and with letters that few
+# other languages have.
+_KNOWN = json.loads((resources.files("manyway") / "encoding" / "languages.json").read_text(encoding="utf-8"))
+_SCRIPTS, _WORDS = _KNOWN["scripts"], {name: words.split() for name, words in _KNOWN["words"].items()}
+_OF = {word: {name for name in _WORDS if word in _WORDS[name]} for words in _WORDS.values() for word in words}
 _TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?|[¿¡]")
 # An encoder of many languages loses 3 of 100 English texts (CLINC150) and wins most of the others: better from here on.
 ENOUGH = 0.04

@@ -9,40 +9,24 @@ imports no other method. ``__init__.pyi`` says to editors and type checkers what
 writes it.
 """
 
-from __future__ import annotations
-
+import re
 from types import new_class
 from typing import Any
 
 from manyway.estimators.base import TransductiveClassifier as TransductiveClassifier
 from manyway.estimators.inference import Inference as Inference
+from manyway.methods import METHODS, Method
 
-# The classes, and the methods that they are made of.
-METHOD_OF = {
-    "PADDLE": "paddle",
-    "SoftKMeans": "soft-kmeans",
-    "PaddlePGD": "paddle-pgd",
-    "Baseline": "baseline",
-    "BaselinePlusPlus": "baseline++",
-    "SimpleShot": "simpleshot",
-    "ICI": "ici",
-    "BDCSPN": "bd-cspn",
-    "PTMAP": "pt-map",
-    "LaplacianShot": "laplacianshot",
-    "UNEM": "unem",
-    "OSLO": "oslo",
-    "TIM": "tim",
-    "TIMADM": "tim-adm",
-    "AlphaTIM": "alpha-tim",
-    "TransCLIP": "transclip",
-    "StatA": "stata",
-    "MOON": "moon",
-    "ZLaP": "zlap",
-    "Evidence": "evidence",
-    "EMDirichlet": "em-dirichlet",
-    "HardEMDirichlet": "hard-em-dirichlet",
-    "LabelShift": "label-shift",
-}
+# A class has the title of its method, but for these.
+_OTHER_NAMES = {"paddle-pgd": "PaddlePGD", "baseline++": "BaselinePlusPlus", "ici": "ICI", "alpha-tim": "AlphaTIM"}
+
+
+def _class_name(method: Method) -> str:
+    words = re.split("[ -]", method.title)
+    return _OTHER_NAMES.get(method.name, "".join(word[0].upper() + word[1:] for word in words))
+
+
+METHOD_OF = {_class_name(method): method.name for method in METHODS.values()}
 __all__ = ["METHOD_OF", "Inference", "TransductiveClassifier", *METHOD_OF]
 
 

@@ -1,7 +1,5 @@
 """What the estimators of all methods share."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -22,15 +20,7 @@ from manyway.core.tasks import Tasks
 from manyway.errors import ConvergenceWarning, InputError
 from manyway.estimators.from_solver import OWN_PARAMETERS, constructor, documentation
 from manyway.estimators.inference import Inference
-from manyway.estimators.values import (
-    known_places,
-    like,
-    named,
-    read_class_features,
-    read_features,
-    read_labels,
-    to_numpy,
-)
+from manyway.estimators.values import known_places, like, named, read_features, read_labels, read_vectors, to_numpy
 from manyway.methods import Method, get_method
 
 Classifier = TypeVar("Classifier", bound="TransductiveClassifier")
@@ -119,7 +109,7 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._forget()
         if class_features is not None and not self._method.class_features:
             raise InputError(f"{type(self).__name__} does not use class_features; fit it without them.")
-        vectors, labels = read_class_features(class_features)
+        vectors, labels = read_vectors(class_features)
         if X is None and y is None and vectors is not None and labels is not None:
             X, y = vectors[:0], labels[:0]
             self.n_features_in_ = vectors.shape[-1]

@@ -1,7 +1,5 @@
 """``EvidenceFromScores``: a scikit-learn class for the scores of a classifier that somebody else has trained."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -84,7 +82,7 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.max_iter = max_iter
         self.tol = tol
 
-    def fit(self, X: Any = None, y: Any = None) -> EvidenceFromScores:
+    def fit(self, X: Any = None, y: Any = None) -> "EvidenceFromScores":
         """Calibrate the scores on labelled items, where there are any.
 
         Parameters

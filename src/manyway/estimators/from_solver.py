@@ -1,7 +1,5 @@
 """The constructor and the documentation of an estimator, both from its solver."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

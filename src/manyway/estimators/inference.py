@@ -1,7 +1,5 @@
 """What an estimator has found for one batch of queries."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +11,10 @@ from torch import Tensor
 from manyway.core.solution import Solution, best_two, shapes
 from manyway.errors import optional
 from manyway.estimators.values import like, to_numpy
+
+# What is handed back in the array type of the queries.
+_ARRAYS = ["probabilities", "proportions", "prototypes", "objective", "presence"]
+_ARRAYS += ["unknown", "unknown_groups", "unknown_medoids"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,7 +66,7 @@ class Inference:
     >>> from manyway import SimpleShot
     >>> result = SimpleShot().fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"]).infer([[0.1, 1.0], [1.0, 0.2]])
     >>> result
-    Inference(labels=[2], probabilities=[2, 2], prototypes=[2, 2], n_iter=1, converged=True, n_present=1.8 ± 0.5)
+    Inference(labels=[2], probabilities=[2, 2], prototypes=[2, 2], n_iter=1, converged=True, n_present=1.8 ± 0.4)
     >>> result.labels.tolist()
     ['ant', 'bee']
     """
@@ -86,7 +88,7 @@ class Inference:
     unknown_medoids: Any = None
 
     @staticmethod
-    def of(solution: Solution, labels: Any, classes: Any, X: Any, *, with_objective: bool) -> Inference:
+    def of(solution: Solution, labels: Any, classes: Any, X: Any, *, with_objective: bool) -> "Inference":
         """The solution of one task, in the array type of its queries X.
 
         Parameters
@@ -104,25 +106,18 @@ class Inference:
         Inference
         """
 
-        def hand_back(value: Tensor | None) -> Any:
-            return None if value is None else like(value[0], X)
-
+        arrays = {name: getattr(solution, name) for name in _ARRAYS}
+        if not with_objective:
+            arrays["objective"] = None
         return Inference(
-            labels=labels,
-            probabilities=hand_back(solution.probabilities),
-            proportions=hand_back(solution.proportions),
-            prototypes=hand_back(solution.prototypes),
-            objective=hand_back(solution.objective) if with_objective else None,
+            labels,
             n_iter=int(solution.n_iter[0]),
             converged=bool(solution.converged[0]),
-            presence=hand_back(solution.presence),
             n_present=float(solution.n_present[0]),
             n_present_sd=float(solution.n_present_sd[0]),
             classes=classes,
             solution=solution,
-            unknown=hand_back(solution.unknown),
-            unknown_groups=hand_back(solution.unknown_groups),
-            unknown_medoids=hand_back(solution.unknown_medoids),
+            **{name: None if value is None else like(value[0], X) for name, value in arrays.items()},
         )
 
     @property

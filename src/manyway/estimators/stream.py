@@ -1,7 +1,5 @@
 """A classifier that also labels batches which arrive one after another."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """From the arrays and labels of users to what scikit-learn and the solvers can check, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from numbers import Integral
 from typing import Any
@@ -70,7 +68,7 @@ def read_features(values: Any) -> Any:
     return np.stack([np.asarray(row) for row in rows])
 
 
-def read_class_features(values: Any) -> tuple[Any, Any]:
+def read_vectors(values: Any) -> tuple[Any, Any]:
     """Class features as an array [k, d], and the labels of its rows where they are a mapping."""
     if values is None:
         return None, None

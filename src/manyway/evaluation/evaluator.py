@@ -1,7 +1,5 @@
 """``evaluate``: how good a method is on many tasks that are drawn from a feature set."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

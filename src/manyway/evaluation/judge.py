@@ -1,7 +1,5 @@
 """Whether a change of labels is an improvement: what it corrects and what it makes worse, on verified items."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt

@@ -4,8 +4,10 @@ A metric measures something in every task (``measure``) and summarises it over t
 interval. Stored results keep one value per task, or sums over tasks where one value per task would be too long
 (``summed``): whole numbers, so that the sums do not depend on the order in which tasks are finished.
 
-Labels are scored on the known queries: those whose class is in the task. A value that is undefined in a task, such as
-AUROC where no query is unknown, is NaN (stored as null) and left out of means.
+Labels are scored on the known queries: those whose class is in the task. The others are unknown, and their label is -1.
+A query's unknown score is ``Solution.unknown``, and 1 minus its highest class probability where a method has none; the
+unknown queries are the positives. A value that is undefined in a task, such as AUROC where no query is unknown or none
+is known, is NaN (stored as null) and left out of means.
 
 A summary is named METRIC or METRIC.PART, for example ``n_present`` or ``n_present.within``. Reading the table and
 summarising stored values loads no torch.
@@ -20,8 +22,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manyway.errors import InputError, nearest
-from manyway.evaluation import open_set
-from manyway.evaluation.open_set import truth_of
 from manyway.evaluation.statistics import Interval, accuracy, interval, jackknife
 
 if TYPE_CHECKING:
@@ -128,6 +128,114 @@ def reliability(stored: Any) -> tuple[Values, Values, Values]:
     return confidence[used] / MILLION / count[used], hits[used] / count[used], count[used]
 
 
+def truth_of(tasks: Tasks) -> Tensor:
+    """[t, q] the true labels."""
+    assert tasks.query_labels is not None
+    return tasks.query_labels
+
+
+def unknown_score(solution: Solution) -> Tensor:
+    """[t, q] the higher, the more likely is the query unknown."""
+    if solution.unknown is not None:
+        return solution.unknown.double()
+    return 1 - solution.probabilities.amax(-1).double()
+
+
+def said_unknown(solution: Solution) -> Tensor:
+    """[t, q] whether a query is answered as unknown; by a probability of one half where a method does not answer so."""
+    if solution.unknown is None or solution.unknown_groups is not None:
+        return solution.labels < 0
+    return solution.unknown > 0.5
+
+
+def auroc(solution: Solution, tasks: Tasks) -> Tensor:
+    """[t] the probability that an unknown query has a higher score than a known one; ties count half."""
+    known = truth_of(tasks) >= 0
+    return _mean_below(unknown_score(solution), known, known)
+
+
+def oscr(solution: Solution, tasks: Tasks) -> Tensor:
+    """[t] the area under the curve of correct classification rate against false positive rate (Dhamija et al., 2018).
+
+    It is the probability that a known query is labelled correctly and has a lower score than an unknown one.
+    """
+    truth = truth_of(tasks)
+    return _mean_below(unknown_score(solution), truth >= 0, (truth >= 0) & (solution.labels == truth))
+
+
+def fpr_at_95(solution: Solution, tasks: Tasks) -> Tensor:
+    """[t] the fraction of known queries above the highest threshold that finds 95 % of the unknown ones."""
+    score, known = unknown_score(solution), truth_of(tasks) >= 0
+    n_unknown = (~known).sum(1, keepdim=True)
+    found = score.masked_fill(known, -float("inf")).sort(1, descending=True).values
+    threshold = found.gather(1, ((95 * n_unknown + 99) // 100 - 1).clamp_min(0))
+    rate = ((score >= threshold) & known).sum(1) / known.sum(1).double()
+    return rate.masked_fill(n_unknown.squeeze(1) == 0, float("nan"))
+
+
+def rejected(solution: Solution, tasks: Tasks) -> Tensor:
+    """[t, 2] the fractions of known and of unknown queries that are answered as unknown."""
+    import torch
+
+    known = truth_of(tasks) >= 0
+    said = said_unknown(solution)
+    return torch.stack([(said & of).sum(1) / of.sum(1).double() for of in (known, ~known)], 1)
+
+
+def whole_accuracy(solution: Solution, tasks: Tasks) -> Tensor:
+    """[t] the fraction of all queries with the right answer: their class, or unknown."""
+    truth, said = truth_of(tasks), said_unknown(solution)
+    right = (said & (truth < 0)) | (~said & (solution.probabilities.argmax(-1) == truth))
+    return right.double().mean(1)
+
+
+def unknown_groups(solution: Solution, tasks: Tasks) -> Tensor:
+    """[t, 3] the adjusted Rand index of the grouping of unknown queries, the number of groups, and the true number.
+
+    The grouping is that of all answers: unknown queries belong together that are in one unknown group or, where they
+    are not recognised as unknown, that have one label. It is undefined where no two unknown queries are of one class.
+    """
+    import torch
+
+    truth = truth_of(tasks)
+    groups = torch.full_like(truth, -1) if solution.unknown_groups is None else solution.unknown_groups
+    of_class = torch.full_like(truth, -1) if tasks.unknown_labels is None else tasks.unknown_labels
+    answer = torch.where(groups >= 0, groups + tasks.n_classes, solution.labels)
+    unknown = truth < 0
+    index = _adjusted_rand(of_class, answer, unknown)
+    return torch.stack([index, _n_distinct(groups), _n_distinct(of_class)], 1)
+
+
+def _mean_below(score: Tensor, known: Tensor, counted: Tensor) -> Tensor:
+    """[t] the mean over unknown and known queries of whether the known one is counted and has the lower score."""
+    import torch
+
+    marked = score.masked_fill(~counted, float("inf")).sort(1).values
+    below = torch.searchsorted(marked, score) + torch.searchsorted(marked, score, right=True)
+    total = (below * ~known).sum(1).double() / 2
+    return total / (known.sum(1) * (~known).sum(1))
+
+
+def _adjusted_rand(first: Tensor, second: Tensor, counted: Tensor) -> Tensor:
+    """[t] the adjusted Rand index of two groupings [t, q] of the counted queries, from pairs; NaN without a pair."""
+    pairs = (counted.unsqueeze(1) & counted.unsqueeze(2)).triu(1)
+    in_first = (first.unsqueeze(1) == first.unsqueeze(2)) & pairs
+    in_second = (second.unsqueeze(1) == second.unsqueeze(2)) & pairs
+    n, a, b, both = (of.sum((1, 2)).double() for of in (pairs, in_first, in_second, in_first & in_second))
+    by_chance = a * b / n
+    index = (both - by_chance) / ((a + b) / 2 - by_chance)
+    # Two groupings that are both one group agree, and the formula divides zero by zero.
+    return index.masked_fill((a == n) & (b == n), 1.0).masked_fill(a == 0, float("nan"))
+
+
+def _n_distinct(groups: Tensor) -> Tensor:
+    """[t] the number of distinct groups [t, q]; -1 is none."""
+    ordered = groups.sort(1).values
+    return (
+        (ordered[:, :1] >= 0).sum(1) + ((ordered[:, 1:] != ordered[:, :-1]) & (ordered[:, 1:] >= 0)).sum(1)
+    ).double()
+
+
 def _n_known(solution: Solution, tasks: Tasks) -> Tensor:
     return (truth_of(tasks) >= 0).sum(1)
 
@@ -158,7 +266,7 @@ def _calibration(solution: Solution, tasks: Tasks) -> Tensor:
 
 def _unknown_calibration(solution: Solution, tasks: Tasks) -> Tensor:
     unknown = truth_of(tasks) < 0
-    return _in_bins(open_set.unknown_score(solution), unknown, unknown | True)
+    return _in_bins(unknown_score(solution), unknown, unknown | True)
 
 
 def _in_bins(predicted: Tensor, hits: Tensor, counted: Tensor) -> Tensor:
@@ -246,25 +354,26 @@ def _false(values: Values, n_query: Count) -> Interval:
     return interval((values[:, 0] - values[:, 1]) / np.maximum(values[:, 0], 1))
 
 
-def _table(*metrics: Metric) -> dict[str, Metric]:
-    return {metric.name: metric for metric in metrics}
+def _single(
+    name: str,
+    measure: Callable[[Solution, Tasks], Tensor],
+    title: str,
+    best: str | None = None,
+    of: Callable[[Values, Count], Interval] = _mean,
+    *,
+    percent: bool = True,
+    **more: Any,
+) -> Metric:
+    """A metric with one summary."""
+    return Metric(name, measure, {"": Summary(title, of, percent, best)}, **more)
 
 
-METRICS: Mapping[str, Metric] = _table(
-    Metric(
-        "accuracy",
-        _correct,
-        {"": Summary("accuracy", accuracy, percent=True, best="high")},
-        over_batches="sum",
-    ),
-    Metric(
-        "calibration",
-        _calibration,
-        {"": Summary("calibration error", _calibration_error, percent=True, best="low")},
-        summed=True,
-        over_batches="sum",
-    ),
-    Metric("confidence", _confidence, {"": Summary("mean confidence", _mean, percent=True)}),
+_SUMS: dict[str, Any] = {"summed": True, "over_batches": "sum"}
+_OF_UNKNOWN: dict[str, Any] = {"may_be_undefined": True, "of_probability": True}
+_ALL = (
+    _single("accuracy", _correct, "accuracy", "high", accuracy, over_batches="sum"),
+    _single("calibration", _calibration, "calibration error", "low", _calibration_error, **_SUMS),
+    _single("confidence", _confidence, "mean confidence"),
     Metric(
         "n_present",
         _n_present,
@@ -286,60 +395,42 @@ METRICS: Mapping[str, Metric] = _table(
         },
         over_batches=None,
     ),
-    Metric("proportions", _proportions, {"": Summary("error of proportions", _mean, percent=True, best="low")}),
-    Metric("presence", _presence, {"": Summary("Brier score of presence", _mean, best="low")}),
-    Metric(
-        "n_query",
-        _n_known,
-        {"": Summary("number of known queries", _mean)},
-        over_batches="sum",
-    ),
-    Metric(
-        "auroc",
-        open_set.auroc,
-        {"": Summary("AUROC of unknown queries", _mean, percent=True, best="high")},
-        may_be_undefined=True,
-    ),
-    Metric(
-        "fpr95",
-        open_set.fpr_at_95,
-        {"": Summary("FPR at 95 % TPR of unknown queries", _mean, percent=True, best="low")},
-        may_be_undefined=True,
-    ),
-    Metric("oscr", open_set.oscr, {"": Summary("OSCR", _mean, percent=True, best="high")}, may_be_undefined=True),
-    Metric(
-        "whole_accuracy",
-        open_set.whole_accuracy,
-        {"": Summary("accuracy on all queries, unknown ones included", _mean, percent=True, best="high")},
-        of_probability=True,
+    _single("proportions", _proportions, "error of proportions", "low"),
+    _single("presence", _presence, "Brier score of presence", "low", percent=False),
+    _single("n_query", _n_known, "number of known queries", percent=False, over_batches="sum"),
+    _single("auroc", auroc, "AUROC of unknown queries", "high", may_be_undefined=True),
+    _single("fpr95", fpr_at_95, "FPR at 95 % TPR of unknown queries", "low", may_be_undefined=True),
+    _single("oscr", oscr, "OSCR", "high", may_be_undefined=True),
+    _single(
+        "whole_accuracy", whole_accuracy, "accuracy on all queries, unknown ones included", "high", of_probability=True
     ),
     Metric(
         "rejected",
-        open_set.rejected,
+        rejected,
         {
             "": Summary("known queries answered as unknown", _column(0), percent=True, best="low"),
             "unknown": Summary("unknown queries answered as unknown", _column(1), percent=True, best="high"),
         },
-        may_be_undefined=True,
-        of_probability=True,
+        **_OF_UNKNOWN,
     ),
-    Metric(
+    _single(
         "unknown_calibration",
         _unknown_calibration,
-        {"": Summary("calibration error of the unknown probability", _calibration_error, percent=True, best="low")},
-        summed=True,
+        "calibration error of the unknown probability",
+        "low",
+        _calibration_error,
         of_probability=True,
-        over_batches="sum",
+        **_SUMS,
     ),
     Metric(
         "unknown_groups",
-        open_set.unknown_groups,
+        unknown_groups,
         {
             "": Summary("adjusted Rand index of unknown queries", _column(0), best="high"),
             "found": Summary("number of unknown groups", _column(1)),
             "truth": Summary("number of unknown classes", _column(2)),
         },
-        may_be_undefined=True,
-        of_probability=True,
+        **_OF_UNKNOWN,
     ),
 )
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}

@@ -4,11 +4,10 @@ The person looks at one query after the other and gives its true label. The way 
 query is next, and what its label changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -18,12 +17,12 @@ from manyway.core.ops import one_hot
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import transform
-from manyway.errors import InputError
+from manyway.errors import InputError, optional
 from manyway.methods import get_method
 from manyway.sampling.spec import Reviewer
 
-# Answers to labels [t, q], -1 where they are not known: a solution, and scores [t, q] of which the highest is next.
-Answer = Callable[[Tensor], tuple[Solution, Tensor]]
+# Answers to labels [t, q], -1 where they are not known: a solution, and what makes scores [t, q], the highest is next.
+Answer = Callable[[Tensor], tuple[Solution, Callable[[], Tensor]]]
 _NEAR = 0.3  # queries are near each other if their squared distance is about this part of the median
 
 
@@ -41,7 +40,7 @@ def review(
         With ``query_labels``, which the person reads.
     n_answers : int
         The number of queries per task that the person labels.
-    reviewer : {"fixed", "appended", "appended-near", "known"}, default="known"
+    reviewer : str, default="known"
         How the person works; see ``TaskSpec``.
     params : mapping of str to object, optional
         Parameters of the method.
@@ -64,7 +63,7 @@ def review(
     truth, answer = tasks.query_labels, REVIEWERS[reviewer](method, tasks, dict(params or {}))
     known = torch.full_like(truth, -1)
     for _ in range(n_answers):
-        asked = answer(known)[1].masked_fill(known >= 0, -torch.inf).argmax(1, keepdim=True)
+        asked = answer(known)[1]().masked_fill(known >= 0, -torch.inf).argmax(1, keepdim=True)
         known = known.scatter(1, asked, truth.gather(1, asked))
     solution, _ = answer(known)
     given = one_hot(known.clamp_min(0), tasks.n_classes, tasks.dtype)
@@ -77,9 +76,9 @@ def _known(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
     solver = get_method(method)
     prepared = None if solver.preparation is None else solver.preparation(tasks, **params)
 
-    def answer(known: Tensor) -> tuple[Solution, Tensor]:
+    def answer(known: Tensor) -> tuple[Solution, Callable[[], Tensor]]:
         solution = solver(tasks, prepared=prepared, known=known, **params)
-        return solution, solution.review_scores
+        return solution, lambda: solution.review_scores
 
     return answer
 
@@ -87,19 +86,15 @@ def _known(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
 def _fixed(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
     """Nothing is labelled again; the most doubtful label first."""
     solution = get_method(method)(tasks, **params)
-    return lambda known: (solution, _doubt(solution))
+    return lambda known: (solution, lambda: _doubt(solution))
 
 
-def _appended(method: str, tasks: Tasks, params: dict[str, Any], *, near: bool) -> Answer:
+def _appended(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
     """Queries with a known label are given to the method as further labelled examples."""
-    weights = _nearness(tasks) if near else None
 
-    def answer(known: Tensor) -> tuple[Solution, Tensor]:
+    def answer(known: Tensor) -> tuple[Solution, Callable[[], Tensor]]:
         solution = get_method(method)(_with_examples(tasks, known), **params)
-        scores = _doubt(solution)
-        if weights is not None:
-            scores = (weights @ scores.masked_fill(known >= 0, 0).unsqueeze(-1)).squeeze(-1)
-        return solution, scores
+        return solution, lambda: _doubt(solution)
 
     return answer
 
@@ -120,11 +115,59 @@ def _with_examples(tasks: Tasks, known: Tensor) -> Tasks:
     )
 
 
-def _nearness(tasks: Tasks) -> Tensor:
-    """[t, q, q] from 0 to 1."""
-    query = transform(tasks, "rcl2").query
+def _uherding(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
+    """The method gets the labels; next is the query that covers most doubt (Bae et al., 2025).
+
+    With u_o the doubt of a query and S the queries whose label is known, its score is
+    Σ_o u_o max(0, k(q, o) − max_{s ∈ S} k(s, o)).
+    """
+    answer, query = _known(method, tasks, params), transform(tasks, "rcl2").query
     distances = torch.cdist(query, query).square()
-    return (distances / (-_NEAR * distances.flatten(1).median(1).values.view(-1, 1, 1))).exp()
+    near = (distances / (-_NEAR * distances.flatten(1).median(1).values.view(-1, 1, 1))).exp()  # [t, q, q] from 0 to 1
+
+    def ask(known: Tensor) -> tuple[Solution, Callable[[], Tensor]]:
+        solution, _ = answer(known)
+        covered = (near * (known >= 0).unsqueeze(-1)).amax(1, keepdim=True)
+        return solution, lambda: ((near - covered).clamp_min(0) @ _doubt(solution).unsqueeze(-1)).squeeze(-1)
+
+    return ask
+
+
+def _strategy(method: str, tasks: Tasks, params: dict[str, Any], *, name: str) -> Answer:
+    """The method gets the labels, and a strategy of scikit-activeml asks.
+
+    It knows the features of the queries, the answers so far, and what the method says. A label for changed features,
+    which DropQuery wants, is the class whose mean, by the method's probabilities, is most alike.
+    """
+    pool, base = (optional(f"skactiveml.{part}", "strategies", f"The reviewer '{name}'") for part in ("pool", "base"))
+    answer, features = _known(method, tasks, params), transform(tasks, "rcl2").query.double().cpu().numpy()
+
+    class Given(base.SkactivemlClassifier):  # type: ignore[misc, name-defined]
+        def fit(self, X: Any, y: Any) -> "Given":
+            return self
+
+        def predict_proba(self, X: Any) -> Any:
+            return self.probabilities[self.is_open].numpy()
+
+        def predict(self, X: Any) -> Any:
+            return (X @ self.query.T @ self.probabilities.numpy()).argmax(1)
+
+    strategies = [getattr(pool, name)(random_state=0) for _ in features]
+
+    def choose(known: Tensor, probabilities: Tensor) -> Tensor:
+        scores, given = torch.zeros(known.shape), Given()
+        for t, (strategy, query) in enumerate(zip(strategies, features, strict=True)):
+            given.probabilities, given.query, given.is_open = probabilities[t], query, known[t] < 0
+            takes = {"clf": given, "fit_clf": False} if "clf" in signature(strategy.query).parameters else {}
+            labels = known[t].double().masked_fill(given.is_open, torch.nan).numpy()
+            scores[t, int(strategy.query(query, labels, **takes)[0])] = 1
+        return scores
+
+    def ask(known: Tensor) -> tuple[Solution, Callable[[], Tensor]]:
+        solution, _ = answer(known)
+        return solution, lambda: choose(known.cpu(), solution.probabilities.double().cpu()).to(known.device)
+
+    return ask
 
 
 def _doubt(solution: Solution) -> Tensor:
@@ -134,7 +177,12 @@ def _doubt(solution: Solution) -> Tensor:
 # What a person's answer changes, and which query is next.
 REVIEWERS: Mapping[Reviewer, Callable[[str, Tasks, dict[str, Any]], Answer]] = {
     "fixed": _fixed,
-    "appended": partial(_appended, near=False),
-    "appended-near": partial(_appended, near=True),
+    "appended": _appended,
     "known": _known,
+    "uherding": _uherding,
+    "badge": partial(_strategy, name="Badge"),
+    "typiclust": partial(_strategy, name="TypiClust"),
+    "probcover": partial(_strategy, name="ProbCover"),
+    "dropquery": partial(_strategy, name="DropQuery"),
+    "falcun": partial(_strategy, name="Falcun"),
 }

@@ -160,11 +160,7 @@ def _in_blocks(tasks: Tasks, n_rows: int, score: Callable[[Tensor, Tensor], Tens
     return torch.cat([score(part.support, part.query) for part in parts])
 
 
-def _table(*scorers: Scorer) -> Mapping[str, Scorer]:
-    return {scorer.name: scorer for scorer in scorers}
-
-
-SCORERS: Mapping[str, Scorer] = _table(
+_ALL = (
     Scorer("nearest-distance", "distance to the nearest prototype", nearest_distance),
     Scorer("max-probability", "1 − highest probability", max_probability),
     Scorer("energy", "energy", energy),
@@ -172,3 +168,4 @@ SCORERS: Mapping[str, Scorer] = _table(
     Scorer("lof", "local outlier factor", local_outlier_factor),
     Scorer("neighbour-distance", "distance averaged over neighbours", neighbour_distance),
 )
+SCORERS: Mapping[str, Scorer] = {scorer.name: scorer for scorer in _ALL}

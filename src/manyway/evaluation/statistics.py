@@ -3,8 +3,6 @@
 scipy is imported where it is used, so that commands which need no interval start quickly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
@@ -25,7 +23,7 @@ class Interval:
     n: int
     deviation: float  # standard deviation of one value
 
-    def over(self, divisor: int) -> Interval:
+    def over(self, divisor: int) -> "Interval":
         """The interval of the values divided by a number: counts are summed exactly and divided last."""
         return Interval(self.mean / divisor, self.half / divisor, self.n, self.deviation / divisor)
 

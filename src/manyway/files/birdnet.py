@@ -4,8 +4,6 @@ There is one row per segment of a recording and species above a threshold. Confi
 probabilities.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools
@@ -15,9 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from manyway.errors import InputError
-from manyway.files.rows import Rows, as_number, column, find_any
-from manyway.files.scores import FILE, Answers, Scores
-from manyway.files.taxa import Collected, shown_names
+from manyway.files.scores import FILE, Answers, Collected, Scores, shown_names
+from manyway.files.tables import Rows, as_number, column, find_any
 from manyway.files.text import read_records, read_text, sniff, suffix_of
 
 _START = ("Start (s)", "Begin Time (s)", "OFFSET", "start")

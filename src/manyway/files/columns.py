@@ -1,6 +1,5 @@
 """Which column of a table is what: features, label, item name or text. The others are carried along."""
 
-import math
 import re
 import unicodedata
 from collections import Counter
@@ -13,13 +12,12 @@ import numpy as np
 
 from manyway.errors import InputError
 from manyway.files.arrays import Contents
-from manyway.files.tables import Table, read_table
+from manyway.files.tables import Table, find_column, read_table
 from manyway.files.text import is_number, listed
 
 LABEL_NAMES = ("label", "labels", "class", "class_name", "category", "target", "intent")
 _PERHAPS_LABELS = ("species", "taxon", "topic", "kategorie", "klasse", "art", "catégorie", "classe", "categoría")
 TEXT_NAMES = ("text", "sentence", "utterance", "query")
-_MISSING = {"", "nan", "<na>", "nat", "#n/a"}  # cells that stand for no label; "None" and "NA" can be names of classes
 _PERHAPS_MISSING = {"na", "n/a", "null", "none", "?", "-"}
 _ALIKE = str.maketrans("аеорсухіјѕԁһкмтвнαβεζηικμνορτυχ", "aeopcyxijsdhkmtbhabezhikmnoptyx")  # Cyrillic and Greek
 _ROW_NUMBERS = re.compile(
@@ -62,15 +60,6 @@ class Options:
     like: Sequence[str] | None = None
     text_column: str | None = None
     sheet: str | None = None
-
-
-def missing(value: Any) -> bool:
-    """Whether a label is absent: null, NaN, an empty or blank string, or a word that spreadsheets write for it."""
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    if isinstance(value, str):
-        return value.strip().casefold() in _MISSING
-    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def remarks_on_classes(path: Path, names: Iterable[str]) -> tuple[str, ...]:
@@ -139,14 +128,6 @@ def is_id(name: str) -> bool:
 def is_label(name: str) -> bool:
     """Whether a column of this name usually holds labels."""
     return name.strip().casefold() in LABEL_NAMES
-
-
-def find_column(names: Sequence[str], wanted: str) -> int | None:
-    """The position of a column: the exact name, else the only one that differs in case and blanks alone."""
-    if wanted in names:
-        return list(names).index(wanted)
-    alike = [at for at, name in enumerate(names) if name.strip().casefold() == wanted.strip().casefold()]
-    return alike[0] if len(alike) == 1 else None
 
 
 def find_label(path: Path, names: Sequence[str], options: Options) -> tuple[int | None, str | None]:

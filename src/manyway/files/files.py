@@ -13,14 +13,7 @@ from safetensors import SafetensorError
 from manyway.errors import InputError
 
 AnyPath = str | os.PathLike[str]
-_KINDS = (
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
-
-
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _UNPACKED = 100  # a file may unpack to this many times its size,
 _SMALL = 2**28  # or to so many bytes
 
@@ -37,10 +30,7 @@ def data_root(given: str | Path | None = None) -> Path:
 
 def cache_folder() -> Path:
     """The folder of the cache: MANYWAY_CACHE, otherwise ``manyway`` in the user's folder for caches."""
-    folders = {
-        "win32": os.environ.get("LOCALAPPDATA") or "~/AppData/Local",
-        "darwin": "~/Library/Caches",
-    }
+    folders = {"win32": os.environ.get("LOCALAPPDATA") or "~/AppData/Local", "darwin": "~/Library/Caches"}
     user = folders.get(sys.platform, os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     return Path(os.environ.get("MANYWAY_CACHE") or os.path.expanduser(f"{user}/manyway"))
 
@@ -73,6 +63,14 @@ def check_input(path: AnyPath) -> Path:
     if not os.access(path, os.R_OK):
         raise InputError(f"{path} cannot be read: permission denied.")
     return path
+
+
+def text_of(path: str | Path) -> str:
+    """The text of an ordinary file in UTF-8."""
+    try:
+        return check_input(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as text: {getattr(error, 'strerror', None) or error}.") from error
 
 
 def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Path:
@@ -202,7 +200,7 @@ def _permissions(target: Path) -> int:
 
 
 def _kind(mode: int) -> str:
-    return next((name for test, name in _KINDS if test(mode)), "a special file")
+    return _KINDS.get(stat.S_IFMT(mode), "a special file")
 
 
 def _reason(error: Exception) -> str:

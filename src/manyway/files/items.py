@@ -14,20 +14,12 @@ from torch import Tensor
 from manyway.core.validation import describe_rows
 from manyway.errors import InputError
 from manyway.files.arrays import ARRAY_SUFFIXES, Contents, decoded, plain, read_arrays, read_npy, values_of
-from manyway.files.columns import (
-    Options,
-    find_label,
-    missing,
-    quoted,
-    read_columns,
-    remarks_on_classes,
-    remarks_on_items,
-)
+from manyway.files.columns import Options, find_label, quoted, read_columns, remarks_on_classes, remarks_on_items
 from manyway.files.files import check_input
-from manyway.files.tables import TABLE_SUFFIXES, read_table
+from manyway.files.tables import TABLE_SUFFIXES, missing, read_table
 from manyway.files.text import read_lines, shorten, suffix_of
 
-SUFFIXES = (*ARRAY_SUFFIXES, *TABLE_SUFFIXES)
+SUFFIXES = (*TABLE_SUFFIXES, *ARRAY_SUFFIXES)
 _CHECK_BYTES = 1 << 26  # rows checked together, so that checking a memory-mapped file needs little memory
 
 
@@ -135,16 +127,8 @@ def read_items(path: str | Path, options: Options | None = None, *, like: Items 
     path = Path(path)
     options = replace(options or Options(), like=None if like is None else like.columns, **columns)
     contents = read_contents(path, options, with_labels=like is None)
-    items = Items(
-        contents.features,
-        _class_of_row(path, contents),
-        contents.items,
-        contents.base_mean,
-        contents.columns,
-        notes=contents.notes,
-        header=contents.header,
-        carried=contents.carried,
-    )
+    more = {name: getattr(contents, name) for name in ("base_mean", "columns", "notes", "header", "carried")}
+    items = Items(contents.features, _class_of_row(path, contents), contents.items, **more)
     _check_finite(path, items)
     return items if like is None else match_columns(like, items)
 
@@ -169,7 +153,7 @@ def read_contents(path: str | Path, options: Options | None = None, *, with_labe
     if path.suffix.lower() != ".parquet" or not path.is_dir():
         check_input(path)
     if suffix not in SUFFIXES:
-        raise InputError(f"{path} has an unknown ending; features come as {', '.join(SUFFIXES)}.")
+        raise InputError(f"{path} has an unknown ending; save it as one of {', '.join(SUFFIXES)}.")
     if suffix in TABLE_SUFFIXES:
         contents = read_columns(path, options or Options(), with_labels=with_labels)
     else:

@@ -10,14 +10,21 @@ import numpy as np
 
 from manyway.errors import InputError
 from manyway.files.birdnet import is_birdnet, read_birdnet
-from manyway.files.columns import LABEL_NAMES, Options, is_id, missing, read_columns, remarks_on_classes
+from manyway.files.columns import LABEL_NAMES, Options, is_id, read_columns, remarks_on_classes
 from manyway.files.files import check_input
-from manyway.files.rows import Rows, as_number, column, find_any, one_row_per_class, read_rows
 from manyway.files.score_json import read_score_json
-from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Pair, Scores, check_size, from_pairs
-from manyway.files.tables import TABLE_SUFFIXES
-from manyway.files.taxa import short_name
-from manyway.files.text import listed, read_lines, shorten, suffix_of
+from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Pair, Scores, check_size, from_pairs, short_name
+from manyway.files.tables import (
+    TABLE_SUFFIXES,
+    Rows,
+    as_number,
+    column,
+    find_any,
+    missing,
+    one_row_per_class,
+    read_rows,
+)
+from manyway.files.text import first_twice, listed, read_lines, shorten, suffix_of
 
 SCORE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".json")
 _CLASS_NAMES = ("class", "species", *LABEL_NAMES)
@@ -144,9 +151,7 @@ def _read_long(path: Path, names: Sequence[str], rows: Rows, options: Options) -
     if of_item is None:
         ids = [at for at, name in enumerate(names) if is_id(name)]
         if len(ids) != 1:
-            raise InputError(
-                f"{path} has the columns {listed(names)}; name the column of the items with `item_column`."
-            )
+            raise InputError(f"{path} has the columns {listed(names)}; name that of the items with `item_column`.")
         of_item = ids[0]
 
     others = [names[at] for at in range(len(names)) if at not in (of_class, of_score, of_item)]
@@ -177,15 +182,13 @@ def _read_long(path: Path, names: Sequence[str], rows: Rows, options: Options) -
 def _read_wide(path: Path, options: Options) -> Scores:
     table = read_columns(path, options)
     if table.columns is None:
-        raise InputError(
-            f"The first line of {path} holds numbers; add a first line that names the class of each column."
-        )
+        raise InputError(f"The first line of {path} holds numbers; add one that names the class of each column.")
     count = len(table.features)
     check_size(count, len(table.columns))
     names = tuple(map(str, range(count) if table.items is None else table.items))
-    twice = {name for name in names if names.count(name) > 1} if len(set(names)) < count else set()
-    if twice:
-        raise InputError(f"{path} has the item {shorten(min(twice))} twice; give each item one row.")
+    twice = first_twice(names)
+    if twice is not None:
+        raise InputError(f"{path} has the item {shorten(twice)} twice; give each item one row.")
     labels = None
     if table.labels is not None:
         labels = tuple(None if missing(label) else str(label).strip() for label in table.labels)

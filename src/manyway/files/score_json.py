@@ -5,8 +5,6 @@ where it was asked for. MegaDetector's batch format has a list of classes per de
 what was read in the answers only: they are put into the text of the file, and every other byte stays.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -16,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from manyway.errors import InputError
-from manyway.files.rows import as_number
-from manyway.files.scores import BOX, FILE, Answers, Pair, Scores
-from manyway.files.taxa import Collected, short_name, shown_names
+from manyway.files.scores import BOX, FILE, Answers, Collected, Pair, Scores, short_name, shown_names
+from manyway.files.tables import as_number
 from manyway.files.text import listed, read_json, read_text, shorten
 
 _DECODE = json.JSONDecoder().raw_decode

@@ -22,6 +22,7 @@ from manyway.files.text import (
     first_twice,
     is_formula,
     is_number,
+    listed,
     one_line,
     read_json_lines,
     read_records,
@@ -36,16 +37,19 @@ from manyway.files.text import (
 EXCEL_SUFFIXES = (".xlsx", ".xlsm")
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", *EXCEL_SUFFIXES)
 SAMPLE = 100  # rows that are looked at to guess what a column holds
+_MISSING = {"", "nan", "<na>", "nat", "#n/a"}  # cells that stand for no label; "None" and "NA" can be names of classes
 _BLOCK_BYTES = 1 << 23
 _LARGEST = float(np.finfo(np.float32).max)
 _FAR = 1000  # float32 keeps four digits of the differences between numbers that lie this many times as far from 0
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT96": 12}  # bytes of a value of parquet; others have 8
 _LOOKED_AT = 1000  # rows that say how far numbers are from 0
 _NOT_COMPUTED = re.compile(rb"</f>\s*(<v ?/>|<v></v>)?\s*</c>")  # a formula of Excel without its value
+_OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 _HINT = (
     "name the label and item columns with `label_column` and `item_column`, and leave others out with "
     "`ignore_columns` (texts need an `encoder`)."
 )
+Rows = Iterator[tuple[str, Sequence[Any]]]  # place ("line 3") and cells
 
 
 @dataclass(eq=False)
@@ -316,8 +320,60 @@ def read_table(
         table = _open_jsonl(path, rows) if suffix == ".jsonl" else _TextTable(path, is_header)
     twice = first_twice(table.names)
     if twice is not None:
-        raise InputError(f"{path} has two columns named '{twice}'; rename or remove one.")
+        how = f"named '{twice}'; rename or remove one" if twice else "without a name; one row above the data names all"
+        raise InputError(f"{path} has two columns {how}.")
     return table
+
+
+def read_rows(path: Path) -> tuple[Sequence[str], Rows]:
+    """The names of the columns, and the rows, of a table or a .txt file of that kind."""
+    if suffix_of(path) not in (*TABLE_SUFFIXES, ".txt"):
+        raise InputError(f"{path} has an unknown ending; tables come as {', '.join(TABLE_SUFFIXES)}.")
+    table = read_table(path)
+    return table.names, table.rows()
+
+
+def one_row_per_class(path: Path, rows: Rows, at: int) -> Iterator[tuple[str, str, Sequence[Any]]]:
+    """Place, class and cells of each row; ``at`` is the column of the class, which must be there and only once."""
+    seen: set[str] = set()
+    for place, cells in rows:
+        if missing(cells[at]):
+            raise InputError(f"{path} has no class in {place}; fill the cell or remove the row.")
+        name = str(cells[at]).strip()
+        if name in seen:
+            raise InputError(f"{path} has the class {shorten(name)} twice (again in {place}); remove one.")
+        seen.add(name)
+        yield place, name, cells
+
+
+def find_any(names: Sequence[str], *wanted: str) -> int | None:
+    """The position of the first of some columns that a table has."""
+    return next((at for at in (find_column(names, name) for name in wanted) if at is not None), None)
+
+
+def column(path: Path, names: Sequence[str], *wanted: str) -> int:
+    """The same where the table must have one."""
+    found = find_any(names, *wanted)
+    if found is None:
+        raise InputError(f"{path} has the columns {listed(names)}; it needs one named '{wanted[0]}'.")
+    return found
+
+
+def find_column(names: Sequence[str], wanted: str) -> int | None:
+    """The position of a column: the exact name, else the only one that differs in case and blanks alone."""
+    if wanted in names:
+        return list(names).index(wanted)
+    alike = [at for at, name in enumerate(names) if name.strip().casefold() == wanted.strip().casefold()]
+    return alike[0] if len(alike) == 1 else None
+
+
+def missing(value: Any) -> bool:
+    """Whether a label is absent: null, NaN, an empty or blank string, or a word that spreadsheets write for it."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, str):
+        return value.strip().casefold() in _MISSING
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _open_jsonl(path: Path, rows: int | None) -> Table:
@@ -338,7 +394,8 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
             formulas = any(_NOT_COMPUTED.search(archive.read(name)) for name in pages)
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         names = [page.title for page in book.worksheets]
-        chosen = names[0] if sheet is None else next((n for i, n in enumerate(names, 1) if sheet in (n, str(i))), None)
+        shown = [page.title for page in book.worksheets if page.sheet_state == "visible"] or names
+        chosen = shown[0] if sheet is None else next((n for i, n in enumerate(names, 1) if sheet in (n, str(i))), None)
         if chosen is None:
             raise InputError(f"{path} has no sheet '{sheet}'; {nearest(str(sheet), names)}")
         book[chosen].reset_dimensions()  # what the file says about its size may be wrong
@@ -351,7 +408,9 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
     except InputError:
         raise
     except Exception as error:  # damaged files raise errors of many kinds
-        raise InputError(f"{path} cannot be read as an Excel file ({one_line(error)}).") from error
+        with path.open("rb") as file:
+            old = "; it has a password or is of an old kind: save it anew as .xlsx" * (file.read(4) == _OLD_EXCEL)
+        raise InputError(f"{path} cannot be read as an Excel file ({one_line(error)}){old}.") from error
     width = max((len(cells) for _, cells in rows), default=0)
     # A single cell above a table is its title.
     while len(rows) > 1 and width > 1 and sum(cell is not None for cell in rows[0][1]) == 1:
@@ -461,16 +520,27 @@ def _is_plain(column: Any) -> bool:
 def _stack(table: Any) -> np.ndarray[Any, Any]:
     """The columns of an Arrow table as one array, written batch by batch so that memory is visited in order."""
     n, step = table.num_rows, max(1, table.num_rows // _LOOKED_AT)
-    start = table.take(np.arange(0, n, step))
-    looked_at = np.stack([column.to_numpy().astype(np.float64) for column in start.columns], 1)
-    stacked = np.empty((n, table.num_columns), _precision(looked_at))
+    batches = [[_numbers(column) for column in batch.columns] for batch in table.to_batches()]
+    parts = [np.stack([column[::step] for column in batch], 1).astype(np.float64) for batch in batches]
+    stacked = np.empty((n, table.num_columns), _precision(np.concatenate(parts)) if parts else np.float32)
     row = 0
     with np.errstate(over="ignore"):  # what is too large is found later
-        for batch in table.to_batches():
-            for at, column in enumerate(batch.columns):
-                stacked[row : row + batch.num_rows, at] = column.to_numpy(zero_copy_only=False)
-            row += batch.num_rows
+        for batch in batches:
+            for at, column in enumerate(batch):
+                stacked[row : row + len(column), at] = column
+            row += len(batch[0])
     return stacked
+
+
+def _numbers(column: Any) -> np.ndarray[Any, Any]:
+    """An Arrow array without gaps as an array. Its own conversion would import pandas, which takes half a second."""
+    import pyarrow.types as kinds
+
+    if not len(column) or not (kinds.is_floating(column.type) or kinds.is_integer(column.type)):
+        converted: np.ndarray[Any, Any] = column.to_numpy(zero_copy_only=False)
+        return converted
+    kind = np.dtype(column.type.to_pandas_dtype())
+    return np.frombuffer(column.buffers()[1], kind, len(column), column.offset * kind.itemsize)
 
 
 def _narrow(found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

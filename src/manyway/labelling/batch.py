@@ -1,7 +1,6 @@
 """A batch to label: the problem that ``manyway label`` and ``manyway review`` give to a method, from features or
 from scores, and the names of its classes and items."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from manyway.core.validation import moderate, row_sizes
 from manyway.errors import InputError, nearest
 from manyway.files.items import Items, match_columns
 from manyway.files.scores import Scores
-from manyway.files.text import listed, shorten
+from manyway.files.text import first_twice, listed, shorten
 from manyway.labelling.taxonomy import Levels
 from manyway.methods.evidence.from_scores import SEVERAL, find_kind, log_odds, log_posteriors, without_prior
 
@@ -262,11 +261,6 @@ def known_places(known: Mapping[int, str], classes: Sequence[str], n_query: int)
 
 def check_items(support: Items, query: Items, class_names: Items | None = None) -> tuple[list[str], list[int]]:
     """The classes, sorted, and the number of each example's class; refuse what cannot be labelled."""
-    if class_names is not None and class_names.n_features != query.n_features:
-        raise InputError(
-            f"The class names have {class_names.n_features} features and the items {query.n_features}; "
-            "use the same encoder for both."
-        )
     if len(support) == 0 and class_names is None:
         raise InputError("There is no labelled example; the file of examples has no rows.")
     if support.labels is None:
@@ -276,11 +270,10 @@ def check_items(support: Items, query: Items, class_names: Items | None = None) 
         )
     if len(query) == 0:
         raise InputError("There is no item to label; the query file has no rows.")
-    if support.n_features != query.n_features:
-        raise InputError(
-            f"The labelled examples have {support.n_features} features and the items {query.n_features}; "
-            "use the same encoder for both."
-        )
+    for what, known in (("class names", class_names), ("labelled examples", support)):
+        if known is not None and known.n_features != query.n_features:
+            counts = f"have {known.n_features} features and the items {query.n_features}"
+            raise InputError(f"The {what} {counts}; use the same encoder for both.")
     classes = sorted(set(support.labels if class_names is None else _names(class_names)))
     nameless = sorted(set(support.labels) - set(classes))
     if nameless:
@@ -304,7 +297,7 @@ def _names(class_names: Items) -> list[str]:
     names = class_names.labels if class_names.labels is not None else class_names.names
     if names is None:
         raise InputError("The vectors of class names do not say their classes; add a column or an array of labels.")
-    twice = next((name for name, n in Counter(names).items() if n > 1), None)
+    twice = first_twice(names)
     if twice is not None:
         raise InputError(f"The class names have '{twice}' twice; give each class one vector.")
     return list(names)

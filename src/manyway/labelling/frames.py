@@ -227,9 +227,7 @@ def _refuse_missing(values: Sequence[Any], what: str) -> None:
 
 def _check_length(n_rows: int, result: Inference) -> None:
     if n_rows != len(result.labels):
-        raise InputError(
-            f"There are {n_rows} rows and the result has {len(result.labels)} items; they must be the same."
-        )
+        raise InputError(f"There are {n_rows} rows and the result has {len(result.labels)} items; they must agree.")
 
 
 def _kind(frame: Any) -> str:

@@ -1,25 +1,23 @@
 """Label all items of a batch jointly and write a table: what ``manyway label`` does."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Joined
+from manyway.core.blocks import Answered, Joined
 from manyway.core.solution import Solution, number_unknown
-from manyway.core.topk import Answered
 from manyway.errors import InputError
 from manyway.files.files import check_output
-from manyway.files.items import Items
-from manyway.labelling.batch import Batch, Named, Place, features_batch
-from manyway.labelling.hierarchy import answer_at_least
+from manyway.labelling.batch import Batch, Named
 from manyway.labelling.outputs import TABLE, write_format
 from manyway.labelling.table import UNKNOWN, LevelAnswer, Row, write_table
-from manyway.labelling.taxonomy import Levels
+from manyway.labelling.taxonomy import Levels, answer_at_least
 from manyway.methods import DEFAULT_METHOD, get_method
 
 CLASS_LEVEL = "class"  # the level of answers that are a class itself
@@ -154,9 +152,7 @@ def solve_batch(batch: Batch, method: str = DEFAULT_METHOD, *, open_set: bool = 
     """
     solver = get_method(method)
     if batch.tasks.class_table is not None and not solver.class_features:
-        raise InputError(
-            f"{method} does not use class names; choose the `method` evidence, or leave `class_names` out."
-        )
+        raise InputError(f"{method} does not use class names; choose the `method` evidence or leave `class_names` out.")
     if open_set:
         if batch.tasks.several:
             raise InputError("Items that may have several classes may have none, too; leave `open_set` out.")
@@ -274,46 +270,6 @@ def write_labels(
     )
 
 
-def label_items(
-    support: Items,
-    query: Items,
-    output: str | Path,
-    *,
-    method: str = DEFAULT_METHOD,
-    open_set: bool = False,
-    class_names: Items | None = None,
-    device: str | torch.device | None = None,
-    dask: str | None = None,
-    progress: Callable[[int], None] | None = None,
-    **options: Any,
-) -> Summary:
-    """Label all items of ``query`` jointly from the labelled examples in ``support``, and write a table.
-
-    Parameters
-    ----------
-    support, query : Items
-        The labelled examples, and the items to label.
-    output : path-like
-        The table.
-    method, open_set
-        See ``solve_batch``.
-    class_names
-        See ``manyway.labelling.batch.features_batch``.
-    device, dask, progress
-        See ``manyway.labelling.batch.Place``.
-    **options
-        See ``write_labels``.
-
-    Returns
-    -------
-    Summary
-    """
-    check_output(output, tuple(options.get("inputs", ())))
-    place = Place(device, dask, get_method(method).in_blocks is not None, progress)
-    with features_batch(support, query, place, class_names=class_names) as batch:
-        return write_labels(batch, solve_batch(batch, method, open_set=open_set), output, **options)
-
-
 class _Counts:
     """The rows of a table, and what they say in total once all are written."""
 
@@ -401,16 +357,10 @@ def _expected(unknown: Sequence[Tensor], items: Named) -> tuple[float, float, tu
     return float(expected), float(sd), tuple(items.name(row) for row in rows)
 
 
-@dataclass(frozen=True, eq=False)
-class _AtLeast:
-    """The work that answers items at the finest level that is probable enough."""
-
-    groups: tuple[Tensor, ...]  # [k] of each level
-    wanted: float
-
-    def __call__(self, part: Answered) -> Joined:
-        found = answer_at_least(part.probabilities[0], self.groups, self.wanted)
-        return Joined(tuple(one[None].cpu() for one in found))
+def _answer_part(groups: Sequence[Tensor], wanted: float, part: Answered) -> Joined:
+    """The work that answers items at the finest level that is probable enough; ``groups`` [k] of each level."""
+    found = answer_at_least(part.probabilities[0], groups, wanted)
+    return Joined(tuple(one[None].cpu() for one in found))
 
 
 def _at_levels(solution: Solution, classes: Sequence[str], levels: Levels, at_least: float) -> list[LevelAnswer]:
@@ -421,7 +371,7 @@ def _at_levels(solution: Solution, classes: Sequence[str], levels: Levels, at_le
         groups.append(torch.tensor([place[of_class[name]] if name in of_class else -1 for name in classes]))
         names.append(distinct)
     titles, device = (CLASS_LEVEL, *levels), solution.n_iter.device
-    found = solution.each(_AtLeast(tuple(one.to(device) for one in groups), at_least)).values
+    found = solution.each(partial(_answer_part, [one.to(device) for one in groups], at_least)).values
     return [
         LevelAnswer("" if level < 0 else names[level][group], probability, "" if level < 0 else titles[level])
         for level, group, probability in zip(*(one[0].tolist() for one in found), strict=True)

@@ -1,7 +1,5 @@
 """Answers in the forms of other programs: the format of the input, Camtrap DP, and presence per site and night."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter
@@ -16,8 +14,8 @@ from manyway import __version__
 from manyway.core.solution import Solution
 from manyway.errors import InputError, nearest
 from manyway.files.files import AnyPath, atomic_write
-from manyway.files.rows import find_any
 from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Scores, box_of, number_of
+from manyway.files.tables import find_any
 from manyway.files.text import shorten, suffix_of
 from manyway.labelling.batch import Batch
 from manyway.labelling.table import UNKNOWN, Row, remember, write_rows
@@ -152,9 +150,8 @@ def _sightings(scores: Scores) -> tuple[list[_Sighting], list[_Sighting]]:
         path = PurePosixPath(file.replace("\\", "/"))
         folder = path.parent.as_posix()
         site = cells.get(of_site) or (folder if folder not in (".", "/") else cells.get(SOURCE)) or "1"
-        return _Sighting(
-            cells, file, str(site), _time(cells.get(of_time), path.name, number_of(cells.get("start")) or 0)
-        )
+        time = _time(cells.get(of_time), path.name, number_of(cells.get("start")) or 0)
+        return _Sighting(cells, file, str(site), time)
 
     rows = ({name: column[row] for name, column in scores.carried.items()} for row in range(len(scores)))
     items = [sighting(cells, scores.file(row)) for row, cells in enumerate(rows)]

@@ -80,9 +80,7 @@ def check_table(
     folders = [given for given in inputs if given is not None and Path(given).is_dir()]
     for folder in folders:
         if target.is_relative_to(Path(folder).resolve()):
-            raise InputError(
-                f"The output {chosen} lies in the input folder {folder}, where it would be read as an item."
-            )
+            raise InputError(f"The output {chosen} lies in the input folder {folder}, where it would be an item.")
     suffix = chosen.suffix.lower()
     if suffix and suffix not in endings:
         raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(endings)}.")
@@ -293,9 +291,7 @@ def _excel_cell(openpyxl: Any, sheet: Any, value: Any) -> Any:
         return value
     text = _NOT_IN_EXCEL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(_as_text(value)))
     if len(text) > _EXCEL_LETTERS:
-        raise InputError(
-            f"A cell has {len(text):,} letters and Excel takes {_EXCEL_LETTERS:,}; write a .csv or .parquet."
-        )
+        raise InputError(f"A cell has {len(text):,} letters and Excel takes {_EXCEL_LETTERS:,}; use .csv or .parquet.")
     cell = openpyxl.cell.WriteOnlyCell(sheet, text)
     cell.data_type = "s"
     return cell

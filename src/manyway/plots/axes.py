@@ -3,8 +3,6 @@
 Each function draws into the given axes, or into new ones, and returns them. They need matplotlib.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +23,8 @@ def plot_presence(
     truth: Collection[Any] = (),
 ) -> Any:
     """Bars of the probability that each class occurs in the batch, the most probable first; listed classes are dark.
+
+    The title is the number of classes that occur, with two standard deviations.
 
     Parameters
     ----------
@@ -76,7 +76,9 @@ def plot_presence(
         ax.legend(frameon=False, loc="lower right")
     ax.set_yticks(places, [str(name) for name in names[order]])
     ax.invert_yaxis()
-    ax.set(xlim=(0, 1), xlabel="probability that the class is present")
+    number, deviation = (float(np.ravel(_array(each))[0]) for each in (solution.n_present, solution.n_present_sd))
+    title = f"{number:.1f} ± {2 * deviation:.1f} classes occur" + f" (truth: {len(truth)})" * bool(truth)
+    ax.set(xlim=(0, 1), xlabel="probability that the class is present", title=title)
     return ax
 
 

@@ -4,8 +4,6 @@ The colours are those of Okabe and Ito and two of Tol's: they can be told apart 
 blindness. Variants of a method share its colour and differ in dash and marker.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass

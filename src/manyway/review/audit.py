@@ -5,29 +5,36 @@ they are, draws items at random among the N that have no answer, and counts how 
 Of the N labels W are wrong. Under a prior π(W) that was fixed before the check, the ratio of prior and posterior at the
 true W,
 
-    π(W) / P(W | m, x) = Σ_w π(w) h(x | m, w) / h(x | m, W),    h(x | m, W) ∝ C(W, x) C(N − W, m − x),
+    E(W) = π(W) / P(W | m, x) = Σ_w π(w) h(x | m, w) / h(x | m, W),    h(x | m, W) ∝ C(W, x) C(N − W, m − x),
 
 is a martingale with mean 1: it exceeds 1/α at some time with a probability of at most α (Ville). So all W whose ratio
 is below 1/α are a confidence set at every time, also at one that was chosen after a look at the answers, and whatever
-π is. A prior near the truth makes the set small; the method's own expectation is one.
+π is. The set is small where π is near the truth, and a check pays only where few labels are wrong: with 0.3 none, and
+else a number that is geometric (beta-binomial) with a mean of a tenth of what is tolerated. If y further wrong labels
+are found among items that were not drawn, at most max W − x − y remain.
 
-Wrong labels that a check finds can teach the method. That ends the check: labels change, and a new one begins. The
-k-th check has its own part of α, 0.6, 0.2, 0.1, …, so that the statement of the last one holds with 1 − α in all.
+Wrong labels that a check finds can teach the method. That ends the check: labels change, and a new one begins, with
+items drawn anew. Given all that happened before, its E has mean 1 again, so the product E₁(W₁) E₂(W₂) … of the checks
+at their true W is a martingale too, and exceeds 1/α with a probability of at most α. What an ended check contributes is
+not known, but at least min_W E(W). The next check therefore takes α min_W E(W) in the place of α, and the statements of
+all checks hold together with 1 − α. A check that found what was expected costs the next one little.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import sha256
-from math import log
+from math import exp, log
 from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
 
-_STRENGTH = 20.0  # how many items the expected part of wrong labels counts in the prior: a rough guess
+RISK = 0.05  # the probability that a statement of a review may be false
+_SHARE, _NONE = 10, 0.3  # of the prior: fewest answers where up to 30 % of the tolerated labels are wrong
 
 
 @dataclass(frozen=True)
@@ -38,39 +45,35 @@ class Check:
     ----------
     n_items : int
         N, the labels without an answer when the check began.
-    expected : float
-        The number of wrong ones that the method expected then.
-    number : int, default=1
-        The how manieth check of this review it is.
-    confidence : float, default=0.95
-        With what probability all statements of the review hold.
+    tolerance : float
+        The part of the labels that may be wrong.
+    of : int, default=0
+        What it is a part of: so many labels, those with an answer among them. 0: the labels that have no answer when
+        the check ends.
+    risk : float, default=0.05
+        The probability that a statement may be false: α for the first check of a review, `next_risk` of the one before
+        for the others.
 
     Examples
     --------
-    >>> check = Check(1000, expected=5)
-    >>> check.most_wrong(asked=180, wrong=0), check.left(asked=0, wrong=0, tolerance=0.02)
-    (18, 199)
+    >>> check = Check(1000, tolerance=0.02)
+    >>> check.most_wrong(asked=180, wrong=0), check.left(asked=0, wrong=0)
+    (15, 170)
     """
 
     n_items: int
-    expected: float
-    number: int = 1
-    confidence: float = 0.95
-
-    @property
-    def risk(self) -> float:
-        """The probability that a statement of this check is false."""
-        part = 0.6 if self.number == 1 else 0.4 * 0.5 ** (self.number - 1)
-        return (1 - self.confidence) * part
+    tolerance: float
+    risk: float = RISK
+    of: int = 0
 
     @cached_property
     def _prior(self) -> np.ndarray[Any, Any]:
-        """[n + 1] ln π(W): beta-binomial."""
-        w = np.arange(self.n_items + 1)
-        mean = min(max(self.expected, 0.5) / max(self.n_items, 1), 0.5)
-        a, b = mean * _STRENGTH, (1 - mean) * _STRENGTH
-        prior = gammaln(w + a) + gammaln(w[::-1] + b) - self._factorials - self._factorials[::-1]
-        return np.asarray(prior - np.logaddexp.reduce(prior))
+        """[n + 1] ln π(W)."""
+        many = _SHARE * self.n_items / (self.tolerance * (self.of or self.n_items))
+        prior = gammaln(np.arange(self.n_items + 1)[::-1] + max(many, 1.0)) - self._factorials[::-1]
+        prior = prior - np.logaddexp.reduce(prior) + log(1 - _NONE)
+        prior[0] = np.logaddexp(prior[0], log(_NONE))
+        return np.asarray(prior)
 
     @cached_property
     def _factorials(self) -> np.ndarray[Any, Any]:
@@ -79,30 +82,42 @@ class Check:
 
     def most_wrong(self, asked: int, wrong: int) -> int:
         """How many of the labels that were not asked for are wrong at most, after so many answers of the check."""
+        return int(np.flatnonzero(self._evidence(asked, wrong) < -log(self.risk))[-1])
+
+    def next_risk(self, asked: int, wrong: int) -> float:
+        """The risk of the next check, if this one ends after so many answers."""
+        return self.risk * exp(float(self._evidence(asked, wrong).min()))
+
+    def _evidence(self, asked: int, wrong: int) -> np.ndarray[Any, Any]:
+        """[n − m + 1] ln E(W) of all W that the answers allow, which are those from x to N − (m − x)."""
         factorials, rest = self._factorials, self.n_items - asked
-        # Of W: from x to N − (m − x), all that the answers allow. ln h, up to a number.
         few = factorials[: rest + 1]
-        likelihood = factorials[wrong : rest + wrong + 1] - few
+        likelihood = factorials[wrong : rest + wrong + 1] - few  # ln h, up to a number
         likelihood = likelihood + (factorials[asked - wrong : self.n_items - wrong + 1] - few)[::-1]
-        marginal = np.logaddexp.reduce(self._prior[wrong : rest + wrong + 1] + likelihood)
-        return int(np.flatnonzero(marginal - likelihood < -log(self.risk))[-1])
+        return np.asarray(np.logaddexp.reduce(self._prior[wrong : rest + wrong + 1] + likelihood) - likelihood)
 
-    def done(self, asked: int, wrong: int, tolerance: float) -> bool:
-        """Whether at most this part of the labels that were not asked for is wrong."""
-        return self.most_wrong(asked, wrong) <= tolerance * (self.n_items - asked)
+    def tolerated(self, rest: int) -> int:
+        """How many of the ``rest`` of the labels may be wrong."""
+        return int(self.tolerance * (self.of or rest))
 
-    @lru_cache(maxsize=4096)  # noqa: B019, a check is small
-    def left(self, asked: int, wrong: int, tolerance: float) -> int:
+    def done(self, asked: int, wrong: int) -> bool:
+        """Whether no more labels than are tolerated are wrong."""
+        return self.most_wrong(asked, wrong) <= self.tolerated(self.n_items - asked)
+
+    def left(self, asked: int, wrong: int) -> int:
         """About how many further items are to be asked for if all of them are right."""
-        more, rest = 0, self.n_items - asked
-        while more < rest and not self.done(asked + more, wrong, tolerance):
-            more += 1 + more // 50
-        return min(more, rest)
+        answered = np.arange(asked, self.n_items + 1)
+        whole = 0 * answered + self.of if self.of else self.n_items - answered
+        # As many labels may be wrong for some answers on end: done are first the last of them.
+        lasts = answered[np.diff(np.floor(self.tolerance * whole), append=-1) < 0]
+        last = bisect_left(lasts, True, key=lambda at: self.done(int(at), wrong))
+        these = range(int(lasts[last - 1]) + 1 if last else asked, int(lasts[last]))
+        return these.start - asked + bisect_left(these, True, key=lambda at: self.done(at, wrong))
 
-    def learning_pays(self, asked: int, wrong: int, tolerance: float, rest: int) -> bool:
+    def learning_pays(self, asked: int, wrong: int, rest: int) -> bool:
         """Whether a new check of the ``rest`` of the labels, after they have learned, needs fewer answers."""
-        again = Check(max(rest, 1), self.expected, self.number + 1, self.confidence)
-        return wrong > 0 and self.left(asked, wrong, tolerance) > again.left(0, 0, tolerance)
+        again = Check(max(rest, 1), self.tolerance, self.next_risk(asked, wrong), self.of)
+        return wrong > 0 and self.left(asked, wrong) > again.left(0, 0)
 
 
 @dataclass(frozen=True)
@@ -110,40 +125,46 @@ class RandomCheck:
     """A check that is going on: the items in the order in which they are asked for, and their labels when it began."""
 
     check: Check
-    tolerance: float
     labels: Mapping[int, int]  # item -> the number of its class, or a negative number for unknown
     order: tuple[int, ...]
     n_classes: int  # classes that are named later were unknown when the check began
 
     @staticmethod
-    def begin(check: Check, tolerance: float, labels: Mapping[int, int], n_classes: int, seed: str) -> RandomCheck:
+    def begin(check: Check, labels: Mapping[int, int], n_classes: int, seed: str) -> RandomCheck:
         """Ask in a random order, which the seed decides on every machine alike."""
         order = sorted(labels, key=lambda row: sha256(f"{seed} {row}".encode()).digest())
-        return RandomCheck(check, tolerance, labels, tuple(order), n_classes)
+        return RandomCheck(check, labels, tuple(order), n_classes)
 
     def progress(self, answers: Sequence[int], open_answer: int) -> dict[str, Any]:
         """How far it is, given the answers of all items.
 
-        Items count in their order, up to the first without an answer. Answers to others change nothing but the number
-        of labels that the statement is about. Items that were opened again may all be wrong.
+        Items count in their order, up to the first without an answer. Wrong labels that answers to others have shown
+        are no longer among the rest. Items that were opened again may all be wrong.
         """
-        asked = next((n for n, row in enumerate(self.order) if answers[row] == open_answer), len(self.order))
-        wrong = sum(self._wrong(self.labels[row], answers[row]) for row in self.order[:asked])
+        asked, wrong = self.counts(answers, open_answer)
         rest = [row for row, answer in enumerate(answers) if answer == open_answer]
-        most = self.check.most_wrong(asked, wrong) + sum(row not in self.labels for row in rest)
-        done = most <= self.tolerance * len(rest)
+        others = [row for row in self.order[asked:] if answers[row] != open_answer]
+        found = sum(self._wrong(self.labels[row], answers[row]) for row in others)
+        most = max(self.check.most_wrong(asked, wrong) - found, 0) + sum(row not in self.labels for row in rest)
+        done = most <= self.check.tolerated(len(rest))
         return {
             "asked": asked,
             "wrong": wrong,
             "most": min(most, len(rest)),
             "rest": len(rest),
-            "tolerance": self.tolerance,
-            "confidence": self.check.confidence,
+            "tolerance": self.check.tolerance,
+            "of": self.check.of,
+            "confidence": 1 - RISK,
             "done": done,
-            "left": 0 if done else self.check.left(asked, wrong, self.tolerance),
-            "learn": not done and self.check.learning_pays(asked, wrong, self.tolerance, len(rest)),
+            "left": 0 if done else self.check.left(asked, wrong),
+            "learn": not done and self.check.learning_pays(asked, wrong, len(rest)),
             "next": self.order[asked] if asked < len(self.order) else -1,
         }
+
+    def counts(self, answers: Sequence[int], open_answer: int) -> tuple[int, int]:
+        """How many items are answered in their order, and how many of their labels were wrong."""
+        asked = next((n for n, row in enumerate(self.order) if answers[row] == open_answer), len(self.order))
+        return asked, sum(self._wrong(self.labels[row], answers[row]) for row in self.order[:asked])
 
     def _wrong(self, label: int, answer: int) -> bool:
         return answer != label and not (label < 0 and answer >= self.n_classes)

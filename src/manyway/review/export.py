@@ -11,7 +11,7 @@ from typing import Any
 
 from manyway.errors import InputError
 from manyway.files.files import AnyPath, check_output
-from manyway.files.items import Items, match_columns
+from manyway.files.items import match_columns
 from manyway.labelling.table import WRITTEN, write_rows
 from manyway.review.data import TEXTS
 from manyway.review.session import NO_CLASS, OPEN, Session
@@ -39,9 +39,8 @@ def export_labels(session: Session, path: AnyPath) -> int:
     path = _table(path)
     own = {name: [*cells, *[None] * len(session.answers)] for name, cells in session.data.items.carried.items()}
     with session.lock:
-        rows = [
-            [*_label_row(session, row), *(cells[row] for cells in own.values())] for row in range(len(session.answers))
-        ]
+        n = len(session.answers)
+        rows = [[*_label_row(session, row), *(cells[row] for cells in own.values())] for row in range(n)]
     write_rows(path, [*_HEADER, *(f"given_{name}" if name in _HEADER else name for name in own)], rows)
     return len(rows)
 
@@ -93,6 +92,7 @@ def export_examples(session: Session, path: AnyPath, find: Find | None = None) -
         return len(pictures)
     path = _table(path)
     with_features = [(row, label) for row, label in reviewed if row < n_read]
+    # The shortest decimal that gives the same number again, where the table is text.
     exact = str if path.suffix.lower() in (".csv", ".tsv") else float
     if data.kind == TEXTS:
         header: list[str] = ["text", "label"]
@@ -104,15 +104,11 @@ def export_examples(session: Session, path: AnyPath, find: Find | None = None) -
         labelled = list(enumerate(data.examples.labels or ()))
         for items, found in ((data.examples, labelled), (match_columns(data.examples, data.items), with_features)):
             for row, label in found:
-                yield [items.text(row), label, *([] if data.kind == TEXTS else _features(items, row, exact))]
+                features = items.rows(row, row + 1).numpy()[0] if data.kind != TEXTS else ()
+                yield [items.text(row), label, *map(exact, features)]
 
     write_rows(path, header, rows())
     return len(data.examples) + len(with_features)
-
-
-def _features(items: Items, row: int, exact: Callable[[Any], Any]) -> list[Any]:
-    # The shortest decimal that gives the same number again, where the table is text.
-    return [exact(value) for value in items.rows(row, row + 1).numpy()[0]]
 
 
 def _table(path: AnyPath) -> Path:

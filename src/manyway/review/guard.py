@@ -96,31 +96,20 @@ class Guard:
             return "Open the address that manyway printed; it has the token."
         return None
 
-    def middleware(self) -> Callable[[_App], _App]:
+    async def __call__(self, app: _App, scope: _Message, receive: Any, send: Any) -> None:
         """The check as a layer around an application; it also sets the security headers of every answer."""
+        from starlette.requests import Request
+        from starlette.responses import JSONResponse
 
-        def around(app: _App) -> _App:
-            from starlette.requests import Request
-            from starlette.responses import JSONResponse
+        async def send_with_headers(message: _Message) -> None:
+            if message["type"] == "http.response.start":
+                more = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *more]
+            await send(message)
 
-            async def guarded(scope: _Message, receive: Any, send: Any) -> None:
-                if scope["type"] != "http":
-                    if scope["type"] == "lifespan":
-                        await app(scope, receive, send)
-                    return
-
-                async def send_with_headers(message: _Message) -> None:
-                    if message["type"] == "http.response.start":
-                        more = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                        message["headers"] = [*message["headers"], *more]
-                    await send(message)
-
-                reason = self.reason_to_refuse(Request(scope))
-                if reason is None:
-                    await app(scope, receive, send_with_headers)
-                else:
-                    await JSONResponse({"error": reason}, 403)(scope, receive, send_with_headers)
-
-            return guarded
-
-        return around
+        if scope["type"] == "lifespan":
+            await app(scope, receive, send)
+        elif scope["type"] == "http":
+            reason = self.reason_to_refuse(Request(scope))
+            answer = app if reason is None else JSONResponse({"error": reason}, 403)
+            await answer(scope, receive, send_with_headers)

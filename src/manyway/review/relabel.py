@@ -1,6 +1,6 @@
 """Label the items of a review again, with what is known about some of them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -45,6 +45,7 @@ class Relabel:
         self.data, self._first = data, first
         self.tasks, self.classes = self._problem()
         self._number = {name: k for k, name in enumerate(self.classes)}
+        self._found_copies: Tensor | None = None
 
     def _problem(self) -> tuple[Tasks, tuple[str, ...]]:
         data = self.data
@@ -97,7 +98,14 @@ class Relabel:
         if self._placed is not None:
             params["prepared"] = self._placed.with_classes(list(firsts.values()), pile)
         tasks = replace(self.tasks, n_classes=len(classes), query_table=self.tasks.query_table[:, pile])
-        return classes, _spread_out(get_method(DEFAULT_METHOD)(tasks.with_known(labels), **params), pile, n_items)
+        found = get_method(DEFAULT_METHOD)(tasks.with_known(labels), **params)
+        return classes, _spread_out(found, pile, n_items, lambda: self._copies(found))
+
+    def _copies(self, found: Solution) -> Tensor:
+        """How many near-copies items have on average, which answers do not change: found once, from all pairs."""
+        if self._found_copies is None:
+            self._found_copies = found.copies
+        return self._found_copies
 
     @cached_property
     def _placed(self) -> Placed | None:
@@ -127,7 +135,7 @@ def _nothing(n_items: int, n_classes: int) -> Solution:
     return Solution(zeros, torch.zeros(1), torch.ones(1) > 0, make_review_scores=lambda: zeros[..., 0] - 1)
 
 
-def _spread_out(found: Solution, rows: list[int], n_items: int) -> Solution:
+def _spread_out(found: Solution, rows: list[int], n_items: int, make_copies: Callable[[], Tensor]) -> Solution:
     """Answers for some items as answers for all."""
     where = torch.tensor(rows)
 
@@ -142,7 +150,7 @@ def _spread_out(found: Solution, rows: list[int], n_items: int) -> Solution:
         found.converged,
         make_review_scores=lambda: spread(found.review_scores, -1),
         make_presence=lambda: found.independent_presence,
-        make_copies=lambda: found.copies,
+        make_copies=make_copies,
         unknown=None if found.unknown is None else spread(found.unknown, 0),
         unknown_groups=None if found.unknown_groups is None else spread(found.unknown_groups, -1),
     )

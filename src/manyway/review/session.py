@@ -11,7 +11,7 @@ import torch
 
 from manyway.core.solution import Solution
 from manyway.errors import InputError
-from manyway.review.audit import Check, RandomCheck
+from manyway.review.audit import RISK, Check, RandomCheck
 from manyway.review.data import ReviewData
 from manyway.review.journal import CHECK, CLEAR, COMMENT, KINDS, LABEL, REDO, UNDO, UNKNOWN, Action, Journal
 from manyway.review.relabel import SUGGESTIONS, Relabel
@@ -20,7 +20,8 @@ OPEN, NO_CLASS = -2, -1  # answers that are not the number of a class
 ENOUGH = 0.99  # the expected proportion of right labels at which the page proposes a check
 _LONGEST_NAME, _LONGEST_COMMENT = 200, 2000
 _PRESENT = 0.05  # classes that occur with less probability are not listed
-TOLERANCES = (0.01, 0.02, 0.05, 0.1)  # parts of wrong labels that a check is offered for
+# Parts of wrong labels that a check is offered for: of all labels, or of those without an answer.
+CHECKS = tuple(f"{tolerance} {of}" for of in ("all", "rest") for tolerance in (0.01, 0.02, 0.05, 0.1))
 
 
 class Session:
@@ -58,7 +59,7 @@ class Session:
         self.version, self._changed = 1, [1] * n  # the version at which an item last changed
         self.problem = ""
         self.check: RandomCheck | None = None  # while one is going on, labels stay as they are
-        self.n_checks = 0
+        self.risk = RISK  # of the next check
         self._done: list[tuple[Action, dict[int, Any]]] = []  # with the answers or comments before it
         self._undone: list[Action] = []
         self._keys: dict[str, str] = {}  # what was said about an action
@@ -143,20 +144,20 @@ class Session:
                 "check": None if self.check is None else self.check.progress(self._answers_of_items, OPEN),
             }
 
-    def planned(self) -> list[tuple[float, int]]:
+    def planned(self) -> list[tuple[str, int]]:
         """For each part of wrong labels that may be tolerated: about how many answers a check needs."""
         with self.lock:
-            check = self._new_check()
-            return [(tolerance, check.left(0, 0, tolerance)) for tolerance in TOLERANCES]
+            return [(name, self._new_check(name).left(0, 0)) for name in CHECKS]
 
     @property
     def _answers_of_items(self) -> list[int]:
         """Items without features have no labels that could be wrong."""
         return self.answers[: len(self.data.items)]
 
-    def _new_check(self) -> Check:
-        undecided = [row for row, answer in enumerate(self._answers_of_items) if answer == OPEN]
-        return Check(len(undecided), self._expected_errors(undecided), self.n_checks + 1)
+    def _new_check(self, name: str) -> Check:
+        tolerance, of = name.split()
+        answers = self._answers_of_items
+        return Check(answers.count(OPEN), float(tolerance), self.risk, len(answers) if of == "all" else 0)
 
     def _expected_errors(self, rows: Iterable[int]) -> float:
         return sum(1.0 - self.chosen(row)[1] for row in rows)
@@ -223,8 +224,8 @@ class Session:
         if action.kind == CHECK:
             if bool(action.labels) == (self.check is not None):
                 raise InputError("A check is going on." if action.labels else "There is no check to end.")
-            if action.labels and action.labels[0] not in map(str, TOLERANCES):
-                raise InputError(f"A check tolerates {', '.join(map(str, TOLERANCES))}.")
+            if action.labels and action.labels[0] not in CHECKS:
+                raise InputError(f"A check tolerates {', '.join(CHECKS)}.")
             if action.labels and OPEN not in self._answers_of_items:
                 raise InputError("Every item is reviewed.")
             return action
@@ -255,15 +256,15 @@ class Session:
         """Begin or end a check. What was answered before cannot be taken back with undo any more."""
         self._done.clear()
         self._undone.clear()
+        if self.check is not None:
+            self.risk = self.check.check.next_risk(*self.check.counts(self._answers_of_items, OPEN))
         self.check = None
         self.version += 1
         if not labels:
             return "The check is over. The labels learn from its answers."
         self._relabel()  # labels of all answers so far, also where a journal is repeated
-        check, answers = self._new_check(), self._answers_of_items
-        open_labels = {row: self.chosen(row)[0] for row, answer in enumerate(answers) if answer == OPEN}
-        self.check = RandomCheck.begin(check, float(labels[0]), open_labels, len(self.classes), labels[1])
-        self.n_checks += 1
+        undecided = {row: self.chosen(row)[0] for row, answer in enumerate(self._answers_of_items) if answer == OPEN}
+        self.check = RandomCheck.begin(self._new_check(labels[0]), undecided, len(self.classes), labels[1])
         return "The check has begun. Labels stay as they are until it ends."
 
     def _perform(self, action: Action) -> str:

@@ -1,7 +1,5 @@
 """FeatureSet: features with labels and their origin, stored as one safetensors file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings
@@ -114,16 +112,9 @@ class FeatureSet:
                     f"class_features has shape {tuple(class_features.shape)}; give one row of {features.shape[1]} "
                     f"features for each of the {len(names)} classes."
                 )
-        for name, value in {
-            "features": features,
-            "labels": labels.to(features.device),
-            "class_names": names,
-            "base_mean": base_mean,
-            "is_support": is_support,
-            "class_features": class_features,
-            "meta": dict(meta or {}),
-        }.items():
-            object.__setattr__(self, name, value)
+        values = (features, labels.to(features.device), names, base_mean, is_support, class_features, dict(meta or {}))
+        for field, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, field.name, value)
 
     @property
     def n_classes(self) -> int:
@@ -171,7 +162,7 @@ class FeatureSet:
         table = scaled[0, :n] if more is None else torch.cat([scaled[0, :n], more[0]])
         return table, base_mean, None if vectors is None else scaled[0, n:]
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> FeatureSet:
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "FeatureSet":
         """The same set on another device, or in another precision.
 
         Parameters
@@ -184,15 +175,13 @@ class FeatureSet:
         FeatureSet
         """
         features = self.features.to(device=device, dtype=dtype)
-        if features is self.features:
-            return self
-        return self._with(features=features)
+        return self if features is self.features else self._with(features=features)
 
-    def _with(self, **changes: Any) -> FeatureSet:
+    def _with(self, **changes: Any) -> "FeatureSet":
         """The same set with some of its parts replaced."""
         return FeatureSet(**{field.name: getattr(self, field.name) for field in fields(self)} | changes)
 
-    def with_class_features(self, source: Any, class_names: Sequence[str] | None = None) -> FeatureSet:
+    def with_class_features(self, source: Any, class_names: Sequence[str] | None = None) -> "FeatureSet":
         """The same set with one vector per class, such as the text embedding of its name.
 
         Parameters
@@ -235,17 +224,10 @@ class FeatureSet:
         half : bool, default=False
             Store features in 16 bits: half the size, three digits.
         """
-        tensors = {
-            "features": self.features.cpu().to(torch.float16) if half else self.features.cpu(),
-            "labels": self.labels.cpu(),
-        }
-        if self.base_mean is not None:
-            tensors["base_mean"] = self.base_mean.cpu()
-        if self.is_support is not None:
-            tensors["is_support"] = self.is_support.cpu()
-        if self.class_features is not None:
-            tensors["class_features"] = self.class_features.cpu()
-        tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        names = ("features", "labels", "base_mean", "is_support", "class_features")
+        kept = {name: value for name in names if (value := getattr(self, name)) is not None}
+        kept["features"] = self.features.half() if half else self.features
+        tensors = {name: value.cpu().contiguous() for name, value in kept.items()}
         # One header entry: safetensors writes several in any order, and the same set should be the same bytes.
         header = {FORMAT: json.dumps({"class_names": self.class_names, "meta": dict(self.meta)}, sort_keys=True)}
         with atomic_write(path) as temporary:
@@ -258,7 +240,7 @@ class FeatureSet:
         label_column: str | None = None,
         ignore_columns: Sequence[str] = (),
         unlabelled: bool = False,
-    ) -> FeatureSet:
+    ) -> "FeatureSet":
         """Read a feature set from any file that `manyway.files.items.read_items` reads.
 
         Parameters
@@ -294,15 +276,8 @@ class FeatureSet:
         elif contents.columns is not None:  # integers in a table are names, and need not start with 0
             class_names, labels = _numbered(path, tuple(map(str, labels.tolist())), None)
         try:
-            return FeatureSet(
-                _tensor(contents),
-                labels,
-                class_names,
-                contents.base_mean,
-                contents.meta,
-                is_support=contents.is_support,
-                class_features=contents.class_features,
-            )
+            more = {"is_support": contents.is_support, "class_features": contents.class_features}
+            return FeatureSet(_tensor(contents), labels, class_names, contents.base_mean, contents.meta, **more)
         except InputError as error:
             raise InputError(f"{path} cannot be used: {error}") from error
 

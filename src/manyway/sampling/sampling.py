@@ -3,8 +3,6 @@
 Task i depends on (seed, i) alone: not on the chunk, the device or the worker.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -164,7 +162,7 @@ class _Drawn:
     sizes: Tensor | None  # [t] the number of queries, where tasks differ: those after them mean nothing
 
     @staticmethod
-    def joined(parts: list[_Drawn]) -> _Drawn:
+    def joined(parts: "list[_Drawn]") -> "_Drawn":
         if len(parts) == 1:
             return parts[0]
         columns = {name: [getattr(part, name) for part in parts] for name in (field.name for field in fields(_Drawn))}
@@ -182,7 +180,7 @@ class _Pool:
     given: Tensor  # rows of the given support, sorted by class; empty when shots are drawn
 
     @staticmethod
-    def of(features: FeatureSet, spec: TaskSpec) -> _Pool:
+    def of(features: FeatureSet, spec: TaskSpec) -> "_Pool":
         labels = features.labels
         everyone = torch.arange(len(labels), device=labels.device)
         given = everyone[:0]
@@ -206,7 +204,7 @@ class _Pool:
         return _Pool(rows, sizes.cumsum(0) - sizes, sizes, given)
 
     @staticmethod
-    def of_strangers(strangers: FeatureSet, spec: TaskSpec, offset: int) -> _Pool:
+    def of_strangers(strangers: FeatureSet, spec: TaskSpec, offset: int) -> "_Pool":
         """The rows of another feature set, which come after ``offset`` others in the table."""
         sizes = strangers.counts
         _check_unknown(spec, sizes, strangers.n_classes, "unknown_from has")
@@ -432,8 +430,7 @@ def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
     device = left.device
     key, left = key.cpu(), left.cpu()
     shares = _gamma(
-        draws.mix(key.unsqueeze(-1) ^ draws.mix(torch.arange(left.shape[1]))),
-        1.0 if spec.alpha is None else spec.alpha,
+        draws.mix(key.unsqueeze(-1) ^ draws.mix(torch.arange(left.shape[1]))), 1.0 if spec.alpha is None else spec.alpha
     )
     shares = shares / shares.amax(1, keepdim=True).clamp_min(1e-300)  # their sum must not overflow
     counts = torch.zeros_like(left)

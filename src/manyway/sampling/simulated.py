@@ -5,8 +5,6 @@ differs between columns, measurements that depend on each other, heavy tails, bi
 different numbers of examples. Each is drawn with a fixed seed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from manyway.sampling.features import FeatureSet
 
 Sampling = Literal["uniform", "balanced", "dirichlet"]
-Reviewer = Literal["fixed", "appended", "appended-near", "known"]
+Reviewer = Literal["fixed", "appended", "known", "uherding", "badge", "typiclust", "probcover", "dropquery", "falcun"]
 _MAY_BE_NONE = ("shots", "n_ways", "unknown_classes")
 
 
@@ -55,11 +55,11 @@ class TaskSpec:
         after another. None: the batches are alike.
     n_answers : int, default=0
         The number of queries whose true labels a simulated person gives, one after the other. They count as correct.
-    reviewer : {"fixed", "appended", "appended-near", "known"} or None, default=None
+    reviewer : str or None, default=None
         How the person works; needed with ``n_answers``. ``fixed``: nothing is labelled again, and the most doubtful
-        query is next. ``appended``: queries with a known label become further labelled examples. ``appended-near``: the
-        same, and the query whose near queries are most in doubt is next. ``known``: the method takes the known labels
-        as such, and says which query is next.
+        query is next. ``appended``: queries with a known label become further labelled examples. ``known``: the method
+        takes the known labels as such, and says which query is next. ``uherding`` and, of scikit-activeml, ``badge``,
+        ``typiclust``, ``probcover``, ``dropquery`` and ``falcun``: the same, and this strategy says which one is next.
 
     Examples
     --------

@@ -2,34 +2,47 @@
 
 Random numbers come from generators seeded by (seed, purpose, epoch, step) and never from the global one. An epoch is
 therefore the same whatever ran before it: a resumed run equals an uninterrupted one, and n processes equal one with the
-same global batch.
+same global batch. They are drawn on the CPU for the global batch, and are so the same on every device; copies to the
+device do not block.
 """
 
-from __future__ import annotations
-
+import csv
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, distributed, nn
+from torch.nn import functional as F
 
 from manyway.encoding.backbones.checkpoint import read_checkpoint, save_checkpoint
-from manyway.encoding.backbones.common import Backbone
-from manyway.encoding.backbones.encode import encode_images, memory_format, precision
-from manyway.encoding.datasets.images import ImageSet
-from manyway.encoding.datasets.metadata import from_metadata
-from manyway.encoding.datasets.preprocess import Preprocess
+from manyway.encoding.backbones.networks import Backbone, encode_images, memory_format, precision
+from manyway.encoding.datasets.preprocess import ImageSet, Preprocess, from_metadata
 from manyway.errors import InputError
 from manyway.files.files import atomic_write
+from manyway.plots.figures import Curve, Figure, Panel, draw
 from manyway.sampling.features import FeatureSet
-from manyway.training.batch import ORDER, generator_for, training_batch
-from manyway.training.log import EpochResult, write_log
-from manyway.training.recipe import Recipe, learning_rate
+from manyway.training.recipe import AUGMENTATIONS, N_UNIFORMS, Recipe, learning_rate
 
-BEST, LAST, LOG = "best.safetensors", "last.pt", "log.csv"
+BEST, LAST, LOG, CURVES = "best.safetensors", "last.pt", "log.csv", "curves.png"
+# One fixed number per purpose, so that draws are independent and old runs can be repeated.
+ORDER, AUGMENT, MIX = 0, 1, 3
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """One epoch; accuracies are fractions."""
+
+    epoch: int  # from 1
+    lr: float
+    loss: float
+    accuracy: float  # on the augmented training images
+    val_accuracy: float | None  # 5-way 1-shot, nearest prototype
 
 
 @dataclass(frozen=True)
@@ -259,6 +272,31 @@ def _world() -> tuple[int, int]:
     return 1, 0
 
 
+@contextmanager
+def processes(device: torch.device) -> Iterator[tuple[torch.device, int]]:
+    """The device and the rank of this process, which may be one of several that torchrun started."""
+    if device.type == "cuda":
+        # All batches have the same shape, so that choosing the fastest convolution algorithm pays.
+        torch.backends.cudnn.benchmark = True
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield device, 0
+        return
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield device, distributed.get_rank()
+    finally:
+        distributed.destroy_process_group()
+
+
+def wait_for_all() -> None:
+    """Wait until every process is here."""
+    if _world()[0] > 1:
+        distributed.barrier()
+
+
 def _from_first(compute: Callable[..., float], network: Backbone, *arguments: Any) -> float:
     """Compute in the first process and send the result to the others, which wait."""
     world, rank = _world()
@@ -270,3 +308,86 @@ def _from_first(compute: Callable[..., float], network: Backbone, *arguments: An
         value.fill_(compute(network, *arguments))
     distributed.broadcast(value, src=0)
     return float(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Images with labels; where a second image is mixed in, also its label and the weight of the first."""
+
+    images: Tensor  # [n, c, h, w] float
+    labels: Tensor  # [n] int64
+    mixed_labels: Tensor | None = None  # [n] int64
+    weight: Tensor | None = None  # [n] in [0, 1]
+
+    def loss(self, scores: Tensor, label_smoothing: float) -> Tensor:
+        """Mean cross-entropy; for mixed images the weighted mean over their two labels."""
+        if self.mixed_labels is None or self.weight is None:
+            return F.cross_entropy(scores, self.labels, label_smoothing=label_smoothing)
+        first, second = (
+            F.cross_entropy(scores, labels, label_smoothing=label_smoothing, reduction="none")
+            for labels in (self.labels, self.mixed_labels)
+        )
+        return (self.weight * first + (1 - self.weight) * second).mean()
+
+
+def generator_for(seed: int, *stream: int) -> torch.Generator:
+    """A CPU generator seeded by the seed and the stream (purpose, epoch, step...)."""
+    state = int(np.random.SeedSequence([seed, *stream]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return torch.Generator().manual_seed(state)
+
+
+def training_batch(
+    base: ImageSet, chosen: Tensor, recipe: Recipe, preprocess: Preprocess, epoch: int, step: int, mine: slice
+) -> Batch:
+    """The part ``mine`` of the global batch of images ``chosen``, augmented."""
+    uniforms = torch.rand(len(chosen), N_UNIFORMS, generator=generator_for(recipe.seed, AUGMENT, epoch, step))
+    places = torch.arange(len(chosen))
+    own = _views(base, chosen, uniforms, places[mine], recipe, preprocess)
+    if recipe.mixup == 0:
+        return own
+    # The next image serves as the second one: the batch is in random order.
+    other = _views(base, chosen, uniforms, places.roll(-1)[mine], recipe, preprocess)
+    seeds = np.random.SeedSequence([recipe.seed, MIX, epoch, step])
+    weights = np.random.default_rng(seeds).beta(recipe.mixup, recipe.mixup, len(chosen)).astype(np.float32)
+    weight = torch.from_numpy(weights)[mine].to(own.images.device, non_blocking=True)
+    scale = weight.view(-1, 1, 1, 1)
+    mixed = scale * own.images + (1 - scale) * other.images
+    return Batch(mixed, own.labels, other.labels, weight)
+
+
+def _views(
+    base: ImageSet, chosen: Tensor, uniforms: Tensor, places: Tensor, recipe: Recipe, preprocess: Preprocess
+) -> Batch:
+    """The images at some places of the batch, augmented with their own random numbers."""
+    device = base.images.device
+    rows = chosen[places].to(device, non_blocking=True)
+    images, labels = base.images[rows], base.labels[rows]
+    augment = AUGMENTATIONS[recipe.augment]
+    if augment is None:
+        ready = preprocess.standardise(images)
+    else:
+        own = uniforms[places].to(device, non_blocking=True)
+        ready = preprocess.normalise(augment(images.float().div(255), own, preprocess.crop))
+    return Batch(ready, labels)
+
+
+def write_log(path: Path, history: Sequence[EpochResult]) -> None:
+    """Write a CSV file with one line per epoch. It is small, so it is written as a whole each time."""
+    with atomic_write(path) as temporary, temporary.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(EpochResult)])
+        writer.writeheader()
+        writer.writerows(asdict(result) for result in history)
+
+
+def draw_curves(path: Path, history: Sequence[EpochResult]) -> None:
+    """Plot the loss and the accuracies against the epoch."""
+    epochs = [result.epoch for result in history]
+    validated = [(result.epoch, 100 * result.val_accuracy) for result in history if result.val_accuracy is not None]
+    x, y = zip(*validated, strict=True) if validated else ((), ())
+    accuracies = [
+        Curve("training", "paddle", epochs, [100 * result.accuracy for result in history], markers=False),
+        Curve("validation, 5-way 1-shot", "alpha-tim", x, y, markers=False),
+    ]
+    loss = Curve("training", "paddle", epochs, [result.loss for result in history], markers=False)
+    panels = [Panel("loss", [loss]), Panel("accuracy (%)", accuracies if validated else accuracies[:1])]
+    draw(Figure("curves", "Training", "", "epoch", "", panels, 2), path)

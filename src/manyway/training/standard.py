@@ -4,40 +4,45 @@ Data sets are looked for in one folder (``data``, or the environment variable MA
 is a folder or a zip archive in it, with any nesting inside: the class of a picture is recognised in its path.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+import numpy as np
 import torch
 
+from manyway.encoding.datasets import sources
 from manyway.encoding.datasets.archives import open_zip, read_file, refuse_escape
-from manyway.encoding.datasets.sources import IMAGE_SUFFIXES, ImageSource, from_names, list_files, read_split
+from manyway.encoding.datasets.decode import read_picture
+from manyway.encoding.datasets.sources import ImageSource, from_names
 from manyway.errors import InputError, nearest
 from manyway.files.files import data_root
+from manyway.training.recipe import Recipe, scaled_for
 
-SPLITS = ("base", "val", "test")
 _WORDNET_ID = re.compile(r"n\d{8}")
+# Validation needs classes that are not trained on, and all 964 of Omniglot are for training. Every fourth of them,
+# rotated by 90 degrees, is a new character to a network that is not trained on such rotations.
+_VAL_EVERY = 4
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """An entry of ``manyway datasets``."""
+    """An entry of ``manyway datasets``; the table is datasets.json."""
 
     name: str
     what: str
     origin: str  # where to get it
     layout: str  # the files that are expected in the data folder
-    places: tuple[str, ...]  # names of its folder or archive, in order of preference
+    places: Sequence[str]  # names of its folder or archive, in order of preference
     channels: int
     size: int  # input of the networks in pixels
-    splits: tuple[str, ...]
+    splits: Sequence[str]
     open: Callable[[Path, str], ImageSource]
 
     def find(self, root: Path) -> Path | None:
@@ -60,18 +65,49 @@ def open_dataset(name: str, split: str, root: str | Path | None = None) -> Image
     return entry.open(place, split)
 
 
+def base_and_validation(
+    dataset: str, val: str | Path | None = None, root: str | Path | None = None, data: str | Path | None = None
+) -> tuple[ImageSource, ImageSource | None, DataSet | None]:
+    """Base and validation pictures of a data set by name or by path, and the entry of one that is known by name."""
+    if dataset in DATASETS:
+        entry = DATASETS[dataset]
+        if "base" not in entry.splits:
+            raise InputError(f"{dataset} has no base classes to train on; it is for testing.")
+        return open_dataset(dataset, "base", data), open_dataset(dataset, "val", data), entry
+    if not Path(dataset).exists():
+        raise InputError(f"There is no data set, folder or file '{dataset}'; {nearest(dataset, DATASETS)}")
+    return sources.open_source(dataset, root), None if val is None else sources.open_source(val, root), None
+
+
+def recipe_for(dataset: str, backbone: str, epochs: int | None = None, **asked: Any) -> Recipe:
+    """The recipe for a data set and a backbone, with the values that were asked for (not None)."""
+    recipe = Recipe(batch=128 if backbone == "wrn28-10" else 256)
+    if dataset == "glyphs":
+        from manyway.training.glyphs import RECIPE
+
+        recipe = RECIPE
+    elif dataset in DATASETS and DATASETS[dataset].channels == 1:
+        recipe = replace(recipe, augment="drawing")
+    if epochs is not None:
+        recipe = scaled_for(recipe, epochs)
+    return replace(recipe, **{name: value for name, value in asked.items() if value is not None})
+
+
+def _read(name: str) -> Any:
+    return json.loads((resources.files("manyway") / "training" / name).read_text(encoding="utf-8"))
+
+
 @lru_cache(maxsize=1)
 def standard_classes() -> Mapping[str, Mapping[str, Sequence[str]]]:
     """The class lists of the standard splits of mini, tiered and cub."""
-    text = (resources.files("manyway") / "training" / "splits.json").read_text()
-    classes: Mapping[str, Mapping[str, Sequence[str]]] = json.loads(text)
+    classes: Mapping[str, Mapping[str, Sequence[str]]] = _read("splits.json")
     return classes
 
 
 def _reader(place: Path) -> tuple[list[str], Callable[[str], bytes]]:
     """The names of the files in a folder or an archive, and a function that reads one of them."""
     if place.is_dir():
-        return list_files(place), lambda name: read_file(place / name)
+        return sources.list_files(place), lambda name: read_file(place / name)
     return open_zip(place)
 
 
@@ -89,29 +125,24 @@ def class_in_path(name: str, classes: set[str]) -> str | None:
     return match.group() if match and match.group() in classes else None
 
 
-def _open_by_class(name: str) -> Callable[[Path, str], ImageSource]:
-    def open_split(place: Path, split: str) -> ImageSource:
-        wanted = standard_classes()[name][split]
-        names, read = _reader(place)
-        known = set(wanted)
-        pairs = [(n, class_in_path(n, known)) for n in names if Path(n).suffix.lower() in IMAGE_SUFFIXES]
-        found = [(n, label) for n, label in pairs if label is not None]
-        absent = sorted(known - {label for _, label in found})
-        if absent:
-            raise InputError(
-                f"{place} lacks {len(absent)} of the {len(known)} {split} classes of {name}, {absent[0]} among them."
-            )
-        return from_names(
-            [n for n, _ in found], [label for _, label in found], read, f"{name} {split}", order=tuple(wanted)
+def _open_by_class(name: str, place: Path, split: str) -> ImageSource:
+    wanted = standard_classes()[name][split]
+    names, read = _reader(place)
+    known = set(wanted)
+    pairs = [(n, class_in_path(n, known)) for n in names if Path(n).suffix.lower() in sources.IMAGE_SUFFIXES]
+    found = {n: label for n, label in pairs if label is not None}
+    absent = sorted(known - set(found.values()))
+    if absent:
+        raise InputError(
+            f"{place} lacks {len(absent)} of the {len(known)} {split} classes of {name}, {absent[0]} among them."
         )
-
-    return open_split
+    return from_names([*found], [*found.values()], read, f"{name} {split}", order=wanted)
 
 
 def _open_inat(place: Path, split: str) -> ImageSource:
     """The given support (10 to 193 pictures per class) and the queries, in one source with ``is_support``."""
     lists = [_beside(place, f"inat_{part}.csv") for part in ("support", "query")]
-    lines = [read_split(path) for path in lists]
+    lines = [list(zip(*sources.read_list(path)[:2], strict=True)) for path in lists]
     names, read = _reader(place)
     present = set(names)
     for path, part in zip(lists, lines, strict=True):
@@ -120,14 +151,9 @@ def _open_inat(place: Path, split: str) -> ImageSource:
         gone = next((name for name, _ in part if name not in present), None)
         if gone is not None:
             raise InputError(f"{path} lists {gone}, which is not in {place}.")
-    both = lines[0] + lines[1]
-    return from_names(
-        [name for name, _ in both],
-        [label for _, label in both],
-        read,
-        f"inat {split}",
-        is_support=torch.arange(len(both)) < len(lines[0]),
-    )
+    pictures, labels = zip(*lines[0], *lines[1], strict=True)
+    is_support = torch.arange(len(pictures)) < len(lines[0])
+    return from_names(pictures, labels, read, f"inat {split}", is_support=is_support)
 
 
 def _beside(place: Path, name: str) -> Path:
@@ -140,58 +166,79 @@ def _beside(place: Path, name: str) -> Path:
 
 
 def _open_glyphs(place: Path, split: str) -> ImageSource:
-    from manyway.encoding.datasets.drawings import array_source
     from manyway.training import glyphs
 
     images = glyphs.image_set(split, glyphs.BASE_SAMPLES if split == "base" else glyphs.SAMPLES)
-    return array_source(images.images[:, 0].numpy(), images.labels, images.class_names, f"glyphs {split}")
+    return sources.array_source(images.images[:, 0].numpy(), images.labels, images.class_names, f"glyphs {split}")
 
 
 def _open_omniglot(place: Path, split: str) -> ImageSource:
-    from manyway.encoding.datasets.drawings import omniglot_source
+    """``base``: the 964 background characters; ``test``: the 659 evaluation ones; ``val``: background ones, rotated."""
+    if place.is_file():
+        return _omniglot_array(place, split)
+    return _omniglot_folder(place, split)
 
-    return omniglot_source(place, split)
+
+def _omniglot_array(path: Path, split: str) -> ImageSource:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            images, labels, names = file["images"], file["labels"], [str(name) for name in file["class_names"]]
+            is_evaluation = file["class_is_evaluation"]
+    except Exception as error:  # damaged archives raise exceptions of many types
+        raise InputError(f"{path} cannot be read as the arrays of Omniglot ({error}).") from error
+    if not (images.ndim == 3 and images.dtype == np.uint8 and labels.shape == images.shape[:1]
+            and labels.dtype.kind in "iu" and is_evaluation.shape == (len(names),)):  # fmt: skip
+        raise InputError(
+            f"{path} needs images [n, h, w] uint8, labels [n] of integers, and class_names and class_is_evaluation [k]."
+        )
+    classes = np.flatnonzero(is_evaluation == (split == "test"))
+    if split == "val":
+        classes = classes[::_VAL_EVERY]
+    rows = np.flatnonzero(np.isin(labels, classes))
+    chosen = np.rot90(images[rows], axes=(1, 2)) if split == "val" else images[rows]
+    return sources.array_source(
+        chosen,
+        torch.from_numpy(np.searchsorted(classes, labels[rows])),
+        [_val_name(names[c]) if split == "val" else names[c] for c in classes],
+        f"omniglot {split}",
+    )
 
 
+def _omniglot_folder(place: Path, split: str) -> ImageSource:
+    part = "images_evaluation" if split == "test" else "images_background"
+    names = [name for name in sources.list_files(place) if f"{part}/" in name and name.lower().endswith(".png")]
+    if not names:
+        raise InputError(f"{place} has no {part}/ALPHABET/CHARACTER/*.png.")
+    classes = sorted({_character(name) for name in names})
+    kept = set(classes[::_VAL_EVERY] if split == "val" else classes)
+    names = [name for name in names if _character(name) in kept]
+    labels = [_val_name(_character(name)) if split == "val" else _character(name) for name in names]
+    return from_names(names, labels, lambda name: _ink_file(place / name, turned=split == "val"), f"omniglot {split}")
+
+
+def _character(name: str) -> str:
+    """The character of a path: ``images_background/Greek/character03`` for a drawing in that folder."""
+    return "/".join(name.split("/")[-4:-1])
+
+
+def _val_name(name: str) -> str:
+    return f"{name} turned"
+
+
+def _ink_file(path: Path, *, turned: bool) -> bytes:
+    """The original drawings are black on white; here ink is white on black, as in the arrays."""
+    data = path.read_bytes()
+    try:
+        pixels = 255 - np.asarray(read_picture(data, channels=1)[0])
+    except InputError:
+        return data  # damaged: decoding it later gives the error with its name
+    return sources.grey_file(np.rot90(pixels) if turned else pixels)
+
+
+_OPENERS = {"inat": _open_inat, "omniglot": _open_omniglot, "glyphs": _open_glyphs}
 DATASETS: Mapping[str, DataSet] = MappingProxyType(
     {
-        entry.name: entry
-        for entry in (
-            DataSet(
-                "mini", "mini-ImageNet: 64 / 16 / 20 classes, 600 images each",
-                "ImageNet (ILSVRC 2012) with the list of Ravi and Larochelle",
-                "mini/ or mini.zip with CLASS/*.jpg, or files that begin with the WordNet id",
-                ("mini", "mini_imagenet", "mini.zip", "mini_imagenet.zip"), 3, 84, SPLITS, _open_by_class("mini"),
-            ),
-            DataSet(
-                "tiered", "tiered-ImageNet: 351 / 97 / 160 classes, about 1,300 images each",
-                "ImageNet (ILSVRC 2012) with the list of Ren et al.",
-                "tiered/ or tiered.zip with CLASS/*.jpg (any folders around them)",
-                ("tiered", "tiered_imagenet", "tiered.zip", "tiered_imagenet.zip"), 3, 84, SPLITS,
-                _open_by_class("tiered"),
-            ),
-            DataSet(
-                "inat", "iNat (meta-iNat test set): 227 species, a given support of 10 to 193 images, 37,187 queries",
-                "iNaturalist 2017 with the lists of Wertheimer and Hariharan",
-                "inat/ with test/CLASS/*.bmp, and inat_support.csv and inat_query.csv in it or in splits/",
-                ("inat", "inat.zip"), 3, 84, ("test",), _open_inat,
-            ),
-            DataSet(
-                "cub", "CUB-200-2011: 200 birds, 100 / 50 / 50 classes, about 59 images each",
-                "https://www.vision.caltech.edu/datasets/cub_200_2011/",
-                "cub/, CUB_200_2011/ or a zip with 001.Black_footed_Albatross/*.jpg and so on",
-                ("cub", "CUB_200_2011", "cub.zip", "cub200_96px.zip"), 3, 84, SPLITS, _open_by_class("cub"),
-            ),
-            DataSet(
-                "omniglot", "Omniglot: 1,623 characters, 20 drawings each; 964 / 241 (rotated) / 659 classes",
-                "https://github.com/brendenlake/omniglot",
-                "omniglot/ with images_background/ and images_evaluation/, or omniglot_28px.npz",
-                ("omniglot_28px.npz", "omniglot.npz", "omniglot"), 1, 28, SPLITS, _open_omniglot,
-            ),
-            DataSet(
-                "glyphs", "Letters drawn from the fonts that matplotlib ships: 970 / 100 / 215 classes",
-                "built in: they are drawn when needed", "nothing", (), 1, 28, SPLITS, _open_glyphs,
-            ),
-        )
+        name: DataSet(name=name, open=_OPENERS.get(name, partial(_open_by_class, name)), **about)
+        for name, about in _read("datasets.json").items()
     }
-)  # fmt: skip
+)

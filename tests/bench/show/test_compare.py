@@ -6,8 +6,7 @@ import pytest
 from bench.show.results import make_record, old
 
 from manyway import InputError
-from manyway.bench.show.compare import find_records, pairs
-from manyway.bench.show.words import record_title
+from manyway.bench.show.view import find_records, pairs, record_title
 
 
 def test_two_methods_are_compared_on_every_setting_that_both_solved(view, stored):

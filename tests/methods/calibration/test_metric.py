@@ -9,7 +9,7 @@ from problems import make_tasks
 from manyway import Tasks, solve
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import LeftOut, calibrate
-from manyway.methods.calibration.metric import Contrasts, Gram, Scatter, metrics_of, products_among, solve_lower
+from manyway.methods.calibration.metric import Contrasts, Gram, Scatter, _among, metrics_of, products_among, solve_lower
 from manyway.methods.evidence.schedule import Schedule
 
 N_CLASSES, SHOTS = 4, 5
@@ -168,6 +168,19 @@ def test_some_of_many_examples_choose_the_metric(monkeypatch):
     assert abs(some.shrinkage.log() - all_of_them.shrinkage.log()) < 1.5  # one step
     torch.testing.assert_close(some.precision, all_of_them.precision, rtol=0.4, atol=0)
     assert some.precision != all_of_them.precision
+
+
+@pytest.mark.parametrize("n_features", [6, 30])
+def test_of_very_many_classes_no_number_is_kept_for_each_pair(n_features, monkeypatch):
+    home, (tasks, _) = "manyway.methods.calibration", stretched_task(n_features)
+    monkeypatch.setattr(f"{home}.calibration._MOST_SAMPLES", 3)
+    expected, sizes = calibrate(tasks, Schedule(metric_gain=-100.0)), set()
+    monkeypatch.setattr(f"{home}.metric._MANY_CLASSES", 1)
+    monkeypatch.setattr(f"{home}.metric._among", lambda *given: sizes.add((found := _among(*given))[0].shape) or found)
+    found = calibrate(tasks, Schedule(metric_gain=-100.0))
+    assert sizes == {(1, 3, N_CLASSES)}
+    torch.testing.assert_close(found.precision, expected.precision)
+    torch.testing.assert_close(found.offsets, expected.offsets)
 
 
 @pytest.mark.parametrize("metric", [False, True])

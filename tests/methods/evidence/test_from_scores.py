@@ -9,7 +9,7 @@ import torch
 
 from manyway import InputError, Tasks, evidence_from_likelihood, solve
 from manyway.core.solution import Solution
-from manyway.labelling.hierarchy import answer_at_least
+from manyway.labelling.taxonomy import answer_at_least
 from manyway.methods.evidence.from_scores import (
     Tempering,
     covered,

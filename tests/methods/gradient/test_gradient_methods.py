@@ -15,7 +15,7 @@ from manyway.methods.gradient.adam import adam_step
 from manyway.methods.gradient.heads import Cosine, Euclidean
 from manyway.methods.gradient.information import Information
 from manyway.methods.paddle.forms import half_norms, prototype_form
-from manyway.methods.paddle.projected import AdamSteps
+from manyway.methods.paddle.gradient import AdamSteps
 
 
 def shannon(p):

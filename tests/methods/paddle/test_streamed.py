@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from problems import Watched, piled
+from problems import Watched, label_items, piled
 
 from benchmarks.features import make_features
 from manyway import InputError, TaskSpec, sample_tasks, solve
@@ -85,7 +85,6 @@ def test_a_dask_cluster_gives_the_same(cluster):
 @pytest.mark.parametrize("method", ["evidence", "paddle", "simpleshot"])
 def test_the_command_spreads_items_over_a_cluster(cluster, tmp_path, method):
     from manyway.files.items import Items
-    from manyway.labelling.label import label_items
 
     tasks = one_task(n_classes=12, n_query=60)
     examples = Items(tasks.support[0], tuple(f"class {k}" for k in tasks.support_labels[0].tolist()), None)

@@ -1,15 +1,11 @@
 """The curves of a plot, computed from stored results."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import isnan
-from typing import Any
 
 from manyway.bench.presentation import Plot
 from manyway.bench.records import Record
-from manyway.bench.show.view import View, context, grouped, undecided
-from manyway.bench.show.words import axis_title, has_metric, old_note
+from manyway.bench.show.view import View, axis_title, context, grouped, old_note, undecided
 from manyway.evaluation.metrics import find_summary
 from manyway.plots.figures import Curve, Figure, Panel
 
@@ -21,7 +17,8 @@ def make_figures(view: View, metric: str | None = None) -> list[Figure]:
         if plot.formulas:
             figures.append(_formulas(plot))
             continue
-        records = [record for record in view.chosen(plot) if _has(record, plot.y)]
+        needed, traced = "accuracy" if plot.y == "best" else plot.y, plot.y == "criterion"
+        records = [one for one in view.chosen(plot) if (one.trace is not None if traced else one.has(needed))]
         if records:
             figures.append(_figure(view, plot, records))
     return figures
@@ -38,7 +35,9 @@ def _figure(view: View, plot: Plot, records: Sequence[Record]) -> Figure:
         curves: list[Curve] = []
         for names, of_line in grouped(of_panel, lines).items():
             label = view.name(of_line[0], lines) + (" †" if names in old else "")
-            curves.append(_curve(plot, label, _style_name(names, curves), of_line))
+            # The first line of a method has its style, further lines have others.
+            first = all(curve.name != str(names[0]) for curve in curves)
+            curves.append(_curve(plot, label, str(names[0]) if first else " ".join(map(str, names)), of_line))
         panels.append(Panel(title, curves, _verticals(plot, of_panel, curves), plot.reference and plot.y == "best"))
     # The last panel axis runs along a row, those before it down the page.
     n_columns = len({place[-1:] for place in of_panels})
@@ -64,12 +63,6 @@ def _figure(view: View, plot: Plot, records: Sequence[Record]) -> Figure:
     )
 
 
-def _style_name(names: Sequence[Any], others: Sequence[Curve]) -> str:
-    """The name of the method for its first line, so that it has the method's style; another name for further lines."""
-    name = str(names[0])
-    return name if all(other.name != name for other in others) else " ".join(map(str, names))
-
-
 def _curve(plot: Plot, label: str, name: str, records: Sequence[Record]) -> Curve:
     if plot.y == "criterion":
         outcome = records[0].outcome
@@ -82,11 +75,6 @@ def _curve(plot: Plot, label: str, name: str, records: Sequence[Record]) -> Curv
             points += [] if isnan(point[1]) else [point]
     x, y, low, high = zip(*points, strict=True) if points else ((), (), (), ())
     return Curve(label, name, x, y, low, high)
-
-
-def _has(record: Record, y: str) -> bool:
-    """Whether a record has what a plot shows."""
-    return record.trace is not None if y == "criterion" else has_metric(record, "accuracy" if y == "best" else y)
 
 
 def _value(record: Record, metric: str) -> tuple[float, float, float]:

@@ -1,7 +1,5 @@
 """A table as text: for the terminal, Markdown, LaTeX and CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -3,8 +3,6 @@
 The file opens from disk. Its content security policy forbids every request and every script but its own.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Sequence
@@ -19,8 +17,7 @@ from manyway.bench.presentation import number
 from manyway.bench.records import Record
 from manyway.bench.show.curves import make_figures
 from manyway.bench.show.tables import ABSENT, Cell, Grid, make_grids
-from manyway.bench.show.view import View
-from manyway.bench.show.words import label, old_note, params, setting
+from manyway.bench.show.view import View, label, old_note, params, setting
 from manyway.bench.store import now
 from manyway.errors import InputError
 from manyway.evaluation.metrics import find_summary

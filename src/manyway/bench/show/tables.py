@@ -4,8 +4,6 @@ The best of the results on the same tasks is bold. In tables of accuracy it gets
 in a paired test (two-sided t, p < 0.05 for each; requiring all of them at once needs no correction).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isnan
@@ -13,8 +11,7 @@ from typing import Any
 
 from manyway.bench.presentation import Table, in_words
 from manyway.bench.records import Record
-from manyway.bench.show.view import View, context, grouped, undecided, values_of
-from manyway.bench.show.words import axis_title, has_metric, label, old_note
+from manyway.bench.show.view import View, axis_title, context, grouped, label, old_note, undecided, values_of
 from manyway.errors import InputError
 from manyway.evaluation.metrics import find_summary
 
@@ -135,7 +132,7 @@ def _value(view: View, table: Table, point: Point, best: dict[tuple[str, str], b
     record, (_, summary) = point.record, find_summary(point.metric)
     unit, digits = (100, 1) if summary.percent else (1, 3)
     cell = Cell(old=bool(record.old), digits=digits if table.digits is None else table.digits, signed=bool(table.minus))
-    if not has_metric(record, point.metric):
+    if not record.has(point.metric):
         return Cell()
     if table.minus:
         other = _opposite(view.records, record, table.minus)
@@ -214,7 +211,7 @@ def _best(records: Sequence[Record], table: Table) -> dict[tuple[str, str], bool
         sign = {"high": 1, "low": -1, None: 0}[find_summary(metric)[1].best]
         streams: dict[str, list[tuple[float, Record]]] = {}
         for record in records if sign else ():
-            if has_metric(record, metric) and not isnan(mean := record.value(metric).mean):
+            if record.has(metric) and not isnan(mean := record.value(metric).mean):
                 streams.setdefault(f"{record.stream} {record.n_tasks}", []).append((sign * mean, record))
         for group in (group for group in streams.values() if len(group) > 1):
             top = max(mean for mean, _ in group)

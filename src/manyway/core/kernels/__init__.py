@@ -7,6 +7,8 @@ kernel                           what it fuses                              plai
 ``core.kernels.sums``            gathering, summing, scaling and centring   ``core.ops.class_sums``
 ``core.kernels.rows``            gathering, centring, dividing by the norm  ``core.transforms.unit``
 ``core.kernels.rows``            gathering two rows and subtracting them    ``calibration.metric``
+``core.kernels.halves``          the errors of a softmax as float16         ``gradient``, ``ici.logistic``
+``gradient.kernel``              a step of Adam, and w as float16           ``gradient.adam``
 ``paddle.kernel``                all iterations of PADDLE for a task        ``paddle.solver``
 ``evidence.kernel``              all steps of evidence's search for a task  ``evidence.search``
 ``calibration.left_out_kernel``  the classification of left-out samples     ``calibration.calibration``
@@ -30,6 +32,11 @@ from torch import Tensor
 def fused(tensor: Tensor) -> bool:
     """Whether fused code can run on this tensor: on an NVIDIA GPU of compute capability 8.0 or higher, with Triton."""
     return tensor.is_cuda and not _asked_for_plain() and _capable(tensor.device.index)
+
+
+def halves_fused(tensor: Tensor) -> bool:
+    """Whether products of float16 with float32 sums, which torch has from 2.8 on, can replace those of a tensor."""
+    return fused(tensor) and tensor.dtype == torch.float32 and hasattr(torch.ops.aten.bmm, "dtype")
 
 
 @contextmanager

@@ -20,16 +20,10 @@ def centred_units(table: Tensor, index: Tensor, centre: Tensor) -> Tensor:
     width = triton.next_power_of_2(n_features)
     rows = max(1, 2048 // width)
     _centred_units[(n_tasks, triton.cdiv(n_rows, rows))](
-        table.contiguous(),
-        index.contiguous(),
-        centre.contiguous(),
-        units,
-        n_rows,
-        n_features,
-        ROWS=rows,
-        WIDTH=width,
-        num_warps=4,
-    )
+        table.contiguous(), index.contiguous(), centre.contiguous(), units,
+        n_rows, n_features,
+        ROWS=rows, WIDTH=width, num_warps=4,
+    )  # fmt: skip
     return units
 
 
@@ -61,36 +55,19 @@ def differences(table: Tensor, index: Tensor, others: Tensor, of: Tensor) -> Ten
     width = triton.next_power_of_2(n_features)
     rows = max(1, 2048 // width)
     _differences[(n_tasks, triton.cdiv(n_rows, rows))](
-        table.contiguous(),
-        index.contiguous(),
-        others.contiguous(),
-        of.contiguous(),
-        found,
-        n_rows,
-        table.shape[1],
-        others.shape[1],
-        n_features,
-        ROWS=rows,
-        WIDTH=width,
-        num_warps=4,
-    )
+        table.contiguous(), index.contiguous(), others.contiguous(), of.contiguous(), found,
+        n_rows, table.shape[1], others.shape[1], n_features,
+        ROWS=rows, WIDTH=width, num_warps=4,
+    )  # fmt: skip
     return found
 
 
 @triton.jit
 def _differences(
-    table_ptr,
-    index_ptr,
-    others_ptr,
-    of_ptr,
-    found_ptr,
-    n_rows,
-    in_table,
-    in_others,
-    n_features,
-    ROWS: tl.constexpr,
-    WIDTH: tl.constexpr,
-):
+    table_ptr, index_ptr, others_ptr, of_ptr, found_ptr,
+    n_rows, in_table, in_others, n_features,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
     t = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     d = tl.arange(0, WIDTH)

@@ -24,33 +24,19 @@ def subset(key: Tensor, size: int, total: Tensor, wanted: Tensor | None = None, 
     width = max(2, triton.next_power_of_2(size))
     rows = max(1, 2048 // width)
     _subset[(triton.cdiv(key.numel(), rows),)](
-        key,
-        total,
-        total if wanted is None else wanted,
-        out,
-        key.numel(),
-        size,
-        WIDTH=width,
-        ROWS=rows,
-        WANTED=wanted is not None,
-        ORDERED=ordered,
-    )
+        key, total, total if wanted is None else wanted, out,
+        key.numel(), size,
+        WIDTH=width, ROWS=rows, WANTED=wanted is not None, ORDERED=ordered,
+    )  # fmt: skip
     return out
 
 
 @triton.jit
 def _subset(
-    key_ptr,
-    total_ptr,
-    wanted_ptr,
-    out_ptr,
-    n_rows,
-    size,
-    WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-    WANTED: tl.constexpr,
-    ORDERED: tl.constexpr,
-):
+    key_ptr, total_ptr, wanted_ptr, out_ptr,
+    n_rows, size,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, WANTED: tl.constexpr, ORDERED: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     place = tl.arange(0, WIDTH)
     inside = row < n_rows

@@ -11,6 +11,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+_BAND, _TASKS = 32, 64  # features and tasks of a program
+_PROGRAMS = 4096  # as many as keep a GPU busy
+
 
 def class_sums(table: Tensor, index: Tensor, starts: Tensor, factor: Tensor | None, centre: Tensor | None) -> Tensor:
     """[t, k, d] = Σ_s factor·z_s − n_k·centre, over the support rows starts[k]..starts[k+1]-1 of each class.
@@ -18,72 +21,26 @@ def class_sums(table: Tensor, index: Tensor, starts: Tensor, factor: Tensor | No
     Shapes: ``table`` [n, d], ``index`` [t, s] sorted by class, ``starts`` [k+1], ``factor`` and ``centre`` [t, 1, d].
     """
     sums = torch.empty(len(index), len(starts) - 1, table.shape[1], dtype=table.dtype, device=table.device)
-    launch(table, index.contiguous(), starts, factor, centre, sums)
-    return sums
-
-
-def launch(
-    table: Tensor,
-    index: Tensor,
-    starts: Tensor,
-    factor: Tensor | None,
-    centre: Tensor | None,
-    sums: Tensor,
-    band: int = 32,
-    tasks: int = 64,
-    rows: int = 5,
-    programs: int = 4096,
-    num_warps: int = 16,
-) -> None:
-    """Run the kernel with explicit tuning parameters."""
     n_tasks, n_classes, n_features = sums.shape
-    bands = triton.cdiv(n_features, band)
-    splits = min(triton.cdiv(n_tasks, tasks), triton.cdiv(programs, n_classes * bands))
-    tasks_per_split = triton.cdiv(triton.cdiv(n_tasks, splits), tasks) * tasks
+    bands = triton.cdiv(n_features, _BAND)
+    splits = min(triton.cdiv(n_tasks, _TASKS), triton.cdiv(_PROGRAMS, n_classes * bands))
+    tasks_per_split = triton.cdiv(triton.cdiv(n_tasks, splits), _TASKS) * _TASKS
     _class_sums[(n_classes * bands * splits,)](
-        table,
-        index,
-        starts,
-        sums if factor is None else factor.contiguous(),
-        sums if centre is None else centre.contiguous(),
-        sums,
-        n_tasks,
-        n_classes,
-        index.shape[1],
-        n_features,
-        bands,
-        splits,
-        tasks_per_split,
-        FACTOR=factor is not None,
-        CENTRE=centre is not None,
-        BAND=band,
-        TASKS=tasks,
-        ROWS=rows,
-        num_warps=num_warps,
-    )
+        table, index.contiguous(), starts, sums if factor is None else factor.contiguous(),
+        sums if centre is None else centre.contiguous(), sums,
+        n_tasks, n_classes, index.shape[1], n_features, bands, splits, tasks_per_split,
+        FACTOR=factor is not None, CENTRE=centre is not None, BAND=_BAND, TASKS=_TASKS, ROWS=5,
+        num_warps=16,
+    )  # fmt: skip
+    return sums
 
 
 @triton.jit
 def _class_sums(
-    table_ptr,
-    index_ptr,
-    starts_ptr,
-    factor_ptr,
-    centre_ptr,
-    sums_ptr,
-    n_tasks,
-    n_classes,
-    n_support,
-    n_features,
-    bands,
-    splits,
-    tasks_per_split,
-    FACTOR: tl.constexpr,
-    CENTRE: tl.constexpr,
-    BAND: tl.constexpr,
-    TASKS: tl.constexpr,
-    ROWS: tl.constexpr,
-):
+    table_ptr, index_ptr, starts_ptr, factor_ptr, centre_ptr, sums_ptr,
+    n_tasks, n_classes, n_support, n_features, bands, splits, tasks_per_split,
+    FACTOR: tl.constexpr, CENTRE: tl.constexpr, BAND: tl.constexpr, TASKS: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
     program = tl.program_id(0)
     split = program % splits
     band = (program // splits) % bands

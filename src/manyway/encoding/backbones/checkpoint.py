@@ -3,8 +3,6 @@
 No Python object is ever unpickled: torch files are read with ``weights_only=True``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import pickle
@@ -19,8 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from manyway.encoding.backbones import BACKBONES, build
-from manyway.encoding.backbones.common import Backbone
+from manyway.encoding.backbones.networks import BACKBONES, Backbone, build
 from manyway.errors import InputError, nearest
 from manyway.files.files import atomic_write, check_input
 

@@ -3,8 +3,6 @@
 Written here in torch, because loading the ``transformers`` package takes longer than encoding hundreds of sentences.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,17 +1,17 @@
-"""From a picture to the input of a network, as a value that is stored with the network's weights."""
+"""From a picture to the input of a network, as a value that is stored with the weights; and sets of pictures."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from manyway.encoding.datasets.decode import read_picture
-from manyway.encoding.datasets.metadata import from_metadata
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 MAX_SIDE = 8192  # pixels; a larger input is a mistake, and would fill the memory
+T = TypeVar("T")
+Remarks = tuple[tuple[str, str], ...]  # (name of a picture, what there is to say about it), sorted
 _RESAMPLING = {"bilinear": 2, "bicubic": 3}  # PIL.Image.Resampling, which is imported only where pictures are read
 
 
@@ -113,3 +115,63 @@ class Preprocess:
             for values in (self.mean, self.std)
         )
         return (images - mean) / std
+
+
+def from_metadata(kind: type[T], data: Any, name: str) -> T:
+    """A value of a type (for example a dataclass) from plain data; data of another form is an InputError.
+
+    >>> from_metadata(list[int], [1, "x"], "sizes")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    manyway.errors.InputError: 'sizes.1' in the metadata is wrong: input should be a valid integer, unable to parse...
+    """
+    try:
+        return TypeAdapter(kind).validate_python(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join([name, *map(str, first["loc"])])
+        message = first["msg"].removeprefix("Value error, ").rstrip(".")
+        raise InputError(f"'{place}' in the metadata is wrong: {message[:1].lower()}{message[1:]}.") from error
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Images with labels. They are kept as bytes, so that a whole data set fits into (GPU) memory.
+
+    Attributes
+    ----------
+    images : Tensor
+        [n, c, h, w] uint8
+    labels : Tensor
+        [n] int64, from 0 to k - 1
+    class_names : tuple of str
+        [k]
+    skipped, notes : tuple of (name, text)
+        The pictures that could not be decoded, and what to know about how others were.
+    """
+
+    images: Tensor
+    labels: Tensor
+    class_names: tuple[str, ...]
+    skipped: Remarks = ()
+    notes: Remarks = ()
+
+    def __post_init__(self) -> None:
+        if self.images.ndim != 4 or self.labels.shape != self.images.shape[:1]:
+            raise InputError(
+                f"An image set needs images [n, c, h, w] and one label per image; "
+                f"got {tuple(self.images.shape)} and {tuple(self.labels.shape)}."
+            )
+        if len(self.images) == 0:
+            raise InputError("The image set is empty; give at least one image.")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def to(self, device: torch.device | str) -> ImageSet:
+        """The same set on another device."""
+        return replace(self, images=self.images.to(device), labels=self.labels.to(device))
+
+    @property
+    def n_classes(self) -> int:
+        """K, the number of class names."""
+        return len(self.class_names)

@@ -1,25 +1,28 @@
-"""Pictures that are listed but not read yet, from folders, zip archives and CSV files."""
-
-from __future__ import annotations
+"""Pictures that are listed but not read yet, from folders, zip archives and tables."""
 
 import os
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from posixpath import splitext
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from manyway.encoding.datasets.archives import open_zip, read_file, refuse_escape
+from manyway.encoding.datasets.archives import common_folder, open_zip, read_file, refuse_escape
 from manyway.encoding.datasets.decode import HEADER, looks_like_picture, read_picture, require_pillow
-from manyway.encoding.datasets.images import ImageSet
-from manyway.encoding.datasets.preprocess import Preprocess
+from manyway.encoding.datasets.preprocess import ImageSet, Preprocess, Remarks
 from manyway.errors import InputError
+from manyway.files.columns import Options, find_label
 from manyway.files.files import check_input
-from manyway.files.text import check_width, read_records
+from manyway.files.items import clean_labels
+from manyway.files.tables import TABLE_SUFFIXES, Table, find_any, read_table
+from manyway.files.text import listed, suffix_of
 
 
 def _endings(names: str) -> frozenset[str]:
@@ -31,11 +34,10 @@ FILMS = _endings("3gp asf avi flv m2ts m4v mkv mov mp4 mpeg mpg mts webm wmv")
 _RAW = _endings("arw cr2 cr3 crw dng nef nrw orf pef raf rw2 srw x3f")
 _OF_THE_SYSTEM = frozenset({"thumbs.db", "desktop.ini"})
 _BAD_SHARE = 0.1  # of pictures that cannot be read: more are a mistake
+T = TypeVar("T")
+Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 UNLABELLED = "unlabelled"  # the one class of pictures that come without class folders
-PATH_COLUMNS, _LABEL_COLUMNS = ("filename", "path", "file", "image"), ("label", "class", "class_name")
-
-
-Remarks = tuple[tuple[str, str], ...]  # (name of a picture, what there is to say about it), sorted
+PATH_COLUMNS = ("filename", "path", "file", "image")
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,9 @@ class ImageSource:
     is_support : Tensor or None
         [n] bool, marks pictures that are given as labelled examples (iNat).
     header : tuple of str
-        Always empty: the columns of a list of pictures have fixed names.
+        The columns of a list of pictures.
+    carried : mapping of str to sequence
+        Its columns that are neither picture nor label.
     left_out : tuple of (str, str)
         Files beside the pictures that are none, with what they are.
     """
@@ -69,6 +73,7 @@ class ImageSource:
     title: str
     is_support: Tensor | None = None
     header: tuple[str, ...] = ()
+    carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     left_out: Remarks = ()
 
     def __len__(self) -> int:
@@ -80,16 +85,20 @@ class ImageSource:
         return self.class_names != (UNLABELLED,)
 
 
-def open_source(path: str | Path, root: str | Path | None = None, *, need_labels: bool = True) -> ImageSource:
+def open_source(
+    path: str | Path, root: str | Path | None = None, options: Options | None = None, *, need_labels: bool = True
+) -> ImageSource:
     """List the pictures at a path.
 
     Parameters
     ----------
     path : path-like
         A folder with one folder per class (or with pictures and no folders: one class, ``unlabelled``), a zip archive
-        of such a folder, or a CSV file with a picture and a label per row.
+        of such a folder, or a table with a picture and a label per row.
     root : path-like, optional
-        The folder of the pictures of a CSV file; by default the folder that holds the file.
+        The folder of the pictures of a table; by default the folder that holds the file.
+    options : Options, optional
+        Which column of a table is the label.
     need_labels : bool, default=True
         Whether folders beside loose files, and empty folders, are an InputError. If labels are not needed, the pictures
         of such a folder have none, and empty folders are ignored.
@@ -104,8 +113,8 @@ def open_source(path: str | Path, root: str | Path | None = None, *, need_labels
     if not path.exists():
         raise InputError(f"There is no folder or file {path}.")
     check_input(path)
-    if path.suffix.lower() == ".csv":
-        return csv_source(path, root)
+    if suffix_of(path) in TABLE_SUFFIXES:
+        return list_source(path, root, options, need_labels)
     return zip_source(path, need_labels)
 
 
@@ -163,32 +172,31 @@ def walk(folder: Path) -> Iterator[str]:
         raise InputError(f"{folder} cannot be listed: {error.strerror}.") from error
 
 
-def common_folder(names: Sequence[str]) -> str:
-    """The folders around the class folders (``images/`` in ``images/CLASS/1.jpg``), with the final slash."""
-    if not names:
-        return ""
-    parts = [name.split("/")[:-2] for name in names]
-    shared: list[str] = []
-    for level in zip(*parts, strict=False):
-        if len(set(level)) > 1:
-            break
-        shared.append(level[0])
-    return "".join(f"{part}/" for part in shared)
-
-
 def _labelled_by_folder(
     names: Sequence[str], folders: Sequence[str], read: Callable[..., bytes], title: str, need_labels: bool
 ) -> ImageSource:
-    suffixes = {name: PurePosixPath(name).suffix.lower() for name in names}
+    suffixes = {name: splitext(name)[1].rstrip(".").lower() for name in names}
     # Where no name ends like a picture, the contents decide.
     others = {name for name, suffix in suffixes.items() if suffix and suffix not in IMAGE_SUFFIXES}
     others = others if len(others) < len(names) else set()
     kept = [name for name in names if name not in others and name.rpartition("/")[2].lower() not in _OF_THE_SYSTEM]
     if not kept:
         raise InputError(f"{title} holds no pictures.")
-    source = _of_folders(kept, folders, read, title, need_labels)
+    loose = next((name for name in kept if "/" not in name), None)
+    classes = [name.split("/")[0] for name in kept]
+    empty = sorted(set(folders) - set(classes))
+    if not folders or (loose is not None and not need_labels):
+        classes = [UNLABELLED] * len(kept)
+    elif loose is not None:
+        raise InputError(
+            f"{title} mixes class folders with loose files ({loose}); put every picture into a class folder, or name "
+            "the examples first and the items second."
+        )
+    elif empty and need_labels:
+        raise InputError(f"The class folder '{empty[0]}' in {title} is empty; remove it or put pictures into it.")
     listed = sorted(name for name in others if name.rpartition("/")[2].lower() not in _OF_THE_SYSTEM)
-    return replace(source, left_out=tuple((name, _what_is(suffixes[name])) for name in listed))
+    left_out = tuple((name, _what_is(suffixes[name])) for name in listed)
+    return replace(from_names(kept, classes, read, title), left_out=left_out)
 
 
 def _what_is(suffix: str) -> str:
@@ -196,24 +204,6 @@ def _what_is(suffix: str) -> str:
     if suffix in FILMS:
         return "it is a film; save single frames of it as pictures"
     return "it is a raw file; save it as JPEG" if suffix in _RAW else "it is no picture"
-
-
-def _of_folders(
-    kept: Sequence[str], folders: Sequence[str], read: Callable[..., bytes], title: str, need_labels: bool
-) -> ImageSource:
-    loose = next((name for name in kept if "/" not in name), None)
-    if not folders or (loose is not None and not need_labels):
-        return from_names(kept, [UNLABELLED] * len(kept), read, title)
-    if loose is not None:
-        raise InputError(
-            f"{title} mixes class folders with loose files ({loose}); put every picture into a class folder, or name "
-            "the examples first and the items second."
-        )
-    classes = [name.split("/")[0] for name in kept]
-    empty = sorted(set(folders) - set(classes))
-    if empty and need_labels:
-        raise InputError(f"The class folder '{empty[0]}' in {title} is empty; remove it or put pictures into it.")
-    return from_names(kept, classes, read, title)
 
 
 def from_names(
@@ -226,16 +216,17 @@ def from_names(
     is_support: Tensor | None = None,
 ) -> ImageSource:
     """A source from one class name per picture; classes are numbered in ``order`` (by default sorted)."""
-    class_names = tuple(order) if order is not None else tuple(sorted(set(classes)))
-    refuse_same_names(class_names, title)
-    number = {name: i for i, name in enumerate(class_names)}
-    labels = torch.tensor([number[name] for name in classes], dtype=torch.int64)
+    labels, class_names = numbered(classes, title, order)
     frozen = tuple(names)
     return ImageSource(frozen, labels, class_names, lambda i, *n: read(frozen[i], *n), title, is_support)
 
 
-def refuse_same_names(class_names: Iterable[str], title: str) -> None:
-    """Refuse classes that differ only in case or Unicode form: on some disks they are one folder, else a slip."""
+def numbered(classes: Sequence[str], title: str, order: Sequence[str] | None = None) -> tuple[Tensor, tuple[str, ...]]:
+    """Labels [n] and names of the classes, which are numbered in ``order`` (by default sorted).
+
+    Classes that differ only in case or Unicode form are refused: on some disks they are one folder, else a slip.
+    """
+    class_names = tuple(sorted(set(classes)) if order is None else order)
     seen: dict[str, str] = {}
     for name in class_names:
         other = seen.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
@@ -243,55 +234,53 @@ def refuse_same_names(class_names: Iterable[str], title: str) -> None:
             raise InputError(
                 f"{title} has two classes whose names differ only in case or Unicode form: '{other}' and '{name}'."
             )
+    number = {name: i for i, name in enumerate(class_names)}
+    return torch.tensor([number[name] for name in classes], dtype=torch.int64), class_names
 
 
-def read_split(path: Path) -> list[tuple[str, str]]:
-    """The (picture, label) pairs of a CSV file in the format of the public splits, with or without a header.
+def read_list(
+    path: Path, options: Options | None = None, *, need_labels: bool = True
+) -> tuple[list[str], Sequence[str], Table, list[int]]:
+    """The pictures and labels of a table, the table, and its other columns; no labels where none are needed.
 
-    A first row whose first cell does not end like a picture is a header. The published loader always drops the first
-    row, and so loses the first picture of files without a header.
+    A first row whose first cell ends like a picture is no header. The published loader always drops the first row, and
+    so loses the first picture of files without a header.
     """
-    records = list(read_records(path))
-    if not records:
-        raise InputError(f"{path} is empty; it needs a picture and a label on each line.")
-    first = records[0][1]
-    at_path, at_label = 0, 1
-    if PurePosixPath(first[0].strip()).suffix.lower() not in IMAGE_SUFFIXES:
-        header = [cell.strip().lower() for cell in first]
-        columns = [next((c for c in known if c in header), "") for known in (PATH_COLUMNS, _LABEL_COLUMNS)]
-        if any(header.count(column) != 1 for column in columns):
-            raise InputError(
-                f"{path} has the columns {', '.join(header)}; it needs one of {', '.join(PATH_COLUMNS)} "
-                f"and one of {', '.join(_LABEL_COLUMNS)}, each once."
-            )
-        at_path, at_label = map(header.index, columns)
-        del records[0]
-    if not records:
-        raise InputError(f"{path} has a header and lists no pictures.")
-    pairs = []
-    for line, cells in records:
-        picture, label = (cells[at].strip() if at < len(cells) else "" for at in (at_path, at_label))
-        if not picture or not label:
-            raise InputError(f"Line {line} of {path} lacks a picture or a label: {','.join(cells)!r}.")
-        check_width(path, line, cells, first)
-        pairs.append((picture, label))
-    return pairs
+
+    def is_header(first: Sequence[str]) -> bool:
+        return PurePosixPath(first[0].strip()).suffix.lower() not in IMAGE_SUFFIXES
+
+    options = options or Options()
+    table = read_table(path, is_header, sheet=options.sheet)
+    at_path, at_label = (find_any(table.names, *PATH_COLUMNS), None) if table.named else (0, 1)
+    if table.named and need_labels:
+        at_label, _ = find_label(path, table.names, options)
+    if at_path is None or (at_label is None and need_labels):
+        wanted = f"one of {', '.join(PATH_COLUMNS)}" + " and a label" * need_labels
+        raise InputError(f"{path} has the columns {listed(table.names)}; it needs {wanted}.")
+    others = [at for at in range(len(table.names)) if at not in (at_path, at_label)]
+    pictures, labels = table.values([at_path, at_label if need_labels else None])
+    if not pictures:
+        raise InputError(f"{path} lists no pictures.")
+    names = [str(cell).strip().replace("\\", "/") for cell in pictures]  # lists are written on Windows too
+    classes = map(str, clean_labels(path, labels, table.place)) if need_labels else ()
+    return names, tuple(classes), table, others
 
 
-def csv_source(path: Path, root: str | Path | None = None) -> ImageSource:
-    """Pictures listed in a CSV file, found under ``root`` (default: the folder of the file)."""
+def list_source(
+    path: Path, root: str | Path | None = None, options: Options | None = None, need_labels: bool = True
+) -> ImageSource:
+    """Pictures listed in a table, found under ``root`` (default: the folder of the file)."""
     folder = Path(root) if root is not None else path.parent
-    pairs = read_split(path)
-    for name, _ in pairs:
+    names, labels, table, others = read_list(path, options, need_labels=need_labels)
+    for name in names:
         refuse_escape(name, path)
         if not os.path.isfile(folder / name):
             raise InputError(f"{path} lists {name}, which is not in {folder}; give the folder of the pictures.")
-    return from_names(
-        [name for name, _ in pairs],
-        [label for _, label in pairs],
-        lambda name, *n: read_file(folder / name, *n),
-        str(path),
-    )
+    labels = labels or [UNLABELLED] * len(names)
+    source = from_names(names, labels, lambda name, *n: read_file(folder / name, *n), str(path))
+    carried = dict(zip((table.names[at] for at in others), table.values(others), strict=True))
+    return replace(source, header=tuple(table.names) if table.named else (), carried=carried)
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,9 +317,7 @@ def check_pictures(source: ImageSource, *, skip_bad: bool = False) -> None:
         except (OSError, InputError) as error:
             return str(getattr(error, "strerror", None) or error)
 
-    with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        warnings.simplefilter("ignore")
-        found = dict(zip(source.names, pool.map(problem, range(len(source))), strict=True))
+    found = dict(zip(source.names, _in_threads(problem, range(len(source))), strict=True))
     bad = [name for name, what in found.items() if what]
     if len(bad) == len(source) or (not skip_bad and len(bad) > max(1, _BAD_SHARE * len(source))):
         raise InputError(
@@ -371,10 +358,7 @@ def decode_rows(
             notes[source.names[i]] = note
         return preprocess.fit(picture)
 
-    # Pillow warns about large pictures and odd metadata by Python warnings, which say nothing that users can act on.
-    with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        warnings.simplefilter("ignore")
-        pictures = list(pool.map(decode, rows))
+    pictures = _in_threads(decode, rows)
     if skipped and not skip_bad:
         name = min(skipped)
         more = f" ({len(skipped) - 1} more of {len(rows)} looked at)" if len(skipped) > 1 else ""
@@ -385,20 +369,11 @@ def decode_rows(
     return Decoded(pictures, tuple(sorted(skipped.items())), tuple(sorted(notes.items())))
 
 
-@dataclass(frozen=True, eq=False)
-class Loaded:
-    """All pictures of a source that could be decoded.
-
-    Attributes
-    ----------
-    images : ImageSet
-    skipped, notes : tuple of (name, text)
-        See :class:`Decoded`.
-    """
-
-    images: ImageSet
-    skipped: Remarks
-    notes: Remarks
+def _in_threads(work: Callable[[int], T], rows: Sequence[int]) -> list[T]:
+    """Work on rows with all cores, without Pillow's warnings about large pictures and odd metadata."""
+    with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        warnings.simplefilter("ignore")  # they say nothing that users can act on
+        return list(pool.map(work, rows))
 
 
 def load_images(
@@ -407,7 +382,7 @@ def load_images(
     *,
     skip_bad: bool = False,
     progress: Callable[[int], None] = lambda n: None,
-) -> Loaded:
+) -> ImageSet:
     """Decode every picture of a source once.
 
     Parameters
@@ -421,20 +396,31 @@ def load_images(
 
     Returns
     -------
-    Loaded
+    ImageSet
+        The pictures that could be decoded.
     """
-    parts = []
+    images: dict[int, Tensor] = {}  # by row
+    skipped, notes = list[tuple[str, str]](), list[tuple[str, str]]()
     for start in range(0, len(source), 512):
         rows = range(start, min(start + 512, len(source)))
-        parts.append(decode_rows(source, rows, preprocess, skip_bad=skip_bad))
+        decoded = decode_rows(source, rows, preprocess, skip_bad=skip_bad)
+        images |= {row: picture for row, picture in zip(rows, decoded.pictures, strict=True) if picture is not None}
+        skipped += decoded.skipped
+        notes += decoded.notes
         progress(len(rows))
-    decoded = [picture for part in parts for picture in part.pictures]
-    kept = [i for i, picture in enumerate(decoded) if picture is not None]
-    if not kept:
+    if not images:
         raise InputError(f"No picture in {source.title} could be read.")
-    images = torch.stack([picture for picture in decoded if picture is not None])
-    return Loaded(
-        ImageSet(images, source.labels[torch.tensor(kept)], source.class_names),
-        tuple(remark for part in parts for remark in part.skipped),
-        tuple(remark for part in parts for remark in part.notes),
-    )
+    labels = source.labels[torch.tensor([*images])]
+    return ImageSet(torch.stack([*images.values()]), labels, source.class_names, tuple(skipped), tuple(notes))
+
+
+def array_source(images: Pixels, labels: Tensor, class_names: Sequence[str], title: str) -> ImageSource:
+    """A source of pictures [n, h, w] in memory. They are read as grey PGM files, so that all later code is shared."""
+    numbers = [str(i) for i in range(len(images))]
+    return ImageSource(tuple(numbers), labels, tuple(class_names), lambda i: grey_file(images[i]), title)
+
+
+def grey_file(pixels: Pixels) -> bytes:
+    """A grey picture [h, w] as the bytes of a PGM file."""
+    height, width = pixels.shape
+    return f"P5 {width} {height} 255\n".encode() + np.ascontiguousarray(pixels).tobytes()

@@ -1,22 +1,21 @@
 """Texts with labels, from csv, tsv, parquet, jsonl and txt files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from manyway.encoding.datasets.sources import UNLABELLED, refuse_same_names
+from manyway.encoding.datasets.preprocess import Remarks
+from manyway.encoding.datasets.sources import UNLABELLED, numbered
 from manyway.errors import InputError
 from manyway.files.columns import TEXT_NAMES, Options, find_item, find_label, find_text, remarks_on_items
 from manyway.files.items import clean_labels, item_names
 from manyway.files.tables import TABLE_SUFFIXES, read_table
-from manyway.files.text import TextFile, listed, read_lines, read_text, suffix_of, tabs_in
+from manyway.files.text import TextFile, is_number, listed, read_lines, read_text, suffix_of, tabs_in
 
+_NAME_WORDS = 2  # a first line with more is hardly the name of a column
 TEXT_SUFFIXES = (*TABLE_SUFFIXES, ".txt")
 
 
@@ -34,6 +33,7 @@ class TextSource:
     carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # the columns that are neither name nor label
     notes: tuple[str, ...] = ()  # what was guessed
     text_column: str = ""
+    left_out: Remarks = ()  # rows without a text
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -56,7 +56,8 @@ def open_texts(path: str | Path, options: Options | None = None, *, need_labels:
         Which columns of a table hold the text, the label and the name of an item. By default they are found by their
         usual names, or by what is in them.
     need_labels : bool, default=True
-        Whether labels are read. Otherwise a column of labels is carried like any other.
+        Whether labels are read. Otherwise a column of labels is carried like any other, and rows without a text are
+        left out.
 
     Returns
     -------
@@ -84,32 +85,41 @@ def open_texts(path: str | Path, options: Options | None = None, *, need_labels:
     text, chosen = find_text(table, options, {label})
     if text is None and not table.is_empty:
         raise InputError(
-            f"{path} has the columns {listed(names)}, of which none holds texts (or is named {', '.join(TEXT_NAMES)}); "
-            "name the column of texts with `text_column`."
+            f"{path} has the columns {listed(names)} in its first line, of which none holds texts (or is named "
+            f"{', '.join(TEXT_NAMES)}); name the column of texts with `text_column`."
+        )
+    others = [name for at, name in enumerate(names) if at != text]
+    if chosen and len(names[text or 0].split()) > _NAME_WORDS and all(map(is_number, others)):
+        raise InputError(
+            f"The first line of {path} looks like an item, not like the names of columns; write names above it, or say "
+            f"that '{names[text or 0]}' is one with `text_column`."
         )
     item, called = find_item(table, options, {label, text})
-    others = [at for at in range(len(names)) if at not in (label, item) and (at != text or item is not None)]
-    texts, labels, items, *carried = table.values([text, label, item, *others])
+    kept = [at for at in range(len(names)) if at not in (label, item) and (at != text or item is not None)]
+    texts, labels, items, *carried = table.values([text, label, item, *kept])
     called_items = item_names(path, items)
+    places = [table.place(row) for row in range(len(texts or ()))]
+    empty = {row for row, cell in enumerate(texts or ()) if not need_labels and not str(cell or "").strip()}
+
+    def filled(cells: Sequence[Any] | None) -> Any:
+        return cells and tuple(cell for row, cell in enumerate(cells) if row not in empty)
+
     return _source(
         path,
-        [table.place(row) for row in range(len(texts or ()))],
-        texts or (),
-        labels,
+        filled(places),
+        filled(texts) or (),
+        filled(labels),
         text_column="" if text is None else names[text],
-        items=called_items,
+        items=filled(called_items),
         header=names,
-        carried={names[at]: cells for at, cells in zip(others, carried, strict=True)},
+        carried={names[at]: filled(cells) for at, cells in zip(kept, carried, strict=True)},
         notes=(*table.notes, *filter(None, (remark, chosen, called)), *remarks_on_items(path, called_items)),
+        left_out=tuple(((called_items or places)[row], "it has no text") for row in sorted(empty)),
     )
 
 
 def _source(
-    path: Path,
-    places: Sequence[str],
-    texts: Sequence[Any],
-    given: Sequence[Any] | None = None,
-    **more: Any,
+    path: Path, places: Sequence[str], texts: Sequence[Any], given: Sequence[Any] | None = None, **more: Any
 ) -> TextSource:
     if not texts:
         raise InputError(f"{path} holds no texts.")
@@ -119,17 +129,8 @@ def _source(
     labels = [UNLABELLED] * len(texts)
     if given is not None:
         labels = list(map(str, clean_labels(path, given, lambda row: places[row])))
-    class_names = tuple(sorted(set(labels)))
-    refuse_same_names(class_names, str(path))
-    number = {name: i for i, name in enumerate(class_names)}
-    return TextSource(
-        tuple(place.split()[-1] for place in places),
-        tuple(texts),
-        torch.tensor([number[label] for label in labels], dtype=torch.int64),
-        class_names,
-        str(path),
-        **more,
-    )
+    numbers = tuple(place.split()[-1] for place in places)
+    return TextSource(numbers, tuple(texts), *numbered(labels, str(path)), str(path), **more)
 
 
 def is_tabbed(source: TextFile) -> bool:

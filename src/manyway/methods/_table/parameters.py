@@ -1,8 +1,11 @@
-"""The descriptions of parameters: those that several functions share are written once."""
+"""What the docstrings of solvers say. Parameters that several share are described once; reading loads no torch."""
 
+import ast
 import inspect
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,9 +55,8 @@ def doc_sections(text: str) -> dict[str, str]:
     {'': 'Do it.', 'Returns': 'int'}
     """
     parts = re.split(r"^(\w[\w ]*)\n-{3,}\n", text, flags=re.MULTILINE)
-    return {"": parts[0].strip()} | {
-        title: body.strip("\n") for title, body in zip(parts[1::2], parts[2::2], strict=True)
-    }
+    titled = zip(parts[1::2], parts[2::2], strict=True)
+    return {"": parts[0].strip()} | {title: body.strip("\n") for title, body in titled}
 
 
 def doc_entries(section: str) -> dict[str, str]:
@@ -79,3 +81,43 @@ def with_default(entry: str, default: Any) -> str:
     """The description of a parameter with another default."""
     shown = f'"{default}"' if isinstance(default, str) else repr(default)
     return re.sub(r"default=.*", lambda _: f"default={shown}", entry, count=1)
+
+
+def first_line(module: str, name: str) -> str:
+    """The first line of the docstring of a function.
+
+    >>> first_line("manyway.methods._table.parameters", "first_line")
+    'The first line of the docstring of a function.'
+    """
+    return (ast.get_docstring(_defined(module, name)[1]) or "").partition("\n")[0]
+
+
+def described_parameters(module: str, name: str) -> dict[str, str]:
+    """The parameters of a function by name, as its docstring describes them after ``described_as``.
+
+    >>> list(described_parameters("manyway.methods.simpleshot", "simpleshot"))
+    ['tasks', 'scale', 'logit_scale', 'prepared']
+    """
+    module, function = _defined(module, name)
+    found = doc_entries(doc_sections(ast.get_docstring(function) or "").get("Parameters", ""))
+    defaults = dict(zip((each.arg for each in function.args.kwonlyargs), function.args.kw_defaults, strict=True))
+    for call in function.decorator_list:
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "described_as":
+            for key, entry in described_parameters(module, ast.unparse(call.args[0])).items():
+                if key not in found and (value := defaults.get(key)) is not None:
+                    found[key] = with_default(entry, ast.literal_eval(value))
+    order = [each.arg for each in (*function.args.args, *function.args.kwonlyargs)]
+    return {key: found[key] for key in order if key in found}
+
+
+def _defined(module: str, name: str) -> tuple[str, ast.FunctionDef]:
+    """A function, and the module that defines it."""
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return module, node
+        if isinstance(node, ast.ImportFrom) and node.module and name in (alias.name for alias in node.names):
+            return _defined(node.module, name)
+    raise LookupError(f"{module} defines no {name}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -16,8 +16,7 @@ from warnings import warn
 
 from manyway.errors import ConvergenceWarning, InputError, nearest
 from manyway.methods._table.checks import check_params, check_samples, check_solution
-from manyway.methods._table.parameters import doc_entries, doc_sections
-from manyway.methods._table.source import described_parameters, first_line
+from manyway.methods._table.parameters import described_parameters, doc_entries, doc_sections, first_line
 
 if TYPE_CHECKING:
     from manyway.core.solution import Solution
@@ -178,14 +177,15 @@ class Method:
         """The answers of a method that answers each query on its own, for a pile."""
         import torch
 
+        from manyway.core.blocks import Reading
         from manyway.core.solution import Solution
-        from manyway.core.topk import Reading
 
         if prepared is None and self.preparation is not None:
             prepared = self.preparation(tasks, **{**self.parameters, **params})
         done = torch.ones(1, dtype=torch.int64), torch.ones(1, dtype=torch.bool)
         assert tasks.pile is not None
-        return Solution(Reading(tasks.pile, _RowByRow(self.name, tasks, prepared, params)), *done)
+        work = partial(_row_by_row, self.name, tasks, {**params, "prepared": prepared})
+        return Solution(Reading(tasks.pile, work), *done)
 
     def unfinished(self, solution: Solution, params: Mapping[str, Any]) -> str | None:
         """A sentence where an iteration limit was reached before the stopping rule was met; None where it was not."""
@@ -214,20 +214,12 @@ class Method:
         return self.unlike_training(params, shots=shots, n_classes=tasks.n_classes, n_query=tasks.n_query)
 
 
-@dataclass(frozen=True, eq=False)
-class _RowByRow:
+def _row_by_row(method: str, tasks: Tasks, params: Mapping[str, Any], rows: Any, memory: Any) -> Any:
     """From the rows [1, b, d] of a block to the answers of a method that answers each query on its own."""
+    from manyway.core.blocks import Answered
 
-    method: str
-    tasks: Tasks
-    prepared: Any
-    params: Mapping[str, Any]
-
-    def __call__(self, rows: Any, memory: Any) -> Any:
-        from manyway.core.topk import Answered
-
-        tasks = replace(self.tasks, query_table=rows, query_index=None, pile=None)
-        return Answered(METHODS[self.method](tasks, prepared=self.prepared, **self.params).probabilities)
+    block = replace(tasks, query_table=rows, query_index=None, pile=None)
+    return Answered(METHODS[method](block, **params).probabilities)
 
 
 def _imported(home: str | Callable[..., Any]) -> Callable[..., Any]:
@@ -253,72 +245,30 @@ def _table(*methods: Method) -> Mapping[str, Method]:
 
 
 METHODS: Mapping[str, Method] = _table(
-    Method(
-        "paddle",
-        "PADDLE",
-        "paddle.solver:paddle",
-        "Martin et al., NeurIPS 2022",
-        in_blocks="paddle.streamed:paddle_in_blocks",
-    ),
-    Method(
-        "soft-kmeans",
-        "soft K-means",
-        "paddle.soft_kmeans:soft_kmeans",
-        "ablation of Martin et al., NeurIPS 2022",
-        in_blocks="paddle.streamed:soft_kmeans_in_blocks",
-    ),
+    Method("paddle", "PADDLE", "paddle.solver:paddle", "Martin et al., NeurIPS 2022",
+           in_blocks="paddle.streamed:paddle_in_blocks"),
+    Method("soft-kmeans", "soft K-means", "paddle.solver:soft_kmeans", "ablation of Martin et al., NeurIPS 2022",
+           in_blocks="paddle.streamed:soft_kmeans_in_blocks"),
     Method("paddle-pgd", "PADDLE by PGD", "paddle.gradient:paddle_pgd", "ablation of Martin et al., NeurIPS 2022"),
-    Method(
-        "baseline",
-        "Baseline",
-        "gradient.baseline:baseline",
-        "Chen et al., ICLR 2019",
-        transductive=False,
-        holds_support=True,
-        prepare="gradient.baseline:prepare_baseline",
-    ),
-    Method(
-        "baseline++",
-        "Baseline++",
-        "gradient.baseline:baseline_pp",
-        "Chen et al., ICLR 2019",
-        transductive=False,
-        holds_support=True,
-        prepare="gradient.baseline:prepare_baseline_pp",
-    ),
-    Method(
-        "simpleshot",
-        "SimpleShot",
-        "simpleshot:simpleshot",
-        "Wang et al., 2019",
-        transductive=False,
-        prepare="simpleshot:prepare_simpleshot",
-    ),
+    Method("baseline", "Baseline", "gradient.baseline:baseline", "Chen et al., ICLR 2019",
+           transductive=False, holds_support=True, prepare="gradient.baseline:prepare_baseline"),
+    Method("baseline++", "Baseline++", "gradient.baseline:baseline_pp", "Chen et al., ICLR 2019",
+           transductive=False, holds_support=True, prepare="gradient.baseline:prepare_baseline_pp"),
+    Method("simpleshot", "SimpleShot", "simpleshot:simpleshot", "Wang et al., 2019",
+           transductive=False, prepare="simpleshot:prepare_simpleshot"),
     Method("ici", "LR+ICI", "ici.solver:ici", "Wang et al., CVPR 2020", holds_support=True, stops_without_tol=True),
     Method("bd-cspn", "BD-CSPN", "bd_cspn:bd_cspn", "Liu et al., ECCV 2020", holds_support=True),
     Method("pt-map", "PT-MAP", "pt_map:pt_map", "Hu et al., ICANN 2021", holds_support=True, stops_without_tol=True),
     Method("laplacianshot", "LaplacianShot", "laplacianshot:laplacianshot", "Ziko et al., ICML 2020"),
-    Method(
-        "unem",
-        "UNEM",
-        "unem.solver:unem",
-        "Zhou et al., CVPR 2025",
-        training="unem.parameters:unlike_training",
-    ),
+    Method("unem", "UNEM", "unem.solver:unem", "Zhou et al., CVPR 2025", training="unem.parameters:unlike_training"),
     Method("oslo", "OSLO", "oslo:oslo", "Boudiaf et al., CVPR 2023", holds_support=True),
     Method("tim", "TIM", "gradient.tim:tim", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("tim-adm", "TIM-ADM", "gradient.tim_adm:tim_adm", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("alpha-tim", "α-TIM", "gradient.alpha_tim:alpha_tim", "Veilleux et al., NeurIPS 2021", holds_support=True),
-    Method(
-        "transclip",
-        "TransCLIP",
-        "graph.transclip:transclip",
-        "Zanella et al., NeurIPS 2024",
-        holds_support=True,
-        class_features=True,
-    ),
-    Method("stata", "StatA", "graph.stata:stata", "Zanella et al., CVPR 2025", class_features=True),
-    Method("moon", "MOON", "graph.moon:moon", "von Mises–Fisher relative of StatA", class_features=True),
+    Method("transclip", "TransCLIP", "graph.transclip:transclip", "Zanella et al., NeurIPS 2024",
+           holds_support=True, class_features=True),
+    Method("stata", "StatA", "graph.anchors:stata", "Zanella et al., CVPR 2025", class_features=True),
+    Method("moon", "MOON", "graph.anchors:moon", "von Mises–Fisher relative of StatA", class_features=True),
     Method("zlap", "ZLaP", "graph.zlap:zlap", "Stojnić et al., CVPR 2024", class_features=True),
     Method(
         "evidence",
@@ -333,33 +283,13 @@ METHODS: Mapping[str, Method] = _table(
         scores=True,
         learned=("precision", "transform"),
     ),
-    Method(
-        "em-dirichlet",
-        "EM-Dirichlet",
-        "dirichlet.solver:em_dirichlet",
-        "Martin et al., CVPR 2024",
-        holds_support=True,
-        class_features=True,
-    ),
-    Method(
-        "hard-em-dirichlet",
-        "Hard EM-Dirichlet",
-        "dirichlet.solver:hard_em_dirichlet",
-        "Martin et al., CVPR 2024",
-        holds_support=True,
-        class_features=True,
-    ),
-    Method(
-        "label-shift",
-        "Label shift",
-        "label_shift:label_shift",
-        "Saerens et al., 2002",
-        holds_support=True,
-        class_features=True,
-        version=2,
-        scores=True,
-    ),
-)
+    Method("em-dirichlet", "EM-Dirichlet", "dirichlet.solver:em_dirichlet", "Martin et al., CVPR 2024",
+           holds_support=True, class_features=True),
+    Method("hard-em-dirichlet", "Hard EM-Dirichlet", "dirichlet.solver:hard_em_dirichlet", "Martin et al., CVPR 2024",
+           holds_support=True, class_features=True),
+    Method("label-shift", "Label shift", "label_shift:label_shift", "Saerens et al., 2002",
+           holds_support=True, class_features=True, version=2, scores=True),
+)  # fmt: skip
 DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor a temperature
 
 

@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from manyway.core.kernels import fused, tensor_cores
-from manyway.core.ops import class_sums, column_sums, one_hot
+from manyway.core.ops import class_sums, column_sums
 from manyway.core.tasks import Tasks
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import Contrasts, Inner, Metric, differences, metrics_of, rows_of
@@ -168,35 +168,17 @@ class Placing:
         return rows.mul_(self.factor.view(-1, 1, 1)).view(shape)
 
 
-def calibrate(
-    tasks: Tasks,
-    constants: Constants,
-    precision: float | None = None,
-    metric: bool = True,
-    growth: Growth | None = None,
-    finish: Finish | None = None,
-) -> Calibration:
-    """Prototypes, metric, scatter and precision of each task. A given precision is used as it is.
-
-    ``growth`` is given where the features were divided by a scale that was learned from the same support. ``finish``
-    changes the calibration of some tasks, given their support [t, s, d] and labels [t, s].
-    """
-    parts = [one for _, one in _blocks(tasks, constants, precision, metric, growth, finish)]
+def calibrate(tasks: Tasks, constants: Constants, *how: Any, **named: Any) -> Calibration:
+    """Prototypes, metric, scatter and precision of each task; ``how`` is the rest of what ``_blocks`` takes."""
+    parts = [one for _, one in _blocks(tasks, constants, *how, **named)]
     metrics = [one.metric for one in parts if one.metric is not None]  # all or none
     return _joined(parts, Metric.joined(metrics) if metrics else None)
 
 
-def calibrate_and_place(
-    tasks: Tasks,
-    constants: Constants,
-    precision: float | None = None,
-    metric: bool = True,
-    growth: Growth | None = None,
-    finish: Finish | None = None,
-) -> tuple[Calibration, Tensor]:
-    """The calibration and the placed queries [t, q, d]. Metrics are not kept: those of many tasks take much memory."""
+def calibrate_and_place(tasks: Tasks, constants: Constants, *how: Any) -> tuple[Calibration, Tensor]:
+    """The same, and the placed queries [t, q, d]. Metrics are not kept: those of many tasks take much memory."""
     parts, placed = [], []
-    for block, one in _blocks(tasks, constants, precision, metric, growth, finish):
+    for block, one in _blocks(tasks, constants, *how):
         placed.append(one.place(tasks.query if tasks.shared_support else tasks[block].query))
         parts.append(one)
     return _joined(parts, None), torch.cat(placed)
@@ -213,12 +195,16 @@ def _joined(parts: list[Calibration], metric: Metric | None) -> Calibration:
 def _blocks(
     tasks: Tasks,
     constants: Constants,
-    precision: float | None,
-    metric: bool,
-    growth: Growth | None,
-    finish: Finish | None,
+    precision: float | None = None,
+    metric: bool = True,
+    growth: Growth | None = None,
+    finish: Finish | None = None,
 ) -> Iterator[tuple[slice, Calibration]]:
-    """Calibrate some tasks at a time."""
+    """Calibrate some tasks at a time. A given precision is used as it is.
+
+    ``growth`` is given where the features were divided by a scale that was learned from the same support. ``finish``
+    changes the calibration of some tasks, given their support [t, s, d] and labels [t, s].
+    """
     tasks = tasks[:1] if tasks.shared_support else tasks
     sums, counts = class_sums(tasks)
     prototypes = sums / counts.unsqueeze(-1)
@@ -290,27 +276,17 @@ def calibrated(
     middle, offsets, lengths = _from_middle(prototypes)
     variance, scatter = _spreads(support, labels, prototypes, counts, constants)
     usual = _usual_precision(variance, counts, constants)
-    if freedom and support.shape[-1] <= _FEW_FEATURES:
+    if support.shape[-1] <= _FEW_FEATURES:  # whose usual precision is far too high with one example per class, too
         usual = torch.minimum(usual, _gaussian_precision(support - middle, scatter, counts))
     given = None if precision is None else torch.full_like(usual, precision)
-    plain = Calibration(
-        middle,
-        None,
-        offsets,
-        lengths - scatter.unsqueeze(-1) / counts,
-        counts,
-        counts,
-        scatter,
-        usual if given is None else given,
-        torch.ones_like(usual),
-        constants.one_shot_noise * scatter,
-        torch.zeros_like(counts[:, :1]),
-    )
+    squares, noise = lengths - scatter.unsqueeze(-1) / counts, constants.one_shot_noise * scatter
+    meaning = scatter, usual if given is None else given, torch.ones_like(usual), noise, torch.zeros_like(counts[:, :1])
+    plain = Calibration(middle, None, offsets, squares, counts, counts, *meaning)
     if not freedom or not (metric or given is None):
         return plain
     left_out = LeftOut.of(labels.gather(1, samples), plain, usual, constants, support.shape[-1] <= _FEW_FEATURES)
     residuals = differences(support, samples, prototypes, left_out.labels)
-    inner = Inner.of(residuals, offsets)
+    inner = Inner.of(residuals, offsets, left_out.labels)
     every = ceil(residuals.shape[1] / _MOST_FOR_METRIC)
     some = inner.some(every) if metric else inner  # a copy, because classifying may overwrite the others
     if grown is None:
@@ -336,8 +312,8 @@ def _spreads(
         freedom: Tensor | int = n_samples - n_classes
         mean_square = total / n_samples
     else:  # classes of many samples must not decide alone
-        each = torch.linalg.vector_norm(support, dim=-1).square().unsqueeze(-1)
-        totals = (one_hot(labels, n_classes, each.dtype).mT @ each).squeeze(-1)
+        each = torch.linalg.vector_norm(support, dim=-1).square()
+        totals = torch.zeros_like(squares).scatter_add_(1, labels, each)
         weights = 1 / (1 + (counts - 1) / constants.class_limit)
         within = ((totals - squares * counts).clamp_min(0) * weights).sum(-1)
         freedom = ((counts - 1) * weights).sum(-1)
@@ -391,9 +367,8 @@ def _with_metric(
         loss = before.losses.sum(-1)
         improving &= loss < last
         better, last = improving & (loss < best.losses.sum(-1)), loss
-        best = Answers(
-            *(torch.where(_like(better, mine), theirs, mine) for mine, theirs in zip(best, before, strict=True))
-        )
+        both = zip(best, before, strict=True)
+        best = Answers(*(torch.where(_like(better, mine), theirs, mine) for mine, theirs in both))
         shrinkage = shrinkage.masked_fill(better, gamma)
         root = factor if root is None or metrics.inverts else torch.where(_like(better, root), factor, root)
         if not improving.any():
@@ -519,9 +494,8 @@ class LeftOut:
         own = distances.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
         start = self.usual if precision is None else precision / self._gain()
         found = self._fit(distances, own, start, _NEWTON_STEPS if precision is None else 0)
-        return Answers(
-            self._losses(distances, own, found), found * self._gain(), torch.ones_like(found), self._noise(own)
-        )
+        losses = self._losses(distances, own, found)
+        return Answers(losses, found * self._gain(), torch.ones_like(found), self._noise(own))
 
     def _losses(self, distances: Tensor, own: Tensor, precision: Tensor) -> Tensor:
         """[t, n] weighted cross-entropies."""
@@ -543,21 +517,20 @@ class LeftOut:
         own = (g * (samples * mine - others * theirs).square()).sum(-1) - self.scatter.unsqueeze(-1) / self._others
         distances = (g * squares).sum(-1, keepdim=True) * mine.square()
         distances = distances - 2 * mine * theirs * ((g * samples) @ prototypes.mT)
-        distances += theirs.square() * (g @ prototypes.square().mT) - (
-            self.scatter.unsqueeze(-1) / self.counts
-        ).unsqueeze(1)
+        bias = (self.scatter.unsqueeze(-1) / self.counts).unsqueeze(1)
+        distances += theirs.square() * (g @ prototypes.square().mT) - bias
         return distances.scatter_(-1, self.labels.unsqueeze(-1), own.unsqueeze(-1))
 
     def distances(self, samples: Tensor, prototypes: Tensor) -> Tensor:
         """[t, n, k] unbiased squared distances of samples [t, n, d] to prototypes [t, k, d] without them."""
-        inner = Inner.of(samples - rows_of(prototypes, self.labels), prototypes)
+        inner = Inner.of(samples - rows_of(prototypes, self.labels), prototypes, self.labels)
         return self._distances(inner, self._terms(inner))
 
     def _terms(self, inner: Inner, weight: Tensor | None = None, spread: Tensor | None = None) -> Terms:
         """See ``classified``."""
         others = self._others
         farther = self.own_counts / others  # without z, a mean of n samples is n/(n−1) times as far from z
-        lengths = inner.gram.diagonal(dim1=1, dim2=2)
+        lengths = inner.lengths
         products = inner.products.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
         own = inner.squares.clamp_min(0)  # r'A⁻¹r
         along = own + products  # x'A⁻¹r
@@ -578,7 +551,7 @@ class LeftOut:
 
     def _distances(self, inner: Inner, terms: Terms) -> Tensor:
         """[t, n, k]"""
-        distances = rows_of(inner.gram, self.labels).add_(inner.products).mul_(-2 * terms.stretch.view(-1, 1, 1))
+        distances = inner.own(self.labels).add_(inner.products).mul_(-2 * terms.stretch.view(-1, 1, 1))
         distances.add_((terms.squares * terms.stretch.unsqueeze(-1)).unsqueeze(-1)).add_(terms.lengths.unsqueeze(1))
         if terms.part is not None:
             toward = terms.along.unsqueeze(-1) - inner.products

@@ -21,7 +21,7 @@ class Constants:
     # taken to be of the nearest other class. Both from tables with two examples per class, where claims were far too
     # high.
     few_features_prior_sd: float = 1.0
-    few_features_doubt: float = 3.0
+    few_features_doubt: float = 4.0
     # The values of γ that are tried besides 1 (see `metric`), about equally spaced in ln(γ/(1 − γ)).
     shrinkages: tuple[float, ...] = (0.95, 0.85, 0.6, 0.3)
     # Further values, tried where there are few features, or four times as many samples as features.

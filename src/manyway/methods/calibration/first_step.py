@@ -47,7 +47,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core.ops import class_sums, one_hot
+from manyway.core.ops import class_sums, prototypes
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import Scaling, Scalings, apply, dense, level, rowwise, unit
 from manyway.methods.calibration.calibration import Grown, Growth, calibrated, left_out_samples
@@ -261,9 +261,8 @@ class Scales(NamedTuple):
         """
         part = weights.unsqueeze(-1)
         tiny = torch.finfo(rows.dtype).tiny
-        overall = (1 - part / (1 - part) * rows.square() / self.overall.clamp_min(tiny)).clamp_min(_LEAST_REST) / (
-            1 - part
-        )
+        overall = 1 - part / (1 - part) * rows.square() / self.overall.clamp_min(tiny)
+        overall = overall.clamp_min(_LEAST_REST) / (1 - part)
         farther = (own_counts / (own_counts - 1).clamp_min(1)).unsqueeze(-1)
         within = 1 - farther * residuals.square() / (self.freedom * self.within).clamp_min(tiny)
         within = within.clamp_min(_LEAST_REST) * (self.freedom / max(self.freedom - 1, 1))
@@ -275,45 +274,22 @@ def _tried(
 ) -> FirstStep:
     """The best of all ways for tasks with support [t, s, d], labels [t, s] and counts [t, k]."""
     n_tasks, n_classes = counts.shape
-    member = one_hot(labels, n_classes, support.dtype)
-    weights = 1 / counts.gather(1, labels)
     samples = left_out_samples(labels, counts)
-    freedom = support.shape[1] - n_classes
-    raw_middle = _means(support, member, counts).mean(1, keepdim=True)
+    raw_middle = _means(support, labels, n_classes).mean(1, keepdim=True)
     levelled = torch.where(_like(seen.levels), level(support), support) - seen.middle
-    residuals = levelled - member @ _means(levelled, member, counts)
-    scales = Scales.of(levelled, residuals, weights, n_classes)
+    scales, grown = _left_out_scales(levelled, labels, counts, samples)
     steps = []
     for number in range(len(WAYS)):
-        way = torch.full_like(seen.way, number)
-        plain = number == 0
-        steps.append(
-            FirstStep(
-                way,
-                seen.levels & (not plain),
-                raw_middle if plain else seen.middle,
-                scales.factor if number >= _COLUMNS else torch.ones_like(seen.middle),
-                torch.ones_like(seen.size),
-            )
-        )
+        way, middle = torch.full_like(seen.way, number), seen.middle if number else raw_middle
+        factor = scales.factor if number >= _COLUMNS else torch.ones_like(seen.middle)
+        steps.append(FirstStep(way, seen.levels & (number > 0), middle, factor, torch.ones_like(seen.size)))
     best = seen.way
-    if freedom:
-        own_counts, parts = counts.gather(1, labels).gather(1, samples), weights.gather(1, samples) / n_classes
-        grown = scales.growth(rows_of(levelled, samples), rows_of(residuals, samples), parts, own_counts)
+    if support.shape[1] > n_classes:
         losses = []
         for step in steps:
-            rows = step(support)
-            found = calibrated(
-                rows,
-                labels,
-                _means(rows, member, counts),
-                counts,
-                samples,
-                Grown(grown, step.unit) if bool(step.scaled.any()) else None,
-                constants,
-                metric=metric,
-            )
-            losses.append(found.losses)
+            rows, growth = step(support), Grown(grown, step.unit) if bool(step.scaled.any()) else None
+            means = _means(rows, labels, n_classes)
+            losses.append(calibrated(rows, labels, means, counts, samples, growth, constants, metric=metric).losses)
         stacked = torch.stack(losses)  # [w, t, n]
         own = stacked.gather(0, seen.way.view(1, -1, 1).expand(1, -1, stacked.shape[-1]))
         gains = own - stacked
@@ -328,9 +304,19 @@ def _tried(
     return FirstStep(*(field[best, rows_] for field in fields))
 
 
-def _means(rows: Tensor, member: Tensor, counts: Tensor) -> Tensor:
+def _means(rows: Tensor, labels: Tensor, n_classes: int) -> Tensor:
     """[t, k, d] class means of rows [t, s, d]."""
-    return member.mT @ rows / counts.unsqueeze(-1)
+    return prototypes(Tasks(rows, None, labels, rows[:, :0], None, n_classes))
+
+
+def _left_out_scales(rows: Tensor, labels: Tensor, counts: Tensor, samples: Tensor) -> tuple[Scales, Tensor]:
+    """The scales of rows [t, s, d] relative to their middle, and g [t, n, d] of samples [t, n] that are left out."""
+    n_classes, own_counts = counts.shape[1], counts.gather(1, labels)
+    residuals = rows - rows_of(_means(rows, labels, n_classes), labels)
+    scales = Scales.of(rows, residuals, 1 / own_counts, n_classes)
+    own_counts = own_counts.gather(1, samples)
+    parts = 1 / (own_counts * n_classes)
+    return scales, scales.growth(rows_of(rows, samples), rows_of(residuals, samples), parts, own_counts)
 
 
 def growth_of(tasks: Tasks, step: FirstStep) -> Growth | None:
@@ -343,17 +329,9 @@ def growth_of(tasks: Tasks, step: FirstStep) -> Growth | None:
 
     def growth(block: slice, samples: Tensor) -> Grown:
         one, some = tasks[block], step[block]
-        labels = one.support_labels
-        member = one_hot(labels, one.n_classes, one.dtype)
-        counts = member.sum(1)
-        weights = 1 / counts.gather(1, labels)
         rows = one.support * some.size
         rows = torch.where(_like(some.levels), level(rows), rows) - some.middle
-        residuals = rows - member @ _means(rows, member, counts)
-        scales = Scales.of(rows, residuals, weights, one.n_classes)
-        parts = weights.gather(1, samples) / one.n_classes
-        own_counts = counts.gather(1, labels).gather(1, samples)
-        factors = scales.growth(rows_of(rows, samples), rows_of(residuals, samples), parts, own_counts)
+        factors = _left_out_scales(rows, one.support_labels, class_sums(one)[1], samples)[1]
         return Grown(torch.where(_like(some.scaled), factors, 1.0), some.unit & some.scaled)
 
     return growth

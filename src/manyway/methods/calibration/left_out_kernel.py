@@ -38,48 +38,21 @@ def fit(
     losses = torch.empty(n_tasks, n_samples, dtype=products.dtype, device=products.device)
     width = max(16, triton.next_power_of_2(n_classes))
     _fit[(n_tasks,)](
-        products,
-        gram.contiguous(),
-        labels.contiguous(),
-        rows.contiguous(),
-        classes.contiguous(),
-        stretch.contiguous(),
-        start.contiguous(),
-        centre.contiguous(),
-        precision,
-        losses,
-        n_tasks,
-        n_samples,
-        n_classes,
-        steps,
-        float(prior_weight),
-        WIDTH=width,
-        ROWS=max(1, _TILE // width),
-        num_warps=8,
-    )
+        products, gram.contiguous(), labels.contiguous(), rows.contiguous(), classes.contiguous(),
+        stretch.contiguous(), start.contiguous(), centre.contiguous(), precision, losses,
+        n_tasks, n_samples, n_classes, steps, float(prior_weight),
+        WIDTH=width, ROWS=max(1, _TILE // width), num_warps=8,
+    )  # fmt: skip
     return precision, losses
 
 
 @triton.jit(do_not_specialize=["steps"])
 def _fit(
-    products_ptr,
-    gram_ptr,
-    labels_ptr,
-    rows_ptr,
-    classes_ptr,
-    stretch_ptr,
-    start_ptr,
-    centre_ptr,
-    precision_ptr,
+    products_ptr, gram_ptr, labels_ptr, rows_ptr, classes_ptr, stretch_ptr, start_ptr, centre_ptr, precision_ptr,
     losses_ptr,
-    n_tasks,
-    n_samples,
-    n_classes,
-    steps,
-    prior_weight,
-    WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-):
+    n_tasks, n_samples, n_classes, steps, prior_weight,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
     t = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, WIDTH)
     k_inside = k < n_classes

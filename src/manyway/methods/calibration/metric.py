@@ -11,13 +11,15 @@ contrasts as features, and ``Gram`` where there are fewer. Both give the same di
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from manyway.core.kernels import fused
+
+_MANY_CLASSES = 4096  # with more, no number is kept for each pair of classes
 
 
 class Inner(NamedTuple):
@@ -25,18 +27,35 @@ class Inner(NamedTuple):
 
     squares: Tensor  # [t, n] r'A⁻¹r
     products: Tensor  # [t, n, k] r'A⁻¹w
-    gram: Tensor  # [t, k, k] w'A⁻¹w
+    gram: Tensor  # [t, k, k] w'A⁻¹w; of very many classes [t, n, k], for the own prototype of each residual
+    lengths: Tensor  # [t, k] w'A⁻¹w of each prototype with itself
 
     @staticmethod
-    def of(residuals: Tensor, prototypes: Tensor) -> Inner:
-        """Plain inner products of residuals [t, n, d] and prototypes [t, k, d]."""
-        return Inner(
-            torch.linalg.vector_norm(residuals, dim=-1).square(), residuals @ prototypes.mT, prototypes @ prototypes.mT
-        )
+    def of(residuals: Tensor, prototypes: Tensor, labels: Tensor) -> Inner:
+        """Plain inner products of residuals [t, n, d], with labels [t, n], and prototypes [t, k, d]."""
+        squares = torch.linalg.vector_norm(residuals, dim=-1).square()
+        return Inner(squares, residuals @ prototypes.mT, *_among(prototypes, labels))
 
     def some(self, every: int) -> Inner:
         """Those of every so many residuals, as a copy."""
-        return Inner(self.squares[:, ::every], self.products[:, ::every].clone(), self.gram)
+        gram = self.gram if self._of_all else self.gram[:, ::every]
+        return Inner(self.squares[:, ::every], self.products[:, ::every].clone(), gram, self.lengths)
+
+    def own(self, labels: Tensor) -> Tensor:
+        """[t, n, k] w'A⁻¹w of the own prototype of each residual with all prototypes, as a copy."""
+        return rows_of(self.gram, labels) if self._of_all else self.gram.clone()
+
+    @property
+    def _of_all(self) -> bool:
+        return self.gram.shape[1] == self.gram.shape[2]
+
+
+def _among(table: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The products of the rows [t, k, m] of a table, as in ``Inner.gram``, and their squared lengths [t, k]."""
+    if table.shape[1] > max(_MANY_CLASSES, labels.shape[1]):
+        return rows_of(table, labels) @ table.mT, table.square().sum(-1)
+    gram = table @ table.mT
+    return gram, gram.diagonal(dim1=1, dim2=2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,18 +108,11 @@ def differences(table: Tensor, index: Tensor, others: Tensor, of: Tensor) -> Ten
     return rows_of(table, index).sub_(rows_of(others, of))
 
 
-class Whitening(Protocol):
-    """A linear map F with F'F = A⁻¹, so that plain distances of mapped features are distances in the metric."""
-
-    def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
-        """[t, n, d] mapped features. ``crossed``: what ``Gram.crossed`` gives for them, if it is known."""
-
-
 @dataclass(frozen=True, eq=False)
 class Metric:
     """The metrics that were chosen for some tasks, as a map of features."""
 
-    whitening: Whitening
+    whitening: RootWhitening | GramWhitening
     stretch: Tensor  # [t] what mapped features are multiplied by
 
     def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
@@ -114,11 +126,9 @@ class Metric:
         if len(metrics) == 1:
             return first
         parts = [vars(one.whitening) for one in metrics]
-        joined = {
-            name: torch.cat([part[name] for part in parts]) if isinstance(value, Tensor) else value
-            for name, value in parts[0].items()
-        }
-        whitening = type(first.whitening)(**joined)
+        tensors = [name for name, value in parts[0].items() if isinstance(value, Tensor)]
+        joined: dict[str, Any] = {name: torch.cat([part[name] for part in parts]) for name in tensors}
+        whitening = replace(first.whitening, **joined)
         return Metric(whitening, torch.cat([one.stretch for one in metrics]))
 
 
@@ -167,7 +177,7 @@ class Scatter:
 
         def inner(root: Tensor, gamma: float) -> Inner:
             white = RootWhitening(root, self.inverts)(both)
-            return Inner.of(white[:, :n_samples], white[:, n_samples:])
+            return Inner.of(white[:, :n_samples], white[:, n_samples:], labels)
 
         return inner
 
@@ -184,12 +194,16 @@ class Scatter:
 
 @dataclass(frozen=True, eq=False)
 class RootWhitening:
-    """F = L⁻¹, where A = LL'."""
+    """F = L⁻¹, where A = LL': a linear map with F'F = A⁻¹.
+
+    Plain distances of mapped features are then distances in the metric.
+    """
 
     root: Tensor  # [t, d, d] L
     inverted: bool = False  # whether it is L⁻¹ instead
 
     def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
+        """[t, n, d] mapped features. ``crossed``: what ``Gram.crossed`` gives for them, if it is known."""
         return features @ self.root.mT if self.inverted else solve_lower(self.root, features.mT).mT
 
 
@@ -229,16 +243,17 @@ class Gram:
         """See ``Scatter.inner``."""
         coefficients = self.contrasts.coefficients(samples, labels)
         both, n_samples = torch.cat([coefficients, crossed], 1), samples.shape[1]
-        squares, gram = coefficients.square().sum(-1), prototypes @ prototypes.mT
+        squares, plain = coefficients.square().sum(-1), _among(prototypes, labels)
 
         def inner(root: Tensor, gamma: float) -> Inner:
             inside = solve_lower(root, both.mT).mT
             q, w = inside[:, :n_samples], inside[:, n_samples:]
             weight = self.weight * (1 - gamma)
+            pairs = zip(plain, _among(w, labels), strict=True)
             return Inner(
                 (squares - q.square().sum(-1)) / weight.squeeze(-1),
                 (q @ w.mT).div_(gamma * self.weight.sqrt()),
-                (gram / gamma).sub_((w @ w.mT).mul_((1 - gamma) / gamma**2)),
+                *((one / gamma).sub_(other * ((1 - gamma) / gamma**2)) for one, other in pairs),
             )
 
         return inner

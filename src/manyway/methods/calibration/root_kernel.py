@@ -36,16 +36,10 @@ def invert_blocks(blocks: Tensor, inverse: Tensor) -> None:
     """Write L⁻¹ of blocks [t, b, b], of at most 64 rows and columns, to the other tensor; both may be views."""
     size = blocks.shape[-1]
     _invert[(len(blocks),)](
-        blocks,
-        inverse,
-        size,
-        blocks.stride(0),
-        blocks.stride(1),
-        inverse.stride(0),
-        inverse.stride(1),
-        SIZE=max(16, triton.next_power_of_2(size)),
-        num_warps=1,
-    )
+        blocks, inverse,
+        size, blocks.stride(0), blocks.stride(1), inverse.stride(0), inverse.stride(1),
+        SIZE=max(16, triton.next_power_of_2(size)), num_warps=1,
+    )  # fmt: skip
 
 
 @triton.jit

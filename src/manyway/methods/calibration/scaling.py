@@ -38,9 +38,7 @@ def _white(tasks: Tasks) -> Scalings:
     Minus half a squared distance of the new features is a calibrated log-likelihood.
     """
     if not tasks.n_support:
-        raise InputError(
-            "scale='white' is learned from examples, and there are none; choose another scale, such as 'cl2'."
-        )
+        raise InputError("scale='white' is learned from examples, and there are none; choose another, such as 'cl2'.")
     known = replace(tasks, pile=None)
     calibration = calibrate(plain_transform(known, "rcl2"), Constants())
     placing = calibration.placing(calibration.precision.sqrt())

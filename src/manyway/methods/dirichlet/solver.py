@@ -259,9 +259,7 @@ def _points(tasks: Tasks, parameters: _Parameters) -> tuple[Tensor, Tensor]:
     if parameters.simplex == "given":
         return tasks.support, tasks.query
     directions = class_directions(tasks).mul_(parameters.logit_scale)
-    support, query = (
-        cross_products(unit(features), directions).softmax(-1) for features in (tasks.support, tasks.query)
-    )
+    support, query = (cross_products(unit(rows), directions).softmax(-1) for rows in (tasks.support, tasks.query))
     return support, query
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import exp, log
 from typing import Any, NamedTuple
 
@@ -75,12 +75,8 @@ class Sums(NamedTuple):
     moved: Tensor  # [] the largest change of a remembered assignment
 
     def plus(self, other: Sums) -> Sums:
-        return Sums(
-            self.masses + other.masses,
-            self.log_absent + other.log_absent,
-            self.idle + other.idle,
-            torch.maximum(self.moved, other.moved),
-        )
+        masses, log_absent, idle = (one + another for one, another in zip(self[:3], other[:3], strict=True))
+        return Sums(masses, log_absent, idle, torch.maximum(self.moved, other.moved))
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,16 +126,9 @@ class Assign:
     def of_active(self, idle: Idle, alpha: float) -> Assign:
         """The same update for the active classes only."""
         active = idle.active
-        return replace(
-            self,
-            of=self.of.of_classes(active),
-            slope=self.slope[active],
-            entry_cost=self.entry_cost[active],
-            remember_above=self.remember_above[active],
-            idle=idle,
-            resting=True,
-            shift=log(alpha / idle.alpha),
-        )
+        columns = {name: getattr(self, name)[active] for name in ("slope", "entry_cost", "remember_above")}
+        shift = log(alpha / idle.alpha)
+        return replace(self, of=self.of.of_classes(active), idle=idle, resting=True, shift=shift, **columns)
 
     def __call__(self, rows: Tensor, memory: Memory) -> tuple[Sums, Memory]:
         with threads_for(rows.shape[1] * len(self.slope)):
@@ -255,26 +244,16 @@ class After:
         return self.updated(rows, self.last.assign(rows, memory.earlier[0]), free, self.of.of(rows))[0]
 
 
-@dataclass(frozen=True, eq=False)
-class GoOn:
+def _go_on(last: Assign, rows: Tensor, memory: Memory) -> tuple[None, Memory]:
     """The work that remembers the last assignments of a search, and how to compute them again."""
-
-    last: Assign
-
-    def __call__(self, rows: Tensor, memory: Memory) -> tuple[None, Memory]:
-        step = replace(self.last, remember_above=self.last.remember_above.clamp_max(_REMEMBER))
-        return None, step(rows, memory)[1]._replace(earlier=(memory,))
+    step = replace(last, remember_above=last.remember_above.clamp_max(_REMEMBER))
+    return None, step(rows, memory)[1]._replace(earlier=(memory,))
 
 
-@dataclass(frozen=True, eq=False)
-class Weigh:
+def _weigh(judge: Judge, rows: Tensor, memory: Memory) -> tuple[None, Memory]:
     """The work that remembers how probable it is that queries are unknown."""
-
-    judge: Judge
-
-    def __call__(self, rows: Tensor, memory: Memory) -> tuple[None, Memory]:
-        unknown = self.judge.unknown(rows, memory.first).masked_fill(memory.known >= 0, 0)
-        return None, memory._replace(unknown=unknown, counted=self.judge.counted(unknown))
+    unknown = judge.unknown(rows, memory.first).masked_fill(memory.known >= 0, 0)
+    return None, memory._replace(unknown=unknown, counted=judge.counted(unknown))
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,16 +275,9 @@ class OnPart:
 
     def part(self, rows: Tensor, memory: Memory) -> Part:
         """The block as a part of the queries."""
-        return Part(
-            rows,
-            memory.first,
-            memory.known,
-            memory.unknown,
-            cache(lambda: self.last.assign(rows, memory)),
-            self.of,
-            self.last.any_known,
-            self.any_unknown,
-        )
+        assign = cache(lambda: self.last.assign(rows, memory))
+        remembered = memory.first, memory.known, memory.unknown
+        return Part(rows, *remembered, assign, self.of, self.last.any_known, self.any_unknown)
 
 
 def _places_in(places: Tensor, classes: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
@@ -343,9 +315,8 @@ class InBlocks(Held):
         most = _MOST_REMEMBERED / self.n_query
         self.none_idle = self.idle = none
         self.idle_for = 0  # how many more updates they may be idle
-        self.last = self.all_classes = Assign(
-            likelihood.linear(), zeros, zeros, zeros + above, most, any_known, False, none
-        )
+        first = Assign(likelihood.linear(), zeros, zeros, zeros + above, most, any_known, False, none)
+        self.last = self.all_classes = first
         self.sharpness = 1.0
         nothing, one = zeros[:0], zeros.new_ones(1, 1)
         self.memory: list[Any] = [  # of each block, after the last update
@@ -364,7 +335,7 @@ class InBlocks(Held):
         return OnPart(self.last, self.of, self.last.weighted, work)
 
     def weigh(self, judge: Judge) -> None:
-        _, self.memory = self.pile.each(Weigh(judge), self.memory)
+        _, self.memory = self.pile.each(partial(_weigh, judge), self.memory)
         self.before = self.memory
         self.last = self.all_classes = replace(self.all_classes, weighted=True)
 
@@ -377,7 +348,7 @@ class InBlocks(Held):
             self.begin(1.0)
 
     def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Found[InBlocks]:
-        _, self.memory = self.pile.each(GoOn(self.last), self.before)
+        _, self.memory = self.pile.each(partial(_go_on, self.last), self.before)
         self.all_classes = replace(self.all_classes, after=(After(self.last, updated, self.of),))
         self.idle = self.none_idle
         schedule, limits = self.parameters.of_search

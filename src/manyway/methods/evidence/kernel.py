@@ -55,32 +55,16 @@ def search(
     converged = torch.empty(n_tasks, dtype=torch.bool, device=likelihood.device)
     width = max(16, triton.next_power_of_2(n_classes))
     rows = max(1, min(_TILE // width, triton.next_power_of_2(n_query)))
+    # More warps than this would hold copies of a small tile and read elements that another has overwritten.
     _search[(n_tasks,)](
-        likelihood.contiguous(),
-        assignments,
-        torch.empty(n_tasks, 2, n_classes, dtype=likelihood.dtype, device=likelihood.device),
-        alphas,
-        normaliser,
-        torch.lgamma(alphas),
-        n_iter,
-        converged,
-        n_query,
-        n_classes,
-        len(alphas),
-        max_iter,
-        float(tol),
-        float(schedule.anneal_from),
-        len(schedule.annealing),
-        float(schedule.many_classes_sharpness),
-        float(schedule.agreement_below),
-        WIDTH=width,
-        ROWS=rows,
-        ALPHAS=triton.next_power_of_2(len(alphas)),
-        BLOCK=min(width, 64),
-        # More warps than this would hold copies of a small tile and read elements that another has overwritten.
-        num_warps=min(8, rows * width // 32) or 1,
-        num_stages=1,
-    )
+        likelihood.contiguous(), assignments,
+        torch.empty(n_tasks, 2, n_classes, dtype=likelihood.dtype, device=likelihood.device), alphas, normaliser,
+        torch.lgamma(alphas), n_iter, converged,
+        n_query, n_classes, len(alphas), max_iter, float(tol), float(schedule.anneal_from),
+        len(schedule.annealing), float(schedule.many_classes_sharpness), float(schedule.agreement_below),
+        WIDTH=width, ROWS=rows, ALPHAS=triton.next_power_of_2(len(alphas)), BLOCK=min(width, 64),
+        num_warps=min(8, rows * width // 32) or 1, num_stages=1,
+    )  # fmt: skip
     return assignments, n_iter, converged
 
 
@@ -110,28 +94,10 @@ def _presence(mass, log_absent):
 
 @triton.jit(do_not_specialize=["max_iter", "anneal_steps"])
 def _search(
-    likelihood_ptr,
-    u_ptr,
-    sums_ptr,
-    alphas_ptr,
-    normaliser_ptr,
-    log_gammas_ptr,
-    n_iter_ptr,
-    converged_ptr,
-    n_query,
-    n_classes,
-    n_alphas,
-    max_iter,
-    tol,
-    anneal_from,
-    anneal_steps,
-    many_sharpness,
-    agreement_below,
-    WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-    ALPHAS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    likelihood_ptr, u_ptr, sums_ptr, alphas_ptr, normaliser_ptr, log_gammas_ptr, n_iter_ptr, converged_ptr,
+    n_query, n_classes, n_alphas, max_iter, tol, anneal_from, anneal_steps, many_sharpness, agreement_below,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, ALPHAS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     t = tl.program_id(0).to(tl.int64)
     likelihood_ptr += t * n_query * n_classes
     u_ptr += t * n_query * n_classes
@@ -179,9 +145,8 @@ def _search(
         parts = mass / n_query
         effective = tl.exp(-tl.sum(tl.where(parts > 0, parts * tl.log(tl.maximum(parts, 1e-37)), 0.0), axis=0))
         if (done == anneal_steps) & (anneal_steps > 0):
-            sharp = tl.where(
-                1 - effective / tl.minimum(n_query, n_classes) < agreement_below, many_sharpness * 1.0, 1.0
-            )
+            agreement = 1 - effective / tl.minimum(n_query, n_classes)
+            sharp = tl.where(agreement < agreement_below, many_sharpness * 1.0, 1.0)
         met = ((done > anneal_steps) & (moved < tol)).to(tl.int32)
         running = ((met == 0) & (done < anneal_steps + max_iter)).to(tl.int32)
         if running == 1:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -77,43 +77,6 @@ class Updated:
         return likelihood.scatter(-1, _like(self.classes, u), distances.mul_(-0.5 * self.precision))
 
 
-class Likelihood(Protocol):
-    """What search and post-processing ask."""
-
-    @property
-    def counts(self) -> Tensor:
-        """[t, k] how many samples a class is worth."""
-
-    @property
-    def examples(self) -> Tensor:
-        """[t, k] the number of samples behind each class."""
-
-    def of(self, placed: Tensor) -> Tensor:
-        """[t, b, k] ℓ of placed rows."""
-
-    def without_known(self, likelihood: Tensor, known: Tensor) -> Tensor:
-        """[t, b, k] the same where queries with known labels [t, b] are left out of what they have taught."""
-
-    def totals(self, sums: Tensor, masses: Tensor) -> Tensor:
-        """[t, g, k] Σ_q u_qg ℓ_qk up to a number per group, from Σ_q u_qg z_q [t, g, d] and Σ_q u_qg [t, g]."""
-
-    def updated(self, classes: Tensor, sums: Tensor, masses: Tensor, weights: Tensor) -> Updated:
-        """Classes [t, g] with queries as further samples: each counts ``weights`` [t, g]; sums and masses as above."""
-
-    def linear(self) -> Linear | Columns:
-        """ℓ of the rows of the one task, as a single product."""
-
-    def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
-        """[t, n, m] from 0 to 1: how much placed queries [t, n, d] and others [t, m, d] are alike."""
-
-    def usual_distance(self, placed: Tensor) -> Tensor:
-        """[t] the squared distance of two placed queries [t, n, d] that are no copies of each other."""
-
-    @property
-    def learned(self) -> dict[str, Tensor]:
-        """What is worth telling, a number per task [t] each."""
-
-
 @dataclass(frozen=True, eq=False)
 class Distances:
     """The likelihood of features: distances to prototypes, as a calibration measures them."""
@@ -123,13 +86,16 @@ class Distances:
 
     @property
     def counts(self) -> Tensor:
+        """[t, k] how many samples a class is worth."""
         return self.calibration.counts
 
     @property
     def examples(self) -> Tensor:
+        """[t, k] the number of samples behind each class."""
         return self.calibration.examples
 
     def of(self, placed: Tensor) -> Tensor:
+        """[t, b, k] ℓ of placed rows."""
         return self.calibration.log_likelihood(placed)
 
     def with_samples(self, sums: Tensor, counts: Tensor, weight: float) -> Distances:
@@ -143,6 +109,7 @@ class Distances:
         return Distances(moved(calibration, offsets / total.unsqueeze(-1), total), weight)
 
     def without_known(self, likelihood: Tensor, known: Tensor) -> Tensor:
+        """[t, b, k] the same where queries with known labels [t, b] are left out of what they have taught."""
         calibration = self.calibration
         scatter, factor = calibration.scatter.view(-1, 1, 1), -0.5 * calibration.precision.view(-1, 1, 1)
         counts, own = calibration.counts.unsqueeze(1), known_classes(known, likelihood)
@@ -151,11 +118,13 @@ class Distances:
         return torch.where(own > 0, without, likelihood)
 
     def totals(self, sums: Tensor, masses: Tensor) -> Tensor:
+        """[t, g, k] Σ_q u_qg ℓ_qk up to a number per group, from Σ_q u_qg z_q [t, g, d] and Σ_q u_qg [t, g]."""
         # Σ_q u_qg ‖z_q − w‖² and m_g ‖z̄_g − w‖² differ by a number that is equal for all classes.
         masses = masses.clamp_min(torch.finfo(masses.dtype).tiny).unsqueeze(-1)
         return self.of(sums / masses) * masses
 
     def updated(self, classes: Tensor, sums: Tensor, masses: Tensor, weights: Tensor) -> Updated:
+        """Classes [t, g] with queries as further samples: each counts ``weights`` [t, g]; sums and masses as above."""
         calibration, n_tasks = self.calibration, len(classes)
         counts = calibration.counts.expand(n_tasks, -1).gather(1, classes)
         total = counts + weights * masses
@@ -166,17 +135,21 @@ class Distances:
         return Updated(classes, prototypes / total.unsqueeze(-1), weights, total, scatter, precision)
 
     def linear(self) -> Linear:
+        """ℓ of the rows of the one task, as a single product."""
         return Linear(*(one[0] for one in self.calibration.linear()))
 
     def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
+        """[t, n, m] from 0 to 1: how much placed queries [t, n, d] and others [t, m, d] are alike."""
         apart = squared_distances(placed, others) / (2 * self.calibration.scatter.clamp_min(1e-30).view(-1, 1, 1))
         return apart.sub_(1).mul_(-steepness).sigmoid_()
 
     def usual_distance(self, placed: Tensor) -> Tensor:
+        """[t] the squared distance of two placed queries [t, n, d] that are no copies of each other."""
         return 2 * self.calibration.scatter
 
     @property
     def learned(self) -> dict[str, Tensor]:
+        """What is worth telling, a number per task [t] each."""
         return {"precision": self.calibration.precision, "shrinkage": self.calibration.shrinkage}
 
 
@@ -201,14 +174,11 @@ class Blend:
     def joined(parts: Sequence[Blend]) -> Blend:
         """Those of consecutive tasks with equally many classes."""
         n_classes = max(one.offset.shape[-1] for one in parts)
-        return Blend(
-            torch.cat([one.temperature for one in parts]),
-            torch.cat([one.offset.expand(-1, -1, n_classes) for one in parts]),
-            torch.cat([one.blunt for one in parts]),
-            torch.cat([one.share for one in parts]),
-            torch.cat([one.independent for one in parts]),
-            torch.cat([one.held.expand(-1, -1, n_classes) for one in parts]),
-        )
+        wide = [
+            vars(replace(one, **{name: getattr(one, name).expand(-1, -1, n_classes) for name in ("offset", "held")}))
+            for one in parts
+        ]
+        return Blend(**{name: torch.cat([one[name] for one in wide]) for name in wide[0]})
 
     @property
     def some(self) -> bool:
@@ -231,7 +201,10 @@ class Blend:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The likelihood of placed scores: themselves. They have no prototypes that queries could update."""
+    """The likelihood of placed scores: themselves. They have no prototypes that queries could update.
+
+    See ``Distances`` for what search and post-processing ask.
+    """
 
     counts: Tensor
     learned: dict[str, Tensor] = field(default_factory=dict)
@@ -262,6 +235,9 @@ class Scores:
 
     def linear(self) -> Columns:
         return Columns(torch.arange(self.counts.shape[1], device=self.counts.device))
+
+
+Likelihood = Distances | Scores  # what search and post-processing ask
 
 
 def columns_of(values: Tensor, classes: Tensor) -> Tensor:

@@ -172,7 +172,7 @@ def _named(items: Tasks, vectors: Tensor, scaling: Scaling, schedule: Schedule) 
     vectors = replace(scaling, curve=None, middle=middle)(curved)
     worth = torch.ones(len(vectors), dtype=vectors.dtype, device=vectors.device)
     if items.n_support:
-        sums = _sums(items)
+        sums = class_sums(items)[0].expand(items.n_tasks, -1, -1)  # [t, k, d]; 0 where a class has no example
         along = (sums * vectors).sum((1, 2)) / (counts * vectors.square().sum(-1)).sum(-1)
         vectors = vectors * along.clamp(0, 1).view(-1, 1, 1)
         worth = _worth(items, sums, counts, vectors, schedule)
@@ -180,21 +180,9 @@ def _named(items: Tasks, vectors: Tensor, scaling: Scaling, schedule: Schedule) 
     included = bool((counts == 0).any())
     if included:
         classes = torch.arange(items.n_classes, device=vectors.device).expand(items.n_tasks, -1)
-        items = replace(
-            items,
-            support_table=torch.cat([items.support, vectors], 1),
-            support_index=None,
-            support_labels=torch.cat([items.support_labels, classes], 1),
-            query_table=items.query,
-            query_index=None,
-            factor=None,
-        )
+        labels = torch.cat([items.support_labels, classes], 1)
+        items = items.with_rows(torch.cat([items.support, vectors], 1), items.query, support_labels=labels)
     return Named(items, scaling, vectors, worth, included, alone, schedule)
-
-
-def _sums(tasks: Tasks) -> Tensor:
-    """[t, k, d] of the examples of each class; 0 where there is none."""
-    return class_sums(tasks)[0].expand(tasks.n_tasks, -1, -1)
 
 
 def _worth(items: Tasks, sums: Tensor, counts: Tensor, vectors: Tensor, schedule: Schedule) -> Tensor:

@@ -127,12 +127,7 @@ def resume(
 
 
 def _iterate(
-    queries: Q,
-    presence: Presence,
-    prior: Concentrations,
-    max_iter: int,
-    tol: float,
-    with_terms: bool = False,
+    queries: Q, presence: Presence, prior: Concentrations, max_iter: int, tol: float, with_terms: bool = False
 ) -> Found[Q]:
     """Updates until nothing moves. A task that has converged takes no further part.
 

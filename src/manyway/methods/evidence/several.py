@@ -10,8 +10,6 @@ A class that no item supports gets a tiny π_k, so that a doubtful score is beli
 elsewhere. Each class has a mean of its own in f₀: some classes score high whatever the item is.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -28,17 +28,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Pile, Sums
+from manyway.core.blocks import Answered, Pile, Reading, Sums
 from manyway.core.ops import class_sums
 from manyway.core.presence import Tally, doubt, tally
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.core.topk import Answered, Reading
 from manyway.core.transforms import Scaling
 from manyway.errors import InputError
 from manyway.methods._table.prepared import QUERY_DEPENDENT
@@ -164,21 +164,8 @@ def evidence(
     >>> evidence(tasks).labels.tolist()
     [[0, 0, 0, 2]]
     """
-    parameters = Parameters(
-        precision,
-        metric,
-        likelihood,
-        temperature,
-        concentration,
-        update_prototypes,
-        group_posterior,
-        merge_groups,
-        open_set,
-        max_iter,
-        tol,
-        scale,
-        schedule,
-    )
+    given = precision, metric, likelihood, temperature, concentration, update_prototypes, group_posterior, merge_groups
+    parameters = Parameters(*given, open_set, max_iter, tol, scale, schedule)
 
     def solve(batch: Tasks, learned: Learned | None) -> Solution:
         return label(batch, parameters, learned, with_objective)
@@ -292,16 +279,15 @@ def find(
     kept, labelled = torch.ones_like(present), torch.zeros_like(present)
     if isinstance(likelihood, Scores) and likelihood.blend.some:
         # The classes of the answer are at least as present as their surest item; others have the share of evidence.
-        alone = queries.each(Counted(answer))
+        alone = queries.each(partial(_counted, answer))
         answer = blended(answer, queries, likelihood.blend)
-        labelled = queries.each(Labelled(answer)).surest.to(present)
+        labelled = queries.each(partial(_labelled, answer)).surest.to(present)
         kept = torch.where(labelled > 0, kept, likelihood.blend.share.squeeze(1).to(present))
-        own = queries.each(OwnTally(likelihood.blend))
+        own = queries.each(partial(_own_tally, likelihood.blend))
         unsure = doubt(own.surest, own.masses / queries.n_query).masked_fill(some_known, torch.inf)
         more["tallied"] = Tally(torch.maximum(alone.surest.to(present) * kept, labelled), alone.masses, unsure)
-    more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, labelled).masked_fill(
-        some_known, 1
-    )
+    at_least = labelled.masked_fill(some_known, 1)
+    more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, at_least)
     more["make_copies"] = lambda: copies(queries, schedule)
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     if found.terms:
@@ -309,9 +295,9 @@ def find(
     finds = tuple(one.groups(*queries.each(TakeRows(one.stride, answer)).values) for one in judges)
     for groups_of_unknown in finds:
         more["unknown_medoids"] = groups_of_unknown.medoids
-    answers = Answers(answer, finds)
+    answers = partial(_answers, answer, finds)
     if isinstance(queries, InBlocks):
-        reading = Reading(queries.pile, AnswerBlock(queries.on_part(answers)), queries.before)
+        reading = Reading(queries.pile, partial(_answer_block, queries.on_part(answers)), queries.before)
         return Solution(reading, n_iter, converged, **more)
     answered, part = queries.each(answers), queries.part
     outcomes = torch.cat([answered.probabilities, *([answered.unknown.unsqueeze(-1)] if finds else [])], -1)
@@ -360,62 +346,36 @@ def judged(queries: Held, parameters: Parameters, one_shot: bool) -> UnknownPost
     return posterior
 
 
-@dataclass(frozen=True, eq=False)
-class Counted:
+def _counted(probabilities: Probabilities, part: Part) -> Tally:
     """The work that tallies the probabilities of each class."""
-
-    probabilities: Probabilities
-
-    def __call__(self, part: Part) -> Tally:
-        return tally(Answered(self.probabilities(part)))
+    return tally(Answered(probabilities(part)))
 
 
-@dataclass(frozen=True, eq=False)
-class Labelled:
+def _labelled(probabilities: Probabilities, part: Part) -> Tally:
     """The work that tallies the probabilities of each class among the queries with its label."""
-
-    probabilities: Probabilities
-
-    def __call__(self, part: Part) -> Tally:
-        found = self.probabilities(part)
-        best = found.max(-1, keepdim=True)
-        return tally(Answered(torch.zeros_like(found).scatter_(-1, best.indices, best.values)))
+    found = probabilities(part)
+    best = found.max(-1, keepdim=True)
+    return tally(Answered(torch.zeros_like(found).scatter_(-1, best.indices, best.values)))
 
 
-@dataclass(frozen=True, eq=False)
-class OwnTally:
+def _own_tally(blend: Blend, part: Part) -> Tally:
     """The work that finds the classifier's highest probability of each class, and sums the highest of each query."""
-
-    blend: Blend
-
-    def __call__(self, part: Part) -> Tally:
-        own = self.blend.own(part.placed)
-        return Tally(own.amax(1), own.amax(-1).sum(1, keepdim=True, dtype=torch.float64))
+    own = blend.own(part.placed)
+    return Tally(own.amax(1), own.amax(-1).sum(1, keepdim=True, dtype=torch.float64))
 
 
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """From some queries to their answers."""
-
-    probabilities: Probabilities
-    finds: tuple[UnknownGroups, ...]  # the groups of unknown queries, where queries may be unknown
-
-    def __call__(self, part: Part) -> Answered:
-        found = self.probabilities(part)
-        for groups in self.finds:
-            return Answered(found, part.unknown, groups(part, found))
-        return Answered(found)
+def _answers(probabilities: Probabilities, finds: tuple[UnknownGroups, ...], part: Part) -> Answered:
+    """From some queries to their answers; ``finds`` are the groups of unknown queries, where queries may be unknown."""
+    found = probabilities(part)
+    for groups in finds:
+        return Answered(found, part.unknown, groups(part, found))
+    return Answered(found)
 
 
-@dataclass(frozen=True, eq=False)
-class AnswerBlock:
+def _answer_block(on_part: OnPart, rows: Tensor, memory: Any) -> Answered:
     """The same for a block of a pile."""
-
-    on_part: OnPart
-
-    def __call__(self, rows: Tensor, memory: Any) -> Answered:
-        answered: Answered = self.on_part(rows, memory)[0]
-        return answered
+    answered: Answered = on_part(rows, memory)[0]
+    return answered
 
 
 def hold(tasks: Tasks, placed: Tensor | Pile, likelihood: Likelihood, parameters: Parameters) -> InMemory | InBlocks:
@@ -549,10 +509,7 @@ def _learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tupl
         return learned, learned.place(tasks)
     with_names = found.tasks
     if found.vectors.shape[1]:
-        rows = torch.cat([with_names.query, found.vectors], 1)
-        support = with_names.support
-        with_names = replace(with_names, query_table=rows, query_index=None, factor=None)
-        with_names = replace(with_names, support_table=support, support_index=None)
+        with_names = with_names.with_rows(with_names.support, torch.cat([with_names.query, found.vectors], 1))
     finish = finishing(found, parameters)
     calibration, placed = calibrate_and_place(with_names, *parameters.of_calibration, found.growth, finish)
     calibration = found.with_names(calibration, placed[:, tasks.n_query :])
@@ -584,19 +541,14 @@ def first_proportions(tasks: Tasks, parameters: Parameters) -> Tensor:
         learned, placed = _learn_and_place(tasks, named(tasks, parameters, guess), parameters)
         queries = hold(tasks, placed, Distances(learned.calibration), plain)
         proportions = find(queries, plain).proportions.to(learned.precision)
-        tried.append((proportions, queries.each(FindFit(proportions)).values[0]))
+        tried.append((proportions, queries.each(partial(_fit, proportions)).values[0]))
     (one, fit), (other, other_fit) = tried
     return torch.where((fit >= other_fit).unsqueeze(-1), one, other)
 
 
-@dataclass(frozen=True, eq=False)
-class FindFit:
+def _fit(proportions: Tensor, part: Part) -> Sums:
     """The work that computes ln p(queries) [t] for given proportions [t, k] of the classes."""
-
-    proportions: Tensor
-
-    def __call__(self, part: Part) -> Sums:
-        return Sums((log_probability(part.likelihood, self.proportions),))
+    return Sums((log_probability(part.likelihood, proportions),))
 
 
 def prepare_evidence(

@@ -101,9 +101,8 @@ class Memory:
         absent = torch.cat([absent, absent * self.absent], 1)
         queries = (query, *self.query)
         sizes = list(accumulate(batch.shape[1] for batch in queries))
-        evidence = torch.stack(
-            [_log_prior(masses[:, r], absent[:, r], size, parameters) for r, size in enumerate(sizes)], 1
-        )
+        priors = [_log_prior(masses[:, r], absent[:, r], size, parameters) for r, size in enumerate(sizes)]
+        evidence = torch.stack(priors, 1)
         rate = (self.changes / (self.changes + self.stays)).unsqueeze(-1)
         longer = self.lengths + (1 - rate).log() + evidence[:, 1:] - self.evidence - evidence[:, :1]
         lengths = torch.cat([rate.log(), longer], 1).log_softmax(1)
@@ -168,7 +167,8 @@ def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any)
             solution = solve(tasks, learned)
             solution.memory = Memory.empty(tasks, parameters)
             return solution
-        tasks = replace(tasks, query_table=tasks.pile.each(_all_rows)[0].values[0], pile=None)
+        whole, _ = tasks.pile.each(lambda rows, memory: (Joined((rows,)), None))
+        tasks = replace(tasks, query_table=whole.values[0], pile=None)
     alone = solve(tasks, learned)
     query, labels = tasks.query, tasks.known_labels
     remembered = memory.after(alone, query, labels, parameters)
@@ -176,14 +176,9 @@ def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any)
     for n_earlier in sorted(set(earlier.tolist()) - {0}):
         rows = (earlier == n_earlier).nonzero().squeeze(1)
         batches, known = [query, *memory.query[:n_earlier]], [labels, *memory.known[:n_earlier]]
-        run = replace(
-            tasks[rows],
-            query_table=torch.cat([one[rows] for one in batches], 1),
-            query_index=None,
-            query_labels=None,
-            unknown_labels=None,
-            known=None,
-        ).with_known(torch.cat([one[rows] for one in known], 1))
+        items, given = (torch.cat([one[rows] for one in values], 1) for values in (batches, known))
+        run = replace(tasks[rows], query_table=items, query_index=None, query_labels=None, unknown_labels=None)
+        run = replace(run, known=None).with_known(given)
         found = solve(run, select_rows(learned, rows))
         few = effective_number(found.probabilities.sum(1)) <= parameters.constants.most_classes * tasks.n_classes
         if bool(few.any()):
@@ -191,10 +186,6 @@ def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any)
     solution = _put_together(alone, parts)
     solution.memory = remembered
     return solution
-
-
-def _all_rows(rows: Tensor, memory: Any) -> tuple[Joined, None]:
-    return Joined((rows,)), None
 
 
 def in_streams(
@@ -250,9 +241,7 @@ def select_rows(value: Any, which: Tensor) -> Any:
 
     What was learned from the support (``Learned``) is cut to the streams of a run in this way, however it is nested.
     """
-    if isinstance(value, Tasks):
-        return value if len(value) == 1 else value[which]
-    if isinstance(value, Tensor):
+    if isinstance(value, Tasks | Tensor):
         return value if len(value) == 1 else value[which]
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{one.name: select_rows(getattr(value, one.name), which) for one in fields(value)})

@@ -6,7 +6,7 @@ from math import sqrt
 
 from torch import Tensor
 
-_DECAY, _SQUARE_DECAY, _EPS = 0.9, 0.999, 1e-8  # the authors' defaults
+DECAY, SQUARE_DECAY, EPS = 0.9, 0.999, 1e-8  # the authors' defaults
 
 
 def adam_step(
@@ -23,8 +23,8 @@ def adam_step(
     depends on the coordinate system, so it cannot be computed in a rotated or reduced feature space. The bias
     corrections are folded into the two constants, which saves passes over memory.
     """
-    mean = mean.lerp(gradient, 1 - _DECAY)
-    square = (square * _SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - _SQUARE_DECAY)
-    root = sqrt(1 - _SQUARE_DECAY**step)
-    size = lr * root / (1 - _DECAY**step)
-    return parameters.addcdiv(mean, square.sqrt().add_(_EPS * root), value=-size), mean, square
+    mean = mean.lerp(gradient, 1 - DECAY)
+    square = (square * SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - SQUARE_DECAY)
+    root = sqrt(1 - SQUARE_DECAY**step)
+    size = lr * root / (1 - DECAY**step)
+    return parameters.addcdiv(mean, square.sqrt().add_(EPS * root), value=-size), mean, square

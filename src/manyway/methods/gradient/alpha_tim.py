@@ -1,7 +1,5 @@
 """α-TIM: TIM with α-entropies, which tolerate unequal class proportions (Veilleux et al., NeurIPS 2021)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from manyway.core.solution import Solution

@@ -1,7 +1,5 @@
 """Baseline and Baseline++: fine-tune a classifier on the support (Chen et al., ICLR 2019). No transduction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Linear classifiers that gradient methods train: logits, and the gradient in the weights."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

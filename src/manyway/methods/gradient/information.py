@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from manyway.core.kernels import tensor_cores
+from manyway.core.kernels import halves_fused, tensor_cores
 from manyway.core.parallel import threads_for
 from manyway.errors import InputError
 from manyway.methods.gradient.adam import adam_step
-from manyway.methods.gradient.heads import Head
+from manyway.methods.gradient.heads import Euclidean, Head
 
 TERMS = ("cross_entropy", "marginal", "conditional")
 
@@ -47,13 +47,18 @@ class Information:
         support.scatter_add_(-1, labels.unsqueeze(-1), logits.new_full((1, 1, 1), -1.0).expand(*labels.shape, 1))
         support.mul_(self.weights[0] / n_support)
         if n_query:
-            log_marginal = query.mean(1, keepdim=True).clamp_min_(torch.finfo(logits.dtype).tiny).log_()
-            log_query = logits[:, n_support:].log_softmax(-1)
-            pull = self.weights[1] * _slope(log_marginal, self.alphas[0])
-            pull = pull - self.weights[2] * _slope(log_query, self.alphas[1])
-            pull -= (query * pull).sum(-1, keepdim=True)
-            query.mul_(pull).mul_(1 / n_query)
+            query.copy_(self.query_slopes(logits[:, n_support:]))
         return slopes
+
+    def query_slopes(self, logits: Tensor) -> Tensor:
+        """[t, q, k] derivatives in the logits of the queries."""
+        log_query = logits.log_softmax(-1)
+        query = log_query.exp()
+        log_marginal = query.mean(1, keepdim=True).clamp_min_(torch.finfo(logits.dtype).tiny).log_()
+        pull = self.weights[1] * _slope(log_marginal, self.alphas[0])
+        pull = pull - self.weights[2] * _slope(log_query, self.alphas[1])
+        pull -= (query * pull).sum(-1, keepdim=True)
+        return query.mul_(pull).mul_(1 / logits.shape[1])
 
     def terms(self, logits: Tensor, labels: Tensor) -> Tensor:
         """[3, t] the terms of the loss, weighted and signed, so that their sum is the loss."""
@@ -105,8 +110,16 @@ def descend(
     those of the support, and ``start`` [t, k, d] the first weights. Returns the last weights [t, k, d] and, where they
     are to be recorded, the terms of the loss after each step [3, t, i].
 
-    On a GPU the products of a step are computed in TF32, which does not change the accuracy on real features.
+    On a GPU the products of a step are computed in TF32 or float16, which have the same number of digits; this does not
+    change the accuracy on real features.
     """
+    reach = lr * max_iter * samples.shape[2] ** 0.5  # how far w can move; its norm is written as float16
+    fit = not with_objective and halves_fused(samples) and 0.1 < float(samples.norm(dim=-1).amax()) < 256 - reach
+    if fit and isinstance(head, Euclidean):
+        from manyway.methods.gradient import kernel
+
+        terms_of_loss = (loss.weights, loss.query_slopes, head.logit_scale)
+        return kernel.descend(samples, labels, start, *terms_of_loss, lr, max_iter), None
     w, mean, square = start, torch.zeros_like(start), torch.zeros_like(start)
     terms = []
     with tensor_cores(samples), threads_for(samples.shape[1] * start.shape[1]):

@@ -1,7 +1,5 @@
 """TIM: transductive information maximisation by gradient steps (Boudiaf et al., NeurIPS 2020)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """TIM-ADM: TIM by alternating closed-form updates (Boudiaf et al., NeurIPS 2020)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -17,11 +17,15 @@ from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
+
+from manyway.core.kernels import halves_fused
 
 _MEMORY = 10  # moves that the quasi-Newton matrix is built from
 _SLOPE = 0.9
 _MAX_TRIALS = 20  # per line search
 _MAX_PASSES = 1000  # over the data
+_CROWD = 0.75  # once so few tasks of a batch go on, they are copied and the others left: a copy costs a pass or two
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +38,7 @@ class Fit:
     weights: Tensor  # [t, d + 1, k], b in the last row
     steps: Tensor  # [t, m, P] the last moves of the weights
     changes: Tensor  # [t, m, P] of the gradient in them
-    mixed: Tensor  # [t, m, m] = steps·changes
+    mixed: Tensor  # [t, m, m] = steps·changes; the product with the change of an earlier move is not kept up to date
     squares: Tensor  # [t, m, m] = changes·changes
     moves: Tensor  # [t] how many there were
 
@@ -62,7 +66,6 @@ class Fit:
         self.weights[which] += step[which].view(-1, *self.weights.shape[1:])
         self.steps[which, rows], self.changes[which, rows] = step[which], change[which]
         # Computed for all tasks, because selecting some would copy their memory.
-        self.mixed[which, rows] = _inner(self.changes, step)[which]
         self.mixed[which, :, rows] = _inner(self.steps, change)[which]
         self.squares[which, rows] = self.squares[which, :, rows] = _inner(self.changes, change)[which]
         self.moves[which] += 1
@@ -106,12 +109,12 @@ def logistic_regression(
     """Fit until the gradient is about the smallest, relative to that at zero weights, that the precision allows."""
     tol = 0.1 * torch.finfo(features.dtype).eps ** 0.5
     answer = start.take(torch.arange(len(features), device=features.device))
-    run = _Run.begin(features, labels.unsqueeze(-1), sample_weights.unsqueeze(-1) * c, answer, tol)
+    run = _Run.begin(_Rows.of(features), labels.unsqueeze(-1), sample_weights.unsqueeze(-1) * c, answer, tol)
     for _ in range(_MAX_PASSES):
         active = run.gradient.norm(dim=1) > run.goal
         n_active = int(active.sum())
-        if n_active <= len(active) / 2:
-            # Tasks that are done have not moved since. Copying the others pays only when they are few.
+        if n_active <= len(active) * _CROWD:
+            # Tasks that are done have not moved since.
             answer.put(run.tasks, run.fit)
             if n_active == 0:
                 return answer
@@ -127,7 +130,7 @@ class _Run:
 
     fit: Fit
     tasks: Tensor  # [a] their numbers in the batch
-    features: Tensor  # [a, n, d + 1]
+    features: _Rows
     labels: Tensor  # [a, n, 1]
     costs: Tensor  # [a, n, 1] = C m_n
     goal: Tensor  # [a] the norm of the gradient to reach
@@ -141,27 +144,15 @@ class _Run:
     trials: Tensor  # [a] so far in this search
 
     @staticmethod
-    def begin(features: Tensor, labels: Tensor, costs: Tensor, start: Fit, tol: float) -> _Run:
+    def begin(features: _Rows, labels: Tensor, costs: Tensor, start: Fit, tol: float) -> _Run:
         goal = _gradient(features, labels, costs, torch.zeros_like(start.weights)).norm(dim=1) * tol
         gradient = _gradient(features, labels, costs, start.weights)
         direction = start.direction(gradient)
         slope = _inner(direction, gradient)
-        return _Run(
-            fit=start.take(torch.ones_like(goal, dtype=torch.bool)),
-            tasks=torch.arange(len(goal), device=goal.device),
-            features=features,
-            labels=labels,
-            costs=costs,
-            goal=goal,
-            gradient=gradient,
-            direction=direction,
-            slope=slope,
-            length=torch.ones_like(goal),
-            low=torch.zeros_like(goal),
-            low_slope=slope,
-            high=torch.full_like(goal, torch.inf),
-            trials=torch.zeros_like(start.moves),
-        )
+        fit, tasks = start.take(torch.ones_like(goal, dtype=torch.bool)), torch.arange(len(goal), device=goal.device)
+        low, high = torch.zeros_like(goal), torch.full_like(goal, torch.inf)
+        search = (torch.ones_like(goal), low, slope, high, torch.zeros_like(start.moves))
+        return _Run(fit, tasks, features, labels, costs, goal, gradient, direction, slope, *search)
 
     def take(self, which: Tensor) -> _Run:
         return _Run(self.fit.take(which), *(getattr(self, field.name)[which] for field in fields(self)[1:]))
@@ -197,11 +188,47 @@ class _Run:
         self.trials = self.trials + 1
 
 
-def _gradient(features: Tensor, labels: Tensor, costs: Tensor, weights: Tensor) -> Tensor:
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The features as a factor of products: as they are, or on a GPU as halves (``manyway.core.kernels.halves``)."""
+
+    values: Tensor  # [a, n, d + 1]; or float16 [a, n, 3, D] with h, h and l of the features times the unit
+    unit: Tensor  # [a, 1, 1] a power of two that brings the features near 1
+
+    @staticmethod
+    def of(features: Tensor) -> _Rows:
+        if not halves_fused(features):
+            return _Rows(features, torch.ones_like(features[:, :1, :1]))
+        unit = features.abs().amax((1, 2), keepdim=True).clamp_min(1e-30).log2().floor().neg().exp2()
+        high, low = _halves(pad(features * unit, (0, -features.shape[2] % 8)))
+        return _Rows(torch.stack([high, high, low], 2), unit)
+
+    def __getitem__(self, which: Tensor) -> _Rows:
+        return _Rows(self.values[which], self.unit[which])
+
+    def gradient(self, labels: Tensor, costs: Tensor, weights: Tensor) -> Tensor:
+        """[a, d + 1, k] that of the cross-entropy."""
+        if self.values.ndim == 3:
+            errors = (self.values @ weights).softmax(-1)
+            return self.values.mT @ errors.scatter_add_(-1, labels, torch.full_like(costs, -1)).mul_(costs)
+        from manyway.core.kernels.halves import product, write_errors
+
+        (_, n_rows, _, depth), (n_tasks, size, n_classes) = self.values.shape, weights.shape
+        high, low = _halves(pad(weights / self.unit, (0, 0, 0, depth - size)))
+        logits = product(self.values.flatten(2), torch.cat([high, low, high], 1))
+        errors = high.new_empty(n_tasks, n_rows, 3, n_classes)
+        errors = write_errors(logits, labels[..., 0], costs[..., 0], errors, n_classes, 1.0)
+        return product(self.values.flatten(1, 2).mT, errors.flatten(1, 2))[:, :size] / self.unit
+
+
+def _halves(values: Tensor) -> tuple[Tensor, Tensor]:
+    high = values.half()
+    return high, (values - high).half()
+
+
+def _gradient(features: _Rows, labels: Tensor, costs: Tensor, weights: Tensor) -> Tensor:
     """[t, P]"""
-    errors = (features @ weights).softmax(-1)
-    errors.scatter_add_(-1, labels, torch.full_like(costs, -1)).mul_(costs)
-    gradient = features.mT @ errors
+    gradient = features.gradient(labels, costs, weights)
     gradient[:, :-1] += weights[:, :-1]
     return gradient.flatten(1)
 

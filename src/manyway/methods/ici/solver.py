@@ -12,7 +12,7 @@ from manyway.methods.calibration.scaling import transform
 from manyway.methods.ici.lasso_path import entry_penalties
 from manyway.methods.ici.logistic import Fit, logistic_regression, with_intercept
 
-_KRYLOV_BLOCKS = 7  # powers of the covariance that span the Krylov space
+_POWERS = 100  # of the covariance: a direction fades as the power of its variance to that of the last component
 
 
 def ici(
@@ -149,20 +149,17 @@ def _rotated(features: Tensor) -> Tensor:
 def _principal_components(centred: Tensor, n_components: int) -> Tensor:
     """[t, n, r] the left singular vectors of the largest singular values; zeros beyond the rank. In double precision.
 
-    They are computed in a block Krylov space when it is smaller than the feature space. The error is negligible, and a
-    full decomposition per task would take longer than everything else on a GPU.
+    They are those of a space of a few more dimensions, found by powers of the covariance where there are many features:
+    a full decomposition per task would take longer than everything else on a GPU.
     """
-    n_features = centred.shape[2]
-    width = n_components + 3
-    if width * _KRYLOV_BLOCKS < n_features:
+    n_features, width = centred.shape[2], n_components + 3
+    if width * 4 < n_features:
         generator = torch.Generator().manual_seed(0)
         block = torch.randn(n_features, width, generator=generator, dtype=torch.float64)
-        block = block.to(centred).expand(len(centred), -1, -1)
-        blocks = []
-        for _ in range(_KRYLOV_BLOCKS):
-            block = torch.linalg.qr(centred.mT @ (centred @ block)).Q
-            blocks.append(block)
-        centred = centred @ torch.linalg.qr(torch.cat(blocks, dim=-1)).Q
+        block, covariance = block.to(centred).expand(len(centred), -1, -1), centred.mT @ centred
+        for _ in range(_POWERS):
+            block = _orthonormal(covariance @ block)
+        centred = centred @ _orthonormal(block)
     centred = centred.double()
     squares, vectors = torch.linalg.eigh(centred.mT @ centred)
     squares, vectors = squares.flip(-1)[:, :n_components], vectors.flip(-1)[..., :n_components]
@@ -170,3 +167,12 @@ def _principal_components(centred: Tensor, n_components: int) -> Tensor:
     present = squares > squares[..., :1] * 1e-12
     components: Tensor = centred @ vectors * torch.where(present, squares.rsqrt(), 0)
     return components
+
+
+def _orthonormal(columns: Tensor) -> Tensor:
+    """Columns of the same span [t, d, r], by their inner products; those that depend on others stay small."""
+    products = columns.mT @ columns
+    ridge = products.diagonal(dim1=1, dim2=2).amax(1)[:, None, None] * torch.finfo(columns.dtype).eps
+    factor = torch.linalg.cholesky_ex(products + ridge * torch.eye(columns.shape[2]).to(columns)).L
+    solved: Tensor = torch.linalg.solve_triangular(factor, columns.mT, upper=False).mT
+    return solved

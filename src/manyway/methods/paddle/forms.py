@@ -99,13 +99,7 @@ class GramForm:
 
     def take(self, which: Tensor) -> GramForm:
         """The tasks that a mask selects."""
-        return replace(
-            self,
-            gram=self.gram[which],
-            cross=self.cross[which],
-            sum_norms=self.sum_norms[which],
-            counts=self.counts[which],
-        )
+        return GramForm(self.gram[which], self.cross[which], self.sum_norms[which], self.counts[which], self.features)
 
     def take_classes(self, which: Tensor) -> GramForm:
         """The classes [t, l] of each task; the result has no prototypes."""

@@ -33,37 +33,17 @@ def iterate(
     eps: float,
     max_iter: int,
     tol: float | None = None,
+    skip: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run PADDLE's iterations on the fields of a ``GramForm``, from the support's class means; weight is λ/|Q|.
 
-    Returns the assignments [t, q, k], the iterations done [t], and whether ``tol`` was met [t].
+    Returns the assignments [t, q, k], the iterations done [t], and whether ``tol`` was met [t]. ``skip``: whether the
+    iterations that repeat assignments bit for bit are left out.
     """
-    n_tasks = len(cross)
+    n_tasks, n_query, n_classes = cross.shape
     assignments = torch.empty_like(cross, memory_format=torch.contiguous_format)
     n_iter = torch.empty(n_tasks, dtype=torch.int64, device=cross.device)
     converged = torch.empty(n_tasks, dtype=torch.bool, device=cross.device)
-    launch(gram, cross, sum_norms, counts, assignments, n_iter, converged, weight, eps, max_iter, tol)
-    return assignments, n_iter, converged
-
-
-def launch(
-    gram: Tensor,
-    cross: Tensor,
-    sum_norms: Tensor,
-    counts: Tensor,
-    assignments: Tensor,
-    n_iter: Tensor,
-    converged: Tensor,
-    weight: float,
-    eps: float,
-    max_iter: int,
-    tol: float | None,
-    block: int = 32,
-    num_warps: int = 2,
-    skip: bool = True,
-) -> None:
-    """Run the kernel with explicit tuning parameters."""
-    n_tasks, n_query, n_classes = cross.shape
     q1, q2 = query_blocks(n_query)
     # Scaled by a power of two, which is exact, so that no product of two queries is above 1. The limit 2⁻⁴⁰ is for a
     # single query, which equals the mean of the queries: its products are 0 and change no logit.
@@ -71,31 +51,14 @@ def launch(
     scaled = units.reciprocal()
     columns = torch.nn.functional.pad(cross.mT * scaled.view(-1, 1, 1), (0, q1 + q2 - n_query))  # [t, k, q]
     _iterate[(n_tasks,)](
-        (gram * scaled.view(-1, 1, 1)).contiguous(),
-        columns,
-        (sum_norms * scaled.view(-1, 1)).contiguous(),
-        counts.contiguous(),
-        units,
-        torch.empty(2, *columns.shape, dtype=cross.dtype, device=cross.device),
-        assignments,
-        n_iter,
-        converged,
-        n_tasks,
-        n_query,
-        n_classes,
-        max_iter,
-        weight,
-        eps,
-        0.0 if tol is None else tol,
-        Q1=q1,
-        Q2=q2,
-        BLOCK=block,
-        TOL=tol is not None,
-        DUAL=weight != 0,
-        SKIP=skip and tol is None,
-        num_warps=num_warps,
-        num_stages=1,
-    )
+        (gram * scaled.view(-1, 1, 1)).contiguous(), columns, (sum_norms * scaled.view(-1, 1)).contiguous(),
+        counts.contiguous(), units, torch.empty(2, *columns.shape, dtype=cross.dtype, device=cross.device),
+        assignments, n_iter, converged,
+        n_tasks, n_query, n_classes, max_iter, weight, eps, 0.0 if tol is None else tol,
+        Q1=q1, Q2=q2, BLOCK=32, TOL=tol is not None, DUAL=weight != 0, SKIP=skip and tol is None,
+        num_warps=2, num_stages=1,
+    )  # fmt: skip
+    return assignments, n_iter, converged
 
 
 def query_blocks(n_query: int) -> tuple[int, int]:
@@ -139,29 +102,11 @@ def _add_product(c, u_a, u_b, a_high, a_rest, b_high, b_rest):
 
 @triton.jit(do_not_specialize=["n_tasks"])  # a value of 1 would become a constant, which has no method .to
 def _iterate(
-    gram_ptr,
-    cross_ptr,
-    norms_ptr,
-    counts_ptr,
-    units_ptr,
-    state_ptr,
-    out_ptr,
-    n_iter_ptr,
-    converged_ptr,
-    n_tasks,
-    n_query,
-    n_classes,
-    max_iter,
-    weight,
-    eps,
-    tol,
-    Q1: tl.constexpr,
-    Q2: tl.constexpr,
-    BLOCK: tl.constexpr,
-    TOL: tl.constexpr,
-    DUAL: tl.constexpr,
+    gram_ptr, cross_ptr, norms_ptr, counts_ptr, units_ptr, state_ptr, out_ptr, n_iter_ptr, converged_ptr,
+    n_tasks, n_query, n_classes, max_iter, weight, eps, tol,
+    Q1: tl.constexpr, Q2: tl.constexpr, BLOCK: tl.constexpr, TOL: tl.constexpr, DUAL: tl.constexpr,
     SKIP: tl.constexpr,
-):
+):  # fmt: skip
     LOG2E: tl.constexpr = 1.4426950408889634
     t = tl.program_id(0).to(tl.int64)
     a = tl.arange(0, Q1)

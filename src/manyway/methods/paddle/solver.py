@@ -1,4 +1,4 @@
-"""PADDLE: fit a task's queries with as few classes as needed (Martin et al., NeurIPS 2022)."""
+"""PADDLE: fit a task's queries with as few classes as needed (Martin et al., NeurIPS 2022); and soft K-means."""
 
 from typing import Literal
 
@@ -8,6 +8,7 @@ from torch import Tensor
 from manyway.core.kernels import fused
 from manyway.core.solution import Recorder, Solution
 from manyway.core.tasks import Tasks
+from manyway.methods._table.parameters import described_as
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.paddle.forms import FeatureForm, GramForm, half_norms, prototype_form
 from manyway.methods.paddle.live import dual, live_iterations
@@ -151,6 +152,48 @@ def paddle(
     )
 
 
+@described_as(paddle)
+def soft_kmeans(
+    tasks: Tasks,
+    *,
+    max_iter: int = 100,
+    tol: float | None = None,
+    scale: str | None = "range",
+    form: Literal["gram", "feature"] | None = None,
+    with_objective: bool = False,
+) -> Solution:
+    """PADDLE without its partition-complexity term (λ = 0): soft K-means.
+
+    Minimises ½ Σ_nk u_nk ‖w_k − z_n‖² + Σ_qk u_qk ln u_qk by the updates of ``paddle`` without the duals v.
+
+    Parameters
+    ----------
+    tasks : Tasks
+        The tasks to solve.
+
+    Returns
+    -------
+    Solution
+        ``converged`` says whether ``tol`` was met; without ``tol`` it is False.
+
+    Notes
+    -----
+    Nothing favours few classes, so the queries are spread over all of them. The difference between its accuracy and
+    PADDLE's is the effect of the complexity term.
+
+    Reference: an ablation in Martin et al., NeurIPS 2022; see ``paddle``.
+
+    Examples
+    --------
+    >>> tasks = Tasks.from_arrays([[[0.0], [5.0]]], [[0, 1]], [[[0.1], [4.8]]])
+    >>> soft_kmeans(tasks, scale=None).labels.tolist()
+    [[0, 1]]
+    """
+    return paddle(
+        tasks, lam=0.0, eps=0.0, max_iter=max_iter, tol=tol, scale=scale, form=form, with_objective=with_objective
+    )
+
+
 def _repeats(u: Tensor, earlier: Tensor) -> Tensor:
     """[t] whether the assignments of a task are equal, bit for bit."""
     return (u == earlier).flatten(1).all(1)
@@ -162,16 +205,8 @@ def _fused(problem: GramForm, weight: float, eps: float, max_iter: int, tol: flo
 
     if problem.gram.dtype != torch.float32 or problem.gram.shape[1] > MAX_QUERY:
         return None
-    answer, n_iter, converged = iterate(
-        problem.gram,
-        problem.cross,
-        problem.sum_norms,
-        problem.counts,
-        weight=weight,
-        eps=eps,
-        max_iter=max_iter,
-        tol=tol,
-    )
+    given = problem.gram, problem.cross, problem.sum_norms, problem.counts
+    answer, n_iter, converged = iterate(*given, weight=weight, eps=eps, max_iter=max_iter, tol=tol)
     return Solution(answer, n_iter, converged, make_prototypes=lambda: problem.prototypes(answer))
 
 

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Sums
+from manyway.core.blocks import Answered, Reading, Sums
 from manyway.core.ops import dot_scores
 from manyway.core.parallel import threads_for
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
-from manyway.core.topk import Answered, Reading
+from manyway.core.transforms import Scaling
 from manyway.methods.calibration.scaling import transform
 
 _ALL_CLASSES_UNTIL = 3  # iterations after which dead classes may be skipped
@@ -46,16 +46,6 @@ class State:
     def of_classes(self, which: Tensor) -> State:
         """The same for some classes."""
         return State(self.prototypes[which], self.bias[which])
-
-
-@dataclass(frozen=True, eq=False)
-class Shift:
-    """Rows relative to a point [1, 1, d]."""
-
-    middle: Tensor
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        return rows - self.middle
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +91,7 @@ def paddle_in_blocks(
     pile, labels, n_query, n_classes = tasks.pile, tasks.support_labels[0], tasks.n_query, tasks.n_classes
     assert pile is not None
     mean = pile.extent().mean  # float32 is accurate for distances relative to it
-    pile, support = pile.then(Shift(mean)), (tasks.support - mean)[0]
+    pile, support = pile.then(Scaling(middle=mean)), (tasks.support - mean)[0]
     sums = torch.zeros(n_classes, support.shape[1], dtype=torch.float64, device=support.device)
     sums.index_add_(0, labels, support.double())
     counts = torch.bincount(labels, minlength=n_classes).double()

@@ -189,13 +189,19 @@ export function showFromTheTop(dialog) {
   dialog.scrollTop = 0;
 }
 
-/** Offer a random check; `begin` gets the tolerated part of wrong labels. */
-export async function openCheck(begin) {
+/** Offer a random check; `begin` gets the name of the chosen one. */
+export async function openCheck({ items, reviewed, errors }, begin) {
   const dialog = find("check-sheet");
   const offers = await planned();
-  find("check-choices").replaceChildren(...offers.map(([tolerance, answers]) => make("label", {},
-    make("input", { type: "radio", name: "tolerance", value: String(tolerance), ...(tolerance === 0.05 ? { checked: "" } : {}) }),
-    make("span", {}, `at most ${percent(tolerance)} % wrong: about ${count(answers, "answer")}, more if some are wrong`))));
+  const choices = (wanted) => offers.map(([name, answers]) => [name, answers, ...name.split(" ")]).filter(([, , , of]) => of === wanted).map(([name, answers, tolerance]) => {
+    const early = errors * answers > 0.5 * (items - reviewed) ? ", too early" : ""; // it is expected to find a wrong label
+    return make("label", {},
+      make("input", { type: "radio", name: "tolerance", value: name, ...(name === "0.05 all" ? { checked: "", autofocus: "" } : {}) }),
+      make("span", {}, `${percent(tolerance)} %: about ${count(answers, "answer")}${early}`));
+  });
+  find("check-choices").replaceChildren(
+    make("p", {}, `At most so many of all ${count(items, "label")} are wrong:`), ...choices("all"),
+    make("p", {}, "At most so many of the labels that stay without an answer:"), ...choices("rest"));
   dialog.onclose = () => dialog.returnValue === "go" && begin(dialog.querySelector("input:checked").value);
   dialog.returnValue = "";
   dialog.showModal();

@@ -77,10 +77,10 @@ function drawCheck(check) {
   find("checking").classList.toggle("done", Boolean(check?.done));
   if (!check) return;
   const sure = `With ${percent(check.confidence)} % confidence`;
-  const found = `${count(check.asked, "random item")} answered, ${check.wrong ? `${check.wrong.toLocaleString("en")} wrong` : "none wrong"}`;
-  const hint = check.learn ? " Ending the check now lets all labels learn from the answers; a new check then needs fewer." : "";
+  const found = `${check.asked.toLocaleString("en")} answered, ${check.wrong ? `${check.wrong.toLocaleString("en")} wrong` : "none wrong"}`;
+  const hint = check.learn ? " Better end it: all labels learn from the answers, and a new check needs fewer." : "";
   find("checking-said").textContent = check.done
-    ? `You are done. ${sure} at most ${check.most.toLocaleString("en")} of the ${count(check.rest, "label")} without an answer are wrong (${percent(check.tolerance)} % or less).`
+    ? `You are done. ${sure} at most ${check.most.toLocaleString("en")} of the ${count(check.rest, "label")} without an answer are wrong, ${percent(check.tolerance)} % or less of ${check.of ? `all ${check.of.toLocaleString("en")}` : "these"}.`
     : `Random check: ${found}, about ${count(check.left, "answer")} left.${hint}`;
 }
 
@@ -232,7 +232,7 @@ const KEYS = {
   n: () => nameItems(true), "/": () => nameItems(false), a: aboveHere, j: next, s: sort, z: enlargeCurrent,
   m: comment, c: () => openClasses(model, goToClass), f: () => find("filter").focus(),
   Backspace: clear, Delete: clear, "+": () => zoom(1), "=": () => zoom(1), "-": () => zoom(-1), "−": () => zoom(-1),
-  e: () => openExports(overview), d: () => model.progress.check || openCheck((tolerance) => actions.send({ kind: "check", labels: [tolerance] })), "?": () => showFromTheTop(find("help-sheet")),
+  e: () => openExports(overview), d: () => model.progress.check || openCheck(model.progress, (tolerance) => actions.send({ kind: "check", labels: [tolerance] })), "?": () => showFromTheTop(find("help-sheet")),
   Escape: () => grid.current >= 0 && grid.select([grid.current]),
   " ": () => grid.current >= 0 && grid.toggle(grid.current),
 };
@@ -301,6 +301,7 @@ for (const choice of document.querySelectorAll("input[name=filter]")) {
 
 redraw();
 if (grid.flat.length) grid.go(grid.flat[0]);
+goToAsked();
 document.body.classList.add("ready");
 
 await follow(model.id, model.version, overview.command, (changes) => {

@@ -3,8 +3,6 @@
 ``python -m benchmarks.glyphs``, in the repository, makes the files again.
 """
 
-from __future__ import annotations
-
 from importlib import resources
 from pathlib import Path
 

@@ -16,7 +16,7 @@ from manyway.training.recipe import Recipe
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from manyway.encoding.datasets.images import ImageSet
+    from manyway.encoding.datasets.preprocess import ImageSet
     from manyway.training.glyphs.letters import Letter
     from manyway.training.glyphs.render import Masters
 
@@ -34,7 +34,7 @@ def image_set(split: str, per_class: int, *, seed: int = 0) -> ImageSet:
 
     Image i of a letter depends only on the seed, the letter and i.
     """
-    from manyway.encoding.datasets.images import ImageSet
+    from manyway.encoding.datasets.preprocess import ImageSet
     from manyway.training.glyphs.render import draw_samples
 
     classes, masters = _alphabet()
@@ -70,8 +70,7 @@ def _candidates() -> dict[str, Letter]:
 def _alphabet() -> tuple[dict[str, tuple[Letter, ...]], Masters]:
     """The letters of each split and their undistorted drawings; computed once, as it takes seconds."""
     try:
-        from manyway.training.glyphs.lookalikes import choose_letters
-        from manyway.training.glyphs.render import draw_masters
+        from manyway.training.glyphs.render import choose_letters, draw_masters
 
         letters = tuple(_candidates().values())
         masters = draw_masters(letters)

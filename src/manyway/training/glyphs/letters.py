@@ -1,7 +1,5 @@
 """The letters, the font faces that have them, and the scripts for training, validation and test."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass

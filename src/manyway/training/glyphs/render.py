@@ -1,9 +1,12 @@
 """Drawing letters: an undistorted master per letter and face, and distorted samples of it.
 
 Sample i of a letter depends only on the seed, the code point and i: not on the other letters, the batch or the order.
-"""
 
-from __future__ import annotations
+Letters that look the same are left out, so that no test shape is trained on and no two classes share a shape. Two
+letters are look-alikes if the correlation of their masters in the same face (Pearson, on 16×16 pixels) is at least
+``SAME_ON_AVERAGE`` on average over the faces that both have, or at least ``SAME_IN_ONE`` in one of them. Masters are
+scaled to the same box, so that upper and lower case of the same shape (o O, c C, s S) are look-alikes too.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,12 +16,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from manyway.training.glyphs.letters import Letter, font_folder
+from manyway.training.glyphs.letters import FACES, Letter, font_folder
+from manyway.training.recipe import affine
 
 SIZE = 28  # pixels of a sample
 MASTER = 64  # pixels of a master
 INK = 44  # longer side of the ink in a master; the rest is room for the distortion
 FONT_SIZE = 72
+SAME_ON_AVERAGE, SAME_IN_ONE = 0.88, 0.97
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,16 +119,7 @@ def _distort(masters: Tensor, uniforms: Tensor, noise: Tensor, how: Distortion) 
     signed = 2 * uniforms - 1
     inked = _stroke(masters, uniforms[:, 0] * (how.thinner + how.thicker) - how.thinner)
     # The grid maps positions of the sample to positions of the master: the inverse of the distortion.
-    angle, shear = how.rotation * signed[:, 1], how.shear * signed[:, 2]
-    stretch_x, stretch_y = torch.exp(how.log_stretch * signed[:, 3]), torch.exp(how.log_stretch * signed[:, 4])
-    cos, sin = torch.cos(angle), torch.sin(angle)
-    theta = torch.stack(
-        [
-            torch.stack([stretch_x * cos, stretch_x * (shear * cos - sin), how.shift * signed[:, 5]], 1),
-            torch.stack([stretch_y * sin, stretch_y * (shear * sin + cos), how.shift * signed[:, 6]], 1),
-        ],
-        1,
-    )
+    theta = affine(signed[:, 1:7], how.rotation, how.shear, how.log_stretch, how.shift)
     # Sampled at twice the resolution and averaged, because the master is finer than the sample and would alias.
     grid = F.affine_grid(theta, [len(masters), 1, 2 * SIZE, 2 * SIZE], align_corners=False)
     small = F.avg_pool2d(F.grid_sample(inked, grid, mode="bilinear", align_corners=False), 2)
@@ -144,3 +140,42 @@ def _stroke(masters: Tensor, pixels: Tensor) -> Tensor:
     blend = (pixels - low).view(-1, 1, 1, 1)
     which = torch.arange(len(masters))
     return (1 - blend) * stack[low + 2, which] + blend * stack[low + 3, which]
+
+
+def look_alike(letters: Sequence[Letter], masters: Masters) -> Tensor:
+    """[n, n] bool: whether two letters look the same. A letter looks like itself."""
+    n = len(letters)
+    total, shared, highest = torch.zeros(n, n), torch.zeros(n, n), torch.full((n, n), -1.0)
+    for face in FACES:
+        here = [i for i, letter in enumerate(letters) if (letter.code, face) in masters.row]
+        if not here:
+            continue
+        pixels = masters.images[[masters.row[letters[i].code, face] for i in here]].float().unsqueeze(1)
+        pixels = F.avg_pool2d(pixels, 4).flatten(1)
+        unit = F.normalize(pixels - pixels.mean(1, keepdim=True), dim=1)
+        correlation = unit @ unit.T
+        at = torch.tensor(here)
+        total[at[:, None], at] += correlation
+        shared[at[:, None], at] += 1
+        highest[at[:, None], at] = torch.maximum(highest[at[:, None], at], correlation)
+    return (total >= SAME_ON_AVERAGE * shared.clamp(min=1)) | (highest >= SAME_IN_ONE)
+
+
+def choose_letters(letters: Sequence[Letter], masters: Masters) -> dict[str, tuple[Letter, ...]]:
+    """The classes of each split.
+
+    A test letter is left out if it looks like any candidate of base or validation, and a validation letter if it looks
+    like any candidate of base. Within a split, a letter that looks like an earlier one that was kept is left out.
+    """
+    same = look_alike(letters, masters).numpy()
+    kept: dict[str, tuple[Letter, ...]] = {}
+    stronger: list[int] = []
+    for split in ("base", "val", "test"):
+        chosen: list[int] = []
+        members = [i for i, letter in enumerate(letters) if letter.split == split]
+        for i in members:
+            if not same[i, stronger].any() and not same[i, chosen].any():
+                chosen.append(i)
+        kept[split] = tuple(letters[i] for i in chosen)
+        stronger += members
+    return kept

@@ -16,8 +16,7 @@ from manyway.cli.review import picture_access
 from manyway.review.data import ReviewData
 from manyway.review.guard import HOST, Guard
 from manyway.review.journal import Action, Journal
-from manyway.review.serve import take_port
-from manyway.review.server import make_app
+from manyway.review.serve import make_app, take_port
 from manyway.review.session import Session
 
 testclient = pytest.importorskip("starlette.testclient", reason="needs starlette and httpx")
