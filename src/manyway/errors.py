@@ -1,7 +1,5 @@
 """The error for input that the user must correct: one sentence that says what, where, and what to do; and a warning."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

@@ -322,7 +322,7 @@ def test_the_fused_steps_of_tim_are_the_plain_ones(n_query, alphas):
     samples = torch.cat([tasks.support, tasks.query[:, :n_query]], 1)
     loss, start = Information((1.0, 0.3, 1.0) if n_query else (1.0, 0.0, 0.0), alphas), prototypes(tasks)
     steps = {"lr": 1e-3, "max_iter": 6}
-    plain, _ = descend(samples, tasks.support_labels, start, Euclidean(15.0), loss, with_objective=False, **steps)
+    plain, _ = descend(samples, tasks.support_labels, start, Euclidean(15.0), loss, trace=False, **steps)
     arguments = (samples, tasks.support_labels, start, loss.weights, loss.query_slopes, 15.0)
     fast = there(steps_of_tim.descend)(*arguments, **steps)
     assert (fast - plain).norm() < 0.02 * (plain - start).norm()

@@ -44,10 +44,11 @@ def test_a_parameter_is_described_by_the_same_first_sentence_in_every_method(par
 
 @pytest.mark.parametrize("parameter", sorted(SHARED))
 def test_a_parameter_has_the_same_type_in_every_method(parameter):
-    types = {
-        method.name: inspect.signature(method.solver).parameters[parameter].annotation.removesuffix(" | None")
-        for method in SHARED[parameter]
-    }
+    types = {}
+    for method in SHARED[parameter]:
+        written = inspect.signature(method.solver).parameters[parameter].annotation
+        written = written if isinstance(written, str) else inspect.formatannotation(written)
+        types[method.name] = re.sub(r"\w+[.]", "", written).removesuffix(" | None")
     assert len(set(types.values())) == 1, types
 
 

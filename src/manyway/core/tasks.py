@@ -304,7 +304,19 @@ class Tasks:
         return replace(self, known=labels if bool((labels >= 0).any()) else None)
 
     def with_rows(self, support: Tensor, query: Tensor, **more: Any) -> Tasks:
-        """The same tasks with these rows [t, s, d] and [t, q, d] in the place of all tables and factors."""
+        """The same tasks with these rows in the place of all tables and factors.
+
+        Parameters
+        ----------
+        support : Tensor of shape [t, s, d]
+        query : Tensor of shape [t, q, d]
+        **more
+            Other attributes to be replaced.
+
+        Returns
+        -------
+        Tasks
+        """
         rows: dict[str, Any] = {"support_table": support, "query_table": query}
         return replace(self, support_index=None, query_index=None, factor=None, **rows, **more)
 

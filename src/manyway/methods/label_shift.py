@@ -13,7 +13,7 @@ from manyway.methods.calibration.calibration import LeftOut
 from manyway.methods.calibration.calibration import calibrate as calibrate_distances
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.scaling import transform
-from manyway.methods.calibration.temperature_scaling import balanced_weights, fit_scaling, rescale
+from manyway.methods.calibration.temperature_scaling import scaled
 
 _ITERATIONS_BETWEEN_CHECKS = 10  # each check is a synchronisation on a GPU, and several short operations elsewhere
 
@@ -99,9 +99,7 @@ def label_shift(
         centres = class_directions(tasks)
         logits = dot_scores(tasks.query, centres) * logit_scale
         if calibrate and tasks.n_support:
-            known = dot_scores(tasks.support, centres) * logit_scale
-            weights = balanced_weights(tasks.support_labels, torch.ones_like(known[..., 0]), tasks.n_classes)
-            logits = rescale(logits, fit_scaling(known, tasks.support_labels, weights))
+            logits = scaled(logits, dot_scores(tasks.support, centres) * logit_scale, tasks.support_labels)
     posteriors = (logits - logits.amax(-1, keepdim=True)).exp_()
     return _corrected(posteriors, max_iter, tol, make_prototypes=lambda: centres)
 
@@ -115,10 +113,8 @@ def _corrected(posteriors: Tensor, max_iter: int, tol: float, **more: Any) -> So
 
 def _from_scores(tasks: Tasks, *, calibrate: bool, max_iter: int, tol: float) -> Solution:
     """The same for the log-posteriors of a classifier; those in the support calibrate them."""
-    logits = tasks.query
-    if calibrate and tasks.n_support:
-        weights = balanced_weights(tasks.support_labels, torch.ones_like(tasks.support[..., 0]), tasks.n_classes)
-        logits = rescale(logits, fit_scaling(tasks.support, tasks.support_labels, weights))
+    known = calibrate and tasks.n_support
+    logits = scaled(tasks.query, tasks.support, tasks.support_labels) if known else tasks.query
     return _corrected(logits.softmax(-1), max_iter, tol)
 
 
@@ -132,8 +128,7 @@ def _calibrated_on_left_out(tasks: Tasks) -> tuple[Tensor, Tensor]:
         left_out = LeftOut.of(known.support_labels, found, found.precision, constants)
         distances = left_out.distances(found.place(known.support), found.offsets)
         likelihood = distances.mul_(found.precision.mul(-0.5).view(-1, 1, 1))
-        weights = balanced_weights(known.support_labels, left_out.usable, tasks.n_classes)
-        logits = rescale(logits, fit_scaling(likelihood, known.support_labels, weights))
+        logits = scaled(logits, likelihood, known.support_labels, left_out.usable)
     return (found.middle + found.offsets).expand(tasks.n_tasks, -1, -1), logits
 
 

@@ -167,15 +167,15 @@ def test_unknown_items_are_found_in_a_stream_and_earlier_batches_help():
     tasks = sample_tasks(
         FeatureSet(features.features[some], features.labels[some]), replace(ALIKE, shots=4, n_batches=3), count=1
     )
-    strangers = features.features[~some][:12].split(4)
+    strangers = features.features[~some][:18].split(6)
     pairs = zip(tasks.query, strangers, strict=True)
     arriving = [torch.cat([batch, more]).numpy() for batch, more in pairs]
     clf = Evidence(open_set=True).fit(tasks.support[0].numpy(), tasks.support_labels[0].numpy())
     for number, batch in enumerate(arriving):
         found = clf.partial_infer(batch)
-        assert found.unknown.shape == (12,)
+        assert found.unknown.shape == (14,)
         np.testing.assert_allclose(found.probabilities.sum(1) + found.unknown, 1, atol=1e-5)
-        strangers_here = np.arange(12) >= 8
+        strangers_here = np.arange(14) >= 8
         assert ((found.unknown > 0.4) == strangers_here).all()
         assert number == 0 or ((found.labels == -1) == strangers_here).all()
         assert set(found.unknown_groups[found.labels == -1]) == set(range(len(found.unknown_medoids)))
@@ -185,7 +185,7 @@ def test_unknown_items_are_found_in_a_stream_and_earlier_batches_help():
             assert np.array_equal(found.unknown, clf.infer(batch).unknown)
     together = clf.infer(np.concatenate(arriving[::-1]))
     assert int(clf.memory_.lengths[0].argmax()) == 2  # one run
-    assert np.array_equal(found.unknown, together.unknown[:12])
+    assert np.array_equal(found.unknown, together.unknown[:14])
 
 
 def test_streams_with_unknown_items_together_give_the_answers_of_one_estimator_each():

@@ -18,6 +18,7 @@ from manyway.methods.evidence.unknown import (
     Scales,
     UnknownPosterior,
     _apart,
+    _between,
     _of_classes,
     _with_proportion,
     groups_of,
@@ -156,16 +157,23 @@ def test_the_probability_rises_with_the_excess_and_with_the_proportion():
 
     def unknown(n):
         odds = torch.tensor([[2.0] * n + [-3.0] * (10 - n)])
-        return _with_proportion(odds, torch.ones(1, 10), torch.ones(1), Schedule())
+        return _with_proportion(odds, torch.ones(1, 10), Schedule())
 
     few, many = unknown(1), unknown(8)
     assert few[0, 0] < many[0, 0]
     assert few[0, -1] < many[0, -1]
 
 
+def test_a_query_between_two_classes_is_sooner_unknown_than_one_of_a_clear_class():
+    closed = torch.tensor([[[0.0, 0.0, -50.0], [0.0, -2.0, -50.0], [0.0, -90.0, -95.0]]])
+    said = _between(closed, Schedule())[0]
+    assert said[0] > said[1] > said[2]
+    assert said[2] == pytest.approx(0.5 * np.log(Schedule().odd_members))
+
+
 def test_without_evidence_the_probability_is_that_of_the_prior():
     schedule, none = Schedule(), torch.zeros(1, 4, dtype=torch.float64)
-    unknown = _with_proportion(none, none + 1, none[:, 0] + 1, schedule)
+    unknown = _with_proportion(none, none + 1, schedule)
     expected = (1 - schedule.none_unknown) / 3
     assert expected < schedule.least_unknown
     torch.testing.assert_close(unknown, torch.full_like(unknown, expected), atol=2e-3, rtol=0)
@@ -180,7 +188,7 @@ def test_queries_count_relative_to_the_surest_one_and_fully_without_evidence():
         return UnknownPosterior(none, none, none, none, values, least, 1, Schedule()).counted(values)
 
     torch.testing.assert_close(counted([before, before]), torch.ones(1, 2))
-    torch.testing.assert_close(counted([0.1, 0.55, 1.0]), torch.tensor([[1.0, 0.5, 0.001]]))
+    torch.testing.assert_close(counted([0.0, 0.5, 1.0]), torch.tensor([[1.0, 0.5, 0.001]]))
     assert counted([0.9, 0.95]).max() < 0.13
 
 

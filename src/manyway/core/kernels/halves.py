@@ -5,8 +5,6 @@ Where the digits of float16 do not suffice, a number is written as two halves, x
 is one product of three times the length. It rounds about as float32 does, because l·l' is below that.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -28,6 +28,12 @@ def rescale(logits: Tensor, scaling: Tensor) -> Tensor:
     return logits * scaling[:, None, -1:] + scaling[:, None, :-1]
 
 
+def scaled(logits: Tensor, known: Tensor, labels: Tensor, usable: Tensor | None = None) -> Tensor:
+    """Logits [t, q, k] with the scaling that fits samples with logits ``known`` [t, s, k], classes weighted alike."""
+    weights = torch.ones_like(known[..., 0]) if usable is None else usable
+    return rescale(logits, fit_scaling(known, labels, balanced_weights(labels, weights, known.shape[-1])))
+
+
 def fit_scaling(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     """b and 1/T [t, k + 1] that minimise the weighted cross-entropy of samples plus the priors, by Newton steps.
 

@@ -79,18 +79,24 @@ class Schedule(Constants):
     near_copy: float = 0.05
 
     # --- Unknown queries: see `unknown` for the formulas; values chosen on the validation halves of five sets ---
-    # a and b of the log-odds. They are those with which a logistic regression of the truth has slopes near 1.
-    unknown_scale: float = 0.5
-    nearer_by_chance: float = 8.5
+    # a and c of the log-odds: those of a logistic regression of the truth. Simulated batches, in which classes and
+    # examples of the support are left out, agree with them; for one support their error is larger than what they tell.
+    unknown_scale: float = 0.18
+    undecided: float = 0.13
+    # a with one example per class.
+    one_shot_unknown: float = 1.5
     # s: by how much the excess of unknown queries varies, relative to its mean.
     unknown_spread: float = 0.4
     # The probability that a query of a class looks as if it were unknown. It limits what a single query can say.
     odd_members: float = 0.08
+    # How much of the log-odds counts in the question whether any query is unknown, and in the proportion of those.
+    together: float = 3.0
+    independent: float = 0.1
     # The probability that no query is unknown.
-    none_unknown: float = 0.6
+    none_unknown: float = 0.8
     # The answer is not "unknown" below this probability, where classes may be less probable still: without evidence the
-    # probability is 0.13.
-    least_unknown: float = 0.4
+    # probability is 0.07.
+    least_unknown: float = 0.38
     # With one example per class: 2S relative to the distance between neighbouring classes. 0.64 to 0.94 on five sets;
     # a value at the upper end, because with a lower one batches without unknown queries would seem to have some.
     one_shot_within: float = 0.9

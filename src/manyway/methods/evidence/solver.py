@@ -341,7 +341,7 @@ def judged(queries: Held, parameters: Parameters, one_shot: bool) -> UnknownPost
         calibration = likelihood.calibration
         posterior = judge(placed, assigned, any_known, calibration, stride, schedule, one_shot=one_shot)
     else:
-        posterior = judge_scores(placed, assigned, likelihood.counts, any_known, stride, schedule)
+        posterior = judge_scores(placed, assigned, any_known, stride, schedule)
     queries.weigh(posterior)
     return posterior
 

@@ -111,16 +111,9 @@ class Memory:
         if n_kept < len(sizes):  # the longest run that is kept stands for all longer ones
             longest = lengths[:, max(n_kept - 1, 0) :].logsumexp(1, keepdim=True)
             lengths = torch.cat([lengths[:, : max(n_kept - 1, 0)], longest], 1)[:, :n_kept]
-        return Memory(
-            queries[:n_kept],
-            (known, *self.known)[:n_kept],
-            masses[:, :n_kept],
-            absent[:, :n_kept],
-            evidence[:, :n_kept],
-            lengths,
-            self.changes + changed,
-            self.stays + (1 - changed) * bool(self.query),
-        )
+        kept = masses[:, :n_kept], absent[:, :n_kept], evidence[:, :n_kept]
+        ended = self.changes + changed, self.stays + (1 - changed) * bool(self.query)
+        return Memory(queries[:n_kept], (known, *self.known)[:n_kept], *kept, lengths, *ended)
 
     def earlier(self, before: Memory, doubt: float) -> Tensor:
         """[t] with how many of the batches in ``before`` the last one is labelled.

@@ -11,23 +11,26 @@ class were left out. So a group has the log-ratio
 
 Three groups speak about a query: itself alone, the queries around it (those that lie together with it), and the queries
 of its class (those that a search assigns to one class: unknown queries gather at classes that do not occur; the excess
-is that over the prototype of this class). The log-odds of a query are
+is that over the prototype of this class). An unknown query also lies between classes more often: its nearest class
+exceeds the second by a small margin g in log-likelihood. The log-odds of a query are
 
-    λ = a (3 r_alone + 2 r_around + r_class) + b x²(1 − x),   x = D/(D + σ(1, n)).
+    λ = a (3 r_alone + 2 r_around + r_class) + ½ min(1, 2x)^1.5 ln((e⁻ᵍ + ε)/c),   x = D/(D + σ(1, n)).
 
-The wider a group is, the less of it is about the query. The last term is what unknown queries are nearer to the classes
-than left-out prototypes are: the nearest of many classes is near by chance. It vanishes where classes are far from each
-other, and where they hardly differ, because nothing can be said there.
+The wider a group is, the less of it is about the query. With e⁻ᵍ + ε = c the margin says nothing. A member of a class
+may have any margin: that is ε. Where classes hardly differ, x is small, and margins are small for members too.
 
 The proportion p of unknown queries in the batch is not known. It is integrated out, with a prior that is 0 with
-probability 0.6, and has the density 2(1 − p) otherwise. Queries that lie together are judged together: in the
-question whether any query is unknown, m of them count as √m. For the value of p, the m queries of a class count as
-m/(1 + ρ(m − 1)), because they share the error of its prototype (see ``groups.independent_part``). So a batch without
-unknown queries stays without. A query is answered as unknown where that is more probable than any class, and not
-without some evidence.
+probability 0.8, and has the density 2(1 − p) otherwise. Whether any query is unknown, the whole batch says:
 
-With one example per class no sample can be left out. S is then taken from the distances between prototypes, and the
-last term of λ is left out.
+    ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = ε + (1 − ε) exp(−3 λ_q),
+
+where m_q queries lie together with q, and judge together. Few queries cannot decide it, because odds are limited by
+1/ε, and many that lean to one side can: 3λ. The value of p follows from Σ_q ln(1 − p + p exp λ_q)/10: the queries of a
+batch share the errors of prototypes and metric. So a batch without unknown queries stays without. A query is answered
+as unknown where that is more probable than any class, and not without some evidence.
+
+With one example per class no sample can be left out. S is then taken from the distances between prototypes, a is
+larger, and the last term is ½ ln(e⁻ᵍ + ε), which is cautious.
 """
 
 from __future__ import annotations
@@ -40,7 +43,6 @@ from torch import Tensor
 
 from manyway.errors import InputError
 from manyway.methods.calibration.calibration import Calibration, distances_between, squared_distances
-from manyway.methods.evidence.groups import independent_part
 from manyway.methods.evidence.queries import Part
 from manyway.methods.evidence.schedule import Schedule
 
@@ -138,7 +140,7 @@ def judge(
     """
     if calibration.counts.shape[1] < 2:
         raise InputError("open_set needs two classes or more: it learns from the classes what none of them looks like.")
-    apart = _apart(calibration)
+    apart, closed = _apart(calibration), calibration.log_likelihood(placed)
     if one_shot:
         calibration = _with_scatter(calibration, apart, schedule)
     scales = Scales.of(calibration, apart, schedule)
@@ -148,19 +150,22 @@ def judge(
     alone = scales.log_ratio(*_nearest(placed, torch.ones_like(sizes), calibration))
     around = scales.log_ratio(*_nearest(means, sizes, calibration))
     of_class = (assigned * scales.log_ratio(*_of_classes(placed, assigned, calibration)).unsqueeze(1)).sum(-1)
-    log_odds = schedule.unknown_scale * (3 * alone + 2 * around + of_class)
-    if not one_shot:
-        log_odds = log_odds + schedule.nearer_by_chance * scales.distinct.square() * (1 - scales.distinct)
-    unknown = _with_proportion(log_odds, sizes.rsqrt(), _independent(assigned, calibration.counts, schedule), schedule)
+    ratios, between = 3 * alone + 2 * around + of_class, _between(closed, schedule)
+    if one_shot:
+        log_odds = schedule.one_shot_unknown * ratios + between
+    else:
+        between = (2 * scales.distinct).clamp_max(1) ** 1.5 * (between - 0.5 * log(schedule.undecided))
+        log_odds = schedule.unknown_scale * ratios + between
+    unknown = _with_proportion(log_odds, sizes.rsqrt(), schedule)
     bias = calibration.scatter.unsqueeze(-1) / sizes
     least = unknown.amin(1).masked_fill(any_known, 0).unsqueeze(-1)
     return UnknownPosterior(means, bias, calibration.precision, similarity, unknown, least, stride, schedule)
 
 
 def judge_scores(
-    likelihood: Tensor, assigned: Tensor, counts: Tensor, any_known: Tensor, stride: int, schedule: Schedule
+    likelihood: Tensor, assigned: Tensor, any_known: Tensor, stride: int, schedule: Schedule
 ) -> UnknownPosterior:
-    """The same for scores of a classifier: rows of log-likelihoods [t, q, k] that are normalised, of ``counts`` [t, k].
+    """The same for scores of a classifier: rows of log-likelihoods [t, q, k] that are normalised.
 
     A classifier has to name one of its classes, so the scores of an unknown query are those of a class at random. The
     other queries predict class k for query q with the probability π_qk = (m_k − u_qk + 1)/(|Q| + K), where m are the
@@ -172,7 +177,7 @@ def judge_scores(
     log_odds = -(likelihood.log_softmax(-1) + (n_classes * others).log()).logsumexp(-1)
     similarity = _overlap(likelihood.softmax(-1))
     weights = similarity.sum(-1).rsqrt()
-    unknown = _with_proportion(log_odds, weights, _independent(assigned, counts, schedule), schedule)
+    unknown = _with_proportion(log_odds, weights, schedule)
     least = unknown.amin(1).masked_fill(any_known, 0).unsqueeze(-1)
     one = torch.ones_like(log_odds)
     return UnknownPosterior(likelihood, 0 * one, one[:, 0], similarity, unknown, least, stride, schedule)
@@ -332,26 +337,28 @@ def _with_scatter(calibration: Calibration, apart: Tensor, schedule: Schedule) -
     return replace(calibration, scatter=scatter, squares=squares, noise=schedule.one_shot_noise * scatter)
 
 
-def _independent(assigned: Tensor, counts: Tensor, schedule: Schedule) -> Tensor:
-    """[t] the part of the queries that counts as independent, given that those of a class share an error."""
-    correlation = schedule.shared_error + 1 / (counts + 1)
-    return (assigned * independent_part(assigned.sum(1), correlation).unsqueeze(1)).sum(-1).mean(-1)
+def _between(closed: Tensor, schedule: Schedule) -> Tensor:
+    """[t, q] ½ ln(e⁻ᵍ + ε), where g is how much the nearest class exceeds the second in log-likelihoods [t, q, k]."""
+    first, second = closed.topk(2).values.unbind(-1)
+    return 0.5 * ((second - first).exp() + schedule.odd_members).log()
 
 
-def _with_proportion(log_odds: Tensor, weights: Tensor, independent: Tensor, schedule: Schedule) -> Tensor:
+def _with_proportion(log_odds: Tensor, weights: Tensor, schedule: Schedule) -> Tensor:
     """[t, q] the probability of unknown, with the proportion of such queries integrated out.
 
-    A few queries of a class look as if they were of none: that limits the odds. ``weights`` [t, q] are how much queries
-    count in the question whether any is unknown, and ``independent`` [t] how much each counts for the proportion.
+    ``weights`` [t, q] are how much queries count in the question whether any is unknown.
     """
-    odd = log(schedule.odd_members)
-    odds = -torch.logaddexp(log(1 - schedule.odd_members) - log_odds, torch.full_like(log_odds, odd)).unsqueeze(-1)
+    odds, odd = log_odds.unsqueeze(-1), schedule.odd_members
     grid = (torch.arange(_PROPORTIONS, dtype=log_odds.dtype, device=log_odds.device) + 0.5) / _PROPORTIONS
     prior = torch.log1p(-grid).log_softmax(0)
-    # With the proportion 0 every query is known: the probability of the data is 1 in these units.
-    data = torch.logaddexp(torch.log1p(-grid), odds + grid.log())
-    some = ((weights.unsqueeze(-1) * data).sum(1) + prior).logsumexp(-1)
+
+    def mixed(odds: Tensor) -> Tensor:
+        # With the proportion 0 every query is known: the probability of the data is 1 in these units.
+        return torch.logaddexp(torch.log1p(-grid), odds + grid.log())
+
+    limited = -torch.logaddexp(log(1 - odd) - schedule.together * odds, torch.full_like(odds, log(odd)))
+    some = ((weights.unsqueeze(-1) * mixed(limited)).sum(1) + prior).logsumexp(-1)
     some = some - log(schedule.none_unknown / (1 - schedule.none_unknown))
-    proportion = (independent.unsqueeze(-1) * data.sum(1) + prior).softmax(-1)
+    proportion = (schedule.independent * mixed(odds).sum(1) + prior).softmax(-1)
     given = ((odds + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
     return given * some.sigmoid().unsqueeze(-1)

@@ -1,7 +1,5 @@
 """Adam (Kingma and Ba, 2015) as a pure function."""
 
-from __future__ import annotations
-
 from math import sqrt
 
 from torch import Tensor

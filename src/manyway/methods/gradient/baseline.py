@@ -167,16 +167,8 @@ def _transformed(tasks: Tasks, head: Head, scale: str | None) -> Tasks:
 def _train(tasks: Tasks, head: Head, lr: float, max_iter: int, with_objective: bool) -> Prepared:
     """Fit the classifier to the support of transformed tasks, once when they share it."""
     trained = tasks[:1] if tasks.shared_support and tasks.factor is None else tasks
-    w, terms = descend(
-        trained.support,
-        trained.support_labels,
-        prototypes(trained),
-        head,
-        Information((1.0, 0.0, 0.0)),
-        lr=lr,
-        max_iter=max_iter,
-        with_objective=with_objective,
-    )
+    start, loss = prototypes(trained), Information((1.0, 0.0, 0.0))
+    w, terms = descend(trained.support, trained.support_labels, start, head, loss, lr, max_iter, with_objective)
     return Prepared(w, None if terms is None else terms[0])
 
 

@@ -8,8 +8,6 @@ where H_1 is Shannon's entropy. Its derivative with respect to the logits is P �
 P ∘ (g − ⟨P, g⟩) on the queries (times 1/|Q|), where g is the loss's derivative in P up to a constant.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,15 +92,7 @@ def _entropy(log_p: Tensor, alpha: float) -> Tensor:
 
 
 def descend(
-    samples: Tensor,
-    labels: Tensor,
-    start: Tensor,
-    head: Head,
-    loss: Information,
-    *,
-    lr: float,
-    max_iter: int,
-    with_objective: bool,
+    samples: Tensor, labels: Tensor, start: Tensor, head: Head, loss: Information, lr: float, max_iter: int, trace: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Minimise a loss over the weights of a classifier by ``max_iter`` steps of Adam.
 
@@ -114,8 +104,8 @@ def descend(
     change the accuracy on real features.
     """
     reach = lr * max_iter * samples.shape[2] ** 0.5  # how far w can move; its norm is written as float16
-    fit = not with_objective and halves_fused(samples) and 0.1 < float(samples.norm(dim=-1).amax()) < 256 - reach
-    if fit and isinstance(head, Euclidean):
+    fused = not trace and halves_fused(samples) and max(start.shape[1:]) <= 8192  # a row must fit into registers
+    if fused and isinstance(head, Euclidean) and 0.1 < float(samples.norm(dim=-1).amax()) < 256 - reach:
         from manyway.methods.gradient import kernel
 
         terms_of_loss = (loss.weights, loss.query_slopes, head.logit_scale)
@@ -125,11 +115,11 @@ def descend(
     with tensor_cores(samples), threads_for(samples.shape[1] * start.shape[1]):
         for step in range(1, max_iter + 1):
             logits = head.logits(samples, w)
-            if with_objective and step > 1:
+            if trace and step > 1:
                 terms.append(loss.terms(logits, labels))
             slopes = loss.slopes(logits, labels)
             w, mean, square = adam_step(w, mean, square, head.pull_back(slopes, samples, w), step, lr)
-    if not with_objective:
+    if not trace:
         return w, None
     if max_iter == 0:
         return w, samples.new_zeros(3, len(samples), 0)

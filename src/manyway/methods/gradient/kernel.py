@@ -6,8 +6,6 @@ float32. Each sample z is followed by 1, 1 and each w by the two halves of −½
 Euclidean classifier, and the product of slopes and samples also has the sum of the slopes of each class.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import sqrt
 

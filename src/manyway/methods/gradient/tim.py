@@ -87,16 +87,7 @@ def maximise_information(
     tasks = transform(tasks, scale)
     head = Euclidean(logit_scale)
     samples = torch.cat([tasks.support, tasks.query], dim=1)
-    w, terms = descend(
-        samples,
-        tasks.support_labels,
-        prototypes(tasks),
-        head,
-        loss,
-        lr=lr,
-        max_iter=max_iter,
-        with_objective=with_objective,
-    )
+    w, terms = descend(samples, tasks.support_labels, prototypes(tasks), head, loss, lr, max_iter, with_objective)
     return Solution(
         probabilities=head.logits(samples[:, tasks.n_support :], w).softmax(-1),
         n_iter=max_iter,

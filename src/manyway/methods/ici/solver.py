@@ -1,7 +1,5 @@
 """LR+ICI: self-training that adds the most credible pseudo-labels first (Wang et al., CVPR 2020)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
