@@ -118,7 +118,8 @@ def _learned(found: Summary, at_least: float | None) -> list[str]:
     if chosen is not None:
         lines.append(chosen)
     if temperature is not None and found.n_labelled:
-        lines.append(f"The scores have the temperature {temperature:.2f}; {found.n_labelled} labelled items helped.")
+        helped = f"{found.n_labelled} labelled item" + ("s" if found.n_labelled > 1 else "")
+        lines.append(f"The scores have the temperature {temperature:.2f}; {helped} helped.")
     elif temperature is not None:
         lines.append(f"The batch gave the scores the temperature {temperature:.2f}; labelled items would help.")
     if at_least is not None:

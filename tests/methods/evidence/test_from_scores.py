@@ -11,9 +11,11 @@ from manyway import InputError, Tasks, evidence_from_likelihood, solve
 from manyway.core.solution import Solution
 from manyway.labelling.taxonomy import answer_at_least
 from manyway.methods.evidence.from_scores import (
+    Tempering,
     covered,
     find_kind,
     fit_posteriors,
+    held,
     log_odds,
     log_posteriors,
     without_prior,
@@ -328,3 +330,12 @@ def test_answers_are_as_fine_as_the_wanted_probability_allows():
     assert found.level.tolist() == [0, 1, 2, -1]
     assert found.group[:3].tolist() == [0, 0, 0]
     torch.testing.assert_close(found.probability[:3], torch.tensor([0.95, 0.95, 0.95]))
+
+
+def test_a_class_that_the_classifier_expects_to_be_right_is_held():
+    own = torch.tensor([[0.6, 0.35, 0.05]] * 10 + [[0.35, 0.6, 0.05]] * 9 + [[0.3, 0.3, 0.4]])
+    assert held(own, Tempering()).tolist() == [1, 1, 0]
+    # a group of items that goes by two names about equally often keeps both
+    padded = torch.cat([own[:19], torch.full((19, 20), 1e-3)], 1)
+    labels = solve("evidence", Tasks.from_scores(padded.log().log_softmax(-1)[None])).labels[0]
+    assert labels.tolist() == [0] * 10 + [1] * 9

@@ -25,6 +25,8 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    have few others like them, the classifier decides. Evidence is trusted by τ (1 − w)(1 − c), where c is the part of
    the labels that it changes. The answer is as sure on average as its labels are likely: by evidence with that trust,
    and by the classifier's own probabilities otherwise.
+5. **Hold.** A class that the classifier expects to be right for many of the items is not dissolved: they keep the
+   classifier's answer (`held`). Evidence gathers the items that are scattered over many classes.
 
 Up to 512 items are used to learn this, evenly spaced.
 """
@@ -86,6 +88,7 @@ class Tempering(NamedTuple):
     trust: float = 0.8  # of evidence in the confidence of the blend, likewise
     neighbour: float = 10.0  # ν: what a labelled item that is exactly alike counts, where the classifier counts 1
     alike: float = 8.0  # γ
+    held: tuple[float, float] = (2.0, 0.06)  # items, and part of all items, that must be right for a class to be held
     short: float = 1.5  # a list of at most so many times the classes that seem to occur says what occurs
     complete: float = 1e6  # of so many items such a list lacks the class of one
     lacking: float = 0.1  # a longer list that lacks so much of the items says nothing
@@ -136,7 +139,7 @@ def find_kind(scores: Tensor, place: Place = _row) -> str:
         if float(total[row]) > 1 + _SLACK:
             raise InputError(
                 f"The scores of {place(row)} sum to {float(total[row]):.4g}, more than a probability; if every class "
-                "has a yes-or-no score of its own, say `kind='sigmoid'`."
+                "has a yes-or-no score of its own, say `kind='sigmoid'`, or 'independent' where several may be right."
             )
         return "probability"
     if bool((values <= 0).all()):
@@ -351,7 +354,8 @@ def _learn(
     temperature, independent = constants.choose(grid, score, part, len(z), own, sure)
     one, share = popular.new_ones(1, 1, 1), constants.share * (1 - independent**4) * (not said)
     offset = (popular + likely - temperature * likely).view(1, 1, -1)
-    blend = Blend(temperature * one, offset, one / sharp, share * one, independent.view(1))
+    kept = held((z / sharp).softmax(-1), constants)
+    blend = Blend(temperature * one, offset, one / sharp, share * one, independent.view(1), kept.view(1, 1, -1))
     return Learned(sharp, taught, _scaling(likely - popular / temperature, temperature), blend)
 
 
@@ -393,6 +397,19 @@ def _sharpness(posteriors: Tensor, wanted: float) -> float:
         found = float((posteriors / exp(middle)).softmax(-1).amax(-1).mean())
         low, high = (middle, high) if found > wanted else (low, middle)
     return exp((low + high) / 2)
+
+
+def held(probabilities: Tensor, constants: Tempering) -> Tensor:
+    """[k] how far items that a classifier gives to a class keep its answer, from its probabilities [q, k].
+
+    The sum S_k of the probabilities of the items that are given to class k is the number that is expected to be right.
+    Where S_k is large, the class occurs or a group of items goes by two names, and the batch cannot say which is right:
+    these items are held. It grows from 0 at half of the limit to 1.
+    """
+    best = probabilities.max(-1)
+    expected = torch.zeros_like(probabilities[0]).index_add_(0, best.indices, best.values)
+    few, part = constants.held
+    return (2 * expected / max(few, part * len(probabilities)) - 1).clamp(0, 1)
 
 
 def popularity(z: Tensor, constants: Tempering) -> Tensor:

@@ -162,18 +162,22 @@ class Blend:
     blunt: Tensor  # [t, 1, 1] λ with which these are the classifier's own; with λ = 1 they have a common sharpness
     share: Tensor  # [t, 1, 1] of evidence in the answer; 1: the classifier has no part
     independent: Tensor  # [t] the part of the items that is independent
+    held: Tensor  # [t, 1, k] how far the items that the classifier gives to a class keep its answer
 
     @staticmethod
     def none(like: Tensor) -> Blend:
         """No part of a classifier."""
         one = like.new_ones(1, 1, 1)
-        return Blend(one, 0 * one, one, one, like.new_ones(1))
+        return Blend(one, 0 * one, one, one, like.new_ones(1), 0 * one)
 
     @staticmethod
     def joined(parts: Sequence[Blend]) -> Blend:
         """Those of consecutive tasks with equally many classes."""
         n_classes = max(one.offset.shape[-1] for one in parts)
-        wide = [vars(replace(one, offset=one.offset.expand(-1, -1, n_classes))) for one in parts]
+        wide = [
+            vars(replace(one, **{name: getattr(one, name).expand(-1, -1, n_classes) for name in ("offset", "held")}))
+            for one in parts
+        ]
         return Blend(**{name: torch.cat([one[name] for one in wide]) for name in wide[0]})
 
     @property
@@ -187,7 +191,12 @@ class Blend:
 
     def __call__(self, probabilities: Tensor, placed: Tensor) -> Tensor:
         """[t, b, k] the mean of probabilities, which have their share, and of the classifier's at common sharpness."""
-        return (placed * self.temperature + self.offset).softmax(-1).lerp_(probabilities, self.share)
+        mine = (placed * self.temperature + self.offset).softmax(-1)
+        return mine.lerp_(probabilities, self.share * self.free(mine))
+
+    def free(self, mine: Tensor) -> Tensor:
+        """[t, b, 1] how far evidence may change the answers of a classifier with these probabilities [t, b, k]."""
+        return 1 - self.held.expand_as(mine).gather(-1, mine.argmax(-1, keepdim=True))
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,7 +82,7 @@ class Schedule(Constants):
 
     # --- Unknown queries: see `unknown` for the formulas; values chosen on the validation halves of five sets ---
     # a and c of the log-odds: those of a logistic regression of the truth. Simulated batches, in which classes and
-    # examples of the support are left out, agree with them; for one support their error is larger than what they tell.
+    # examples of the support are left out, agree with them on average; for one support they err too much.
     unknown_scale: float = 0.18
     undecided: float = 0.13
     # a with one example per class.

@@ -42,7 +42,7 @@ def several(odds: Tensor, known: Tensor, expected: Tensor) -> Tensor:
     """
     constants = Constants()
     n_classes = odds.shape[-1]
-    having = min(constants.having, n_classes - 1)
+    having = constants.having if n_classes > constants.having else 0
     others = torch.ones_like(odds).scatter_(-1, odds.topk(having, -1).indices, 0.0)
     total = others.sum(1, keepdim=True)
     mean = (odds * others).sum((1, 2), keepdim=True) / others.sum((1, 2), keepdim=True)
@@ -50,8 +50,8 @@ def several(odds: Tensor, known: Tensor, expected: Tensor) -> Tensor:
     x = odds - own * total / (total + constants.weight)
     most = expected[expected > 0].mean()
     likely = (expected / most).clamp(constants.unlisted, 1 / constants.unlisted).log().to(odds)
-    probability = torch.empty_like(odds)
-    for task in range(len(odds)):
+    probability = odds.sigmoid()  # nothing says what absent classes look like where there are few
+    for task in range(len(odds) if having else 0):
         probability[task] = _mixture(x[task], odds[task].amax(-1), others[task] > 0, likely, constants)
     is_known = one_hot(known.clamp_min(0), n_classes, odds.dtype).mul_((known >= 0).unsqueeze(-1)) > 0
     return probability.masked_fill_(is_known, 1.0)

@@ -316,7 +316,7 @@ def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities
     both, own = blend(alone, placed), blend.own(placed)
     label = both.argmax(-1, keepdim=True)
     changed = ((label != own.argmax(-1, keepdim=True)).squeeze(-1) * weights).sum(-1)
-    trust = (Tempering().trust * (1 - blend.independent) * (1 - changed)).view(-1, 1, 1)
+    trust = (Tempering().trust * (1 - blend.independent) * (1 - changed)).view(-1, 1, 1) * blend.free(own)
     wanted = (own.lerp(alone, trust).gather(-1, label).squeeze(-1) * weights).sum(-1)
     power = power_for(both, wanted, weights).view(-1, 1, 1)
     return replace(answer, power=torch.where(blend.share < 1, power, 1.0))
