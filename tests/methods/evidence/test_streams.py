@@ -98,9 +98,8 @@ def test_tasks_without_a_stream_are_labelled_alone():
 
 
 def test_classes_by_name_alone_are_carried_over():
-    named = FeatureSet(
-        FEATURES.features, FEATURES.labels, class_features=FEATURES.features[FEATURES.labels.argsort()[::40]]
-    )
+    many = make_features(n_classes=20, per_class=40, n_features=80)
+    named = FeatureSet(many.features / 3, many.labels, class_features=many.features[many.labels.argsort()[::40]] / 3)
     tasks = sample_tasks(named, replace(ALIKE, shots=0, n_query=24, n_batches=3), count=2)
     carried, alone = solve("evidence", tasks, carry=True), solve("evidence", tasks)
     first = alone.probabilities[::3]  # of each stream; more tasks at once have other roundings
