@@ -23,6 +23,7 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -221,7 +222,6 @@ def by_evidence(task: Problem) -> Row:
 def measure(work: tuple[Key, Path, tuple[str, ...], float]) -> list[Row]:
     """What some methods find for one task; those that fail or take too long are said."""
     key, data, methods, limit = work
-    torch.set_num_threads(1)
     task, rows = problem(key, data), []
 
     def stop(*_: Any) -> None:
@@ -258,8 +258,14 @@ def run(
     done = {(*row["task"], row["method"]) for row in rows}
     wanted = [(key, tuple(name for name in methods if (*key, name) not in done)) for key in all_keys]
     works = [(key, data, names, limit) for key, names in wanted if names]
-    with store.open("a", encoding="utf-8") as file, multiprocessing.Pool(jobs) as pool:
-        for some in pool.imap_unordered(measure, works):
+    with ExitStack() as stack:
+        file = stack.enter_context(store.open("a", encoding="utf-8"))
+        measured: Iterator[list[Row]] = map(measure, works)
+        if jobs > 1:  # new processes: a copy of one with threads can wait for ever
+            spawn = multiprocessing.get_context("spawn")
+            pool = stack.enter_context(spawn.Pool(jobs, initializer=torch.set_num_threads, initargs=(1,)))
+            measured = pool.imap_unordered(measure, works)
+        for some in measured:
             rows += some
             file.writelines(json.dumps(row) + "\n" for row in some)
             file.flush()
