@@ -31,11 +31,12 @@ MODULES = {
     "pillow": {"PIL"},
     "pytest-xdist": {"xdist"},
     "pyyaml": {"yaml"},
+    "scikit-activeml": {"skactiveml"},
     "scikit-learn": {"sklearn"},
 }
 PASSED_IN = {"datasets", "polars", "skops"}  # users hand in their objects, or call them; only tests import them
 WITH_TORCH = {"triton"}  # installed by torch where it has CUDA; its modules are loaded only there
-TOOLS = {"pytest-xdist", "triton"}  # for tests, but not imported by them
+TOOLS = {"pytest-xdist", "quadprog", "triton"}  # for tests, but not imported by them: QuaPy imports quadprog
 WHERE_INSTALLED = {"transformers"}  # for make clip, which installs it
 OURS = {"manyway", "benchmarks", "tests"} | {path.stem for path in (ROOT / "tests").rglob("*")}
 OURS |= {path.stem for path in (ROOT / "docs/hooks").glob("*.py")}

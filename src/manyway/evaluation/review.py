@@ -139,7 +139,8 @@ def _strategy(method: str, tasks: Tasks, params: dict[str, Any], *, name: str) -
     It knows the features of the queries, the answers so far, and what the method says. A label for changed features,
     which DropQuery wants, is the class whose mean, by the method's probabilities, is most alike.
     """
-    pool, base = (optional(f"skactiveml.{part}", "strategies", f"The reviewer '{name}'") for part in ("pool", "base"))
+    what = f"The reviewer '{name}'"
+    pool, base = optional("skactiveml.pool", "strategies", what), optional("skactiveml.base", "strategies", what)
     answer, features = _known(method, tasks, params), transform(tasks, "rcl2").query.double().cpu().numpy()
 
     class Given(base.SkactivemlClassifier):  # type: ignore[misc, name-defined]

@@ -207,7 +207,7 @@ def test_the_page_notices_a_request(page_of, text):
 def test_without_matplotlib_the_report_has_its_tables_and_says_what_to_install(view, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     text = make_report([view])
-    assert "[plot]&#39;" in text
+    assert "[plot]&#34;" in text
     assert "<figure>" not in text
     assert "87.5 ± 3.0*" in text
 
