@@ -72,8 +72,11 @@ def _bar(found: ClassSummary) -> str:
 def _listed(summary: Summary) -> str:
     """A sentence about the list of classes that occur, those that may, and those that more items would show."""
     count = Counter(found.verdict for found in summary.present)
-    line = f"{count['present']} classes are present █ (at most 5 % of such a list are absent on average), "
-    line += f"{count['possible']} more are possible ▒"
+    number, more = count["present"], count["possible"]
+    line = f"No class can be listed as present, so that at most 5 % of a list are absent; {more} are possible ▒"
+    if number:
+        line = f"{number} class{'es are' if number > 1 else ' is'} present █ (at most 5 % of such a list are absent on "
+        line += f"average), {more} more {'is' if more == 1 else 'are'} possible ▒"
     further = summary.n_unseen or 0.0
     return line + (f"; more items would show about {further:.0f} further classes." if further > 1 else ".")
 
