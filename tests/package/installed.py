@@ -128,6 +128,7 @@ def test_the_quickstart_prints_its_table_and_draws_its_plot(with_extras, tmp_pat
 
 
 def test_the_doctests_of_the_installed_package_pass(with_extras, tmp_path):
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")  # no settings of a folder above
     out = run(
         *(with_extras, "-m", "pytest", "-q", "--doctest-modules", "--pyargs", "manyway"),
         *("--ignore-glob=*__main__.py", "--doctest-continue-on-failure", "-p", "no:cacheprovider"),
