@@ -7,8 +7,10 @@ distances to them are too long by S/n on average, where S is the within-class sc
 
 A log-normal prior holds τ near the usual value for features of that variance. It decides alone where no class has two
 samples, and keeps τ finite where every sample is classified without doubt. Few features have no usual value: there the
-prior is wide, and a part of each sample, 1/(1 + (n/3)³) where n can be left out, is taken to be of the nearest other
-class (like Platt's targets), because metric and first step were chosen by the same few samples.
+prior is wide, and the n samples that can be left out have also chosen metric and first step, so that their answers are
+too good. With c = min(5/n, 1), τ is therefore divided by 1 + c², which matters for very few samples, and the final
+probabilities are raised to the power 1/(1 + c), which changes no label. A lower τ for all n loses labels: where 3 of 10
+classes with two examples occur, up to 13 points.
 
 Classes may have any numbers of samples. What is averaged over samples is weighted, so that no class decides alone: the
 n samples of a class count as n/(1 + n/8) (``class_limit``). ``Calibration.shrunk`` makes prototypes with large errors
@@ -39,6 +41,7 @@ _NEWTON_STEPS = 8  # from the usual precision
 _REFIT_STEPS = 3  # from the precision for a similar metric
 _MANY_CONTRASTS = 4  # with this many per feature, little shrinkage is tried first
 _MOMENT_STEPS = 3  # to estimate how much class means differ
+_LEAST_SCATTER = 1e-6  # S, as a part of the variance
 FEW_FEATURES = 64  # with at most so many, little shrinkage is tried in any case
 
 
@@ -61,6 +64,7 @@ class Calibration:
     shrinkage: Tensor  # [t] γ of the metric
     noise: Tensor  # [t] standard deviation of ‖z − w‖² − S − S/n for members of the nearest class, divided by 1 + 1/n
     losses: Tensor  # [t, n] the cross-entropy of left-out samples times their weights
+    power: Tensor  # [t] what final probabilities are raised to
 
     def place(self, features: Tensor) -> Tensor:
         """[t, n, d] the coordinates of features [t, n, d] in which distances are computed."""
@@ -281,7 +285,7 @@ def calibrated(
     given = None if precision is None else torch.full_like(usual, precision)
     squares, noise = lengths - scatter.unsqueeze(-1) / counts, constants.one_shot_noise * scatter
     meaning = scatter, usual if given is None else given, torch.ones_like(usual), noise, torch.zeros_like(counts[:, :1])
-    plain = Calibration(middle, None, offsets, squares, counts, counts, *meaning)
+    plain = Calibration(middle, None, offsets, squares, counts, counts, *meaning, torch.ones_like(usual))
     if not freedom or not (metric or given is None):
         return plain
     left_out = LeftOut.of(labels.gather(1, samples), plain, usual, constants, support.shape[-1] <= FEW_FEATURES)
@@ -294,7 +298,8 @@ def calibrated(
     else:
         rows = rows_of(support, samples) - middle
         answers = left_out.fitted(left_out.grown_distances(rows, residuals, offsets, grown), given)
-    plain = replace(plain, precision=answers.precision, noise=answers.noise, losses=answers.losses)
+    losses, found, _, noise = answers
+    plain = replace(plain, precision=found, noise=noise, losses=losses, power=1 / (1 + left_out.unsure))
     if not metric:
         return plain
     return _with_metric(plain, support, labels, samples, residuals, some, left_out, given, constants)
@@ -322,7 +327,8 @@ def _spreads(
     variance = (mean_square - mean.square().sum(-1)).clamp_min(torch.finfo(mean.dtype).tiny)
     if n_samples == n_classes:
         return variance, constants.one_shot_scatter * variance
-    return variance, within.clamp_min(0) / freedom
+    # Examples may be copies of each other, and what is divided by S must stay finite.
+    return variance, torch.maximum(within / freedom, _LEAST_SCATTER * variance)
 
 
 def _with_metric(
@@ -375,8 +381,7 @@ def _with_metric(
             break
     # The plain metric stays where the gain is within its standard error, that of all left-out samples.
     gains = answers.losses - best.losses
-    noise = gains.var(-1).mul(gains.shape[-1] / every).sqrt()
-    kept = gains.sum(-1) > constants.metric_gain * noise
+    kept = clear(gains, constants.metric_gain, every)
     shrinkage = shrinkage.where(kept, 1.0)
     stretch = (answers.spread / best.spread).where(kept, 1.0).sqrt()
     assert root is not None
@@ -393,6 +398,17 @@ def _with_metric(
         # What the plain distance gains from scales that were learned with the left-out samples, the metric gains too.
         losses=plain.losses[:, ::every] - gains.where(kept.unsqueeze(-1), 0.0),
     )
+
+
+def clear(gains: Tensor, errors: float, every: int = 1) -> Tensor:
+    """[…] whether the sum of gains […, n] exceeds so many of its standard errors z: those of ``every`` times as many.
+
+    n gains estimate their own variance, so that z is replaced by the quantile of Student's distribution that is as
+    improbable, z (1 + (z² + 1) / (4 (n − 1))): with few samples the best of several ways gains by chance.
+    """
+    n = gains.shape[-1]
+    limit = errors * (1 + (errors**2 + 1) / (4 * max(n - 1, 1)))
+    return gains.sum(-1) > limit * gains.var(-1, correction=min(1, n - 1)).mul(n / every).sqrt()
 
 
 def _like(which: Tensor, values: Tensor) -> Tensor:
@@ -431,7 +447,7 @@ class LeftOut:
     prior_sd: float
     own_counts: Tensor  # [t, n] the number of samples of their class
     usable: Tensor  # [t, n] their weights; 0 for the only sample of a class, which has no prototype without it
-    doubt: Tensor | None = None  # [t, 1] how much of each is taken to be of the nearest other class; None: nothing
+    unsure: Tensor  # [t] c; 0 with many features
 
     @staticmethod
     def of(
@@ -444,11 +460,9 @@ class LeftOut:
             usable = usable / (1 + taken.gather(1, labels) / constants.class_limit)
             # Their sum is the number of equally weighted samples that would be as informative.
             usable = usable * (usable.sum(-1, keepdim=True) / usable.square().sum(-1, keepdim=True).clamp_min(1e-9))
-        prior_sd, doubt = constants.precision_prior_sd, None
-        if few_features:
-            prior_sd = constants.few_features_prior_sd
-            doubt = 1 / (1 + (usable.sum(-1, keepdim=True) / constants.few_features_doubt) ** 3)
-        return LeftOut(labels, plain.counts, plain.scatter, usual, prior_sd, own_counts, usable, doubt)
+        prior_sd = constants.few_features_prior_sd if few_features else constants.precision_prior_sd
+        unsure = (constants.few_features_doubt / usable.sum(-1).clamp_min(1)).clamp_max(1) * float(few_features)
+        return LeftOut(labels, plain.counts, plain.scatter, usual, prior_sd, own_counts, usable, unsure)
 
     def some(self, every: int) -> LeftOut:
         """Every so many of the samples."""
@@ -499,6 +513,7 @@ class LeftOut:
 
     def _losses(self, distances: Tensor, own: Tensor, precision: Tensor) -> Tensor:
         """[t, n] weighted cross-entropies."""
+        precision = precision * self._trust
         scores = distances * precision.mul(-0.5).view(-1, 1, 1)
         return (scores.logsumexp(-1) + 0.5 * precision.unsqueeze(-1) * own) * self.usable
 
@@ -573,7 +588,7 @@ class LeftOut:
 
     def _fused(self, inner: Inner) -> bool:
         """Whether the kernel can be used."""
-        if not fused(inner.products) or inner.products.dtype != torch.float32 or self.doubt is not None:
+        if not fused(inner.products) or inner.products.dtype != torch.float32 or bool(self.unsure.any()):
             return False
         from manyway.methods.calibration import left_out_kernel
 
@@ -583,10 +598,6 @@ class LeftOut:
         """[t] the most probable precision, by Newton steps on ln τ."""
         usable, prior_sd = self.usable, self.prior_sd
         centre, log_precision = self.usual.log(), start.log()
-        if self.doubt is not None and distances.shape[-1] > 1:
-            others = distances.scatter(-1, self.labels.unsqueeze(-1), torch.inf).amin(-1)
-            # Two nats at most: being wrong by more would say more about the sample than about the precision.
-            own = own + self.doubt * torch.minimum((others - own).clamp_min(0), 4 / self.usual.unsqueeze(-1))
         for _ in range(steps):
             t = log_precision.exp().view(-1, 1, 1)
             p = (distances * (-0.5 * t)).softmax(-1)
@@ -600,11 +611,19 @@ class LeftOut:
         return log_precision.exp()
 
     def _gain(self) -> Tensor:
-        """[t] how much more precise distances to prototypes of n samples are than to those of n−1."""
+        """[t] the precision for queries, relative to the most probable one.
+
+        Distances to prototypes of n samples are more precise than those to prototypes of n−1.
+        """
         squares = self.own_counts.square().clamp_min(2)
         gain = torch.where(self.usable > 0, (2 * squares - 1) / (2 * squares - 2), torch.ones_like(self.own_counts))
         total = self.usable.sum(-1)
-        return ((gain * self.usable).sum(-1) / total.clamp_min(1)).where(total > 0, 1.0)
+        return ((gain * self.usable).sum(-1) / total.clamp_min(1)).where(total > 0, 1.0) * self._trust
+
+    @property
+    def _trust(self) -> Tensor:
+        """[t] what the most probable precision is multiplied by, because few samples have chosen the metric."""
+        return 1 / (1 + self.unsure.square())
 
 
 def squared_distances(samples: Tensor, prototypes: Tensor) -> Tensor:

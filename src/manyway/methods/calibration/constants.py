@@ -17,11 +17,10 @@ class Constants:
     one_shot_noise: float = 0.7
     # Standard deviation of the log-normal prior of the precision. A few dozen left-out samples outweigh it.
     precision_prior_sd: float = 0.5
-    # The same with few features, which have no usual precision; and the number of left-out samples of which half is
-    # taken to be of the nearest other class. Both from tables with two examples per class, where claims were far too
-    # high.
+    # The same with few features, which have no usual precision; and the number of left-out samples with which answers
+    # are half as sure (see `calibration`). Both from tables with two examples per class, where claims were too high.
     few_features_prior_sd: float = 1.0
-    few_features_doubt: float = 4.0
+    few_features_doubt: float = 5.0
     # The values of γ that are tried besides 1 (see `metric`), about equally spaced in ln(γ/(1 − γ)).
     shrinkages: tuple[float, ...] = (0.95, 0.85, 0.6, 0.3)
     # Further values, tried where there are few features, or four times as many samples as features.

@@ -50,7 +50,7 @@ from torch import Tensor
 from manyway.core.ops import class_sums, prototypes
 from manyway.core.tasks import Tasks
 from manyway.core.transforms import Scaling, Scalings, apply, dense, level, rowwise, unit
-from manyway.methods.calibration.calibration import Grown, Growth, calibrated, left_out_samples
+from manyway.methods.calibration.calibration import Grown, Growth, calibrated, clear, left_out_samples
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import rows_of
 
@@ -292,11 +292,9 @@ def _tried(
             losses.append(calibrated(rows, labels, means, counts, samples, growth, constants, metric=metric).losses)
         stacked = torch.stack(losses)  # [w, t, n]
         own = stacked.gather(0, seen.way.view(1, -1, 1).expand(1, -1, stacked.shape[-1]))
-        gains = own - stacked
-        errors = gains.var(-1).mul(gains.shape[-1]).sqrt()
-        clear = gains.sum(-1) > constants.way_gain * errors
-        total = stacked.sum(-1).masked_fill(~clear, torch.inf)
-        best = torch.where(clear.any(0), total.argmin(0), seen.way)
+        better = clear(own - stacked, constants.way_gain)
+        total = stacked.sum(-1).masked_fill(~better, torch.inf)
+        best = torch.where(better.any(0), total.argmin(0), seen.way)
         usable = stacked.isfinite().all(-1).gather(0, best[None])[0]  # single values may be far too large for some ways
         best = torch.where(usable, best, _UNIT)
     fields = [torch.stack([getattr(step, name) for step in steps]) for name in vars(seen)]

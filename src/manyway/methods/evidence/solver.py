@@ -270,9 +270,11 @@ def find(
     posterior = groups.posterior(likelihood, some_known, parameters)
     none = Blend.none(likelihood.counts)
     answer = Probabilities(groups.slopes, groups.updated, posterior, likelihood.counts.new_ones(1, 1, 1), none)
-    if one_shot and parameters.learns_precision and isinstance(likelihood, Distances):
-        placed, found_there = queries.each(TakeRows(one_shot_stride(queries.n_query), answer)).values
-        power = powers(placed, found_there, likelihood.calibration, schedule)
+    if parameters.learns_precision and isinstance(likelihood, Distances):
+        power = likelihood.calibration.power
+        if one_shot:
+            placed, found_there = queries.each(TakeRows(one_shot_stride(queries.n_query), answer)).values
+            power = powers(placed, found_there, likelihood.calibration, schedule)
         answer = replace(answer, power=power.view(-1, 1, 1))
 
     present = groups.presence.present
