@@ -14,7 +14,7 @@ from manyway.bench.presentation import in_words, number
 from manyway.bench.records import experiment_key, request
 from manyway.bench.store import Asked, Plan, Store, now
 from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
-from manyway.core.checking import checked
+from manyway.core import checked
 from manyway.errors import InputError, nearest
 from manyway.sampling.features import FeatureSet
 from manyway.sampling.sampling import sample_tasks

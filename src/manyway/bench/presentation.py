@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, model_validator
 
-from manyway.core.checking import OneOrMore, Strict, checked
+from manyway.core import OneOrMore, Strict, checked
 from manyway.errors import nearest
 from manyway.evaluation.metrics import summary_names
 

@@ -13,7 +13,7 @@ import torch
 
 from manyway.bench.records import Outcome
 from manyway.bench.suite import Experiment
-from manyway.core.solution import Solution
+from manyway.core import Solution
 from manyway.errors import InputError
 from manyway.evaluation.evaluator import clock
 from manyway.methods import get_method

@@ -17,7 +17,7 @@ from pydantic import ConfigDict
 from manyway.bench.records import Record
 from manyway.bench.store import now, write_text
 from manyway.bench.suite import Suite, Tuned, check_params
-from manyway.core.checking import Strict, checked
+from manyway.core import Strict, checked
 from manyway.errors import InputError
 from manyway.files.files import text_of
 from manyway.methods import METHODS

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from manyway.cli.inputs import Inputs
-    from manyway.core.solution import Solution
+    from manyway.core import Solution
     from manyway.files.items import Items
     from manyway.labelling.batch import Batch
     from manyway.review.data import ReviewData
@@ -114,7 +114,7 @@ def review(
     import tempfile
 
     from manyway.cli.inputs import Inputs, ScoreInputs
-    from manyway.core.device import resolve_device
+    from manyway.core import resolve_device
     from manyway.files.columns import Options
     from manyway.labelling.batch import Place
     from manyway.methods.evidence.from_scores import SEVERAL

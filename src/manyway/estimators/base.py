@@ -15,8 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Solution, Tasks
 from manyway.errors import ConvergenceWarning, InputError
 from manyway.estimators.from_solver import OWN_PARAMETERS, constructor, documentation
 from manyway.estimators.inference import Inference

@@ -9,8 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Solution, Tasks
 from manyway.errors import InputError
 from manyway.estimators import Inference
 from manyway.estimators.values import known_places, like, named

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyway.core.solution import Solution
-from manyway.core.validation import describe_rows
+from manyway.core import Solution, describe_rows
 from manyway.errors import InputError
 
 

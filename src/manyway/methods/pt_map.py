@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from manyway.core.ops import class_sums, prototypes, sinkhorn
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Solution, Tasks, class_sums, prototypes, sinkhorn
 from manyway.methods.calibration.scaling import transform
 
 _TERMS = ("transport", "support", "entropy")

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from manyway.core.validation import as_features, as_labels, moderate
+from manyway.core import as_features, as_labels, moderate
 from manyway.errors import InputError
 from manyway.files.arrays import FORMAT, Contents, plain, refuse_same_classes
 from manyway.files.columns import Options

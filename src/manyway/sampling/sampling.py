@@ -10,10 +10,9 @@ import torch
 from scipy.special import gammaincinv, gammaln
 from torch import Tensor
 
+from manyway.core import Tasks, side_by_side
 from manyway.core import random as draws
 from manyway.core.kernels import fused
-from manyway.core.parallel import side_by_side
-from manyway.core.tasks import Tasks
 from manyway.errors import InputError
 from manyway.sampling.features import FeatureSet
 from manyway.sampling.spec import TaskSpec

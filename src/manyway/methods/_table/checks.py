@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
-    from manyway.core.solution import Solution
-    from manyway.core.tasks import Tasks
+    from manyway.core import Solution, Tasks
 
 # A parameter means the same in every method, so its range is written once. Integers are counts, at least 1.
 _POSITIVE = {"logit_scale", "temperature", "inlier_temperature", "tempering", "precision", "concentration", "power"}
@@ -46,7 +45,7 @@ def check_params(method: str, params: Mapping[str, Any], annotations: Mapping[st
 
 def check_samples(method: str, tasks: Tasks) -> None:
     """Refuse classes without a support sample, for a method that does not use class features."""
-    from manyway.core.tasks import class_without_sample
+    from manyway.core import class_without_sample
 
     bare = class_without_sample(tasks.support_labels, tasks.n_classes)
     if bare is not None:

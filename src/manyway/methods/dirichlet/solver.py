@@ -6,10 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from manyway.core.ops import column_sums, cross_products, one_hot
-from manyway.core.solution import Recorder, Solution
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import class_directions, unit
+from manyway.core import Recorder, Solution, Tasks, class_directions, column_sums, cross_products, one_hot, unit
 from manyway.errors import InputError
 from manyway.methods._table.parameters import described_as
 from manyway.methods.calibration.scaling import transform

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from manyway.core import threads_for
 from manyway.core.kernels import halves_fused, tensor_cores
-from manyway.core.parallel import threads_for
 from manyway.errors import InputError
 from manyway.methods.gradient.adam import adam_step
 from manyway.methods.gradient.heads import Euclidean, Head

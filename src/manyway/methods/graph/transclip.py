@@ -9,10 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from manyway.core.ops import class_sums, column_sums, cross_products, one_hot
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import class_directions, unit
+from manyway.core import Solution, Tasks, class_directions, class_sums, column_sums, cross_products, one_hot, unit
 from manyway.errors import InputError
 from manyway.methods.graph.common import (
     least_variance,

@@ -16,8 +16,7 @@ from typing import Literal
 
 from torch import Tensor, baddbmm
 
-from manyway.core.ops import class_sums, column_sums, cross_products, dot_scores
-from manyway.core.tasks import Tasks
+from manyway.core import Tasks, class_sums, column_sums, cross_products, dot_scores
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,12 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Answered, Reading, Sums
-from manyway.core.ops import dot_scores
-from manyway.core.parallel import threads_for
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import Scaling
+from manyway.core import Answered, Reading, Scaling, Solution, Sums, Tasks, dot_scores, threads_for
 from manyway.methods.calibration.scaling import transform
 
 _ALL_CLASSES_UNTIL = 3  # iterations after which dead classes may be skipped

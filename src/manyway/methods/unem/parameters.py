@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from manyway.core.checking import OneOrMore, Strict, checked
+from manyway.core import OneOrMore, Strict, checked
 from manyway.errors import InputError, nearest
 
 _FOLDER = Path(__file__).parent
