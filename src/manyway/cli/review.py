@@ -261,10 +261,8 @@ def run_review(
     if data is not None and data.origins:
         find = picture_access(data)[1]
         if not any(find("items", row) for row in range(min(_LOOKED_AT, len(data.names)))):
-            raise InputError(
-                f"None of the pictures is in {data.origins['items']}, such as {data.picture(0)}; name the folder that "
-                "they are in with --pictures."
-            )
+            missing = f"None of the pictures is in {data.origins['items']}, such as {data.picture(0)}"
+            raise InputError(f"{missing}; name the folder that they are in with --pictures.")
     with console(stderr=True).status("labelling the items …"):
         session = open_review(folder, data, first, read_only=exports is not None)
     read, find = picture_access(session.data)

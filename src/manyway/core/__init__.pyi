@@ -53,3 +53,4 @@ from .validation import as_labels as as_labels
 from .validation import describe_rows as describe_rows
 from .validation import moderate as moderate
 from .validation import row_sizes as row_sizes
+from .validation import shaped as shaped

@@ -120,10 +120,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if vectors is not None and labels is not None:
             vectors = self._name_classes(vectors, labels, y)
         elif vectors is not None and vectors.shape[:-1] != self.classes_.shape:
-            raise InputError(
-                f"class_features has shape {vectors.shape} for {len(self.classes_)} distinct labels; give one row for "
-                "each, or a mapping of labels to vectors."
-            )
+            given = f"shape {vectors.shape} for {len(self.classes_)} distinct labels"
+            raise InputError(f"class_features has {given}; give one row for each, or a mapping of labels to vectors.")
         if len(self.classes_) < 2:
             raise InputError("The labelled examples are of one class only; there is nothing to choose between.")
         if self._params().get("open_set"):

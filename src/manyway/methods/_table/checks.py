@@ -49,10 +49,9 @@ def check_samples(method: str, tasks: Tasks) -> None:
 
     bare = class_without_sample(tasks.support_labels, tasks.n_classes)
     if bare is not None:
-        raise InputError(
-            f"{method} does not use class features, and class {bare[1]} has no example in the support of task "
-            f"{bare[0]}; give it one, or choose a method that uses class features."
-        )
+        lacking = f"class {bare[1]} has no example in the support of task {bare[0]}"
+        hint = "give it one, or choose a method that uses class features"
+        raise InputError(f"{method} does not use class features, and {lacking}; {hint}.")
 
 
 def check_solution(method: str, tasks: Tasks, solution: Solution) -> None:
@@ -68,10 +67,9 @@ def check_solution(method: str, tasks: Tasks, solution: Solution) -> None:
     if not bool(bad.any()):
         return
     task = int(bad.any(1).nonzero()[0])
-    raise InputError(
-        f"{method} has no valid probabilities for task {task}: its features or the parameters are too extreme, or its "
-        "labelled examples hardly differ; try another scale, features in float64 or the default parameters."
-    )
+    why = "its features or the parameters are too extreme, or its labelled examples hardly differ"
+    hint = "try another scale, features in float64 or the default parameters"
+    raise InputError(f"{method} has no valid probabilities for task {task}: {why}; {hint}.")
 
 
 def _fits(value: Any, annotation: Any) -> bool:

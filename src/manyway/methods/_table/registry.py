@@ -160,10 +160,8 @@ class Method:
                 raise InputError(f"{self.name} cannot {what}; use {able}.")
         if tasks.pile is not None and self.in_blocks is None and self.transductive:
             able = " or ".join(self._in_blocks(tasks))
-            raise InputError(
-                f"{tasks.n_query} items and {tasks.n_classes} classes cannot be labelled by {self.name} in blocks; "
-                f"choose the `method` {able}, or cut the items into smaller batches."
-            )
+            many = f"{tasks.n_query} items and {tasks.n_classes} classes cannot be labelled by {self.name} in blocks"
+            raise InputError(f"{many}; choose the `method` {able}, or cut the items into smaller batches.")
 
     @staticmethod
     def _in_blocks(tasks: Tasks) -> list[str]:

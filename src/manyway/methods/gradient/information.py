@@ -32,10 +32,8 @@ class Information:
 
     def __post_init__(self) -> None:
         if len(self.weights) != 3 or len(self.alphas) != 2:
-            raise InputError(
-                f"weights {tuple(self.weights)} must be three numbers (cross-entropy, marginal, conditional) "
-                f"and alphas {tuple(self.alphas)} two (marginal, conditional)."
-            )
+            three = f"weights {tuple(self.weights)} must be three numbers (cross-entropy, marginal, conditional)"
+            raise InputError(f"{three} and alphas {tuple(self.alphas)} two (marginal, conditional).")
 
     def slopes(self, logits: Tensor, labels: Tensor) -> Tensor:
         """[t, n, k] derivatives in the logits; the first rows are those of the support."""

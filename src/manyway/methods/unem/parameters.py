@@ -113,9 +113,8 @@ def _read(path: Path) -> Any:
         with path.open(encoding="utf-8") as file:
             return json.loads(file.read(_LARGEST_FILE))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(
-            f"{path} is not a file of parameters of unem, or it is damaged ({error}); make one with `manyway tune`."
-        ) from error
+        wrong = f"{path} is not a file of parameters of unem, or it is damaged ({error})"
+        raise InputError(f"{wrong}; make one with `manyway tune`.") from error
 
 
 def _checked(data: Any, where: str) -> Parameters:
