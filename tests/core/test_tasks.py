@@ -165,5 +165,5 @@ def test_a_pile_has_no_rows_in_memory():
     assert (pile.n_query, tuple(pile.query.shape)) == (11, (1, 0, 5))
     assert pile.pile.sizes == (4, 4, 3)
     assert [part.tolist() for part in pile.pile.split(torch.arange(11)[None])][2] == [[8, 9, 10]]
-    with pytest.raises(InputError, match=r"known has shape \(1, 3\) but there are \(1, 11\) queries"):
+    with pytest.raises(InputError, match=r"known has shape \(1, 3\), not \(1, 11\)"):
         pile.with_known(torch.zeros(1, 3, dtype=torch.int64))

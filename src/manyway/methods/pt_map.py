@@ -1,7 +1,5 @@
 """PT-MAP: balanced optimal transport between queries and class centres (Hu et al., ICANN 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -132,7 +130,7 @@ class _Problem:
     query_norms: Tensor  # [t, q, 1]
 
     @staticmethod
-    def of(tasks: Tasks) -> _Problem:
+    def of(tasks: Tasks) -> "_Problem":
         query = tasks.query
         sums, counts = class_sums(tasks)
         centre = query.mean(1, keepdim=True)

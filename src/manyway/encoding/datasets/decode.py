@@ -126,7 +126,7 @@ def _eight_bits(picture: Image.Image, file: Image.Image) -> Image.Image:
         pixels = values.astype(np.uint8)
     else:
         kind = f"{'floats' if picture.mode == 'F' else '32-bit integers'} from {lowest:g} to {highest:g}"
-        raise InputError(f"its pixels are {kind}, none of which is known to be white; save it with 8 or 16 bits each")
+        raise InputError(f"its pixels are {kind}, not saying which value is white; save it with 8 or 16 bits")
     if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
         pixels = 255 - pixels
     transparent = picture.info.get("transparency")

@@ -1,7 +1,5 @@
 """TransCLIP: Gaussian classes near a first guess, smoothed over nearest queries (Zanella et al., NeurIPS 2024)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -178,7 +176,7 @@ class _Moments:
     n_support: int
 
     @staticmethod
-    def of(tasks: Tasks, support: Tensor, query: Tensor) -> _Moments:
+    def of(tasks: Tasks, support: Tensor, query: Tensor) -> "_Moments":
         centre = query.mean(1, keepdim=True)
         squares = [(values - centre).square().sum(1, keepdim=True) for values in (query, support)]
         sums, counts = class_sums(tasks)

@@ -8,8 +8,6 @@ iterations that update the live classes only. For these, one number is stored pe
 of its dead classes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +36,7 @@ class State:
         """[1, b, k] the logits of rows [1, b, d]."""
         return dot_scores(rows, self.prototypes[None]) + self.bias
 
-    def of_classes(self, which: Tensor) -> State:
+    def of_classes(self, which: Tensor) -> "State":
         """The same for some classes."""
         return State(self.prototypes[which], self.bias[which])
 

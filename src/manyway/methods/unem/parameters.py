@@ -6,8 +6,6 @@ They are a small JSON file that ``manyway tune`` writes. The files in this folde
 * ``authors-cub-5shot.json``, ``authors-cub-20shot.json``: the values that the authors publish, after softplus.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from numbers import Real
@@ -42,7 +40,7 @@ class Parameters(Strict):
     training: dict[str, Any] | None = None  # shots, k_eff, n_classes, n_query, fingerprint of the features, …
 
     @model_validator(mode="after")
-    def _per_layer(self) -> Parameters:
+    def _per_layer(self) -> "Parameters":
         n_lam, n_temperature = len(self.lam), len(self.temperature)
         if n_lam != n_temperature:
             raise ValueError(f"lam has {n_lam} values and temperature {n_temperature}; give one per layer")
