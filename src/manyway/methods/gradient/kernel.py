@@ -29,7 +29,7 @@ STEP = 64  # samples or features of one product
 
 def query_rows(n_query: int) -> int:
     """The rows of the program that has all queries of a task, because it needs their mean."""
-    return max(16, triton.next_power_of_2(n_query))
+    return int(max(16, triton.next_power_of_2(n_query)))
 
 
 def fits(n_classes: int, n_query: int) -> bool:
