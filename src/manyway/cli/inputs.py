@@ -9,7 +9,6 @@ import torch
 
 from manyway.cli.console import console, note, say
 from manyway.cli.options import progress_bar
-from manyway.encoding import encoders, extraction
 from manyway.encoding.datasets.sources import ImageSource, check_pictures
 from manyway.encoding.datasets.texts import open_texts
 from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, kind_of
@@ -69,6 +68,8 @@ class Inputs:
         kind = kinds[0]
         if set(kinds) == {FEATURES}:
             return self
+        from manyway.encoding import encoders
+
         for path in given:
             if not path.exists():
                 raise InputError(f"There is no file or folder {path}.")
@@ -134,6 +135,8 @@ class Inputs:
         return examples, items, named
 
     def _encode(self, encoder: str, device: torch.device) -> tuple[Items, Items, Items | None]:
+        from manyway.encoding import encoders, extraction
+
         def speak(sentence: str) -> None:
             say(sentence, stderr=True)
 

@@ -110,7 +110,7 @@ def _kind_of_table(path: Path, options: Options, expected: str | None) -> str:
     left_out = {find_column(names, name) for name in chosen}
     free = [at for at, name in enumerate(names) if at not in left_out and not is_label(name)]
     numbers = [at for at in free if not is_id(names[at]) and not is_row_number(names[at]) and _are_numbers(table, at)]
-    text, _ = find_text(table, options, left_out)
+    text, _ = find_text(table, options, left_out.union(numbers))
     text = None if text is None or not words_in(table, text) else text
     paths = [at for at in free if names[at].strip().lower() in PATH_COLUMNS and _are_pictures(table.sample(at))]
     possible = {TEXTS: text is not None or not (numbers or paths), FEATURES: bool(numbers), PICTURES: bool(paths)}
