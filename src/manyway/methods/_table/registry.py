@@ -172,16 +172,13 @@ class Method:
 
     def _row_by_row(self, tasks: Tasks, *, prepared: Any = None, **params: Any) -> Solution:
         """The answers of a method that answers each query on its own, for a pile."""
-        import torch
-
         from manyway.core import Reading, Solution
 
         if prepared is None and self.preparation is not None:
             prepared = self.preparation(tasks, **{**self.parameters, **params})
-        done = torch.ones(1, dtype=torch.int64), torch.ones(1, dtype=torch.bool)
         assert tasks.pile is not None
         work = partial(_row_by_row, self.name, tasks, {**params, "prepared": prepared})
-        return Solution(Reading(tasks.pile, work), *done)
+        return Solution(Reading(tasks.pile, work), 1, True)
 
     def unfinished(self, solution: Solution, params: Mapping[str, Any]) -> str | None:
         """A sentence where an iteration limit was reached before the stopping rule was met; None where it was not."""

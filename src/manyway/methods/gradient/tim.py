@@ -7,7 +7,7 @@ import torch
 from manyway.core import Solution, Tasks, prototypes
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.gradient.heads import Euclidean
-from manyway.methods.gradient.information import TERMS, Information, descend
+from manyway.methods.gradient.information import Information, descend
 
 
 def tim(
@@ -86,10 +86,5 @@ def maximise_information(
     head = Euclidean(logit_scale)
     samples = torch.cat([tasks.support, tasks.query], dim=1)
     w, terms = descend(samples, tasks.support_labels, prototypes(tasks), head, loss, lr, max_iter, with_objective)
-    return Solution(
-        probabilities=head.logits(samples[:, tasks.n_support :], w).softmax(-1),
-        n_iter=max_iter,
-        converged=False,
-        make_prototypes=lambda: w,
-        objective_parts=None if terms is None else dict(zip(TERMS, terms, strict=True)),
-    )
+    probabilities = head.logits(samples[:, tasks.n_support :], w).softmax(-1)
+    return Solution(probabilities, max_iter, False, lambda: w, objective_parts=terms.parts)
