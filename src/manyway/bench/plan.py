@@ -152,15 +152,8 @@ def make_plan(
                 experiments.append(asked)
         order = [method for block in suite.blocks for method in block.methods]
         experiments.sort(key=lambda asked: order.index(asked.method) if asked.method in order else len(order))
-    return Plan(
-        name=name,
-        suite=suite.name,
-        source=dict(suite.source),
-        override=wishes.override,
-        experiments=experiments,
-        created=now(),
-        skipped=list(skipped),
-    )
+    about: dict[str, Any] = {"suite": suite.name, "source": dict(suite.source), "override": wishes.override}
+    return Plan(name=name, **about, experiments=experiments, created=now(), skipped=list(skipped))
 
 
 def parse_only(texts: Sequence[str]) -> dict[str, list[str]]:

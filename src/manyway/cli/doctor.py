@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 
 FOR_DEVELOPERS = {"dev", "docs", "test"}  # extras that a user does not need
 VARIABLES = (
-    "MANYWAY_DATA",
-    "MANYWAY_CACHE",
-    "MANYWAY_PLAIN",
-    "MANYWAY_DEBUG",
-    "OMP_NUM_THREADS",
-    "CUDA_VISIBLE_DEVICES",
+    *("MANYWAY_DATA", "MANYWAY_CACHE", "MANYWAY_PLAIN", "MANYWAY_DEBUG"),
+    *("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
 )
 EXPECTED = 70  # of the 75 labels of the self-test
 _NEEDED = " is needed"  # how the words for a package end that is missing or too old
@@ -131,9 +127,8 @@ def _found(needed: Requirement) -> str:
         version = metadata.version(needed.name)
     except metadata.PackageNotFoundError:
         return f"missing: {needed.specifier}{_NEEDED}"
-    return (
-        version if needed.specifier.contains(version, prereleases=True) else f"{version}: {needed.specifier}{_NEEDED}"
-    )
+    fits = needed.specifier.contains(version, prereleases=True)
+    return version if fits else f"{version}: {needed.specifier}{_NEEDED}"
 
 
 def _memory() -> str:

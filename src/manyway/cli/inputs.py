@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,17 +27,12 @@ from manyway.labelling.taxonomy import read_taxonomy
 from manyway.methods.evidence.from_scores import KINDS, SEVERAL
 
 # The default encoder of what an input holds, and what to say about it.
+_BETTER = "timm:vit_small_patch14_dinov2.lvd142m or open_clip:ViT-B-16/laion2b_s34b_b88k"
+_ENGLISH = "it reads English; --encoder use-multilingual reads 16 languages"
+_ONLINE = "and where there is a network sentence-transformers:all-mpnet-base-v2 is better"
 _DEFAULTS = {
-    "pictures": (
-        "efficientnet-lite2",
-        "where there is a network, --encoder timm:vit_small_patch14_dinov2.lvd142m or "
-        "open_clip:ViT-B-16/laion2b_s34b_b88k is better",
-    ),
-    "texts": (
-        "minilm",
-        "it reads English; --encoder use-multilingual reads 16 languages, and where there is a network "
-        "sentence-transformers:all-mpnet-base-v2 is better",
-    ),
+    "pictures": ("efficientnet-lite2", f"where there is a network, --encoder {_BETTER} is better"),
+    "texts": ("minilm", f"{_ENGLISH}, {_ONLINE}"),
 }
 
 
@@ -145,9 +141,8 @@ class Inputs:
                 text = getattr(sources.get("examples"), "text_column", "")
                 options = replace(self.columns, like=(text,) if text else None)
                 sources[what] = extraction.open_for(opened, path, options=options, need_labels=what != "items")
-        self._check_columns(
-            sources["class names" if self.support is None else "examples"].header, sources["items"].header
-        )
+        first = "class names" if self.support is None else "examples"
+        self._check_columns(sources[first].header, sources["items"].header)
         if "examples" in sources and self.labels is None and not sources["examples"].is_labelled:
             hint = "put pictures into a folder per class, give texts a column `label`, or name a file with --labels"
             raise InputError(f"The labelled examples in {self.support} (they come first) have no labels; {hint}.")
@@ -157,10 +152,8 @@ class Inputs:
         bar = progress_bar(console(stderr=True))
         parts = {what: extraction.part_for(opened, source) for what, source in sources.items()}
         with bar, ExitStack() as stack:
-            caches = {
-                part: stack.enter_context(extraction.cache_for(part, speak)) if self.cached else None
-                for part in {*parts.values()}
-            }
+            used = {*parts.values()} if self.cached else ()
+            caches = {part: stack.enter_context(extraction.cache_for(part, speak)) for part in used}
             left = sum(map(len, sources.values()))
             task = bar.add_task("encoding", total=left)
 
@@ -172,9 +165,8 @@ class Inputs:
             read = {}
             for what, source in sources.items():
                 bar.update(task, description=f"encoding {what}")
-                read[what] = extraction.encode_items(
-                    source, parts[what], skip_bad=what != "class names", cache=caches[parts[what]], progress=advance
-                )
+                encode = partial(extraction.encode_items, source, parts[what], cache=caches.get(parts[what]))
+                read[what] = encode(skip_bad=what != "class names", progress=advance)
         named, items = read.get("class names"), read["items"]
         examples = read["examples"] if "examples" in read else _no_examples(named)
         for path, part in ((self.support, examples), (self.query, items)):

@@ -1,6 +1,7 @@
 """``manyway label`` and ``manyway methods``."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -180,16 +181,8 @@ def label(
                 solution = solve_batch(batch, method, open_set=open_set)
             else:
                 solution = solve_groups(batch, groups_of(scores_of(batch), batch_by), method, open_set=open_set)
-            summary = write_labels(
-                batch,
-                solution,
-                table,
-                top=top,
-                min_confidence=min_confidence,
-                at_least=at_least,
-                inputs=paths,
-                form=form,
-            )
+            write = partial(write_labels, batch, solution, table, inputs=paths, form=form)
+            summary = write(top=top, min_confidence=min_confidence, at_least=at_least)
         print_summary(summary, at_least)
         if output is None and table != DEFAULT_OUTPUT:
             note(_KEPT)
