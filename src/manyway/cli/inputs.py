@@ -1,8 +1,8 @@
 """What ``label`` and ``review`` read: examples and items, or the scores of a classifier. It loads torch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -48,6 +48,7 @@ class Inputs:
     columns: Options
     skip_bad: bool = False
     cached: bool = True  # whether features of earlier runs are used, and new ones kept
+    texts: Mapping[str, extraction.Source] = field(default_factory=dict)  # what was read to choose the encoder
 
     @property
     def paths(self) -> tuple[Path | None, ...]:
@@ -79,7 +80,8 @@ class Inputs:
                 hint = f"they must be of one kind. To make features of pictures or texts: {command}"
                 raise InputError(f"{given[0]} holds {kind} and {path} holds {other}; {hint}.")
         name, hint = _DEFAULTS[kind]
-        share, seen = self._other_languages(given) if kind == TEXTS else (0.0, "")
+        texts = self._sources(open_texts) if kind == TEXTS else {}
+        share, seen = _other_languages(texts.values())
         if seen:
             hint = f"{seen}, and --encoder use-multilingual reads 16 languages"
         if share >= ENOUGH:
@@ -88,18 +90,17 @@ class Inputs:
             hint = f"install the default one with {install(kind)}, or name another with --encoder"
             raise InputError(f"{self.query} holds {kind}, which need an encoder; {hint}.")
         note(f"{kind} are encoded with {name}; {hint}")
-        return replace(self, encoder=name)
+        return replace(self, encoder=name, texts=texts)
 
-    def _other_languages(self, paths: Sequence[Path]) -> tuple[float, str]:
-        """The share of texts that are not English, and what to say about them."""
-        texts, columns = list[str](), self.columns
-        for path in paths:
-            source = open_texts(path, columns, need_labels=path != self.query)
-            texts += source.texts
-            columns = replace(columns, like=(source.text_column,) if source.text_column else None)
-        n_other, names = other_languages(texts)
-        several = " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-        return n_other / len(texts), f"{n_other} of {len(texts)} texts seem to be {several}" if n_other else ""
+    def _sources(self, opening: Callable[..., extraction.Source]) -> dict[str, extraction.Source]:
+        """Class names, examples and items as they are opened; in the items, the text column of the examples counts."""
+        sources: dict[str, extraction.Source] = {}
+        for what, path in {"class names": self.class_names, "examples": self.support, "items": self.query}.items():
+            if path is not None:
+                text = getattr(sources.get("examples"), "text_column", "")
+                options = replace(self.columns, like=(text,) if text else None)
+                sources[what] = opening(path, options=options, need_labels=what != "items")
+        return sources
 
     def read(self, device: torch.device) -> tuple[Items, Items, Items | None]:
         """Read or encode examples, items and class names, and print what the reader guessed."""
@@ -134,13 +135,7 @@ class Inputs:
             say(sentence, stderr=True)
 
         opened = encoders.open_encoder(encoder, device=device, say=speak)
-        paths = {"class names": self.class_names, "examples": self.support, "items": self.query}
-        sources: dict[str, extraction.Source] = {}
-        for what, path in paths.items():
-            if path is not None:
-                text = getattr(sources.get("examples"), "text_column", "")
-                options = replace(self.columns, like=(text,) if text else None)
-                sources[what] = extraction.open_for(opened, path, options=options, need_labels=what != "items")
+        sources = self.texts or self._sources(partial(extraction.open_for, opened))
         first = "class names" if self.support is None else "examples"
         self._check_columns(sources[first].header, sources["items"].header)
         if "examples" in sources and self.labels is None and not sources["examples"].is_labelled:
@@ -184,6 +179,14 @@ class Inputs:
         for name in filter(None, (asked.item_column, asked.text_column, *asked.ignore_columns, *asked.feature_columns)):
             if headers and all(find_column(header, name) is None for header in headers):
                 raise InputError(f"There is no column '{name}'; {nearest(name, headers[-1])}")
+
+
+def _other_languages(sources: Iterable[extraction.Source]) -> tuple[float, str]:
+    """The share of texts that are not English, and what to say about them."""
+    texts = [text for source in sources for text in getattr(source, "texts", ())]
+    n_other, names = other_languages(texts)
+    several = " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+    return n_other / max(len(texts), 1), f"{n_other} of {len(texts)} texts seem to be {several}" if n_other else ""
 
 
 def _no_examples(named: Items | None) -> Items:

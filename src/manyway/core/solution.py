@@ -436,13 +436,10 @@ def best_two(probabilities: Tensor, unknown: Tensor | None = None) -> dict[str, 
     rows = probabilities.detach().cpu()
     first = rows.argmax(-1, keepdim=True)  # the lowest class wins a tie, as in `labels`; topk does not promise that
     others = rows.scatter(1, first, -1.0)
-    second = others.argmax(-1, keepdim=True)
-    columns = {
-        "label": first.squeeze(1).numpy(),
-        "probability": rows.gather(1, first).squeeze(1).numpy(),
-        "second_label": second.squeeze(1).numpy(),
-        "second_probability": rows.gather(1, second).squeeze(1).numpy(),
-    }
+    columns = {}
+    for rank, chosen in (("", first), ("second_", others.argmax(-1, keepdim=True))):
+        columns[f"{rank}label"] = chosen.squeeze(1).numpy()
+        columns[f"{rank}probability"] = rows.gather(1, chosen).squeeze(1).numpy()
     return columns if unknown is None else {**columns, "unknown": unknown.detach().cpu().numpy()}
 
 

@@ -105,12 +105,10 @@ def draw_samples(
             rows.append(masters.row[letter.code, faces[generator.integers(len(faces))]])
             uniforms.append(generator.random(10))
             noise.append(generator.standard_normal(SIZE * SIZE, dtype=np.float32))
-        images[start : start + len(part)] = _distort(
-            masters.images[rows].float().div(255).unsqueeze(1),
-            torch.from_numpy(np.stack(uniforms)).float(),
-            torch.from_numpy(np.stack(noise)).view(-1, 1, SIZE, SIZE),
-            distortion,
-        )
+        drawn = torch.from_numpy(np.stack(uniforms)).float()
+        grain = torch.from_numpy(np.stack(noise)).view(-1, 1, SIZE, SIZE)
+        plain = masters.images[rows].float().div(255).unsqueeze(1)
+        images[start : start + len(part)] = _distort(plain, drawn, grain, distortion)
     return images, torch.tensor([label for label, _, _ in wanted])
 
 
