@@ -171,17 +171,11 @@ def _train(tasks: Tasks, head: Head, lr: float, max_iter: int, with_objective: b
 
 
 def _solve(
-    tasks: Tasks,
-    head: Head,
-    lr: float,
-    max_iter: int,
-    scale: str | None,
-    with_objective: bool,
-    prepared: Prepared | None,
+    tasks: Tasks, head: Head, lr: float, max_iter: int, scale: str | None, trace: bool, prepared: Prepared | None
 ) -> Solution:
     """Label the queries by a classifier that is trained now unless it is prepared."""
     tasks = _transformed(tasks, head, scale)
-    trained = _train(tasks, head, lr, max_iter, with_objective) if prepared is None else prepared
+    trained = _train(tasks, head, lr, max_iter, trace) if prepared is None else prepared
     w = trained.prototypes.expand(tasks.n_tasks, -1, -1)
     objective = None if trained.objective is None else trained.objective.expand(tasks.n_tasks, -1)
     return Solution(head.logits(tasks.query, w).softmax(-1), max_iter, False, lambda: w, objective)
