@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
 from manyway.bench.plan import Job
-from manyway.bench.records import Stored, plain
-from manyway.bench.store import write_text
+from manyway.bench.records import Stored, plain, write_text
 from manyway.bench.suite import Learning
 from manyway.bench.tuning import chosen_entry, meant_for
 from manyway.core import Tasks, side_by_side, transform

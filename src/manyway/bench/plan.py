@@ -11,8 +11,7 @@ from typing import Any
 from manyway.bench.baselines import get_method
 from manyway.bench.data import find_features, find_strangers
 from manyway.bench.presentation import in_words, number
-from manyway.bench.records import experiment_key, request
-from manyway.bench.store import Asked, Plan, Store, now
+from manyway.bench.records import Asked, Plan, Store, experiment_key, now, request
 from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
 from manyway.core import checked
 from manyway.errors import InputError, nearest

@@ -26,8 +26,7 @@ import manyway
 from manyway.bench import records
 from manyway.bench.baselines import get_method
 from manyway.bench.plan import Job
-from manyway.bench.records import Outcome, Partial, Provenance, Record, Stretch
-from manyway.bench.store import Store, StoreError, now
+from manyway.bench.records import Outcome, Partial, Provenance, Record, Store, StoreError, Stretch, now
 from manyway.bench.suite import Experiment
 from manyway.bench.trace import follow
 from manyway.core import connect

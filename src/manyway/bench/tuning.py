@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict
 
-from manyway.bench.records import Record
-from manyway.bench.store import now, write_text
+from manyway.bench.records import Record, now, write_text
 from manyway.bench.suite import Suite, Tuned, check_params
 from manyway.core import Strict, checked
 from manyway.errors import InputError

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from manyway.bench.plan import Job
+    from manyway.bench.records import Store
     from manyway.bench.runner import Failure
     from manyway.bench.show.view import View
-    from manyway.bench.store import Store
 
 
 @command
@@ -77,8 +77,8 @@ def bench(
             say(f"{name}  {title}")
         return
     from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
+    from manyway.bench.records import Store
     from manyway.bench.show.view import load_view
-    from manyway.bench.store import Store
     from manyway.bench.tuning import read_tuned
 
     loaded, store, where = load_suite(suite), Store(results), _device(device, dask)
@@ -142,8 +142,8 @@ def tune(
     """
     from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
     from manyway.bench.presentation import number
+    from manyway.bench.records import Store
     from manyway.bench.show.view import load_view
-    from manyway.bench.store import Store
     from manyway.bench.suite import load_suite
     from manyway.bench.tuning import FILE, check_grid, check_lessons, choose, write_tuned
     from manyway.methods import get_method

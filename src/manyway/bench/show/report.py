@@ -14,11 +14,10 @@ from markupsafe import Markup, escape
 
 from manyway.bench.baselines import COMPARED
 from manyway.bench.presentation import number
-from manyway.bench.records import Record
+from manyway.bench.records import Record, now
 from manyway.bench.show.curves import make_figures
 from manyway.bench.show.tables import ABSENT, Cell, Grid, make_grids
 from manyway.bench.show.view import View, label, old_note, params, setting
-from manyway.bench.store import now
 from manyway.errors import InputError
 from manyway.evaluation.metrics import find_summary
 from manyway.evaluation.statistics import tasks_needed

@@ -7,8 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from manyway.bench.baselines import COMPARED
 from manyway.bench.presentation import Plot, Presentation, Table, in_words, number, read_presentation
-from manyway.bench.records import Record
-from manyway.bench.store import Plan, Store
+from manyway.bench.records import Plan, Record, Store
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import find_summary
 from manyway.evaluation.scorers import SCORERS
