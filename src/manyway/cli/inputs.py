@@ -36,6 +36,9 @@ _DEFAULTS = {
 }
 
 
+Read = tuple[Items, Items, Items | None]  # examples, items and class names
+
+
 @dataclass(frozen=True)
 class Inputs:
     """Files of features, pictures or texts, and how to read them."""
@@ -102,7 +105,7 @@ class Inputs:
                 sources[what] = opening(path, options=options, need_labels=what != "items")
         return sources
 
-    def read(self, device: torch.device) -> tuple[Items, Items, Items | None]:
+    def read(self, device: torch.device) -> Read:
         """Read or encode examples, items and class names, and print what the reader guessed."""
         examples, items, named = self._features() if self.encoder is None else self._encode(self.encoder, device)
         classes = remarks_on_classes(self.support or self.query, examples.labels or ()) if self.encoder else ()
@@ -122,7 +125,7 @@ class Inputs:
             note(f"all items in {self.query} have the same features; check the encoder or the file")
         return examples, items, named
 
-    def _features(self) -> tuple[Items, Items, Items | None]:
+    def _features(self) -> Read:
         columns = self.columns
         named = None if self.class_names is None else read_items(self.class_names, columns)
         examples = _no_examples(named) if self.support is None else read_items(self.support, columns)
@@ -130,10 +133,8 @@ class Inputs:
         self._check_columns(examples.header, items.header)
         return examples, items, named
 
-    def _encode(self, encoder: str, device: torch.device) -> tuple[Items, Items, Items | None]:
-        def speak(sentence: str) -> None:
-            say(sentence, stderr=True)
-
+    def _encode(self, encoder: str, device: torch.device) -> Read:
+        speak = partial(say, stderr=True)
         opened = encoders.open_encoder(encoder, device=device, say=speak)
         sources = self.texts or self._sources(partial(extraction.open_for, opened))
         first = "class names" if self.support is None else "examples"

@@ -190,7 +190,7 @@ def label(
             if source is None:
                 data = scores_data(batch, Path(str(scores)).name, open_set=open_set)
             else:
-                data = features_data(source, *read, open_set=open_set)
+                data = features_data(source, read, open_set=open_set)
             run_review(data, DEFAULT_FOLDER, first=solution)
 
 

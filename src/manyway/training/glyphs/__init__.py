@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from manyway.errors import InputError, install, nearest
+from manyway.errors import InputError, nearest, optional
 from manyway.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ SAMPLES = 40  # drawings per validation or test letter
 RECIPE = Recipe(
     epochs=20, batch=64, lr=3e-3, optimizer="adamw", schedule="cosine", weight_decay=0.05, augment="drawing"
 )
-_NEEDS = "Drawing letters needs {}: {}."
 
 
 def image_set(split: str, per_class: int, *, seed: int = 0) -> ImageSet:
@@ -58,22 +57,18 @@ def draw(name: str, indices: range, *, seed: int = 0) -> Tensor:
 @lru_cache(maxsize=1)
 def _candidates() -> dict[str, Letter]:
     """The letters that the fonts have, by name."""
-    try:
-        from manyway.training.glyphs.letters import candidate_letters
+    for library in ("matplotlib", "PIL"):
+        optional(library, "images", "Drawing letters")
+    from manyway.training.glyphs.letters import candidate_letters
 
-        return {letter.name: letter for letter in candidate_letters()}
-    except ModuleNotFoundError as error:
-        raise InputError(_NEEDS.format(error.name, install("images"))) from error
+    return {letter.name: letter for letter in candidate_letters()}
 
 
 @lru_cache(maxsize=1)
 def _alphabet() -> tuple[dict[str, tuple[Letter, ...]], Masters]:
     """The letters of each split and their undistorted drawings; computed once, as it takes seconds."""
-    try:
-        from manyway.training.glyphs.render import choose_letters, draw_masters
+    from manyway.training.glyphs.render import choose_letters, draw_masters
 
-        letters = tuple(_candidates().values())
-        masters = draw_masters(letters)
-    except ModuleNotFoundError as error:
-        raise InputError(_NEEDS.format(error.name, install("images"))) from error
+    letters = tuple(_candidates().values())
+    masters = draw_masters(letters)
     return choose_letters(letters, masters), masters
