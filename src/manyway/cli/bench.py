@@ -10,6 +10,7 @@ import typer
 from manyway.cli.console import console, say
 from manyway.cli.options import command, progress_bar
 from manyway.cli.show import print_grids
+from manyway.methods import get_method
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,7 +147,6 @@ def tune(
     from manyway.bench.show.view import load_view
     from manyway.bench.suite import load_suite
     from manyway.bench.tuning import FILE, check_grid, check_lessons, choose, write_tuned
-    from manyway.methods import get_method
 
     suite, store, where = load_suite(grid), Store(results), _device(device, dask)
     check_grid(suite)

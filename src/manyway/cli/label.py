@@ -10,6 +10,7 @@ import typer
 from manyway.cli.console import console, note
 from manyway.cli.options import command
 from manyway.errors import InputError
+from manyway.methods import DEFAULT_METHOD, METHODS, get_method
 
 _KEPT = "labels.csv is another file, or was changed; it stays as it is (`overwrite` replaces it)"
 
@@ -139,7 +140,6 @@ def label(
     from manyway.labelling.outputs import TABLE, check_format, find_format, scores_of
     from manyway.labelling.table import DEFAULT_OUTPUT, check_table
     from manyway.labelling.taxonomy import read_taxonomy
-    from manyway.methods import get_method
     from manyway.methods.evidence.from_scores import SEVERAL
 
     columns = (label_column, item_column, ignore_columns or (), feature_columns or ())
@@ -221,8 +221,6 @@ def methods(name: str | None = None) -> None:
     """
     from rich.table import Table
 
-    from manyway.methods import DEFAULT_METHOD, METHODS
-
     if name is not None:
         _describe_method(name)
         return
@@ -239,8 +237,6 @@ def _describe_method(name: str) -> None:
     """Print what there is to know about a method before it is used."""
     from rich.padding import Padding
     from rich.table import Table
-
-    from manyway.methods import get_method
 
     method = get_method(name)
     screen = console()

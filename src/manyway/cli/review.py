@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from os.path import abspath
@@ -240,7 +241,6 @@ def run_review(
     """Start or go on with a review: write exports where they are asked for, otherwise serve the page."""
     import shlex
     import webbrowser
-    from contextlib import suppress
 
     from manyway.review.serve import open_review, serve
 
