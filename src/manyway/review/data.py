@@ -1,7 +1,5 @@
 """What is reviewed: examples, items and where their pictures are; saved in the folder of the review."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping
@@ -127,10 +125,8 @@ class ReviewData:
 
     def save(self, folder: Path) -> None:
         """Write everything into the folder of a review, so that it needs neither the files nor the encoder again."""
-        tensors = {
-            "examples": self.examples.rows(0, len(self.examples)).contiguous(),
-            "items": self.items.rows(0, len(self.items)).contiguous(),
-        }
+        held = {"examples": self.examples, "items": self.items}
+        tensors = {name: rows.rows(0, len(rows)).contiguous() for name, rows in held.items()}
         if self.examples.base_mean is not None:
             tensors["base_mean"] = self.examples.base_mean.contiguous()
         if self.class_names is not None:
@@ -152,7 +148,7 @@ class ReviewData:
         (folder / FILE).chmod(0o600)
 
     @classmethod
-    def load(cls, folder: Path) -> ReviewData:
+    def load(cls, folder: Path) -> "ReviewData":
         """Read a saved review.
 
         Raises
@@ -162,9 +158,8 @@ class ReviewData:
         """
         path = folder / FILE
         if not path.is_file():
-            raise InputError(
-                f"{folder} holds no saved review; to start one, name examples and items: manyway review EXAMPLES ITEMS"
-            )
+            start = "to start one, name examples and items: manyway review EXAMPLES ITEMS"
+            raise InputError(f"{folder} holds no saved review; {start}")
         try:
             with safe_open(path, framework="pt") as file:
                 text, check = file.metadata()["review"], file.metadata()["check"]
@@ -178,21 +173,14 @@ class ReviewData:
             examples, items = (_items(tensors[name], about[name], base_mean) for name in ("examples", "items"))
             named = {"kind": str(about["kind"]), "title": str(about["title"]), "origins": about["origins"]}
             vectors = about["class_names"]
-            return cls(
-                examples,
-                items,
-                **named,
-                open_set=bool(about["open_set"]),
-                class_names=None if vectors is None else _items(tensors["class_names"], vectors, base_mean),
-                scores=tuple(map(str, about["scores"])),
-            )
+            classes = None if vectors is None else _items(tensors["class_names"], vectors, base_mean)
+            scores, open_set = tuple(map(str, about["scores"])), bool(about["open_set"])
+            return cls(examples, items, **named, open_set=open_set, class_names=classes, scores=scores)
         except InputError:
             raise
         except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
-            raise InputError(
-                f"{path} is damaged ({error}). Its answers are not lost: move this file away and start the review with "
-                "the same examples and items in the same folder."
-            ) from error
+            hint = "move this file away and start the review with the same examples and items in the same folder"
+            raise InputError(f"{path} is damaged ({error}). Its answers are not lost: {hint}.") from error
 
 
 def _text(value: Any) -> str:
@@ -207,14 +195,10 @@ def _time(text: str) -> datetime | None:
 
 
 def _about(items: Items) -> dict[str, Any]:
-    return {
-        "names": None if items.names is None else list(items.names),
-        "labels": items.labels,
-        "columns": items.columns,
-        "skipped": items.skipped,
-        "texts": None if items.texts is None else list(items.texts),
-        "carried": {name: list(cells) for name, cells in items.carried.items()},
-    }
+    names, texts = (None if given is None else list(given) for given in (items.names, items.texts))
+    carried = {name: list(cells) for name, cells in items.carried.items()}
+    kept = {name: getattr(items, name) for name in ("labels", "columns", "skipped")}
+    return {"names": names, "texts": texts, "carried": carried, **kept}
 
 
 def _check(text: str, tensors: Mapping[str, Any]) -> str:
