@@ -23,7 +23,7 @@ from manyway.core import Tasks, side_by_side, transform
 from manyway.errors import InputError
 from manyway.evaluation.evaluator import Evaluation, evaluate
 from manyway.methods import get_method
-from manyway.methods.gradient.adam import adam_step
+from manyway.methods.gradient.heads import adam_step
 from manyway.methods.paddle.forms import prototype_form
 from manyway.methods.unem.parameters import Parameters, read_parameters
 from manyway.methods.unem.solver import last_logits
