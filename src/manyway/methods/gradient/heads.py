@@ -67,7 +67,7 @@ def adam_step(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Take step number ``step`` (from 1) of Adam: the new parameters, and running means of the gradient and its square.
 
-    Adam (Kingma and Ba, 2015) moves every coordinate on its own. A batch of tasks moves as each would alone; but the path
+    Adam (Kingma and Ba, 2015) moves every coordinate on its own. A batch of tasks moves as each would alone; the path
     depends on the coordinate system, so it cannot be computed in a rotated or reduced feature space. The bias
     corrections are folded into the two constants, which saves passes over memory.
     """
