@@ -28,12 +28,8 @@ _AXES = {
 }
 # Fields of a task that are named only where they differ from their defaults.
 LATER = ("n_unknown", "unknown_classes", "unknown_from", "n_batches", "gamma", "n_answers", "reviewer")
-_SPECIAL = {
-    ("shots", None): "given support",
-    ("scorer", None): "own score",
-    ("gamma", None): "batches alike",
-    ("gamma", 0): "separate classes",
-}
+_SPECIAL: dict[tuple[str, int | None], str] = {("shots", None): "given support", ("scorer", None): "own score"}
+_SPECIAL |= {("gamma", None): "batches alike", ("gamma", 0): "separate classes"}
 Shown = TypeVar("Shown", Table, Plot)
 
 
