@@ -149,7 +149,8 @@ class Distances:
 
     def linear(self) -> Linear:
         """``in_search`` of the rows of the one task, as products."""
-        own, *others = (Linear(*(one[0] for one in of.linear())) for of in (self.calibration, *self.before))
+        products = [of.linear() for of in (self.calibration, *self.before)]
+        own, *others = (Linear(weights[0], biases[0]) for weights, biases in products)
         return own._replace(others=tuple(others))
 
     def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
