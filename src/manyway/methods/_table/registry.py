@@ -258,6 +258,7 @@ METHODS: Mapping[str, Method] = _table(
     Method("laplacianshot", "LaplacianShot", "laplacianshot:laplacianshot", "Ziko et al., ICML 2020"),
     Method("unem", "UNEM", "unem.solver:unem", "Zhou et al., CVPR 2025", training="unem.parameters:unlike_training"),
     Method("oslo", "OSLO", "oslo:oslo", "Boudiaf et al., CVPR 2023", holds_support=True),
+    Method("eol", "EOL", "eol:eol", "Ochal et al., 2024", holds_support=True),
     Method("tim", "TIM", "gradient.tim:tim", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("tim-adm", "TIM-ADM", "gradient.tim_adm:tim_adm", "Boudiaf et al., NeurIPS 2020", holds_support=True),
     Method("alpha-tim", "α-TIM", "gradient.alpha_tim:alpha_tim", "Veilleux et al., NeurIPS 2021", holds_support=True),
