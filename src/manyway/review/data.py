@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ TAKEN = "taken"  # the column that says when a picture was taken
 _FILE, _BOX = "file", ("box_x", "box_y", "box_width", "box_height")  # columns of detections
 _SECONDS = timedelta(seconds=10)  # between the pictures of a burst
 _FORMAT = 2
+_PARTS, _PLAIN = ("examples", "items", "class_names"), ("kind", "title", "open_set", "scores")  # what is saved
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,23 +126,12 @@ class ReviewData:
 
     def save(self, folder: Path) -> None:
         """Write everything into the folder of a review, so that it needs neither the files nor the encoder again."""
-        held = {"examples": self.examples, "items": self.items}
-        tensors = {name: rows.rows(0, len(rows)).contiguous() for name, rows in held.items()}
+        parts = {name: getattr(self, name) for name in _PARTS if getattr(self, name) is not None}
+        tensors = {name: items.rows(0, len(items)).contiguous() for name, items in parts.items()}
         if self.examples.base_mean is not None:
             tensors["base_mean"] = self.examples.base_mean.contiguous()
-        if self.class_names is not None:
-            tensors["class_names"] = self.class_names.rows(0, len(self.class_names)).contiguous()
-        about = {
-            "format": _FORMAT,
-            "kind": self.kind,
-            "title": self.title,
-            "origins": dict(self.origins or {}),
-            "open_set": self.open_set,
-            "examples": _about(self.examples),
-            "items": _about(self.items),
-            "class_names": None if self.class_names is None else _about(self.class_names),
-            "scores": list(self.scores),
-        }
+        about = {name: getattr(self, name) for name in _PLAIN} | {name: _about(items) for name, items in parts.items()}
+        about |= {"format": _FORMAT, "origins": dict(self.origins or {})}
         text = json.dumps(about, default=str)
         with atomic_write(folder / FILE) as temporary:
             save_file(tensors, temporary, metadata={"review": text, "check": _check(text, tensors)})
@@ -169,13 +159,10 @@ class ReviewData:
             about = json.loads(text)
             if about["format"] != _FORMAT:
                 raise InputError(f"{path} has the format {about['format']}, which this version of manyway cannot read.")
-            base_mean = tensors.get("base_mean")
-            examples, items = (_items(tensors[name], about[name], base_mean) for name in ("examples", "items"))
-            named = {"kind": str(about["kind"]), "title": str(about["title"]), "origins": about["origins"]}
-            vectors = about["class_names"]
-            classes = None if vectors is None else _items(tensors["class_names"], vectors, base_mean)
-            scores, open_set = tuple(map(str, about["scores"])), bool(about["open_set"])
-            return cls(examples, items, **named, open_set=open_set, class_names=classes, scores=scores)
+            read = partial(_items, base_mean=tensors.get("base_mean"))
+            saved: dict[str, Any] = {name: about[name] for name in (*_PLAIN, "origins")}
+            saved |= {name: read(tensors[name], about[name]) for name in _PARTS if name in tensors}
+            return cls(**saved | {"scores": tuple(about["scores"])})
         except InputError:
             raise
         except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
