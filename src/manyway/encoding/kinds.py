@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from manyway.encoding.datasets.archives import open_zip
-from manyway.encoding.datasets.sources import FILMS, IMAGE_SUFFIXES, PATH_COLUMNS, walk
-from manyway.encoding.datasets.texts import TEXT_SUFFIXES, is_tabbed
+from manyway.encoding.datasets.sources import FILMS, IMAGE_SUFFIXES, PATH_COLUMNS, ImageSource, walk
+from manyway.encoding.datasets.texts import TEXT_SUFFIXES, TextSource, is_tabbed
 from manyway.errors import InputError
 from manyway.files.columns import Options, find_text, is_id, is_label, is_number_like, is_row_number, is_whole, words_in
 from manyway.files.tables import SAMPLE, Table, find_column, read_table
 from manyway.files.text import listed, read_text, suffix_of
 
+Source = ImageSource | TextSource
 FEATURES, PICTURES, TEXTS = "features", "pictures", "texts"
 _LOOKED_AT = 1000  # files of a folder
 _SOUNDS = frozenset({".aif", ".aiff", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wac", ".wav", ".wma"})
