@@ -1,7 +1,5 @@
 """What is reviewed: examples, items and where their pictures are; saved in the folder of the review."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping
@@ -140,7 +138,7 @@ class ReviewData:
         (folder / FILE).chmod(0o600)
 
     @classmethod
-    def load(cls, folder: Path) -> ReviewData:
+    def load(cls, folder: Path) -> "ReviewData":
         """Read a saved review.
 
         Raises
@@ -150,9 +148,8 @@ class ReviewData:
         """
         path = folder / FILE
         if not path.is_file():
-            raise InputError(
-                f"{folder} holds no saved review; to start one, name examples and items: manyway review EXAMPLES ITEMS"
-            )
+            start = "to start one, name examples and items: manyway review EXAMPLES ITEMS"
+            raise InputError(f"{folder} holds no saved review; {start}")
         try:
             with safe_open(path, framework="pt") as file:
                 text, check = file.metadata()["review"], file.metadata()["check"]
@@ -169,10 +166,8 @@ class ReviewData:
         except InputError:
             raise
         except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
-            raise InputError(
-                f"{path} is damaged ({error}). Its answers are not lost: move this file away and start the review with "
-                "the same examples and items in the same folder."
-            ) from error
+            hint = "move this file away and start the review with the same examples and items in the same folder"
+            raise InputError(f"{path} is damaged ({error}). Its answers are not lost: {hint}.") from error
 
 
 def _text(value: Any) -> str:
@@ -187,14 +182,10 @@ def _time(text: str) -> datetime | None:
 
 
 def _about(items: Items) -> dict[str, Any]:
-    return {
-        "names": None if items.names is None else list(items.names),
-        "labels": items.labels,
-        "columns": items.columns,
-        "skipped": items.skipped,
-        "texts": None if items.texts is None else list(items.texts),
-        "carried": {name: list(cells) for name, cells in items.carried.items()},
-    }
+    names, texts = (None if given is None else list(given) for given in (items.names, items.texts))
+    carried = {name: list(cells) for name, cells in items.carried.items()}
+    kept = {name: getattr(items, name) for name in ("labels", "columns", "skipped")}
+    return {"names": names, "texts": texts, "carried": carried, **kept}
 
 
 def _check(text: str, tensors: Mapping[str, Any]) -> str:
