@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, model_validator
 
-from manyway.core.checking import OneOrMore, Strict, checked
+from manyway.core import OneOrMore, Strict, checked
 from manyway.errors import nearest
 from manyway.evaluation.metrics import summary_names
 
@@ -54,9 +54,7 @@ def one_of(known: Iterable[str], what: str) -> AfterValidator:
 
 def _file_name(name: str) -> str:
     if not re.fullmatch(r"[\w+-][\w .+-]*", name):
-        raise ValueError(
-            f"is {name!r}; it becomes part of a file name and may have letters, digits, spaces and . _ + - only"
-        )
+        raise ValueError(f"is {name!r}; it becomes part of a file name: letters, digits, spaces and . _ + - only")
     return name
 
 
@@ -142,10 +140,8 @@ def _numbered(plots: Any) -> Any:
     """Plots without a name are called plot, plot2, plot3, …"""
     if not isinstance(plots, list):
         return plots
-    return [
-        {"name": f"plot{i + 1}" if i else "plot", **plot} if isinstance(plot, dict) else plot
-        for i, plot in enumerate(plots)
-    ]
+    names = ["plot", *(f"plot{number}" for number in range(2, len(plots) + 1))]
+    return [{"name": name, **one} if isinstance(one, dict) else one for name, one in zip(names, plots, strict=False)]
 
 
 def _distinct(plots: list[Plot]) -> list[Plot]:

@@ -8,12 +8,13 @@ followed in this way.
 
 from bisect import bisect_left
 from itertools import accumulate
+from typing import Any
 
 import torch
 
 from manyway.bench.records import Outcome
 from manyway.bench.suite import Experiment
-from manyway.core.solution import Solution
+from manyway.core import Solution
 from manyway.errors import InputError
 from manyway.evaluation.evaluator import clock
 from manyway.methods import get_method
@@ -29,9 +30,7 @@ def follow(features: FeatureSet, experiment: Experiment) -> Outcome:
     assert spec is not None
     method = get_method(experiment.method)
     if spec.budget not in method.defaults:
-        raise InputError(
-            f"{method.name} has no parameter '{spec.budget}' that counts its iterations; leave it out of a trace."
-        )
+        raise InputError(f"{method.name} has no parameter '{spec.budget}' that counts its iterations; leave it out.")
     tasks = sample_tasks(features, experiment.spec, experiment.seed, 0, 1)
     assert tasks.query_labels is not None
     truth = tasks.query_labels
@@ -81,14 +80,8 @@ def follow(features: FeatureSet, experiment: Experiment) -> Outcome:
     seconds, criteria, correct = zip(*(points[steps] for steps in order), strict=True)
     # Fewer iterations cannot take longer: a disturbed timing is replaced by the smallest of the later ones.
     seconds = tuple(accumulate(reversed(seconds), min))[::-1]
-    return Outcome(
-        n_query=experiment.task.n_known,
-        steps=order,
-        seconds=list(seconds),
-        criterion=list(criteria),
-        correct=list(correct),
-        reached=reached,
-    )
+    found: dict[str, Any] = {"seconds": list(seconds), "criterion": list(criteria), "correct": list(correct)}
+    return Outcome(n_query=experiment.task.n_known, steps=order, reached=reached, **found)
 
 
 def _next(steps: int, seconds: float) -> int:

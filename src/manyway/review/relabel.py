@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Solution, Tasks
 from manyway.errors import InputError
 from manyway.labelling.batch import AT_MOST_BYTES, Place, features_batch
 from manyway.methods import DEFAULT_METHOD, get_method
@@ -38,10 +37,8 @@ class Relabel:
     def __init__(self, data: ReviewData, first: Solution | None = None) -> None:
         n_classes = len(data.catalogue)
         if 4 * len(data.items) * n_classes > AT_MOST_BYTES:
-            raise InputError(
-                f"{len(data.items)} items and {n_classes} classes are too many to be reviewed together; cut the "
-                "items into smaller batches."
-            )
+            many = f"{len(data.items)} items and {n_classes} classes are too many to be reviewed together"
+            raise InputError(f"{many}; cut the items into smaller batches.")
         self.data, self._first = data, first
         self.tasks, self.classes = self._problem()
         self._number = {name: k for k, name in enumerate(self.classes)}

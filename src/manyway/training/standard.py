@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib import resources
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -59,9 +58,8 @@ def open_dataset(name: str, split: str, root: str | Path | None = None) -> Image
         raise InputError(f"{name} has no split '{split}'; {nearest(split, entry.splits)}")
     place = folder if not entry.places else entry.find(folder)
     if place is None:
-        raise InputError(
-            f"{name} was not found in {folder} (looked for {', '.join(entry.places)}); get it from {entry.origin}."
-        )
+        looked = ", ".join(entry.places)
+        raise InputError(f"{name} was not found in {folder} (looked for {looked}); get it from {entry.origin}.")
     return entry.open(place, split)
 
 
@@ -133,9 +131,8 @@ def _open_by_class(name: str, place: Path, split: str) -> ImageSource:
     found = {n: label for n, label in pairs if label is not None}
     absent = sorted(known - set(found.values()))
     if absent:
-        raise InputError(
-            f"{place} lacks {len(absent)} of the {len(known)} {split} classes of {name}, {absent[0]} among them."
-        )
+        lacking = f"{len(absent)} of the {len(known)} {split} classes of {name}"
+        raise InputError(f"{place} lacks {lacking}, {absent[0]} among them.")
     return from_names([*found], [*found.values()], read, f"{name} {split}", order=wanted)
 
 
@@ -188,20 +185,16 @@ def _omniglot_array(path: Path, split: str) -> ImageSource:
         raise InputError(f"{path} cannot be read as the arrays of Omniglot ({error}).") from error
     if not (images.ndim == 3 and images.dtype == np.uint8 and labels.shape == images.shape[:1]
             and labels.dtype.kind in "iu" and is_evaluation.shape == (len(names),)):  # fmt: skip
-        raise InputError(
-            f"{path} needs images [n, h, w] uint8, labels [n] of integers, and class_names and class_is_evaluation [k]."
-        )
+        wanted = "images [n, h, w] uint8, labels [n] of integers, and class_names and class_is_evaluation [k]"
+        raise InputError(f"{path} needs {wanted}.")
     classes = np.flatnonzero(is_evaluation == (split == "test"))
     if split == "val":
         classes = classes[::_VAL_EVERY]
     rows = np.flatnonzero(np.isin(labels, classes))
     chosen = np.rot90(images[rows], axes=(1, 2)) if split == "val" else images[rows]
-    return sources.array_source(
-        chosen,
-        torch.from_numpy(np.searchsorted(classes, labels[rows])),
-        [_val_name(names[c]) if split == "val" else names[c] for c in classes],
-        f"omniglot {split}",
-    )
+    called = [_val_name(names[c]) if split == "val" else names[c] for c in classes]
+    numbers = torch.from_numpy(np.searchsorted(classes, labels[rows]))
+    return sources.array_source(chosen, numbers, called, f"omniglot {split}")
 
 
 def _omniglot_folder(place: Path, split: str) -> ImageSource:
@@ -236,9 +229,7 @@ def _ink_file(path: Path, *, turned: bool) -> bytes:
 
 
 _OPENERS = {"inat": _open_inat, "omniglot": _open_omniglot, "glyphs": _open_glyphs}
-DATASETS: Mapping[str, DataSet] = MappingProxyType(
-    {
-        name: DataSet(name=name, open=_OPENERS.get(name, partial(_open_by_class, name)), **about)
-        for name, about in _read("datasets.json").items()
-    }
-)
+DATASETS: Mapping[str, DataSet] = {
+    name: DataSet(name=name, open=_OPENERS.get(name, partial(_open_by_class, name)), **about)
+    for name, about in _read("datasets.json").items()
+}

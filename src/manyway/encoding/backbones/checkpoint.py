@@ -46,9 +46,8 @@ class Checkpoint:
             return "resnet18"
         if "layer1.0.shortcut.0.weight" in self.tensors:
             return "wrn28-10"
-        raise InputError(
-            f"{self.source} is of no architecture known here ({', '.join(BACKBONES)}); it holds {_some(self.tensors)}."
-        )
+        known = ", ".join(BACKBONES)
+        raise InputError(f"{self.source} is of no architecture known here ({known}); it holds {_some(self.tensors)}.")
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
@@ -84,9 +83,8 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
             warnings.simplefilter("ignore")  # about details of the format
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise InputError(
-            f"{path} holds more than weights (Python objects or code) and was not opened; save its state_dict alone."
-        ) from error
+        more = "more than weights (Python objects or code) and was not opened"
+        raise InputError(f"{path} holds {more}; save its state_dict alone.") from error
     except Exception as error:  # damaged files raise exceptions of many types
         raise InputError(f"{path} is not a torch checkpoint ({type(error).__name__}: {error}).") from error
     for key in ("state_dict", "model_state_dict", "model"):
@@ -141,21 +139,17 @@ def load_weights(
 ) -> None:
     """Copy weights into a network; all that does not fit is listed in one sentence."""
     wanted = network.state_dict()
-    common = [name for name in wanted if name in tensors]
-    faults = {
+    faults: dict[str, list[str]] = {
         "missing": [name for name in wanted if name not in tensors and name not in set(optional)],
         "unexpected": [name for name in tensors if name not in wanted],
-        "of another shape": [
-            f"{name} {tuple(tensors[name].shape)} instead of {tuple(wanted[name].shape)}"
-            for name in common
-            if tensors[name].shape != wanted[name].shape
-        ],
-        "not of floating-point numbers": [
-            f"{name} ({tensors[name].dtype})"
-            for name in common
-            if wanted[name].is_floating_point() and not tensors[name].is_floating_point()
-        ],
+        "of another shape": [],
+        "not of floating-point numbers": [],
     }
+    for name, here, there in ((name, tensors[name], wanted[name]) for name in wanted if name in tensors):
+        if here.shape != there.shape:
+            faults["of another shape"].append(f"{name} {tuple(here.shape)} instead of {tuple(there.shape)}")
+        if there.is_floating_point() and not here.is_floating_point():
+            faults["not of floating-point numbers"].append(f"{name} ({here.dtype})")
     listed = [f"{what}: {_some(names)}" for what, names in faults.items() if names]
     if listed:
         raise InputError(f"The weights in {source} do not fit {backbone}; {'; '.join(listed)}.")

@@ -19,8 +19,7 @@ from manyway.methods._table.checks import check_params, check_samples, check_sol
 from manyway.methods._table.parameters import described_parameters, doc_entries, doc_sections, first_line
 
 if TYPE_CHECKING:
-    from manyway.core.solution import Solution
-    from manyway.core.tasks import Tasks
+    from manyway.core import Solution, Tasks
 
 
 _DATA = ("prepared",)  # arguments of solvers that are data, not parameters
@@ -91,11 +90,8 @@ class Method:
     @property
     def defaults(self) -> dict[str, Any]:
         """Its parameters with their default values; ``prepared`` and ``known`` are data, not parameters."""
-        return {
-            name: parameter.default
-            for name, parameter in inspect.signature(self.solver).parameters.items()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in _DATA
-        }
+        known = inspect.signature(self.solver).parameters.values()
+        return {one.name: one.default for one in known if one.kind is one.KEYWORD_ONLY and one.name not in _DATA}
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -130,7 +126,7 @@ class Method:
     def __call__(self, tasks: Tasks, *, prepared: Any = None, known: Any = None, **params: Any) -> Solution:
         import torch
 
-        from manyway.core.parallel import threads_for
+        from manyway.core import threads_for
 
         self.check(params)
         tasks = tasks.with_known(known)
@@ -153,18 +149,13 @@ class Method:
         able = ", ".join(method.name for method in METHODS.values() if method.takes_known)
         if tasks.known is not None and not self.takes_known:
             raise InputError(f"{self.name} cannot use known labels of queries; use {able}, or leave `known` out.")
-        for given, what in (
-            (tasks.earlier is not None, "use earlier batches"),
-            (tasks.several, "answer several classes"),
-        ):
-            if given and not self.takes_known:
-                raise InputError(f"{self.name} cannot {what}; use {able}.")
+        asked = {"use earlier batches": tasks.earlier is not None, "answer several classes": tasks.several}
+        for what in (what for what, given in asked.items() if given and not self.takes_known):
+            raise InputError(f"{self.name} cannot {what}; use {able}.")
         if tasks.pile is not None and self.in_blocks is None and self.transductive:
             able = " or ".join(self._in_blocks(tasks))
-            raise InputError(
-                f"{tasks.n_query} items and {tasks.n_classes} classes cannot be labelled by {self.name} in blocks; "
-                f"choose the `method` {able}, or cut the items into smaller batches."
-            )
+            many = f"{tasks.n_query} items and {tasks.n_classes} classes cannot be labelled by {self.name} in blocks"
+            raise InputError(f"{many}; choose the `method` {able}, or cut the items into smaller batches.")
 
     @staticmethod
     def _in_blocks(tasks: Tasks) -> list[str]:
@@ -175,17 +166,13 @@ class Method:
 
     def _row_by_row(self, tasks: Tasks, *, prepared: Any = None, **params: Any) -> Solution:
         """The answers of a method that answers each query on its own, for a pile."""
-        import torch
-
-        from manyway.core.blocks import Reading
-        from manyway.core.solution import Solution
+        from manyway.core import Reading, Solution
 
         if prepared is None and self.preparation is not None:
             prepared = self.preparation(tasks, **{**self.parameters, **params})
-        done = torch.ones(1, dtype=torch.int64), torch.ones(1, dtype=torch.bool)
         assert tasks.pile is not None
         work = partial(_row_by_row, self.name, tasks, {**params, "prepared": prepared})
-        return Solution(Reading(tasks.pile, work), *done)
+        return Solution(Reading(tasks.pile, work), 1, True)
 
     def unfinished(self, solution: Solution, params: Mapping[str, Any]) -> str | None:
         """A sentence where an iteration limit was reached before the stopping rule was met; None where it was not."""
@@ -216,7 +203,7 @@ class Method:
 
 def _row_by_row(method: str, tasks: Tasks, params: Mapping[str, Any], rows: Any, memory: Any) -> Any:
     """From the rows [1, b, d] of a block to the answers of a method that answers each query on its own."""
-    from manyway.core.blocks import Answered
+    from manyway.core import Answered
 
     block = replace(tasks, query_table=rows, query_index=None, pile=None)
     return Answered(METHODS[method](block, **params).probabilities)
@@ -262,9 +249,10 @@ METHODS: Mapping[str, Method] = _table(
     Method("laplacianshot", "LaplacianShot", "laplacianshot:laplacianshot", "Ziko et al., ICML 2020"),
     Method("unem", "UNEM", "unem.solver:unem", "Zhou et al., CVPR 2025", training="unem.parameters:unlike_training"),
     Method("oslo", "OSLO", "oslo:oslo", "Boudiaf et al., CVPR 2023", holds_support=True),
+    Method("eol", "EOL", "eol:eol", "Ochal et al., 2024", holds_support=True),
     Method("tim", "TIM", "gradient.tim:tim", "Boudiaf et al., NeurIPS 2020", holds_support=True),
-    Method("tim-adm", "TIM-ADM", "gradient.tim_adm:tim_adm", "Boudiaf et al., NeurIPS 2020", holds_support=True),
-    Method("alpha-tim", "α-TIM", "gradient.alpha_tim:alpha_tim", "Veilleux et al., NeurIPS 2021", holds_support=True),
+    Method("tim-adm", "TIM-ADM", "gradient.tim:tim_adm", "Boudiaf et al., NeurIPS 2020", holds_support=True),
+    Method("alpha-tim", "α-TIM", "gradient.tim:alpha_tim", "Veilleux et al., NeurIPS 2021", holds_support=True),
     Method("transclip", "TransCLIP", "graph.transclip:transclip", "Zanella et al., NeurIPS 2024",
            holds_support=True, class_features=True),
     Method("stata", "StatA", "graph.anchors:stata", "Zanella et al., CVPR 2025", class_features=True),
@@ -276,7 +264,7 @@ METHODS: Mapping[str, Method] = _table(
         "evidence.solver:evidence",
         "this project, docs/evidence.md",
         holds_support=True,
-        version=5,
+        version=6,
         prepare="evidence.solver:prepare_evidence",
         in_blocks="evidence.solver:evidence",
         class_features=True,

@@ -28,9 +28,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from manyway.core import Tasks, class_sums, column_sums
 from manyway.core.kernels import fused, tensor_cores
-from manyway.core.ops import class_sums, column_sums
-from manyway.core.tasks import Tasks
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import Contrasts, Inner, Metric, differences, metrics_of, rows_of
 
@@ -381,7 +380,8 @@ def _with_metric(
             break
     # The plain metric stays where the gain is within its standard error, that of all left-out samples.
     gains = answers.losses - best.losses
-    kept = clear(gains, constants.metric_gain, every)
+    noise = gains.var(-1).mul(gains.shape[-1] / every).sqrt()
+    kept = gains.sum(-1) > constants.metric_gain * noise
     shrinkage = shrinkage.where(kept, 1.0)
     stretch = (answers.spread / best.spread).where(kept, 1.0).sqrt()
     assert root is not None
@@ -398,17 +398,6 @@ def _with_metric(
         # What the plain distance gains from scales that were learned with the left-out samples, the metric gains too.
         losses=plain.losses[:, ::every] - gains.where(kept.unsqueeze(-1), 0.0),
     )
-
-
-def clear(gains: Tensor, errors: float, every: int = 1) -> Tensor:
-    """[…] whether the sum of gains […, n] exceeds so many of its standard errors z: those of ``every`` times as many.
-
-    n gains estimate their own variance, so that z is replaced by the quantile of Student's distribution that is as
-    improbable, z (1 + (z² + 1) / (4 (n − 1))): with few samples the best of several ways gains by chance.
-    """
-    n = gains.shape[-1]
-    limit = errors * (1 + (errors**2 + 1) / (4 * max(n - 1, 1)))
-    return gains.sum(-1) > limit * gains.var(-1, correction=min(1, n - 1)).mul(n / every).sqrt()
 
 
 def _like(which: Tensor, values: Tensor) -> Tensor:

@@ -47,10 +47,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core.ops import class_sums, prototypes
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import Scaling, Scalings, apply, dense, level, rowwise, unit
-from manyway.methods.calibration.calibration import Grown, Growth, calibrated, clear, left_out_samples
+from manyway.core import Scaling, Scalings, Tasks, apply, class_sums, dense, level, prototypes, rowwise, unit
+from manyway.methods.calibration.calibration import Grown, Growth, calibrated, left_out_samples
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import rows_of
 
@@ -292,7 +290,11 @@ def _tried(
             losses.append(calibrated(rows, labels, means, counts, samples, growth, constants, metric=metric).losses)
         stacked = torch.stack(losses)  # [w, t, n]
         own = stacked.gather(0, seen.way.view(1, -1, 1).expand(1, -1, stacked.shape[-1]))
-        better = clear(own - stacked, constants.way_gain)
+        gains, z, n = own - stacked, constants.way_gain, samples.shape[1]
+        # About the quantile of Student's distribution that is as improbable: n gains estimate their own variance, and
+        # with few of them one of several ways gains by chance.
+        limit = z * (1 + (z**2 + 1) / (4 * max(n - 1, 1)))
+        better = gains.sum(-1) > limit * gains.var(-1).mul(gains.shape[-1]).sqrt()
         total = stacked.sum(-1).masked_fill(~better, torch.inf)
         best = torch.where(better.any(0), total.argmin(0), seen.way)
         usable = stacked.isfinite().all(-1).gather(0, best[None])[0]  # single values may be far too large for some ways

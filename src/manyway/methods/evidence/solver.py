@@ -34,12 +34,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Answered, Pile, Reading, Sums
-from manyway.core.ops import class_sums
-from manyway.core.presence import Tally, doubt, tally
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import Scaling
+from manyway.core import Answered, Pile, Reading, Scaling, Solution, Sums, Tally, Tasks, class_sums, doubt, tally
 from manyway.errors import InputError
 from manyway.methods._table.prepared import QUERY_DEPENDENT
 from manyway.methods.calibration.calibration import Calibration, Finish, calibrate, calibrate_and_place
@@ -334,7 +329,8 @@ def judged(queries: Held, parameters: Parameters, one_shot: bool) -> UnknownPost
     likelihood, n_classes = queries.of, queries.of.counts.shape[1]
     stride = judged_stride(queries.n_query, n_classes)
     placed, known = sample(queries, stride)
-    closed = excluded(likelihood.of(placed), known) if queries.any_known else likelihood.of(placed)
+    closed = likelihood.in_search(placed, likelihood.of(placed))
+    closed = excluded(closed, known) if queries.any_known else closed
     schedule, limits = parameters.of_search
     prior = parameters.prior(placed.shape[1], likelihood.counts)
     assigned = fused_search(Dense.of(closed), prior, schedule, **limits).queries.u

@@ -13,8 +13,6 @@ n·k is needed, and a reweighting costs (n + k)·r². Where no γ_i is zero, λ 
 constant. All is in double precision, because the result is an order of samples, and the arrays are small.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -37,7 +35,7 @@ class RobustRegression:
     counts: Tensor  # [t, k] samples of each class, at least one
 
     @staticmethod
-    def of(features: Tensor, labels: Tensor, n_classes: int) -> tuple[RobustRegression, Tensor]:
+    def of(features: Tensor, labels: Tensor, n_classes: int) -> "tuple[RobustRegression, Tensor]":
         """The problem, and the order [t, n] in which it holds the samples."""
         labels, order = labels.sort(dim=1, stable=True)
         counts = torch.zeros(len(labels), n_classes, dtype=torch.int64, device=labels.device)
@@ -45,7 +43,7 @@ class RobustRegression:
         features = features.double().gather(1, order.unsqueeze(-1).expand_as(features))
         return RobustRegression(features, labels, counts), order
 
-    def take(self, which: Tensor) -> RobustRegression:
+    def take(self, which: Tensor) -> "RobustRegression":
         return RobustRegression(self.features[which], self.labels[which], self.counts[which])
 
     def moments(self, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,13 +51,9 @@ class RobustRegression:
         n_tasks, _, rank = self.features.shape
         flat, counts = self.features.reshape(-1, rank), self.counts.reshape(-1)
         # A sum over runs of equal labels. Unlike a scatter, its order does not depend on the device's scheduling.
-        sums = torch.nn.functional.embedding_bag(
-            torch.arange(len(flat), device=flat.device),
-            flat,
-            counts.cumsum(0) - counts,
-            mode="sum",
-            per_sample_weights=weights.reshape(-1),
-        )
+        rows, starts = torch.arange(len(flat), device=flat.device), counts.cumsum(0) - counts
+        bag = torch.nn.functional.embedding_bag
+        sums = bag(rows, flat, starts, mode="sum", per_sample_weights=weights.reshape(-1))
         # With fewer samples than features, some columns are zero.
         ridge = torch.eye(rank, dtype=flat.dtype, device=flat.device) * 1e-12
         return (self.features * weights.unsqueeze(-1)).mT @ self.features + ridge, sums.view(n_tasks, -1, rank)
