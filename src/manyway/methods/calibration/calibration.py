@@ -436,6 +436,7 @@ class LeftOut:
     prior_sd: float
     own_counts: Tensor  # [t, n] the number of samples of their class
     usable: Tensor  # [t, n] their weights; 0 for the only sample of a class, which has no prototype without it
+    few_features: bool
     unsure: Tensor  # [t] c; 0 with many features
 
     @staticmethod
@@ -451,7 +452,7 @@ class LeftOut:
             usable = usable * (usable.sum(-1, keepdim=True) / usable.square().sum(-1, keepdim=True).clamp_min(1e-9))
         prior_sd = constants.few_features_prior_sd if few_features else constants.precision_prior_sd
         unsure = (constants.few_features_doubt / usable.sum(-1).clamp_min(1)).clamp_max(1) * float(few_features)
-        return LeftOut(labels, plain.counts, plain.scatter, usual, prior_sd, own_counts, usable, unsure)
+        return LeftOut(labels, plain.counts, plain.scatter, usual, prior_sd, own_counts, usable, few_features, unsure)
 
     def some(self, every: int) -> LeftOut:
         """Every so many of the samples."""
@@ -577,7 +578,7 @@ class LeftOut:
 
     def _fused(self, inner: Inner) -> bool:
         """Whether the kernel can be used."""
-        if not fused(inner.products) or inner.products.dtype != torch.float32 or bool(self.unsure.any()):
+        if not fused(inner.products) or inner.products.dtype != torch.float32 or self.few_features:
             return False
         from manyway.methods.calibration import left_out_kernel
 
