@@ -61,7 +61,7 @@ def test_the_objective_is_below_the_exact_evidence(anneal_from, sharpness):
     solution = solve("evidence", tasks, concentration=0.4, **options, with_objective=True)
     scaled = transform(tasks, "rcl2")
     calibration, placed = calibrate_and_place(scaled, Schedule())
-    likelihood = sharpness * calibration.log_likelihood(placed)
+    expected = (calibration.log_likelihood(placed) * calibration.power.view(-1, 1, 1)).softmax(-1)
     every_labelling = torch.tensor(list(product(range(3), repeat=5)))
     joint = likelihood[:, torch.arange(5), every_labelling].sum(-1) + exact_prior(every_labelling, 0.4, 3)
     gap = joint.logsumexp(-1) - solution.objective[:, -1]
@@ -115,7 +115,7 @@ def test_a_batch_of_one_query_is_labelled_by_its_calibrated_likelihood_alone():
     tasks = make_tasks(10, n_classes=6, n_query=1, shots=4, spread=0.6)
     scaled = transform(tasks, "rcl2")
     calibration, placed = calibrate_and_place(scaled, Schedule())
-    expected = calibration.log_likelihood(placed).softmax(-1)
+    expected = (calibration.log_likelihood(placed) * calibration.power.view(-1, 1, 1)).softmax(-1)
     found = solve("evidence", tasks, scale="rcl2", schedule={"trust_above": 1e-9})  # nothing is shrunk
     torch.testing.assert_close(found.probabilities, expected, atol=1e-9, rtol=0)
 
