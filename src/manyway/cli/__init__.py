@@ -1,7 +1,9 @@
 """The command line: one function per command, in the module of its subject; heavy libraries are imported inside."""
 
+import errno
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +20,8 @@ class _Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         OPTIONS.set(self.params)
+        paths = {name: value for name, value in ctx.params.items() if isinstance(value, Path)}
+        ctx.params.update({name: Path(os.path.expanduser(path)) for name, path in paths.items()})  # --output=~/a.csv
         try:
             return super().invoke(ctx)
         except InputError as error:
@@ -98,7 +102,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except (OSError, MemoryError) as error:
-        _stop(str(error) or "out of memory.", 1)
+        too_long = getattr(error, "errno", None) == errno.ENAMETOOLONG
+        _stop("the name of a file is too long." if too_long else str(error) or "out of memory.", 2 if too_long else 1)
     except Exception as error:
         if os.environ.get("MANYWAY_DEBUG"):
             raise

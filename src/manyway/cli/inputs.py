@@ -144,6 +144,9 @@ class Inputs:
         def speak(sentence: str) -> None:
             say(sentence, stderr=True)
 
+        known, pile = (None if path is None else path.resolve() for path in (self.support, self.query))
+        if known is not None and pile is not None and known in pile.parents:
+            raise InputError(f"The items {self.query} lie in the folder of examples {self.support}; move them out.")
         opened = encoders.open_encoder(encoder, device=device, say=speak)
         paths = {"class names": self.class_names, "examples": self.support, "items": self.query}
         sources: dict[str, extraction.Source] = {}

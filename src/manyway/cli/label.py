@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from manyway.cli.console import console, note
-from manyway.cli.options import command
+from manyway.cli.options import command, may_replace
 from manyway.errors import InputError
 
 _KEPT = "labels.csv is another file, or was changed; it stays as it is (`overwrite` replaces it)"
@@ -115,8 +115,6 @@ def label(
     output
         The table of labels: .csv, .tsv, .xlsx, .parquet or .jsonl. Default: labels.csv, which is never written over a
         file of yours.
-    overwrite
-        Replace a file that is not a table as manyway wrote it.
     method
         How to label; `manyway methods` lists them.
     top
@@ -146,6 +144,7 @@ def label(
     in_blocks = get_method(method).in_blocks is not None
     if review:
         check_review(method, dask, several=several or kind == SEVERAL)
+    overwrite = may_replace(output, overwrite)
     status = console(stderr=True).status("reading …")
     place = Place(device, dask, in_blocks, lambda number: status.update(f"labelling with {method}, pass {number} …"))
     if scores is not None:

@@ -198,7 +198,7 @@ def decoded(path: Path, value: Any) -> str:
             raise InputError(f"{path} has a name that is not UTF-8 text: {value[:40]!r}.") from error
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value)
+    return str(value).upper() if isinstance(value, bool) else str(value)
 
 
 def _exact(values: np.ndarray[Any, Any] | Tensor) -> np.ndarray[Any, Any] | Tensor:
