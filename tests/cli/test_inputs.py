@@ -274,6 +274,11 @@ def test_texts_in_other_languages_get_the_encoder_that_reads_them(run_in_folder,
     code, _, err = run_in_folder("label", "examples.csv", "items.csv", "--overwrite")
     assert code == 0
     assert "minilm; 1 of 55 texts seem to be German, and --encoder use-multilingual reads 16 languages" in err
+    (folder / "many.csv").write_text("text,label\n" + 50 * "a canal,water\nmy card is lost,card\n")
+    (folder / "items.csv").write_text("text\nWo ist meine Karte?\nwhere is my card\n")
+    code, _, err = run_in_folder("label", "many.csv", "items.csv", "--overwrite")
+    assert code == 0
+    assert "use-multilingual; it reads 16 languages, and 1 of 102 texts seem to be German" in err
 
 
 def test_classes_of_pictures_with_invisible_characters_get_a_note(run_in_folder, folder, encoded):

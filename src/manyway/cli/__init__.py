@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 import manyway
 from manyway.cli import bench, doctor, extract, judge, label, review, show, train
 from manyway.cli.console import OPTIONS, say, spell_streams, with_options
+from manyway.encoding.network import check_network
 from manyway.errors import InputError
 
 
@@ -23,6 +24,8 @@ class _Command(TyperCommand):
         paths = {name: value for name, value in ctx.params.items() if isinstance(value, Path)}
         ctx.params.update({name: Path(os.path.expanduser(path)) for name, path in paths.items()})  # --output=~/a.csv
         try:
+            if ctx.params.get("encoder"):
+                check_network(ctx.params["encoder"])
             return super().invoke(ctx)
         except InputError as error:
             raise InputError(with_options(str(error), self.params)) from error

@@ -1,5 +1,6 @@
 """What ``label`` and ``review`` read: examples and items, or the scores of a classifier. It loads torch."""
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from manyway.encoding import encoders, extraction
 from manyway.encoding.datasets.sources import ImageSource, check_pictures
 from manyway.encoding.datasets.texts import open_texts
 from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, kind_of
-from manyway.encoding.languages import ENOUGH, other_languages
+from manyway.encoding.languages import ENGLISH, ENOUGH, language
 from manyway.errors import InputError, install, nearest
 from manyway.files import score_files
 from manyway.files.columns import Options, remarks_on_classes
@@ -101,15 +102,18 @@ class Inputs:
         return replace(self, encoder=name)
 
     def _other_languages(self, paths: Sequence[Path]) -> tuple[float, str]:
-        """The share of texts that are not English, and what to say about them."""
-        texts, columns = list[str](), self.columns
+        """The largest share of texts in a file that are not English, and what to say about them."""
+        shares, seen, columns = [0.0], Counter[str](), self.columns
         for path in paths:
             source = open_texts(path, columns, need_labels=path != self.query)
-            texts += source.texts
+            found = Counter(map(language, source.texts))
+            shares.append(1 - found[ENGLISH] / len(source))
+            seen += found
             columns = replace(columns, like=(source.text_column,) if source.text_column else None)
-        n_other, names = other_languages(texts)
+        names = [name for name, _ in seen.most_common() if name != ENGLISH]
         several = " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-        return n_other / len(texts), f"{n_other} of {len(texts)} texts seem to be {several}" if n_other else ""
+        n_other = seen.total() - seen[ENGLISH]
+        return max(shares), f"{n_other} of {seen.total()} texts seem to be {several}" if n_other else ""
 
     def read(self, device: torch.device) -> tuple[Items, Items, Items | None]:
         """Read or encode examples, items and class names, and print what the reader guessed."""
