@@ -3,11 +3,13 @@
 import errno
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+from typer.main import get_command
 
 import manyway
 from manyway.cli import bench, doctor, extract, judge, label, review, show, train
@@ -67,6 +69,9 @@ for command in (
     app.command(cls=_Command)(command)
 
 
+_built = cache(get_command)  # once, however often it is called in a process
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"manyway {manyway.__version__}")
@@ -93,7 +98,7 @@ def main() -> None:
     except OSError:
         _stop("the folder that you are in was removed; go to another one.", 2)
     try:
-        app()
+        _built(app)()
     except InputError as error:
         _stop(str(error), 2)
     except (KeyboardInterrupt, SystemExit) as stop:
