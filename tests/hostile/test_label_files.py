@@ -417,7 +417,7 @@ LABELLED = {
 REFUSED = {
     # Columns.
     "other columns": case("lacks the columns 'f0'", "it has 'g0'", p=pile(names=[f"g{i}" for i in range(8)])),
-    "one column renamed": case("lacks the columns 'f7'", "'F7'", p=pile(names=[*COLUMNS[:-1], "F7"])),
+    "one column renamed": case("lacks the columns 'f7'", "'g7'", p=pile(names=[*COLUMNS[:-1], "g7"])),
     "one column less": case("lacks the columns 'f7'", p=pile(order=range(7))),
     "other parquet columns": case(
         "lacks the columns", c=parquet(), p=("p.parquet", {f"x{i}": QUERY[:, i] for i in range(8)})),

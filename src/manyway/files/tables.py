@@ -29,6 +29,7 @@ from manyway.files.text import (
     read_json_lines,
     read_records,
     read_text,
+    reading,
     shorten,
     sniff,
     suffix_of,
@@ -412,7 +413,10 @@ def _open_jsonl(path: Path, rows: int | None) -> Table:
 
 def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
     openpyxl = optional("openpyxl", "excel", f"{path} is an Excel file, which")
-    try:
+    with path.open("rb") as file:
+        if file.read(4) == _OLD_EXCEL:
+            raise InputError(f"{path} has a password, or is of an old kind of Excel; save it anew as .xlsx.")
+    with reading(path, "an Excel file"):
         with zipfile.ZipFile(path) as archive:
             if sum(info.file_size for info in archive.infolist()) > most_unpacked(path.stat().st_size):
                 raise ValueError("it unpacks to far more than its size")
@@ -428,12 +432,6 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
         sheet_rows = enumerate(book[chosen].iter_rows(), 1)
         rows = [(number, cells) for number, row in sheet_rows if any(map(is_filled, cells := [*map(_as_shown, row)]))]
         book.close()
-    except InputError:
-        raise
-    except Exception as error:  # damaged files raise errors of many kinds
-        with path.open("rb") as file:
-            old = "; it has a password or is of an old kind: save it anew as .xlsx" * (file.read(4) == _OLD_EXCEL)
-        raise InputError(f"{path} cannot be read as an Excel file ({one_line(error)}){old}.") from error
     width = max((len(cells) for _, cells in rows), default=0)
     # A single cell above a table is its title.
     while len(rows) > 1 and width > 1 and sum(cell is not None for cell in rows[0][1]) == 1:
@@ -466,7 +464,7 @@ def _open_parquet(path: Path, rows: int | None) -> Table:
     if path.is_dir():  # Spark and Dask write folders of files; those with a dot or an underscore are their own notes
         files = [file for file in path.rglob("*") if not file.is_dir() and not file.name.startswith((".", "_"))]
     packed = sum(check_input(file).stat().st_size for file in files)
-    try:
+    with reading(path, "parquet"):
         found = [pyarrow.parquet.read_metadata(file) for file in files]
         groups = [meta.row_group(group) for meta in found for group in range(meta.num_row_groups)]
         chunks = [group.column(at) for group in groups for at in range(group.num_columns)]
@@ -489,8 +487,6 @@ def _open_parquet(path: Path, rows: int | None) -> Table:
         index = stored.get("index_columns") if isinstance(stored, dict) else None
         names = [name for name in index if isinstance(name, str)] if isinstance(index, list) else []
         return Table(path, [str(name) for name in table.column_names], table.columns, index=names)
-    except Exception as error:  # damaged files raise errors of many kinds
-        raise InputError(f"{path} cannot be read as parquet ({one_line(error)}).") from error
 
 
 def _letters(column: Any) -> int:

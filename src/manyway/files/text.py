@@ -321,4 +321,18 @@ def shorten(value: Any) -> str:
 
 def one_line(error: BaseException) -> str:
     """What an error says, on one line of reasonable length."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    text = " ".join(str(error).split())[:200] or type(error).__name__
+    if "pickle" in text.lower() or "Python object" in text or "dtype('O')" in text:
+        return "it holds pickled Python objects, which are never loaded; save numbers, and names with .astype(str)"
+    return text
+
+
+@contextlib.contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """One sentence where a file cannot be read: damaged ones raise errors of many kinds."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{path} cannot be read as {what} ({one_line(error)}).") from error
