@@ -89,20 +89,10 @@ def check_table(
 
 
 def _is_free(path: Path, inputs: Iterable[AnyPath | None]) -> bool:
-    """Whether the default output may have this name."""
+    """Whether the default output may have this name: there is no such file, or a table written here and not changed."""
     try:
-        return not path.exists() or _is_ours(check_output(path, inputs))
-    except InputError:
-        return False
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether there is no such file, or an empty one, or a table that was written here and not changed since."""
-    if not path.exists() or not path.stat().st_size:
-        return True
-    try:
-        return _checksum(path) in _written().read_text().split()
-    except OSError:
+        return not path.exists() or _checksum(check_output(path, inputs)) in _written().read_text().split()
+    except (InputError, OSError):
         return False
 
 
