@@ -170,6 +170,8 @@ def test_the_command_writes_features_and_takes_a_base_mean(pictures, checkpoint,
     features = FeatureSet.load(out)
     bees = encode(open_source(pictures / "bee"), open_encoder(str(checkpoint))).features
     torch.testing.assert_close(features.base_mean, bees.mean(0))
+    assert "exists; choose another name" in str(run(extract_command, pictures, *options).exception)
+    assert run(extract_command, pictures, *options, "--overwrite").exit_code == 0
 
 
 def test_the_command_lists_what_it_left_out_and_what_it_read_in_part(pictures, checkpoint, tmp_path):
