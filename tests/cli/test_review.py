@@ -75,6 +75,9 @@ def test_labels_and_examples_of_a_saved_review_are_exported(run_in_folder, tmp_p
     assert code == 0
     assert "40 labels are in l.csv." in out
     assert "26 examples are in more." in out
+    code, _, err = run_in_folder("review", "trees", "--export", "l.csv")
+    assert (code, "l.csv exists; choose another name, or replace it with --overwrite." in err) == (2, True)
+    assert run_in_folder("review", "trees", "--export", "l.csv", "--overwrite")[0] == 0
     code, out, _ = run_in_folder("review", "trees", "--sort-into", "sorted", "--copy")
     assert "39 of 40 pictures are in sorted." in out
     assert not (tmp_path / "sorted" / "fir" / "photo-1.png").is_symlink()
