@@ -11,6 +11,7 @@ from manyway.sampling.embedded import load_glyphs
 from tests.problems import make_tasks
 
 ONCE = torch.ones(1)  # no item has a copy
+SURE = torch.full((1, 1), torch.inf)  # nothing is in doubt
 
 
 def solution_of(presence: list[list[float]]) -> Solution:
@@ -56,9 +57,9 @@ def test_an_inference_lists_the_labels_of_the_user_most_certain_first():
 
 def test_presence_lies_between_shared_and_independent_errors_and_nearer_to_shared_where_few_classes_occur():
     independent, surest = torch.tensor([[0.9, 0.9, 0.0, 0.0]]), torch.tensor([[0.6, 0.6, 0.0, 0.0]])
-    few = presence_of(independent, Tally(surest, torch.tensor([[2.0, 2.0, 0.0, 0.0]])), ONCE)
+    few = presence_of(independent, Tally(surest, torch.tensor([[2.0, 2.0, 0.0, 0.0]]), SURE), ONCE)
     assert few[0, 0] == pytest.approx(0.75, abs=0.02)  # two of four classes: the middle
-    many = presence_of(independent[:, :2], Tally(surest[:, :2], torch.tensor([[2.0, 2.0]])), ONCE)
+    many = presence_of(independent[:, :2], Tally(surest[:, :2], torch.tensor([[2.0, 2.0]]), SURE), ONCE)
     assert many[0, 0] == pytest.approx(0.9, abs=0.02)
 
 
@@ -67,14 +68,14 @@ def test_a_small_group_beside_equally_large_ones_is_probably_a_fragment_but_not_
     p[0, 0] = 0.9
     even = torch.tensor([[2.0, 40, 41, 39, 40, 42, 38, 40]])
     uneven = torch.tensor([[2.0, 150, 60, 3, 1, 20, 2, 44]])
-    fragment, rare = (float(presence_of(p, Tally(p, masses), ONCE)[0, 0]) for masses in (even, uneven))
+    fragment, rare = (float(presence_of(p, Tally(p, masses, SURE), ONCE)[0, 0]) for masses in (even, uneven))
     assert fragment < 0.3
     assert rare > 0.8
 
 
 def test_what_is_certain_stays_certain_whatever_its_size():
     p = torch.tensor([[1.0, 0.99, 0.99]])
-    assert presence_of(p, Tally(p, torch.tensor([[1.0, 500.0, 500.0]])), ONCE)[0, 0] == 1
+    assert presence_of(p, Tally(p, torch.tensor([[1.0, 500.0, 500.0]]), SURE), ONCE)[0, 0] == 1
 
 
 def test_copies_of_items_are_no_new_evidence():

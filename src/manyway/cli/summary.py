@@ -41,7 +41,8 @@ def print_summary(summary: Summary, at_least: float | None = None) -> None:
     n_found = sum(found.items > 0 for found in summary.present)
     line = f"{n_found} of {summary.n_classes} classes found in {_items(summary.n_items)}"
     if summary.n_present is not None:
-        line += f"; {summary.n_present:.1f} ± {summary.n_present_sd:.1f} are estimated to occur"
+        low, high = summary.n_present
+        line += f"; {low if low == high else f'{low} to {high}'} {'is' if high == 1 else 'are'} estimated to occur"
     say(f"{line}:")
     console().print(table)
     if len(shown) > _SHOWN:

@@ -361,7 +361,7 @@ def _labelled(probabilities: Probabilities, part: Part) -> Tally:
 def _own_tally(blend: Blend, part: Part) -> Tally:
     """The work that finds the classifier's highest probability of each class, and sums the highest of each query."""
     own = blend.own(part.placed)
-    return Tally(own.amax(1), own.amax(-1).sum(1, keepdim=True, dtype=torch.float64))
+    return tally(Answered(own))._replace(masses=own.amax(-1).sum(1, keepdim=True, dtype=torch.float64))
 
 
 def _answers(probabilities: Probabilities, finds: tuple[UnknownGroups, ...], part: Part) -> Answered:

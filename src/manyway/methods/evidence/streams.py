@@ -31,8 +31,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Joined, Pile
-from manyway.core.presence import effective_number
+from manyway.core.blocks import Answered, Joined, Pile
+from manyway.core.presence import Tally, effective_number, tally
 from manyway.core.solution import Solution
 from manyway.core.tasks import Tasks
 from manyway.methods.evidence.parameters import Parameters
@@ -203,6 +203,7 @@ def in_streams(
 def _plain(found: Solution) -> dict[str, Tensor]:
     """All answers that are kept, as tensors [t, …]."""
     kept = {name: getattr(found, name) for name in (*_KEPT, *_OF_UNKNOWN)}
+    kept["tallied"] = torch.stack([one.to(found.tallied.masses) for one in found.tallied], 1)
     return {name: value for name, value in kept.items() if isinstance(value, Tensor)}
 
 
@@ -215,6 +216,7 @@ def _solution(kept: dict[str, Tensor], **more: Any) -> Solution:
         make_presence=lambda: kept["independent_presence"],
         make_review_scores=lambda: kept["review_scores"],
         make_copies=lambda: kept["copies"],
+        tallied=Tally(*kept["tallied"].unbind(1)),
         unknown=kept.get("unknown"),
         unknown_groups=kept.get("unknown_groups"),
         unknown_medoids=kept.get("unknown_medoids"),
@@ -244,7 +246,9 @@ def select_rows(value: Any, which: Tensor) -> Any:
 def _first(found: Solution, n_query: int, which: Tensor) -> dict[str, Any]:
     """The answers for the first queries of some tasks, given as a mask [t]."""
     whole = _plain(found)
-    part = Solution(found.probabilities[which, :n_query], found.n_iter[which], found.converged[which])
+    probabilities = found.probabilities[which, :n_query]
+    counted = tally(Answered(probabilities))._replace(doubt=found.tallied.doubt[which])
+    part = Solution(probabilities, found.n_iter[which], found.converged[which], tallied=counted)
     kept = _plain(part) | {"review_scores": found.review_scores[which, :n_query]}
     if "unknown" in whole:
         unknown, groups = whole["unknown"][which, :n_query], whole["unknown_groups"][which, :n_query]
