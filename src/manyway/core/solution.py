@@ -1,7 +1,5 @@
 """``Solution``: what a solver returns for a batch of tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, cast
@@ -12,6 +10,8 @@ from torch import Tensor
 from manyway.core.blocks import Answered, Reading, TopK, top, whole
 from manyway.core.presence import (
     DEFAULT_RATE,
+    USUAL,
+    Counting,
     Tally,
     by_presence,
     conditional_sizes,
@@ -73,6 +73,8 @@ class Solution:
         The labels, where they are not always the classes of the highest probability.
     tallied : Tally, optional
         The highest probability of each class and their sum, where they are not those of ``probabilities``.
+    counting : Counting, optional
+        The constants that say which classes occur.
     memory : object, optional
         What the next batch of the same streams can use: see ``Tasks.earlier``.
 
@@ -127,8 +129,9 @@ class Solution:
         memory: Any = None,
         labels: Tensor | None = None,
         tallied: Tally | None = None,
+        counting: Counting = USUAL,
     ) -> None:
-        self._labels, self._tallied = labels, tallied
+        self._labels, self._tallied, self.counting = labels, tallied, counting
         self.n_iter, self.converged = _of_tasks(n_iter, probabilities), _of_tasks(converged, probabilities)
         self.memory = memory
         self.objective_parts, self.learned = objective_parts, learned or {}
@@ -157,7 +160,7 @@ class Solution:
         """
         return work(self._answers) if isinstance(self._answers, Answered) else self._answers.each(work)
 
-    def changed(self, probabilities: Tensor | None = None, unknown: Tensor | None = None) -> Solution:
+    def changed(self, probabilities: Tensor | None = None, unknown: Tensor | None = None) -> "Solution":
         """The same solution with other answers.
 
         Parameters
@@ -264,7 +267,7 @@ class Solution:
     @cached_property
     def presence(self) -> Tensor:
         """[t, k] the probability that the class occurs among the queries; see ``manyway.core.presence``."""
-        return presence_of(self.independent_presence, self.tallied, self.copies)
+        return presence_of(self.independent_presence, self.tallied, self.copies, self.counting)
 
     @cached_property
     def independent_presence(self) -> Tensor:
@@ -339,7 +342,7 @@ class Solution:
     @property
     def n_present_sd(self) -> Tensor:
         """[t] the standard deviation of that number."""
-        return number_of(self.presence, self.tallied.masses.sum(-1) / self.copies)[1]
+        return number_of(self.presence, self.tallied.masses.sum(-1) / self.copies, self.counting)[1]
 
     @property
     def n_present_interval(self) -> Tensor:

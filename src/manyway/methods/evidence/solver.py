@@ -34,12 +34,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Answered, Pile, Reading, Sums
-from manyway.core.ops import class_sums
-from manyway.core.presence import Tally, doubt, tally
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import Scaling
+from manyway.core import Answered, Pile, Reading, Scaling, Solution, Sums, Tally, Tasks, class_sums, doubt, tally
 from manyway.errors import InputError
 from manyway.methods._table.prepared import QUERY_DEPENDENT
 from manyway.methods.calibration.calibration import Calibration, Finish, calibrate, calibrate_and_place
@@ -284,11 +279,11 @@ def find(
         labelled = queries.each(partial(_labelled, answer)).surest.to(present)
         kept = torch.where(labelled > 0, kept, likelihood.blend.share.squeeze(1).to(present))
         own = queries.each(partial(_own_tally, likelihood.blend))
-        unsure = doubt(own.surest, own.masses / queries.n_query).masked_fill(some_known, torch.inf)
+        unsure = doubt(own.surest, own.masses / queries.n_query, schedule).masked_fill(some_known, torch.inf)
         more["tallied"] = Tally(torch.maximum(alone.surest.to(present) * kept, labelled), alone.masses, unsure)
     at_least = labelled.masked_fill(some_known, 1)
     more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, at_least)
-    more["make_copies"] = lambda: copies(queries, schedule)
+    more["make_copies"], more["counting"] = (lambda: copies(queries, schedule)), schedule
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     if found.terms:
         more["objective_parts"] = dict(zip(("fit", "entropy", "prior"), torch.stack(found.terms, -1), strict=True))

@@ -31,10 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Answered, Joined, Pile
-from manyway.core.presence import Tally, effective_number, tally
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Answered, Joined, Pile, Solution, Tally, Tasks, effective_number, tally
 from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Presence, remainders
 
@@ -197,7 +194,8 @@ def in_streams(
         found.append(_plain(solution))
         memory = solution.memory
     order = torch.arange(len(tasks), device=tasks.device).view(n_batches, -1).mT.flatten()
-    return _solution({name: _stacked([one[name] for one in found])[order] for name in found[0]})
+    kept = {name: _stacked([one[name] for one in found])[order] for name in found[0]}
+    return _solution(kept, counting=parameters.constants)
 
 
 def _plain(found: Solution) -> dict[str, Tensor]:
@@ -294,4 +292,4 @@ def _put_together(alone: Solution, parts: list[tuple[Tensor, dict[str, Any]]]) -
             kept[name] = both[: len(values)].index_copy(0, rows, both[len(values) :])
     objective = parts[0][1]["objective"] if whole else None
     tensors = {name: value for name, value in kept.items() if isinstance(value, Tensor) and name != "objective"}
-    return _solution(tensors, make_prototypes=prototypes, objective=objective)
+    return _solution(tensors, make_prototypes=prototypes, objective=objective, counting=alone.counting)

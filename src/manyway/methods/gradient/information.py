@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from manyway.core import threads_for
 from manyway.core.kernels import halves_fused, tensor_cores
-from manyway.core.parallel import threads_for
 from manyway.errors import InputError
 from manyway.methods.gradient.adam import adam_step
 from manyway.methods.gradient.heads import Euclidean, Head
@@ -32,10 +32,8 @@ class Information:
 
     def __post_init__(self) -> None:
         if len(self.weights) != 3 or len(self.alphas) != 2:
-            raise InputError(
-                f"weights {tuple(self.weights)} must be three numbers (cross-entropy, marginal, conditional) "
-                f"and alphas {tuple(self.alphas)} two (marginal, conditional)."
-            )
+            three = f"weights {tuple(self.weights)} must be three numbers (cross-entropy, marginal, conditional)"
+            raise InputError(f"{three} and alphas {tuple(self.alphas)} two (marginal, conditional).")
 
     def slopes(self, logits: Tensor, labels: Tensor) -> Tensor:
         """[t, n, k] derivatives in the logits; the first rows are those of the support."""
