@@ -77,7 +77,7 @@ def _listed(summary: Summary) -> str:
     line = f"No class can be listed as present, so that at most 5 % of a list are absent; {more} are possible ▒"
     if number:
         line = f"{number} class{'es are' if number > 1 else ' is'} present █ (at most 5 % of such a list are absent on "
-        line += f"average), {more} more {'is' if more == 1 else 'are'} possible ▒"
+        line += "average)" + (f", {more} more {'is' if more == 1 else 'are'} possible ▒" if more else "")
     further = summary.n_unseen or 0.0
     return line + (f"; more items would show about {further:.0f} further classes." if further > 1 else ".")
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from problems import piled
 
-from manyway import Evidence, Tasks, solve
+from manyway import Evidence, Tasks, TaskSpec, sample_tasks, solve
 from manyway.errors import InputError
 from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
 from manyway.methods.evidence.prior import Concentrations, Presence
@@ -23,6 +23,7 @@ from manyway.methods.evidence.unknown import (
     _with_proportion,
     groups_of,
 )
+from manyway.sampling.embedded import load_glyphs
 
 
 def problem(n_tasks=3, *, n_unknown=(6, 5), n_known=(8, 7, 6), shots=4, seed=0, dtype=torch.float64):
