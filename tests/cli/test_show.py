@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 from bench.show.results import ANSWERS, FEATURES, calibrated, make_record, make_view, old
 
-from manyway.bench.store import Store
+from manyway.bench.records import Store
 
 HOSTILE = "[/b]bee [red]± \x1b[31m<b>"
 

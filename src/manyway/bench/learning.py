@@ -16,10 +16,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
 from manyway.bench.plan import Job
-from manyway.bench.records import Stored, plain
-from manyway.bench.store import write_text
+from manyway.bench.records import Stored, plain, write_text
 from manyway.bench.suite import Learning
-from manyway.bench.tuning import meant_for
+from manyway.bench.tuning import chosen_entry, meant_for
 from manyway.core import Tasks, side_by_side, transform
 from manyway.errors import InputError
 from manyway.evaluation.evaluator import Evaluation, evaluate
@@ -40,20 +39,11 @@ def training_of(job: Job) -> dict[str, Any]:
     """What the file of parameters says about how they were learned; all that decides what is learned."""
     asked = job.experiment
     assert asked.learn is not None
+    features = {"features": asked.features, "fingerprint": job.features.fingerprint}
     task = {name: value for name, value in task_fields(asked.task).items() if name != "n_ways"}
-    made: dict[str, Any] = plain(
-        {
-            "features": asked.features,
-            "fingerprint": job.features.fingerprint,
-            **task,
-            "n_classes": asked.task.ways(job.features.n_classes),
-            "n_tasks": asked.n_tasks,
-            "seed": asked.seed,
-            "version": get_method("unem").version,
-            **asked.learn.model_dump(),
-        }
-    )
-    return made
+    sizes = {"n_classes": asked.task.ways(job.features.n_classes), "n_tasks": asked.n_tasks, "seed": asked.seed}
+    made = {**features, **task, **sizes, "version": get_method("unem").version, **asked.learn.model_dump()}
+    return dict(plain(made))
 
 
 def validate(job: Job, parameters: Parameters, device: str | None) -> Evaluation:
@@ -89,15 +79,9 @@ def learn_job(
     if parameters is None:
         parameters = learn(job, checkpoint, device, progress)
         write_text(path, json.dumps(parameters.to_json(), indent=1) + "\n")
-    found = validate(job, parameters, device)
-    return target, {
-        "params": {"parameters": parameters.to_json()},
-        "accuracy": found.accuracy,
-        "ci95": found.ci95,
-        "validation": job.experiment.features,
-        "fingerprint": job.features.fingerprint,
-        "file": str(path),
-    }
+    found, origin = validate(job, parameters, device), (job.experiment.features, job.features.fingerprint)
+    params = {"parameters": parameters.to_json()}
+    return target, {**chosen_entry(params, found.accuracy, found.ci95, *origin), "file": str(path)}
 
 
 def learn(
@@ -136,16 +120,10 @@ def learn(
             raise InputError(f"unem on {asked.features}: step {step} has a loss of {loss}; lower lr.")
         kept = {"values": values.tolist(), "mean": mean.tolist(), "square": square.tolist()}
         write_text(checkpoint, _State(training=training, step=step, **kept).to_json())
-    feature_scale, lam, temperature = effective(values)
     checkpoint.unlink(missing_ok=True)
-    return Parameters(
-        layers=learning.layers,
-        feature_scale=float(feature_scale),
-        lam=tuple(lam.tolist()),
-        temperature=tuple(temperature.tolist()),
-        scale=learning.scale,
-        training=training,
-    )
+    feature_scale, lam, temperature = (value.tolist() for value in effective(values))
+    learned: dict[str, Any] = {"feature_scale": feature_scale, "lam": tuple(lam), "temperature": tuple(temperature)}
+    return Parameters(layers=learning.layers, scale=learning.scale, training=training, **learned)
 
 
 def loss_gradient(tasks: Tasks, values: Tensor, learning: Learning) -> tuple[Tensor, float]:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict
 
-from manyway.bench.records import Record
-from manyway.bench.store import now, write_text
+from manyway.bench.records import Record, now, write_text
 from manyway.bench.suite import Suite, Tuned, check_params
 from manyway.core import Strict, checked
 from manyway.errors import InputError
@@ -62,15 +61,18 @@ def choose(records: Sequence[Record], suite: Suite) -> dict[str, dict[str, dict[
         result = record.value("accuracy")
         target = chosen.setdefault(meant_for(record.features.name), {})
         if record.method not in target or result.mean > target[record.method]["accuracy"]:
-            target[record.method] = {
-                "params": {name: record.params[name] for name in swept[record.method]},
-                "accuracy": result.mean,
-                "ci95": result.half,
-                "validation": record.features.name,
-                "fingerprint": record.features.fingerprint,
-                "record": record.key,
-            }
+            params = {name: record.params[name] for name in swept[record.method]}
+            origin = record.features.name, record.features.fingerprint
+            target[record.method] = {**chosen_entry(params, result.mean, result.half, *origin), "record": record.key}
     return chosen
+
+
+def chosen_entry(
+    params: Mapping[str, Any], accuracy: float, ci95: float, validation: str, fingerprint: str
+) -> dict[str, Any]:
+    """What the file says about a choice: the parameters, how good they are, and on which features."""
+    found = {"params": params, "accuracy": accuracy, "ci95": ci95}
+    return {**found, "validation": validation, "fingerprint": fingerprint}
 
 
 def meant_for(validation: str) -> str:

@@ -41,21 +41,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 for command in (
-    label.label,
-    review.review,
-    judge.judge,
-    label.methods,
-    extract.datasets,
-    train.train,
-    extract.extract,
-    bench.bench,
-    show.status,
-    show.table,
-    show.plot,
-    show.report,
-    show.compare,
-    bench.tune,
-    doctor.doctor,
+    *(label.label, review.review, judge.judge, label.methods, extract.datasets, train.train, extract.extract),
+    *(bench.bench, show.status, show.table, show.plot, show.report, show.compare, bench.tune, doctor.doctor),
 ):
     app.command(cls=_Command)(command)
 
@@ -104,11 +91,8 @@ def main() -> None:
             raise
         if "TORCH_LOGS" in str(error):
             _stop("the environment variable TORCH_LOGS has a value that torch does not know; unset it.", 2)
-        _stop(
-            f"unexpected {type(error).__name__}: {error}. This is a bug: please report it with the command and what "
-            "MANYWAY_DEBUG=1 shows.",
-            1,
-        )
+        report = "This is a bug: please report it with the command and what MANYWAY_DEBUG=1 shows"
+        _stop(f"unexpected {type(error).__name__}: {error}. {report}.", 1)
 
 
 def _stop(message: str, code: int) -> None:

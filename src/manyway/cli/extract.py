@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,17 +70,8 @@ def extract(
     mean = None if base is None else base_mean_from(base, opened_encoder)
     with progress_bar(screen) as progress:
         task = progress.add_task(f"encoding {opened.title}", total=len(opened))
-        features = run_extraction(
-            opened,
-            opened_encoder,
-            out,
-            base_mean=mean,
-            inputs=inputs,
-            skip_bad=skip_bad,
-            half=half,
-            progress=lambda n, _: progress.advance(task, n),
-            say=lambda sentence: say(sentence, stderr=True),
-        )
+        run = partial(run_extraction, opened, opened_encoder, out, base_mean=mean, inputs=inputs, skip_bad=skip_bad)
+        features = run(half=half, progress=lambda n, _: progress.advance(task, n), say=partial(say, stderr=True))
     for sentence in remarks(features.meta["skipped"], features.meta.get("notes", ())):
         say(sentence, stderr=True)
     if len(features.features) > 1 and bool((features.features == features.features[:1]).all()):

@@ -29,7 +29,7 @@ def status(*, results: Path = Path("results")) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from manyway.bench.store import Store
+    from manyway.bench.records import Store
 
     store = Store(results)
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -77,9 +77,9 @@ def table(
     out
         Write to this file instead of the screen; Markdown unless --format is given.
     """
+    from manyway.bench.records import write_text
     from manyway.bench.show.formats import to_csv, to_latex, to_markdown
     from manyway.bench.show.tables import make_grids
-    from manyway.bench.store import write_text
 
     writers = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv}
     if format != "terminal" and format not in writers:
@@ -166,9 +166,9 @@ def report(
     out
         The file. Default: RESULTS/report.html.
     """
+    from manyway.bench.records import Store, write_text
     from manyway.bench.show.report import make_report
     from manyway.bench.show.view import load_view
-    from manyway.bench.store import Store, write_text
 
     path = results / "report.html" if out is None else out
     target = _output(path, results)
@@ -207,8 +207,8 @@ def compare(
     """
     from rich.table import Table
 
+    from manyway.bench.records import Store
     from manyway.bench.show.view import find_records, pairs, record_title, setting
-    from manyway.bench.store import Store
     from manyway.evaluation.statistics import tasks_needed
 
     store = Store(results)
@@ -238,8 +238,8 @@ def print_grids(grids: Iterable[Grid]) -> None:
 
 
 def _view(name: str | None, results: Path) -> View:
+    from manyway.bench.records import Store
     from manyway.bench.show.view import load_view
-    from manyway.bench.store import Store
 
     store = Store(results)
     plans = store.plans()

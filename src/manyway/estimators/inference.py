@@ -240,14 +240,9 @@ class Inference:
         chosen = best_two(torch.as_tensor(self.probabilities))["label"]
         if self.unknown_groups is not None:
             chosen = chosen[to_numpy(self.unknown_groups) < 0]
-        table = pandas.DataFrame(
-            {
-                "class": self.classes,
-                "presence": to_numpy(self.presence),
-                "proportion": to_numpy(self.proportions),
-                "items": np.bincount(chosen, minlength=len(self.classes)),
-            }
-        )
+        estimates = {"presence": to_numpy(self.presence), "proportion": to_numpy(self.proportions)}
+        counts = np.bincount(chosen, minlength=len(self.classes))
+        table = pandas.DataFrame({"class": self.classes, **estimates, "items": counts})
         return table.sort_values("presence", ascending=False, kind="stable", ignore_index=True)
 
     def __repr__(self) -> str:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib import resources
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -193,12 +192,9 @@ def _omniglot_array(path: Path, split: str) -> ImageSource:
         classes = classes[::_VAL_EVERY]
     rows = np.flatnonzero(np.isin(labels, classes))
     chosen = np.rot90(images[rows], axes=(1, 2)) if split == "val" else images[rows]
-    return sources.array_source(
-        chosen,
-        torch.from_numpy(np.searchsorted(classes, labels[rows])),
-        [_val_name(names[c]) if split == "val" else names[c] for c in classes],
-        f"omniglot {split}",
-    )
+    called = [_val_name(names[c]) if split == "val" else names[c] for c in classes]
+    numbers = torch.from_numpy(np.searchsorted(classes, labels[rows]))
+    return sources.array_source(chosen, numbers, called, f"omniglot {split}")
 
 
 def _omniglot_folder(place: Path, split: str) -> ImageSource:
@@ -233,9 +229,7 @@ def _ink_file(path: Path, *, turned: bool) -> bytes:
 
 
 _OPENERS = {"inat": _open_inat, "omniglot": _open_omniglot, "glyphs": _open_glyphs}
-DATASETS: Mapping[str, DataSet] = MappingProxyType(
-    {
-        name: DataSet(name=name, open=_OPENERS.get(name, partial(_open_by_class, name)), **about)
-        for name, about in _read("datasets.json").items()
-    }
-)
+DATASETS: Mapping[str, DataSet] = {
+    name: DataSet(name=name, open=_OPENERS.get(name, partial(_open_by_class, name)), **about)
+    for name, about in _read("datasets.json").items()
+}

@@ -7,8 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from manyway.bench.baselines import COMPARED
 from manyway.bench.presentation import Plot, Presentation, Table, in_words, number, read_presentation
-from manyway.bench.records import Record
-from manyway.bench.store import Plan, Store
+from manyway.bench.records import Plan, Record, Store
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import find_summary
 from manyway.evaluation.scorers import SCORERS
@@ -74,11 +73,9 @@ class View:
 
         Where a feature file took the place of the suite's features, a filter on their names does not apply.
         """
-        skip = {"features"} if self.plan.override is not None else set()
-        wanted = {axis: values for axis, values in shown.where.items() if axis not in skip}
-        return [
-            r for r in self.records if all(in_words(axis, r.axis(axis)) in values for axis, values in wanted.items())
-        ]
+        skip = "features" if self.plan.override is not None else ""
+        wanted = [(axis, values) for axis, values in shown.where.items() if axis != skip]
+        return [one for one in self.records if all(in_words(at, one.axis(at)) in values for at, values in wanted)]
 
     def tables(self, metric: str | None = None) -> list[Table]:
         """The suite's tables, each once; one of all axes where the suite names none. A metric replaces theirs."""
@@ -87,12 +84,12 @@ class View:
 
     def plots(self, metric: str | None = None) -> list[Plot]:
         """The suite's plots, each once. A metric replaces that of the plots that show one."""
-        fixed = ("criterion", "best")
-        plots = [
-            plot.model_copy(update={} if metric is None or plot.y in fixed or plot.formulas else {"y": metric})
-            for plot in self.shown.plots
-        ]
-        return self._distinct(plots)
+
+        def changed(plot: Plot) -> Plot:
+            fixed = metric is None or plot.formulas or plot.y in ("criterion", "best")
+            return plot if fixed else plot.model_copy(update={"y": metric})
+
+        return self._distinct([changed(plot) for plot in self.shown.plots])
 
     def label(self, axis: str, value: Any) -> str:
         """A value of an axis, as people say it."""

@@ -139,21 +139,17 @@ def load_weights(
 ) -> None:
     """Copy weights into a network; all that does not fit is listed in one sentence."""
     wanted = network.state_dict()
-    common = [name for name in wanted if name in tensors]
-    faults = {
+    faults: dict[str, list[str]] = {
         "missing": [name for name in wanted if name not in tensors and name not in set(optional)],
         "unexpected": [name for name in tensors if name not in wanted],
-        "of another shape": [
-            f"{name} {tuple(tensors[name].shape)} instead of {tuple(wanted[name].shape)}"
-            for name in common
-            if tensors[name].shape != wanted[name].shape
-        ],
-        "not of floating-point numbers": [
-            f"{name} ({tensors[name].dtype})"
-            for name in common
-            if wanted[name].is_floating_point() and not tensors[name].is_floating_point()
-        ],
+        "of another shape": [],
+        "not of floating-point numbers": [],
     }
+    for name, here, there in ((name, tensors[name], wanted[name]) for name in wanted if name in tensors):
+        if here.shape != there.shape:
+            faults["of another shape"].append(f"{name} {tuple(here.shape)} instead of {tuple(there.shape)}")
+        if there.is_floating_point() and not here.is_floating_point():
+            faults["not of floating-point numbers"].append(f"{name} ({here.dtype})")
     listed = [f"{what}: {_some(names)}" for what, names in faults.items() if names]
     if listed:
         raise InputError(f"The weights in {source} do not fit {backbone}; {'; '.join(listed)}.")

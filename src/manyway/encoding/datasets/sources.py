@@ -36,6 +36,7 @@ _OF_THE_SYSTEM = frozenset({"thumbs.db", "desktop.ini"})
 _BAD_SHARE = 0.1  # of pictures that cannot be read: more are a mistake
 _MEND = "mend or remove such files, or leave them out with `skip_bad`"
 T = TypeVar("T")
+Progress = Callable[[int], None]  # is told how many more pictures are read
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 UNLABELLED = "unlabelled"  # the one class of pictures that come without class folders
 PATH_COLUMNS = ("filename", "path", "file", "image")
@@ -371,11 +372,7 @@ def _in_threads(work: Callable[[int], T], rows: Sequence[int]) -> list[T]:
 
 
 def load_images(
-    source: ImageSource,
-    preprocess: Preprocess,
-    *,
-    skip_bad: bool = False,
-    progress: Callable[[int], None] = lambda n: None,
+    source: ImageSource, preprocess: Preprocess, *, skip_bad: bool = False, progress: Progress = lambda n: None
 ) -> ImageSet:
     """Decode every picture of a source once.
 

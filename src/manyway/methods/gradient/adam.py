@@ -8,12 +8,7 @@ DECAY, SQUARE_DECAY, EPS = 0.9, 0.999, 1e-8  # the authors' defaults
 
 
 def adam_step(
-    parameters: Tensor,
-    mean: Tensor,
-    square: Tensor,
-    gradient: Tensor,
-    step: int,
-    lr: float,
+    parameters: Tensor, mean: Tensor, square: Tensor, gradient: Tensor, step: int, lr: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Take step number ``step`` (from 1) of Adam: the new parameters, and running means of the gradient and its square.
 

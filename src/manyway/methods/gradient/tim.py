@@ -7,7 +7,7 @@ import torch
 from manyway.core import Solution, Tasks, prototypes
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.gradient.heads import Euclidean
-from manyway.methods.gradient.information import TERMS, Information, descend
+from manyway.methods.gradient.information import Information, descend
 
 
 def tim(
@@ -73,23 +73,12 @@ def tim(
 
 
 def maximise_information(
-    tasks: Tasks,
-    loss: Information,
-    logit_scale: float,
-    lr: float,
-    max_iter: int,
-    scale: str | None,
-    with_objective: bool,
+    tasks: Tasks, loss: Information, logit_scale: float, lr: float, max_iter: int, scale: str | None, trace: bool
 ) -> Solution:
     """Run TIM with the entropies of ``loss``; the parameters are those of ``tim``."""
     tasks = transform(tasks, scale)
     head = Euclidean(logit_scale)
     samples = torch.cat([tasks.support, tasks.query], dim=1)
-    w, terms = descend(samples, tasks.support_labels, prototypes(tasks), head, loss, lr, max_iter, with_objective)
-    return Solution(
-        probabilities=head.logits(samples[:, tasks.n_support :], w).softmax(-1),
-        n_iter=max_iter,
-        converged=False,
-        make_prototypes=lambda: w,
-        objective_parts=None if terms is None else dict(zip(TERMS, terms, strict=True)),
-    )
+    w, terms = descend(samples, tasks.support_labels, prototypes(tasks), head, loss, lr, max_iter, trace)
+    probabilities = head.logits(samples[:, tasks.n_support :], w).softmax(-1)
+    return Solution(probabilities, max_iter, False, lambda: w, objective_parts=terms.parts)

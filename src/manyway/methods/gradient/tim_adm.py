@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from manyway.core import Solution, Tasks, column_sums, one_hot, prototypes
+from manyway.core import Recorder, Solution, Tasks, column_sums, one_hot, prototypes
 from manyway.methods._table.parameters import described_as
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.gradient.heads import Euclidean
@@ -76,8 +76,7 @@ def tim_adm(
     targets[:, :n_support] = one_hot(labels, tasks.n_classes, tasks.dtype)
     coefficients = samples.new_empty(1, samples.shape[1], 1)  # c
     coefficients[:, :n_support], coefficients[:, n_support:] = weights[0] / n_support, (1 + weights[2]) / n_query
-    terms = []
-    logits = head.logits(samples, w)
+    recorder, logits = Recorder(TERMS), head.logits(samples, w)
     for _ in range(max_iter):
         targets[:, n_support:] = _auxiliary(logits[:, n_support:], weights[1], weights[2])
         # The update minus w is Σ c (a − P)(z − w) / Σ c a.
@@ -86,15 +85,9 @@ def tim_adm(
         w = w.addcdiv(torch.baddbmm(w * excess, pulls.mT, samples, beta=-1), masses, value=step)
         logits = head.logits(samples, w)
         if with_objective:
-            terms.append(loss.terms(logits, labels))
-    parts = torch.stack(terms, -1) if terms else None
-    return Solution(
-        probabilities=logits[:, n_support:].softmax(-1),
-        n_iter=max_iter,
-        converged=False,
-        make_prototypes=lambda: w,
-        objective_parts=None if parts is None else dict(zip(TERMS, parts, strict=True)),
-    )
+            recorder.add(loss.terms(logits, labels))
+    probabilities = logits[:, n_support:].softmax(-1)
+    return Solution(probabilities, max_iter, False, lambda: w, objective_parts=recorder.parts)
 
 
 def _auxiliary(logits: Tensor, marginal: float, conditional: float) -> Tensor:

@@ -91,7 +91,7 @@ def paddle_pgd(
     n_iter = torch.full((tasks.n_tasks,), max_iter, device=tasks.device)
     converged = torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device)
     norms = half_norms(tasks, descent.form) if with_objective else None
-    recorder = Recorder(("fit", "complexity")) if with_objective else None
+    recorder = Recorder(("fit", "complexity"))
     for iteration in range(max_iter):
         before, state = state, descent.step(state, iteration + 1)
         if tol is not None:  # a task that has stopped does not move any more
@@ -100,20 +100,13 @@ def paddle_pgd(
             done = (descent.movement(before, state) < tol) & ~converged
             n_iter = n_iter.masked_fill(done, iteration + 1)
             converged = converged | done
-        if recorder is not None and norms is not None:
+        if norms is not None:
             proportions = state[0].mean(1) + eps
             complexity = -lam * torch.xlogy(proportions, proportions).sum(-1)
             recorder.add(torch.stack([norms - descent.explained(state), complexity]))
         if tol is not None and bool(converged.all()):
             break
-    last = state
-    return Solution(
-        probabilities=last[0],
-        n_iter=n_iter,
-        converged=converged,
-        make_prototypes=lambda: descent.prototypes(last),
-        objective_parts=None if recorder is None else recorder.parts,
-    )
+    return Solution(state[0], n_iter, converged, lambda: descent.prototypes(state), objective_parts=recorder.parts)
 
 
 @dataclass(frozen=True, eq=False)
