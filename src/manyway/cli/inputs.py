@@ -10,10 +10,9 @@ import torch
 
 from manyway.cli.console import console, note, say
 from manyway.cli.options import progress_bar
-from manyway.encoding import encoders, extraction
 from manyway.encoding.datasets.sources import ImageSource, check_pictures
 from manyway.encoding.datasets.texts import open_texts
-from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, kind_of
+from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, Source, kind_of
 from manyway.encoding.languages import ENOUGH, other_languages
 from manyway.errors import InputError, install, nearest
 from manyway.files import score_files
@@ -51,7 +50,7 @@ class Inputs:
     columns: Options
     skip_bad: bool = False
     cached: bool = True  # whether features of earlier runs are used, and new ones kept
-    texts: Mapping[str, extraction.Source] = field(default_factory=dict)  # what was read to choose the encoder
+    texts: Mapping[str, Source] = field(default_factory=dict)  # what was read to choose the encoder
 
     @property
     def paths(self) -> tuple[Path | None, ...]:
@@ -69,6 +68,8 @@ class Inputs:
         kind = kinds[0]
         if set(kinds) == {FEATURES}:
             return self
+        from manyway.encoding import encoders
+
         for path in given:
             if not path.exists():
                 raise InputError(f"There is no file or folder {path}.")
@@ -95,9 +96,9 @@ class Inputs:
         note(f"{kind} are encoded with {name}; {hint}")
         return replace(self, encoder=name, texts=texts)
 
-    def _sources(self, opening: Callable[..., extraction.Source]) -> dict[str, extraction.Source]:
+    def _sources(self, opening: Callable[..., Source]) -> dict[str, Source]:
         """Class names, examples and items as they are opened; in the items, the text column of the examples counts."""
-        sources: dict[str, extraction.Source] = {}
+        sources: dict[str, Source] = {}
         for what, path in {"class names": self.class_names, "examples": self.support, "items": self.query}.items():
             if path is not None:
                 text = getattr(sources.get("examples"), "text_column", "")
@@ -134,6 +135,8 @@ class Inputs:
         return examples, items, named
 
     def _encode(self, encoder: str, device: torch.device) -> Read:
+        from manyway.encoding import encoders, extraction
+
         speak = partial(say, stderr=True)
         opened = encoders.open_encoder(encoder, device=device, say=speak)
         sources = self.texts or self._sources(partial(extraction.open_for, opened))
@@ -182,7 +185,7 @@ class Inputs:
                 raise InputError(f"There is no column '{name}'; {nearest(name, headers[-1])}")
 
 
-def _other_languages(sources: Iterable[extraction.Source]) -> tuple[float, str]:
+def _other_languages(sources: Iterable[Source]) -> tuple[float, str]:
     """The share of texts that are not English, and what to say about them."""
     texts = [text for source in sources for text in getattr(source, "texts", ())]
     n_other, names = other_languages(texts)

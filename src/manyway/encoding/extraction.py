@@ -15,7 +15,7 @@ from manyway.encoding.datasets.preprocess import Remarks
 from manyway.encoding.datasets.sources import ImageSource, decode_rows, open_source
 from manyway.encoding.datasets.texts import TextSource, open_texts
 from manyway.encoding.encoders import PICTURES_AND_TEXTS, ImageEncoder, TextEncoder
-from manyway.encoding.kinds import PICTURES, TEXTS, likely_kind
+from manyway.encoding.kinds import PICTURES, TEXTS, Source, likely_kind
 from manyway.errors import InputError
 from manyway.files.columns import Options
 from manyway.files.files import check_output
@@ -24,7 +24,6 @@ from manyway.sampling.features import FeatureSet
 
 _DECODING = 3  # changes when the same file gives other pixels than before
 _TOGETHER = 16  # items that are encoded together: few, so that the progress is seen
-Source = ImageSource | TextSource
 Encoder = ImageEncoder | TextEncoder
 Progress = Callable[[int, int], None]
 

@@ -274,7 +274,7 @@ def is_number(cell: str, decimal: str = ".") -> bool:
     if "_" in cell:
         return False
     try:
-        float(with_point(cell, decimal))
+        float(cell if decimal == "." else with_point(cell, decimal))
     except ValueError:
         return False
     return True
