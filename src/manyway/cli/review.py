@@ -197,7 +197,8 @@ def features_data(source: Inputs, read: Read, pictures: Path | None = None, *, o
     (examples, items, class_names), (kind, origins) = read, _in_folder(pictures, "examples", "items")
     if source.encoder is not None:
         kind = TEXTS if encodes_texts(source.encoder, source.query) else PICTURES
-        origins = {"examples": abspath(source.support or source.query), "items": abspath(source.query)}
+        paths = {"examples": abspath(source.support or source.query), "items": abspath(source.query)}
+        origins = paths if kind == PICTURES else {}
     if kind == PICTURES and TAKEN not in items.carried:
         with console(stderr=True).status("reading when the pictures were taken …"):
             found = open_originals(origins["items"])
