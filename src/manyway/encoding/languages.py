@@ -16,7 +16,7 @@ _KNOWN = json.loads((resources.files("manyway") / "encoding" / "languages.json")
 _SCRIPTS, _WORDS = _KNOWN["scripts"], {name: words.split() for name, words in _KNOWN["words"].items()}
 _OF = {word: {name for name in _WORDS if word in _WORDS[name]} for words in _WORDS.values() for word in words}
 _TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?|[¿¡]")
-# An encoder of many languages loses 3 of 100 English texts (CLINC150) and wins most of the others: better from here on.
+# An encoder of many languages loses 2 to 6 of 100 English texts (CLINC150, 5 examples and 1) and wins 94 of 100 others.
 ENOUGH = 0.04
 
 
