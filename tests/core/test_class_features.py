@@ -73,10 +73,10 @@ def test_an_extreme_magnitude_is_reduced_by_one_factor_for_all():
 @pytest.mark.parametrize(
     ("vectors", "n_classes", "message"),
     [
-        ([[[1.0], [2.0]]], None, "1 features per class and the support 2"),
+        ([[[1.0], [2.0]]], None, r"class_features has shape \(1, 2, 1\), not \(1, 2, 2\)"),
         ([[1.0, 2.0], [2.0, 1.0]], None, "three axes"),
         ([[[1.0, 2.0]] * 2] * 2, None, "with 1 tasks"),
-        ([[[1.0, 2.0]] * 3], 2, "3 rows for 2 classes"),
+        ([[[1.0, 2.0]] * 3], 2, r"class_features has shape \(1, 3, 2\), not \(1, 2, 2\)"),
         ([[[1.0, 2.0]]], None, "n_classes is 1 but support_labels has a label 1"),
         ([[[1.0, float("nan")], [1.0, 1.0]]], None, "class_features has NaN or infinite values in row 0"),
     ],

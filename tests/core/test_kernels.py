@@ -14,7 +14,7 @@ pytest.importorskip("triton", reason="needs Triton, which there is for Linux")
 
 from manyway import FeatureSet, TaskSpec, sample_tasks, solve
 from manyway.core import random as draws
-from manyway.core.kernels import fused, halves, rows, subset, sums, tensor_cores
+from manyway.core.kernels import fused, halves, rows, subset, sums, tensor_cores, two_blocks
 from manyway.core.ops import class_sums, prototypes
 from manyway.core.transforms import transform, unit
 from manyway.methods.calibration.calibration import LeftOut
@@ -139,16 +139,16 @@ def test_the_loop_gives_the_plain_assignments(n_query, n_classes):
     assert not converged.any()
 
 
-@pytest.mark.parametrize("n_query", [1, 32, 33, 75, 96, 128])
-def test_the_loop_splits_its_queries_into_two_blocks_that_hold_them(n_query):
-    blocks = loop.query_blocks(n_query)
-    assert n_query <= sum(blocks) < max(33, 2 * n_query)
+@pytest.mark.parametrize("number", [1, 32, 33, 75, 96, 128, 160, 257])
+def test_two_blocks_hold_a_number_of_rows(number):
+    blocks = two_blocks(number)
+    assert number <= sum(blocks) < max(33, 1.5 * number)
     assert all(size.bit_count() == 1 for size in blocks)
 
 
 def test_more_queries_than_fit_on_chip_are_refused_by_the_loop():
     with pytest.raises(ValueError, match="at most 128"):
-        loop.query_blocks(129)
+        loop.iterate(*torch.zeros(4, 1, 129, 129), weight=1.0, eps=0.0, max_iter=1)
 
 
 def test_the_loop_without_the_dual_is_soft_kmeans():
@@ -303,29 +303,33 @@ def test_left_out_samples_are_classified_alike(monkeypatch, n_tasks, weight, pre
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("parts", [1, 3], ids=["float16", "two halves"])
-def test_errors_are_those_of_the_softmax(parts):
+def test_errors_are_those_of_the_softmax_as_two_halves():
     generator = torch.Generator().manual_seed(0)
-    logits, labels = torch.randn(2, 7, 16, generator=generator), torch.randint(0, 13, (2, 5), generator=generator)
-    costs = torch.rand(2, 5, generator=generator)
-    found = there(halves.write_errors)(logits, labels, costs, torch.full((2, 7, parts, 16), 9).half(), 13, 3.0)
-    expected = (3 * logits[:, :5, :13]).softmax(-1) - torch.eye(13)[labels]
-    got = found[:, :5, :2].float().sum(2) if parts == 3 else found[:, :5, 0].float()
-    torch.testing.assert_close(got[..., :13], expected * costs.unsqueeze(-1), rtol=0, atol=1e-6 if parts == 3 else 1e-3)
-    assert not got[..., 13:].any()
-    assert (found[:, 5:] == 9).all()
+    logits, labels = 3 * torch.randn(2, 7, 13, generator=generator), torch.randint(0, 13, (2, 7), generator=generator)
+    costs = torch.rand(2, 7, generator=generator)
+    found = there(halves.softmax_errors)(logits, labels, costs).float()
+    expected = (logits.softmax(-1) - torch.eye(13)[labels]) * costs.unsqueeze(-1)
+    torch.testing.assert_close(found[:, :, 0] + found[:, :, 1], expected, rtol=0, atol=1e-6)
+    assert torch.equal(found[:, :, 0], found[:, :, 2])
 
 
-@pytest.mark.parametrize(("n_query", "alphas"), [(4, (1.0, 1.0)), (4, (7.0, 5.0)), (0, (1.0, 1.0))])
-def test_the_fused_steps_of_tim_are_the_plain_ones(n_query, alphas):
-    tasks = transform(make_tasks(n_tasks=2, n_classes=6, n_query=4, n_features=11), "l2")
+@pytest.mark.parametrize(
+    ("n_query", "n_classes", "n_features", "alphas"),
+    [(4, 6, 11, (1.0, 1.0)), (4, 6, 11, (7.0, 5.0)), (0, 6, 11, (1.0, 1.0)), (20, 37, 70, (1.0, 2.0))],
+)
+def test_the_fused_steps_of_tim_are_the_plain_ones(n_query, n_classes, n_features, alphas):
+    tasks = transform(make_tasks(n_tasks=2, n_classes=n_classes, n_query=20, n_features=n_features), "l2")
     samples = torch.cat([tasks.support, tasks.query[:, :n_query]], 1)
     loss, start = Information((1.0, 0.3, 1.0) if n_query else (1.0, 0.0, 0.0), alphas), prototypes(tasks)
     steps = {"lr": 1e-3, "max_iter": 6}
     plain, _ = descend(samples, tasks.support_labels, start, Euclidean(15.0), loss, trace=False, **steps)
-    arguments = (samples, tasks.support_labels, start, loss.weights, loss.query_slopes, 15.0)
-    fast = there(steps_of_tim.descend)(*arguments, **steps)
+    fast = there(steps_of_tim.descend)(samples, tasks.support_labels, start, loss.weights, alphas, 15.0, **steps)
     assert (fast - plain).norm() < 0.02 * (plain - start).norm()
+
+
+@pytest.mark.parametrize(("n_classes", "n_query", "fit"), [(160, 75, True), (160, 300, False), (257, 1, False)])
+def test_steps_of_tim_are_fused_where_logits_fit_on_chip(n_classes, n_query, fit):
+    assert steps_of_tim.fits(n_classes, n_query) == fit
 
 
 def test_the_gradient_of_a_logistic_regression_from_halves_is_as_good_as_in_float32(monkeypatch):

@@ -120,7 +120,7 @@ def test_slices_and_moves_keep_what_a_task_is():
 @pytest.mark.parametrize(
     ("support", "labels", "query", "message"),
     [
-        ([[[0.0], [1.0]]], [[0, 1]], [[[0.0, 1.0]]], "1 features per sample and the queries 2"),
+        ([[[0.0], [1.0]]], [[0, 1]], [[[0.0, 1.0]]], r"query has shape \(1, 1, 2\), not \(1, 1, 1\)"),
         ([[[0.0], [1.0]]], [[0]], [[[0.0]]], "give one label for each"),
         ([[[0.0], [1.0]]], [[0, 2]], [[[0.0]]], "Class 1 has no example in the support of task 0"),
         ([[[0.0], [1.0]]], [[0, -1]], [[[0.0]]], "integers from 0 to K-1"),
@@ -128,7 +128,7 @@ def test_slices_and_moves_keep_what_a_task_is():
         ([[[0.0], [float("nan")]]], [[0, 1]], [[[0.0]]], "support has NaN or infinite values in row 1"),
         ([[0.0], [1.0]], [0, 1], [[0.0]], "three axes"),
         ([[[0.0], [1.0]]], [[0, 1]], np.zeros((1, 0, 1)), "no query"),
-        ([[[0.0], [1.0]]], [[0, 1]], np.zeros((2, 1, 1)), "1 tasks in the support and 2"),
+        ([[[0.0], [1.0]]], [[0, 1]], np.zeros((2, 1, 1)), r"query has shape \(2, 1, 1\), not \(1, 1, 1\)"),
         (np.zeros((1, 2, 1), complex), [[0, 1]], [[[0.0]]], "complex"),
     ],
 )
@@ -165,5 +165,5 @@ def test_a_pile_has_no_rows_in_memory():
     assert (pile.n_query, tuple(pile.query.shape)) == (11, (1, 0, 5))
     assert pile.pile.sizes == (4, 4, 3)
     assert [part.tolist() for part in pile.pile.split(torch.arange(11)[None])][2] == [[8, 9, 10]]
-    with pytest.raises(InputError, match=r"known has shape \(1, 3\) but there are \(1, 11\) queries"):
+    with pytest.raises(InputError, match=r"known has shape \(1, 3\), not \(1, 11\)"):
         pile.with_known(torch.zeros(1, 3, dtype=torch.int64))

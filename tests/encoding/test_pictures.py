@@ -228,7 +228,7 @@ def test_a_photograph_with_a_second_view_is_an_ordinary_picture():
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (encoded(GREY.astype(np.int32) * 257, "TIFF"), "32-bit integers from 0 to 65535 .* which value is white"),
+        (encoded(GREY.astype(np.int32) * 257, "TIFF"), "32-bit integers from 0 to 65535.* which value is white"),
         (encoded(GREY.astype(np.int32) - 5, "TIFF"), "32-bit integers from -5 to 250"),
         (encoded(GREY.astype(np.float32) * 16, "TIFF"), "floats from 0 to 4080"),
         (encoded(GREY.astype(np.float32) / 100, "TIFF"), r"floats from 0 to 2\.55"),

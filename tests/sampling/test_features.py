@@ -77,7 +77,7 @@ def test_class_features_are_matched_by_name(tmp_path):
         (np.eye(2), ["ant", "ant"], "'ant' twice"),
         (np.eye(2), ["ant"], "2 rows and 1 class names"),
         (np.eye(3), ["ant", "bee", "cow"], "the class 'cow'"),
-        ([[1.0], [2.0]], ["ant", "bee"], r"shape \(2, 1\); give one row of 2 features for each of the 2 classes"),
+        ([[1.0], [2.0]], ["ant", "bee"], r"shape \(2, 1\), not \(2, 2\); give one row per class"),
         ([[1.0, 0.0], [np.nan, 0.0]], ["ant", "bee"], "NaN or infinite values in row 1"),
         (np.eye(3), None, r"shape \(3, 3\)"),
     ],
@@ -97,7 +97,7 @@ def test_a_file_of_class_features_must_name_the_classes(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([[1.0]], [0, 1]), "1 feature rows and 2 labels"),
+        (([[1.0]], [0, 1]), r"labels has shape \(2,\), not \(1,\); give one for each row"),
         (([1.0], [0]), "two axes"),
         (([[1.0], [np.inf]], [0, 1]), "features has NaN or infinite values in row 1"),
         (([[1.0], [2.0]], [0, -1]), "from 0"),

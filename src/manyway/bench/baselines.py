@@ -11,8 +11,7 @@ from manyway.methods import METHODS, Method
 from manyway.methods import get_method as get_real_method
 
 if TYPE_CHECKING:
-    from manyway.core.solution import Solution
-    from manyway.core.tasks import Tasks
+    from manyway.core import Solution, Tasks
 
 
 def centroid(tasks: Tasks) -> Any:

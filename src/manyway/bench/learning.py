@@ -20,9 +20,7 @@ from manyway.bench.records import Stored, plain
 from manyway.bench.store import write_text
 from manyway.bench.suite import Learning
 from manyway.bench.tuning import meant_for
-from manyway.core.parallel import side_by_side
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import transform
+from manyway.core import Tasks, side_by_side, transform
 from manyway.errors import InputError
 from manyway.evaluation.evaluator import Evaluation, evaluate
 from manyway.methods import get_method

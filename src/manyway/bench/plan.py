@@ -14,7 +14,7 @@ from manyway.bench.presentation import in_words, number
 from manyway.bench.records import experiment_key, request
 from manyway.bench.store import Asked, Plan, Store, now
 from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
-from manyway.core.checking import checked
+from manyway.core import checked
 from manyway.errors import InputError, nearest
 from manyway.sampling.features import FeatureSet
 from manyway.sampling.sampling import sample_tasks
@@ -116,10 +116,8 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
             key = experiment_key(experiment, features.fingerprint)
             jobs.setdefault(key, Job(key, experiment, features))
     if without_support and not jobs:
-        raise InputError(
-            f"{suite.name} takes the labelled samples that come with a feature set, and {wishes.features} has none; "
-            "say how many to draw: shots=10 in `task`, for example."
-        )
+        lacking = f"takes labelled samples that come with a feature set, and {wishes.features} has none"
+        raise InputError(f"{suite.name} {lacking}; say how many to draw: shots=10 in `task`, for example.")
     if suite.blocks and not jobs:
         reason = f"the features cannot serve it ({next(iter(skipped))})" if skipped else "`only` keeps no experiment."
         raise InputError(f"Nothing of {suite.name} is left to run; {reason}")

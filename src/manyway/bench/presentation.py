@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, model_validator
 
-from manyway.core.checking import OneOrMore, Strict, checked
+from manyway.core import OneOrMore, Strict, checked
 from manyway.errors import nearest
 from manyway.evaluation.metrics import summary_names
 
@@ -54,9 +54,7 @@ def one_of(known: Iterable[str], what: str) -> AfterValidator:
 
 def _file_name(name: str) -> str:
     if not re.fullmatch(r"[\w+-][\w .+-]*", name):
-        raise ValueError(
-            f"is {name!r}; it becomes part of a file name and may have letters, digits, spaces and . _ + - only"
-        )
+        raise ValueError(f"is {name!r}; it becomes part of a file name: letters, digits, spaces and . _ + - only")
     return name
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt
 
 from manyway.bench.baselines import COMPARED, get_method
-from manyway.core.checking import Strict, checked
+from manyway.core import Strict, checked
 from manyway.errors import InputError
 from manyway.evaluation.metrics import METRICS, Count, find_summary
 from manyway.evaluation.scorers import SCORERS

@@ -30,7 +30,7 @@ from manyway.bench.records import Outcome, Partial, Provenance, Record, Stretch
 from manyway.bench.store import Store, StoreError, now
 from manyway.bench.suite import Experiment
 from manyway.bench.trace import follow
-from manyway.core.dask import connect
+from manyway.core import connect
 from manyway.errors import InputError
 from manyway.evaluation.evaluator import Evaluation, chunk_size, evaluate
 from manyway.evaluation.metrics import METRICS

@@ -105,10 +105,8 @@ class Store:
         for plan in [p for p in plans if p.name == name] or [p for p in reversed(plans) if p.suite == name]:
             return plan
         known = ", ".join(p.name for p in plans)
-        raise InputError(
-            f"There are no results of '{name}' in {self.folder}; "
-            + (f"there are: {known}." if known else f"run `manyway bench {name}` first.")
-        )
+        hint = f"there are: {known}." if known else f"run `manyway bench {name}` first."
+        raise InputError(f"There are no results of '{name}' in {self.folder}; {hint}")
 
     def sweep(self, older_than: float = 600) -> None:
         """Remove what a killed process had begun to write; younger files may belong to one that is at work."""

@@ -41,7 +41,7 @@ from pydantic.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, Posi
 
 from manyway.bench.baselines import BASELINES, COMPARED, get_method
 from manyway.bench.presentation import NONE, Plot, Presentation, Table, one_of
-from manyway.core.checking import OneOrMore, Strict, checked
+from manyway.core import OneOrMore, Strict, checked
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS
 from manyway.evaluation.scorers import SCORERS

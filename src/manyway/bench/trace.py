@@ -13,7 +13,7 @@ import torch
 
 from manyway.bench.records import Outcome
 from manyway.bench.suite import Experiment
-from manyway.core.solution import Solution
+from manyway.core import Solution
 from manyway.errors import InputError
 from manyway.evaluation.evaluator import clock
 from manyway.methods import get_method
@@ -29,9 +29,7 @@ def follow(features: FeatureSet, experiment: Experiment) -> Outcome:
     assert spec is not None
     method = get_method(experiment.method)
     if spec.budget not in method.defaults:
-        raise InputError(
-            f"{method.name} has no parameter '{spec.budget}' that counts its iterations; leave it out of a trace."
-        )
+        raise InputError(f"{method.name} has no parameter '{spec.budget}' that counts its iterations; leave it out.")
     tasks = sample_tasks(features, experiment.spec, experiment.seed, 0, 1)
     assert tasks.query_labels is not None
     truth = tasks.query_labels

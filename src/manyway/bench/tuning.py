@@ -17,7 +17,7 @@ from pydantic import ConfigDict
 from manyway.bench.records import Record
 from manyway.bench.store import now, write_text
 from manyway.bench.suite import Suite, Tuned, check_params
-from manyway.core.checking import Strict, checked
+from manyway.core import Strict, checked
 from manyway.errors import InputError
 from manyway.files.files import text_of
 from manyway.methods import METHODS
@@ -32,14 +32,11 @@ def check_grid(suite: Suite) -> None:
     """Refuse a grid that tunes PADDLE, or nothing."""
     tuned = {method for block in suite.blocks for method in (*block.sweep, *block.learn)}
     if "paddle" in tuned:
-        raise InputError(
-            "PADDLE is never tuned: its λ is |Q| by construction. Sweep it in a suite of its own if you are curious."
-        )
+        raise InputError("PADDLE is never tuned: its λ is |Q| by construction. Sweep it in a suite of its own.")
     idle = [m for block in suite.blocks for m in block.methods if m not in block.sweep and m not in block.learn]
     if idle or not tuned:
-        raise InputError(
-            f"{suite.name} has nothing to sweep for {', '.join(idle) or 'any method'}; give each method a sweep."
-        )
+        names = ", ".join(idle) or "any method"
+        raise InputError(f"{suite.name} has nothing to sweep for {names}; give each method a sweep.")
 
 
 def check_lessons(jobs: Sequence[Job]) -> None:
@@ -47,10 +44,8 @@ def check_lessons(jobs: Sequence[Job]) -> None:
     for job in jobs:
         task = job.experiment.task
         if task.shots == 0 or task.n_unknown or task.n_batches > 1 or task.reviewer or not isinstance(task.k_eff, int):
-            raise InputError(
-                f"{job.experiment.method} is learned on tasks with examples and one k_eff, without unknown queries, "
-                "streams and reviewers; change the task."
-            )
+            possible = "tasks with examples and one k_eff, without unknown queries, streams and reviewers"
+            raise InputError(f"{job.experiment.method} is learned on {possible}; change the task.")
     places = [(job.experiment.method, meant_for(job.experiment.features)) for job in jobs]
     for method, target in places:
         if places.count((method, target)) > 1:

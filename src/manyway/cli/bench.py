@@ -214,7 +214,7 @@ def _report(skipped: Sequence[str], failures: Sequence[Failure]) -> None:
 
 def _device(asked: str | None, dask: str | None) -> str | None:
     """Where to run; with Dask that is decided on the workers."""
-    from manyway.core.device import resolve_device
+    from manyway.core import resolve_device
 
     return asked if dask is not None else str(resolve_device(asked))
 

@@ -171,7 +171,7 @@ def _data(given: Path | None) -> dict[str, Any]:
 
 def _self_test() -> dict[str, Any]:
     """Label one task of the embedded letters, on the device that commands use by default."""
-    from manyway.core.device import resolve_device
+    from manyway.core import resolve_device
     from manyway.evaluation.evaluator import evaluate
     from manyway.methods import DEFAULT_METHOD
     from manyway.sampling.embedded import load_glyphs

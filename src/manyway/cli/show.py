@@ -247,9 +247,8 @@ def _view(name: str | None, results: Path) -> View:
         raise InputError(_none_in(results))
     view = load_view(store, plans[-1] if name is None else store.plan(name))
     if view.plan.experiments and not view.records:
-        raise InputError(
-            f"No experiment of {view.plan.name} is finished yet; continue with `manyway bench {view.plan.suite}`."
-        )
+        again = f"continue with `manyway bench {view.plan.suite}`"
+        raise InputError(f"No experiment of {view.plan.name} is finished yet; {again}.")
     return view
 
 

@@ -90,7 +90,7 @@ def train(
     restart
         Delete the run in this folder and start again.
     """
-    from manyway.core.device import resolve_device
+    from manyway.core import resolve_device
     from manyway.encoding.backbones.networks import build
     from manyway.encoding.datasets.preprocess import Preprocess
     from manyway.encoding.extraction import check_output_of

@@ -19,7 +19,5 @@ def resolve_device(name: str | torch.device | None = None) -> torch.device:
         device = torch.device(name)
         torch.ones(1, device=device).cpu()  # the device "meta" stores nothing: copying from it fails
     except Exception as error:  # backends that are not compiled in raise errors of many kinds
-        raise InputError(
-            f"Device '{name}' cannot be used here; choose cpu, or cuda (or cuda:N) on a machine with a GPU."
-        ) from error
+        raise InputError(f"Device '{name}' cannot be used here; choose cpu, or cuda:N where there is a GPU.") from error
     return device

@@ -28,8 +28,6 @@ highest probability s_k of class k and the largest group m,
     logit p_k ← min(logit p_k, 0.25 logit p_k + logit c + 1.05 ln (m_k + ½)/(m + ½) + 0.25 logit s_k − 1.2).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
@@ -64,7 +62,7 @@ class Tally(NamedTuple):
     masses: Tensor
     doubt: Tensor | float = torch.inf
 
-    def plus(self, other: Tally) -> Tally:
+    def plus(self, other: "Tally") -> "Tally":
         return Tally(torch.maximum(self.surest, other.surest), self.masses + other.masses)
 
 

@@ -1,7 +1,5 @@
 """``Solution``: what a solver returns for a batch of tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, cast
@@ -146,7 +144,7 @@ class Solution:
         """
         return work(self._answers) if isinstance(self._answers, Answered) else self._answers.each(work)
 
-    def changed(self, probabilities: Tensor | None = None, unknown: Tensor | None = None) -> Solution:
+    def changed(self, probabilities: Tensor | None = None, unknown: Tensor | None = None) -> "Solution":
         """The same solution with other answers.
 
         Parameters

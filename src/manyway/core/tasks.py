@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from manyway.core.blocks import Pile
-from manyway.core.validation import as_features, as_labels, moderate
+from manyway.core.validation import as_features, as_labels, moderate, shaped
 from manyway.errors import InputError
 
 # What has a row for every task.
@@ -166,12 +166,7 @@ class Tasks:
         if query_labels is None:
             return tasks
         truth = as_labels(query_labels, "query_labels").to(tasks.device)
-        if truth.shape != query.shape[:2]:
-            raise InputError(
-                f"query_labels has shape {tuple(truth.shape)} but there are {tuple(query.shape[:2])} queries; "
-                "give one label for each."
-            )
-        return replace(tasks, query_labels=truth)
+        return replace(tasks, query_labels=shaped(truth, query.shape[:2], "query_labels", "give one label per query"))
 
     @staticmethod
     def from_support(support: Any, support_labels: Any, base_mean: Any = None, *, class_features: Any = None) -> Tasks:
@@ -267,10 +262,8 @@ class Tasks:
         if expectation is not None:
             bad = expectation.isnan() | (expectation < 0)
             if expectation.shape != (tasks.n_classes,) or bool(bad.any()) or not bool((expectation > 0).any()):
-                raise InputError(
-                    f"The expectations of {tasks.n_classes} classes must be that many numbers, none negative and at "
-                    "least one above 0."
-                )
+                numbers = "that many numbers, none negative and at least one above 0"
+                raise InputError(f"The expectations of {tasks.n_classes} classes must be {numbers}.")
             tasks = replace(tasks, expectation=expectation)
         return tasks.with_known(known)
 
@@ -288,19 +281,12 @@ class Tasks:
         """
         if known is None:
             return self
-        labels = as_labels(known, "known").to(self.device)
-        if labels.shape != (self.n_tasks, self.n_query):
-            raise InputError(
-                f"known has shape {tuple(labels.shape)} but there are {(self.n_tasks, self.n_query)} queries; "
-                "give one class per query, -1 where it is not known."
-            )
+        hint = f"give a class from 0 to {self.n_classes - 1}, or -1 where it is not known, for each query"
+        labels = shaped(as_labels(known, "known").to(self.device), (self.n_tasks, self.n_query), "known", hint)
         wrong = (labels < -1) | (labels >= self.n_classes)
         if bool(wrong.any()):
             task, row = wrong.nonzero()[0].tolist()
-            raise InputError(
-                f"known has the class {int(labels[task, row])} for query {row} of task {task}; "
-                f"give a class from 0 to {self.n_classes - 1}, or -1 where it is not known."
-            )
+            raise InputError(f"known has the class {int(labels[task, row])} for query {row} of task {task}; {hint}.")
         return replace(self, known=labels if bool((labels >= 0).any()) else None)
 
     def with_rows(self, support: Tensor, query: Tensor, **more: Any) -> Tasks:
@@ -490,32 +476,20 @@ def _checked(
     labels = as_labels(support_labels, "support_labels").to(support.device)
     if support.ndim != 3 or (query is not None and query.ndim != 3):
         shapes = " and ".join(str(tuple(value.shape)) for value in (support, query) if value is not None)
-        raise InputError(
-            f"support and query must have three axes (task, sample, feature); got {shapes}. "
-            "For a single task use support[None] and query[None]."
-        )
-    if labels.shape != support.shape[:2]:
-        raise InputError(
-            f"support_labels has shape {tuple(labels.shape)} but the support has {tuple(support.shape[:2])} "
-            "samples; give one label for each."
-        )
+        single = "for a single task use support[None] and query[None]"
+        raise InputError(f"support and query must have three axes (task, sample, feature), not {shapes}; {single}.")
+    shaped(labels, support.shape[:2], "support_labels", "give one label for each sample")
     if query is not None:
-        if support.shape[2] != query.shape[2]:
-            raise InputError(
-                f"The support has {support.shape[2]} features per sample and the queries {query.shape[2]}; "
-                "use the same encoder for both."
-            )
-        if support.shape[0] != query.shape[0]:
-            raise InputError(f"There are {support.shape[0]} tasks in the support and {query.shape[0]} in the queries.")
-        query = query.to(support.device)
+        wanted = len(support), query.shape[1], support.shape[2]
+        hint = "give as many tasks as the support has, with features of the same encoder"
+        query = shaped(query, wanted, "query", hint).to(support.device)
     if class_features is not None:
         class_features = _check_class_features(class_features, support, n_classes)
         n_classes = class_features.shape[1]
     n_classes = _check_classes(labels, n_classes, all_have_samples=class_features is None)
     if base_mean is not None:
         base_mean = as_features(base_mean, "base_mean").to(support.device)
-        if base_mean.shape != support.shape[2:]:
-            raise InputError(f"base_mean has shape {tuple(base_mean.shape)}; features have {support.shape[2]} entries.")
+        shaped(base_mean, support.shape[2:], "base_mean", "give the mean of features of the same encoder")
     n_support, known = support.shape[1], support
     if class_features is not None:  # they are known before the queries, as the support is, and get the same factor
         known = torch.cat([support, class_features.expand(len(support), -1, -1)], 1)
@@ -533,18 +507,10 @@ def _check_class_features(values: Any, support: Tensor, n_classes: int | None) -
     """Class features [t, k, d] or [1, k, d] that fit a support [t, s, d] and the number of classes."""
     found = as_features(values, "class_features").to(support)
     if found.ndim != 3 or len(found) not in (1, len(support)):
-        raise InputError(
-            f"class_features has shape {tuple(found.shape)}; it must have three axes (task, class, feature), with "
-            f"{len(support)} tasks, or one that serves all."
-        )
-    if found.shape[2] != support.shape[2]:
-        raise InputError(
-            f"class_features has {found.shape[2]} features per class and the support {support.shape[2]}; use the same "
-            "encoder for both."
-        )
-    if n_classes is not None and found.shape[1] != n_classes:
-        raise InputError(f"class_features has {found.shape[1]} rows for {n_classes} classes; give one per class.")
-    return found
+        axes = f"three axes (task, class, feature), with {len(support)} tasks, or one that serves all"
+        raise InputError(f"class_features has shape {tuple(found.shape)}; it must have {axes}.")
+    wanted = len(found), n_classes or found.shape[1], support.shape[2]
+    return shaped(found, wanted, "class_features", "give one row per class, of the same encoder as the support")
 
 
 def _check_classes(labels: Tensor, n_classes: int | None, *, all_have_samples: bool) -> int:

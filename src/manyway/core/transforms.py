@@ -21,8 +21,6 @@ rows, so that queries in memory and in blocks get the same one.
 Features of any finite magnitude are allowed: no square overflows or vanishes (see ``unit``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -85,7 +83,7 @@ class Scalings(NamedTuple):
     classes: Scaling
 
     @staticmethod
-    def same(scaling: Scaling) -> Scalings:
+    def same(scaling: Scaling) -> "Scalings":
         """One for all."""
         return Scalings(scaling, scaling, scaling)
 

@@ -1,6 +1,7 @@
 """Checks of what callers hand in: real, finite features of a usable magnitude and integer labels."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,13 @@ def as_labels(values: Any, name: str) -> Tensor:
     return tensor.to(torch.int64)
 
 
+def shaped(value: Tensor, shape: Sequence[int], name: str, hint: str) -> Tensor:
+    """The value, where it has that shape; the hint says what an array of another shape should be."""
+    if tuple(value.shape) != tuple(shape):
+        raise InputError(f"{name} has shape {tuple(value.shape)}, not {tuple(shape)}; {hint}.")
+    return value
+
+
 def row_sizes(features: Tensor) -> Tensor:
     """The largest magnitude in each row; NaN where a row has one.
 
@@ -92,19 +100,15 @@ def moderate(
         factor = torch.ldexp(torch.ones_like(largest), -exponents).view(-1, 1, 1)
         support = support * factor
     if base_mean is not None and float(row_sizes(base_mean)) > _FAR_MEAN * float(largest.max()) > 0:
-        raise InputError(
-            f"base_mean has values up to {float(row_sizes(base_mean)):.1e} and the labelled examples up to "
-            f"{float(largest.max()):.1e}; subtracting it would leave nothing of them. Use the mean of the same encoder."
-        )
+        values = f"up to {float(row_sizes(base_mean)):.1e} and the labelled examples up to {float(largest.max()):.1e}"
+        raise InputError(f"base_mean has values {values}; use the mean of the same encoder.")
     if query is not None:
         sizes = row_sizes(query) * (1 if factor is None else factor.squeeze(-1).to(query.dtype))
         huge = (sizes > _LARGEST).any(0)
         if bool(huge.any()):
             rows = describe_rows((huge.nonzero().flatten() + first).tolist())
-            raise InputError(
-                f"query has values in {rows} that are too large compared with those of the labelled examples "
-                f"(at most {float(largest.max()):.1e}); remove or repair them."
-            )
+            others = f"those of the labelled examples (at most {float(largest.max()):.1e})"
+            raise InputError(f"query has values in {rows} that are too large compared with {others}; repair them.")
     if factor is not None:
         query = None if query is None else query * factor.to(query.dtype)
         base_mean = None if base_mean is None else base_mean * factor[0, 0, 0].to(base_mean.dtype)
@@ -118,10 +122,7 @@ def _refuse_constants(support: Tensor) -> None:
     same = (support == support[:, :1]).flatten(1).all(-1)
     if bool(same.any()):
         where = "" if len(same) == 1 else f" of task {int(same.nonzero()[0])}"
-        raise InputError(
-            f"All labelled examples{where} have the same features; the classes cannot be told apart. "
-            "Check the encoder or the file."
-        )
+        raise InputError(f"All labelled examples{where} have the same features; check the encoder or the file.")
 
 
 def _refuse_outliers(sizes: Tensor, largest: Tensor) -> None:
@@ -132,10 +133,8 @@ def _refuse_outliers(sizes: Tensor, largest: Tensor) -> None:
     outliers = (sizes > _ORDINARY) & (sizes / typical > _ORDINARY)
     if bool(outliers.any()):
         rows = describe_rows(outliers.any(0).nonzero().flatten().tolist())
-        raise InputError(
-            f"The labelled examples have values in {rows} that are more than {_ORDINARY:.0e} times as large as those "
-            "of the other rows; remove or repair them."
-        )
+        much = f"more than {_ORDINARY:.0e} times as large as those of the other rows"
+        raise InputError(f"The labelled examples have values in {rows} that are {much}; remove or repair them.")
 
 
 def describe_rows(rows: list[int]) -> str:

@@ -79,10 +79,9 @@ def open_encoder(
             return _FAMILIES[family](model, device, say)
     if Path(name).suffix.lower() in CHECKPOINT_SUFFIXES:
         return checkpoint_encoder(Path(name), device, backbone)
-    raise InputError(
-        f"There is no encoder '{name}'; give {', '.join(PACKAGED)}, a checkpoint ({', '.join(CHECKPOINT_SUFFIXES)}), "
-        "timm:NAME, open_clip:NAME/TAG or sentence-transformers:NAME (or its folder)."
-    )
+    here = f"{', '.join(PACKAGED)}, a checkpoint ({', '.join(CHECKPOINT_SUFFIXES)})"
+    others = "timm:NAME, open_clip:NAME/TAG or sentence-transformers:NAME (or its folder)"
+    raise InputError(f"There is no encoder '{name}'; give {here}, {others}.")
 
 
 def _check_network(name: str) -> None:
@@ -158,9 +157,8 @@ def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = 
         except InputError as error:
             raise InputError(f"{path} cannot be used: {error}") from error
     if preprocess.channels != channels:
-        raise InputError(
-            f"The network in {path} reads {channels} channels but its preprocessing gives {preprocess.channels}."
-        )
+        given = preprocess.channels
+        raise InputError(f"The network in {path} reads {channels} channels but its preprocessing gives {given}.")
     base_mean = checkpoint.tensors.get("base_mean")
     if base_mean is not None and (base_mean.shape != (network.n_features,) or not bool(base_mean.isfinite().all())):
         raise InputError(f"base_mean in {path} must hold {network.n_features} finite numbers.")

@@ -68,18 +68,14 @@ def open_for(
     kind = likely_kind(Path(path), options)
     if isinstance(encoder, TextEncoder):
         if kind == PICTURES:
-            raise InputError(
-                f"{path} holds pictures, which {encoder.name} cannot read; choose an `encoder` of pictures, or of "
-                "pictures and texts if there are class names."
-            )
+            hint = "choose an `encoder` of pictures, or of pictures and texts if there are class names"
+            raise InputError(f"{path} holds pictures, which {encoder.name} cannot read; {hint}.")
         return open_texts(path, options, need_labels=need_labels)
     if kind == TEXTS and encoder.texts is not None:
         return open_texts(path, options, need_labels=need_labels)
     if kind == TEXTS and Path(path).is_file():
-        raise InputError(
-            f"{path} holds texts, which {encoder.name} cannot read; choose an `encoder` of texts or, for class "
-            f"names with pictures, one of both, such as {PICTURES_AND_TEXTS}."
-        )
+        hint = f"choose an `encoder` of texts or, for names of pictures, one of both, such as {PICTURES_AND_TEXTS}"
+        raise InputError(f"{path} holds texts, which {encoder.name} cannot read; {hint}.")
     return open_source(path, root, options, need_labels=need_labels)
 
 
@@ -219,10 +215,8 @@ def refuse_lost_class(source: Source, encoded: Encoded) -> None:
     """Refuse a class without a readable picture: it would be gone without a word."""
     lost = set(range(len(source.class_names))) - set(source.labels[torch.tensor(encoded.rows)].tolist())
     if lost:
-        name = source.class_names[min(lost)]
-        raise InputError(
-            f"No picture of the class '{name}' in {source.title} could be read; repair its files or remove the class."
-        )
+        which = f"the class '{source.class_names[min(lost)]}' in {source.title}"
+        raise InputError(f"No picture of {which} could be read; repair its files or remove the class.")
 
 
 def encode_items(
@@ -279,9 +273,7 @@ def check_output_of(output: Path, inputs: Sequence[str | Path | None]) -> Path:
 def _encode_batch(encoder: Encoder, items: Sequence[Any]) -> Tensor:
     features = encoder.encode(torch.stack(list(items))) if isinstance(encoder, ImageEncoder) else encoder.encode(items)
     if not bool(torch.isfinite(features).all()):
-        raise InputError(
-            f"{encoder.name} gave features that are not finite; its weights or the input's scale are wrong."
-        )
+        raise InputError(f"{encoder.name} gave features that are not finite; its weights or input are wrong.")
     return features
 
 

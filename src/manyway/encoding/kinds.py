@@ -74,38 +74,28 @@ def _kind_of_files(path: Path, names: Sequence[str]) -> str:
     pictures = sum(suffixes[suffix] for suffix in IMAGE_SUFFIXES)
     if pictures:
         if loose > pictures and path.is_dir():
-            raise InputError(
-                f"{path} holds pictures and texts (.txt); keep them in separate folders, or say with `encoder` which "
-                "of them to read."
-            )
+            hint = "keep them in separate folders, or say with `encoder` which of them to read"
+            raise InputError(f"{path} holds pictures and texts (.txt); {hint}.")
         return PICTURES
     if loose and path.is_dir():
         return TEXTS
     if not names:
         raise InputError(f"{path} is empty; it needs pictures (in one folder per class) or CLASS.txt files of texts.")
     if ".txt" in suffixes:
-        raise InputError(
-            f"{path} holds text files in folders; give one file per class instead (CLASS.txt, one text per line), or a "
-            "table with the columns text and label."
-        )
+        hint = "give one file per class (CLASS.txt, one text per line), or a table with the columns text and label"
+        raise InputError(f"{path} holds text files in folders; {hint}.")
     _refuse_films(path, suffixes)
-    raise InputError(
-        f"{path} holds no pictures that are known by their ending ({names[0]} is none); name a feature file, the "
-        "tables of a classifier with `scores`, or choose an `encoder` to read them all the same."
-    )
+    hint = "name a feature file, the tables of a classifier with `scores`, or an `encoder` to read them all the same"
+    raise InputError(f"{path} holds no pictures that are known by their ending ({names[0]} is none); {hint}.")
 
 
 def _refuse_films(path: Path, suffixes: Collection[str]) -> None:
     """Films and sounds need a step before."""
     if FILMS & set(suffixes):
-        raise InputError(
-            f"{path} holds films; save single frames as pictures first, such as one per second: "
-            "ffmpeg -i FILM -vf fps=1 FOLDER/%05d.jpg."
-        )
+        frames = "save frames as pictures first, such as one per second: ffmpeg -i FILM -vf fps=1 FOLDER/%05d.jpg"
+        raise InputError(f"{path} holds films; {frames}.")
     if _SOUNDS & set(suffixes):
-        raise InputError(
-            f"{path} holds sound; let a classifier such as BirdNET listen to it, and name its tables with `scores`."
-        )
+        raise InputError(f"{path} holds sound; let BirdNET or another listen, and name its tables with `scores`.")
 
 
 def _kind_of_table(path: Path, options: Options, expected: str | None) -> str:
@@ -129,17 +119,14 @@ def _kind_of_table(path: Path, options: Options, expected: str | None) -> str:
     if options.feature_columns or text is None:
         return PICTURES if paths and not numbers else FEATURES
     if paths:
-        raise InputError(
-            f"{path} has texts (column '{names[text]}') and pictures (column '{names[paths[0]]}'); leave one of them "
-            "out with `ignore_columns`."
-        )
+        both = f"texts (column '{names[text]}') and pictures (column '{names[paths[0]]}')"
+        raise InputError(f"{path} has {both}; leave one of them out with `ignore_columns`.")
     # Whole numbers beside a text are its number, date or priority; others may be what is measured.
     measured = [names[at] for at in numbers if not all(map(is_whole, table.sample(at)))]
     if 0 < len(measured) < _MANY:
-        raise InputError(
-            f"{path} has texts (column '{names[text]}') and columns of numbers ({listed(measured, 3)}); choose the "
-            f"texts with `text_column`, or the numbers by leaving '{names[text]}' out with `ignore_columns`."
-        )
+        both = f"texts (column '{names[text]}') and columns of numbers ({listed(measured, 3)})"
+        hint = f"choose the texts with `text_column`, or leave '{names[text]}' out with `ignore_columns`"
+        raise InputError(f"{path} has {both}; {hint}.")
     return FEATURES if measured else TEXTS
 
 

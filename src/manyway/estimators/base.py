@@ -15,8 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Solution, Tasks
 from manyway.errors import ConvergenceWarning, InputError
 from manyway.estimators.from_solver import OWN_PARAMETERS, constructor, documentation
 from manyway.estimators.inference import Inference
@@ -121,10 +120,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if vectors is not None and labels is not None:
             vectors = self._name_classes(vectors, labels, y)
         elif vectors is not None and vectors.shape[:-1] != self.classes_.shape:
-            raise InputError(
-                f"class_features has shape {vectors.shape} for {len(self.classes_)} distinct labels; give one row for "
-                "each, or a mapping of labels to vectors."
-            )
+            given = f"shape {vectors.shape} for {len(self.classes_)} distinct labels"
+            raise InputError(f"class_features has {given}; give one row for each, or a mapping of labels to vectors.")
         if len(self.classes_) < 2:
             raise InputError("The labelled examples are of one class only; there is nothing to choose between.")
         if self._params().get("open_set"):

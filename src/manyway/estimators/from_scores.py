@@ -9,8 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Solution, Tasks
 from manyway.errors import InputError
 from manyway.estimators import Inference
 from manyway.estimators.values import known_places, like, named
@@ -198,9 +197,7 @@ def _tensor(values: Any) -> Tensor:
     try:
         found = values.detach().clone() if isinstance(values, Tensor) else torch.tensor(np.asarray(values))
     except (TypeError, ValueError) as error:
-        raise InputError(
-            "The scores must be an array of numbers, one row per item and one column per class."
-        ) from error
+        raise InputError("The scores must be numbers, one row per item and one column per class.") from error
     if found.ndim != 2 or found.is_complex() or found.dtype == torch.bool:
         raise InputError(f"The scores have shape {tuple(found.shape)}; give one row per item and one column per class.")
     return found if found.dtype in (torch.float32, torch.float64) else found.float()

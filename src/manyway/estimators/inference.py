@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyway.core.solution import Solution, best_two, shapes
+from manyway.core import Solution, best_two, shapes
 from manyway.errors import optional
 from manyway.estimators.values import like, to_numpy
 

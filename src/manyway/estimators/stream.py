@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from manyway.core.solution import Solution
+from manyway.core import Solution
 from manyway.estimators.base import TransductiveClassifier
 from manyway.estimators.inference import Inference
 from manyway.estimators.values import to_numpy

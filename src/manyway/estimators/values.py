@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyway.core.solution import Solution
-from manyway.core.validation import describe_rows
+from manyway.core import Solution, describe_rows
 from manyway.errors import InputError
 
 
@@ -37,10 +36,8 @@ def known_places(known: Mapping[int, Any], classes: Any, n_query: int) -> Tensor
             raise InputError(f"known has a label for row {row!r}; rows are integers from 0 to {n_query - 1}.")
         name = label.item() if isinstance(label, np.generic | Tensor) else label
         if not isinstance(name, Hashable) or name not in places:
-            raise InputError(
-                f"known has the label {name!r} for row {row}, which is not among the classes; correct it, or give "
-                "fit the first example of a new class."
-            )
+            hint = "correct it, or give fit the first example of a new class"
+            raise InputError(f"known has the label {name!r} for row {row}, which is not among the classes; {hint}.")
         found[int(row)] = places[name]
     return found
 

@@ -9,9 +9,7 @@ from warnings import warn
 import numpy as np
 import torch
 
-from manyway.core.parallel import side_by_side
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Solution, Tasks, side_by_side
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import METRICS, Count, Metric, Values, find_summary
 from manyway.evaluation.review import review

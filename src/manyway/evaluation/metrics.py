@@ -27,8 +27,7 @@ from manyway.evaluation.statistics import Interval, accuracy, interval, jackknif
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from manyway.core.solution import Solution
-    from manyway.core.tasks import Tasks
+    from manyway.core import Solution, Tasks
 
 BINS = 15  # of the reliability diagram
 GROUPS = 20  # sums are kept for this many groups of tasks; the interval follows from how the groups differ

@@ -13,10 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.ops import one_hot
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import transform
+from manyway.core import Solution, Tasks, one_hot, transform
 from manyway.errors import InputError, optional
 from manyway.methods import get_method
 from manyway.sampling.spec import Reviewer

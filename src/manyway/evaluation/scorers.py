@@ -17,7 +17,7 @@ from manyway.errors import InputError, nearest
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from manyway.core.tasks import Tasks
+    from manyway.core import Tasks
 
 TEMPERATURE = 20.0  # multiplies −½ ‖z − w‖²
 NEIGHBOURS = 5  # other queries
@@ -65,7 +65,7 @@ def neighbour_distance(tasks: Tasks) -> Tensor:
 
     Unknown queries come in groups, too: what is said of a query's neighbours is evidence about the query.
     """
-    from manyway.core.ops import squared_distances
+    from manyway.core import squared_distances
 
     tasks, prototypes = _prepared(tasks)
     query = tasks.query
@@ -102,7 +102,7 @@ def local_outlier_factor(tasks: Tasks) -> Tensor:
 
 def _nearest(rows: Tensor, samples: Tensor | None, n_nearest: int) -> tuple[Tensor, Tensor]:
     """Distances and indices [t, n, m] of the nearest samples of each row; None: of the nearest other rows."""
-    from manyway.core.ops import squared_distances
+    from manyway.core import squared_distances
 
     distances = squared_distances(rows, rows if samples is None else samples)
     if samples is None and rows.shape[1] > 1:
@@ -125,8 +125,7 @@ def _density(distances: Tensor, near: Tensor, reach: Tensor) -> Tensor:
 
 def _prepared(tasks: Tasks) -> tuple[Tasks, Tensor]:
     """The tasks after the feature transform, and the prototypes [t, k, d]."""
-    from manyway.core.ops import prototypes
-    from manyway.core.transforms import transform, unit
+    from manyway.core import prototypes, transform, unit
     from manyway.methods._table.checks import check_samples
 
     if tasks.class_table is not None:
@@ -137,7 +136,7 @@ def _prepared(tasks: Tasks) -> tuple[Tasks, Tensor]:
 
 def _distances(tasks: Tasks) -> Tensor:
     """[t, q, k] the squared distances to the prototypes."""
-    from manyway.core.ops import squared_distances
+    from manyway.core import squared_distances
 
     tasks, prototypes = _prepared(tasks)
     return squared_distances(tasks.query, prototypes)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyway.core.validation import describe_rows
+from manyway.core import describe_rows
 from manyway.errors import InputError
 from manyway.files.arrays import ARRAY_SUFFIXES, Contents, decoded, plain, read_arrays, read_npy, values_of
 from manyway.files.columns import Options, find_label, quoted, read_columns, remarks_on_classes, remarks_on_items

@@ -9,11 +9,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Blocks, Pile, in_turn
-from manyway.core.dask import on_dask
-from manyway.core.device import resolve_device
-from manyway.core.tasks import Tasks
-from manyway.core.validation import moderate, row_sizes
+from manyway.core import Blocks, Pile, Tasks, in_turn, moderate, on_dask, resolve_device, row_sizes
 from manyway.errors import InputError, nearest
 from manyway.files.items import Items, match_columns
 from manyway.files.scores import Scores

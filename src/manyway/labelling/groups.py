@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 import torch
 
-from manyway.core.solution import Solution
+from manyway.core import Solution
 from manyway.errors import InputError, nearest
 from manyway.files.scores import FILE, SOURCE, Scores
 from manyway.labelling.batch import Batch

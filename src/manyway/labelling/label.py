@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Answered, Joined
-from manyway.core.solution import Solution, number_unknown
+from manyway.core import Answered, Joined, Solution, number_unknown
 from manyway.errors import InputError
 from manyway.files.files import check_output
 from manyway.labelling.batch import Batch, Named

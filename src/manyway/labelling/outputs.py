@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from manyway import __version__
-from manyway.core.solution import Solution
+from manyway.core import Solution
 from manyway.errors import InputError, nearest
 from manyway.files.files import AnyPath, atomic_write
 from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Scores, box_of, number_of

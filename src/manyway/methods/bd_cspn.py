@@ -5,10 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from manyway.core.ops import dot_scores, one_hot, prototypes
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import unit
+from manyway.core import Solution, Tasks, dot_scores, one_hot, prototypes, unit
 from manyway.methods.calibration.scaling import transform
 
 

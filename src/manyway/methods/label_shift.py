@@ -5,10 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.ops import dot_scores
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import class_directions
+from manyway.core import Solution, Tasks, class_directions, dot_scores
 from manyway.methods.calibration.calibration import LeftOut
 from manyway.methods.calibration.calibration import calibrate as calibrate_distances
 from manyway.methods.calibration.constants import Constants

@@ -3,9 +3,7 @@
 import torch
 from torch import Tensor
 
-from manyway.core.ops import nearest_others, prototypes, squared_distances
-from manyway.core.solution import Recorder, Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Recorder, Solution, Tasks, nearest_others, prototypes, squared_distances
 from manyway.methods.calibration.scaling import transform
 
 _TERMS = ("entropy", "unary", "affinity")

@@ -3,10 +3,7 @@
 import torch
 from torch import Tensor
 
-from manyway.core.ops import class_sums, cross_products
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import unit
+from manyway.core import Solution, Tasks, class_sums, cross_products, unit
 from manyway.methods.calibration.scaling import transform
 
 

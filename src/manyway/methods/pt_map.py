@@ -1,15 +1,11 @@
 """PT-MAP: balanced optimal transport between queries and class centres (Hu et al., ICANN 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from manyway.core.ops import class_sums, prototypes, sinkhorn
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Solution, Tasks, class_sums, prototypes, sinkhorn
 from manyway.methods.calibration.scaling import transform
 
 _TERMS = ("transport", "support", "entropy")
@@ -134,7 +130,7 @@ class _Problem:
     query_norms: Tensor  # [t, q, 1]
 
     @staticmethod
-    def of(tasks: Tasks) -> _Problem:
+    def of(tasks: Tasks) -> "_Problem":
         query = tasks.query
         sums, counts = class_sums(tasks)
         centre = query.mean(1, keepdim=True)

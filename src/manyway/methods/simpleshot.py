@@ -1,8 +1,6 @@
 """SimpleShot: nearest class mean (Wang et al., 2019)."""
 
-from manyway.core.ops import dot_scores, prototypes
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Solution, Tasks, dot_scores, prototypes
 from manyway.methods._table.prepared import QUERY_DEPENDENT, Prepared
 from manyway.methods.calibration.scaling import transform
 

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Solution, Tasks
 from manyway.errors import InputError
 from manyway.labelling.batch import AT_MOST_BYTES, Place, features_batch
 from manyway.methods import DEFAULT_METHOD, get_method

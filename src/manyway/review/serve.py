@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from manyway.core.solution import Solution
+from manyway.core import Solution
 from manyway.errors import InputError, optional
 from manyway.review.data import FILE, JOURNAL, PICTURES, ReviewData
 from manyway.review.export import Find, export_examples, export_folders, export_labels

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from manyway.core.solution import Solution
+from manyway.core import Solution
 from manyway.errors import InputError
 from manyway.review.audit import RISK, Check, RandomCheck
 from manyway.review.data import ReviewData

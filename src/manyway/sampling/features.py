@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from manyway.core.validation import as_features, as_labels, moderate
+from manyway.core import as_features, as_labels, moderate, shaped
 from manyway.errors import InputError
 from manyway.files.arrays import FORMAT, Contents, plain, refuse_same_classes
 from manyway.files.columns import Options
@@ -75,43 +75,28 @@ class FeatureSet:
         features, labels = as_features(features, "features"), as_labels(labels, "labels")
         if features.ndim != 2:
             raise InputError(f"features must have two axes (sample, feature); got {tuple(features.shape)}.")
-        if labels.shape != features.shape[:1]:
-            raise InputError(
-                f"There are {len(features)} feature rows and {labels.numel()} labels; give one for each row."
-            )
+        shaped(labels, features.shape[:1], "labels", "give one for each row of features")
         if len(features) == 0:
             raise InputError("The feature set is empty; give at least one row.")
         if int(labels.min()) < 0:
             raise InputError("labels must be integers from 0 to the number of classes minus one.")
         n_classes = int(labels.max()) + 1
         if class_names is None and n_classes > max(10_000, _SPARSE * len(labels)):
-            raise InputError(
-                f"labels go up to {n_classes - 1} for {len(labels)} rows; number the classes from 0 without gaps, for "
-                "example with numpy.unique(labels, return_inverse=True)."
-            )
+            how = "number the classes from 0 without gaps, for example with numpy.unique(labels, return_inverse=True)"
+            raise InputError(f"labels go up to {n_classes - 1} for {len(labels)} rows; {how}.")
         names = tuple(map(str, class_names)) if class_names is not None else tuple(map(str, range(n_classes)))
         if len(names) < n_classes:
             raise InputError(f"labels go up to {n_classes - 1} but there are only {len(names)} class names.")
         refuse_same_classes(names, "class_names")
         if base_mean is not None:
             base_mean = as_features(base_mean, "base_mean").to(features)
-            if base_mean.shape != features.shape[1:]:
-                raise InputError(
-                    f"base_mean has shape {tuple(base_mean.shape)}; features have {features.shape[1]} dimensions."
-                )
+            shaped(base_mean, features.shape[1:], "base_mean", "give one number per feature")
         if is_support is not None:
             is_support = torch.as_tensor(is_support, dtype=torch.bool, device=features.device)
-            if is_support.shape != labels.shape:
-                raise InputError(
-                    f"is_support has {is_support.numel()} entries for {len(labels)} rows; give one for each."
-                )
+            shaped(is_support, labels.shape, "is_support", "give one for each row of features")
         if class_features is not None:
             class_features = as_features(class_features, "class_features").to(features)
-            if class_features.shape != (len(names), features.shape[1]):
-                raise InputError(
-                    f"class_features has shape {tuple(class_features.shape)}; give one row of {features.shape[1]} "
-                    f"features for each of the {len(names)} classes."
-                )
+            shaped(class_features, (len(names), features.shape[1]), "class_features", "give one row per class")
         values = (features, labels.to(features.device), names, base_mean, is_support, class_features, dict(meta or {}))
         for field, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)

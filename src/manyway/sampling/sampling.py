@@ -10,10 +10,9 @@ import torch
 from scipy.special import gammaincinv, gammaln
 from torch import Tensor
 
+from manyway.core import Tasks, side_by_side
 from manyway.core import random as draws
 from manyway.core.kernels import fused
-from manyway.core.parallel import side_by_side
-from manyway.core.tasks import Tasks
 from manyway.errors import InputError
 from manyway.sampling.features import FeatureSet
 from manyway.sampling.spec import TaskSpec
@@ -57,10 +56,8 @@ def sample_tasks(features: FeatureSet, spec: TaskSpec, seed: int = 0, start: int
     groups = sample_groups(features, spec, seed, start, count)
     if len(groups) > 1:
         sizes = [group.n_query for _, group in groups]
-        raise InputError(
-            f"These tasks have {min(sizes)} to {max(sizes)} queries, because some classes have few samples; lower "
-            "n_query, or draw them with manyway.sampling.sampling.sample_groups."
-        )
+        few = f"These tasks have {min(sizes)} to {max(sizes)} queries, because some classes have few samples"
+        raise InputError(f"{few}; lower n_query, or draw them with manyway.sampling.sampling.sample_groups.")
     return groups[0][1]
 
 
@@ -195,9 +192,8 @@ class _Pool:
             given = given[labels[given].argsort(stable=True)]
             bare = torch.bincount(labels[given], minlength=features.n_classes) == 0
             if bool(bare.any()):
-                raise InputError(
-                    f"Class '{features.class_names[int(bare.nonzero()[0])]}' has no sample in the given support."
-                )
+                name = features.class_names[int(bare.nonzero()[0])]
+                raise InputError(f"Class '{name}' has no sample in the given support.")
         rows = everyone[labels[everyone].argsort(stable=True)]
         sizes = torch.bincount(labels[rows], minlength=features.n_classes)
         _check_possible(features, spec, sizes)
@@ -221,9 +217,8 @@ def _strangers(features: FeatureSet, spec: TaskSpec) -> FeatureSet | None:
     strangers = spec.unknown_from.to(features.features.device, features.features.dtype)
     ours, theirs = features.features.shape[1], strangers.features.shape[1]
     if ours != theirs:
-        raise InputError(
-            f"unknown_from has {theirs} features per sample and the feature set {ours}; use the same encoder for both."
-        )
+        widths = f"{theirs} features per sample and the feature set {ours}"
+        raise InputError(f"unknown_from has {widths}; use the same encoder for both.")
     return strangers
 
 
@@ -247,33 +242,27 @@ def _check_possible(features: FeatureSet, spec: TaskSpec, sizes: Tensor) -> None
     smallest = int(sizes.argmin())
     if int(sizes[smallest]) < shots + each:
         needs = f"{shots} shots" + (f" + {each} queries" if each else "")
-        raise InputError(
-            f"Class '{features.class_names[smallest]}' has {int(sizes[smallest])} samples, fewer than {needs}; "
-            "ask for less or leave the class out."
-        )
+        has = f"'{features.class_names[smallest]}' has {int(sizes[smallest])} samples"
+        raise InputError(f"Class {has}, fewer than {needs}; ask for less or leave the class out.")
     left = int((sizes - shots).sort().values[: spec.most_k_eff].sum())
     if left < spec.n_known and not spec.is_ragged:
         batches = "" if spec.n_batches == 1 else f" in {spec.n_batches} batches"
-        raise InputError(
-            f"The {spec.most_k_eff} smallest classes have {left} samples left after {shots} shots, fewer than "
-            f"n_query = {spec.n_query}{batches}; lower n_query or shots, or raise k_eff."
-        )
+        few = f"{left} samples left after {shots} shots, fewer than n_query = {spec.n_query}{batches}"
+        hint = "lower n_query or shots, or raise k_eff"
+        raise InputError(f"The {spec.most_k_eff} smallest classes have {few}; {hint}.")
 
 
 def _check_unknown(spec: TaskSpec, sizes: Tensor, n_classes: int, where: str) -> None:
     """Refuse unknown queries that cannot be drawn from every choice of ``n_classes`` classes of these sizes."""
     if n_classes < (spec.unknown_classes or 1):
-        raise InputError(
-            f"The unknown queries come from {spec.unknown_classes or 1} classes, but {where} {n_classes}; lower "
-            "unknown_classes or n_ways, or give unknown_from."
-        )
+        hint = "lower unknown_classes or n_ways, or give unknown_from"
+        asked = spec.unknown_classes or 1
+        raise InputError(f"The unknown queries come from {asked} classes, but {where} {n_classes}; {hint}.")
     n_drawn = spec.unknown_classes or n_classes
     n_samples = int(sizes.sort().values[:n_drawn].sum())
     if n_samples < spec.n_unknown:
-        raise InputError(
-            f"The {n_drawn} smallest classes of unknown queries have {n_samples} samples, fewer than "
-            f"n_unknown = {spec.n_unknown}; lower n_unknown or raise unknown_classes."
-        )
+        few = f"{n_samples} samples, fewer than n_unknown = {spec.n_unknown}; lower it or raise unknown_classes"
+        raise InputError(f"The {n_drawn} smallest classes of unknown queries have {few}.")
 
 
 def _draw(pool: _Pool, unknown: _Pool | None, spec: TaskSpec, seed: int, tasks: Tensor) -> _Drawn:

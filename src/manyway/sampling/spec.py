@@ -109,9 +109,7 @@ class TaskSpec:
         if self.sampling not in ("uniform", "balanced", "dirichlet"):
             raise InputError(f"sampling is '{self.sampling}'; choose uniform, balanced or dirichlet.")
         if self.alpha is not None and (self.sampling != "dirichlet" or not (isfinite(self.alpha) and self.alpha > 0)):
-            raise InputError(
-                "alpha is the parameter of sampling='dirichlet', positive and finite; leave it out otherwise."
-            )
+            raise InputError("alpha is the parameter of sampling='dirichlet', positive and finite; else leave it out.")
         if self.sampling == "balanced" and not self.is_ragged and self.n_query % self.most_k_eff:
             raise InputError(f"n_query = {self.n_query} cannot be shared equally by k_eff = {self.k_eff} classes.")
         self._check_unknown()
@@ -140,9 +138,8 @@ class TaskSpec:
         if self.reviewer is not None and self.reviewer not in get_args(Reviewer):
             raise InputError(f"reviewer is '{self.reviewer}'; choose {', '.join(get_args(Reviewer))} or None.")
         if not 0 <= self.n_answers <= self.n_query:
-            raise InputError(
-                f"n_answers is {self.n_answers}; it must be from 0 to {self.n_query}, the number of queries."
-            )
+            most = f"{self.n_query}, the number of queries"
+            raise InputError(f"n_answers is {self.n_answers}; it must be from 0 to {most}.")
         if self.n_answers and self.reviewer is None:
             raise InputError("n_answers needs a reviewer, such as reviewer='known'.")
         if self.reviewer is not None and (self.n_unknown or self.n_batches > 1 or self.is_ragged):

@@ -227,13 +227,11 @@ def _resume(
             optimizer.load_state_dict(state["optimizer"])
     except Exception as error:  # damaged files raise exceptions of many types
         reason = " ".join(str(error).split())[:300]
-        raise InputError(
-            f"{folder / LAST} is not the state of a run ({reason}); train again with `restart` or in another folder."
-        ) from error
+        hint = "train again with `restart` or in another folder"
+        raise InputError(f"{folder / LAST} is not the state of a run ({reason}); {hint}.") from error
     if changed:
-        raise InputError(
-            f"{folder} holds a run with another {' and '.join(changed)}; choose another folder or the same settings."
-        )
+        which = " and ".join(changed)
+        raise InputError(f"{folder} holds a run with another {which}; choose another folder or the same settings.")
     return history
 
 
@@ -250,9 +248,8 @@ def _best_weights(
     if folder is not None and (folder / BEST).exists():
         checkpoint = read_checkpoint(folder / BEST)
         if _differences(checkpoint.meta, description):
-            raise InputError(
-                f"{folder / BEST} is of another run and would be replaced; choose another folder or use `restart`."
-            )
+            hint = "choose another folder or use `restart`"
+            raise InputError(f"{folder / BEST} is of another run and would be replaced; {hint}.")
         if resumed:
             tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name != "base_mean"}
             if _shapes(tensors) != _shapes(network.state_dict()):

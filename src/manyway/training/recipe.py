@@ -146,18 +146,14 @@ class Recipe:
         if self.augment not in AUGMENTATIONS:
             raise InputError(f"There is no augmentation '{self.augment}'; {nearest(self.augment, AUGMENTATIONS)}")
         if self.epochs < 1 or self.batch < 2 or not 0 < self.lr < math.inf:
-            raise InputError(
-                f"epochs is {self.epochs}, batch {self.batch} and lr {self.lr}; "
-                "training needs at least one epoch, two images per batch and a positive finite rate."
-            )
+            given = f"epochs is {self.epochs}, batch {self.batch} and lr {self.lr}"
+            raise InputError(f"{given}; they must be at least 1, at least 2, and positive and finite.")
         if not (0 <= self.weight_decay < math.inf and 0 <= self.mixup < math.inf):
-            raise InputError(
-                f"weight_decay is {self.weight_decay} and mixup {self.mixup}; they must be finite and not negative."
-            )
+            given = f"weight_decay is {self.weight_decay} and mixup {self.mixup}"
+            raise InputError(f"{given}; they must be finite and not negative.")
         if self.check_every < 1 or self.seed < 0:
-            raise InputError(
-                f"check_every is {self.check_every} and seed {self.seed}; they must be at least 1 and at least 0."
-            )
+            given = f"check_every is {self.check_every} and seed {self.seed}"
+            raise InputError(f"{given}; they must be at least 1 and at least 0.")
 
     def checks(self, epoch: int) -> bool:
         """Whether a validation and a saved state follow an epoch (counted from 1); they always follow the last."""

@@ -59,9 +59,8 @@ def open_dataset(name: str, split: str, root: str | Path | None = None) -> Image
         raise InputError(f"{name} has no split '{split}'; {nearest(split, entry.splits)}")
     place = folder if not entry.places else entry.find(folder)
     if place is None:
-        raise InputError(
-            f"{name} was not found in {folder} (looked for {', '.join(entry.places)}); get it from {entry.origin}."
-        )
+        looked = ", ".join(entry.places)
+        raise InputError(f"{name} was not found in {folder} (looked for {looked}); get it from {entry.origin}.")
     return entry.open(place, split)
 
 
@@ -133,9 +132,8 @@ def _open_by_class(name: str, place: Path, split: str) -> ImageSource:
     found = {n: label for n, label in pairs if label is not None}
     absent = sorted(known - set(found.values()))
     if absent:
-        raise InputError(
-            f"{place} lacks {len(absent)} of the {len(known)} {split} classes of {name}, {absent[0]} among them."
-        )
+        lacking = f"{len(absent)} of the {len(known)} {split} classes of {name}"
+        raise InputError(f"{place} lacks {lacking}, {absent[0]} among them.")
     return from_names([*found], [*found.values()], read, f"{name} {split}", order=wanted)
 
 
@@ -188,9 +186,8 @@ def _omniglot_array(path: Path, split: str) -> ImageSource:
         raise InputError(f"{path} cannot be read as the arrays of Omniglot ({error}).") from error
     if not (images.ndim == 3 and images.dtype == np.uint8 and labels.shape == images.shape[:1]
             and labels.dtype.kind in "iu" and is_evaluation.shape == (len(names),)):  # fmt: skip
-        raise InputError(
-            f"{path} needs images [n, h, w] uint8, labels [n] of integers, and class_names and class_is_evaluation [k]."
-        )
+        wanted = "images [n, h, w] uint8, labels [n] of integers, and class_names and class_is_evaluation [k]"
+        raise InputError(f"{path} needs {wanted}.")
     classes = np.flatnonzero(is_evaluation == (split == "test"))
     if split == "val":
         classes = classes[::_VAL_EVERY]

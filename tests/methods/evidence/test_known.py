@@ -192,7 +192,7 @@ def test_bad_known_labels_are_refused_with_a_sentence():
             clf.infer(X, known=known)
     tasks = make_tasks(2, n_query=7)
     for values, message in (
-        (torch.zeros(2, 6, dtype=torch.int64), r"known has shape \(2, 6\) but there are \(2, 7\) queries"),
+        (torch.zeros(2, 6, dtype=torch.int64), r"known has shape \(2, 6\), not \(2, 7\)"),
         (torch.full((2, 7), 4), "known has the class 4 for query 0 of task 0; give a class from 0 to 3, or -1"),
         (torch.full((2, 7), -2), "known has the class -2"),
         (torch.zeros(2, 7), "known must hold integers"),

@@ -269,7 +269,10 @@ def test_estimators_take_class_features():
     [
         (([[1.0, 0.0], [0.0, 1.0]], ["a", "b"], {"a": [1.0, 0.0]}), "no vector for the label 'b'"),
         (([[1.0, 0.0], [0.0, 1.0]], ["a", "b"], np.eye(3)), "shape .3, 3. for 2 distinct labels"),
-        (([[1.0, 0.0], [0.0, 1.0]], ["a", "b"], np.eye(2)[:, :1]), "1 features per class and the support 2"),
+        (
+            ([[1.0, 0.0], [0.0, 1.0]], ["a", "b"], np.eye(2)[:, :1]),
+            r"shape \(1, 2, 1\), not \(1, 2, 2\)",
+        ),
         ((None, None, {"a": [1.0, 0.0], "b": [1.0]}), "one vector, all of the same length"),
         ((None, None, {"a": [1.0, 0.0]}), "one class only"),
     ],

@@ -7,8 +7,8 @@ kernel                           what it fuses                              plai
 ``core.kernels.sums``            gathering, summing, scaling and centring   ``core.ops.class_sums``
 ``core.kernels.rows``            gathering, centring, dividing by the norm  ``core.transforms.unit``
 ``core.kernels.rows``            gathering two rows and subtracting them    ``calibration.metric``
-``core.kernels.halves``          the errors of a softmax as float16         ``gradient``, ``ici.logistic``
-``gradient.kernel``              a step of Adam, and w as float16           ``gradient.adam``
+``core.kernels.halves``          the errors of a softmax as two halves      ``ici.logistic``
+``gradient.kernel``              a step of Adam, with products of float16   ``gradient.information``
 ``paddle.kernel``                all iterations of PADDLE for a task        ``paddle.solver``
 ``evidence.kernel``              all steps of evidence's search for a task  ``evidence.search``
 ``calibration.left_out_kernel``  the classification of left-out samples     ``calibration.calibration``
@@ -37,6 +37,16 @@ def fused(tensor: Tensor) -> bool:
 def halves_fused(tensor: Tensor) -> bool:
     """Whether products of float16 with float32 sums, which torch has from 2.8 on, can replace those of a tensor."""
     return fused(tensor) and tensor.dtype == torch.float32 and hasattr(torch.ops.aten.bmm, "dtype")
+
+
+def two_blocks(n: int) -> tuple[int, int]:
+    """Two powers of two, at least 16, that hold n rows. Triton needs such, and one block would be up to half padding.
+
+    >>> two_blocks(160), two_blocks(75), two_blocks(5)
+    ((128, 32), (64, 16), (16, 16))
+    """
+    first = max(16, 1 << (n - 1).bit_length() >> 1)
+    return first, max(16, 1 << (max(n - first, 1) - 1).bit_length())
 
 
 @contextmanager

@@ -16,39 +16,32 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     return torch.bmm(left, right, out_dtype=torch.float32) if left.is_cuda else left.float() @ right.float()
 
 
-def write_errors(logits: Tensor, labels: Tensor, costs: Tensor, errors: Tensor, n_classes: int, scale: float) -> Tensor:
-    """Fill float16 errors [t, n, r, m] with (softmax of scale·logits, less 1 at the label) · cost, and return them.
-
-    The first rows of logits [t, n, m] have labels and costs, [t, s]; others are left alone, and classes from
-    ``n_classes`` on have error 0. With r = 3, the errors are written as h, l and h.
-    """
-    (n_tasks, n_rows, width), n_labelled = logits.shape, labels.shape[1]
+def softmax_errors(logits: Tensor, labels: Tensor, costs: Tensor) -> Tensor:
+    """Float16 [t, n, 3, k]: (softmax, less 1 at the label) · cost of logits [t, n, k] as h, l, h; labels [t, n]."""
+    n_tasks, n_rows, width = logits.shape
     block = triton.next_power_of_2(width)
     rows = max(1, 2048 // block)
+    errors = logits.new_empty(n_tasks, n_rows, 3, width, dtype=torch.float16)
     tensors = (logits.contiguous(), labels.contiguous(), costs.contiguous(), errors)
-    _write_errors[(triton.cdiv(n_labelled, rows), n_tasks)](
-        *tensors, n_rows, n_labelled, width, n_classes, scale, PARTS=errors.shape[2], ROWS=rows, WIDTH=block
-    )
+    _softmax_errors[(triton.cdiv(n_rows, rows), n_tasks)](*tensors, n_rows, width, ROWS=rows, WIDTH=block)
     return errors
 
 
 @triton.jit
-def _write_errors(
-    logits_ptr, labels_ptr, costs_ptr, errors_ptr, n_rows, n_labelled, width, n_classes, scale,
-    PARTS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+def _softmax_errors(
+    logits_ptr, labels_ptr, costs_ptr, errors_ptr, n_rows, width, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):
     t, k = tl.program_id(1).to(tl.int64), tl.arange(0, WIDTH)[None, :]
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    inside = (row < n_labelled)[:, None] & (k < width)
-    label = tl.load(labels_ptr + t * n_labelled + row, row < n_labelled, other=0)[:, None]
-    cost = tl.load(costs_ptr + t * n_labelled + row, row < n_labelled, other=0.0)[:, None]
-    row = t * n_rows + row[:, None]
-    x = tl.where(inside & (k < n_classes), tl.load(logits_ptr + row * width + k, inside, other=0.0) * scale, -1e30)
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
+    inside = (row < n_rows) & (k < width)
+    label = tl.load(labels_ptr + t * n_rows + row, row < n_rows, other=0)
+    cost = tl.load(costs_ptr + t * n_rows + row, row < n_rows, other=0.0)
+    row = t * n_rows + row
+    x = tl.load(logits_ptr + row * width + k, inside, other=-1e30)
     x = tl.exp(x - tl.max(x, 1)[:, None])
     x = (x / tl.sum(x, 1)[:, None] - (k == label)) * cost
     high = x.to(tl.float16)
-    errors_ptr += row * (PARTS * width) + k
+    errors_ptr += row * (3 * width) + k
     tl.store(errors_ptr, high, inside)
-    if PARTS == 3:
-        tl.store(errors_ptr + width, (x - high.to(tl.float32)).to(tl.float16), inside)
-        tl.store(errors_ptr + 2 * width, high, inside)
+    tl.store(errors_ptr + width, (x - high.to(tl.float32)).to(tl.float16), inside)
+    tl.store(errors_ptr + 2 * width, high, inside)

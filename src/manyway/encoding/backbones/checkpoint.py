@@ -46,9 +46,8 @@ class Checkpoint:
             return "resnet18"
         if "layer1.0.shortcut.0.weight" in self.tensors:
             return "wrn28-10"
-        raise InputError(
-            f"{self.source} is of no architecture known here ({', '.join(BACKBONES)}); it holds {_some(self.tensors)}."
-        )
+        known = ", ".join(BACKBONES)
+        raise InputError(f"{self.source} is of no architecture known here ({known}); it holds {_some(self.tensors)}.")
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
@@ -84,9 +83,8 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
             warnings.simplefilter("ignore")  # about details of the format
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise InputError(
-            f"{path} holds more than weights (Python objects or code) and was not opened; save its state_dict alone."
-        ) from error
+        more = "more than weights (Python objects or code) and was not opened"
+        raise InputError(f"{path} holds {more}; save its state_dict alone.") from error
     except Exception as error:  # damaged files raise exceptions of many types
         raise InputError(f"{path} is not a torch checkpoint ({type(error).__name__}: {error}).") from error
     for key in ("state_dict", "model_state_dict", "model"):

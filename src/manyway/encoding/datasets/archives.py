@@ -33,10 +33,9 @@ def open_zip(path: Path) -> tuple[list[str], Callable[..., bytes]]:
         if entry.flag_bits & 0x1:
             raise InputError(f"{path} is encrypted; unpack it with its password and give the folder.")
         if entry.file_size > MAX_FILE or entry.file_size > MAX_RATIO * max(entry.compress_size, 1024):
-            raise InputError(
-                f"{entry.filename} in {path} would unpack to {entry.file_size:,} bytes from {entry.compress_size:,}: "
-                "that looks like a decompression bomb, and the archive was not opened."
-            )
+            sizes = f"{entry.file_size:,} bytes from {entry.compress_size:,}"
+            bomb = "that looks like a decompression bomb, and the archive was not opened"
+            raise InputError(f"{entry.filename} in {path} would unpack to {sizes}: {bomb}.")
     total = sum(entry.file_size for entry in entries)
     if total > MAX_TOTAL:
         raise InputError(f"{path} would unpack to {total:,} bytes, more than {MAX_TOTAL:,}; it was not opened.")

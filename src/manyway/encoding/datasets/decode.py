@@ -125,11 +125,8 @@ def _eight_bits(picture: Image.Image, file: Image.Image) -> Image.Image:
     elif lowest >= 0 and highest <= 255 and (picture.mode == "I" or bool((values == np.rint(values)).all())):
         pixels = values.astype(np.uint8)
     else:
-        kind = "floats" if picture.mode == "F" else "32-bit integers"
-        raise InputError(
-            f"its pixels are {kind} from {lowest:g} to {highest:g} and the file does not say which value is white; "
-            "save it with 8 or 16 bits per channel"
-        )
+        kind = f"{'floats' if picture.mode == 'F' else '32-bit integers'} from {lowest:g} to {highest:g}"
+        raise InputError(f"its pixels are {kind}, not saying which value is white; save it with 8 or 16 bits")
     if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
         pixels = 255 - pixels
     transparent = picture.info.get("transparency")

@@ -73,9 +73,7 @@ class Preprocess:
         if not all(map(math.isfinite, self.mean)) or not all(0 < value < math.inf for value in self.std):
             raise InputError(f"mean {self.mean} must be finite and std {self.std} positive.")
         if self.interpolation not in _RESAMPLING:
-            raise InputError(
-                f"There is no interpolation '{self.interpolation}'; choose one of {', '.join(_RESAMPLING)}."
-            )
+            raise InputError(f"There is no interpolation '{self.interpolation}'; choose {' or '.join(_RESAMPLING)}.")
 
     def to_meta(self) -> dict[str, Any]:
         """The values as plain data for the header of a checkpoint."""
@@ -157,10 +155,8 @@ class ImageSet:
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.labels.shape != self.images.shape[:1]:
-            raise InputError(
-                f"An image set needs images [n, c, h, w] and one label per image; "
-                f"got {tuple(self.images.shape)} and {tuple(self.labels.shape)}."
-            )
+            shapes = f"{tuple(self.images.shape)} and {tuple(self.labels.shape)}"
+            raise InputError(f"An image set needs images [n, c, h, w] and one label per image; got {shapes}.")
         if len(self.images) == 0:
             raise InputError("The image set is empty; give at least one image.")
 

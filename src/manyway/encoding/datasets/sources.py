@@ -34,6 +34,7 @@ FILMS = _endings("3gp asf avi flv m2ts m4v mkv mov mp4 mpeg mpg mts webm wmv")
 _RAW = _endings("arw cr2 cr3 crw dng nef nrw orf pef raf rw2 srw x3f")
 _OF_THE_SYSTEM = frozenset({"thumbs.db", "desktop.ini"})
 _BAD_SHARE = 0.1  # of pictures that cannot be read: more are a mistake
+_MEND = "mend or remove such files, or leave them out with `skip_bad`"
 T = TypeVar("T")
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 UNLABELLED = "unlabelled"  # the one class of pictures that come without class folders
@@ -188,10 +189,8 @@ def _labelled_by_folder(
     if not folders or (loose is not None and not need_labels):
         classes = [UNLABELLED] * len(kept)
     elif loose is not None:
-        raise InputError(
-            f"{title} mixes class folders with loose files ({loose}); put every picture into a class folder, or name "
-            "the examples first and the items second."
-        )
+        hint = "put every picture into a class folder, or name the examples first and the items second"
+        raise InputError(f"{title} mixes class folders with loose files ({loose}); {hint}.")
     elif empty and need_labels:
         raise InputError(f"The class folder '{empty[0]}' in {title} is empty; remove it or put pictures into it.")
     listed = sorted(name for name in others if name.rpartition("/")[2].lower() not in _OF_THE_SYSTEM)
@@ -232,7 +231,7 @@ def numbered(classes: Sequence[str], title: str, order: Sequence[str] | None = N
         other = seen.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
         if other != name:
             raise InputError(
-                f"{title} has two classes whose names differ only in case or Unicode form: '{other}' and '{name}'."
+                f"{title} has two classes that differ only in case or Unicode form: '{other}' and '{name}'."
             )
     number = {name: i for i, name in enumerate(class_names)}
     return torch.tensor([number[name] for name in classes], dtype=torch.int64), class_names
@@ -320,10 +319,8 @@ def check_pictures(source: ImageSource, *, skip_bad: bool = False) -> None:
     found = dict(zip(source.names, _in_threads(problem, range(len(source))), strict=True))
     bad = [name for name, what in found.items() if what]
     if len(bad) == len(source) or (not skip_bad and len(bad) > max(1, _BAD_SHARE * len(source))):
-        raise InputError(
-            f"{len(bad)} of {len(source)} files in {source.title} cannot be used, such as {bad[0]}: {found[bad[0]]}; "
-            "mend or remove them, or leave them out with `skip_bad`."
-        )
+        count = f"{len(bad)} of {len(source)} files in {source.title} cannot be used"
+        raise InputError(f"{count}, such as {bad[0]}: {found[bad[0]]}; {_MEND}.")
 
 
 def decode_rows(
@@ -362,10 +359,7 @@ def decode_rows(
     if skipped and not skip_bad:
         name = min(skipped)
         more = f" ({len(skipped) - 1} more of {len(rows)} looked at)" if len(skipped) > 1 else ""
-        raise InputError(
-            f"{name} in {source.title} cannot be used: {skipped[name]}{more}; mend or remove it, or leave such files "
-            "out with `skip_bad`."
-        )
+        raise InputError(f"{name} in {source.title} cannot be used: {skipped[name]}{more}; {_MEND}.")
     return Decoded(pictures, tuple(sorted(skipped.items())), tuple(sorted(notes.items())))
 
 

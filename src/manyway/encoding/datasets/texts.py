@@ -84,16 +84,12 @@ def open_texts(path: str | Path, options: Options | None = None, *, need_labels:
     label, remark = find_label(path, names, options) if need_labels else (None, None)
     text, chosen = find_text(table, options, {label})
     if text is None and not table.is_empty:
-        raise InputError(
-            f"{path} has the columns {listed(names)} in its first line, of which none holds texts (or is named "
-            f"{', '.join(TEXT_NAMES)}); name the column of texts with `text_column`."
-        )
+        none = f"of which none holds texts (or is named {', '.join(TEXT_NAMES)})"
+        raise InputError(f"{path} has the columns {listed(names)}, {none}; name that of texts with `text_column`.")
     others = [name for at, name in enumerate(names) if at != text]
     if chosen and len(names[text or 0].split()) > _NAME_WORDS and all(map(is_number, others)):
-        raise InputError(
-            f"The first line of {path} looks like an item, not like the names of columns; write names above it, or say "
-            f"that '{names[text or 0]}' is one with `text_column`."
-        )
+        hint = f"write names of columns above it, or say that '{names[text or 0]}' is one with `text_column`"
+        raise InputError(f"The first line of {path} looks like an item, not like names; {hint}.")
     item, called = find_item(table, options, {label, text})
     kept = [at for at in range(len(names)) if at not in (label, item) and (at != text or item is not None)]
     texts, labels, items, *carried = table.values([text, label, item, *kept])

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
-    from manyway.core.solution import Solution
-    from manyway.core.tasks import Tasks
+    from manyway.core import Solution, Tasks
 
 # A parameter means the same in every method, so its range is written once. Integers are counts, at least 1.
 _POSITIVE = {"logit_scale", "temperature", "inlier_temperature", "tempering", "precision", "concentration", "power"}
@@ -46,14 +45,13 @@ def check_params(method: str, params: Mapping[str, Any], annotations: Mapping[st
 
 def check_samples(method: str, tasks: Tasks) -> None:
     """Refuse classes without a support sample, for a method that does not use class features."""
-    from manyway.core.tasks import class_without_sample
+    from manyway.core import class_without_sample
 
     bare = class_without_sample(tasks.support_labels, tasks.n_classes)
     if bare is not None:
-        raise InputError(
-            f"{method} does not use class features, and class {bare[1]} has no example in the support of task "
-            f"{bare[0]}; give it one, or choose a method that uses class features."
-        )
+        lacking = f"class {bare[1]} has no example in the support of task {bare[0]}"
+        hint = "give it one, or choose a method that uses class features"
+        raise InputError(f"{method} does not use class features, and {lacking}; {hint}.")
 
 
 def check_solution(method: str, tasks: Tasks, solution: Solution) -> None:
@@ -69,10 +67,9 @@ def check_solution(method: str, tasks: Tasks, solution: Solution) -> None:
     if not bool(bad.any()):
         return
     task = int(bad.any(1).nonzero()[0])
-    raise InputError(
-        f"{method} has no valid probabilities for task {task}: its features or the parameters are too extreme, or its "
-        "labelled examples hardly differ; try another scale, features in float64 or the default parameters."
-    )
+    why = "its features or the parameters are too extreme, or its labelled examples hardly differ"
+    hint = "try another scale, features in float64 or the default parameters"
+    raise InputError(f"{method} has no valid probabilities for task {task}: {why}; {hint}.")
 
 
 def _fits(value: Any, annotation: Any) -> bool:

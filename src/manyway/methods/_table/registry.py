@@ -19,8 +19,7 @@ from manyway.methods._table.checks import check_params, check_samples, check_sol
 from manyway.methods._table.parameters import described_parameters, doc_entries, doc_sections, first_line
 
 if TYPE_CHECKING:
-    from manyway.core.solution import Solution
-    from manyway.core.tasks import Tasks
+    from manyway.core import Solution, Tasks
 
 
 _DATA = ("prepared",)  # arguments of solvers that are data, not parameters
@@ -130,7 +129,7 @@ class Method:
     def __call__(self, tasks: Tasks, *, prepared: Any = None, known: Any = None, **params: Any) -> Solution:
         import torch
 
-        from manyway.core.parallel import threads_for
+        from manyway.core import threads_for
 
         self.check(params)
         tasks = tasks.with_known(known)
@@ -161,10 +160,8 @@ class Method:
                 raise InputError(f"{self.name} cannot {what}; use {able}.")
         if tasks.pile is not None and self.in_blocks is None and self.transductive:
             able = " or ".join(self._in_blocks(tasks))
-            raise InputError(
-                f"{tasks.n_query} items and {tasks.n_classes} classes cannot be labelled by {self.name} in blocks; "
-                f"choose the `method` {able}, or cut the items into smaller batches."
-            )
+            many = f"{tasks.n_query} items and {tasks.n_classes} classes cannot be labelled by {self.name} in blocks"
+            raise InputError(f"{many}; choose the `method` {able}, or cut the items into smaller batches.")
 
     @staticmethod
     def _in_blocks(tasks: Tasks) -> list[str]:
@@ -177,8 +174,7 @@ class Method:
         """The answers of a method that answers each query on its own, for a pile."""
         import torch
 
-        from manyway.core.blocks import Reading
-        from manyway.core.solution import Solution
+        from manyway.core import Reading, Solution
 
         if prepared is None and self.preparation is not None:
             prepared = self.preparation(tasks, **{**self.parameters, **params})
@@ -216,7 +212,7 @@ class Method:
 
 def _row_by_row(method: str, tasks: Tasks, params: Mapping[str, Any], rows: Any, memory: Any) -> Any:
     """From the rows [1, b, d] of a block to the answers of a method that answers each query on its own."""
-    from manyway.core.blocks import Answered
+    from manyway.core import Answered
 
     block = replace(tasks, query_table=rows, query_index=None, pile=None)
     return Answered(METHODS[method](block, **params).probabilities)

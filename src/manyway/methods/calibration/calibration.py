@@ -26,9 +26,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from manyway.core import Tasks, class_sums, column_sums
 from manyway.core.kernels import fused, tensor_cores
-from manyway.core.ops import class_sums, column_sums
-from manyway.core.tasks import Tasks
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import Contrasts, Inner, Metric, differences, metrics_of, rows_of
 

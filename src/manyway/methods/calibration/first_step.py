@@ -47,9 +47,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core.ops import class_sums, prototypes
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import Scaling, Scalings, apply, dense, level, rowwise, unit
+from manyway.core import Scaling, Scalings, Tasks, apply, class_sums, dense, level, prototypes, rowwise, unit
 from manyway.methods.calibration.calibration import Grown, Growth, calibrated, left_out_samples
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import rows_of

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import TRANSFORMS, Scalings, apply
-from manyway.core.transforms import learn_scaling as learn_plain
-from manyway.core.transforms import transform as plain_transform
+from manyway.core import TRANSFORMS, Scalings, Tasks, apply
+from manyway.core import learn_scaling as learn_plain
+from manyway.core import transform as plain_transform
 from manyway.errors import InputError, nearest
 from manyway.methods.calibration.calibration import calibrate
 from manyway.methods.calibration.constants import Constants

@@ -7,7 +7,7 @@ shift adaptation", ICML 2020. The priors are not theirs: 1/T is 1 ± 0.5 and b_k
 import torch
 from torch import Tensor
 
-from manyway.core.ops import column_sums, one_hot
+from manyway.core import column_sums, one_hot
 
 _NEWTON_STEPS = 8
 _SCALE_SD = 0.5  # standard deviation of the prior of 1/T around 1, as that of evidence's precision

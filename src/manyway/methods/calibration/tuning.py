@@ -20,8 +20,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from manyway.core import one_hot
 from manyway.core.kernels import tensor_cores
-from manyway.core.ops import one_hot
 from manyway.methods.calibration.calibration import Calibration
 from manyway.methods.calibration.constants import Constants
 

@@ -6,10 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from manyway.core.ops import column_sums, cross_products, one_hot
-from manyway.core.solution import Recorder, Solution
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import class_directions, unit
+from manyway.core import Recorder, Solution, Tasks, class_directions, column_sums, cross_products, one_hot, unit
 from manyway.errors import InputError
 from manyway.methods._table.parameters import described_as
 from manyway.methods.calibration.scaling import transform
@@ -43,9 +40,8 @@ class _Parameters:
         if self.k_eff is None:
             return 1.0 if self.lam is None else self.lam / tasks.n_query
         if self.lam is not None or not 1 <= self.k_eff <= tasks.n_classes:
-            raise InputError(
-                f"k_eff is {self.k_eff}; it must be from 1 to K = {tasks.n_classes}, and lam must then be None."
-            )
+            most = tasks.n_classes
+            raise InputError(f"k_eff is {self.k_eff}; it must be from 1 to K = {most}, and lam must then be None.")
         return float(tasks.n_classes // self.k_eff)
 
 
@@ -266,18 +262,15 @@ def _points(tasks: Tasks, parameters: _Parameters) -> tuple[Tensor, Tensor]:
 def _check_points(tasks: Tasks) -> None:
     """Refuse features that are not points of the K-simplex."""
     if tasks.n_features != tasks.n_classes:
-        raise InputError(
-            f"simplex='given' needs one probability per class, {tasks.n_classes}; the features have {tasks.n_features}."
-        )
+        sizes = f"{tasks.n_classes}; the features have {tasks.n_features}"
+        raise InputError(f"simplex='given' needs one probability per class, {sizes}.")
     for name, points in (("support", tasks.support), ("query", tasks.query)):
         bad = ((points.sum(-1) - 1).abs() > _ROW_SUMS) | (points < 0).any(-1)
         if bool(bad.any()):
             task, row = bad.nonzero()[0].tolist()
-            raise InputError(
-                f"simplex='given' needs probabilities that sum to one; row {row} of the {name} of task {task} has a "
-                f"sum of {float(points[task, row].sum()):.4g} and a smallest value of "
-                f"{float(points[task, row].min()):.4g}."
-            )
+            total, least = float(points[task, row].sum()), float(points[task, row].min())
+            found = f"row {row} of the {name} of task {task} has a sum of {total:.4g} and a value of {least:.4g}"
+            raise InputError(f"simplex='given' needs probabilities that sum to one; {found}.")
 
 
 def _terms(u: Tensor, fit: Tensor, of_support: Tensor, lam: float) -> Tensor:

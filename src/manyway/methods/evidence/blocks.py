@@ -29,9 +29,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Pile
-from manyway.core.blocks import Sums as AddedUp
-from manyway.core.parallel import threads_for
+from manyway.core import Pile, threads_for
+from manyway.core import Sums as AddedUp
 from manyway.methods.evidence.likelihood import Columns, Likelihood, Linear, Updated, known_classes
 from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders

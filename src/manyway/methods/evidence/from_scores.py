@@ -43,10 +43,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Joined, Pile
-from manyway.core.ops import one_hot
-from manyway.core.presence import effective_number
-from manyway.core.tasks import Tasks
+from manyway.core import Joined, Pile, Tasks, effective_number, one_hot
 from manyway.errors import InputError
 from manyway.methods.calibration.temperature_scaling import balanced_weights, fit_scaling, rescale
 from manyway.methods.evidence.groups import independent_part

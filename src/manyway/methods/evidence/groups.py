@@ -21,8 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Sums
-from manyway.core.presence import effective_number
+from manyway.core import Sums, effective_number
 from manyway.methods.calibration.calibration import distances_between
 from manyway.methods.evidence.likelihood import Blend, Likelihood, Updated, columns_of, known_classes
 from manyway.methods.evidence.one_shot import tempered

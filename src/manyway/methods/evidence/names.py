@@ -21,10 +21,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from manyway.core.ops import class_sums
-from manyway.core.presence import effective_number
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import Scaling, Scalings, apply, extent_of, level
+from manyway.core import Scaling, Scalings, Tasks, apply, class_sums, effective_number, extent_of, level
 from manyway.methods.calibration.calibration import Calibration, Growth
 from manyway.methods.calibration.first_step import FirstStep, choose, growth_of, of_embeddings
 from manyway.methods.calibration.scaling import learn_scaling

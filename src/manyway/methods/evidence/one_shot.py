@@ -14,7 +14,7 @@ from math import ceil, log
 import torch
 from torch import Tensor
 
-from manyway.core.tasks import Tasks
+from manyway.core import Tasks
 from manyway.methods.calibration.calibration import FEW_FEATURES, Calibration, distances_between, gaussian_precision
 from manyway.methods.evidence.schedule import Schedule
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Joined
+from manyway.core import Joined
 from manyway.methods.evidence.likelihood import Likelihood, Updated, known_classes
 from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders

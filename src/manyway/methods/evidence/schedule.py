@@ -11,7 +11,7 @@ from math import log10
 import torch
 from torch import Tensor
 
-from manyway.core.presence import effective_number
+from manyway.core import effective_number
 from manyway.methods.calibration.constants import Constants
 
 

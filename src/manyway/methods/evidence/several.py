@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core.ops import one_hot
+from manyway.core import one_hot
 
 
 class Constants(NamedTuple):

@@ -34,12 +34,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Answered, Pile, Reading, Sums
-from manyway.core.ops import class_sums
-from manyway.core.presence import Tally, doubt, tally
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import Scaling
+from manyway.core import Answered, Pile, Reading, Scaling, Solution, Sums, Tally, Tasks, class_sums, doubt, tally
 from manyway.errors import InputError
 from manyway.methods._table.prepared import QUERY_DEPENDENT
 from manyway.methods.calibration.calibration import Calibration, Finish, calibrate, calibrate_and_place

@@ -31,10 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Joined, Pile
-from manyway.core.presence import effective_number
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Joined, Pile, Solution, Tasks, effective_number
 from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Presence, remainders
 

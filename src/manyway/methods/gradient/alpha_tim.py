@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Solution, Tasks
 from manyway.methods._table.parameters import described_as
 from manyway.methods.gradient.information import Information
 from manyway.methods.gradient.tim import maximise_information, tim

@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from manyway.core.ops import prototypes
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Solution, Tasks, prototypes
 from manyway.methods._table.parameters import described_as
 from manyway.methods._table.prepared import QUERY_DEPENDENT, Prepared
 from manyway.methods.calibration.scaling import transform

@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from manyway.core.ops import column_sums
+from manyway.core import column_sums
 
 
 class Head(Protocol):

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from manyway.core import threads_for
 from manyway.core.kernels import halves_fused, tensor_cores
-from manyway.core.parallel import threads_for
 from manyway.errors import InputError
 from manyway.methods.gradient.adam import adam_step
 from manyway.methods.gradient.heads import Euclidean, Head
@@ -32,10 +32,8 @@ class Information:
 
     def __post_init__(self) -> None:
         if len(self.weights) != 3 or len(self.alphas) != 2:
-            raise InputError(
-                f"weights {tuple(self.weights)} must be three numbers (cross-entropy, marginal, conditional) "
-                f"and alphas {tuple(self.alphas)} two (marginal, conditional)."
-            )
+            three = f"weights {tuple(self.weights)} must be three numbers (cross-entropy, marginal, conditional)"
+            raise InputError(f"{three} and alphas {tuple(self.alphas)} two (marginal, conditional).")
 
     def slopes(self, logits: Tensor, labels: Tensor) -> Tensor:
         """[t, n, k] derivatives in the logits; the first rows are those of the support."""
@@ -104,13 +102,14 @@ def descend(
     On a GPU the products of a step are computed in TF32 or float16, which have the same number of digits; this does not
     change the accuracy on real features.
     """
-    reach = lr * max_iter * samples.shape[2] ** 0.5  # how far w can move; its norm is written as float16
-    fused = not trace and halves_fused(samples) and max(start.shape[1:]) <= 8192  # a row must fit into registers
-    if fused and isinstance(head, Euclidean) and 0.1 < float(samples.norm(dim=-1).amax()) < 256 - reach:
+    if not trace and halves_fused(samples) and isinstance(head, Euclidean):
         from manyway.methods.gradient import kernel
 
-        terms_of_loss = (loss.weights, loss.query_slopes, head.logit_scale)
-        return kernel.descend(samples, labels, start, *terms_of_loss, lr, max_iter), None
+        # Float16 has numbers from 6e-8 to 65504.
+        in_range = 0.1 < float(samples.norm(dim=-1).amax()) < 10_000
+        if in_range and kernel.fits(start.shape[1], samples.shape[1] - labels.shape[1]):
+            parameters = (loss.weights, loss.alphas, head.logit_scale, lr, max_iter)
+            return kernel.descend(samples, labels, start, *parameters), None
     w, mean, square = start, torch.zeros_like(start), torch.zeros_like(start)
     terms = []
     with tensor_cores(samples), threads_for(samples.shape[1] * start.shape[1]):

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from manyway.core.ops import prototypes
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Solution, Tasks, prototypes
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.gradient.heads import Euclidean
 from manyway.methods.gradient.information import TERMS, Information, descend

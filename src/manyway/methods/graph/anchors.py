@@ -8,10 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from manyway.core.ops import column_sums, cross_products, entropy
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import class_directions, unit
+from manyway.core import Solution, Tasks, class_directions, column_sums, cross_products, entropy, unit
 from manyway.methods.graph.common import (
     chosen_classes,
     least_variance,

@@ -8,9 +8,7 @@ vectors have length one.
 import torch
 from torch import Tensor
 
-from manyway.core.ops import cross_products, extremes
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Solution, Tasks, cross_products, extremes
 from manyway.methods.calibration.scaling import transform
 
 _LEAST_VARIANCE = 1e-6  # relative to the mean over features

@@ -1,7 +1,5 @@
 """TransCLIP: Gaussian classes near a first guess, smoothed over nearest queries (Zanella et al., NeurIPS 2024)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -9,10 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from manyway.core.ops import class_sums, column_sums, cross_products, one_hot
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import class_directions, unit
+from manyway.core import Solution, Tasks, class_directions, class_sums, column_sums, cross_products, one_hot, unit
 from manyway.errors import InputError
 from manyway.methods.graph.common import (
     least_variance,
@@ -181,7 +176,7 @@ class _Moments:
     n_support: int
 
     @staticmethod
-    def of(tasks: Tasks, support: Tensor, query: Tensor) -> _Moments:
+    def of(tasks: Tasks, support: Tensor, query: Tensor) -> "_Moments":
         centre = query.mean(1, keepdim=True)
         squares = [(values - centre).square().sum(1, keepdim=True) for values in (query, support)]
         sums, counts = class_sums(tasks)

@@ -2,10 +2,7 @@
 
 import torch
 
-from manyway.core.ops import cross_products
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import class_directions
+from manyway.core import Solution, Tasks, class_directions, cross_products
 from manyway.errors import InputError
 from manyway.methods.graph.common import log_posterior, nearest_queries, query_graph, unit_tasks
 

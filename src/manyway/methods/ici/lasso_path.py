@@ -13,8 +13,6 @@ n·k is needed, and a reweighting costs (n + k)·r². Where no γ_i is zero, λ 
 constant. All is in double precision, because the result is an order of samples, and the arrays are small.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -37,7 +35,7 @@ class RobustRegression:
     counts: Tensor  # [t, k] samples of each class, at least one
 
     @staticmethod
-    def of(features: Tensor, labels: Tensor, n_classes: int) -> tuple[RobustRegression, Tensor]:
+    def of(features: Tensor, labels: Tensor, n_classes: int) -> "tuple[RobustRegression, Tensor]":
         """The problem, and the order [t, n] in which it holds the samples."""
         labels, order = labels.sort(dim=1, stable=True)
         counts = torch.zeros(len(labels), n_classes, dtype=torch.int64, device=labels.device)
@@ -45,7 +43,7 @@ class RobustRegression:
         features = features.double().gather(1, order.unsqueeze(-1).expand_as(features))
         return RobustRegression(features, labels, counts), order
 
-    def take(self, which: Tensor) -> RobustRegression:
+    def take(self, which: Tensor) -> "RobustRegression":
         return RobustRegression(self.features[which], self.labels[which], self.counts[which])
 
     def moments(self, weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -211,13 +211,12 @@ class _Rows:
         if self.values.ndim == 3:
             errors = (self.values @ weights).softmax(-1)
             return self.values.mT @ errors.scatter_add_(-1, labels, torch.full_like(costs, -1)).mul_(costs)
-        from manyway.core.kernels.halves import product, write_errors
+        from manyway.core.kernels.halves import product, softmax_errors
 
-        (_, n_rows, _, depth), (n_tasks, size, n_classes) = self.values.shape, weights.shape
+        depth, size = self.values.shape[3], weights.shape[1]
         high, low = _halves(pad(weights / self.unit, (0, 0, 0, depth - size)))
         logits = product(self.values.flatten(2), torch.cat([high, low, high], 1))
-        errors = high.new_empty(n_tasks, n_rows, 3, n_classes)
-        errors = write_errors(logits, labels[..., 0], costs[..., 0], errors, n_classes, 1.0)
+        errors = softmax_errors(logits, labels[..., 0], costs[..., 0])
         return product(self.values.flatten(1, 2).mT, errors.flatten(1, 2))[:, :size] / self.unit
 
 

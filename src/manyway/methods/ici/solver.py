@@ -3,9 +3,7 @@
 import torch
 from torch import Tensor
 
-from manyway.core.parallel import threads_for
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Solution, Tasks, threads_for
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.ici.lasso_path import entry_penalties
 from manyway.methods.ici.logistic import Fit, logistic_regression, with_intercept

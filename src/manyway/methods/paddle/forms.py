@@ -9,15 +9,12 @@ the support. The support enters through S and n alone.
 All features are first centred on the query mean, which changes no distance and keeps float32 accurate.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor, baddbmm
 
-from manyway.core.ops import class_sums, column_sums, cross_products, dot_scores
-from manyway.core.tasks import Tasks
+from manyway.core import Tasks, class_sums, column_sums, cross_products, dot_scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,11 +45,11 @@ class FeatureForm:
         """[t, k, d]"""
         return self._centred_prototypes(u) + self.centre
 
-    def take(self, which: Tensor) -> FeatureForm:
+    def take(self, which: Tensor) -> "FeatureForm":
         """The tasks that a mask selects."""
         return FeatureForm(self.query[which], self.sums[which], self.counts[which], self.centre[which])
 
-    def take_classes(self, which: Tensor) -> FeatureForm:
+    def take_classes(self, which: Tensor) -> "FeatureForm":
         """The classes [t, l] of each task."""
         sums = self.sums.gather(1, which.unsqueeze(-1).expand(-1, -1, self.sums.shape[-1]))
         return replace(self, sums=sums, counts=self.counts.gather(1, which))
@@ -97,11 +94,11 @@ class GramForm:
         """[t, k, d]"""
         return self.features.prototypes(u)
 
-    def take(self, which: Tensor) -> GramForm:
+    def take(self, which: Tensor) -> "GramForm":
         """The tasks that a mask selects."""
         return GramForm(self.gram[which], self.cross[which], self.sum_norms[which], self.counts[which], self.features)
 
-    def take_classes(self, which: Tensor) -> GramForm:
+    def take_classes(self, which: Tensor) -> "GramForm":
         """The classes [t, l] of each task; the result has no prototypes."""
         return replace(
             self,

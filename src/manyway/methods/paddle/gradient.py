@@ -6,9 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from manyway.core.ops import column_sums, dot_scores, prototypes, simplex_projection
-from manyway.core.solution import Recorder, Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Recorder, Solution, Tasks, column_sums, dot_scores, prototypes, simplex_projection
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.gradient.adam import adam_step
 from manyway.methods.gradient.heads import flipped

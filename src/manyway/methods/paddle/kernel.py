@@ -20,6 +20,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from manyway.core.kernels import two_blocks
+
 MAX_QUERY = 128  # more do not fit on chip
 
 
@@ -44,7 +46,9 @@ def iterate(
     assignments = torch.empty_like(cross, memory_format=torch.contiguous_format)
     n_iter = torch.empty(n_tasks, dtype=torch.int64, device=cross.device)
     converged = torch.empty(n_tasks, dtype=torch.bool, device=cross.device)
-    q1, q2 = query_blocks(n_query)
+    if n_query > MAX_QUERY:
+        raise ValueError(f"at most {MAX_QUERY} queries fit on chip; got {n_query}")
+    q1, q2 = two_blocks(n_query)
     # Scaled by a power of two, which is exact, so that no product of two queries is above 1. The limit 2⁻⁴⁰ is for a
     # single query, which equals the mean of the queries: its products are 0 and change no logit.
     units = gram.diagonal(dim1=1, dim2=2).amax(1).clamp_min(2.0**-40).log2().ceil().exp2()
@@ -59,18 +63,6 @@ def iterate(
         num_warps=2, num_stages=1,
     )  # fmt: skip
     return assignments, n_iter, converged
-
-
-def query_blocks(n_query: int) -> tuple[int, int]:
-    """Split the queries into two blocks. Triton needs powers of two, and one block would be up to half padding.
-
-    >>> query_blocks(75), query_blocks(5)
-    ((64, 16), (16, 16))
-    """
-    for blocks in ((16, 16), (32, 16), (64, 16), (64, 32), (64, 64)):
-        if n_query <= sum(blocks):
-            return blocks
-    raise ValueError(f"at most {MAX_QUERY} queries fit on chip; got {n_query}")
 
 
 @triton.jit

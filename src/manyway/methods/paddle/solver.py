@@ -5,9 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from manyway.core import Recorder, Solution, Tasks
 from manyway.core.kernels import fused
-from manyway.core.solution import Recorder, Solution
-from manyway.core.tasks import Tasks
 from manyway.methods._table.parameters import described_as
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.paddle.forms import FeatureForm, GramForm, half_norms, prototype_form

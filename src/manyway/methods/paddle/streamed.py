@@ -8,20 +8,13 @@ iterations that update the live classes only. For these, one number is stored pe
 of its dead classes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from manyway.core.blocks import Answered, Reading, Sums
-from manyway.core.ops import dot_scores
-from manyway.core.parallel import threads_for
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
-from manyway.core.transforms import Scaling
+from manyway.core import Answered, Reading, Scaling, Solution, Sums, Tasks, dot_scores, threads_for
 from manyway.methods.calibration.scaling import transform
 
 _ALL_CLASSES_UNTIL = 3  # iterations after which dead classes may be skipped
@@ -43,7 +36,7 @@ class State:
         """[1, b, k] the logits of rows [1, b, d]."""
         return dot_scores(rows, self.prototypes[None]) + self.bias
 
-    def of_classes(self, which: Tensor) -> State:
+    def of_classes(self, which: Tensor) -> "State":
         """The same for some classes."""
         return State(self.prototypes[which], self.bias[which])
 

@@ -6,8 +6,6 @@ They are a small JSON file that ``manyway tune`` writes. The files in this folde
 * ``authors-cub-5shot.json``, ``authors-cub-20shot.json``: the values that the authors publish, after softplus.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from numbers import Real
@@ -17,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from manyway.core.checking import OneOrMore, Strict, checked
+from manyway.core import OneOrMore, Strict, checked
 from manyway.errors import InputError, nearest
 
 _FOLDER = Path(__file__).parent
@@ -42,7 +40,7 @@ class Parameters(Strict):
     training: dict[str, Any] | None = None  # shots, k_eff, n_classes, n_query, fingerprint of the features, …
 
     @model_validator(mode="after")
-    def _per_layer(self) -> Parameters:
+    def _per_layer(self) -> "Parameters":
         n_lam, n_temperature = len(self.lam), len(self.temperature)
         if n_lam != n_temperature:
             raise ValueError(f"lam has {n_lam} values and temperature {n_temperature}; give one per layer")
@@ -113,9 +111,8 @@ def _read(path: Path) -> Any:
         with path.open(encoding="utf-8") as file:
             return json.loads(file.read(_LARGEST_FILE))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(
-            f"{path} is not a file of parameters of unem, or it is damaged ({error}); make one with `manyway tune`."
-        ) from error
+        wrong = f"{path} is not a file of parameters of unem, or it is damaged ({error})"
+        raise InputError(f"{wrong}; make one with `manyway tune`.") from error
 
 
 def _checked(data: Any, where: str) -> Parameters:

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core.solution import Solution
-from manyway.core.tasks import Tasks
+from manyway.core import Solution, Tasks
 from manyway.methods.calibration.scaling import transform
 from manyway.methods.paddle.forms import FeatureForm, GramForm, prototype_form
 from manyway.methods.unem.parameters import read_parameters
