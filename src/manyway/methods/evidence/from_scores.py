@@ -92,7 +92,7 @@ class Tempering(NamedTuple):
     surest: int = 2  # a class is as sure as so many of its surest items, on average
     surer: float = 0.8  # and is not dissolved into one that is less sure than this part of it
     held: tuple[float, float] = (2.0, 0.06)  # items, and part of all items, that must be right for a class to be held
-    short: tuple[float, float] = (3.0, 1.5)  # a list of at most so many times the classes that seem to occur says what
+    short: tuple[float, float] = (2.0, 1.5)  # a list of at most so many times the classes that seem to occur says what
     # occurs; second: where a class that it lacks seems to have many items
     complete: float = 1e6  # of so many items such a list lacks the class of one
     lacking: float = 0.1  # a longer list that lacks so much of the items says nothing

@@ -70,9 +70,9 @@ def _lower(best: Tensor, least: Tensor, constants: Constants) -> Tensor:
     first, second, third = best[best[:, -1] > least].mT
     gap = (second - third).mean() / (first - second).mean().clamp_min(1e-6)
     one, several = constants.gaps
-    return torch.lerp(
-        *best.new_tensor(constants.lower), ((gap.nan_to_num(several) - one) / (several - one)).clamp(0, 1)
-    )
+    part: Tensor = ((gap.nan_to_num(several) - one) / (several - one)).clamp(0, 1)
+    lowest, highest = constants.lower
+    return lowest + part * (highest - lowest)
 
 
 def _mixture(x: Tensor, best: Tensor, least: Tensor, absent: Tensor, likely: Tensor, constants: Constants) -> Tensor:
