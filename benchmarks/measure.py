@@ -17,8 +17,7 @@ from typing import ClassVar
 import torch
 
 import manyway
-from manyway.bench.records import Stored
-from manyway.bench.store import now, write_text
+from manyway.bench.records import Stored, now, write_text
 from manyway.methods import METHODS
 
 _clock = [time.perf_counter]  # the one in use

@@ -187,7 +187,7 @@ class Scored:
 
 
 def compare_scores(
-    data: Path, names: Collection[str] = (*SCORERS, "evidence", "oslo"), *, device: str = "cpu"
+    data: Path, names: Collection[str] = (*SCORERS, "evidence", "oslo", "eol"), *, device: str = "cpu"
 ) -> Iterator[Scored]:
     """Measure scorers and methods on the recorded tasks with unknown queries."""
     for dataset, path in feature_files(data).items():

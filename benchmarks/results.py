@@ -32,11 +32,10 @@ from pydantic import Field, model_validator
 
 from benchmarks.measure import Printed, markdown
 from manyway.bench.presentation import Table
-from manyway.bench.records import Record
+from manyway.bench.records import Record, Store, write_text
 from manyway.bench.show.formats import pipe_table
 from manyway.bench.show.tables import Cell, grids_of
 from manyway.bench.show.view import View, load_view, old_note
-from manyway.bench.store import Store, write_text
 from manyway.bench.suite import tomllib
 from manyway.core.checking import OneOrMore, checked
 from manyway.errors import InputError

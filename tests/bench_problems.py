@@ -9,9 +9,9 @@ from typing import Any
 from problems import make_features
 
 from manyway.bench.plan import Job, Wishes, make_jobs, make_plan
+from manyway.bench.records import Store
 from manyway.bench.runner import run_jobs
 from manyway.bench.show.view import View, load_view
-from manyway.bench.store import Store
 from manyway.bench.suite import parse_suite
 
 SMALL = """

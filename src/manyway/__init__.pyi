@@ -3,6 +3,7 @@ from .core.tasks import Tasks
 from .errors import InputError
 from .estimators import (
     BDCSPN,
+    EOL,
     ICI,
     MOON,
     OSLO,
@@ -41,6 +42,7 @@ __version__: str
 __all__ = [
     "BDCSPN",
     "DEFAULT_METHOD",
+    "EOL",
     "ICI",
     "METHODS",
     "MOON",

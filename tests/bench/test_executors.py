@@ -9,8 +9,8 @@ import pytest
 from bench_problems import SMALL, Watching, contents, data_folder_with_toy, jobs_of, run_suite
 
 from manyway import InputError
+from manyway.bench.records import Store
 from manyway.bench.runner import run_jobs
-from manyway.bench.store import Store
 
 distributed = pytest.importorskip("distributed", reason="needs dask.distributed: pip install manyway[dask]")
 

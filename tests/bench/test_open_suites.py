@@ -12,11 +12,11 @@ from problems import make_features
 
 from manyway import InputError
 from manyway.bench.plan import parse_task
+from manyway.bench.records import Store
 from manyway.bench.runner import measure
 from manyway.bench.show.curves import make_figures
 from manyway.bench.show.tables import make_grids
 from manyway.bench.show.view import pairs, record_title, setting
-from manyway.bench.store import Store
 from manyway.bench.suite import load_suite, parse_suite
 
 OPEN = """

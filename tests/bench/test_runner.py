@@ -13,8 +13,7 @@ from bench_problems import SMALL, Watching, contents, data_folder_with_toy, jobs
 import manyway.methods
 from manyway import InputError, evaluate
 from manyway.bench import runner as run
-from manyway.bench.records import Partial
-from manyway.bench.store import Store
+from manyway.bench.records import Partial, Store
 from manyway.evaluation import evaluator
 
 
@@ -95,7 +94,7 @@ def test_kill_9_in_the_middle_loses_nothing_but_time(tmp_path, monkeypatch):
     code = """
 import os, signal
 import manyway.bench.runner as run
-from manyway.bench.store import Store
+from manyway.bench.records import Store
 from manyway.cli import main
 from manyway.evaluation import evaluator
 run.SAVE_EVERY, evaluator._CHUNK_BYTES["cpu"] = 0.0, 2**15

@@ -11,10 +11,9 @@ from bench_problems import SMALL, contents, data_folder_with_toy, jobs_of, run_s
 from pydantic import ConfigDict
 
 from manyway import InputError, TaskSpec
-from manyway.bench.records import FORMAT, Partial, Record, Stored, experiment_key
+from manyway.bench.records import FORMAT, Partial, Record, Store, Stored, StoreError, experiment_key
 from manyway.bench.show.tables import make_grids
 from manyway.bench.show.view import load_view
-from manyway.bench.store import Store, StoreError
 from manyway.bench.suite import Experiment, Trace
 from manyway.evaluation.scorers import SCORERS
 from manyway.methods import METHODS, Method

@@ -7,9 +7,9 @@ from bench_problems import Watching, data_folder_with_toy, jobs_of, run_suite
 from problems import make_features
 
 from manyway import sample_tasks, solve
+from manyway.bench.records import Store
 from manyway.bench.runner import run_jobs
 from manyway.bench.show.tables import make_grids
-from manyway.bench.store import Store
 from manyway.bench.trace import follow
 
 TRACE = """

@@ -12,8 +12,8 @@ from bench_problems import Watching
 from benchmarks.measure import Printed, show
 from benchmarks.results import Spec, main, read_specs
 from manyway.bench.plan import Wishes, make_jobs, make_plan
+from manyway.bench.records import Store
 from manyway.bench.runner import run_jobs
-from manyway.bench.store import Store
 from manyway.bench.suite import load_suite, parse_suite
 from manyway.core.checking import checked
 from manyway.methods import METHODS

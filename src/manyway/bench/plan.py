@@ -11,8 +11,7 @@ from typing import Any
 from manyway.bench.baselines import get_method
 from manyway.bench.data import find_features, find_strangers
 from manyway.bench.presentation import in_words, number
-from manyway.bench.records import experiment_key, request
-from manyway.bench.store import Asked, Plan, Store, now
+from manyway.bench.records import Asked, Plan, Store, experiment_key, now, request
 from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
 from manyway.core import checked
 from manyway.errors import InputError, nearest
@@ -152,15 +151,8 @@ def make_plan(
                 experiments.append(asked)
         order = [method for block in suite.blocks for method in block.methods]
         experiments.sort(key=lambda asked: order.index(asked.method) if asked.method in order else len(order))
-    return Plan(
-        name=name,
-        suite=suite.name,
-        source=dict(suite.source),
-        override=wishes.override,
-        experiments=experiments,
-        created=now(),
-        skipped=list(skipped),
-    )
+    about: dict[str, Any] = {"suite": suite.name, "source": dict(suite.source), "override": wishes.override}
+    return Plan(name=name, **about, experiments=experiments, created=now(), skipped=list(skipped))
 
 
 def parse_only(texts: Sequence[str]) -> dict[str, list[str]]:

@@ -140,10 +140,8 @@ def _numbered(plots: Any) -> Any:
     """Plots without a name are called plot, plot2, plot3, …"""
     if not isinstance(plots, list):
         return plots
-    return [
-        {"name": f"plot{i + 1}" if i else "plot", **plot} if isinstance(plot, dict) else plot
-        for i, plot in enumerate(plots)
-    ]
+    names = ["plot", *(f"plot{number}" for number in range(2, len(plots) + 1))]
+    return [{"name": name, **one} if isinstance(one, dict) else one for name, one in zip(names, plots, strict=False)]
 
 
 def _distinct(plots: list[Plot]) -> list[Plot]:

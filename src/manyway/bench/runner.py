@@ -26,8 +26,7 @@ import manyway
 from manyway.bench import records
 from manyway.bench.baselines import get_method
 from manyway.bench.plan import Job
-from manyway.bench.records import Outcome, Partial, Provenance, Record, Stretch
-from manyway.bench.store import Store, StoreError, now
+from manyway.bench.records import Outcome, Partial, Provenance, Record, Store, StoreError, Stretch, now
 from manyway.bench.suite import Experiment
 from manyway.bench.trace import follow
 from manyway.core import connect
@@ -255,17 +254,9 @@ def _left_over(job: Job, store: Store, kind: str) -> Partial:
 
 def measure(experiment: Experiment, features: FeatureSet, first: int, count: int) -> Evaluation:
     """Tasks first..first+count-1 of an experiment."""
-    return evaluate(
-        experiment.solver,
-        features,
-        experiment.spec,
-        count,
-        experiment.seed,
-        start=first,
-        metrics=experiment.metrics,
-        scorer=experiment.scorer,
-        **experiment.params,
-    )
+    what = experiment.solver, features, experiment.spec, count, experiment.seed
+    asked = {"metrics": experiment.metrics, "scorer": experiment.scorer, **experiment.params}
+    return evaluate(*what, start=first, **asked)
 
 
 _TRIAL, _LONG = 4, 1.0  # tasks that are tried; seconds of a task that needs no second trial
@@ -310,12 +301,8 @@ def stretch_of(result: Evaluation, first: int) -> Stretch:
 def _provenance(features: FeatureSet) -> Provenance:
     """What produces a result here, where the features are."""
     device = features.features.device
-    return Provenance(
-        device=device.type,
-        device_name=torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
-        chunk=1,
-        versions={**_versions()},
-    )
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    return Provenance(device=device.type, device_name=name, chunk=1, versions={**_versions()})
 
 
 @cache
@@ -327,21 +314,16 @@ def _versions() -> dict[str, str]:
 def _finished(job: Job, outcome: Outcome, seconds: float, made: Provenance) -> Record:
     """A record with the request, the outcome and what produced it."""
     experiment, table = job.experiment, job.features.features
+    about: dict[str, Any] = {"name": experiment.features, "n_classes": job.features.n_classes}
+    about |= {"n_samples": len(table), "n_features": table.shape[1], "dtype": str(table.dtype).removeprefix("torch.")}
+    about |= {"fingerprint": job.features.fingerprint, "meta": dict(job.features.meta)}
+    unknown = None if experiment.strangers is None else experiment.strangers.fingerprint
     return Record(
         **records.request(experiment, job.key),
         version=get_method(experiment.method).version,
         scorer_version=None if experiment.scorer is None else SCORERS[experiment.scorer].version,
         special=records.special_params(experiment),
-        features=records.Features(
-            name=experiment.features,
-            fingerprint=job.features.fingerprint,
-            n_classes=job.features.n_classes,
-            unknown_fingerprint=None if experiment.strangers is None else experiment.strangers.fingerprint,
-            n_samples=len(table),
-            n_features=table.shape[1],
-            dtype=str(table.dtype).removeprefix("torch."),
-            meta=dict(job.features.meta),
-        ),
+        features=records.Features(**about, unknown_fingerprint=unknown),
         trace=None if experiment.trace is None else experiment.trace.model_dump(),
         outcome=outcome,
         provenance=made,

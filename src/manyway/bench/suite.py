@@ -191,15 +191,11 @@ class Block(Strict):
     @model_validator(mode="after")
     def _usable(self) -> Block:
         """Refuse parameters that no method has or can use, and tasks that cannot be."""
-        for place, table in {
-            "params": self.params,
-            **{f"params_on.{n}": of for n, of in self.params_on.items()},
-        }.items():
+        tables = {"params": self.params, **{f"params_on.{name}": of for name, of in self.params_on.items()}}
+        for place, table in tables.items():
             for method, params in table.items():
                 check_params(method, params, f".{place}.{method}")
-        for method, name, values in (
-            (m, name, values) for m, axes in self.sweep.items() for name, values in axes.items()
-        ):
+        for method, name, values in ((one, *axis) for one, axes in self.sweep.items() for axis in axes.items()):
             if not _axis(values):
                 raise ValueError(f".sweep.{method}.{name} must be a list of values to sweep, with at least one.")
             for value in _axis(values):

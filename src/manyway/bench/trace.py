@@ -8,6 +8,7 @@ followed in this way.
 
 from bisect import bisect_left
 from itertools import accumulate
+from typing import Any
 
 import torch
 
@@ -79,14 +80,8 @@ def follow(features: FeatureSet, experiment: Experiment) -> Outcome:
     seconds, criteria, correct = zip(*(points[steps] for steps in order), strict=True)
     # Fewer iterations cannot take longer: a disturbed timing is replaced by the smallest of the later ones.
     seconds = tuple(accumulate(reversed(seconds), min))[::-1]
-    return Outcome(
-        n_query=experiment.task.n_known,
-        steps=order,
-        seconds=list(seconds),
-        criterion=list(criteria),
-        correct=list(correct),
-        reached=reached,
-    )
+    found: dict[str, Any] = {"seconds": list(seconds), "criterion": list(criteria), "correct": list(correct)}
+    return Outcome(n_query=experiment.task.n_known, steps=order, reached=reached, **found)
 
 
 def _next(steps: int, seconds: float) -> int:

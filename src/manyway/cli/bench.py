@@ -10,14 +10,15 @@ import typer
 from manyway.cli.console import console, say
 from manyway.cli.options import command, progress_bar
 from manyway.cli.show import print_grids
+from manyway.methods import get_method
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from manyway.bench.plan import Job
+    from manyway.bench.records import Store
     from manyway.bench.runner import Failure
     from manyway.bench.show.view import View
-    from manyway.bench.store import Store
 
 
 @command
@@ -77,8 +78,8 @@ def bench(
             say(f"{name}  {title}")
         return
     from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
+    from manyway.bench.records import Store
     from manyway.bench.show.view import load_view
-    from manyway.bench.store import Store
     from manyway.bench.tuning import read_tuned
 
     loaded, store, where = load_suite(suite), Store(results), _device(device, dask)
@@ -142,11 +143,10 @@ def tune(
     """
     from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
     from manyway.bench.presentation import number
+    from manyway.bench.records import Store
     from manyway.bench.show.view import load_view
-    from manyway.bench.store import Store
     from manyway.bench.suite import load_suite
     from manyway.bench.tuning import FILE, check_grid, check_lessons, choose, write_tuned
-    from manyway.methods import get_method
 
     suite, store, where = load_suite(grid), Store(results), _device(device, dask)
     check_grid(suite)
@@ -181,7 +181,7 @@ def tune(
 
 def _learn(job: Job, results: Path, device: str | None, rerun: bool) -> tuple[str, dict[str, Any]]:
     """Learn the parameters of a method, with a bar that counts the tasks of all steps."""
-    from manyway.bench.learning import learn_job
+    from manyway.bench.tuning import learn_job
 
     learning = job.experiment.learn
     assert learning is not None

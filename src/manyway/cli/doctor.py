@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import platform
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import manyway
+from manyway.cli.console import console, say
 from manyway.cli.options import command
 from manyway.errors import install
+from manyway.methods import DEFAULT_METHOD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,12 +24,8 @@ if TYPE_CHECKING:
 
 FOR_DEVELOPERS = {"dev", "docs", "test"}  # extras that a user does not need
 VARIABLES = (
-    "MANYWAY_DATA",
-    "MANYWAY_CACHE",
-    "MANYWAY_PLAIN",
-    "MANYWAY_DEBUG",
-    "OMP_NUM_THREADS",
-    "CUDA_VISIBLE_DEVICES",
+    *("MANYWAY_DATA", "MANYWAY_CACHE", "MANYWAY_PLAIN", "MANYWAY_DEBUG"),
+    *("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
 )
 EXPECTED = 70  # of the 75 labels of the self-test
 _NEEDED = " is needed"  # how the words for a package end that is missing or too old
@@ -69,8 +68,6 @@ def examine(data: Path | None = None) -> dict[str, Any]:
     dict
         ``problems`` holds one sentence for each thing that is broken, and is empty otherwise.
     """
-    import manyway
-
     wanted, extras = _packages()
     report: dict[str, Any] = {
         "manyway": manyway.__version__,
@@ -104,8 +101,6 @@ def _part(look: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
 
 def _packages() -> tuple[dict[str, str], dict[str, str]]:
     """The required packages and those of each extra, as the metadata of the installed package lists them, in words."""
-    from importlib import metadata
-
     from packaging.requirements import Requirement
 
     about = metadata.metadata("manyway")
@@ -125,15 +120,12 @@ def _packages() -> tuple[dict[str, str], dict[str, str]]:
 
 def _found(needed: Requirement) -> str:
     """The installed version of a package, and what is needed if that is another."""
-    from importlib import metadata
-
     try:
         version = metadata.version(needed.name)
     except metadata.PackageNotFoundError:
         return f"missing: {needed.specifier}{_NEEDED}"
-    return (
-        version if needed.specifier.contains(version, prereleases=True) else f"{version}: {needed.specifier}{_NEEDED}"
-    )
+    fits = needed.specifier.contains(version, prereleases=True)
+    return version if fits else f"{version}: {needed.specifier}{_NEEDED}"
 
 
 def _memory() -> str:
@@ -173,7 +165,6 @@ def _self_test() -> dict[str, Any]:
     """Label one task of the embedded letters, on the device that commands use by default."""
     from manyway.core import resolve_device
     from manyway.evaluation.evaluator import evaluate
-    from manyway.methods import DEFAULT_METHOD
     from manyway.sampling.embedded import load_glyphs
     from manyway.sampling.spec import TaskSpec
 
@@ -190,8 +181,6 @@ def _without_home(text: str) -> str:
 
 def _print(report: dict[str, Any]) -> None:
     from rich.table import Table
-
-    from manyway.cli.console import console, say
 
     table = Table(show_header=False)
     table.add_column(style="bold", no_wrap=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manyway.cli.console import console, note, say
-from manyway.cli.options import command, progress_bar
+from manyway.cli.options import command, may_replace, progress_bar
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def extract(
     *,
     encoder: str,
     out: Path,
+    overwrite: bool = False,
     base: str | None = None,
     backbone: str | None = None,
     root: Path | None = None,
@@ -62,24 +64,15 @@ def extract(
     if out.suffix != ".safetensors":
         raise InputError(f"The output is {out}; the name of a feature file ends in .safetensors.")
     inputs = [given for given in (source, encoder, encoder.partition(":")[2], base) if given]
-    check_output_of(out, inputs)
+    check_output_of(out, inputs, overwrite=may_replace(out, overwrite))
     screen = console(stderr=True)
     opened_encoder = open_encoder(encoder, device=resolve_device(device), backbone=backbone, say=screen.print)
     opened = named_source(source, data) or open_for(opened_encoder, source, root)
     mean = None if base is None else base_mean_from(base, opened_encoder)
     with progress_bar(screen) as progress:
         task = progress.add_task(f"encoding {opened.title}", total=len(opened))
-        features = run_extraction(
-            opened,
-            opened_encoder,
-            out,
-            base_mean=mean,
-            inputs=inputs,
-            skip_bad=skip_bad,
-            half=half,
-            progress=lambda n, _: progress.advance(task, n),
-            say=lambda sentence: say(sentence, stderr=True),
-        )
+        run = partial(run_extraction, opened, opened_encoder, out, base_mean=mean, inputs=inputs, skip_bad=skip_bad)
+        features = run(half=half, progress=lambda n, _: progress.advance(task, n), say=partial(say, stderr=True))
     for sentence in remarks(features.meta["skipped"], features.meta.get("notes", ())):
         say(sentence, stderr=True)
     if len(features.features) > 1 and bool((features.features == features.features[:1]).all()):

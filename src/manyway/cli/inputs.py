@@ -1,19 +1,20 @@
 """What ``label`` and ``review`` read: examples and items, or the scores of a classifier. It loads torch."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from manyway.cli.console import console, note, say
 from manyway.cli.options import progress_bar
-from manyway.encoding import encoders, extraction
 from manyway.encoding.datasets.sources import ImageSource, check_pictures
 from manyway.encoding.datasets.texts import open_texts
-from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, kind_of
-from manyway.encoding.languages import ENOUGH, other_languages
+from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, Source, kind_of
+from manyway.encoding.languages import ENGLISH, ENOUGH, language
 from manyway.errors import InputError, install, nearest
 from manyway.files import score_files
 from manyway.files.columns import Options, remarks_on_classes
@@ -26,18 +27,16 @@ from manyway.labelling.taxonomy import read_taxonomy
 from manyway.methods.evidence.from_scores import KINDS, SEVERAL
 
 # The default encoder of what an input holds, and what to say about it.
+_BETTER = "timm:vit_small_patch14_dinov2.lvd142m or open_clip:ViT-B-16/laion2b_s34b_b88k"
+_ENGLISH = "it reads English; --encoder use-multilingual reads 16 languages"
+_ONLINE = "and where there is a network sentence-transformers:all-mpnet-base-v2 is better"
 _DEFAULTS = {
-    "pictures": (
-        "efficientnet-lite2",
-        "where there is a network, --encoder timm:vit_small_patch14_dinov2.lvd142m or "
-        "open_clip:ViT-B-16/laion2b_s34b_b88k is better",
-    ),
-    "texts": (
-        "minilm",
-        "it reads English; --encoder use-multilingual reads 16 languages, and where there is a network "
-        "sentence-transformers:all-mpnet-base-v2 is better",
-    ),
+    "pictures": ("efficientnet-lite2", f"where there is a network, --encoder {_BETTER} is better"),
+    "texts": ("minilm", f"{_ENGLISH}, {_ONLINE}"),
 }
+
+
+Read = tuple[Items, Items, Items | None]  # examples, items and class names
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,7 @@ class Inputs:
     columns: Options
     skip_bad: bool = False
     cached: bool = True  # whether features of earlier runs are used, and new ones kept
+    texts: Mapping[str, Source] = field(default_factory=dict)  # what was read to choose the encoder
 
     @property
     def paths(self) -> tuple[Path | None, ...]:
@@ -69,6 +69,8 @@ class Inputs:
         kind = kinds[0]
         if set(kinds) == {FEATURES}:
             return self
+        from manyway.encoding import encoders
+
         for path in given:
             if not path.exists():
                 raise InputError(f"There is no file or folder {path}.")
@@ -83,7 +85,8 @@ class Inputs:
                 hint = f"they must be of one kind. To make features of pictures or texts: {command}"
                 raise InputError(f"{given[0]} holds {kind} and {path} holds {other}; {hint}.")
         name, hint = _DEFAULTS[kind]
-        share, seen = self._other_languages(given) if kind == TEXTS else (0.0, "")
+        texts = self._sources(open_texts) if kind == TEXTS else {}
+        share, seen = _other_languages(texts.values())
         if seen:
             hint = f"{seen}, and --encoder use-multilingual reads 16 languages"
         if share >= ENOUGH:
@@ -92,20 +95,19 @@ class Inputs:
             hint = f"install the default one with {install(kind)}, or name another with --encoder"
             raise InputError(f"{self.query} holds {kind}, which need an encoder; {hint}.")
         note(f"{kind} are encoded with {name}; {hint}")
-        return replace(self, encoder=name)
+        return replace(self, encoder=name, texts=texts)
 
-    def _other_languages(self, paths: Sequence[Path]) -> tuple[float, str]:
-        """The share of texts that are not English, and what to say about them."""
-        texts, columns = list[str](), self.columns
-        for path in paths:
-            source = open_texts(path, columns, need_labels=path != self.query)
-            texts += source.texts
-            columns = replace(columns, like=(source.text_column,) if source.text_column else None)
-        n_other, names = other_languages(texts)
-        several = " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-        return n_other / len(texts), f"{n_other} of {len(texts)} texts seem to be {several}" if n_other else ""
+    def _sources(self, opening: Callable[..., Source]) -> dict[str, Source]:
+        """Class names, examples and items as they are opened; in the items, the text column of the examples counts."""
+        sources: dict[str, Source] = {}
+        for what, path in {"class names": self.class_names, "examples": self.support, "items": self.query}.items():
+            if path is not None:
+                text = getattr(sources.get("examples"), "text_column", "")
+                options = replace(self.columns, like=(text,) if text else None)
+                sources[what] = opening(path, options=options, need_labels=what != "items")
+        return sources
 
-    def read(self, device: torch.device) -> tuple[Items, Items, Items | None]:
+    def read(self, device: torch.device) -> Read:
         """Read or encode examples, items and class names, and print what the reader guessed."""
         examples, items, named = self._features() if self.encoder is None else self._encode(self.encoder, device)
         classes = remarks_on_classes(self.support or self.query, examples.labels or ()) if self.encoder else ()
@@ -125,7 +127,7 @@ class Inputs:
             note(f"all items in {self.query} have the same features; check the encoder or the file")
         return examples, items, named
 
-    def _features(self) -> tuple[Items, Items, Items | None]:
+    def _features(self) -> Read:
         columns = self.columns
         named = None if self.class_names is None else read_items(self.class_names, columns)
         examples = _no_examples(named) if self.support is None else read_items(self.support, columns)
@@ -133,21 +135,17 @@ class Inputs:
         self._check_columns(examples.header, items.header)
         return examples, items, named
 
-    def _encode(self, encoder: str, device: torch.device) -> tuple[Items, Items, Items | None]:
-        def speak(sentence: str) -> None:
-            say(sentence, stderr=True)
+    def _encode(self, encoder: str, device: torch.device) -> Read:
+        from manyway.encoding import encoders, extraction
 
+        speak = partial(say, stderr=True)
+        known, pile = (None if path is None else path.resolve() for path in (self.support, self.query))
+        if known is not None and pile is not None and known in pile.parents:
+            raise InputError(f"The items {self.query} lie in the folder of examples {self.support}; move them out.")
         opened = encoders.open_encoder(encoder, device=device, say=speak)
-        paths = {"class names": self.class_names, "examples": self.support, "items": self.query}
-        sources: dict[str, extraction.Source] = {}
-        for what, path in paths.items():
-            if path is not None:
-                text = getattr(sources.get("examples"), "text_column", "")
-                options = replace(self.columns, like=(text,) if text else None)
-                sources[what] = extraction.open_for(opened, path, options=options, need_labels=what != "items")
-        self._check_columns(
-            sources["class names" if self.support is None else "examples"].header, sources["items"].header
-        )
+        sources = self.texts or self._sources(partial(extraction.open_for, opened))
+        first = "class names" if self.support is None else "examples"
+        self._check_columns(sources[first].header, sources["items"].header)
         if "examples" in sources and self.labels is None and not sources["examples"].is_labelled:
             hint = "put pictures into a folder per class, give texts a column `label`, or name a file with --labels"
             raise InputError(f"The labelled examples in {self.support} (they come first) have no labels; {hint}.")
@@ -157,10 +155,8 @@ class Inputs:
         bar = progress_bar(console(stderr=True))
         parts = {what: extraction.part_for(opened, source) for what, source in sources.items()}
         with bar, ExitStack() as stack:
-            caches = {
-                part: stack.enter_context(extraction.cache_for(part, speak)) if self.cached else None
-                for part in {*parts.values()}
-            }
+            used = {*parts.values()} if self.cached else ()
+            caches = {part: stack.enter_context(extraction.cache_for(part, speak)) for part in used}
             left = sum(map(len, sources.values()))
             task = bar.add_task("encoding", total=left)
 
@@ -172,9 +168,8 @@ class Inputs:
             read = {}
             for what, source in sources.items():
                 bar.update(task, description=f"encoding {what}")
-                read[what] = extraction.encode_items(
-                    source, parts[what], skip_bad=what != "class names", cache=caches[parts[what]], progress=advance
-                )
+                encode = partial(extraction.encode_items, source, parts[what], cache=caches.get(parts[what]))
+                read[what] = encode(skip_bad=what != "class names", progress=advance)
         named, items = read.get("class names"), read["items"]
         examples = read["examples"] if "examples" in read else _no_examples(named)
         for path, part in ((self.support, examples), (self.query, items)):
@@ -192,6 +187,16 @@ class Inputs:
         for name in filter(None, (asked.item_column, asked.text_column, *asked.ignore_columns, *asked.feature_columns)):
             if headers and all(find_column(header, name) is None for header in headers):
                 raise InputError(f"There is no column '{name}'; {nearest(name, headers[-1])}")
+
+
+def _other_languages(sources: Iterable[Source]) -> tuple[float, str]:
+    """The largest share of texts in a file that are not English, and what to say about all of them."""
+    found = [Counter(map(language, getattr(source, "texts", ()))) for source in sources]
+    share = max((1 - each[ENGLISH] / each.total() for each in found if each), default=0.0)
+    seen = sum(found, Counter[str]())
+    names = [name for name, _ in seen.most_common() if name != ENGLISH]
+    several = " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+    return share, f"{seen.total() - seen[ENGLISH]} of {seen.total()} texts seem to be {several}" if names else ""
 
 
 def _no_examples(named: Items | None) -> Items:

@@ -66,10 +66,9 @@ def judge(
     ranks = {"class": judged(old, new, there), **{name: judged(old, new, there, of) for name, of in levels.items()}}
     ranks = {name: changes for name, changes in ranks.items() if changes[0].n_items}
     everything, *of_classes = ranks["class"]
-    say(
-        f"{everything.n_items} verified items: {everything.corrected} corrected, {everything.worse} made worse, "
-        f"{everything.unchanged} unchanged ({everything.moved} of them from one error to another)."
-    )
+    same = f"{everything.unchanged} unchanged ({everything.moved} of them from one error to another)"
+    changed = f"{everything.corrected} corrected, {everything.worse} made worse"
+    say(f"{everything.n_items} verified items: {changed}, {same}.")
     _show("rank", {name: changes[0] for name, changes in ranks.items()})
     _show("class", {one.name: one for one in of_classes})
     mean, low, high = everything.difference

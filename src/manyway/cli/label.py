@@ -1,14 +1,16 @@
 """``manyway label`` and ``manyway methods``."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from manyway.cli.console import console, note
-from manyway.cli.options import command
+from manyway.cli.options import command, may_replace
 from manyway.errors import InputError
+from manyway.methods import DEFAULT_METHOD, METHODS, get_method
 
 _KEPT = "labels.csv is another file, or was changed; it stays as it is (`overwrite` replaces it)"
 
@@ -115,8 +117,6 @@ def label(
     output
         The table of labels: .csv, .tsv, .xlsx, .parquet or .jsonl. Default: labels.csv, which is never written over a
         file of yours.
-    overwrite
-        Replace a file that is not a table as manyway wrote it.
     method
         How to label; `manyway methods` lists them.
     top
@@ -138,7 +138,6 @@ def label(
     from manyway.labelling.outputs import TABLE, check_format, find_format, scores_of
     from manyway.labelling.table import DEFAULT_OUTPUT, check_table
     from manyway.labelling.taxonomy import read_taxonomy
-    from manyway.methods import get_method
     from manyway.methods.evidence.from_scores import SEVERAL
 
     columns = (label_column, item_column, ignore_columns or (), feature_columns or ())
@@ -146,6 +145,7 @@ def label(
     in_blocks = get_method(method).in_blocks is not None
     if review:
         check_review(method, dask, several=several or kind == SEVERAL)
+    overwrite = may_replace(output, overwrite)
     status = console(stderr=True).status("reading …")
     place = Place(device, dask, in_blocks, lambda number: status.update(f"labelling with {method}, pass {number} …"))
     if scores is not None:
@@ -180,16 +180,8 @@ def label(
                 solution = solve_batch(batch, method, open_set=open_set)
             else:
                 solution = solve_groups(batch, groups_of(scores_of(batch), batch_by), method, open_set=open_set)
-            summary = write_labels(
-                batch,
-                solution,
-                table,
-                top=top,
-                min_confidence=min_confidence,
-                at_least=at_least,
-                inputs=paths,
-                form=form,
-            )
+            write = partial(write_labels, batch, solution, table, inputs=paths, form=form)
+            summary = write(top=top, min_confidence=min_confidence, at_least=at_least)
         print_summary(summary, at_least)
         if output is None and table != DEFAULT_OUTPUT:
             note(_KEPT)
@@ -197,7 +189,7 @@ def label(
             if source is None:
                 data = scores_data(batch, Path(str(scores)).name, open_set=open_set)
             else:
-                data = features_data(source, *read, open_set=open_set)
+                data = features_data(source, read, open_set=open_set)
             run_review(data, DEFAULT_FOLDER, first=solution)
 
 
@@ -228,8 +220,6 @@ def methods(name: str | None = None) -> None:
     """
     from rich.table import Table
 
-    from manyway.methods import DEFAULT_METHOD, METHODS
-
     if name is not None:
         _describe_method(name)
         return
@@ -246,8 +236,6 @@ def _describe_method(name: str) -> None:
     """Print what there is to know about a method before it is used."""
     from rich.padding import Padding
     from rich.table import Table
-
-    from manyway.methods import get_method
 
     method = get_method(name)
     screen = console()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from os.path import abspath
@@ -13,20 +14,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from manyway.cli.console import console, note, say
-from manyway.cli.options import command
+from manyway.cli.options import command, may_replace
 from manyway.errors import InputError, optional
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from manyway.cli.inputs import Inputs
+    from manyway.cli.inputs import Inputs, Read
     from manyway.core import Solution
-    from manyway.files.items import Items
     from manyway.labelling.batch import Batch
     from manyway.review.data import ReviewData
     from manyway.review.session import Session
 
 DEFAULT_FOLDER = Path("review")
+Find = Callable[[str, int], Path | bytes | None]  # the original of an example or item
 _drawing = Lock()  # several pictures of a letter are asked for at once, and drawn once
 _SHOTS = 3  # examples per letter of the demonstration
 _LOOKED_AT = 100  # pictures of which one must be there
@@ -42,6 +43,7 @@ def review(
     demo: bool = False,
     export: Path | None = None,
     export_examples: Path | None = None,
+    overwrite: bool = False,
     sort_into: Path | None = None,
     copy: bool = False,
     class_names: Path | None = None,
@@ -116,13 +118,16 @@ def review(
     from manyway.cli.inputs import Inputs, ScoreInputs
     from manyway.core import resolve_device
     from manyway.files.columns import Options
+    from manyway.files.files import check_output
     from manyway.labelling.batch import Place
     from manyway.methods.evidence.from_scores import SEVERAL
 
     check_review(several=kind == SEVERAL)
     serve = partial(run_review, port=port, browser=not no_browser)
     targets = (export, export_examples, sort_into)
-    exports = partial(_export, labels=export, examples=export_examples, folders=sort_into, copy=copy)
+    for table in (path for path in targets[:2] if path is not None and not path.is_dir()):
+        check_output(table, overwrite=may_replace(table, overwrite))
+    exports = partial(_export, targets=targets, copy=copy)
     columns = (label_column, item_column, ignore_columns or (), feature_columns or ())
     options = Options(*columns, text_column=text_column, sheet=sheet)
     if demo:
@@ -148,21 +153,15 @@ def review(
     else:
         known, pile = (None, examples) if items is None else (examples, items)
         source = Inputs(known, pile, labels, class_names, encoder, options, skip_bad, not no_cache).with_encoder()
-        data = features_data(source, *source.read(resolve_device(device)), pictures, open_set=open_set)
+        data = features_data(source, source.read(resolve_device(device)), pictures, open_set=open_set)
         serve(data, output or DEFAULT_FOLDER)
 
 
-def _export(
-    session: Session,
-    find: Callable[..., Path | bytes | None] | None,
-    labels: Path | None,
-    examples: Path | None,
-    folders: Path | None,
-    copy: bool,
-) -> None:
-    """Write what is asked for of a saved review, and close the session."""
+def _export(session: Session, find: Find | None, targets: tuple[Path | None, ...], copy: bool) -> None:
+    """Write labels, examples and folders of a saved review, where they are asked for, and close the session."""
     from manyway.review.export import export_examples, export_folders, export_labels
 
+    labels, examples, folders = targets
     try:
         if labels is not None:
             say(f"{export_labels(session, labels)} labels are in {labels}.")
@@ -189,24 +188,17 @@ def check_review(method: str = "evidence", dask: str | None = None, *, several: 
         raise InputError("A review gives each item one class; label items with several classes without a review.")
 
 
-def features_data(
-    source: Inputs,
-    examples: Items,
-    items: Items,
-    class_names: Items | None = None,
-    pictures: Path | None = None,
-    *,
-    open_set: bool = False,
-) -> ReviewData:
+def features_data(source: Inputs, read: Read, pictures: Path | None = None, *, open_set: bool = False) -> ReviewData:
     """What to review, and where its pictures are."""
     from manyway.encoding.datasets.archives import open_originals
     from manyway.encoding.encoders import encodes_texts
     from manyway.review.data import PICTURES, TAKEN, TEXTS, ReviewData
 
-    kind, origins = _in_folder(pictures, "examples", "items")
+    (examples, items, class_names), (kind, origins) = read, _in_folder(pictures, "examples", "items")
     if source.encoder is not None:
         kind = TEXTS if encodes_texts(source.encoder, source.query) else PICTURES
-        origins = {"examples": abspath(source.support or source.query), "items": abspath(source.query)}
+        paths = {"examples": abspath(source.support or source.query), "items": abspath(source.query)}
+        origins = paths if kind == PICTURES else {}
     if kind == PICTURES and TAKEN not in items.carried:
         with console(stderr=True).status("reading when the pictures were taken …"):
             found = open_originals(origins["items"])
@@ -254,7 +246,6 @@ def run_review(
     """Start or go on with a review: write exports where they are asked for, otherwise serve the page."""
     import shlex
     import webbrowser
-    from contextlib import suppress
 
     from manyway.review.serve import open_review, serve
 
@@ -292,9 +283,7 @@ def run_review(
     say(f"{progress['reviewed']} of {progress['items']} items are reviewed.")
 
 
-def picture_access(
-    data: ReviewData,
-) -> tuple[Callable[[str, int, int], bytes] | None, Callable[[str, int], Path | bytes | None]]:
+def picture_access(data: ReviewData) -> tuple[Callable[[str, int, int], bytes] | None, Find]:
     """Functions that make the thumbnail of an example or item and find its original; the first is None for texts."""
     from manyway.encoding.datasets.archives import Originals, open_originals, thumbnail
     from manyway.review.data import PICTURES

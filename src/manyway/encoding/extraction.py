@@ -15,7 +15,7 @@ from manyway.encoding.datasets.preprocess import Remarks
 from manyway.encoding.datasets.sources import ImageSource, decode_rows, open_source
 from manyway.encoding.datasets.texts import TextSource, open_texts
 from manyway.encoding.encoders import PICTURES_AND_TEXTS, ImageEncoder, TextEncoder
-from manyway.encoding.kinds import PICTURES, TEXTS, likely_kind
+from manyway.encoding.kinds import PICTURES, TEXTS, Source, likely_kind
 from manyway.errors import InputError
 from manyway.files.columns import Options
 from manyway.files.files import check_output
@@ -24,7 +24,6 @@ from manyway.sampling.features import FeatureSet
 
 _DECODING = 3  # changes when the same file gives other pixels than before
 _TOGETHER = 16  # items that are encoded together: few, so that the progress is seen
-Source = ImageSource | TextSource
 Encoder = ImageEncoder | TextEncoder
 Progress = Callable[[int, int], None]
 
@@ -143,13 +142,10 @@ def encode(
     if not features:
         raise InputError(f"Nothing in {source.title} could be read.")
     kept = sorted(features)
-    return Encoded(
-        torch.stack([features[row] for row in kept]),
-        tuple(kept),
-        (*skipped, *getattr(source, "left_out", ())),
-        tuple((source.names[row], notes[row]) for row in kept if notes.get(row)),
-        hashlib.sha256(_bytes("".join(f"{source.names[row]}\0{digests[row]}\n" for row in kept))).hexdigest(),
-    )
+    said = tuple((source.names[row], notes[row]) for row in kept if notes.get(row))
+    hashed = hashlib.sha256(_bytes("".join(f"{source.names[row]}\0{digests[row]}\n" for row in kept))).hexdigest()
+    found, left_out = torch.stack([features[row] for row in kept]), (*skipped, *source.left_out)
+    return Encoded(found, tuple(kept), left_out, said, hashed)
 
 
 def extract(
@@ -186,29 +182,18 @@ def extract(
 def as_feature_set(source: Source, encoder: Encoder, encoded: Encoded, base_mean: Tensor | None = None) -> FeatureSet:
     """Features with labels and metadata; a class without a readable picture is an error."""
     at = torch.tensor(encoded.rows)
-    labels = source.labels[at]
     refuse_lost_class(source, encoded)
     is_support = source.is_support if isinstance(source, ImageSource) else None
-    meta: dict[str, Any] = {
-        "source": source.title,
-        "data sha256": encoded.data_hash,
-        "encoder": encoder.name,
-        "weights sha256": encoder.weights,
-        "skipped": [list(remark) for remark in encoded.skipped],
-        "torch": torch.__version__,
-    }
+    meta: dict[str, Any] = {"source": source.title, "data sha256": encoded.data_hash, "torch": torch.__version__}
+    meta |= {"encoder": encoder.name, "weights sha256": encoder.weights}
+    meta["skipped"] = [list(remark) for remark in encoded.skipped]
     if encoded.notes:
         meta["notes"] = [list(remark) for remark in encoded.notes]
     if isinstance(encoder, ImageEncoder):
         meta["preprocess"] = encoder.preprocess.to_meta()
-    return FeatureSet(
-        encoded.features,
-        labels,
-        source.class_names,
-        base_mean if base_mean is not None else encoder.base_mean,
-        meta,
-        is_support=None if is_support is None else is_support[at],
-    )
+    base_mean = encoder.base_mean if base_mean is None else base_mean
+    given = None if is_support is None else is_support[at]
+    return FeatureSet(encoded.features, source.labels[at], source.class_names, base_mean, meta, is_support=given)
 
 
 def refuse_lost_class(source: Source, encoded: Encoded) -> None:
@@ -237,20 +222,15 @@ def encode_items(
     encoded = encode(source, encoder, skip_bad=skip_bad, cache=cache, progress=progress)
     labels = source.labels.tolist()
     refuse_lost_class(source, encoded)
-    items = Items(
-        encoded.features,
-        tuple(source.class_names[labels[row]] for row in encoded.rows) if source.is_labelled else None,
-        [source.names[row] for row in encoded.rows],
-        encoder.base_mean,
-        skipped=encoded.skipped,
-        notes=tuple(remarks((), encoded.notes)),
-        carried={name: [cells[row] for row in encoded.rows] for name, cells in source.carried.items()},
-    )
+    classes = tuple(source.class_names[labels[row]] for row in encoded.rows) if source.is_labelled else None
+    called, notes = [source.names[row] for row in encoded.rows], (*source.notes, *remarks((), encoded.notes))
+    carried = {name: [cells[row] for row in encoded.rows] for name, cells in source.carried.items()}
+    about = encoded.features, classes, called, encoder.base_mean
+    items = Items(*about, skipped=encoded.skipped, notes=notes, carried=carried)
     if not isinstance(source, TextSource):
         return items
     # Texts are all encoded. Without a name, a text is called by itself.
-    names, notes = list(source.items or source.texts), (*source.notes, *items.notes)
-    return replace(items, names=names, texts=source.texts, notes=notes)
+    return replace(items, names=list(source.items or source.texts), texts=source.texts)
 
 
 def base_mean_from(path: str | Path, encoder: Encoder) -> Tensor:
@@ -261,9 +241,9 @@ def base_mean_from(path: str | Path, encoder: Encoder) -> Tensor:
     return encode(open_for(encoder, path), encoder).features.mean(0)
 
 
-def check_output_of(output: Path, inputs: Sequence[str | Path | None]) -> Path:
+def check_output_of(output: Path, inputs: Sequence[str | Path | None], *, overwrite: bool = True) -> Path:
     """As :func:`check_output`, and refuse a new file in an input folder, where it would be read as an item."""
-    target = check_output(output, inputs)
+    target = check_output(output, inputs, overwrite=overwrite)
     for given in inputs:
         if given is not None and Path(given).is_dir() and target.is_relative_to(os.path.realpath(given)):
             raise InputError(f"The output {output} would lie in the input folder {given}; choose a place outside.")

@@ -174,6 +174,20 @@ class OSLO(TransductiveClassifier):
         scale: str | None = "tcl2",
     ) -> None: ...
 
+class EOL(TransductiveClassifier):
+    """Label queries, and score which of them are unknown, by a classifier that may call them outliers."""
+
+    def __init__(
+        self,
+        *,
+        base_mean: ArrayLike | None = None,
+        proportion: float = 0.5,
+        logit_scale: float = 10.0,
+        lr: float = 0.01,
+        max_iter: int = 50,
+        scale: str | None = "tcl2",
+    ) -> None: ...
+
 class TIM(TransductiveClassifier):
     """Maximise the mutual information between queries and classes by gradient steps."""
 

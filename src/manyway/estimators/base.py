@@ -243,14 +243,9 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """One task, with the rows of X as queries, some of which have known labels."""
         check_is_fitted(self)
         query = validate_data(self, read_features(X), reset=False, dtype=[np.float64, np.float32])
-        tasks = Tasks.from_arrays(
-            self.support_[None],
-            self.support_labels_[None],
-            query[None],
-            self.base_mean_,
-            n_classes=len(self.classes_),
-            class_features=self._vectors,
-        ).with_known(known_places(known, self.classes_, len(query))[None] if known else None)
+        given = known_places(known, self.classes_, len(query))[None] if known else None
+        arrays = self.support_[None], self.support_labels_[None], query[None], self.base_mean_
+        tasks = Tasks.from_arrays(*arrays, n_classes=len(self.classes_), class_features=self._vectors, known=given)
         return tasks.to(X.device) if isinstance(X, Tensor) else tasks
 
     def _answer(self, tasks: Tasks, **recorded: bool) -> Solution:

@@ -180,16 +180,12 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         values = self._posteriors(_tensor(X))
         given = known_places(known, self.classes_, len(values))[None] if known else None
         support, labels = (values[:0], None) if self.labelled_ is None else self.labelled_
-        tasks = Tasks.from_scores(
-            values[None],
-            support=support[None].to(values),
-            support_labels=None if labels is None else labels[None].to(values.device),
-            known=given,
-            expectation=None if self.expect is None else torch.tensor(self.expect, dtype=values.dtype),
-            several=self.kind == SEVERAL,
-        )
+        rows, labels = support[None].to(values), None if labels is None else labels[None].to(values.device)
+        expected = None if self.expect is None else torch.tensor(self.expect, dtype=values.dtype)
+        scores, several = values[None], self.kind == SEVERAL
+        tasks = Tasks.from_scores(scores, support=rows, support_labels=labels, expectation=expected, several=several)
         limits = {"concentration": self.concentration, "max_iter": self.max_iter, "tol": self.tol}
-        return METHODS["evidence"](tasks, temperature=self.temperature, **limits)
+        return METHODS["evidence"](tasks.with_known(given), temperature=self.temperature, **limits)
 
 
 def _tensor(values: Any) -> Tensor:
@@ -197,7 +193,7 @@ def _tensor(values: Any) -> Tensor:
     try:
         found = values.detach().clone() if isinstance(values, Tensor) else torch.tensor(np.asarray(values))
     except (TypeError, ValueError) as error:
-        raise InputError("The scores must be numbers, one row per item and one column per class.") from error
+        raise InputError("The scores must be an array of numbers, a row per item and a column per class.") from error
     if found.ndim != 2 or found.is_complex() or found.dtype == torch.bool:
         raise InputError(f"The scores have shape {tuple(found.shape)}; give one row per item and one column per class.")
     return found if found.dtype in (torch.float32, torch.float64) else found.float()

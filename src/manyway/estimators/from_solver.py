@@ -19,14 +19,10 @@ def constructor(cls: type, method: Method) -> Any:
     """
     keyword = inspect.Parameter.KEYWORD_ONLY
     solver = inspect.signature(method.solver).parameters
-    signature = inspect.Signature(
-        [
-            inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
-            inspect.Parameter("base_mean", keyword, default=None, annotation="ArrayLike | None"),
-            *(solver[name] for name in method.parameters),
-            *(_UNKNOWN_LABEL if "open_set" in method.parameters else ()),
-        ]
-    )
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    base_mean = inspect.Parameter("base_mean", keyword, default=None, annotation="ArrayLike | None")
+    unknown = _UNKNOWN_LABEL if "open_set" in method.parameters else ()
+    signature = inspect.Signature([itself, base_mean, *(solver[name] for name in method.parameters), *unknown])
 
     def __init__(self: Any, **params: Any) -> None:
         bound = signature.bind(self, **params)

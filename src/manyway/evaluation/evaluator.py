@@ -299,13 +299,8 @@ def fit_and_predict(estimator: Any, tasks: Tasks, with_probabilities: bool) -> S
             probabilities[t][:, np.asarray(fitted.classes_).astype(np.int64)] = fitted.predict_proba(query[t])
         else:
             probabilities[t, np.arange(tasks.n_query), predicted[t]] = 1.0
-    once = torch.ones(len(tasks), dtype=torch.int64, device=tasks.device)
-    return Solution(
-        torch.from_numpy(probabilities).to(tasks.device, tasks.dtype),
-        once,
-        once.bool(),
-        labels=torch.from_numpy(np.stack(predicted)).to(tasks.device),
-    )
+    answers = torch.from_numpy(probabilities).to(tasks.device, tasks.dtype)
+    return Solution(answers, 1, True, labels=torch.from_numpy(np.stack(predicted)).to(tasks.device))
 
 
 def chunk_size(method: Any, features: FeatureSet, spec: TaskSpec, device: str | None = None) -> int:

@@ -7,6 +7,8 @@ from statistics import NormalDist
 
 from manyway.evaluation.statistics import LEVEL
 
+Labels = Mapping[str, str]  # by item
+
 
 @dataclass(frozen=True)
 class Change:
@@ -51,12 +53,7 @@ class Change:
         return (self.corrected - self.worse) / self.n_items, max((b - c) / n - half, -1.0), min((b - c) / n + half, 1.0)
 
 
-def judge(
-    before: Mapping[str, str],
-    after: Mapping[str, str],
-    truth: Mapping[str, str],
-    groups: Mapping[str, str] | None = None,
-) -> list[Change]:
+def judge(before: Labels, after: Labels, truth: Labels, groups: Labels | None = None) -> list[Change]:
     """Compare two labels of each item with the true one.
 
     Parameters

@@ -230,9 +230,8 @@ def _adjusted_rand(first: Tensor, second: Tensor, counted: Tensor) -> Tensor:
 def _n_distinct(groups: Tensor) -> Tensor:
     """[t] the number of distinct groups [t, q]; -1 is none."""
     ordered = groups.sort(1).values
-    return (
-        (ordered[:, :1] >= 0).sum(1) + ((ordered[:, 1:] != ordered[:, :-1]) & (ordered[:, 1:] >= 0)).sum(1)
-    ).double()
+    further = (ordered[:, 1:] != ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+    return ((ordered[:, :1] >= 0).sum(1) + further.sum(1)).double()
 
 
 def _n_known(solution: Solution, tasks: Tasks) -> Tensor:
@@ -300,11 +299,8 @@ def _presence(solution: Solution, tasks: Tasks) -> Tensor:
 def _listed(solution: Solution, tasks: Tasks) -> Tensor:
     """[t, 3] how many classes are listed as present, how many of these occur, and how many occur in all."""
     occurs = _occurs(solution, tasks)
-    rows = [
-        [len(classes), float(there[classes].sum()), float(there.sum())]
-        for classes, there in zip(solution.present(), occurs, strict=True)
-    ]
-    return occurs.new_tensor(rows)
+    pairs = zip(solution.present(), occurs, strict=True)
+    return occurs.new_tensor([[len(of), float(there[of].sum()), float(there.sum())] for of, there in pairs])
 
 
 def _proportions(solution: Solution, tasks: Tasks) -> Tensor:
@@ -373,63 +369,35 @@ _ALL = (
     _single("accuracy", _correct, "accuracy", "high", accuracy, over_batches="sum"),
     _single("calibration", _calibration, "calibration error", "low", _calibration_error, **_SUMS),
     _single("confidence", _confidence, "mean confidence"),
-    Metric(
-        "n_present",
-        _n_present,
-        {
-            "": Summary("error in the number of classes", lambda v, q: interval(np.abs(v[:, 0] - v[:, 2])), best="low"),
-            "estimate": Summary("estimated number of classes", _column(0)),
-            "truth": Summary("number of classes", _column(2)),
-            "within": Summary("number of classes within 2 sd", _within, percent=True, best="high"),
-        },
-        over_batches=None,
-    ),
-    Metric(
-        "listed",
-        _listed,
-        {
-            "": Summary("F1 of the listed classes", _f1, percent=True, best="high"),
-            "false": Summary("listed classes that are absent", _false, percent=True, best="low"),
-            "found": Summary("classes that are listed", lambda v, q: _mean(v[:, 1] / v[:, 2], q), True, "high"),
-        },
-        over_batches=None,
-    ),
+    Metric("n_present", _n_present, over_batches=None, summaries={
+        "": Summary("error in the number of classes", lambda v, q: interval(np.abs(v[:, 0] - v[:, 2])), best="low"),
+        "estimate": Summary("estimated number of classes", _column(0)),
+        "truth": Summary("number of classes", _column(2)),
+        "within": Summary("number of classes within 2 sd", _within, percent=True, best="high"),
+    }),
+    Metric("listed", _listed, over_batches=None, summaries={
+        "": Summary("F1 of the listed classes", _f1, percent=True, best="high"),
+        "false": Summary("listed classes that are absent", _false, percent=True, best="low"),
+        "found": Summary("classes that are listed", lambda v, q: _mean(v[:, 1] / v[:, 2], q), True, "high"),
+    }),
     _single("proportions", _proportions, "error of proportions", "low"),
     _single("presence", _presence, "Brier score of presence", "low", percent=False),
     _single("n_query", _n_known, "number of known queries", percent=False, over_batches="sum"),
     _single("auroc", auroc, "AUROC of unknown queries", "high", may_be_undefined=True),
     _single("fpr95", fpr_at_95, "FPR at 95 % TPR of unknown queries", "low", may_be_undefined=True),
     _single("oscr", oscr, "OSCR", "high", may_be_undefined=True),
-    _single(
-        "whole_accuracy", whole_accuracy, "accuracy on all queries, unknown ones included", "high", of_probability=True
-    ),
-    Metric(
-        "rejected",
-        rejected,
-        {
-            "": Summary("known queries answered as unknown", _column(0), percent=True, best="low"),
-            "unknown": Summary("unknown queries answered as unknown", _column(1), percent=True, best="high"),
-        },
-        **_OF_UNKNOWN,
-    ),
-    _single(
-        "unknown_calibration",
-        _unknown_calibration,
-        "calibration error of the unknown probability",
-        "low",
-        _calibration_error,
-        of_probability=True,
-        **_SUMS,
-    ),
-    Metric(
-        "unknown_groups",
-        unknown_groups,
-        {
-            "": Summary("adjusted Rand index of unknown queries", _column(0), best="high"),
-            "found": Summary("number of unknown groups", _column(1)),
-            "truth": Summary("number of unknown classes", _column(2)),
-        },
-        **_OF_UNKNOWN,
-    ),
-)
+    _single("whole_accuracy", whole_accuracy, "accuracy on all queries, unknown ones included", "high",
+            of_probability=True),
+    Metric("rejected", rejected, **_OF_UNKNOWN, summaries={
+        "": Summary("known queries answered as unknown", _column(0), percent=True, best="low"),
+        "unknown": Summary("unknown queries answered as unknown", _column(1), percent=True, best="high"),
+    }),
+    _single("unknown_calibration", _unknown_calibration, "calibration error of the unknown probability", "low",
+            _calibration_error, of_probability=True, **_SUMS),
+    Metric("unknown_groups", unknown_groups, **_OF_UNKNOWN, summaries={
+        "": Summary("adjusted Rand index of unknown queries", _column(0), best="high"),
+        "found": Summary("number of unknown groups", _column(1)),
+        "truth": Summary("number of unknown classes", _column(2)),
+    }),
+)  # fmt: skip
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}

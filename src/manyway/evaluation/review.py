@@ -5,7 +5,6 @@ query is next, and what its label changes.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -20,6 +19,7 @@ from manyway.sampling.spec import Reviewer
 
 # Answers to labels [t, q], -1 where they are not known: a solution, and what makes scores [t, q], the highest is next.
 Answer = Callable[[Tensor], tuple[Solution, Callable[[], Tensor]]]
+_STRATEGIES = ("Badge", "TypiClust", "ProbCover", "DropQuery", "Falcun")  # of scikit-activeml
 _NEAR = 0.3  # queries are near each other if their squared distance is about this part of the median
 
 
@@ -101,15 +101,8 @@ def _with_examples(tasks: Tasks, known: Tensor) -> Tasks:
     rows = (known >= 0).nonzero()[:, 1].view(len(known), -1)
     query = tasks.query
     examples = query.gather(1, rows.unsqueeze(-1).expand(-1, -1, tasks.n_features))
-    return replace(
-        tasks,
-        support_table=torch.cat([tasks.support, examples], 1),
-        support_index=None,
-        support_labels=torch.cat([tasks.support_labels, known.gather(1, rows)], 1),
-        query_table=query,
-        query_index=None,
-        factor=None,
-    )
+    labels = torch.cat([tasks.support_labels, known.gather(1, rows)], 1)
+    return tasks.with_rows(torch.cat([tasks.support, examples], 1), query, support_labels=labels)
 
 
 def _uherding(method: str, tasks: Tasks, params: dict[str, Any]) -> Answer:
@@ -173,14 +166,10 @@ def _doubt(solution: Solution) -> Tensor:
 
 
 # What a person's answer changes, and which query is next.
-REVIEWERS: Mapping[Reviewer, Callable[[str, Tasks, dict[str, Any]], Answer]] = {
+REVIEWERS: Mapping[str, Callable[[str, Tasks, dict[str, Any]], Answer]] = {
     "fixed": _fixed,
     "appended": _appended,
     "known": _known,
     "uherding": _uherding,
-    "badge": partial(_strategy, name="Badge"),
-    "typiclust": partial(_strategy, name="TypiClust"),
-    "probcover": partial(_strategy, name="ProbCover"),
-    "dropquery": partial(_strategy, name="DropQuery"),
-    "falcun": partial(_strategy, name="Falcun"),
+    **{name.lower(): partial(_strategy, name=name) for name in _STRATEGIES},
 }

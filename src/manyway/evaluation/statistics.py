@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 LEVEL = 0.95
+Counts = Sequence[int] | np.ndarray[Any, Any]  # one per task
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def _student(freedom: int) -> float:
     return float(stdtrit(freedom, 0.5 + LEVEL / 2))
 
 
-def accuracy(correct: Sequence[int] | np.ndarray[Any, Any], n_query: int | np.ndarray[Any, Any]) -> Interval:
+def accuracy(correct: Counts, n_query: int | np.ndarray[Any, Any]) -> Interval:
     """The mean fraction of correct answers, from the numbers of correct answers and of queries in each task."""
     return interval(correct).over(n_query) if isinstance(n_query, int) else interval(np.asarray(correct) / n_query)
 
@@ -92,11 +93,7 @@ class Paired:
     losses: int
 
 
-def paired(
-    a: Sequence[int] | np.ndarray[Any, Any],
-    b: Sequence[int] | np.ndarray[Any, Any],
-    n_query: int | np.ndarray[Any, Any],
-) -> Paired:
+def paired(a: Counts, b: Counts, n_query: int | np.ndarray[Any, Any]) -> Paired:
     """Compare the numbers of correct answers task by task: what makes a task easy or hard cancels."""
     counts = np.asarray(a, dtype=np.int64) - np.asarray(b, dtype=np.int64)
     difference = interval(counts if isinstance(n_query, int) else counts / n_query)

@@ -9,21 +9,13 @@ from typing import Any
 import numpy as np
 
 from manyway.errors import InputError
+from manyway.files import tables
 from manyway.files.birdnet import is_birdnet, read_birdnet
 from manyway.files.columns import LABEL_NAMES, Options, is_id, read_columns, remarks_on_classes
 from manyway.files.files import check_input
 from manyway.files.score_json import read_score_json
 from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Pair, Scores, check_size, from_pairs, short_name
-from manyway.files.tables import (
-    TABLE_SUFFIXES,
-    Rows,
-    as_number,
-    column,
-    find_any,
-    missing,
-    one_row_per_class,
-    read_rows,
-)
+from manyway.files.tables import TABLE_SUFFIXES, Rows, as_number, column, find_any, missing, read_rows
 from manyway.files.text import first_twice, listed, read_lines, shorten, suffix_of
 
 SCORE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".json")
@@ -113,21 +105,13 @@ def _read_folder(folder: Path, options: Options) -> Scores:
     if len(single) < len(found):
         notes.append(f"files of {folder.name} that are called BirdNET_… are left out: the others have the same scores")
     kind, independent = next(iter(kinds), ("auto", False))
-    return Scores(
-        np.concatenate([part.with_classes(classes).values for part in read]),
-        tuple(classes),
-        names,
-        labels if any(label is not None for label in labels) else None,
-        kind,
-        _merged([part.levels for part in read]),
-        tuple(one for part in read for one in part.skipped),
-        tuple(dict.fromkeys(notes)),
-        {SOURCE: sources, **carried},
-        _merged([part.described for part in read]),
-        independent,
-        tuple(origin for part in read for origin in part.origins),
-        tuple({SOURCE: path, **cells} for path, part in zip(relative, read, strict=True) for cells in part.others),
-    )
+    values = np.concatenate([part.with_classes(classes).values for part in read])
+    given = labels if any(label is not None for label in labels) else None
+    levels, described = (_merged([getattr(part, name) for part in read]) for name in ("levels", "described"))
+    skipped, origins = (tuple(one for part in read for one in getattr(part, name)) for name in ("skipped", "origins"))
+    others = [{SOURCE: path, **cells} for path, part in zip(relative, read, strict=True) for cells in part.others]
+    about = levels, skipped, tuple(dict.fromkeys(notes)), {SOURCE: sources, **carried}, described
+    return Scores(values, tuple(classes), names, given, kind, *about, independent, origins, tuple(others))
 
 
 def _merged(parts: Sequence[Any]) -> dict[str, dict[str, str]]:
@@ -241,7 +225,7 @@ def _values_of_classes(path: Path, *wanted: str, needed: bool = False) -> Iterat
     """Place, class and number of each row of a table with one row per class; 1 where it has no such column."""
     names, rows = read_rows(path)
     at = column(path, names, *wanted) if needed and len(names) > 1 else find_any(names, *wanted)
-    for place, name, cells in one_row_per_class(path, rows, column(path, names, *_CLASS_NAMES, SCIENTIFIC)):
+    for place, name, cells in tables.one_row_per_class(path, rows, column(path, names, *_CLASS_NAMES, SCIENTIFIC)):
         yield place, name, 1.0 if at is None else as_number(path, place, names[at], cells[at])
 
 
@@ -253,10 +237,8 @@ def read_class_prior(path: Path) -> dict[str, float]:
     found: dict[str, float] = {}
     for place, name, value in _values_of_classes(path, "prior", "count", "frequency", "n", needed=True):
         if value <= 0:
-            raise InputError(
-                f"{path} has the prior {value:g} for the class {shorten(name)} in {place}; it must be positive, as a "
-                "classifier never answers with a class of prior 0."
-            )
+            never = "it must be positive, as a classifier never answers with a class of prior 0"
+            raise InputError(f"{path} has the prior {value:g} for the class {shorten(name)} in {place}; {never}.")
         found[name] = value
     if len(found) < 2:
         raise InputError(f"{path} lists {len(found)} classes; list all that the classifier can answer.")

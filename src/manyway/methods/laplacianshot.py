@@ -6,8 +6,6 @@ from torch import Tensor
 from manyway.core import Recorder, Solution, Tasks, nearest_others, prototypes, squared_distances
 from manyway.methods.calibration.scaling import transform
 
-_TERMS = ("entropy", "unary", "affinity")
-
 
 def laplacianshot(
     tasks: Tasks,
@@ -93,13 +91,13 @@ def laplacianshot(
     alive = torch.arange(n_tasks, device=device)  # the tasks that still iterate
     n_iter = torch.full((n_tasks,), max_iter, device=device)
     converged = torch.zeros(n_tasks, dtype=torch.bool, device=device)
-    recorder = Recorder(_TERMS) if with_objective else None
+    recorder = Recorder(("entropy", "unary", "affinity"))
     energy = torch.zeros(n_tasks, dtype=tasks.dtype, device=device)
     for iteration in range(max_iter):
         u = (pull - unary).softmax(-1)
         pull = graph @ u
         terms = _terms(u, unary, pull)
-        if recorder is not None:
+        if with_objective:
             recorder.add(terms, alive)
         before, energy = energy, terms.sum(0)
         if iteration == 0:
@@ -113,13 +111,7 @@ def laplacianshot(
             if len(alive) == 0:
                 break
     answer[alive] = u
-    return Solution(
-        probabilities=answer,
-        n_iter=n_iter,
-        converged=converged,
-        make_prototypes=lambda: centres,
-        objective_parts=None if recorder is None else recorder.parts,
-    )
+    return Solution(answer, n_iter, converged, lambda: centres, objective_parts=recorder.parts)
 
 
 def _terms(u: Tensor, unary: Tensor, pull: Tensor) -> Tensor:

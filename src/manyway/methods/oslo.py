@@ -80,13 +80,8 @@ def oslo(
         assigned = (inlierness * cosines / temperature).softmax(-1)
         weights = inlierness * assigned
         centres = torch.baddbmm(sums, weights.mT, query) / (counts + weights.sum(1)).unsqueeze(-1)
-    return Solution(
-        (_cosines(directions, centres) / temperature).softmax(-1),
-        n_iter=max_iter,
-        converged=False,
-        make_prototypes=lambda: centres,
-        unknown=(-evidence).sigmoid().squeeze(-1),
-    )
+    probabilities = (_cosines(directions, centres) / temperature).softmax(-1)
+    return Solution(probabilities, max_iter, False, lambda: centres, unknown=(-evidence).sigmoid().squeeze(-1))
 
 
 def _cosines(directions: Tensor, centres: Tensor) -> Tensor:

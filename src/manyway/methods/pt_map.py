@@ -5,10 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from manyway.core import Solution, Tasks, class_sums, prototypes, sinkhorn
+from manyway.core import Recorder, Solution, Tasks, class_sums, prototypes, sinkhorn
 from manyway.methods.calibration.scaling import transform
-
-_TERMS = ("transport", "support", "entropy")
 
 
 def pt_map(
@@ -94,22 +92,16 @@ def pt_map(
         return cost, *sinkhorn(cost * -lam, 1.0, per_class, tol=sinkhorn_tol, max_iter=sinkhorn_iter, start=start)
 
     cost, plan, converged, logs = solve(None)
-    terms = []
+    recorder = Recorder(("transport", "support", "entropy"))
     for _ in range(max_iter):
         a = a + (1 / masses - a) * step
         b = b + (plan / masses.unsqueeze(1) - b) * step
         cost, plan, converged, logs = solve(logs)
         if scatter is not None:
             transport, entropy = (plan * cost).sum((1, 2)), torch.xlogy(plan, plan).sum((1, 2)) / lam
-            terms.append(torch.stack([transport, scatter + problem.displacement(a, b), entropy]))
-    parts = torch.stack(terms, dim=-1) if terms else None
-    return Solution(
-        probabilities=plan / plan.sum(-1, keepdim=True),
-        n_iter=max_iter,
-        converged=converged,
-        make_prototypes=lambda: problem.centres(a, b),
-        objective_parts=None if parts is None else dict(zip(_TERMS, parts, strict=True)),
-    )
+            recorder.add(torch.stack([transport, scatter + problem.displacement(a, b), entropy]))
+    plan = plan / plan.sum(-1, keepdim=True)
+    return Solution(plan, max_iter, converged, lambda: problem.centres(a, b), objective_parts=recorder.parts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,13 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 # No date and a fixed salt: the same results give the same file. Text stays text, so that it can be searched and edited.
-SETTINGS: dict[Any, Any] = {
-    "font.size": 9.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.hashsalt": "manyway",
-    "svg.fonttype": "none",
-}
+SETTINGS: dict[Any, Any] = {"svg.hashsalt": "manyway", "svg.fonttype": "none"}
+SETTINGS |= {"font.size": 9.5, "axes.spines.top": False, "axes.spines.right": False}
 MARK: dict[str, Any] = {"color": "0.5", "linewidth": 1.2, "zorder": 1}  # a line that is no curve
 
 
@@ -60,6 +55,7 @@ METHOD_STYLES = {
     "ici": Style(_ORANGE, "h", (4, 2)),
     "label-shift": Style(_ORANGE, "|", (1, 1.5)),
     "oslo": Style(_GREY, "x", (4, 2)),
+    "eol": Style(_GREY, "+", (2, 1)),
     "baseline": Style(_BLACK, "s"),
     "baseline++": Style(_BLACK, "d", (4, 2)),
     "simpleshot": Style(_GREY, "p", (1, 1.5)),

@@ -78,9 +78,8 @@ def sample_groups(
     strangers = _strangers(features, spec)
     pool = _Pool.of(features, spec)
     unknown = None if strangers is None else _Pool.of_strangers(strangers, spec, len(features.labels))
-    table, base_mean, class_table = (
-        features.moderate if strangers is None else features.moderate_with(strangers.features)
-    )
+    moderate = features.moderate if strangers is None else features.moderate_with(strangers.features)
+    table, base_mean, class_table = moderate
     n_ways = spec.ways(features.n_classes)
     per_task = n_ways * (spec.shots or 1) + spec.n_known + spec.n_unknown
     device = features.features.device
@@ -99,22 +98,13 @@ def sample_groups(
         support_labels = torch.arange(n_ways, device=device).repeat_interleave(spec.shots).expand(n_rows, -1)
         # Without shots no class has a row.
         support = support_labels if drawn.support is None else _repeated(drawn.support, spec.n_batches)
-    tasks = Tasks(
-        table,
-        support,
-        support_labels,
-        table,
-        drawn.query.view(n_rows, -1),
-        n_ways,
-        drawn.query_labels.view(n_rows, -1),
-        None if drawn.classes is None else _repeated(drawn.classes, spec.n_batches),
-        base_mean,
-        class_table=class_table,
-        unknown_labels=drawn.unknown_labels,
-        stream=torch.arange(start, start + count, device=device).repeat_interleave(spec.n_batches)
-        if spec.n_batches > 1
-        else None,
-    )
+    query, labels = (rows.view(n_rows, -1) for rows in (drawn.query, drawn.query_labels))
+    classes = None if drawn.classes is None else _repeated(drawn.classes, spec.n_batches)
+    tasks = Tasks(table, support, support_labels, table, query, n_ways, labels, classes, base_mean)
+    tasks = replace(tasks, class_table=class_table, unknown_labels=drawn.unknown_labels)
+    if spec.n_batches > 1:
+        streams = torch.arange(start, start + count, device=device)
+        tasks = replace(tasks, stream=_repeated(streams, spec.n_batches))
     everything = torch.arange(count)
     if drawn.sizes is None:
         return [(everything, tasks)]
@@ -302,15 +292,9 @@ def _draw(pool: _Pool, unknown: _Pool | None, spec: TaskSpec, seed: int, tasks: 
     if not spec.n_unknown:
         return _Drawn(support, query, query_labels, classes, None, n_queries)
     rows, of_class = _draw_unknown(pool if unknown is None else unknown, None if unknown else ways, spec, seed, tasks)
-    none = torch.full_like(rows, -1)
-    return _Drawn(
-        support,
-        torch.cat([rows, query], 1),
-        torch.cat([none, query_labels], 1),
-        classes,
-        torch.cat([of_class, torch.full_like(query, -1)], 1),
-        n_queries,
-    )
+    truth = torch.cat([torch.full_like(rows, -1), query_labels], 1)
+    of_class = torch.cat([of_class, torch.full_like(query, -1)], 1)
+    return _Drawn(support, torch.cat([rows, query], 1), truth, classes, of_class, n_queries)
 
 
 def _effective(spec: TaskSpec, seed: int, tasks: Tensor, n_ways: int) -> tuple[Tensor, Tensor | None]:
@@ -418,9 +402,8 @@ def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
     """
     device = left.device
     key, left = key.cpu(), left.cpu()
-    shares = _gamma(
-        draws.mix(key.unsqueeze(-1) ^ draws.mix(torch.arange(left.shape[1]))), 1.0 if spec.alpha is None else spec.alpha
-    )
+    of_class = draws.mix(key.unsqueeze(-1) ^ draws.mix(torch.arange(left.shape[1])))
+    shares = _gamma(of_class, 1.0 if spec.alpha is None else spec.alpha)
     shares = shares / shares.amax(1, keepdim=True).clamp_min(1e-300)  # their sum must not overflow
     counts = torch.zeros_like(left)
     # What a class lacks is taken from the others in the same proportions; each round exhausts at least one class.

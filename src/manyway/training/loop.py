@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F
+from torch.optim import Optimizer
 
 from manyway.encoding.backbones.checkpoint import read_checkpoint, save_checkpoint
 from manyway.encoding.backbones.networks import Backbone, encode_images, memory_format, precision
@@ -32,6 +33,8 @@ from manyway.training.recipe import AUGMENTATIONS, N_UNIFORMS, Recipe, learning_
 BEST, LAST, LOG, CURVES = "best.safetensors", "last.pt", "log.csv", "curves.png"
 # One fixed number per purpose, so that draws are independent and old runs can be repeated.
 ORDER, AUGMENT, MIX = 0, 1, 3
+Settings = dict[str, Any]  # of a run, as they are saved
+Step = Callable[[int, int], None]  # is told the epoch, and how many of its images were seen
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class EpochResult:
 class Reporter:
     """Callbacks that follow the training: ``step(epoch, n_images)`` per batch and ``epoch(result)`` per epoch."""
 
-    step: Callable[[int, int], None] = lambda epoch, n_images: None
+    step: Step = lambda epoch, n_images: None
     epoch: Callable[[EpochResult], None] = lambda result: None
 
 
@@ -143,7 +146,7 @@ def train(
     return trained
 
 
-def _optimizer(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+def _optimizer(network: nn.Module, recipe: Recipe) -> Optimizer:
     if recipe.optimizer == "adamw":
         return torch.optim.AdamW(network.parameters(), recipe.lr, weight_decay=recipe.weight_decay)
     return torch.optim.SGD(network.parameters(), recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
@@ -151,12 +154,12 @@ def _optimizer(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 
 def _run_epoch(
     network: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     base: ImageSet,
     recipe: Recipe,
     preprocess: Preprocess,
     epoch: int,
-    on_step: Callable[[int, int], None],
+    on_step: Step,
 ) -> tuple[float, float]:
     """One pass over the images; returns the mean loss and the accuracy on the augmented images."""
     world, rank = _world()
@@ -200,11 +203,7 @@ def _validate(network: Backbone, val: ImageSet, recipe: Recipe, preprocess: Prep
 
 
 def _save_last(
-    path: Path,
-    network: Backbone,
-    optimizer: torch.optim.Optimizer,
-    description: dict[str, Any],
-    history: Sequence[EpochResult],
+    path: Path, network: Backbone, optimizer: Optimizer, description: dict[str, Any], history: Sequence[EpochResult]
 ) -> None:
     """Save everything that the next epoch depends on."""
     state = {"model": network.state_dict(), "optimizer": optimizer.state_dict(), "description": description}
@@ -212,9 +211,7 @@ def _save_last(
         torch.save({**state, "history": [asdict(result) for result in history]}, file)
 
 
-def _resume(
-    folder: Path | None, network: Backbone, optimizer: torch.optim.Optimizer, description: dict[str, Any]
-) -> list[EpochResult]:
+def _resume(folder: Path | None, network: Backbone, optimizer: Optimizer, description: Settings) -> list[EpochResult]:
     """Restore network and optimizer after the last saved epoch; returns the history (empty for a new run)."""
     if folder is None or not (folder / LAST).exists():
         return []
@@ -241,9 +238,7 @@ def _differences(saved: Mapping[str, Any], description: dict[str, Any]) -> list[
     return [key for key in now if then.get(key) != now[key]]
 
 
-def _best_weights(
-    folder: Path | None, network: Backbone, description: dict[str, Any], *, resumed: bool
-) -> dict[str, Tensor]:
+def _best_weights(folder: Path | None, network: Backbone, description: Settings, *, resumed: bool) -> dict[str, Tensor]:
     """The weights of the best epoch so far. A file of another run is not written over."""
     if folder is not None and (folder / BEST).exists():
         checkpoint = read_checkpoint(folder / BEST)

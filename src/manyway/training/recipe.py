@@ -8,7 +8,6 @@ they are the same on a CPU and a GPU.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -90,9 +89,13 @@ def affine(signed: Tensor, rotation: float, shear: float, log_stretch: float, sh
     return torch.stack([first, second], 1)
 
 
-AUGMENTATIONS: Mapping[str, Callable[[Tensor, Tensor, int], Tensor] | None] = MappingProxyType(
-    {"photo": photo, "small-photo": small_photo, "drawing": drawing, "none": None}
-)
+_Augmentation = Callable[[Tensor, Tensor, int], Tensor]
+AUGMENTATIONS: Mapping[str, _Augmentation | None] = {
+    "photo": photo,
+    "small-photo": small_photo,
+    "drawing": drawing,
+    "none": None,
+}
 
 
 @dataclass(frozen=True)

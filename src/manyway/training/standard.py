@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib import resources
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from manyway.encoding.datasets.decode import read_picture
 from manyway.encoding.datasets.sources import ImageSource, from_names
 from manyway.errors import InputError, nearest
 from manyway.files.files import data_root
+from manyway.files.text import reading
 from manyway.training.recipe import Recipe, scaled_for
 
 _WORDNET_ID = re.compile(r"n\d{8}")
@@ -178,12 +178,9 @@ def _open_omniglot(place: Path, split: str) -> ImageSource:
 
 
 def _omniglot_array(path: Path, split: str) -> ImageSource:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            images, labels, names = file["images"], file["labels"], [str(name) for name in file["class_names"]]
-            is_evaluation = file["class_is_evaluation"]
-    except Exception as error:  # damaged archives raise exceptions of many types
-        raise InputError(f"{path} cannot be read as the arrays of Omniglot ({error}).") from error
+    with reading(path, "the arrays of Omniglot"), np.load(path, allow_pickle=False) as file:
+        images, labels, names = file["images"], file["labels"], [str(name) for name in file["class_names"]]
+        is_evaluation = file["class_is_evaluation"]
     if not (images.ndim == 3 and images.dtype == np.uint8 and labels.shape == images.shape[:1]
             and labels.dtype.kind in "iu" and is_evaluation.shape == (len(names),)):  # fmt: skip
         wanted = "images [n, h, w] uint8, labels [n] of integers, and class_names and class_is_evaluation [k]"
@@ -193,12 +190,9 @@ def _omniglot_array(path: Path, split: str) -> ImageSource:
         classes = classes[::_VAL_EVERY]
     rows = np.flatnonzero(np.isin(labels, classes))
     chosen = np.rot90(images[rows], axes=(1, 2)) if split == "val" else images[rows]
-    return sources.array_source(
-        chosen,
-        torch.from_numpy(np.searchsorted(classes, labels[rows])),
-        [_val_name(names[c]) if split == "val" else names[c] for c in classes],
-        f"omniglot {split}",
-    )
+    called = [_val_name(names[c]) if split == "val" else names[c] for c in classes]
+    numbers = torch.from_numpy(np.searchsorted(classes, labels[rows]))
+    return sources.array_source(chosen, numbers, called, f"omniglot {split}")
 
 
 def _omniglot_folder(place: Path, split: str) -> ImageSource:
@@ -233,9 +227,7 @@ def _ink_file(path: Path, *, turned: bool) -> bytes:
 
 
 _OPENERS = {"inat": _open_inat, "omniglot": _open_omniglot, "glyphs": _open_glyphs}
-DATASETS: Mapping[str, DataSet] = MappingProxyType(
-    {
-        name: DataSet(name=name, open=_OPENERS.get(name, partial(_open_by_class, name)), **about)
-        for name, about in _read("datasets.json").items()
-    }
-)
+DATASETS: Mapping[str, DataSet] = {
+    name: DataSet(name=name, open=_OPENERS.get(name, partial(_open_by_class, name)), **about)
+    for name, about in _read("datasets.json").items()
+}

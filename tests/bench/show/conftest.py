@@ -8,8 +8,8 @@ from itertools import product
 import pytest
 from bench.show.results import ANSWERS, make_record, make_view
 
+from manyway.bench.records import Store
 from manyway.bench.show.view import View
-from manyway.bench.store import Store
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from manyway.bench.presentation import read_presentation
-from manyway.bench.records import Record
+from manyway.bench.records import Asked, Plan, Record
 from manyway.bench.show.view import View
-from manyway.bench.store import Asked, Plan
 from manyway.evaluation.metrics import GROUPS
 from manyway.methods import METHODS
 from manyway.sampling.spec import TaskSpec, task_fields

@@ -49,18 +49,10 @@ def _figure(view: View, plot: Plot, records: Sequence[Record]) -> Figure:
     else:
         _, summary = find_summary(plot.y)
         y_label, band = f"{summary.title} (%)" if summary.percent else summary.title, "95 % interval"
-    return Figure(
-        plot.name,
-        plot.title or view.shown.title,
-        "; ".join(filter(None, [context(view, records, shown), old_note(records)])),
-        axis_title(plot.x),
-        y_label,
-        panels,
-        max(1, min(n_columns, 4)),
-        log_x=plot.log,
-        log_y=plot.y == "criterion",
-        band=band,
-    )
+    caption = "; ".join(filter(None, [context(view, records, shown), old_note(records)]))
+    titles = plot.name, plot.title or view.shown.title, caption, axis_title(plot.x), y_label
+    n_columns, log_y = max(1, min(n_columns, 4)), plot.y == "criterion"
+    return Figure(*titles, panels, n_columns, log_x=plot.log, log_y=log_y, band=band)
 
 
 def _curve(plot: Plot, label: str, name: str, records: Sequence[Record]) -> Curve:

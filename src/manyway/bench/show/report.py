@@ -14,11 +14,10 @@ from markupsafe import Markup, escape
 
 from manyway.bench.baselines import COMPARED
 from manyway.bench.presentation import number
-from manyway.bench.records import Record
+from manyway.bench.records import Record, now
 from manyway.bench.show.curves import make_figures
 from manyway.bench.show.tables import ABSENT, Cell, Grid, make_grids
 from manyway.bench.show.view import View, label, old_note, params, setting
-from manyway.bench.store import now
 from manyway.errors import InputError
 from manyway.evaluation.metrics import find_summary
 from manyway.evaluation.statistics import tasks_needed
@@ -40,13 +39,9 @@ def make_report(views: Sequence[View], metrics: Sequence[str | None] = (None,)) 
     environment.filters |= {"symbols": _symbols, "text_columns": _text_columns, "sort_value": _sort_value}
     script = environment.get_template("report.js").render()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.get_template("report.html").render(
-        pages=pages,
-        count=f"{len(records):,} experiments with {sum(record.n_tasks for record in records):,} tasks",
-        date=now()[:10],
-        script=Markup(script),
-        script_hash=f"sha256-{digest}",
-    )
+    count = f"{len(records):,} experiments with {sum(record.n_tasks for record in records):,} tasks"
+    about = {"count": count, "date": now()[:10], "script": Markup(script), "script_hash": f"sha256-{digest}"}
+    return environment.get_template("report.html").render(pages=pages, **about)
 
 
 def _page(kind: str, name: str, title: str, **content: Any) -> dict[str, Any]:
@@ -100,16 +95,10 @@ def _method_page(name: str, records: Sequence[Record]) -> dict[str, Any]:
     rows = []
     for record in (record for record in records if record.trace is None):
         result, rate = record.value("accuracy"), 1000 * record.timing.seconds / record.n_tasks
-        needed = None if isnan(result.deviation) else tasks_needed(result.deviation, 0.002)
-        cells = [
-            Cell(text=params(record) or "default"),
-            Cell(record.n_tasks, text=f"{record.n_tasks:,}"),
-            Cell(100 * result.mean, digits=2),
-            Cell() if isnan(result.half) else Cell(100 * result.half, digits=2),
-            Cell() if needed is None else Cell(needed, text=f"{needed:,}"),
-            Cell(rate, text=f"{rate:.3g}"),
-            Cell(text=record.provenance.device),
-        ]
+        half = Cell() if isnan(result.half) else Cell(100 * result.half, digits=2)
+        needed = Cell() if isnan(result.deviation) else _count(tasks_needed(result.deviation, 0.002))
+        cells = [Cell(text=params(record) or "default"), _count(record.n_tasks), Cell(100 * result.mean, digits=2)]
+        cells += [half, needed, Cell(rate, text=f"{rate:.3g}"), Cell(text=record.provenance.device)]
         rows.append((setting(record) + (" †" if record.old else ""), cells))
     caption = "Time of the solver alone. Tasks for ± 0.2: the number of tasks that gives this 95 % interval, in points."
     table = Grid("", caption, old_note(records), "Setting", [(title,) for title in head], rows)
@@ -120,22 +109,19 @@ def _origin_page(records: Sequence[Record]) -> dict[str, Any]:
     head = ["Method", "Setting", "Features", "Seed", "Tasks", "Seconds", "Device", "Versions", "Finished"]
     rows = []
     for record in records:
-        made, seconds = record.provenance, record.timing.seconds
-        cells = [
-            Cell(text=f"{record.method} {record.version}"),
-            Cell(text=setting(record)),
-            Cell(text=record.features.fingerprint),
-            Cell(record.seed, digits=0),
-            Cell(record.n_tasks, text=f"{record.n_tasks:,}"),
-            Cell(seconds, digits=2),
-            Cell(text=f"{made.device} ({made.device_name})"),
-            Cell(text=", ".join(f"{name} {version}" for name, version in made.versions.items())),
-            Cell(text=record.timing.finished),
-        ]
+        made, versions = record.provenance, ", ".join(map(" ".join, record.provenance.versions.items()))
+        what = f"{record.method} {record.version}", setting(record), record.features.fingerprint
+        where = f"{made.device} ({made.device_name})", versions, record.timing.finished
+        sizes = Cell(record.seed, digits=0), _count(record.n_tasks), Cell(record.timing.seconds, digits=2)
+        cells = [*(Cell(text=words) for words in what), *sizes, *(Cell(text=words) for words in where)]
         rows.append((record.key + (" †" if record.old else ""), cells))
     about = ["Where each result comes from. A result is stored as METHOD-RESULT.json in the folder records."]
     table = Grid("", "", old_note(records), "Result", [(title,) for title in head], rows)
     return _page("origin", "provenance", "Provenance", about=about, tables=[table])
+
+
+def _count(number: int) -> Cell:
+    return Cell(number, text=f"{number:,}")
 
 
 def _text_columns(grid: Grid) -> set[int]:

@@ -97,10 +97,8 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
         mine = grouped(of_row, column_axes)
         cells = [_cell([_value(view, table, p, best) for p in mine.get(place, [])], table) for place in columns]
         named = [axis for axis in row_axes if axis != "metrics"]
-        words = [
-            view.name(of_row[0].record, named),
-            *([label("metrics", of_row[0].metric)] if "metrics" in row_axes else []),
-        ]
+        words = [view.name(of_row[0].record, named)]
+        words += [label("metrics", of_row[0].metric)] if "metrics" in row_axes else []
         rows.append((" · ".join(filter(None, words)), cells))
     if all(cell.words == ABSENT for _, cells in rows for cell in cells):
         if table.minus:
@@ -110,21 +108,16 @@ def _grid(view: View, table: Table, records: Sequence[Record]) -> Grid:
         raise InputError(f"No result of {view.plan.name} has the metric '{metrics}'; {hint}")
     title = find_summary(table.metric[0])[1].title
     caption = context(view, records, [*row_axes, *column_axes, *table.over])
-    return Grid(
-        title=table.title or view.shown.title,
-        caption=caption if "accuracy" in table.metric or len(table.metric) > 1 else f"{title}; {caption}",
-        note=_note(table, records),
-        corner=" · ".join(axis_title(axis) for axis in (row_axes if len(row_axes) < 4 else row_axes[:1])),
-        columns=[
-            tuple(
-                view.label(axis, value) if axis in ("metrics", *of[0].record.axes) else ""
-                for axis, value in zip(column_axes, place, strict=True)
-            )
-            or (title,)
-            for place, of in columns.items()
-        ],
-        rows=rows,
-    )
+    caption = caption if "accuracy" in table.metric or len(table.metric) > 1 else f"{title}; {caption}"
+    corner = " · ".join(axis_title(axis) for axis in (row_axes if len(row_axes) < 4 else row_axes[:1]))
+
+    def heads(place: tuple[Any, ...], record: Record) -> tuple[str, ...]:
+        known = {"metrics", *record.axes}
+        pairs = zip(column_axes, place, strict=True)
+        return tuple(view.label(axis, value) if axis in known else "" for axis, value in pairs) or (title,)
+
+    names = [heads(place, of[0].record) for place, of in columns.items()]
+    return Grid(table.title or view.shown.title, caption, _note(table, records), corner, names, rows)
 
 
 def _value(view: View, table: Table, point: Point, best: dict[tuple[str, str], bool]) -> Cell:

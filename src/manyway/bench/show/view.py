@@ -7,44 +7,29 @@ from typing import Any, Protocol, TypeVar
 
 from manyway.bench.baselines import COMPARED
 from manyway.bench.presentation import Plot, Presentation, Table, in_words, number, read_presentation
-from manyway.bench.records import Record
-from manyway.bench.store import Plan, Store
+from manyway.bench.records import Plan, Record, Store
 from manyway.errors import InputError, nearest
 from manyway.evaluation.metrics import find_summary
 from manyway.evaluation.scorers import SCORERS
 from manyway.sampling.spec import DEFAULTS
 
-# What an axis is called, and a value of it.
+# What an axis is called, and a value of it: "5 batches", "K_eff = 5", or the value alone.
+_COUNTED = {"n_unknown": "unknown queries", "unknown_classes": "unknown classes", "n_batches": "batches"}
+_COUNTED |= {"n_answers": "answers", "steps": "iterations"}
+_SYMBOLS = {"k_eff": "K_eff", "n_query": "|Q|", "n_ways": "K", "lam": "λ", "alpha": "α", "gamma": "γ"}
+_ALONE = {"method": "Method", "features": "Features", "scorer": "Score", "metrics": "Metric", "reviewer": "Reviewer"}
 _AXES = {
-    "method": ("Method", "{}"),
-    "features": ("Features", "{}"),
-    "scorer": ("Score", "{}"),
-    "metrics": ("Metric", "{}"),
+    **{axis: (title, f"{{}} {title}") for axis, title in _COUNTED.items()},
+    **{axis: (title, f"{title} = {{}}") for axis, title in _SYMBOLS.items()},
+    **{axis: (title, "{}") for axis, title in _ALONE.items()},
     "version": ("Version", "version {}"),
     "shots": ("shots", "{}-shot"),
-    "k_eff": ("K_eff", "K_eff = {}"),
-    "n_query": ("|Q|", "|Q| = {}"),
-    "n_ways": ("K", "K = {}"),
-    "lam": ("λ", "λ = {}"),
-    "alpha": ("α", "α = {}"),
-    "steps": ("iterations", "{} iterations"),
+    "unknown_from": ("unknown features", "unknown queries from {}"),
 }
 # Fields of a task that are named only where they differ from their defaults.
-LATER = {
-    "n_unknown": ("unknown queries", "{} unknown queries"),
-    "unknown_classes": ("unknown classes", "{} unknown classes"),
-    "unknown_from": ("unknown features", "unknown queries from {}"),
-    "n_batches": ("batches", "{} batches"),
-    "gamma": ("γ", "γ = {}"),
-    "n_answers": ("answers", "{} answers"),
-    "reviewer": ("Reviewer", "{}"),
-}
-_SPECIAL = {
-    ("shots", None): "given support",
-    ("scorer", None): "own score",
-    ("gamma", None): "batches alike",
-    ("gamma", 0): "separate classes",
-}
+LATER = ("n_unknown", "unknown_classes", "unknown_from", "n_batches", "gamma", "n_answers", "reviewer")
+_SPECIAL: dict[tuple[str, int | None], str] = {("shots", None): "given support", ("scorer", None): "own score"}
+_SPECIAL |= {("gamma", None): "batches alike", ("gamma", 0): "separate classes"}
 Shown = TypeVar("Shown", Table, Plot)
 
 
@@ -74,11 +59,9 @@ class View:
 
         Where a feature file took the place of the suite's features, a filter on their names does not apply.
         """
-        skip = {"features"} if self.plan.override is not None else set()
-        wanted = {axis: values for axis, values in shown.where.items() if axis not in skip}
-        return [
-            r for r in self.records if all(in_words(axis, r.axis(axis)) in values for axis, values in wanted.items())
-        ]
+        skip = "features" if self.plan.override is not None else ""
+        wanted = [(axis, values) for axis, values in shown.where.items() if axis != skip]
+        return [one for one in self.records if all(in_words(at, one.axis(at)) in values for at, values in wanted)]
 
     def tables(self, metric: str | None = None) -> list[Table]:
         """The suite's tables, each once; one of all axes where the suite names none. A metric replaces theirs."""
@@ -87,12 +70,12 @@ class View:
 
     def plots(self, metric: str | None = None) -> list[Plot]:
         """The suite's plots, each once. A metric replaces that of the plots that show one."""
-        fixed = ("criterion", "best")
-        plots = [
-            plot.model_copy(update={} if metric is None or plot.y in fixed or plot.formulas else {"y": metric})
-            for plot in self.shown.plots
-        ]
-        return self._distinct(plots)
+
+        def changed(plot: Plot) -> Plot:
+            fixed = metric is None or plot.formulas or plot.y in ("criterion", "best")
+            return plot if fixed else plot.model_copy(update={"y": metric})
+
+        return self._distinct([changed(plot) for plot in self.shown.plots])
 
     def label(self, axis: str, value: Any) -> str:
         """A value of an axis, as people say it."""
@@ -222,7 +205,7 @@ def axis_title(axis: str) -> str:
     >>> axis_title("k_eff"), axis_title("tau")
     ('K_eff', 'tau')
     """
-    return {**_AXES, **LATER}.get(axis, (axis,))[0]
+    return _AXES.get(axis, (axis,))[0]
 
 
 def label(axis: str, value: Any, names: Mapping[str, str] | None = None) -> str:
@@ -242,7 +225,7 @@ def label(axis: str, value: Any, names: Mapping[str, str] | None = None) -> str:
         value = find_summary(value)[1].title
     elif axis == "features":
         value = (names or {}).get(value, value)
-    return {**_AXES, **LATER}.get(axis, (axis, f"{axis} = {{}}"))[1].format(number(in_words(axis, value)))
+    return _AXES.get(axis, (axis, f"{axis} = {{}}"))[1].format(number(in_words(axis, value)))
 
 
 def later_words(task: Mapping[str, Any]) -> list[str]:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from manyway.encoding.backbones.networks import BACKBONES, Backbone, build
 from manyway.errors import InputError, nearest
 from manyway.files.files import atomic_write, check_input
+from manyway.files.text import reading
 
 FORMAT = "manyway-backbone-1"
 HEADS = ("fc", "linear")  # names of the classifier in public checkpoints
@@ -64,14 +65,10 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            # A copy: the file is memory-mapped, and may be replaced while the network is in use.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        meta = json.loads(header.get(FORMAT, "{}"))
-    except Exception as error:  # damaged headers and types that torch lacks raise exceptions of many types
-        raise InputError(f"{path} cannot be read as safetensors ({error}).") from error
+    with reading(path, "safetensors"), safe_open(path, framework="pt") as file:
+        # A copy: the file is memory-mapped, and may be replaced while the network is in use.
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        meta = json.loads((file.metadata() or {}).get(FORMAT, "{}"))
     if not isinstance(meta, dict):
         raise InputError(f"The metadata of {path} is a {type(meta).__name__}, not an object with named values.")
     return tensors, meta
@@ -139,21 +136,17 @@ def load_weights(
 ) -> None:
     """Copy weights into a network; all that does not fit is listed in one sentence."""
     wanted = network.state_dict()
-    common = [name for name in wanted if name in tensors]
-    faults = {
+    faults: dict[str, list[str]] = {
         "missing": [name for name in wanted if name not in tensors and name not in set(optional)],
         "unexpected": [name for name in tensors if name not in wanted],
-        "of another shape": [
-            f"{name} {tuple(tensors[name].shape)} instead of {tuple(wanted[name].shape)}"
-            for name in common
-            if tensors[name].shape != wanted[name].shape
-        ],
-        "not of floating-point numbers": [
-            f"{name} ({tensors[name].dtype})"
-            for name in common
-            if wanted[name].is_floating_point() and not tensors[name].is_floating_point()
-        ],
+        "of another shape": [],
+        "not of floating-point numbers": [],
     }
+    for name, here, there in ((name, tensors[name], wanted[name]) for name in wanted if name in tensors):
+        if here.shape != there.shape:
+            faults["of another shape"].append(f"{name} {tuple(here.shape)} instead of {tuple(there.shape)}")
+        if there.is_floating_point() and not here.is_floating_point():
+            faults["not of floating-point numbers"].append(f"{name} ({here.dtype})")
     listed = [f"{what}: {_some(names)}" for what, names in faults.items() if names]
     if listed:
         raise InputError(f"The weights in {source} do not fit {backbone}; {'; '.join(listed)}.")

@@ -50,13 +50,7 @@ class EfficientNetFeatures(nn.Module):
 
 def _fold(part: nn.Module, convolution: str, norm: str) -> None:
     conv, batch_norm = getattr(part, convolution), getattr(part, norm)
-    conv.weight, conv.bias = fuse_conv_bn_weights(
-        conv.weight,
-        conv.bias,
-        batch_norm.running_mean,
-        batch_norm.running_var,
-        batch_norm.eps,
-        batch_norm.weight,
-        batch_norm.bias,
-    )
+    seen = batch_norm.running_mean, batch_norm.running_var, batch_norm.eps
+    learned = batch_norm.weight, batch_norm.bias
+    conv.weight, conv.bias = fuse_conv_bn_weights(conv.weight, conv.bias, *seen, *learned)
     setattr(part, norm, nn.Identity())

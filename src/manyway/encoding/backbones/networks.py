@@ -11,7 +11,6 @@ few-shot checkpoints:
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -139,13 +138,11 @@ class WideResNet(Backbone):
         return relu(self.bn1(self._through_stages(self.conv1(images)))).mean(dim=(2, 3))
 
 
-BACKBONES: Mapping[str, Callable[[int, int], Backbone]] = MappingProxyType(
-    {
-        "resnet18": partial(ResNet, widths=(64, 128, 256, 512), blocks=(2, 2, 2, 2), stem_stride=1),
-        "wrn28-10": partial(WideResNet, depth=28, widen=10),
-        "resnet-small": partial(ResNet, widths=(24, 48, 96), blocks=(1, 1, 1), stem_stride=2),
-    }
-)
+BACKBONES: Mapping[str, Callable[[int, int], Backbone]] = {
+    "resnet18": partial(ResNet, widths=(64, 128, 256, 512), blocks=(2, 2, 2, 2), stem_stride=1),
+    "wrn28-10": partial(WideResNet, depth=28, widen=10),
+    "resnet-small": partial(ResNet, widths=(24, 48, 96), blocks=(1, 1, 1), stem_stride=2),
+}
 
 
 def build(name: str, n_classes: int, in_channels: int = 3, *, seed: int = 0) -> Backbone:

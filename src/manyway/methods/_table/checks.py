@@ -104,13 +104,7 @@ def _holds(origin: Any, kind: type) -> bool:
 
 def _words(annotation: Any) -> str:
     """A type, as an error message names it."""
-    names = {
-        float: "a finite number",
-        int: "an integer",
-        bool: "True or False",
-        str: "a string",
-        types.NoneType: "None",
-    }
+    names = {float: "a finite number", int: "an integer", bool: "True or False", str: "a string", type(None): "None"}
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
         return " or ".join(map(_words, inner))

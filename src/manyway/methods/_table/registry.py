@@ -90,11 +90,8 @@ class Method:
     @property
     def defaults(self) -> dict[str, Any]:
         """Its parameters with their default values; ``prepared`` and ``known`` are data, not parameters."""
-        return {
-            name: parameter.default
-            for name, parameter in inspect.signature(self.solver).parameters.items()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in _DATA
-        }
+        known = inspect.signature(self.solver).parameters.values()
+        return {one.name: one.default for one in known if one.kind is one.KEYWORD_ONLY and one.name not in _DATA}
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -152,12 +149,9 @@ class Method:
         able = ", ".join(method.name for method in METHODS.values() if method.takes_known)
         if tasks.known is not None and not self.takes_known:
             raise InputError(f"{self.name} cannot use known labels of queries; use {able}, or leave `known` out.")
-        for given, what in (
-            (tasks.earlier is not None, "use earlier batches"),
-            (tasks.several, "answer several classes"),
-        ):
-            if given and not self.takes_known:
-                raise InputError(f"{self.name} cannot {what}; use {able}.")
+        asked = {"use earlier batches": tasks.earlier is not None, "answer several classes": tasks.several}
+        for what in (what for what, given in asked.items() if given and not self.takes_known):
+            raise InputError(f"{self.name} cannot {what}; use {able}.")
         if tasks.pile is not None and self.in_blocks is None and self.transductive:
             able = " or ".join(self._in_blocks(tasks))
             many = f"{tasks.n_query} items and {tasks.n_classes} classes cannot be labelled by {self.name} in blocks"
@@ -172,16 +166,13 @@ class Method:
 
     def _row_by_row(self, tasks: Tasks, *, prepared: Any = None, **params: Any) -> Solution:
         """The answers of a method that answers each query on its own, for a pile."""
-        import torch
-
         from manyway.core import Reading, Solution
 
         if prepared is None and self.preparation is not None:
             prepared = self.preparation(tasks, **{**self.parameters, **params})
-        done = torch.ones(1, dtype=torch.int64), torch.ones(1, dtype=torch.bool)
         assert tasks.pile is not None
         work = partial(_row_by_row, self.name, tasks, {**params, "prepared": prepared})
-        return Solution(Reading(tasks.pile, work), *done)
+        return Solution(Reading(tasks.pile, work), 1, True)
 
     def unfinished(self, solution: Solution, params: Mapping[str, Any]) -> str | None:
         """A sentence where an iteration limit was reached before the stopping rule was met; None where it was not."""
@@ -258,9 +249,10 @@ METHODS: Mapping[str, Method] = _table(
     Method("laplacianshot", "LaplacianShot", "laplacianshot:laplacianshot", "Ziko et al., ICML 2020"),
     Method("unem", "UNEM", "unem.solver:unem", "Zhou et al., CVPR 2025", training="unem.parameters:unlike_training"),
     Method("oslo", "OSLO", "oslo:oslo", "Boudiaf et al., CVPR 2023", holds_support=True),
+    Method("eol", "EOL", "eol:eol", "Ochal et al., 2024", holds_support=True),
     Method("tim", "TIM", "gradient.tim:tim", "Boudiaf et al., NeurIPS 2020", holds_support=True),
-    Method("tim-adm", "TIM-ADM", "gradient.tim_adm:tim_adm", "Boudiaf et al., NeurIPS 2020", holds_support=True),
-    Method("alpha-tim", "α-TIM", "gradient.alpha_tim:alpha_tim", "Veilleux et al., NeurIPS 2021", holds_support=True),
+    Method("tim-adm", "TIM-ADM", "gradient.tim:tim_adm", "Boudiaf et al., NeurIPS 2020", holds_support=True),
+    Method("alpha-tim", "α-TIM", "gradient.tim:alpha_tim", "Veilleux et al., NeurIPS 2021", holds_support=True),
     Method("transclip", "TransCLIP", "graph.transclip:transclip", "Zanella et al., NeurIPS 2024",
            holds_support=True, class_features=True),
     Method("stata", "StatA", "graph.anchors:stata", "Zanella et al., CVPR 2025", class_features=True),

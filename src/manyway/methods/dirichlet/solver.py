@@ -207,13 +207,9 @@ def _solve(tasks: Tasks, parameters: _Parameters) -> Solution:
     parts = [_solve_block(tasks[first : first + size], parameters, weight) for first in range(0, tasks.n_tasks, size)]
     answers, alphas, terms = zip(*parts, strict=True)
     alpha = torch.cat(alphas)
-    return Solution(
-        probabilities=torch.cat(answers).to(tasks.dtype),
-        n_iter=parameters.max_iter,
-        converged=False,
-        make_prototypes=lambda: (alpha / alpha.sum(-1, keepdim=True)).to(tasks.dtype),
-        objective_parts={name: torch.cat([part[name] for part in terms]) for name in terms[0]},
-    )
+    objective = {name: torch.cat([part[name] for part in terms]) for name in terms[0]}
+    answer, means = torch.cat(answers).to(tasks.dtype), lambda: (alpha / alpha.sum(-1, keepdim=True)).to(tasks.dtype)
+    return Solution(answer, parameters.max_iter, False, means, objective_parts=objective)
 
 
 def _solve_block(tasks: Tasks, parameters: _Parameters, weight: float) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
@@ -247,7 +243,7 @@ def _solve_block(tasks: Tasks, parameters: _Parameters, weight: float) -> tuple[
             of_support = (counts * normaliser).sum(-1) + (sums * alpha).sum((1, 2))
             recorder.add(_terms(u, fit, of_support, weight * tasks.n_query))
     assert alpha is not None  # as max_iter is positive
-    return probabilities, alpha, recorder.parts if parameters.with_objective else {}
+    return probabilities, alpha, recorder.parts
 
 
 def _points(tasks: Tasks, parameters: _Parameters) -> tuple[Tensor, Tensor]:

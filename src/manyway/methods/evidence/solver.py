@@ -278,12 +278,14 @@ def find(
         tallies = queries.each(partial(_tallied, alone, answer))
         labelled = tallies.labelled.surest.to(present)
         kept = torch.where(labelled > 0, kept, likelihood.blend.share.squeeze(1).to(present))
-        unsure = doubt(tallies.own.surest, tallies.own.masses / queries.n_query).masked_fill(some_known, torch.inf)
+        unsure = doubt(tallies.own.surest, tallies.own.masses / queries.n_query, schedule).masked_fill(
+            some_known, torch.inf
+        )
         surest = torch.maximum(tallies.alone.surest.to(present) * kept, labelled)
         more["tallied"] = Tally(surest, tallies.alone.masses, unsure)
     at_least = labelled.masked_fill(some_known, 1)
     more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, at_least)
-    more["make_copies"] = lambda: copies(queries, schedule)
+    more["make_copies"], more["counting"] = (lambda: copies(queries, schedule)), schedule
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     if found.terms:
         more["objective_parts"] = dict(zip(("fit", "entropy", "prior"), torch.stack(found.terms, -1), strict=True))
@@ -331,7 +333,8 @@ def judged(queries: Held, parameters: Parameters, one_shot: bool) -> UnknownPost
     likelihood, n_classes = queries.of, queries.of.counts.shape[1]
     stride = judged_stride(queries.n_query, n_classes)
     placed, known = sample(queries, stride)
-    closed = excluded(likelihood.of(placed), known) if queries.any_known else likelihood.of(placed)
+    closed = likelihood.in_search(placed, likelihood.of(placed))
+    closed = excluded(closed, known) if queries.any_known else closed
     schedule, limits = parameters.of_search
     prior = parameters.prior(placed.shape[1], likelihood.counts)
     assigned = fused_search(Dense.of(closed), prior, schedule, **limits).queries.u
@@ -361,8 +364,9 @@ def _tallied(alone: Probabilities, answer: Probabilities, part: Part) -> _Tallie
     searched, own = alone.searched(part), answer.blend.own(part.placed)
     best = answer.finished(searched, part).max(-1)
     surest = own.new_zeros(own.shape[0], own.shape[-1]).scatter_reduce(-1, best.indices, best.values, "amax")
-    highest = Tally(own.amax(1), own.amax(-1).sum(1, keepdim=True, dtype=torch.float64))
-    return _Tallies(tally(Answered(alone.finished(searched, part))), Tally(surest, surest), highest)
+    highest = tally(Answered(own))._replace(masses=own.amax(-1).sum(1, keepdim=True, dtype=torch.float64))
+    before = tally(Answered(alone.finished(searched, part)))
+    return _Tallies(before, before._replace(surest=surest), highest)
 
 
 def _answers(probabilities: Probabilities, finds: tuple[UnknownGroups, ...], part: Part) -> Answered:

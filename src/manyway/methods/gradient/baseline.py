@@ -167,27 +167,15 @@ def _train(tasks: Tasks, head: Head, lr: float, max_iter: int, with_objective: b
     trained = tasks[:1] if tasks.shared_support and tasks.factor is None else tasks
     start, loss = prototypes(trained), Information((1.0, 0.0, 0.0))
     w, terms = descend(trained.support, trained.support_labels, start, head, loss, lr, max_iter, with_objective)
-    return Prepared(w, None if terms is None else terms[0])
+    return Prepared(w, terms.parts.get("cross_entropy"))
 
 
 def _solve(
-    tasks: Tasks,
-    head: Head,
-    lr: float,
-    max_iter: int,
-    scale: str | None,
-    with_objective: bool,
-    prepared: Prepared | None,
+    tasks: Tasks, head: Head, lr: float, max_iter: int, scale: str | None, trace: bool, prepared: Prepared | None
 ) -> Solution:
     """Label the queries by a classifier that is trained now unless it is prepared."""
     tasks = _transformed(tasks, head, scale)
-    trained = _train(tasks, head, lr, max_iter, with_objective) if prepared is None else prepared
-    n_tasks = tasks.n_tasks
-    w = trained.prototypes.expand(n_tasks, -1, -1)
-    return Solution(
-        probabilities=head.logits(tasks.query, w).softmax(-1),
-        n_iter=max_iter,
-        converged=False,
-        make_prototypes=lambda: w,
-        objective=None if trained.objective is None else trained.objective.expand(n_tasks, -1),
-    )
+    trained = _train(tasks, head, lr, max_iter, trace) if prepared is None else prepared
+    w = trained.prototypes.expand(tasks.n_tasks, -1, -1)
+    objective = None if trained.objective is None else trained.objective.expand(tasks.n_tasks, -1)
+    return Solution(head.logits(tasks.query, w).softmax(-1), max_iter, False, lambda: w, objective)

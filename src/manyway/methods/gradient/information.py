@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from manyway.core import threads_for
+from manyway.core import Recorder, threads_for
 from manyway.core.kernels import halves_fused, tensor_cores
 from manyway.errors import InputError
-from manyway.methods.gradient.adam import adam_step
-from manyway.methods.gradient.heads import Euclidean, Head
+from manyway.methods.gradient.heads import Euclidean, Head, adam_step
 
 TERMS = ("cross_entropy", "marginal", "conditional")
 
@@ -92,12 +91,12 @@ def _entropy(log_p: Tensor, alpha: float) -> Tensor:
 
 def descend(
     samples: Tensor, labels: Tensor, start: Tensor, head: Head, loss: Information, lr: float, max_iter: int, trace: bool
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Recorder]:
     """Minimise a loss over the weights of a classifier by ``max_iter`` steps of Adam.
 
     ``samples`` [t, n, d] are the support, followed by the queries if the loss has terms for them; ``labels`` [t, s] are
-    those of the support, and ``start`` [t, k, d] the first weights. Returns the last weights [t, k, d] and, where they
-    are to be recorded, the terms of the loss after each step [3, t, i].
+    those of the support, and ``start`` [t, k, d] the first weights. Returns the last weights [t, k, d] and, with
+    ``trace``, the terms of the loss after each step.
 
     On a GPU the products of a step are computed in TF32 or float16, which have the same number of digits; this does not
     change the accuracy on real features.
@@ -109,19 +108,16 @@ def descend(
         in_range = 0.1 < float(samples.norm(dim=-1).amax()) < 10_000
         if in_range and kernel.fits(start.shape[1], samples.shape[1] - labels.shape[1]):
             parameters = (loss.weights, loss.alphas, head.logit_scale, lr, max_iter)
-            return kernel.descend(samples, labels, start, *parameters), None
+            return kernel.descend(samples, labels, start, *parameters), Recorder(TERMS)
     w, mean, square = start, torch.zeros_like(start), torch.zeros_like(start)
-    terms = []
+    terms = Recorder(TERMS)
     with tensor_cores(samples), threads_for(samples.shape[1] * start.shape[1]):
         for step in range(1, max_iter + 1):
             logits = head.logits(samples, w)
             if trace and step > 1:
-                terms.append(loss.terms(logits, labels))
+                terms.add(loss.terms(logits, labels))
             slopes = loss.slopes(logits, labels)
             w, mean, square = adam_step(w, mean, square, head.pull_back(slopes, samples, w), step, lr)
-    if not trace:
-        return w, None
-    if max_iter == 0:
-        return w, samples.new_zeros(3, len(samples), 0)
-    terms.append(loss.terms(head.logits(samples, w), labels))
-    return w, torch.stack(terms, -1)
+    if trace:
+        terms.add(loss.terms(head.logits(samples, w), labels))
+    return w, terms

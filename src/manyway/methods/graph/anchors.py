@@ -9,18 +9,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Solution, Tasks, class_directions, column_sums, cross_products, entropy, unit
-from manyway.methods.graph.common import (
-    chosen_classes,
-    least_variance,
-    log_posterior,
-    n_live_features,
-    of_classes,
-    smoothed,
-    symmetric_graph,
-    unit_tasks,
-    unstopped,
-    with_classes,
-)
+from manyway.methods.graph import common
 
 _LENGTHS = (1e-3, 0.999)  # bounds of the mean resultant length
 
@@ -100,34 +89,34 @@ def stata(
     >>> stata(tasks).labels.tolist()
     [[0, 1]]
     """
-    tasks = unit_tasks(tasks, scale)
+    tasks = common.unit_tasks(tasks, scale)
     query, anchors = tasks.query, class_directions(tasks)
-    prior = log_posterior(query, anchors, logit_scale)
-    graph = symmetric_graph(query, n_neighbors, graph_weight)
+    prior = common.log_posterior(query, anchors, logit_scale)
+    graph = common.symmetric_graph(query, n_neighbors, graph_weight)
     u = prior.exp()
     # Differences x − μ do not depend on the origin. Around the queries' mean, their squares lose the fewest digits.
     centre = query.mean(1, keepdim=True)
     x = query - centre
     both = torch.cat([x, x.square()], -1)  # [t, q, 2d]
     first = _weighted_squares(u, both, anchors - centre).sum(1, keepdim=True) / tasks.n_query  # Σ⁰, [t, 1, d]
-    least = least_variance(first)
+    least = common.least_variance(first)
     first = torch.maximum(first, least)
     # A class that no query chooses has β = 0 and stays at its anchor: only the others are computed again.
     at_anchors = prior + _log_likelihood(both, anchors - centre, first.expand_as(anchors)) / tempering
     scores, every = at_anchors, torch.arange(tasks.n_classes, device=tasks.device).expand(tasks.n_tasks, -1)
     for _ in range(max_iter):
-        u = smoothed(scores, graph, u, inner_iter)
-        classes, counts = (every, column_sums(u)) if soft_counts else chosen_classes(u)
-        held, part = of_classes(anchors, classes), of_classes(u.mT, classes).mT  # [t, m, d], [t, q, m]
+        u = common.smoothed(scores, graph, u, inner_iter)
+        classes, counts = (every, column_sums(u)) if soft_counts else common.chosen_classes(u)
+        held, part = common.of_classes(anchors, classes), common.of_classes(u.mT, classes).mT  # [t, m, d], [t, q, m]
         beta = (counts / (anchor_weight + counts)).unsqueeze(-1)
         means = unit(beta * unit(part.mT @ query) + (1 - beta) * held)
         sizes = column_sums(part).clamp_min(torch.finfo(u.dtype).tiny).unsqueeze(-1)
         spread = _weighted_squares(part, both, means - centre) / sizes
         variances = torch.maximum(beta * spread + (1 - beta) * (first + (held - means).square()), least)
         likelihood = _log_likelihood(both, means - centre, variances)
-        scores = with_classes(at_anchors, prior, likelihood / tempering, classes)
-    u = smoothed(scores, graph, u, inner_iter)
-    return unstopped(u, max_iter, anchors, classes, means)
+        scores = common.with_classes(at_anchors, prior, likelihood / tempering, classes)
+    u = common.smoothed(scores, graph, u, inner_iter)
+    return common.unstopped(u, max_iter, anchors, classes, means)
 
 
 def _log_likelihood(both: Tensor, means: Tensor, variances: Tensor) -> Tensor:
@@ -211,12 +200,12 @@ def moon(
     >>> moon(tasks).labels.tolist()
     [[0, 1]]
     """
-    tasks = unit_tasks(tasks, scale)
+    tasks = common.unit_tasks(tasks, scale)
     query, anchors = tasks.query, class_directions(tasks)
-    prior = log_posterior(query, anchors, logit_scale)
-    graph = symmetric_graph(query, n_neighbors, graph_weight)
+    prior = common.log_posterior(query, anchors, logit_scale)
+    graph = common.symmetric_graph(query, n_neighbors, graph_weight)
     u = prior.exp()
-    d = n_live_features(query, anchors)
+    d = common.n_live_features(query, anchors)
     trust = u.mean(1).mul_(u.amax(1)).sqrt_()  # c, [t, k]
     anchor_weight = trust.amax(1, keepdim=True) / trust.clamp_min(torch.finfo(u.dtype).tiny)
     cosines = cross_products(query, anchors)
@@ -226,19 +215,19 @@ def moon(
     # A class that no query chooses has μ = w and r = 1: only the others are computed again.
     at_anchors = prior + _score(cosines, torch.ones_like(length), d, max_concentration) / tempering
     for _ in range(max_iter):
-        u = smoothed(scores, graph, u, 1)
-        classes, counts = chosen_classes(u)
+        u = common.smoothed(scores, graph, u, 1)
+        classes, counts = common.chosen_classes(u)
         beta = (counts / (anchor_weight.gather(1, classes) + counts)).unsqueeze(-1)
         weights = u * (1 - entropy(u) / math.log(tasks.n_classes)).clamp_min_(0).unsqueeze(-1)
-        weights = of_classes(weights.mT, classes)  # [t, m, q]
+        weights = common.of_classes(weights.mT, classes)  # [t, m, q]
         sizes = weights.sum(-1, keepdim=True).clamp_min_(torch.finfo(u.dtype).tiny)
-        means = beta * (weights @ query / sizes) + (1 - beta) * of_classes(anchors, classes)
+        means = beta * (weights @ query / sizes) + (1 - beta) * common.of_classes(anchors, classes)
         lengths = means.norm(dim=-1).unsqueeze(1)  # [t, 1, m]
         means = unit(means)
         density = _score(cross_products(query, means), lengths, d, max_concentration)
-        scores = with_classes(at_anchors, prior, density / tempering, classes)
-    u = smoothed(scores, graph, u, 1)
-    return unstopped(u, max_iter, anchors, classes, means)
+        scores = common.with_classes(at_anchors, prior, density / tempering, classes)
+    u = common.smoothed(scores, graph, u, 1)
+    return common.unstopped(u, max_iter, anchors, classes, means)
 
 
 def _score(cosines: Tensor, length: Tensor, d: Tensor, largest: float = math.inf) -> Tensor:

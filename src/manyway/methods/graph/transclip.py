@@ -9,15 +9,7 @@ from torch import Tensor
 
 from manyway.core import Solution, Tasks, class_directions, class_sums, column_sums, cross_products, one_hot, unit
 from manyway.errors import InputError
-from manyway.methods.graph.common import (
-    least_variance,
-    log_posterior,
-    n_live_features,
-    nearest_queries,
-    query_graph,
-    smoothed,
-    unit_tasks,
-)
+from manyway.methods.graph import common
 
 _LABELLED = 50.0  # γ is multiplied by it
 
@@ -117,16 +109,16 @@ def transclip(
     """
     if not gammas:
         raise InputError("transclip: gammas is empty; give at least one value.")
-    tasks = unit_tasks(tasks, scale)
+    tasks = common.unit_tasks(tasks, scale)
     query, vectors = tasks.query, class_directions(tasks)
-    guess = log_posterior(query, vectors, logit_scale)
+    guess = common.log_posterior(query, vectors, logit_scale)
     support = tasks.support
     targets = one_hot(tasks.support_labels, tasks.n_classes, tasks.dtype)  # [t, s, k]
     cosines = cross_products(support, query)  # [t, s, q]
     edges, labelled = _graph(query, cosines, targets, graph, n_neighbors)
     prior = guess * guess_weight + labelled
     moments = _Moments.of(tasks, support, query)
-    begin = guess.exp(), moments.start(vectors), 1 / n_live_features(query, vectors)
+    begin = guess.exp(), moments.start(vectors), 1 / common.n_live_features(query, vectors)
     state = begin
     nearest = cosines.argmax(-1)
     labels = tasks.support_labels
@@ -141,7 +133,7 @@ def transclip(
             if update:
                 means, variance = moments.update(u, gamma * _LABELLED, vectors)
             scores = prior + moments.log_likelihood(means, variance) / tempering
-            u = smoothed(scores, edges, u, inner_iter)
+            u = common.smoothed(scores, edges, u, inner_iter)
         state = u, means, variance
         n_right = ((u.argmax(-1).gather(1, nearest) == labels) & judges).sum(1)
         better = (n_right > best).view(-1, 1, 1) | (choose == "last")
@@ -154,8 +146,8 @@ def _graph(
     query: Tensor, cosines: Tensor, targets: Tensor, kind: Literal["sound", "ordered", "authors"], n_neighbors: int
 ) -> tuple[Tensor, Tensor]:
     """The symmetric graph of the queries [t, q, q], and what the labelled samples add to each query [t, q, k]."""
-    among = query_graph(query, n_neighbors)
-    labelled = nearest_queries(cosines, n_neighbors, skip_first=kind != "sound")
+    among = common.query_graph(query, n_neighbors)
+    labelled = common.nearest_queries(cosines, n_neighbors, skip_first=kind != "sound")
     if kind == "authors":
         stacked, n_query = torch.cat([labelled, among], 1), query.shape[1]
         among, labelled = stacked[:, :n_query], stacked[:, n_query:]
@@ -205,7 +197,7 @@ class _Moments:
         of_support = self.support_squares - _cross(around, self.sums - self.counts * self.centre, self.counts)
         total = 1 + weight if self.n_support else 1.0
         variance = (of_query / n_query + of_support * (weight / n_support)) / total
-        return means, torch.maximum(variance, least_variance(variance))
+        return means, torch.maximum(variance, common.least_variance(variance))
 
 
 def _cross(means: Tensor, sums: Tensor, sizes: Tensor) -> Tensor:

@@ -51,13 +51,9 @@ class RobustRegression:
         n_tasks, _, rank = self.features.shape
         flat, counts = self.features.reshape(-1, rank), self.counts.reshape(-1)
         # A sum over runs of equal labels. Unlike a scatter, its order does not depend on the device's scheduling.
-        sums = torch.nn.functional.embedding_bag(
-            torch.arange(len(flat), device=flat.device),
-            flat,
-            counts.cumsum(0) - counts,
-            mode="sum",
-            per_sample_weights=weights.reshape(-1),
-        )
+        rows, starts = torch.arange(len(flat), device=flat.device), counts.cumsum(0) - counts
+        bag = torch.nn.functional.embedding_bag
+        sums = bag(rows, flat, starts, mode="sum", per_sample_weights=weights.reshape(-1))
         # With fewer samples than features, some columns are zero.
         ridge = torch.eye(rank, dtype=flat.dtype, device=flat.device) * 1e-12
         return (self.features * weights.unsqueeze(-1)).mT @ self.features + ridge, sums.view(n_tasks, -1, rank)

@@ -100,12 +100,9 @@ class GramForm:
 
     def take_classes(self, which: Tensor) -> "GramForm":
         """The classes [t, l] of each task; the result has no prototypes."""
-        return replace(
-            self,
-            cross=self.cross.gather(2, which.unsqueeze(1).expand(-1, self.cross.shape[1], -1)),
-            sum_norms=self.sum_norms.gather(1, which),
-            counts=self.counts.gather(1, which),
-        )
+        cross = self.cross.gather(2, which.unsqueeze(1).expand(-1, self.cross.shape[1], -1))
+        norms, counts = (values.gather(1, which) for values in (self.sum_norms, self.counts))
+        return replace(self, cross=cross, sum_norms=norms, counts=counts)
 
     def _numerators(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Products of z_q with the numerators of w [t, q, k], their squared norms and the denominators [t, k]."""

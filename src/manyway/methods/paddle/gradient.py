@@ -8,8 +8,7 @@ from torch import Tensor
 
 from manyway.core import Recorder, Solution, Tasks, column_sums, dot_scores, prototypes, simplex_projection
 from manyway.methods.calibration.scaling import transform
-from manyway.methods.gradient.adam import adam_step
-from manyway.methods.gradient.heads import flipped
+from manyway.methods.gradient.heads import adam_step, flipped
 from manyway.methods.paddle.forms import FeatureForm, GramForm, half_norms, prototype_form
 
 # The assignments u [t, q, k], then the optimizer's state. Every tensor has three axes, tasks first.
@@ -91,7 +90,7 @@ def paddle_pgd(
     n_iter = torch.full((tasks.n_tasks,), max_iter, device=tasks.device)
     converged = torch.zeros(tasks.n_tasks, dtype=torch.bool, device=tasks.device)
     norms = half_norms(tasks, descent.form) if with_objective else None
-    recorder = Recorder(("fit", "complexity")) if with_objective else None
+    recorder = Recorder(("fit", "complexity"))
     for iteration in range(max_iter):
         before, state = state, descent.step(state, iteration + 1)
         if tol is not None:  # a task that has stopped does not move any more
@@ -100,20 +99,13 @@ def paddle_pgd(
             done = (descent.movement(before, state) < tol) & ~converged
             n_iter = n_iter.masked_fill(done, iteration + 1)
             converged = converged | done
-        if recorder is not None and norms is not None:
+        if norms is not None:
             proportions = state[0].mean(1) + eps
             complexity = -lam * torch.xlogy(proportions, proportions).sum(-1)
             recorder.add(torch.stack([norms - descent.explained(state), complexity]))
         if tol is not None and bool(converged.all()):
             break
-    last = state
-    return Solution(
-        probabilities=last[0],
-        n_iter=n_iter,
-        converged=converged,
-        make_prototypes=lambda: descent.prototypes(last),
-        objective_parts=None if recorder is None else recorder.parts,
-    )
+    return Solution(state[0], n_iter, converged, lambda: descent.prototypes(state), objective_parts=recorder.parts)
 
 
 @dataclass(frozen=True, eq=False)

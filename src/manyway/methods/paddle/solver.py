@@ -103,16 +103,16 @@ def paddle(
     alive = torch.arange(n_tasks, device=device)  # the tasks that still iterate
     n_iter = torch.full((n_tasks,), max_iter, device=device)
     converged = torch.zeros(n_tasks, dtype=torch.bool, device=device)
-    recorder = Recorder(("fit", "complexity", "barrier")) if with_objective else None
+    recorder = Recorder(("fit", "complexity", "barrier"))
     norms = half_norms(tasks, problem) if with_objective else None
     iteration = 0
     while iteration < max_iter:
         logits = problem.scores(u, bias)
         previous, u = u, logits.softmax(-1)
         iteration += 1
-        if recorder is not None and norms is not None:
+        if norms is not None:
             recorder.add(_terms(problem, u, norms[alive], weight * tasks.n_query, eps), alive)
-        at_mark = tol is None and recorder is None and (max_iter - iteration) % _PERIOD == 0
+        at_mark = tol is None and norms is None and (max_iter - iteration) % _PERIOD == 0
         done = None
         if tol is not None:
             done = problem.movement(previous, u) < tol
@@ -142,13 +142,7 @@ def paddle(
         answer = u
     else:
         answer[alive] = u
-    return Solution(
-        probabilities=answer,
-        n_iter=n_iter,
-        converged=converged,
-        make_prototypes=lambda: everything.prototypes(answer),
-        objective_parts=None if recorder is None else recorder.parts,
-    )
+    return Solution(answer, n_iter, converged, lambda: everything.prototypes(answer), objective_parts=recorder.parts)
 
 
 @described_as(paddle)

@@ -122,12 +122,7 @@ def paddle_in_blocks(
             if full:
                 break
             skipping = 0  # only live classes were updated, so the next iteration updates all
-    return Solution(
-        Reading(pile, state),
-        torch.tensor([n_iter]),
-        torch.tensor([converged]),
-        make_prototypes=lambda: state.prototypes[None] + mean,
-    )
+    return Solution(Reading(pile, state), n_iter, converged, lambda: state.prototypes[None] + mean)
 
 
 def soft_kmeans_in_blocks(tasks: Tasks, **options: Any) -> Solution:

@@ -5,28 +5,20 @@ validation, Cyrillic, Armenian and Georgian for testing. The embedded features (
 of them, by ``python -m benchmarks.glyphs`` in the repository.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from manyway.errors import InputError, install, nearest
+from torch import Tensor
+
+from manyway.encoding.datasets.preprocess import ImageSet
+from manyway.errors import InputError, nearest, optional
+from manyway.training.glyphs.letters import Letter, candidate_letters
+from manyway.training.glyphs.render import Masters, choose_letters, draw_masters, draw_samples
 from manyway.training.recipe import Recipe
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from manyway.encoding.datasets.preprocess import ImageSet
-    from manyway.training.glyphs.letters import Letter
-    from manyway.training.glyphs.render import Masters
 
 BASE_SAMPLES = 16  # drawings per base letter; few are enough because there are many letters
 SAMPLES = 40  # drawings per validation or test letter
 # Chosen among thirteen on the validation letters: benchmarks/glyph_recipes.py.
-RECIPE = Recipe(
-    epochs=20, batch=64, lr=3e-3, optimizer="adamw", schedule="cosine", weight_decay=0.05, augment="drawing"
-)
-_NEEDS = "Drawing letters needs {}: {}."
+RECIPE = Recipe(20, 64, lr=3e-3, optimizer="adamw", schedule="cosine", weight_decay=0.05, augment="drawing")
 
 
 def image_set(split: str, per_class: int, *, seed: int = 0) -> ImageSet:
@@ -34,9 +26,6 @@ def image_set(split: str, per_class: int, *, seed: int = 0) -> ImageSet:
 
     Image i of a letter depends only on the seed, the letter and i.
     """
-    from manyway.encoding.datasets.preprocess import ImageSet
-    from manyway.training.glyphs.render import draw_samples
-
     classes, masters = _alphabet()
     if split not in classes:
         raise InputError(f"Glyphs have no split '{split}'; {nearest(split, classes)}")
@@ -49,8 +38,6 @@ def draw(name: str, indices: range, *, seed: int = 0) -> Tensor:
 
     ``name`` is that of a class, such as ``Ж CYRILLIC CAPITAL LETTER ZHE``. Only this letter is drawn, which is fast.
     """
-    from manyway.training.glyphs.render import draw_masters, draw_samples
-
     letter = _candidates()[name]
     return draw_samples([letter], draw_masters([letter]), indices, seed=seed)[0].squeeze(1)
 
@@ -58,22 +45,14 @@ def draw(name: str, indices: range, *, seed: int = 0) -> Tensor:
 @lru_cache(maxsize=1)
 def _candidates() -> dict[str, Letter]:
     """The letters that the fonts have, by name."""
-    try:
-        from manyway.training.glyphs.letters import candidate_letters
-
-        return {letter.name: letter for letter in candidate_letters()}
-    except ModuleNotFoundError as error:
-        raise InputError(_NEEDS.format(error.name, install("images"))) from error
+    for library in ("matplotlib", "PIL"):
+        optional(library, "images", "Drawing letters")
+    return {letter.name: letter for letter in candidate_letters()}
 
 
 @lru_cache(maxsize=1)
 def _alphabet() -> tuple[dict[str, tuple[Letter, ...]], Masters]:
     """The letters of each split and their undistorted drawings; computed once, as it takes seconds."""
-    try:
-        from manyway.training.glyphs.render import choose_letters, draw_masters
-
-        letters = tuple(_candidates().values())
-        masters = draw_masters(letters)
-    except ModuleNotFoundError as error:
-        raise InputError(_NEEDS.format(error.name, install("images"))) from error
+    letters = tuple(_candidates().values())
+    masters = draw_masters(letters)
     return choose_letters(letters, masters), masters

@@ -4,7 +4,6 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 # The text faces among the fonts of matplotlib. Its TeX faces (cm*) have symbols at the code points of letters, and its
 # display, size and "last resort" faces have no alphabets.
@@ -17,13 +16,11 @@ FACES = (
 
 # A script belongs to one split, so that no alphabet of the test is trained on. The number is that of the faces that a
 # letter needs: test classes must be drawn in many faces, and base letters in few have only less variety.
-SCRIPTS: Mapping[str, Mapping[str, int]] = MappingProxyType(
-    {
-        "base": {"LATIN": 8, "HEBREW": 4, "ARABIC": 4, "LAO": 4, "CANADIAN": 4, "LISU": 4, "OLD": 4},
-        "val": {"GREEK": 8, "COPTIC": 4},
-        "test": {"CYRILLIC": 8, "ARMENIAN": 8, "GEORGIAN": 8},
-    }
-)
+SCRIPTS: Mapping[str, Mapping[str, int]] = {
+    "base": {"LATIN": 8, "HEBREW": 4, "ARABIC": 4, "LAO": 4, "CANADIAN": 4, "LISU": 4, "OLD": 4},
+    "val": {"GREEK": 8, "COPTIC": 4},
+    "test": {"CYRILLIC": 8, "ARMENIAN": 8, "GEORGIAN": 8},
+}
 
 
 @dataclass(frozen=True)

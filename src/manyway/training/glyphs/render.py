@@ -84,16 +84,9 @@ def _master(font: object, code: int) -> np.ndarray[tuple[int, ...], np.dtype[np.
 
 
 def draw_samples(
-    letters: Sequence[Letter],
-    masters: Masters,
-    indices: range,
-    *,
-    seed: int,
-    distortion: Distortion | None = None,
-    chunk: int = 1024,
+    letters: Sequence[Letter], masters: Masters, indices: range, *, seed: int, chunk: int = 1024
 ) -> tuple[Tensor, Tensor]:
     """Images [n, 1, 28, 28] uint8 and labels [n]: samples ``indices`` of each letter, letter after letter."""
-    distortion = distortion or Distortion()
     wanted = [(label, letter, i) for label, letter in enumerate(letters) for i in indices]
     images = torch.empty(len(wanted), 1, SIZE, SIZE, dtype=torch.uint8)
     for start in range(0, len(wanted), chunk):
@@ -105,12 +98,10 @@ def draw_samples(
             rows.append(masters.row[letter.code, faces[generator.integers(len(faces))]])
             uniforms.append(generator.random(10))
             noise.append(generator.standard_normal(SIZE * SIZE, dtype=np.float32))
-        images[start : start + len(part)] = _distort(
-            masters.images[rows].float().div(255).unsqueeze(1),
-            torch.from_numpy(np.stack(uniforms)).float(),
-            torch.from_numpy(np.stack(noise)).view(-1, 1, SIZE, SIZE),
-            distortion,
-        )
+        drawn = torch.from_numpy(np.stack(uniforms)).float()
+        grain = torch.from_numpy(np.stack(noise)).view(-1, 1, SIZE, SIZE)
+        plain = masters.images[rows].float().div(255).unsqueeze(1)
+        images[start : start + len(part)] = _distort(plain, drawn, grain, Distortion())
     return images, torch.tensor([label for label, _, _ in wanted])
 
 
