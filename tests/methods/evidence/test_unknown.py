@@ -18,7 +18,6 @@ from manyway.methods.evidence.unknown import (
     Scales,
     UnknownPosterior,
     _apart,
-    _between,
     _of_classes,
     _with_proportion,
     groups_of,
@@ -164,11 +163,14 @@ def test_the_probability_rises_with_the_excess_and_with_the_proportion():
     assert few[0, -1] < many[0, -1]
 
 
-def test_a_query_between_two_classes_is_sooner_unknown_than_one_of_a_clear_class():
-    closed = torch.tensor([[[0.0, 0.0, -50.0], [0.0, -2.0, -50.0], [0.0, -90.0, -95.0]]])
-    said = _between(closed, Schedule())[0]
-    assert said[0] > said[1] > said[2]
-    assert said[2] == pytest.approx(0.5 * np.log(Schedule().odd_members))
+def test_a_query_between_two_classes_is_sooner_unknown_than_one_beside_them():
+    """Both are as far from the nearest class."""
+    query = torch.tensor([[[2.0, 0.0], [-2.0, 0.0]]], dtype=torch.float64)
+    near = torch.tensor([[0.3, 1.5], [-0.4, -1.6], [0.9, 0.3], [-0.8, -0.2]], dtype=torch.float64)
+    support = torch.cat([near, near + torch.tensor([5.0, 0.0])])[None]
+    tasks = Tasks.from_arrays(support, [[0, 0, 0, 0, 1, 1, 1, 1]], query)
+    between, beside = solve("evidence", tasks, open_set=True, scale=None, metric=False).unknown[0]
+    assert between > 2 * beside
 
 
 def test_without_evidence_the_probability_is_that_of_the_prior():

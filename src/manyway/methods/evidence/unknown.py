@@ -14,23 +14,22 @@ of its class (those that a search assigns to one class: unknown queries gather a
 is that over the prototype of this class). An unknown query also lies between classes more often: its nearest class
 exceeds the second by a small margin g in log-likelihood. The log-odds of a query are
 
-    λ = a (3 r_alone + 2 r_around + r_class) + ½ min(1, 2x)^1.5 ln((e⁻ᵍ + ε)/c),   x = D/(D + σ(1, n)).
+    λ = a₁ r_alone + a₂ r_around + a₃ r_class + ½ min(1, 2x) ln((e⁻ᵍ + ε)/2ε),   x = D/(D + σ(1, n)).
 
-The wider a group is, the less of it is about the query. With e⁻ᵍ + ε = c the margin says nothing. A member of a class
-may have any margin: that is ε. Where classes hardly differ, x is small, and margins are small for members too.
+The wider a group is, the less of it is about the query. With e⁻ᵍ = ε the margin says nothing: a member of a class may
+have any margin, and ε says how often. Where classes hardly differ, x is small, and margins are small for members too.
 
-The proportion p of unknown queries in the batch is not known. It is integrated out, with a prior that is 0 with
-probability 0.8, and has the density 2(1 − p) otherwise. Whether any query is unknown, the whole batch says:
+The proportion p of unknown queries in the batch is not known. It is integrated out, with a prior that is 0 with the
+probability ``none_unknown``, and has the density 2(1 − p) otherwise. What the batch says about it is
 
-    ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = ε + (1 − ε) exp(−3 λ_q),
+    Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = ε + (1 − ε) exp(−λ_q),
 
-where m_q queries lie together with q, and judge together. Few queries cannot decide it, because odds are limited by
-1/ε, and many that lean to one side can: 3λ. The value of p follows from Σ_q ln(1 − p + p exp λ_q)/10: the queries of a
-batch share the errors of prototypes and metric. So a batch without unknown queries stays without. A query is answered
-as unknown where that is more probable than any class, and not without some evidence.
+where m_q queries lie together with q, and judge together. Few queries cannot decide that any is unknown, because odds
+are limited by 1/ε. So a batch without unknown queries stays without. A query is answered as unknown where that is more
+probable than any class, and not without some evidence.
 
-With one example per class no sample can be left out. S is then taken from the distances between prototypes, a is
-larger, and the last term is ½ ln(e⁻ᵍ + ε), which is cautious.
+With one example per class no sample can be left out. S is then taken from the distances between prototypes, the
+weights a are larger, and the last term is ½ ln(e⁻ᵍ + ε), which is cautious.
 """
 
 from __future__ import annotations
@@ -150,12 +149,14 @@ def judge(
     alone = scales.log_ratio(*_nearest(placed, torch.ones_like(sizes), calibration))
     around = scales.log_ratio(*_nearest(means, sizes, calibration))
     of_class = (assigned * scales.log_ratio(*_of_classes(placed, assigned, calibration)).unsqueeze(1)).sum(-1)
-    ratios, between = 3 * alone + 2 * around + of_class, _between(closed, schedule)
+    first, second = closed.topk(2).values.unbind(-1)
+    between = 0.5 * ((second - first).exp() + schedule.odd_members).log()
+    of_alone, of_around, of_classes = schedule.unknown_weights
+    log_odds = of_alone * alone + of_around * around + of_classes * of_class
     if one_shot:
-        log_odds = schedule.one_shot_unknown * ratios + between
+        log_odds = schedule.one_shot_unknown * log_odds + between
     else:
-        between = (2 * scales.distinct).clamp_max(1) ** 1.5 * (between - 0.5 * log(schedule.undecided))
-        log_odds = schedule.unknown_scale * ratios + between
+        log_odds = log_odds + (2 * scales.distinct).clamp_max(1) * (between - 0.5 * log(2 * schedule.odd_members))
     unknown = _with_proportion(log_odds, sizes.rsqrt(), schedule)
     bias = calibration.scatter.unsqueeze(-1) / sizes
     least = unknown.amin(1).masked_fill(any_known, 0).unsqueeze(-1)
@@ -337,28 +338,16 @@ def _with_scatter(calibration: Calibration, apart: Tensor, schedule: Schedule) -
     return replace(calibration, scatter=scatter, squares=squares, noise=schedule.one_shot_noise * scatter)
 
 
-def _between(closed: Tensor, schedule: Schedule) -> Tensor:
-    """[t, q] ½ ln(e⁻ᵍ + ε), where g is how much the nearest class exceeds the second in log-likelihoods [t, q, k]."""
-    first, second = closed.topk(2).values.unbind(-1)
-    return 0.5 * ((second - first).exp() + schedule.odd_members).log()
-
-
 def _with_proportion(log_odds: Tensor, weights: Tensor, schedule: Schedule) -> Tensor:
     """[t, q] the probability of unknown, with the proportion of such queries integrated out.
 
-    ``weights`` [t, q] are how much queries count in the question whether any is unknown.
+    ``weights`` [t, q] are how much queries count in what the batch says about the proportion.
     """
-    odds, odd = log_odds.unsqueeze(-1), schedule.odd_members
+    odds, odd, none = log_odds.unsqueeze(-1), schedule.odd_members, schedule.none_unknown
     grid = (torch.arange(_PROPORTIONS, dtype=log_odds.dtype, device=log_odds.device) + 0.5) / _PROPORTIONS
-    prior = torch.log1p(-grid).log_softmax(0)
-
-    def mixed(odds: Tensor) -> Tensor:
-        # With the proportion 0 every query is known: the probability of the data is 1 in these units.
-        return torch.logaddexp(torch.log1p(-grid), odds + grid.log())
-
-    limited = -torch.logaddexp(log(1 - odd) - schedule.together * odds, torch.full_like(odds, log(odd)))
-    some = ((weights.unsqueeze(-1) * mixed(limited)).sum(1) + prior).logsumexp(-1)
-    some = some - log(schedule.none_unknown / (1 - schedule.none_unknown))
-    proportion = (schedule.independent * mixed(odds).sum(1) + prior).softmax(-1)
-    given = ((odds + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
-    return given * some.sigmoid().unsqueeze(-1)
+    prior = torch.log1p(-grid).log_softmax(0) + log((1 - none) / none)
+    limited = -torch.logaddexp(log(1 - odd) - odds, torch.full_like(odds, log(odd)))
+    # With the proportion 0 every query is known: the probability of the data is 1 in these units.
+    fit = (weights.unsqueeze(-1) * torch.logaddexp(torch.log1p(-grid), limited + grid.log())).sum(1) + prior
+    given = ((odds + torch.logit(grid)).sigmoid() * fit.softmax(-1).unsqueeze(1)).sum(-1)
+    return given * fit.logsumexp(-1).sigmoid().unsqueeze(-1)
