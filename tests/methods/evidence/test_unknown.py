@@ -176,13 +176,13 @@ def test_a_query_between_two_classes_is_sooner_unknown_than_one_beside_them():
 def test_without_evidence_the_probability_is_that_of_the_prior():
     schedule, none = Schedule(), torch.zeros(1, 4, dtype=torch.float64)
     unknown = _with_proportion(none, none + 1, schedule)
-    expected = (1 - schedule.none_unknown) / 3
+    expected = 1 / 6  # none is unknown with the probability ½, else a third is
     assert expected < schedule.least_unknown
     torch.testing.assert_close(unknown, torch.full_like(unknown, expected), atol=2e-3, rtol=0)
 
 
 def test_queries_count_relative_to_the_surest_one_and_fully_without_evidence():
-    before = (1 - Schedule().none_unknown) / 3
+    before = 1 / 6
 
     def counted(unknown: list[float]) -> torch.Tensor:
         values, none = torch.tensor([unknown]), torch.zeros(1, 0)

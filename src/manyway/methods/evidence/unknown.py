@@ -20,13 +20,14 @@ The wider a group is, the less of it is about the query. With e⁻ᵍ = ε the m
 have any margin, and ε says how often. Where classes hardly differ, x is small, and margins are small for members too.
 
 The proportion p of unknown queries in the batch is not known. It is integrated out, with a prior that is 0 with the
-probability ``none_unknown``, and has the density 2(1 − p) otherwise. What the batch says about it is
+probability ½, and has the density 2(1 − p) otherwise. Whether any query is unknown, the whole batch says:
 
-    Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = ε + (1 − ε) exp(−λ_q),
+    ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = ε + (1 − ε) exp(−λ_q),
 
-where m_q queries lie together with q, and judge together. Few queries cannot decide that any is unknown, because odds
-are limited by 1/ε. So a batch without unknown queries stays without. A query is answered as unknown where that is more
-probable than any class, and not without some evidence.
+where m_q queries lie together with q, and judge together. Few queries cannot decide it, because odds are limited by
+1/ε. The value of p follows from b Σ_q ln(1 − p + p exp λ_q) with a small b: the queries of a batch share the errors of
+prototypes and metric. So a batch without unknown queries stays without. A query is answered as unknown where that is
+more probable than any class, and not without some evidence.
 
 With one example per class no sample can be left out. S is then taken from the distances between prototypes, the
 weights a are larger, and the last term is ½ ln(e⁻ᵍ + ε), which is cautious.
@@ -48,6 +49,7 @@ from manyway.methods.evidence.schedule import Schedule
 MOST_JUDGED = 2048  # queries whose groups are found from all pairs; further queries are judged as their groups are
 _MOST_ASSIGNED = 1 << 24  # numbers: fewer queries are judged where they could be of very many classes
 _PROPORTIONS = 40  # grid of the proportion of unknown queries
+_PRIOR = 1 / 6  # the mean of the prior of p: the probability to be unknown without evidence
 _LEAST_COUNTED = 1e-3  # so that classes have a count where all queries are unknown
 
 
@@ -80,8 +82,7 @@ class UnknownPosterior:
         fully where there is no evidence about any of them. No query counts more than its evidence supports: the
         highest probability is at least that before any query was seen.
         """
-        before = (1 - self.schedule.none_unknown) / 3  # the mean of the prior of p
-        return ((1 - unknown) / (1 - self.least.clamp_max(before))).clamp(_LEAST_COUNTED, 1)
+        return ((1 - unknown) / (1 - self.least.clamp_max(_PRIOR))).clamp(_LEAST_COUNTED, 1)
 
     def weights(self, placed: Tensor) -> Tensor:
         """[t, q, a] the probability that another query is of the group around each query, if all are as frequent."""
@@ -341,13 +342,18 @@ def _with_scatter(calibration: Calibration, apart: Tensor, schedule: Schedule) -
 def _with_proportion(log_odds: Tensor, weights: Tensor, schedule: Schedule) -> Tensor:
     """[t, q] the probability of unknown, with the proportion of such queries integrated out.
 
-    ``weights`` [t, q] are how much queries count in what the batch says about the proportion.
+    ``weights`` [t, q] are how much queries count in the question whether any is unknown.
     """
-    odds, odd, none = log_odds.unsqueeze(-1), schedule.odd_members, schedule.none_unknown
+    odds, odd = log_odds.unsqueeze(-1), schedule.odd_members
     grid = (torch.arange(_PROPORTIONS, dtype=log_odds.dtype, device=log_odds.device) + 0.5) / _PROPORTIONS
-    prior = torch.log1p(-grid).log_softmax(0) + log((1 - none) / none)
+    prior = torch.log1p(-grid).log_softmax(0)
+
+    def mixed(odds: Tensor) -> Tensor:
+        # With the proportion 0 every query is known: the probability of the data is 1 in these units.
+        return torch.logaddexp(torch.log1p(-grid), odds + grid.log())
+
     limited = -torch.logaddexp(log(1 - odd) - odds, torch.full_like(odds, log(odd)))
-    # With the proportion 0 every query is known: the probability of the data is 1 in these units.
-    fit = (weights.unsqueeze(-1) * torch.logaddexp(torch.log1p(-grid), limited + grid.log())).sum(1) + prior
-    given = ((odds + torch.logit(grid)).sigmoid() * fit.softmax(-1).unsqueeze(1)).sum(-1)
-    return given * fit.logsumexp(-1).sigmoid().unsqueeze(-1)
+    some = ((weights.unsqueeze(-1) * mixed(limited)).sum(1) + prior).logsumexp(-1)
+    proportion = (schedule.independent * mixed(odds).sum(1) + prior).softmax(-1)
+    given = ((odds + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
+    return given * some.sigmoid().unsqueeze(-1)
