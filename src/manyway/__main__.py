@@ -1,10 +1,16 @@
 """The command ``manyway``, also as ``python -m manyway``: an interruption while it starts is quiet too."""
 
+import atexit
+import gc
 import sys
 
 
 def main() -> None:
     """Load the command line and run it."""
+    # Looking for circles among torch's hundreds of thousands of objects, at the end and while it is imported, would
+    # take half a second of every command.
+    atexit.register(gc.freeze)
+    gc.set_threshold(10_000, *gc.get_threshold()[1:])
     try:
         from manyway.cli import main as run
     except KeyboardInterrupt:

@@ -11,11 +11,10 @@ from bench_problems import jobs_of
 from problems import make_features
 
 from manyway import InputError, TaskSpec, evaluate, sample_tasks
-from manyway.bench import learning
-from manyway.bench.learning import _State, already_learned, learn, loss_gradient, training_of, validate
+from manyway.bench import tuning
 from manyway.bench.plan import Job
 from manyway.bench.suite import Experiment, Learning, parse_suite
-from manyway.bench.tuning import check_lessons
+from manyway.bench.tuning import _State, already_learned, check_lessons, learn, loss_gradient, training_of, validate
 from manyway.methods.unem.parameters import read_parameters
 
 SPEC = TaskSpec(shots=2, k_eff=3, n_query=12)
@@ -46,9 +45,9 @@ def test_the_gradient_is_that_of_finite_differences(lesson, loss):
 def test_the_loss_is_the_cross_entropy_of_what_the_solver_answers(lesson, tmp_path):
     tasks = sample_tasks(lesson.features, SPEC, count=3)
     values = torch.linspace(-1, 1, 7, dtype=torch.float64)
-    feature_scale, lam, temperature = (value.tolist() for value in learning.effective(values))
+    feature_scale, lam, temperature = (value.tolist() for value in tuning.effective(values))
     given = {"feature_scale": feature_scale, "lam": lam, "temperature": temperature}
-    found = learning.get_method("unem")(tasks, parameters=given).probabilities
+    found = tuning.get_method("unem")(tasks, parameters=given).probabilities
     expected = -found.gather(2, tasks.query_labels.unsqueeze(-1)).log().sum()
     assert loss_gradient(tasks, values, lesson.experiment.learn)[1] == pytest.approx(float(expected), rel=1e-4)
 
@@ -56,7 +55,7 @@ def test_the_loss_is_the_cross_entropy_of_what_the_solver_answers(lesson, tmp_pa
 def test_what_is_learned_is_better_than_the_start(lesson, tmp_path):
     longer = make_lesson(n_tasks=20, learning=Learning(steps=25))
     found = validate(longer, learn(longer, tmp_path / "state.json"), None)
-    start = dict(zip(("feature_scale", "lam", "temperature"), learning.effective(torch.ones(21)), strict=True))
+    start = dict(zip(("feature_scale", "lam", "temperature"), tuning.effective(torch.ones(21)), strict=True))
     given = {name: value.tolist() for name, value in start.items()}
     before = evaluate("unem", longer.features, SPEC, 20, start=20, parameters=given)
     assert found.accuracy > before.accuracy + 0.02
@@ -81,7 +80,7 @@ def test_a_run_that_was_stopped_continues_exactly(lesson, tmp_path):
 
 def test_smaller_chunks_give_the_same_parameters(lesson, tmp_path, monkeypatch):
     whole = learn(lesson, tmp_path / "state.json")
-    monkeypatch.setitem(learning._CHUNK_BYTES, "cpu", 1)
+    monkeypatch.setitem(tuning._CHUNK_BYTES, "cpu", 1)
     assert learn(lesson, tmp_path / "state.json").lam == pytest.approx(whole.lam, rel=1e-4)
 
 

@@ -181,7 +181,7 @@ def tune(
 
 def _learn(job: Job, results: Path, device: str | None, rerun: bool) -> tuple[str, dict[str, Any]]:
     """Learn the parameters of a method, with a bar that counts the tasks of all steps."""
-    from manyway.bench.learning import learn_job
+    from manyway.bench.tuning import learn_job
 
     learning = job.experiment.learn
     assert learning is not None

@@ -1,5 +1,6 @@
 """What ``label`` and ``review`` read: examples and items, or the scores of a classifier. It loads torch."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
@@ -10,11 +11,10 @@ import torch
 
 from manyway.cli.console import console, note, say
 from manyway.cli.options import progress_bar
-from manyway.encoding import encoders, extraction
 from manyway.encoding.datasets.sources import ImageSource, check_pictures
 from manyway.encoding.datasets.texts import open_texts
-from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, kind_of
-from manyway.encoding.languages import ENOUGH, other_languages
+from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, Source, kind_of
+from manyway.encoding.languages import ENGLISH, ENOUGH, language
 from manyway.errors import InputError, install, nearest
 from manyway.files import score_files
 from manyway.files.columns import Options, remarks_on_classes
@@ -51,7 +51,7 @@ class Inputs:
     columns: Options
     skip_bad: bool = False
     cached: bool = True  # whether features of earlier runs are used, and new ones kept
-    texts: Mapping[str, extraction.Source] = field(default_factory=dict)  # what was read to choose the encoder
+    texts: Mapping[str, Source] = field(default_factory=dict)  # what was read to choose the encoder
 
     @property
     def paths(self) -> tuple[Path | None, ...]:
@@ -69,6 +69,8 @@ class Inputs:
         kind = kinds[0]
         if set(kinds) == {FEATURES}:
             return self
+        from manyway.encoding import encoders
+
         for path in given:
             if not path.exists():
                 raise InputError(f"There is no file or folder {path}.")
@@ -95,9 +97,9 @@ class Inputs:
         note(f"{kind} are encoded with {name}; {hint}")
         return replace(self, encoder=name, texts=texts)
 
-    def _sources(self, opening: Callable[..., extraction.Source]) -> dict[str, extraction.Source]:
+    def _sources(self, opening: Callable[..., Source]) -> dict[str, Source]:
         """Class names, examples and items as they are opened; in the items, the text column of the examples counts."""
-        sources: dict[str, extraction.Source] = {}
+        sources: dict[str, Source] = {}
         for what, path in {"class names": self.class_names, "examples": self.support, "items": self.query}.items():
             if path is not None:
                 text = getattr(sources.get("examples"), "text_column", "")
@@ -134,7 +136,12 @@ class Inputs:
         return examples, items, named
 
     def _encode(self, encoder: str, device: torch.device) -> Read:
+        from manyway.encoding import encoders, extraction
+
         speak = partial(say, stderr=True)
+        known, pile = (None if path is None else path.resolve() for path in (self.support, self.query))
+        if known is not None and pile is not None and known in pile.parents:
+            raise InputError(f"The items {self.query} lie in the folder of examples {self.support}; move them out.")
         opened = encoders.open_encoder(encoder, device=device, say=speak)
         sources = self.texts or self._sources(partial(extraction.open_for, opened))
         first = "class names" if self.support is None else "examples"
@@ -182,12 +189,14 @@ class Inputs:
                 raise InputError(f"There is no column '{name}'; {nearest(name, headers[-1])}")
 
 
-def _other_languages(sources: Iterable[extraction.Source]) -> tuple[float, str]:
-    """The share of texts that are not English, and what to say about them."""
-    texts = [text for source in sources for text in getattr(source, "texts", ())]
-    n_other, names = other_languages(texts)
+def _other_languages(sources: Iterable[Source]) -> tuple[float, str]:
+    """The largest share of texts in a file that are not English, and what to say about all of them."""
+    found = [Counter(map(language, getattr(source, "texts", ()))) for source in sources]
+    share = max((1 - each[ENGLISH] / each.total() for each in found if each), default=0.0)
+    seen = sum(found, Counter[str]())
+    names = [name for name, _ in seen.most_common() if name != ENGLISH]
     several = " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-    return n_other / max(len(texts), 1), f"{n_other} of {len(texts)} texts seem to be {several}" if n_other else ""
+    return share, f"{seen.total() - seen[ENGLISH]} of {seen.total()} texts seem to be {several}" if names else ""
 
 
 def _no_examples(named: Items | None) -> Items:

@@ -10,20 +10,10 @@ from manyway.errors import InputError, nearest
 
 T = TypeVar("T", bound=BaseModel)
 Item = TypeVar("Item")
-_WANTED = {
-    "string_type": "text",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "dict_type": "a table",
-    "model_type": "a table",
-    "finite_number": "finite",
-    "greater_than": "greater than {gt}",
-    "greater_than_equal": "at least {ge}",
-    "less_than": "less than {lt}",
-    "literal_error": "{expected}",
-}
+_WANTED = {"string_type": "text", "int_type": "a whole number", "float_type": "a number", "bool_type": "true or false"}
+_WANTED |= {"list_type": "a list", "dict_type": "a table", "model_type": "a table", "finite_number": "finite"}
+_WANTED |= {"greater_than": "greater than {gt}", "greater_than_equal": "at least {ge}", "less_than": "less than {lt}"}
+_WANTED |= {"literal_error": "{expected}"}
 
 
 class Strict(BaseModel):

@@ -460,11 +460,9 @@ class Tasks:
             return rows.expand(value.shape) if shared else rows
 
         one_table = self.query_table is self.support_table
-        moved: dict[str, Any] = {
-            name: move(value)
-            for name, value in vars(self).items()
-            if isinstance(value, Tensor) and not (one_table and name == "query_table")
-        }
+        held = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        held = {name: value for name, value in held.items() if not (one_table and name == "query_table")}
+        moved: dict[str, Any] = {name: move(value) for name, value in held.items()}
         return replace(self, **{"query_table": moved["support_table"], **moved})
 
 

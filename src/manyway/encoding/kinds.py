@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from manyway.encoding.datasets.archives import open_zip
-from manyway.encoding.datasets.sources import FILMS, IMAGE_SUFFIXES, PATH_COLUMNS, walk
-from manyway.encoding.datasets.texts import TEXT_SUFFIXES, is_tabbed
+from manyway.encoding.datasets.sources import FILMS, IMAGE_SUFFIXES, PATH_COLUMNS, ImageSource, walk
+from manyway.encoding.datasets.texts import TEXT_SUFFIXES, TextSource, is_tabbed
 from manyway.errors import InputError
 from manyway.files.columns import Options, find_text, is_id, is_label, is_number_like, is_row_number, is_whole, words_in
 from manyway.files.tables import SAMPLE, Table, find_column, read_table
 from manyway.files.text import listed, read_text, suffix_of
 
+Source = ImageSource | TextSource
 FEATURES, PICTURES, TEXTS = "features", "pictures", "texts"
 _LOOKED_AT = 1000  # files of a folder
 _SOUNDS = frozenset({".aif", ".aiff", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wac", ".wav", ".wma"})
@@ -110,7 +111,7 @@ def _kind_of_table(path: Path, options: Options, expected: str | None) -> str:
     left_out = {find_column(names, name) for name in chosen}
     free = [at for at, name in enumerate(names) if at not in left_out and not is_label(name)]
     numbers = [at for at in free if not is_id(names[at]) and not is_row_number(names[at]) and _are_numbers(table, at)]
-    text, _ = find_text(table, options, left_out)
+    text, _ = find_text(table, options, left_out.union(numbers))
     text = None if text is None or not words_in(table, text) else text
     paths = [at for at in free if names[at].strip().lower() in PATH_COLUMNS and _are_pictures(table.sample(at))]
     possible = {TEXTS: text is not None or not (numbers or paths), FEATURES: bool(numbers), PICTURES: bool(paths)}

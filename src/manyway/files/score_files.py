@@ -113,21 +113,13 @@ def _read_folder(folder: Path, options: Options) -> Scores:
     if len(single) < len(found):
         notes.append(f"files of {folder.name} that are called BirdNET_… are left out: the others have the same scores")
     kind, independent = next(iter(kinds), ("auto", False))
-    return Scores(
-        np.concatenate([part.with_classes(classes).values for part in read]),
-        tuple(classes),
-        names,
-        labels if any(label is not None for label in labels) else None,
-        kind,
-        _merged([part.levels for part in read]),
-        tuple(one for part in read for one in part.skipped),
-        tuple(dict.fromkeys(notes)),
-        {SOURCE: sources, **carried},
-        _merged([part.described for part in read]),
-        independent,
-        tuple(origin for part in read for origin in part.origins),
-        tuple({SOURCE: path, **cells} for path, part in zip(relative, read, strict=True) for cells in part.others),
-    )
+    values = np.concatenate([part.with_classes(classes).values for part in read])
+    given = labels if any(label is not None for label in labels) else None
+    levels, described = (_merged([getattr(part, name) for part in read]) for name in ("levels", "described"))
+    skipped, origins = (tuple(one for part in read for one in getattr(part, name)) for name in ("skipped", "origins"))
+    others = [{SOURCE: path, **cells} for path, part in zip(relative, read, strict=True) for cells in part.others]
+    about = levels, skipped, tuple(dict.fromkeys(notes)), {SOURCE: sources, **carried}, described
+    return Scores(values, tuple(classes), names, given, kind, *about, independent, origins, tuple(others))
 
 
 def _merged(parts: Sequence[Any]) -> dict[str, dict[str, str]]:
@@ -253,10 +245,8 @@ def read_class_prior(path: Path) -> dict[str, float]:
     found: dict[str, float] = {}
     for place, name, value in _values_of_classes(path, "prior", "count", "frequency", "n", needed=True):
         if value <= 0:
-            raise InputError(
-                f"{path} has the prior {value:g} for the class {shorten(name)} in {place}; it must be positive, as a "
-                "classifier never answers with a class of prior 0."
-            )
+            never = "it must be positive, as a classifier never answers with a class of prior 0"
+            raise InputError(f"{path} has the prior {value:g} for the class {shorten(name)} in {place}; {never}.")
         found[name] = value
     if len(found) < 2:
         raise InputError(f"{path} lists {len(found)} classes; list all that the classifier can answer.")

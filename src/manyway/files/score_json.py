@@ -32,10 +32,8 @@ def read_score_json(path: Path) -> Scores:
         return _read_speciesnet(path, content["predictions"])
     if isinstance(content, dict) and isinstance(content.get("images"), list):
         return _read_megadetector(path, content)
-    raise InputError(
-        f"{path} is neither a predictions file of SpeciesNet (a list 'predictions') nor a MegaDetector file (a list "
-        "'images'); give such a file, or a table of scores."
-    )
+    both = "neither a predictions file of SpeciesNet (a list 'predictions') nor a MegaDetector file (a list 'images')"
+    raise InputError(f"{path} is {both}; give such a file, or a table of scores.")
 
 
 def _read_speciesnet(path: Path, predictions: Sequence[Any]) -> Scores:
@@ -100,10 +98,7 @@ def _speciesnet_text(path: Path, places: Sequence[int], own: Mapping[str, str], 
         within = dict(_members(text, members["classifications"][0]))
         ranked = [(own.get(name, name), round(p, 4)) for name, p in answer if p >= least]
         count = len(json.loads(text[slice(*within["classes"])]))
-        new = {
-            within["classes"]: [name for name, _ in ranked[:count]],
-            within["scores"]: [p for _, p in ranked[:count]],
-        }
+        new = {within[key]: [pair[at] for pair in ranked[:count]] for at, key in enumerate(("classes", "scores"))}
         if ranked and decided != "detector":
             values = {"prediction": ranked[0][0], "prediction_score": ranked[0][1], "prediction_source": "manyway"}
             new |= {members[name]: value for name, value in values.items() if name in members}
@@ -112,20 +107,12 @@ def _speciesnet_text(path: Path, places: Sequence[int], own: Mapping[str, str], 
 
 
 def _read_megadetector(path: Path, content: Mapping[str, Any]) -> Scores:
-    categories, full, info, kinds = (
-        part if isinstance(part := content.get(name), dict) else {}
-        for name in (
-            "classification_categories",
-            "classification_category_descriptions",
-            "info",
-            "detection_categories",
-        )
-    )
+    names = "classification_categories", "classification_category_descriptions", "info", "detection_categories"
+    parts = (content.get(name) for name in names)
+    categories, full, info, kinds = (part if isinstance(part, dict) else {} for part in parts)
     if not categories:
-        raise InputError(
-            f"{path} is a MegaDetector file without 'classification_categories': its detections were not classified; "
-            "run a species classifier first."
-        )
+        lacking = "is a MegaDetector file without 'classification_categories': its detections were not classified"
+        raise InputError(f"{path} {lacking}; run a species classifier first.")
     found, notes, bare = Collected(path), [], 0
     version = str(info.get("format_version", "1"))
     if version.split(".")[0] != "1":
@@ -150,10 +137,9 @@ def _read_megadetector(path: Path, content: Mapping[str, Any]) -> Scores:
             scores = []
             for one in _list(path, place, detection, "classifications"):
                 if not isinstance(one, list) or len(one) != 2 or str(one[0]) not in shown:
-                    raise InputError(
-                        f"{path} has {shorten(one)} among the classifications in {place} ({shorten(file)}); each is "
-                        "a number of 'classification_categories' and a score."
-                    )
+                    odd = f"{shorten(one)} among the classifications in {place} ({shorten(file)})"
+                    needed = "each is a number of 'classification_categories' and a score"
+                    raise InputError(f"{path} has {odd}; {needed}.")
                 scores.append((place, item, str(one[0]), _part(path, place, one[1])))
             if any(score for *_, score in scores):
                 found.places.append((number, at))

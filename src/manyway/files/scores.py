@@ -1,7 +1,5 @@
 """Scores of a classifier: one per item and class."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -98,7 +96,7 @@ class Scores:
         """Left, top, width and height of an item in its picture, in parts of the picture; None: all of it."""
         return box_of({name: self.carried[name][row] for name in BOX if name in self.carried})
 
-    def with_classes(self, classes: Sequence[str]) -> Scores:
+    def with_classes(self, classes: Sequence[str]) -> "Scores":
         """The same scores with columns for these classes, in this order; a class that is not here is listed nowhere."""
         if tuple(classes) == self.classes:
             return self
@@ -144,10 +142,8 @@ def from_pairs(
                 raise InputError(f"{path} has no {what} in {place}; every score needs an item and a class.")
         key = items.setdefault(item, len(items)), columns.setdefault(name.strip(), len(columns))
         if key in cells:
-            raise InputError(
-                f"{path} has two scores of class {shorten(name)} for the item {shorten(item)} (the second in {place}); "
-                "remove one, or give the items different names."
-            )
+            twice = f"two scores of class {shorten(name)} for the item {shorten(item)} (the second in {place})"
+            raise InputError(f"{path} has {twice}; remove one, or give the items different names.")
         cells[key] = score
     ordered = sorted({*columns, *classes})
     check_size(len(items), len(ordered))
@@ -166,10 +162,8 @@ def from_pairs(
 def check_size(n_items: int, n_classes: int) -> None:
     """Refuse more scores than fit into memory."""
     if n_items * n_classes > _MOST_SCORES:
-        raise InputError(
-            f"{n_items} items and {n_classes} classes are too many to label at once; cut the items into batches that "
-            "belong together, such as one camera or one week."
-        )
+        hint = "cut the items into batches that belong together, such as one camera or one week"
+        raise InputError(f"{n_items} items and {n_classes} classes are too many to label at once; {hint}.")
 
 
 def _ranks(label: str) -> list[str] | None:
@@ -199,10 +193,8 @@ def taxonomy(labels: Mapping[str, str]) -> dict[str, Any]:
     levels = {level: {name: r[at] for name, r in ranks.items() if r[at]} for level, at in _RANKS.items()}
     finest = {name: " ".join(filter(None, r[3:5])) or r[2] or r[1] or r[0] for name, r in ranks.items()}
     scientific = {name: found[0].upper() + found[1:] for name, found in finest.items() if found}
-    return {
-        "levels": {level: groups for level, groups in levels.items() if groups},
-        "described": {SCIENTIFIC: scientific} if scientific else {},
-    }
+    filled = {level: groups for level, groups in levels.items() if groups}
+    return {"levels": filled, "described": {SCIENTIFIC: scientific} if scientific else {}}
 
 
 def shown_names(labels: Mapping[str, str]) -> dict[str, str]:

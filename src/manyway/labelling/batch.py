@@ -133,14 +133,9 @@ def features_batch(
     given = known_places(known or {}, classes, len(query)).to(device)
     vectors = None if class_names is None else _vectors(class_names, classes).to(device)
     if place.fits(len(query), len(classes)):
-        tasks = Tasks.from_arrays(
-            examples[None],
-            labels[None],
-            query.rows(0, len(query)).to(device)[None],
-            support.base_mean,
-            class_features=None if vectors is None else vectors[None],
-            known=given[None],
-        )
+        arrays = examples[None], labels[None], query.rows(0, len(query)).to(device)[None], support.base_mean
+        named = None if vectors is None else vectors[None]
+        tasks = Tasks.from_arrays(*arrays, class_features=named, known=given[None])
         yield Batch(tasks, tuple(classes), query)
         return
     # The largest example or class name decides how features of an extreme magnitude are rescaled.
@@ -260,10 +255,8 @@ def check_items(support: Items, query: Items, class_names: Items | None = None) 
     if len(support) == 0 and class_names is None:
         raise InputError("There is no labelled example; the file of examples has no rows.")
     if support.labels is None:
-        raise InputError(
-            "The labelled examples (they come first, the items second) have no labels; name their column with "
-            "`label_column`, or a file with `labels`."
-        )
+        hint = "name their column with `label_column`, or a file with `labels`"
+        raise InputError(f"The labelled examples (they come first, the items second) have no labels; {hint}.")
     if len(query) == 0:
         raise InputError("There is no item to label; the query file has no rows.")
     for what, known in (("class names", class_names), ("labelled examples", support)):

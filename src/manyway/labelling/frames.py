@@ -219,10 +219,8 @@ def from_fiftyone(
 def _refuse_missing(values: Sequence[Any], what: str) -> None:
     missing = [row for row, value in enumerate(values) if value is None]
     if missing:
-        raise InputError(
-            f"{len(missing)} of {len(values)} samples have no {what}, the first is number {missing[0]}; compute it, or "
-            "take a view of the samples that have one."
-        )
+        few = f"{len(missing)} of {len(values)} samples have no {what}, the first is number {missing[0]}"
+        raise InputError(f"{few}; compute it, or take a view of the samples that have one.")
 
 
 def _check_length(n_rows: int, result: Inference) -> None:
@@ -236,10 +234,8 @@ def _kind(frame: Any) -> str:
     if any(base.__name__ == _FRAMES.get(library) for base in type(frame).__mro__):
         return library
     hint = {"LazyFrame": "; call collect() first", "DatasetDict": "; choose one of its splits"}.get(name, "")
-    raise InputError(
-        f"{library}.{name} is no table that can be labelled{hint}; give a DataFrame of pandas or polars, a "
-        "datasets.Dataset or a pyarrow.Table."
-    )
+    wanted = "give a DataFrame of pandas or polars, a datasets.Dataset or a pyarrow.Table"
+    raise InputError(f"{library}.{name} is no table that can be labelled{hint}; {wanted}.")
 
 
 def _read(

@@ -56,21 +56,15 @@ def check_format(form: str, scores: Scores, output: Path) -> None:
     """Refuse a form that these scores cannot be written in, before the work."""
     if form == INPUT:
         if sum(origin.n_items for origin in scores.origins) < len(scores):
-            raise InputError(
-                f"{output} would be written in the format of the input, which is a table and no file of SpeciesNet, "
-                "MegaDetector or BirdNET; write a table, such as labels.csv."
-            )
+            given = "which is a table and no file of SpeciesNet, MegaDetector or BirdNET"
+            raise InputError(f"{output} would be in the format of the input, {given}; write a .csv table.")
         path = scores.origins[0].path
         if SOURCE not in scores.carried and suffix_of(output) != path.suffix.lower():
-            raise InputError(
-                f"{output} would be written in the format of the input, a {scores.origins[0].format}; give it the "
-                f"ending {path.suffix}, or write a table, such as labels.csv."
-            )
+            given, hint = scores.origins[0].format, f"give it the ending {path.suffix}, or write a table: labels.csv"
+            raise InputError(f"{output} would be written in the format of the input, a {given}; {hint}.")
     elif form != TABLE and not any(one.time for one in _sightings(scores)[0]):
-        raise InputError(
-            f"The `format` {form} needs the time of each item, which the scores do not have; name the media.csv of "
-            "the data package with `media`, or add a column 'time'."
-        )
+        hint = "name the media.csv of the data package with `media`, or add a column 'time'"
+        raise InputError(f"The `format` {form} needs the time of each item, which the scores do not have; {hint}.")
 
 
 def scores_of(batch: Batch) -> Scores:

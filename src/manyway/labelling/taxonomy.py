@@ -63,10 +63,9 @@ def _check_nested(path: Path, levels: Levels) -> None:
         for name, group in levels[finer].items():
             other = levels[coarser].get(name)
             if other is not None and above.setdefault(group, other) != other:
-                raise InputError(
-                    f"{path} has the {finer} {shorten(group)} in two groups of {coarser}, {shorten(above[group])} and "
-                    f"{shorten(other)}; correct one, or remove the column '{coarser}'."
-                )
+                two = f"two groups of {coarser}, {shorten(above[group])} and {shorten(other)}"
+                hint = f"correct one, or remove the column '{coarser}'"
+                raise InputError(f"{path} has the {finer} {shorten(group)} in {two}; {hint}.")
 
 
 class Answer(NamedTuple):

@@ -10,13 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 # No date and a fixed salt: the same results give the same file. Text stays text, so that it can be searched and edited.
-SETTINGS: dict[Any, Any] = {
-    "font.size": 9.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.hashsalt": "manyway",
-    "svg.fonttype": "none",
-}
+SETTINGS: dict[Any, Any] = {"svg.hashsalt": "manyway", "svg.fonttype": "none"}
+SETTINGS |= {"font.size": 9.5, "axes.spines.top": False, "axes.spines.right": False}
 MARK: dict[str, Any] = {"color": "0.5", "linewidth": 1.2, "zorder": 1}  # a line that is no curve
 
 

@@ -20,8 +20,6 @@ not known, but at least min_W E(W). The next check therefore takes α min_W E(W)
 all checks hold together with 1 − α. A check that found what was expected costs the next one little.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -130,7 +128,7 @@ class RandomCheck:
     n_classes: int  # classes that are named later were unknown when the check began
 
     @staticmethod
-    def begin(check: Check, labels: Mapping[int, int], n_classes: int, seed: str) -> RandomCheck:
+    def begin(check: Check, labels: Mapping[int, int], n_classes: int, seed: str) -> "RandomCheck":
         """Ask in a random order, which the seed decides on every machine alike."""
         order = sorted(labels, key=lambda row: sha256(f"{seed} {row}".encode()).digest())
         return RandomCheck(check, labels, tuple(order), n_classes)

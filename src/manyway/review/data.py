@@ -1,13 +1,11 @@
 """What is reviewed: examples, items and where their pictures are; saved in the folder of the review."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ TAKEN = "taken"  # the column that says when a picture was taken
 _FILE, _BOX = "file", ("box_x", "box_y", "box_width", "box_height")  # columns of detections
 _SECONDS = timedelta(seconds=10)  # between the pictures of a burst
 _FORMAT = 2
+_PARTS, _PLAIN = ("examples", "items", "class_names"), ("kind", "title", "open_set", "scores")  # what is saved
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,32 +126,19 @@ class ReviewData:
 
     def save(self, folder: Path) -> None:
         """Write everything into the folder of a review, so that it needs neither the files nor the encoder again."""
-        tensors = {
-            "examples": self.examples.rows(0, len(self.examples)).contiguous(),
-            "items": self.items.rows(0, len(self.items)).contiguous(),
-        }
+        parts = {name: getattr(self, name) for name in _PARTS if getattr(self, name) is not None}
+        tensors = {name: items.rows(0, len(items)).contiguous() for name, items in parts.items()}
         if self.examples.base_mean is not None:
             tensors["base_mean"] = self.examples.base_mean.contiguous()
-        if self.class_names is not None:
-            tensors["class_names"] = self.class_names.rows(0, len(self.class_names)).contiguous()
-        about = {
-            "format": _FORMAT,
-            "kind": self.kind,
-            "title": self.title,
-            "origins": dict(self.origins or {}),
-            "open_set": self.open_set,
-            "examples": _about(self.examples),
-            "items": _about(self.items),
-            "class_names": None if self.class_names is None else _about(self.class_names),
-            "scores": list(self.scores),
-        }
+        about = {name: getattr(self, name) for name in _PLAIN} | {name: _about(items) for name, items in parts.items()}
+        about |= {"format": _FORMAT, "origins": dict(self.origins or {})}
         text = json.dumps(about, default=str)
         with atomic_write(folder / FILE) as temporary:
             save_file(tensors, temporary, metadata={"review": text, "check": _check(text, tensors)})
         (folder / FILE).chmod(0o600)
 
     @classmethod
-    def load(cls, folder: Path) -> ReviewData:
+    def load(cls, folder: Path) -> "ReviewData":
         """Read a saved review.
 
         Raises
@@ -162,9 +148,8 @@ class ReviewData:
         """
         path = folder / FILE
         if not path.is_file():
-            raise InputError(
-                f"{folder} holds no saved review; to start one, name examples and items: manyway review EXAMPLES ITEMS"
-            )
+            start = "to start one, name examples and items: manyway review EXAMPLES ITEMS"
+            raise InputError(f"{folder} holds no saved review; {start}")
         try:
             with safe_open(path, framework="pt") as file:
                 text, check = file.metadata()["review"], file.metadata()["check"]
@@ -174,25 +159,15 @@ class ReviewData:
             about = json.loads(text)
             if about["format"] != _FORMAT:
                 raise InputError(f"{path} has the format {about['format']}, which this version of manyway cannot read.")
-            base_mean = tensors.get("base_mean")
-            examples, items = (_items(tensors[name], about[name], base_mean) for name in ("examples", "items"))
-            named = {"kind": str(about["kind"]), "title": str(about["title"]), "origins": about["origins"]}
-            vectors = about["class_names"]
-            return cls(
-                examples,
-                items,
-                **named,
-                open_set=bool(about["open_set"]),
-                class_names=None if vectors is None else _items(tensors["class_names"], vectors, base_mean),
-                scores=tuple(map(str, about["scores"])),
-            )
+            read = partial(_items, base_mean=tensors.get("base_mean"))
+            saved: dict[str, Any] = {name: about[name] for name in (*_PLAIN, "origins")}
+            saved |= {name: read(tensors[name], about[name]) for name in _PARTS if name in tensors}
+            return cls(**saved | {"scores": tuple(about["scores"])})
         except InputError:
             raise
         except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
-            raise InputError(
-                f"{path} is damaged ({error}). Its answers are not lost: move this file away and start the review with "
-                "the same examples and items in the same folder."
-            ) from error
+            hint = "move this file away and start the review with the same examples and items in the same folder"
+            raise InputError(f"{path} is damaged ({error}). Its answers are not lost: {hint}.") from error
 
 
 def _text(value: Any) -> str:
@@ -207,14 +182,10 @@ def _time(text: str) -> datetime | None:
 
 
 def _about(items: Items) -> dict[str, Any]:
-    return {
-        "names": None if items.names is None else list(items.names),
-        "labels": items.labels,
-        "columns": items.columns,
-        "skipped": items.skipped,
-        "texts": None if items.texts is None else list(items.texts),
-        "carried": {name: list(cells) for name, cells in items.carried.items()},
-    }
+    names, texts = (None if given is None else list(given) for given in (items.names, items.texts))
+    carried = {name: list(cells) for name, cells in items.carried.items()}
+    kept = {name: getattr(items, name) for name in ("labels", "columns", "skipped")}
+    return {"names": names, "texts": texts, "carried": carried, **kept}
 
 
 def _check(text: str, tensors: Mapping[str, Any]) -> str:

@@ -37,10 +37,8 @@ class Relabel:
     def __init__(self, data: ReviewData, first: Solution | None = None) -> None:
         n_classes = len(data.catalogue)
         if 4 * len(data.items) * n_classes > AT_MOST_BYTES:
-            raise InputError(
-                f"{len(data.items)} items and {n_classes} classes are too many to be reviewed together; cut the "
-                "items into smaller batches."
-            )
+            many = f"{len(data.items)} items and {n_classes} classes are too many to be reviewed together"
+            raise InputError(f"{many}; cut the items into smaller batches.")
         self.data, self._first = data, first
         self.tasks, self.classes = self._problem()
         self._number = {name: k for k, name in enumerate(self.classes)}

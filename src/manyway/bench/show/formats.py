@@ -99,9 +99,8 @@ def _pipe(text: str) -> str:
 _TEX = {
     "K_eff": r"$K_{\mathrm{eff}}$",
     "|Q|": r"$|\mathbb{Q}|$",
-    "w_new": r"$w_{\mathrm{new}}$",
-    "w_old": r"$w_{\mathrm{old}}$",
-    "\\": r"\textbackslash{}",
+    **{f"w_{name}": rf"$w_{{\mathrm{{{name}}}}}$" for name in ("new", "old")},
+    **{char: rf"\text{name}{{}}" for char, name in {"\\": "backslash", "^": "asciicircum", "~": "asciitilde"}.items()},
     **{char: rf"\{char}" for char in "%&#_${}"},
     **{char: rf"$\{name}$" for char, name in zip("±‖λατ", ("pm", "|", "lambda", "alpha", "tau"), strict=True)},
     **{char: f"${char}$" for char in "<>"},
@@ -110,8 +109,6 @@ _TEX = {
     "·": r"$\cdot$",
     "*": r"$^{*}$",
     "†": r"$^{\dagger}$",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
 }
 _TEX_PIECES = re.compile("|".join(re.escape(piece) for piece in _TEX))
 

@@ -13,37 +13,23 @@ from manyway.evaluation.metrics import find_summary
 from manyway.evaluation.scorers import SCORERS
 from manyway.sampling.spec import DEFAULTS
 
-# What an axis is called, and a value of it.
+# What an axis is called, and a value of it: "5 batches", "K_eff = 5", or the value alone.
+_COUNTED = {"n_unknown": "unknown queries", "unknown_classes": "unknown classes", "n_batches": "batches"}
+_COUNTED |= {"n_answers": "answers", "steps": "iterations"}
+_SYMBOLS = {"k_eff": "K_eff", "n_query": "|Q|", "n_ways": "K", "lam": "λ", "alpha": "α", "gamma": "γ"}
+_ALONE = {"method": "Method", "features": "Features", "scorer": "Score", "metrics": "Metric", "reviewer": "Reviewer"}
 _AXES = {
-    "method": ("Method", "{}"),
-    "features": ("Features", "{}"),
-    "scorer": ("Score", "{}"),
-    "metrics": ("Metric", "{}"),
+    **{axis: (title, f"{{}} {title}") for axis, title in _COUNTED.items()},
+    **{axis: (title, f"{title} = {{}}") for axis, title in _SYMBOLS.items()},
+    **{axis: (title, "{}") for axis, title in _ALONE.items()},
     "version": ("Version", "version {}"),
     "shots": ("shots", "{}-shot"),
-    "k_eff": ("K_eff", "K_eff = {}"),
-    "n_query": ("|Q|", "|Q| = {}"),
-    "n_ways": ("K", "K = {}"),
-    "lam": ("λ", "λ = {}"),
-    "alpha": ("α", "α = {}"),
-    "steps": ("iterations", "{} iterations"),
+    "unknown_from": ("unknown features", "unknown queries from {}"),
 }
 # Fields of a task that are named only where they differ from their defaults.
-LATER = {
-    "n_unknown": ("unknown queries", "{} unknown queries"),
-    "unknown_classes": ("unknown classes", "{} unknown classes"),
-    "unknown_from": ("unknown features", "unknown queries from {}"),
-    "n_batches": ("batches", "{} batches"),
-    "gamma": ("γ", "γ = {}"),
-    "n_answers": ("answers", "{} answers"),
-    "reviewer": ("Reviewer", "{}"),
-}
-_SPECIAL = {
-    ("shots", None): "given support",
-    ("scorer", None): "own score",
-    ("gamma", None): "batches alike",
-    ("gamma", 0): "separate classes",
-}
+LATER = ("n_unknown", "unknown_classes", "unknown_from", "n_batches", "gamma", "n_answers", "reviewer")
+_SPECIAL: dict[tuple[str, int | None], str] = {("shots", None): "given support", ("scorer", None): "own score"}
+_SPECIAL |= {("gamma", None): "batches alike", ("gamma", 0): "separate classes"}
 Shown = TypeVar("Shown", Table, Plot)
 
 
@@ -219,7 +205,7 @@ def axis_title(axis: str) -> str:
     >>> axis_title("k_eff"), axis_title("tau")
     ('K_eff', 'tau')
     """
-    return {**_AXES, **LATER}.get(axis, (axis,))[0]
+    return _AXES.get(axis, (axis,))[0]
 
 
 def label(axis: str, value: Any, names: Mapping[str, str] | None = None) -> str:
@@ -239,7 +225,7 @@ def label(axis: str, value: Any, names: Mapping[str, str] | None = None) -> str:
         value = find_summary(value)[1].title
     elif axis == "features":
         value = (names or {}).get(value, value)
-    return {**_AXES, **LATER}.get(axis, (axis, f"{axis} = {{}}"))[1].format(number(in_words(axis, value)))
+    return _AXES.get(axis, (axis, f"{axis} = {{}}"))[1].format(number(in_words(axis, value)))
 
 
 def later_words(task: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -23,19 +24,22 @@ from manyway.methods.calibration.calibration import Calibration, squared_distanc
 
 
 class Linear(NamedTuple):
-    """ℓ of placed rows [b, d], up to a number per row: z·weights + biases."""
+    """ℓ of placed rows [b, d], up to a number per row: z·weights + biases, or what others of its kind say if higher."""
 
     weights: Tensor  # [d, k]
     biases: Tensor  # [k]
+    others: tuple[Linear, ...] = ()
 
     def scores(self, rows: Tensor, sharpness: float, addend: Tensor) -> Tensor:
         """[b, k] sharpness·ℓ + addend [k]."""
-        rows = rows if sharpness == 1 else rows * sharpness
-        return torch.addmm(sharpness * self.biases + addend, rows, self.weights)
+        scaled = rows if sharpness == 1 else rows * sharpness
+        found = torch.addmm(sharpness * self.biases + addend, scaled, self.weights)
+        return reduce(torch.maximum, (other.scores(rows, sharpness, addend) for other in self.others), found)
 
     def of_classes(self, classes: Tensor) -> Linear:
         """The same for some classes [a]."""
-        return Linear(self.weights[:, classes], self.biases[classes])
+        others = tuple(other.of_classes(classes) for other in self.others)
+        return Linear(self.weights[:, classes], self.biases[classes], others)
 
 
 class Columns(NamedTuple):
@@ -83,6 +87,7 @@ class Distances:
 
     calibration: Calibration
     known_weight: float = 0.0  # what a query with a known label counts in its prototype
+    before: tuple[Calibration, ...] = ()  # the prototypes without such queries, where there are some
 
     @property
     def counts(self) -> Tensor:
@@ -98,6 +103,14 @@ class Distances:
         """[t, b, k] ℓ of placed rows."""
         return self.calibration.log_likelihood(placed)
 
+    def in_search(self, placed: Tensor, likelihood: Tensor) -> Tensor:
+        """[t, b, k] ℓ of placed rows as the search begins with it: the higher of ℓ with known queries and without.
+
+        A person is asked about queries at the edge of their class. Several of them move its prototype away from the
+        others, and a right answer could drive half of the class into a neighbour.
+        """
+        return reduce(torch.maximum, (before.log_likelihood(placed) for before in self.before), likelihood)
+
     def with_samples(self, sums: Tensor, counts: Tensor, weight: float) -> Distances:
         """The prototypes with further samples: ``counts`` [t, k] of them, which count ``weight`` each, sum to ``sums``.
 
@@ -106,7 +119,7 @@ class Distances:
         calibration = self.calibration
         total = calibration.counts + weight * counts
         offsets = calibration.offsets * calibration.counts.unsqueeze(-1) + weight * sums
-        return Distances(moved(calibration, offsets / total.unsqueeze(-1), total), weight)
+        return Distances(moved(calibration, offsets / total.unsqueeze(-1), total), weight, (calibration,))
 
     def without_known(self, likelihood: Tensor, known: Tensor) -> Tensor:
         """[t, b, k] the same where queries with known labels [t, b] are left out of what they have taught."""
@@ -135,8 +148,10 @@ class Distances:
         return Updated(classes, prototypes / total.unsqueeze(-1), weights, total, scatter, precision)
 
     def linear(self) -> Linear:
-        """ℓ of the rows of the one task, as a single product."""
-        return Linear(*(one[0] for one in self.calibration.linear()))
+        """``in_search`` of the rows of the one task, as products."""
+        products = [of.linear() for of in (self.calibration, *self.before)]
+        own, *others = (Linear(weights[0], biases[0]) for weights, biases in products)
+        return own._replace(others=tuple(others))
 
     def nearness(self, placed: Tensor, others: Tensor, steepness: float) -> Tensor:
         """[t, n, m] from 0 to 1: how much placed queries [t, n, d] and others [t, m, d] are alike."""
@@ -216,6 +231,9 @@ class Scores:
 
     def of(self, placed: Tensor) -> Tensor:
         return placed
+
+    def in_search(self, placed: Tensor, likelihood: Tensor) -> Tensor:
+        return likelihood
 
     def without_known(self, likelihood: Tensor, known: Tensor) -> Tensor:
         return likelihood

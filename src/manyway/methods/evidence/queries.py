@@ -194,7 +194,8 @@ class InMemory(Held):
         self.counted = judge.counted(part.unknown).unsqueeze(-1)
 
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Found[Dense]:
-        likelihood = excluded(self.part.likelihood, self.part.known) if self.any_known else self.part.likelihood
+        part, likelihood = self.part, self.of.in_search(self.part.placed, self.part.likelihood)
+        likelihood = excluded(likelihood, part.known) if self.any_known else likelihood
         queries, (schedule, limits) = Dense.of(likelihood, self.counted), self.parameters.of_search
         if with_terms:
             found = search(queries, prior, schedule, **limits, with_terms=True)

@@ -327,7 +327,8 @@ def judged(queries: Held, parameters: Parameters, one_shot: bool) -> UnknownPost
     likelihood, n_classes = queries.of, queries.of.counts.shape[1]
     stride = judged_stride(queries.n_query, n_classes)
     placed, known = sample(queries, stride)
-    closed = excluded(likelihood.of(placed), known) if queries.any_known else likelihood.of(placed)
+    closed = likelihood.in_search(placed, likelihood.of(placed))
+    closed = excluded(closed, known) if queries.any_known else closed
     schedule, limits = parameters.of_search
     prior = parameters.prior(placed.shape[1], likelihood.counts)
     assigned = fused_search(Dense.of(closed), prior, schedule, **limits).queries.u

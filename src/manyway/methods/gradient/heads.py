@@ -1,12 +1,15 @@
-"""Linear classifiers that gradient methods train: logits, and the gradient in the weights."""
+"""Linear classifiers that gradient methods train: logits, the gradient in the weights, and steps of Adam."""
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from manyway.core import column_sums
+
+DECAY, SQUARE_DECAY, EPS = 0.9, 0.999, 1e-8  # of Adam: the authors' defaults
 
 
 class Head(Protocol):
@@ -57,3 +60,19 @@ def _norms(w: Tensor) -> Tensor:
 def flipped(w: Tensor) -> Tensor:
     """[t, d, k] the transpose of w. On a CPU a copy costs less than a product with a transposed view."""
     return w.mT if w.is_cuda else w.mT.contiguous()
+
+
+def adam_step(
+    parameters: Tensor, mean: Tensor, square: Tensor, gradient: Tensor, step: int, lr: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Take step number ``step`` (from 1) of Adam: the new parameters, and running means of the gradient and its square.
+
+    Adam (Kingma and Ba, 2015) moves every coordinate on its own. A batch of tasks moves as each would alone; the path
+    depends on the coordinate system, so it cannot be computed in a rotated or reduced feature space. The bias
+    corrections are folded into the two constants, which saves passes over memory.
+    """
+    mean = mean.lerp(gradient, 1 - DECAY)
+    square = (square * SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - SQUARE_DECAY)
+    root = sqrt(1 - SQUARE_DECAY**step)
+    size = lr * root / (1 - DECAY**step)
+    return parameters.addcdiv(mean, square.sqrt().add_(EPS * root), value=-size), mean, square

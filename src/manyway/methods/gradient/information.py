@@ -17,8 +17,7 @@ from torch import Tensor
 from manyway.core import Recorder, threads_for
 from manyway.core.kernels import halves_fused, tensor_cores
 from manyway.errors import InputError
-from manyway.methods.gradient.adam import adam_step
-from manyway.methods.gradient.heads import Euclidean, Head
+from manyway.methods.gradient.heads import Euclidean, Head, adam_step
 
 TERMS = ("cross_entropy", "marginal", "conditional")
 
