@@ -121,8 +121,9 @@ def test_the_summary_says_how_many_classes_occur_and_which(problem, tmp_path, mo
     support, query = write(tmp_path, problem, "npz")
     _, out, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
     result = Evidence().fit(problem["x"], problem["y"]).infer(problem["query"])
-    number = f"{result.n_present:.1f} ± {result.n_present_sd:.1f} are estimated to occur"
-    assert number in out.splitlines()[0]
+    low, high = result.n_present_interval
+    number = str(low) if low == high else f"{low} to {high}"
+    assert f"; {number} are estimated to occur" in out.splitlines()[0]
     assert "is present" in out.splitlines()[1]
     for name in ("bird 2", "bird 5"):
         line = next(line for line in out.splitlines() if name in line)

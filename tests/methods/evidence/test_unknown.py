@@ -9,7 +9,7 @@ import pytest
 import torch
 from problems import piled
 
-from manyway import Evidence, Tasks, solve
+from manyway import Evidence, Tasks, TaskSpec, sample_tasks, solve
 from manyway.errors import InputError
 from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
 from manyway.methods.evidence.prior import Concentrations, Presence
@@ -22,6 +22,7 @@ from manyway.methods.evidence.unknown import (
     _with_proportion,
     groups_of,
 )
+from manyway.sampling.embedded import load_glyphs
 
 
 def problem(n_tasks=3, *, n_unknown=(6, 5), n_known=(8, 7, 6), shots=4, seed=0, dtype=torch.float64):
@@ -314,3 +315,13 @@ def test_infer_and_its_tables_have_the_groups():
     assert (table["label"] == np.where(truth < 10, truth, -1)).all()
     assert (table["group"] == np.where(truth < 10, -1, truth - 10)).all()
     assert result.classes_frame()["items"].sum() == (truth < 10).sum()
+
+
+def test_no_rounding_makes_a_query_more_than_certainly_unknown():
+    """It was 1 + 1e-7 in the second of these tasks: a probability below 0, and the presence of classes no number."""
+    spec = TaskSpec(shots=20, k_eff=5, n_query=35, n_unknown=40, n_ways=143, unknown_classes=3)
+    found = solve(
+        "evidence", sample_tasks(load_glyphs().to("cpu", torch.float32), spec, seed=31, count=2), open_set=True
+    )
+    assert float(found.probabilities.min()) >= 0
+    assert bool(torch.isfinite(found.presence).all())

@@ -1,6 +1,7 @@
 """Every constant of evidence, in one place, with the reason for its value.
 
-``Constants`` of ``manyway.methods.calibration`` has those of the calibration; ``schedule=`` reaches all.
+``Constants`` of ``manyway.methods.calibration`` has those of the calibration, ``Counting`` of ``manyway.core.presence``
+those that say which classes occur; ``schedule=`` reaches all.
 docs/evidence.md has a table of the effect of each: accuracy and calibration without it, on the study's sets. Limits of
 memory and time, and what keeps arithmetic finite, are constants of their modules: they do not change answers.
 """
@@ -11,13 +12,13 @@ from math import log10
 import torch
 from torch import Tensor
 
-from manyway.core import effective_number
+from manyway.core import Counting, effective_number
 from manyway.methods.calibration.constants import Constants
 
 
 @dataclass(frozen=True)
-class Schedule(Constants):
-    """The constants of calibration, search and post-processing."""
+class Schedule(Counting, Constants):
+    """The constants of calibration, search and post-processing, and of which classes occur (``Counting``)."""
 
     # Probabilities with one example per class are raised to a power near this value, which pairs of queries decide;
     # see `one_shot`. Second: the standard deviation of its logarithm.

@@ -73,7 +73,7 @@ class UnknownPosterior:
         """[t, b] the probability of placed queries [t, b, d] to be unknown; the first has that number."""
         if self.stride == 1:
             return self.judged[:, first : first + placed.shape[1]]
-        return (self.weights(placed) @ self.judged.unsqueeze(-1)).squeeze(-1)
+        return (self.weights(placed) @ self.judged.unsqueeze(-1)).squeeze(-1).clamp_max(1)
 
     def counted(self, unknown: Tensor) -> Tensor:
         """[t, b] how much queries count in the search for the classes that are present, given ``unknown`` [t, b].
@@ -356,4 +356,4 @@ def _with_proportion(log_odds: Tensor, weights: Tensor, schedule: Schedule) -> T
     some = ((weights.unsqueeze(-1) * mixed(limited)).sum(1) + prior).logsumexp(-1)
     proportion = (schedule.independent * mixed(odds).sum(1) + prior).softmax(-1)
     given = ((odds + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
-    return given * some.sigmoid().unsqueeze(-1)
+    return (given * some.sigmoid().unsqueeze(-1)).clamp_max(1)  # by rounding it could be more
