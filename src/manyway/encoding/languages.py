@@ -7,7 +7,6 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
 from importlib import resources
 
 ENGLISH = "English"
@@ -36,10 +35,3 @@ def language(text: str) -> str:
             found[name] += 1
     del found[""]
     return max(found, key=lambda name: (found[name], name == ENGLISH)) if found else ENGLISH
-
-
-def other_languages(texts: Iterable[str]) -> tuple[int, list[str]]:
-    """How many texts are not English, and their languages, the most frequent first."""
-    found = Counter(map(language, texts))
-    del found[ENGLISH]
-    return found.total(), [name for name, _ in found.most_common()]

@@ -26,13 +26,7 @@ from manyway.methods.calibration.calibration import distances_between
 from manyway.methods.evidence.likelihood import Blend, Likelihood, Updated, columns_of, known_classes
 from manyway.methods.evidence.one_shot import tempered
 from manyway.methods.evidence.parameters import Parameters
-from manyway.methods.evidence.prior import (
-    Concentrations,
-    Presence,
-    Slopes,
-    log_remainders,
-    remainders,
-)
+from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
 from manyway.methods.evidence.queries import Held, Part, sample
 from manyway.methods.evidence.schedule import Schedule, agreement
 from manyway.methods.evidence.search import Dense

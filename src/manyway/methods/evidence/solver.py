@@ -279,11 +279,11 @@ def find(
         labelled = queries.each(partial(_labelled, answer)).surest.to(present)
         kept = torch.where(labelled > 0, kept, likelihood.blend.share.squeeze(1).to(present))
         own = queries.each(partial(_own_tally, likelihood.blend))
-        unsure = doubt(own.surest, own.masses / queries.n_query).masked_fill(some_known, torch.inf)
+        unsure = doubt(own.surest, own.masses / queries.n_query, schedule).masked_fill(some_known, torch.inf)
         more["tallied"] = Tally(torch.maximum(alone.surest.to(present) * kept, labelled), alone.masses, unsure)
     at_least = labelled.masked_fill(some_known, 1)
     more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, at_least)
-    more["make_copies"] = lambda: copies(queries, schedule)
+    more["make_copies"], more["counting"] = (lambda: copies(queries, schedule)), schedule
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     if found.terms:
         more["objective_parts"] = dict(zip(("fit", "entropy", "prior"), torch.stack(found.terms, -1), strict=True))
@@ -357,7 +357,7 @@ def _labelled(probabilities: Probabilities, part: Part) -> Tally:
 def _own_tally(blend: Blend, part: Part) -> Tally:
     """The work that finds the classifier's highest probability of each class, and sums the highest of each query."""
     own = blend.own(part.placed)
-    return Tally(own.amax(1), own.amax(-1).sum(1, keepdim=True, dtype=torch.float64))
+    return tally(Answered(own))._replace(masses=own.amax(-1).sum(1, keepdim=True, dtype=torch.float64))
 
 
 def _answers(probabilities: Probabilities, finds: tuple[UnknownGroups, ...], part: Part) -> Answered:
