@@ -219,6 +219,7 @@ class _TextTable(Table):
         notes = [*self._text.notes, *([note] if note else [])]
         super().__init__(path, columns, word="line", notes=notes, named=said)
         self._path, self._skip = path, first if said else first - 1
+        self._beside: dict[int, Any] = {}  # columns that were read beside those of numbers
         if not said:
             self._start.insert(0, names)
 
@@ -246,9 +247,11 @@ class _TextTable(Table):
         return False
 
     def _read(self, wanted: list[int]) -> list[list[Any]]:
-        table = self._by_arrow(wanted, "string") if wanted else None
-        if table is not None:
-            columns = [column.to_pylist() for column in table.columns]
+        seen = {at: self._beside[at] for at in wanted if at in self._beside}
+        table = self._by_arrow(wanted, "string") if wanted and len(seen) < len(wanted) else None
+        found = list(seen.values()) if table is None else table.columns
+        if len(found) == len(wanted) and self._agree(wanted, found):
+            columns = [column.to_pylist() for column in found]
             # A line break, or a quotation mark in front, may be seen differently by the two readers.
             if not any("\n" in cell or cell.lstrip()[:1] == '"' for column in columns for cell in column):
                 return [_as_written(column) for column in columns]
@@ -266,32 +269,37 @@ class _TextTable(Table):
         return super()._stacked(wanted)
 
     def _by_arrow(self, wanted: Sequence[int], kind: str, decimal: str = ".") -> Any:
-        """Some columns as an Arrow table; None where anything is unusual, for the careful reader to look at."""
+        """Some columns as an Arrow table; None where anything is unusual, for the careful reader to look at.
+
+        The others are kept as texts where numbers are read, so that a large file is read once.
+        """
         if len(self.names) == 1 or not self._start or self._ends_empty:
             return None
         import pyarrow.csv
 
-        columns = [str(at) for at in wanted]
-        reading = pyarrow.csv.ReadOptions(
-            column_names=[str(at) for at in range(len(self.names))], skip_rows=self._skip, block_size=_BLOCK_BYTES
-        )
+        columns = list(map(str, range(len(self.names))))
+        numbers, texts = (wanted, range(len(self.names))) if kind == "float64" else ([], wanted)
+        types = {columns[at]: pyarrow.string() for at in texts} | {columns[at]: pyarrow.float64() for at in numbers}
+        reading = pyarrow.csv.ReadOptions(column_names=columns, skip_rows=self._skip, block_size=_BLOCK_BYTES)
         parsing = pyarrow.csv.ParseOptions(delimiter=self._dialect.delimiter, newlines_in_values=self._has_quotes)
         converting = pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(columns, getattr(pyarrow, kind)()),
-            include_columns=columns,
-            null_values=[],
-            decimal_point=decimal,
+            column_types=types, include_columns=list(types), null_values=[], decimal_point=decimal
         )
         try:
             source = self._path if self._text.data is None else pyarrow.BufferReader(self._text.data)
             table = pyarrow.csv.read_csv(source, reading, parsing, converting)
         except (pyarrow.ArrowException, OSError):
             return None
-        # Both readers must agree on the first row: no line was taken for a header that is none, or the reverse.
+        self._beside = {int(name): table[name] for name, read in types.items() if numbers and read == pyarrow.string()}
+        table = table.select([columns[at] for at in wanted])
+        return table if self._agree(wanted, table.columns, decimal) else None
+
+    def _agree(self, wanted: Sequence[int], columns: Sequence[Any], decimal: str = ".") -> bool:
+        """Whether both readers agree on the first row: no line was taken for a header that is none, or the reverse."""
         first: list[Any] = [self._start[0][at] for at in wanted if at < len(self._start[0])]
-        if kind == "float64":
+        if columns and str(columns[0].type) == "double":
             first = [float(with_point(cell, decimal)) if is_number(cell, decimal) else None for cell in first]
-        return table if table.num_rows and [column[0].as_py() for column in table.columns] == first else None
+        return all(map(len, columns)) and [column[0].as_py() for column in columns] == first
 
     @cached_property
     def _ends_empty(self) -> bool:

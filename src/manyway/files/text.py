@@ -1,5 +1,6 @@
 """Text files: unpacked, as UTF-8, with their delimiter, and records with the lines they are on."""
 
+import codecs
 import contextlib
 import csv
 import io
@@ -125,17 +126,20 @@ def _unpack(path: Path, packed: str) -> bytes:
 
 def _not_utf8(source: TextFile) -> str:
     """Where a file is not UTF-8, for people who repair it in an editor; empty where it is. Read in pieces."""
-    number = 1
+    decoder, position = codecs.getincrementaldecoder("utf-8")(), 0
     with source.binary() as file:
-        while lines := file.readlines(_PIECE):
-            data = b"".join(lines)
-            try:
-                data.decode("utf-8")
-            except UnicodeDecodeError as found:
-                line = number + data[: found.start].count(b"\n")
-                return f" (line {line} has the byte 0x{data[found.start]:02x})"
-            number += len(lines)
-    return ""
+        while True:
+            piece, pending = file.read(_PIECE), decoder.getstate()[0]
+            if not piece.isascii() or not piece or pending:  # plain letters need no decoding
+                try:
+                    decoder.decode(piece, final=not piece)
+                except UnicodeDecodeError as found:
+                    file.seek(0)
+                    line = 1 + file.read(position - len(pending) + found.start).count(b"\n")
+                    return f" (line {line} has the byte 0x{found.object[found.start]:02x})"
+            if not piece:
+                return ""
+            position += len(piece)
 
 
 def sniff(path: Path | TextFile) -> Dialect:

@@ -18,7 +18,6 @@ from manyway.methods.evidence.unknown import (
     Scales,
     UnknownPosterior,
     _apart,
-    _between,
     _of_classes,
     _with_proportion,
     groups_of,
@@ -165,23 +164,26 @@ def test_the_probability_rises_with_the_excess_and_with_the_proportion():
     assert few[0, -1] < many[0, -1]
 
 
-def test_a_query_between_two_classes_is_sooner_unknown_than_one_of_a_clear_class():
-    closed = torch.tensor([[[0.0, 0.0, -50.0], [0.0, -2.0, -50.0], [0.0, -90.0, -95.0]]])
-    said = _between(closed, Schedule())[0]
-    assert said[0] > said[1] > said[2]
-    assert said[2] == pytest.approx(0.5 * np.log(Schedule().odd_members))
+def test_a_query_between_two_classes_is_sooner_unknown_than_one_beside_them():
+    """Both are as far from the nearest class."""
+    query = torch.tensor([[[2.0, 0.0], [-2.0, 0.0]]], dtype=torch.float64)
+    near = torch.tensor([[0.3, 1.5], [-0.4, -1.6], [0.9, 0.3], [-0.8, -0.2]], dtype=torch.float64)
+    support = torch.cat([near, near + torch.tensor([5.0, 0.0])])[None]
+    tasks = Tasks.from_arrays(support, [[0, 0, 0, 0, 1, 1, 1, 1]], query)
+    between, beside = solve("evidence", tasks, open_set=True, scale=None, metric=False).unknown[0]
+    assert between > 2 * beside
 
 
 def test_without_evidence_the_probability_is_that_of_the_prior():
     schedule, none = Schedule(), torch.zeros(1, 4, dtype=torch.float64)
     unknown = _with_proportion(none, none + 1, schedule)
-    expected = (1 - schedule.none_unknown) / 3
+    expected = 1 / 6  # none is unknown with the probability ½, else a third is
     assert expected < schedule.least_unknown
     torch.testing.assert_close(unknown, torch.full_like(unknown, expected), atol=2e-3, rtol=0)
 
 
 def test_queries_count_relative_to_the_surest_one_and_fully_without_evidence():
-    before = (1 - Schedule().none_unknown) / 3
+    before = 1 / 6
 
     def counted(unknown: list[float]) -> torch.Tensor:
         values, none = torch.tensor([unknown]), torch.zeros(1, 0)

@@ -382,8 +382,15 @@ class Probabilities:
 
     def __call__(self, part: Part) -> Tensor:
         """[t, b, k]; a row sums to 1 minus the probability that the query is unknown."""
+        return self.finished(self.searched(part), part)
+
+    def searched(self, part: Part) -> Tensor:
+        """[t, b, k] what the search and the classes of its groups say."""
         scores = self.updated(part.placed, part.u, part.free, part.likelihood)
-        found = self.posterior.apply(self.slopes.add_to(scores, remainders(part.u)).softmax(-1))
+        return self.posterior.apply(self.slopes.add_to(scores, remainders(part.u)).softmax(-1))
+
+    def finished(self, found: Tensor, part: Part) -> Tensor:
+        """[t, b, k] the same after the other steps."""
         if self.blend.some:
             found = self.blend(found, part.placed)
         if not bool((self.power == 1).all()):
