@@ -48,7 +48,8 @@ def write_pictures(source: ImageSource, known: Path, piles: dict[Path, Sequence[
 def run_label(folder: Path, pile: Path, classes: dict[str, str], method: str = "evidence") -> str:
     """Label a pile by the command, and say how long it took and how many labels are right."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    words = ["label", folder / "known", pile, "--method", method, "--device", "cpu", "-o", folder / "labels.csv"]
+    words = ["label", folder / "known", pile, "--method", method, "--device", "cpu"]
+    words += ["-o", folder / "labels.csv", "--overwrite"]
     subprocess.run(
         [sys.executable, "-c", "from manyway.cli import main; main()", *map(str, words)],
         check=True,

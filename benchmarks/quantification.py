@@ -6,10 +6,11 @@ Every rival gets the same examples and items: classify-and-count (CC), PACC, EMQ
 temperature scaling (BCTS), KDEyML and EDy. Their classifier is a logistic regression on features of unit length; what
 they learn about it, they learn from its probabilities by cross-validation. On the recorded scores of lid.176 they learn
 it from 4 labelled fragments per language. BCTS is that of this project: QuaPy's own ends in an overflow with so many
-classes. A class counts as listed where its estimated proportion is that of half an item or more; ``evidence`` lists
-``present(error_rate=0.05)``, and its proportions are those of its labels: the mean of its probabilities, which
-``Solution.proportions`` is, has a larger absolute error. "error" is half the sum of absolute
-differences.
+classes. Each rival lists the classes whose estimated proportion is that of half an item, one, two or three items or
+more, whichever gives it the highest F1 on the tasks of a set; ``evidence`` lists ``present(error_rate=None)``, and
+beside it stands ``present(error_rate=0.05)``, the list that can be signed. Its proportions are those of its labels,
+which on validation classes have a smaller absolute error than the mean of its probabilities
+(``Solution.proportions``). "error" is half the sum of absolute differences; the first table has intervals of 95 %.
 
 What is measured is kept in FILE, a line per task and method, and is not measured again. A method that takes longer than
 the limit in a task is left out of it, which is kept as well.
@@ -58,6 +59,8 @@ KINDS: dict[str, dict[str, Any]] = {
 K_EFF, ITEMS = (5, 20, 50), (50, 500, 5000)
 RIVALS = ("CC", "PACC", "EMQ", "EMQ-BCTS", "KDEyML", "EDy")
 FOLDS, SEED = 5, 2026
+LEAST = (0.5, 1, 2, 3)  # items that a rival must expect of a class to list it: the best is shown
+SIGNED = "5 %"  # the list of evidence with that error rate
 Row = dict[str, Any]
 Key = tuple[str, str, int, int, int]  # set, proportions, K_eff, items, number of the task
 
@@ -196,16 +199,14 @@ def proportions_by(name: str, found: Classified) -> Any:
         return np.asarray(method.predict(calibrated(found) if name == "EMQ-BCTS" else found.items), dtype=float)
 
 
-def judged(proportions: Any, listed: Any, truth: Any) -> Row:
-    """The error of proportions and what is right and wrong in a list of classes."""
-    there, given = truth > 0, np.zeros(len(truth), bool)
-    given[listed] = True
-    right = int((there & given).sum())
-    return {
-        "error": float(np.abs(proportions - truth).sum() / 2),
-        "f1": 2 * right / int(there.sum() + given.sum()),
-        "false": int(given.sum() - right) / max(int(given.sum()), 1),
-    }
+def judged(proportions: Any, lists: dict[str, Any], truth: Any) -> Row:
+    """The error of proportions, and F1 and the part of absent classes of each list of classes."""
+    there, found = truth > 0, {}
+    for name, listed in lists.items():
+        right = int(there[listed].sum())
+        f1 = 2 * right / (int(there.sum()) + len(listed))
+        found[name] = (f1, (len(listed) - right) / max(len(listed), 1))
+    return {"error": float(np.abs(proportions - truth).sum() / 2), "lists": found}
 
 
 def by_evidence(task: Problem) -> Row:
@@ -216,7 +217,7 @@ def by_evidence(task: Problem) -> Row:
         clf = Evidence()
     result = clf.fit(task.examples, task.labels).infer(task.items)
     labels = np.bincount(np.asarray(result.labels), minlength=len(task.truth))
-    return judged(labels / len(task.items), result.present(), task.truth)
+    return judged(labels / len(task.items), {"": result.present(None), SIGNED: result.present()}, task.truth)
 
 
 def measure(work: tuple[Key, Path, tuple[str, ...], float]) -> list[Row]:
@@ -240,7 +241,8 @@ def measure(work: tuple[Key, Path, tuple[str, ...], float]) -> list[Row]:
                 found = by_evidence(task)
             else:
                 proportions = proportions_by(name, classifier)
-                found = judged(proportions, np.flatnonzero(proportions >= 0.5 / len(task.items)), task.truth)
+                lists = {str(least): np.flatnonzero(proportions >= least / len(task.items)) for least in LEAST}
+                found = judged(proportions, lists, task.truth)
         except TimeoutError:
             found = {"failed": f"more than {limit:.0f} s"}
         except Exception as error:  # a rival that fails is said, and does not stop the others
@@ -279,21 +281,43 @@ def show_tables(rows: list[Row], methods: tuple[str, ...]) -> None:
         name, kind, k_eff, n_items, _ = row["task"]
         for number, cell in enumerate([(), (kind,), (k_eff, n_items)]):
             found[(row["method"], number, SETS.get(name, name), *cell)].append(row)
+    best = {(key[0], key[2]): _best(some) for key, some in found.items() if key[1] == 0}
+    columns = [(name, None) for name in methods] + [("evidence", SIGNED)] * ("evidence" in methods)
     what = "error of proportions / F1 of presence / listed but absent, in %"
     titles = {"Beside QuaPy": [], "By proportions": ["proportions"], "By size": ["K_eff", "items"]}
     for number, (title, header) in enumerate(titles.items()):
         cells = sorted({cell[2:] for cell in found if cell[1] == number})
-        lines = [[*cell, *(_cell(found[(name, number, *cell)]) for name in methods)] for cell in cells]
-        show(f"{title}: {what}", ["set", *header, *methods], lines)
+        lines = [
+            [
+                *cell,
+                *(
+                    _cell(found[(name, number, *cell)], which or best.get((name, cell[0]), ""), not number)
+                    for name, which in columns
+                ),
+            ]
+            for cell in cells
+        ]
+        show(f"{title}: {what}", ["set", *header, *methods, *(f"{a}, {b}" for a, b in columns if b)], lines)
 
 
-def _cell(rows: list[Row]) -> str:
-    """The means, where at most a tenth of the tasks failed."""
-    good = [row for row in rows if "failed" not in row]
+def _best(rows: list[Row]) -> str:
+    """The list of a method with the highest mean of F1."""
+    good = [row["lists"] for row in rows if "failed" not in row]
+    names = [name for name in good[0] if name != SIGNED] if good else [""]
+    return max(names, key=lambda name: sum(lists[name][0] for lists in good))
+
+
+def _cell(rows: list[Row], which: str, intervals: bool) -> str:
+    """The means of a list, where at most a tenth of the tasks failed."""
+    good = [(row["error"], *row["lists"][which]) for row in rows if "failed" not in row]
     if not good or len(good) < 0.9 * len(rows):
         return "–"
-    error, f1, false = (100 * float(np.mean([row[value] for row in good])) for value in ("error", "f1", "false"))
-    return f"{error:.1f}/{f1:.0f}/{false:.0f}"
+    values = 100 * np.array(good)
+    error, f1, false = values.mean(0)
+    if not intervals:
+        return f"{error:.1f}/{f1:.0f}/{false:.0f}"
+    half = 1.96 * values.std(0) / len(values) ** 0.5
+    return f"{error:.1f}±{half[0]:.1f} / {f1:.0f}±{half[1]:.0f} / {false:.0f}"
 
 
 def main() -> None:

@@ -241,6 +241,7 @@ def loaded(words: list[str], folder: Path) -> list[str]:
 # Where "--x" is something else than an option of the command line.
 NOT_FLAGS = {
     "plots/svg.py": "custom properties of CSS",
+    "errors.py": "an option of pip",
 }
 
 

@@ -48,7 +48,7 @@ print(f"accuracy {each.score(X_query, names[y_query]):.2f}, {len(set(each.predic
 clf = Evidence().fit(X_support, names[y_support])
 result = clf.infer(X_query)
 print(f"accuracy {(result.labels == names[y_query]).mean():.2f}, {len(set(result.labels))} different letters")
-print(f"number of letters that occur: {result.n_present:.1f} ± {result.n_present_sd:.1f}")
+print("number of letters that occur: {} to {}".format(*result.n_present_interval))
 
 # %%
 # `presence` is the probability per class that it occurs in the batch. Dark bars are the list

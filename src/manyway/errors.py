@@ -75,6 +75,9 @@ def install(extra: str) -> str:
     try:
         origin = json.loads(distribution("manyway").read_text("direct_url.json") or "{}").get("url", "")
         torch = f"torch=={version('torch')} "
+        build = version("torch").partition("+")[2]
+        if build and extra == "encoders":  # they need a torchvision of the same build
+            torch += f"--extra-index-url https://download.pytorch.org/whl/{build} "
     except (PackageNotFoundError, ValueError):
         origin, torch = "", ""
     folder = Path(url2pathname(urlsplit(origin).path))

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.quantification import judged, keys, problem, proportions_by, run
+from benchmarks.quantification import _best, _cell, judged, keys, problem, proportions_by, run
 
 
 class Found:
@@ -17,8 +17,16 @@ class Found:
 
 
 def test_errors_of_proportions_and_lists_are_those_of_their_definition():
-    found = judged(np.array([0.5, 0.5, 0.0]), [0, 2], np.array([0.75, 0.25, 0.0]))
-    assert found == {"error": 0.25, "f1": 0.5, "false": 0.5}
+    found = judged(np.array([0.5, 0.5, 0.0]), {"one": [0, 2], "none": []}, np.array([0.75, 0.25, 0.0]))
+    assert found == {"error": 0.25, "lists": {"one": (0.5, 0.5), "none": (0.0, 0.0)}}
+
+
+def test_each_method_shows_its_best_list_and_what_failed_shows_nothing():
+    rows = [{"error": 0.1, "lists": {"1": (0.5, 0.2), "2": (0.7, 0.1), "5 %": (0.9, 0.0)}}] * 9 + [{"failed": "slow"}]
+    assert _best(rows) == "2"
+    assert _cell(rows, "2", False) == "10.0/70/10"
+    assert _cell(rows, "2", True) == "10.0±0.0 / 70±0 / 10"
+    assert _cell([*rows, {"failed": "slow"}], "2", False) == "–"
 
 
 @pytest.mark.parametrize("name", ["CC", "PACC", "EMQ", "EMQ-BCTS"])

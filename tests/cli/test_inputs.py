@@ -274,6 +274,11 @@ def test_texts_in_other_languages_get_the_encoder_that_reads_them(run_in_folder,
     code, _, err = run_in_folder("label", "examples.csv", "items.csv", "--overwrite")
     assert code == 0
     assert "minilm; 1 of 55 texts seem to be German, and --encoder use-multilingual reads 16 languages" in err
+    (folder / "many.csv").write_text("text,label\n" + 50 * "a canal,water\nmy card is lost,card\n")
+    (folder / "items.csv").write_text("text\nWo ist meine Karte?\nwhere is my card\n")
+    code, _, err = run_in_folder("label", "many.csv", "items.csv", "--overwrite")
+    assert code == 0
+    assert "use-multilingual; it reads 16 languages, and 1 of 102 texts seem to be German" in err
 
 
 def test_classes_of_pictures_with_invisible_characters_get_a_note(run_in_folder, folder, encoded):
@@ -381,3 +386,76 @@ def test_only_what_is_encoded_counts_in_the_time_left(run_in_folder, folder, enc
     Image.new("RGB", (8, 8), (1, 2, 3)).save(folder / "pile" / "new.png")
     assert run_in_folder("label", "known", "pile")[0] == 0
     assert totals[-1] == ("encoding items", 1, 1)
+
+
+# --- folders as people have them -------------------------------------------------------------------------------------
+
+
+def broken_link(folder):
+    (folder / "pile" / "broken.png").symlink_to("nothing.png")
+
+
+def link_to_itself(folder):
+    (folder / "pile" / "self.jpg").symlink_to("self.jpg")
+
+
+def thumbnails(folder):
+    (folder / "pile" / "@eaDir").mkdir()
+    (folder / "known" / "red" / "0.png").rename(folder / "pile" / "@eaDir" / "thumb.png")
+
+
+def odd_names(folder):
+    (folder / "known" / "red").rename(folder / "known" / "r[e]d *?\n🐦")
+    (folder / "pile" / "0.jpg").rename(folder / "pile" / "=a\nb [1].jpg")
+
+
+def other_kinds(folder):
+    Image.new("RGB", (8, 8), (245, 12, 12)).save(folder / "pile" / "png.jpg", format="PNG")
+    Image.new("CMYK", (8, 8), (10, 245, 245, 0)).save(folder / "pile" / "cmyk.jpg")
+    Image.new("RGB", (1, 1), (245, 12, 12)).save(folder / "pile" / "dot.webp")
+    Image.new("RGB", (2000, 30), (245, 12, 12)).save(folder / "pile" / "panorama.bmp")
+    Image.new("P", (8, 8), 0).save(folder / "pile" / "palette.gif")
+    pages = [Image.new("RGB", (8, 8), (245, 12, 12))] * 2
+    pages[0].save(folder / "pile" / "pages.tif", save_all=True, append_images=pages[1:])
+
+
+def a_missing_picture_in_a_list(folder):
+    names = "".join(f"pile/{n}.jpg,{n:03d}\n" for n in range(4))
+    (folder / "list.csv").write_text(f"file,nr\n{names}pile/gone.jpg,004\n")
+
+
+def inner_folders(folder):
+    for name in COLOURS:
+        for n in range(2):
+            (folder / "known" / name / f"{n}").mkdir()
+        for n in range(3):
+            (folder / "known" / name / f"{n}.png").rename(folder / "known" / name / f"{n % 2}" / f"{n}.png")
+
+
+@pytest.mark.parametrize(
+    ("change", "items", "n_rows", "said"),
+    [
+        (broken_link, "pile", 5, "left out broken.png: it cannot be read"),
+        (link_to_itself, "pile", 5, "left out self.jpg: it cannot be read"),
+        (thumbnails, "pile", 4, ""),
+        (odd_names, "pile", 4, "has invisible characters"),
+        (other_kinds, "pile", 10, "pages.tif: only its first frame is used"),
+        (a_missing_picture_in_a_list, "list.csv", 5, "left out pile/gone.jpg: it cannot be read"),
+        (inner_folders, "pile", 4, "are its outer folders ('blue', 'green', 'red'), not those in them ('0', '1')"),
+    ],
+)
+def test_folders_are_read_as_people_have_them(change, items, n_rows, said, run_in_folder, folder, encoded):
+    change(folder)
+    code, _, err = run_in_folder("label", "known", items)
+    assert code == 0, err
+    assert said in err
+    found = labels(folder)
+    assert len(found) == n_rows
+    assert {label[:1] for label in found.values()} <= {"r", ""} or change is other_kinds
+
+
+def test_items_in_the_folder_of_the_examples_are_refused(run_in_folder, folder, encoded):
+    (folder / "pile").rename(folder / "known" / "pile")
+    code, _, err = run_in_folder("label", "known", "known/pile")
+    assert code == 2
+    assert "The items known/pile lie in the folder of examples known; move them out" in err

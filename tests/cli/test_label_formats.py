@@ -340,7 +340,7 @@ def test_recordings_say_their_time_by_their_name(label):
         (["md.json", "-o", "out.json", "--at-least", "0.9"], "--at-least is for tables"),
         (["md.json", "-o", "md.json"], "one of the inputs"),
         (["md.json", "--batch-by", "folder", "--open-set"], "leave --batch-by out"),
-        (["md.json", "-o", "theirs.json"], "theirs.json exists and is not a table as manyway wrote it"),
+        (["md.json", "-o", "theirs.json"], "theirs.json exists; choose another name, or replace it with --overwrite"),
         (["s.csv", "--format", "presence", "-o", "p.csv"], "needs the time of each item"),
         (["md.json", "--format", "presence", "-o", "p.json"], "The output is p.json"),
     ],

@@ -67,7 +67,7 @@ def test_labels_are_kept_and_calibrate(label):
     assert "2 labelled items" in out
     lines = [f"{n},{0.8 - n / 100},{0.1 + n / 100},0.1,{name}" for n, name in enumerate(["fox", "wolf", "dog"] * 5)]
     Path("validation.csv").write_text("\n".join(["item,fox,wolf,dog,label", *lines]))
-    code, out, _ = label("scores.csv", "validation.csv", "-o", "o.csv")
+    code, out, _ = label("scores.csv", "validation.csv", "-o", "o.csv", "--overwrite")
     assert code == 0
     assert "15 labelled items helped" in out
 
@@ -220,7 +220,7 @@ def test_several_classes_are_expected_and_known_as_one_is(label):
     Path("list.txt").write_text("bird 0\nbird 1\n")
     probability = []
     for more in ([], ["--expect", "list.txt"]):
-        assert label("duets.csv", "--several", "--min-confidence", "0.01", *more, "-o", "o.csv")[0] == 0
+        assert label("duets.csv", "--several", "--min-confidence", "0.01", *more, "-o", "o.csv", "--overwrite")[0] == 0
         probability.append(
             next(float(row["probability"]) for row in rows("o.csv") if (row["item"], row["label"]) == ("1", "bird 2"))
         )

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -23,6 +24,7 @@ from manyway.encoding.backbones.checkpoint import save_checkpoint
 from manyway.encoding.backbones.networks import build
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.errors import InputError, install
+from manyway.review.data import TEXTS
 from manyway.review.journal import Action
 from manyway.review.serve import open_review
 
@@ -73,6 +75,9 @@ def test_labels_and_examples_of_a_saved_review_are_exported(run_in_folder, tmp_p
     assert code == 0
     assert "40 labels are in l.csv." in out
     assert "26 examples are in more." in out
+    code, _, err = run_in_folder("review", "trees", "--export", "l.csv")
+    assert (code, "l.csv exists; choose another name, or replace it with --overwrite." in err) == (2, True)
+    assert run_in_folder("review", "trees", "--export", "l.csv", "--overwrite")[0] == 0
     code, out, _ = run_in_folder("review", "trees", "--sort-into", "sorted", "--copy")
     assert "39 of 40 pictures are in sorted." in out
     assert not (tmp_path / "sorted" / "fir" / "photo-1.png").is_symlink()
@@ -273,6 +278,19 @@ def test_detections_are_shown_in_their_pictures_with_their_boxes(run_in_folder, 
         run(elsewhere, tmp_path / "other", browser=False)
     code, _, err = run_in_folder("review", "--scores", "md.json", "--pictures", "no")
     assert (code, "--pictures names no, which is not a folder" in err) == (2, True)
+
+
+def test_a_table_of_texts_is_served_without_pictures(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("manyway.review.serve.serve", lambda session, folder, **with_: seen.append((session, with_)))
+    data, table = make_review(TEXTS), tmp_path / "tickets.csv"
+    table.write_text("text,label\nlost card,card\n")
+    source = SimpleNamespace(encoder="minilm", query=table, support=table)
+    review.run_review(review.features_data(source, (data.examples, data.items, None)), tmp_path / "review")
+    ((session, served),) = seen
+    session.close()
+    assert session.data.kind == TEXTS
+    assert served["thumbnail"] is None
 
 
 def test_the_demonstration_does_not_promise_what_it_deletes(run_in_folder, monkeypatch, tmp_path):

@@ -56,6 +56,9 @@ def test_every_form_shows_the_metrics_that_are_asked_for(run, tmp_path):
     ]
     run("report", "--metric", "calibration", "--out", "r.html")
     assert "calibration error (%)" in (tmp_path / "r.html").read_text()
+    for words in (["report", "--out", "r.html"], ["table", "--out", "r.html"]):
+        assert "r.html exists; choose another name, or replace it with --overwrite." in run(*words)[2]
+        assert run(*words, "--overwrite")[0] == 0
     assert run("table", "--metric", "calibratio")[0] == 2
     assert "has no plot of presence" in run("plot", "--metric", "presence")[2]
 

@@ -10,7 +10,7 @@ from importlib import metadata
 
 import pytest
 
-from manyway.encoding import encoders
+from manyway.encoding import encoders, network
 from manyway.errors import InputError, install
 
 
@@ -75,11 +75,14 @@ class Installed:
 def test_hints_name_the_way_of_the_installation_and_keep_torch(monkeypatch, tmp_path):
     monkeypatch.setattr(metadata, "version", lambda name: "2.9.1+cpu")
     monkeypatch.setattr(metadata, "distribution", lambda name: Installed(None))
-    assert install("encoders") == 'pip install torch==2.9.1+cpu "manyway[encoders]"'
+    assert install("texts") == 'pip install torch==2.9.1+cpu "manyway[texts]"'
+    # A torchvision of another build cannot be imported.
+    index = "--extra-index-url https://download.pytorch.org/whl/cpu"
+    assert install("encoders") == f'pip install torch==2.9.1+cpu {index} "manyway[encoders]"'
     (tmp_path / "constraints.txt").touch()
     monkeypatch.setattr(metadata, "distribution", lambda name: Installed(f'{{"url": "{tmp_path.as_uri()}"}}'))
-    assert install("encoders") == (
-        f'pip install torch==2.9.1+cpu -c "{tmp_path / "constraints.txt"}" -e "{tmp_path}[encoders]"'
+    assert install("texts") == (
+        f'pip install torch==2.9.1+cpu -c "{tmp_path / "constraints.txt"}" -e "{tmp_path}[texts]"'
     )
 
 
@@ -95,21 +98,24 @@ def test_without_a_network_a_download_is_not_tried_for_long(monkeypatch, tmp_pat
 
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.delenv("HF_ENDPOINT", raising=False)
-    monkeypatch.setattr(encoders, "getproxies", dict)
+    monkeypatch.setattr(network, "getproxies", dict)
     monkeypatch.setattr(encoders.importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setattr(encoders.socket, "create_connection", refuse)
+    monkeypatch.setattr(network.socket, "create_connection", refuse)
     monkeypatch.setitem(encoders._FAMILIES, "timm", load)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     with pytest.raises(InputError, match="There is no network to download the encoder timm:resnet50 from"):
         encoders.open_encoder("timm:resnet50")
     (tmp_path / "hub" / "models--timm--resnet18").mkdir(parents=True)
+    with pytest.raises(InputError, match="There is no network to download the encoder timm:resnet50 from"):
+        encoders.open_encoder("timm:resnet50")
+    (tmp_path / "hub" / "models--timm--resnet50.a1").mkdir()
     with pytest.raises(InputError, match="There is no network, and it was not downloaded before"):
         encoders.open_encoder("timm:resnet50")
-    assert asked == 2 * [(("huggingface.co", 443), 3)]
-    monkeypatch.delenv("HF_HUB_OFFLINE")
+    assert asked == 3 * [(("huggingface.co", 443), 3)]
     asked.clear()
     for proxy, address in (("http://gate:3128", ("gate", 3128)), ("gate:80", ("gate", 80))):
-        monkeypatch.setattr(encoders, "getproxies", lambda proxy=proxy: {"https": proxy})
+        monkeypatch.setattr(network, "getproxies", lambda proxy=proxy: {"https": proxy})
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         with pytest.raises(InputError, match="There is no network"):
             encoders.open_encoder("timm:resnet50")
         assert asked.pop() == (address, 3)
@@ -121,8 +127,8 @@ def test_a_network_that_swallows_everything_is_given_up_in_time(monkeypatch):
         time.sleep(2)
         raise TimeoutError
 
-    monkeypatch.setattr(encoders, "_PATIENCE", 0.1)
-    monkeypatch.setattr(encoders.socket, "create_connection", wait)
+    monkeypatch.setattr(network, "_PATIENCE", 0.1)
+    monkeypatch.setattr(network.socket, "create_connection", wait)
     start = time.monotonic()
-    assert not encoders._answers("huggingface.co", 443)
+    assert not network._answers("huggingface.co", 443)
     assert time.monotonic() - start < 1.5

@@ -47,8 +47,8 @@ def test_the_example_of_an_estimator_runs(estimator):
     assert doctest.DocTestRunner().run(example) == (0, 3)
 
 
-def test_the_modules_that_were_once_forgotten_are_tested():
-    assert {"manyway.cli.summary", "manyway.methods.paddle.kernel"} <= set(EXAMPLES)
+def test_a_module_that_was_once_forgotten_is_tested():
+    assert "manyway.cli.summary" in EXAMPLES
     assert len(EXAMPLES) > 30
 
 

@@ -170,6 +170,8 @@ def test_the_command_writes_features_and_takes_a_base_mean(pictures, checkpoint,
     features = FeatureSet.load(out)
     bees = encode(open_source(pictures / "bee"), open_encoder(str(checkpoint))).features
     torch.testing.assert_close(features.base_mean, bees.mean(0))
+    assert "exists; choose another name" in str(run(extract_command, pictures, *options).exception)
+    assert run(extract_command, pictures, *options, "--overwrite").exit_code == 0
 
 
 def test_the_command_lists_what_it_left_out_and_what_it_read_in_part(pictures, checkpoint, tmp_path):
@@ -263,7 +265,7 @@ def test_timm_models_are_fed_as_their_configuration_says(pictures, monkeypatch):
     timm.create_model = lambda name, pretrained, num_classes: Stand()
     timm.data = types.SimpleNamespace(resolve_model_data_config=lambda network: config)
     monkeypatch.setitem(sys.modules, "timm", timm)
-    monkeypatch.setattr("manyway.encoding.encoders._answers", lambda host, port: True)  # there is a network
+    monkeypatch.setattr("manyway.encoding.network._answers", lambda host, port: True)  # there is a network
     said = []
     encoder = open_encoder("timm:resnet50", say=said.append)
     assert "downloaded" in said[0]
@@ -281,7 +283,7 @@ def test_open_clip_models_get_their_tag(pictures, monkeypatch):
         "size": (14, 14), "mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0), "interpolation": "bicubic"
     }  # fmt: skip
     monkeypatch.setitem(sys.modules, "open_clip", open_clip)
-    monkeypatch.setattr("manyway.encoding.encoders._answers", lambda host, port: True)  # there is a network
+    monkeypatch.setattr("manyway.encoding.network._answers", lambda host, port: True)  # there is a network
     encoder = open_encoder("open_clip:ViT-B-32/openai")
     assert asked == [("ViT-B-32", "openai")]
     assert encode(open_source(pictures), encoder).features.shape == (12, 3)
@@ -297,7 +299,7 @@ def test_open_clip_models_read_texts_as_well(tmp_path, monkeypatch):
     }  # fmt: skip
     open_clip.get_tokenizer = lambda name: lambda texts: torch.tensor([[len(name), len(text)] for text in texts])
     monkeypatch.setitem(sys.modules, "open_clip", open_clip)
-    monkeypatch.setattr("manyway.encoding.encoders._answers", lambda host, port: True)  # there is a network
+    monkeypatch.setattr("manyway.encoding.network._answers", lambda host, port: True)  # there is a network
     (tmp_path / "names.txt").write_text("gull\nheron\n")
     items = encode_items(tmp_path / "names.txt", open_encoder("open_clip:ViT-B-32/openai"))
     assert items.features.tolist() == [[16.0, 8.0], [16.0, 10.0]]
@@ -316,7 +318,7 @@ def test_sentence_transformers_read_texts_and_say_when_they_download(tmp_path, m
     package = types.ModuleType("sentence_transformers")
     package.SentenceTransformer = Sentences
     monkeypatch.setitem(sys.modules, "sentence_transformers", package)
-    monkeypatch.setattr("manyway.encoding.encoders._answers", lambda host, port: True)  # there is a network
+    monkeypatch.setattr("manyway.encoding.network._answers", lambda host, port: True)  # there is a network
     (tmp_path / "a.csv").write_text("text,label\nbanana,fruit\nleek,plant\n")
     said: list[str] = []
     open_encoder("sentence-transformers:mini", say=said.append)

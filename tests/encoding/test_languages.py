@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from manyway.encoding.languages import language, other_languages
+from manyway.encoding.languages import language
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,3 @@ from manyway.encoding.languages import language, other_languages
 )
 def test_a_text_tells_its_language(name, texts):
     assert [language(text) for text in texts] == [name] * len(texts)
-
-
-def test_languages_are_counted():
-    texts = ["where is my card", "Wo ist meine Karte?", "Où est mon colis ?", "Ich bin hier"]
-    assert other_languages(texts) == (3, ["German", "French"])
-    assert other_languages(["hello"]) == (0, [])

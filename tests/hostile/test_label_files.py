@@ -52,6 +52,7 @@ from hostile.files import (
 )
 
 from manyway.cli import main
+from manyway.files.tables import read_table
 
 SHUFFLED = [3, 1, 7, 0, 2, 6, 5, 4]
 WHOLE_X, WHOLE = (np.rint(values * 100).astype(np.int64) + 10**12 for values in (X, QUERY))
@@ -357,6 +358,17 @@ LABELLED = {
         c=npz(features=WHOLE_X), p=("p.safetensors", {"features": WHOLE})),
     "doubles at 1e8 and a table": case(c=npz(features=FAR_X), p=pile(values=FAR)),
     # Excel.
+    "rows of delimiters at the end": case(p=pile(first={"id": count}) + ",,,,,,,,\n" * 3 + "\n"),
+    "rows of tabs at the end": case(p=("p.tsv", pile(sep="\t", end="\r\n", last={"note": count}) + "\t" * 8 + "\r\n")),
+    "a line of blanks at the end": case(p=pile() + "   \n"),
+    "two byte order marks": case(p="\ufeff\ufeff" + pile()),
+    "columns in another case": case(c=known(names=[name.upper() for name in COLUMNS])),
+    "columns in another unicode form": case(
+        c=known(names=["Blu\u0308te", *COLUMNS[1:]]), p=pile(names=["Bl\u00fcte", *COLUMNS[1:]])),
+    "excel with numbers as texts": case(p=("p.xlsx", {"a": [[*map(str, row)] for row in sheet(QUERY)]})),
+    "excel with numbers as texts with decimal commas": case(
+        "decimal comma", p=("p.xlsx", {"a": [[str(cell).replace(".", ",") for cell in row] for row in sheet(QUERY)]})),
+    "excel with blank rows at the end": case(p=("p.xlsx", {"a": [*sheet(QUERY), [""] * 8, [" "] * 3]})),
     "excel": case(c=("c.xlsx", {"a": sheet(X, label=Y)}), p=("p.xlsx", {"a": sheet(QUERY, id=range(20))})),
     "excel and csv": case(p=("p.XLSX", {"a": sheet(QUERY)})),
     "excel with a title above": case(p=("p.xlsx", {"a": [["Summer 2024"], [], *sheet(QUERY)]})),
@@ -405,7 +417,7 @@ LABELLED = {
 REFUSED = {
     # Columns.
     "other columns": case("lacks the columns 'f0'", "it has 'g0'", p=pile(names=[f"g{i}" for i in range(8)])),
-    "one column renamed": case("lacks the columns 'f7'", "'F7'", p=pile(names=[*COLUMNS[:-1], "F7"])),
+    "one column renamed": case("lacks the columns 'f7'", "'g7'", p=pile(names=[*COLUMNS[:-1], "g7"])),
     "one column less": case("lacks the columns 'f7'", p=pile(order=range(7))),
     "other parquet columns": case(
         "lacks the columns", c=parquet(), p=("p.parquet", {f"x{i}": QUERY[:, i] for i in range(8)})),
@@ -477,6 +489,23 @@ REFUSED = {
     "cut xz": case("cannot be unpacked", p=("p.csv.xz", lzma.compress(pile().encode())[:-20])),
     "gzip bomb": case("far more than its size", p=("p.csv.gz", bomb)),
     "excel with a password": case("password", "as .xlsx", p=("p.xlsx", b"\xd0\xcf\x11\xe0" + bytes(600))),
+    "excel with merged cells above the names": case(
+        "two columns without a name", p=("p.xlsx", {"a": [["Leaf", None, None, "Flower"], *sheet(QUERY)]})),
+    "excel with two rows of names": case(
+        "row 2 has 'mm'", p=("p.xlsx", {"a": [*sheet(QUERY)[:1], ["mm"] * 8, *sheet(QUERY)[1:]]})),
+    "excel with thousands as texts": case(
+        "has '1,234'", p=("p.xlsx", {"a": [*sheet(QUERY)[:1], *(["1,234", *row[1:]] for row in sheet(QUERY)[1:])]})),
+    "excel with an error": case(
+        "row 2 has '#DIV/0!'", p=("p.xlsx", {"a": [sheet(QUERY)[0], ["#DIV/0!"] * 8, *sheet(QUERY)[2:]]})),
+    "web page": case("is a web page inside", p="<!DOCTYPE html><html><body>Sign in</body></html>"),
+    "pdf file": case("is a PDF file inside", p="%PDF-1.7\n1 0 obj"),
+    "row of delimiters between others": case("is empty in line 2", p=pile().replace("\n", "\n,,,,,,,\n", 1)),
+    "percent signs": case("line 2 has '5%'", p=pile(change={(0, 3): "5%"})),
+    "typographic minus": case("line 2 has '−5'", p=pile(change={(0, 3): "−5"})),
+    "old excel": case("unknown ending", ".xlsx", p=("p.xls", b"\xd0\xcf\x11\xe0" + bytes(600))),
+    "open document": case("unknown ending", p=("p.ods", b"PK\x03\x04" + bytes(99))),
+    "name that is too long": case("name of a file is too long", p=("x" * 300 + ".csv", lambda path: None)),
+    "output whose name is too long": case("name of a file is too long", options=f"-o {'x' * 300}.csv"),
     "no excel": case("cannot be read as an Excel file", p=("p.xlsx", b"x")),
     "cut excel": case("cannot be read as an Excel file", p=("p.xlsx", saved({"a": sheet(QUERY)}, ".xlsx")[:-50])),
     "empty excel": case("is empty", p=("p.xlsx", {"a": []})),
@@ -672,7 +701,7 @@ REFUSED |= {
     "output is the examples": case("is one of the inputs", options="-o c.csv"),
     "output is the labels": case("is one of the inputs", **FEATURES, l=("l.csv", LINES), options="-o l.csv"),
     "output is a file of another program": case(
-        "is not a table as manyway wrote it", "--overwrite", more={"thesis.csv": "mine"}, options="-o thesis.csv"),
+        "thesis.csv exists", "--overwrite", more={"thesis.csv": "mine"}, options="-o thesis.csv"),
     "output is a link to a file of another program": case(
         "--overwrite", more={"mine.csv": "mine", "o.csv": link("mine.csv")}, options="-o o.csv"),
     "output is the labels, to be replaced": case(
@@ -745,6 +774,41 @@ def test_the_labels_are_right(name, tmp_path, monkeypatch, capsys):
         assert word in out + err
     after = snapshot(tmp_path)
     assert {**after, output: None} == {**before, output: None}
+
+
+IDS = ["00123", "9007199254740993", "12345678901234567890", "1e5", "TRUE", "0x1F", "1_000", "2024-01-05", "1.50", "-"]
+ODD = {"id": IDS + [f"0{i}" for i in range(10)], "Größe in m²": IDS * 2, " a b": ["+1", "1,0"] * 10}
+
+
+@pytest.mark.parametrize("given", ["p.csv", "p.tsv", "p.xlsx", "p.jsonl", "p.parquet"])
+def test_ids_and_columns_come_back_exactly(given, tmp_path, monkeypatch, capsys):
+    made = {
+        ".csv": pile(first=ODD), ".tsv": pile(first=ODD, sep="\t"), ".xlsx": {"a": sheet(QUERY, **ODD)},
+        ".jsonl": records(QUERY, **ODD), ".parquet": columns(QUERY, **ODD),
+    }  # fmt: skip
+    make(tmp_path, case(p=(given, made[given[1:]])))
+    for output in ("out.csv", "out.xlsx"):
+        assert run(["c.csv", given, "-o", output], tmp_path, monkeypatch, capsys)[0] == 0
+        table = read_table(tmp_path / output)
+        found = dict(zip(table.names, table.values(range(len(table.names))), strict=True))
+        assert found["item"] == ODD["id"]
+        assert found["Größe in m²"] == ODD["Größe in m²"]
+        assert found["a b" if "a b" in found else " a b"] == ODD[" a b"]
+
+
+def test_ids_of_excel_keep_the_zeros_of_their_format_and_are_no_fractions(tmp_path, monkeypatch, capsys):
+    import openpyxl
+
+    make(tmp_path, case(p=("p.xlsx", {"a": sheet(QUERY, id=range(123, 143), nr=[4026.0] * 20, ok=[True] * 20)})))
+    book = openpyxl.load_workbook(tmp_path / "p.xlsx")
+    for row in range(2, 22):
+        book["a"].cell(row, 1).number_format = "00000"
+    book.save(tmp_path / "p.xlsx")
+    assert run(["c.csv", "p.xlsx"], tmp_path, monkeypatch, capsys)[0] == 0
+    with (tmp_path / "out.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["item"] for row in rows] == [f"{n:05d}" for n in range(123, 143)]
+    assert {(row["nr"], row["ok"]) for row in rows} == {("4026", "TRUE")}
 
 
 @pytest.mark.parametrize("name", REFUSED)

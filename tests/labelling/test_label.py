@@ -108,7 +108,7 @@ def test_options_of_the_table(problem, tmp_path, monkeypatch, capsys):
 def test_evidence_is_the_default_and_paddle_one_flag_away(problem, tmp_path, monkeypatch, capsys):
     support, query = write(tmp_path, problem, "npz")
     assert DEFAULT_METHOD == "evidence"
-    for options, estimator in (([], Evidence()), (["--method", "paddle"], PADDLE())):
+    for options, estimator in (([], Evidence()), (["--method", "paddle", "--overwrite"], PADDLE())):
         code, out, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv", *options)
         assert code == 0
         rows = list(csv.DictReader((tmp_path / "out.csv").open()))
@@ -121,8 +121,9 @@ def test_the_summary_says_how_many_classes_occur_and_which(problem, tmp_path, mo
     support, query = write(tmp_path, problem, "npz")
     _, out, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
     result = Evidence().fit(problem["x"], problem["y"]).infer(problem["query"])
-    number = f"{result.n_present:.1f} ± {result.n_present_sd:.1f} are estimated to occur"
-    assert number in out.splitlines()[0]
+    low, high = result.n_present_interval
+    number = str(low) if low == high else f"{low} to {high}"
+    assert f"; {number} are estimated to occur" in out.splitlines()[0]
     assert "is present" in out.splitlines()[1]
     for name in ("bird 2", "bird 5"):
         line = next(line for line in out.splitlines() if name in line)
@@ -172,7 +173,7 @@ def test_large_inputs_get_the_same_summary(problem, tmp_path, monkeypatch, capsy
     _, whole, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
     monkeypatch.setattr("manyway.labelling.batch.IN_MEMORY_BYTES", 100)
     monkeypatch.setattr("manyway.labelling.batch._BLOCK_BYTES", 4 * 32 * 7)
-    _, blocks, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
+    _, blocks, _ = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv", "--overwrite")
     assert blocks == whole
 
 
@@ -423,9 +424,10 @@ def test_classes_without_examples_are_labelled_by_their_names(problem, tmp_path,
     some = problem["y"] != "bird 2"
     np.savez(support, features=problem["x"][some], labels=problem["y"][some])
     for files in ((support, query), (query,)):
-        code, _, err = run(monkeypatch, capsys, "label", *files, "--class-names", names, "-o", tmp_path / "out.csv")
+        output = tmp_path / f"{len(files)}.csv"
+        code, _, err = run(monkeypatch, capsys, "label", *files, "--class-names", names, "-o", output)
         assert code == 0, err
-        with (tmp_path / "out.csv").open() as file:
+        with output.open() as file:
             labels = [row["label"] for row in csv.DictReader(file)]
         assert np.mean(np.array(labels) == problem["truth"]) > 0.9
 
@@ -449,7 +451,8 @@ def test_class_names_serve_large_piles_too(factor, problem, tmp_path, monkeypatc
         prepare(monkeypatch)
         for files in ((support, query), (query,)):
             output = tmp_path / "out.csv"
-            code, out, err = run(monkeypatch, capsys, "label", *files, "--class-names", names, "-o", output)
+            options = ["--class-names", names, "-o", output, "--overwrite"]
+            code, out, err = run(monkeypatch, capsys, "label", *files, *options)
             assert code == 0, err
             with output.open() as file:
                 rows = [(row["label"], round(float(row["probability"]), 3)) for row in csv.DictReader(file)]

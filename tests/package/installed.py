@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -119,6 +120,26 @@ def test_label_writes_the_labels_of_own_files(python, tmp_path):
     assert [(row["item"], row["label"]) for row in rows] == [
         *(("a.jpg", "ant"), ("b.jpg", "bee"), ("c.jpg", "ant"), ("d.jpg", "bee")),
     ]
+
+
+@pytest.mark.parametrize("items", ["items.xlsx", "items.csv"])
+def test_the_hint_of_a_missing_extra_installs_it_and_keeps_torch(items, python, tmp_path):
+    (tmp_path / "examples.csv").write_text(
+        "text,label\nwhere is my card,card\nmy card is lost,card\nwill it rain,weather\nis it cold,weather\n"
+    )
+    (tmp_path / "items.csv").write_text("text\ncard is gone\nis it sunny\n")
+    (tmp_path / "items.xlsx").write_bytes(b"PK")  # no table, which only openpyxl can tell
+    words = [python.with_name("manyway"), "label", "examples.csv", items]
+    own = {**os.environ, "PYTHONPATH": "", "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
+    said = subprocess.run(words, cwd=tmp_path, env=own, capture_output=True, text=True).stderr
+    hint = re.search(r'pip install torch==\S+ "manyway\[\w+\]"', said)
+    assert hint, said
+    before = run(python, "-m", "pip", "list", cwd=tmp_path).splitlines()
+    subprocess.run(hint.group(), shell=True, check=True, cwd=tmp_path, env=own)
+    after = run(python, "-m", "pip", "list", cwd=tmp_path).splitlines()
+    assert {tuple(line.split()) for line in before} <= {tuple(line.split()) for line in after}, "a package was replaced"
+    again = subprocess.run(words, cwd=tmp_path, env=own, capture_output=True, text=True)
+    assert again.returncode == 0 or "cannot be read as an Excel file" in again.stderr
 
 
 def test_the_quickstart_prints_its_table_and_draws_its_plot(with_extras, tmp_path):

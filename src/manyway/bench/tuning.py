@@ -82,12 +82,10 @@ def choose(records: Sequence[Record], suite: Suite) -> dict[str, dict[str, dict[
     return chosen
 
 
-def chosen_entry(
-    params: Mapping[str, Any], accuracy: float, ci95: float, validation: str, fingerprint: str
-) -> dict[str, Any]:
+def chosen_entry(params: Mapping[str, Any], accuracy: float, ci95: float, *origin: str) -> dict[str, Any]:
     """What the file says about a choice: the parameters, how good they are, and on which features."""
     found = {"params": params, "accuracy": accuracy, "ci95": ci95}
-    return {**found, "validation": validation, "fingerprint": fingerprint}
+    return found | dict(zip(("validation", "fingerprint"), origin, strict=True))
 
 
 def meant_for(validation: str) -> str:

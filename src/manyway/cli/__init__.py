@@ -1,15 +1,20 @@
 """The command line: one function per command, in the module of its subject; heavy libraries are imported inside."""
 
+import errno
 import os
 import sys
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+from typer.main import get_command
 
 import manyway
 from manyway.cli import bench, doctor, extract, judge, label, review, show, train
 from manyway.cli.console import OPTIONS, say, spell_streams, with_options
+from manyway.encoding.network import check_network
 from manyway.errors import InputError
 
 
@@ -18,7 +23,11 @@ class _Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         OPTIONS.set(self.params)
+        paths = {name: value for name, value in ctx.params.items() if isinstance(value, Path)}
+        ctx.params.update({name: Path(os.path.expanduser(path)) for name, path in paths.items()})  # --output=~/a.csv
         try:
+            if ctx.params.get("encoder"):
+                check_network(ctx.params["encoder"])
             return super().invoke(ctx)
         except InputError as error:
             raise InputError(with_options(str(error), self.params)) from error
@@ -47,6 +56,9 @@ for command in (
     app.command(cls=_Command)(command)
 
 
+_built = cache(get_command)  # once, however often it is called in a process
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"manyway {manyway.__version__}")
@@ -73,7 +85,7 @@ def main() -> None:
     except OSError:
         _stop("the folder that you are in was removed; go to another one.", 2)
     try:
-        app()
+        _built(app)()
     except InputError as error:
         _stop(str(error), 2)
     except (KeyboardInterrupt, SystemExit) as stop:
@@ -85,7 +97,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except (OSError, MemoryError) as error:
-        _stop(str(error) or "out of memory.", 1)
+        too_long = getattr(error, "errno", None) == errno.ENAMETOOLONG
+        _stop("the name of a file is too long." if too_long else str(error) or "out of memory.", 2 if too_long else 1)
     except Exception as error:
         if os.environ.get("MANYWAY_DEBUG"):
             raise

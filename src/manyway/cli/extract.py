@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manyway.cli.console import console, note, say
-from manyway.cli.options import command, progress_bar
+from manyway.cli.options import command, may_replace, progress_bar
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def extract(
     *,
     encoder: str,
     out: Path,
+    overwrite: bool = False,
     base: str | None = None,
     backbone: str | None = None,
     root: Path | None = None,
@@ -63,7 +64,7 @@ def extract(
     if out.suffix != ".safetensors":
         raise InputError(f"The output is {out}; the name of a feature file ends in .safetensors.")
     inputs = [given for given in (source, encoder, encoder.partition(":")[2], base) if given]
-    check_output_of(out, inputs)
+    check_output_of(out, inputs, overwrite=may_replace(out, overwrite))
     screen = console(stderr=True)
     opened_encoder = open_encoder(encoder, device=resolve_device(device), backbone=backbone, say=screen.print)
     opened = named_source(source, data) or open_for(opened_encoder, source, root)

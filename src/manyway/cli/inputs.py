@@ -1,5 +1,6 @@
 """What ``label`` and ``review`` read: examples and items, or the scores of a classifier. It loads torch."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from manyway.cli.options import progress_bar
 from manyway.encoding.datasets.sources import ImageSource, check_pictures
 from manyway.encoding.datasets.texts import open_texts
 from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, Source, kind_of
-from manyway.encoding.languages import ENOUGH, other_languages
+from manyway.encoding.languages import ENGLISH, ENOUGH, language
 from manyway.errors import InputError, install, nearest
 from manyway.files import score_files
 from manyway.files.columns import Options, remarks_on_classes
@@ -138,6 +139,9 @@ class Inputs:
         from manyway.encoding import encoders, extraction
 
         speak = partial(say, stderr=True)
+        known, pile = (None if path is None else path.resolve() for path in (self.support, self.query))
+        if known is not None and pile is not None and known in pile.parents:
+            raise InputError(f"The items {self.query} lie in the folder of examples {self.support}; move them out.")
         opened = encoders.open_encoder(encoder, device=device, say=speak)
         sources = self.texts or self._sources(partial(extraction.open_for, opened))
         first = "class names" if self.support is None else "examples"
@@ -186,11 +190,13 @@ class Inputs:
 
 
 def _other_languages(sources: Iterable[Source]) -> tuple[float, str]:
-    """The share of texts that are not English, and what to say about them."""
-    texts = [text for source in sources for text in getattr(source, "texts", ())]
-    n_other, names = other_languages(texts)
+    """The largest share of texts in a file that are not English, and what to say about all of them."""
+    found = [Counter(map(language, getattr(source, "texts", ()))) for source in sources]
+    share = max((1 - each[ENGLISH] / each.total() for each in found if each), default=0.0)
+    seen = sum(found, Counter[str]())
+    names = [name for name, _ in seen.most_common() if name != ENGLISH]
     several = " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-    return n_other / max(len(texts), 1), f"{n_other} of {len(texts)} texts seem to be {several}" if n_other else ""
+    return share, f"{seen.total() - seen[ENGLISH]} of {seen.total()} texts seem to be {several}" if names else ""
 
 
 def _no_examples(named: Items | None) -> Items:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from manyway.cli.console import console, note
-from manyway.cli.options import command
+from manyway.cli.options import command, may_replace
 from manyway.errors import InputError
 from manyway.methods import DEFAULT_METHOD, METHODS, get_method
 
@@ -117,8 +117,6 @@ def label(
     output
         The table of labels: .csv, .tsv, .xlsx, .parquet or .jsonl. Default: labels.csv, which is never written over a
         file of yours.
-    overwrite
-        Replace a file that is not a table as manyway wrote it.
     method
         How to label; `manyway methods` lists them.
     top
@@ -147,6 +145,7 @@ def label(
     in_blocks = get_method(method).in_blocks is not None
     if review:
         check_review(method, dask, several=several or kind == SEVERAL)
+    overwrite = may_replace(output, overwrite)
     status = console(stderr=True).status("reading …")
     place = Place(device, dask, in_blocks, lambda number: status.update(f"labelling with {method}, pass {number} …"))
     if scores is not None:

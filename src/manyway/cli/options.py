@@ -6,6 +6,8 @@ data
     The folder that holds data sets. Default: $MANYWAY_DATA, otherwise ./data.
 device
     Where to compute: cpu, cuda or cuda:N. Default: cuda if available, otherwise cpu.
+overwrite
+    Replace a file that exists. Without it, a terminal asks.
 root
     The folder of the pictures that a table lists. Default: the folder of the file.
 results
@@ -92,6 +94,7 @@ batch_by : WHAT
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
@@ -101,6 +104,8 @@ import typer
 from manyway.methods._table.parameters import doc_entries, doc_sections
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
     from rich.progress import Progress
 
@@ -135,6 +140,13 @@ def command(function: F) -> F:
         function.__annotations__[name] = Annotated[kind, info]
     function.__doc__ = sections[""]
     return function
+
+
+def may_replace(path: Path | None, overwrite: bool) -> bool:
+    """Whether an output that the user named may replace a file: by the option, or by an answer on the terminal."""
+    if overwrite or path is None or not path.is_file() or not sys.stdin.isatty():
+        return overwrite
+    return typer.confirm(f"{path} exists. Replace it?", err=True)
 
 
 def progress_bar(console: Console, transient: bool = False) -> Progress:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from manyway.cli.console import console, note, say
-from manyway.cli.options import command
+from manyway.cli.options import command, may_replace
 from manyway.errors import InputError, optional
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def review(
     demo: bool = False,
     export: Path | None = None,
     export_examples: Path | None = None,
+    overwrite: bool = False,
     sort_into: Path | None = None,
     copy: bool = False,
     class_names: Path | None = None,
@@ -117,12 +118,15 @@ def review(
     from manyway.cli.inputs import Inputs, ScoreInputs
     from manyway.core import resolve_device
     from manyway.files.columns import Options
+    from manyway.files.files import check_output
     from manyway.labelling.batch import Place
     from manyway.methods.evidence.from_scores import SEVERAL
 
     check_review(several=kind == SEVERAL)
     serve = partial(run_review, port=port, browser=not no_browser)
     targets = (export, export_examples, sort_into)
+    for table in (path for path in targets[:2] if path is not None and not path.is_dir()):
+        check_output(table, overwrite=may_replace(table, overwrite))
     exports = partial(_export, targets=targets, copy=copy)
     columns = (label_column, item_column, ignore_columns or (), feature_columns or ())
     options = Options(*columns, text_column=text_column, sheet=sheet)
@@ -193,7 +197,8 @@ def features_data(source: Inputs, read: Read, pictures: Path | None = None, *, o
     (examples, items, class_names), (kind, origins) = read, _in_folder(pictures, "examples", "items")
     if source.encoder is not None:
         kind = TEXTS if encodes_texts(source.encoder, source.query) else PICTURES
-        origins = {"examples": abspath(source.support or source.query), "items": abspath(source.query)}
+        paths = {"examples": abspath(source.support or source.query), "items": abspath(source.query)}
+        origins = paths if kind == PICTURES else {}
     if kind == PICTURES and TAKEN not in items.carried:
         with console(stderr=True).status("reading when the pictures were taken …"):
             found = open_originals(origins["items"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from manyway.cli.console import console, say
-from manyway.cli.options import command
+from manyway.cli.options import command, may_replace
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def table(
     metric: list[str] | None = None,
     format: str = "terminal",
     out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
+    overwrite: bool = False,
     results: Path = Path("results"),
 ) -> None:
     """Show stored results as tables, with 95 % intervals.
@@ -85,7 +86,7 @@ def table(
     if format != "terminal" and format not in writers:
         raise InputError(f"Tables can be shown as terminal, {', '.join(writers)}, not as '{format}'.")
     if out is not None:
-        out = _output(out, results)
+        out = _output(out, results, overwrite=may_replace(out, overwrite))
     view = _view(name, results)
     grids = [grid for each in metric or (None,) for grid in make_grids(view, each)]
     if format == "terminal" and out is None:
@@ -146,6 +147,7 @@ def report(
     *,
     metric: list[str] | None = None,
     out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
+    overwrite: bool = False,
     results: Path = Path("results"),
 ) -> None:
     """Write all results into one HTML file.
@@ -171,7 +173,7 @@ def report(
     from manyway.bench.show.view import load_view
 
     path = results / "report.html" if out is None else out
-    target = _output(path, results)
+    target = _output(path, results, overwrite=out is None or may_replace(out, overwrite))
     store = Store(results)
     plans = [store.plan(name) for name in names] if names else store.plans()
     if not plans:
@@ -261,11 +263,11 @@ def _stored(results: Path) -> list[Path]:
     return [results / name for name in ("records", "partial", "plans", "tuned.json")]
 
 
-def _output(path: Path, results: Path) -> Path:
+def _output(path: Path, results: Path, *, overwrite: bool = True) -> Path:
     """Where to write, after checking that no stored result is harmed."""
     from manyway.files.files import check_output
 
-    target = check_output(path, _stored(results))
+    target = check_output(path, _stored(results), overwrite=overwrite)
     if any(target.is_relative_to(os.path.realpath(kept)) for kept in _stored(results)):
         raise InputError(f"{path} lies among the stored results in {results}; choose another place.")
     return target

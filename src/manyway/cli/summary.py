@@ -41,7 +41,8 @@ def print_summary(summary: Summary, at_least: float | None = None) -> None:
     n_found = sum(found.items > 0 for found in summary.present)
     line = f"{n_found} of {summary.n_classes} classes found in {_items(summary.n_items)}"
     if summary.n_present is not None:
-        line += f"; {summary.n_present:.1f} ± {summary.n_present_sd:.1f} are estimated to occur"
+        low, high = summary.n_present
+        line += f"; {low if low == high else f'{low} to {high}'} {'is' if high == 1 else 'are'} estimated to occur"
     say(f"{line}:")
     console().print(table)
     if len(shown) > _SHOWN:
@@ -76,7 +77,7 @@ def _listed(summary: Summary) -> str:
     line = f"No class can be listed as present, so that at most 5 % of a list are absent; {more} are possible ▒"
     if number:
         line = f"{number} class{'es are' if number > 1 else ' is'} present █ (at most 5 % of such a list are absent on "
-        line += f"average), {more} more {'is' if more == 1 else 'are'} possible ▒"
+        line += "average)" + (f", {more} more {'is' if more == 1 else 'are'} possible ▒" if more else "")
     further = summary.n_unseen or 0.0
     return line + (f"; more items would show about {further:.0f} further classes." if further > 1 else ".")
 

@@ -25,6 +25,8 @@ from .ops import sinkhorn as sinkhorn
 from .ops import squared_distances as squared_distances
 from .parallel import side_by_side as side_by_side
 from .parallel import threads_for as threads_for
+from .presence import DEFAULT_RATE as DEFAULT_RATE
+from .presence import Counting as Counting
 from .presence import Tally as Tally
 from .presence import doubt as doubt
 from .presence import effective_number as effective_number

@@ -8,7 +8,18 @@ import torch
 from torch import Tensor
 
 from manyway.core.blocks import Answered, Reading, TopK, top, whole
-from manyway.core.presence import Tally, by_presence, conditional_sizes, number_of, presence_of, tally, unseen
+from manyway.core.presence import (
+    DEFAULT_RATE,
+    USUAL,
+    Counting,
+    Tally,
+    by_presence,
+    conditional_sizes,
+    number_of,
+    presence_of,
+    tally,
+    unseen,
+)
 from manyway.errors import InputError, optional
 
 # What is computed when it is first asked for, and by which parameter.
@@ -62,6 +73,8 @@ class Solution:
         The labels, where they are not always the classes of the highest probability.
     tallied : Tally, optional
         The highest probability of each class and their sum, where they are not those of ``probabilities``.
+    counting : Counting, optional
+        The constants that say which classes occur.
     memory : object, optional
         What the next batch of the same streams can use: see ``Tasks.earlier``.
 
@@ -80,6 +93,8 @@ class Solution:
         The probability that each class occurs among the queries; see ``manyway.core.presence``.
     n_present, n_present_sd : Tensor of shape [t]
         The expected number of classes that occur among the queries, and its standard deviation.
+    n_present_interval : Tensor of shape [t, 2]
+        Between which numbers it is in about 95 % of the tasks.
     n_unseen : Tensor of shape [t]
         The expected number of further classes if sampling went on.
     review_scores : Tensor of shape [t, q]
@@ -114,8 +129,9 @@ class Solution:
         memory: Any = None,
         labels: Tensor | None = None,
         tallied: Tally | None = None,
+        counting: Counting = USUAL,
     ) -> None:
-        self._labels, self._given_tally = labels, tallied
+        self._labels, self._tallied, self.counting = labels, tallied, counting
         self.n_iter, self.converged = _of_tasks(n_iter, probabilities), _of_tasks(converged, probabilities)
         self.memory = memory
         self.objective_parts, self.learned = objective_parts or None, learned or {}
@@ -251,7 +267,7 @@ class Solution:
     @cached_property
     def presence(self) -> Tensor:
         """[t, k] the probability that the class occurs among the queries; see ``manyway.core.presence``."""
-        return presence_of(self.independent_presence, self._tally, self.copies)
+        return presence_of(self.independent_presence, self.tallied, self.copies, self.counting)
 
     @cached_property
     def independent_presence(self) -> Tensor:
@@ -272,16 +288,16 @@ class Solution:
         """Whether the method itself says which classes occur."""
         return "independent_presence" in self._given
 
-    def present(self, error_rate: float = 0.05) -> list[Tensor]:
+    def present(self, error_rate: float | None = DEFAULT_RATE) -> list[Tensor]:
         """The classes of each task that occur among the queries, the most certain first.
 
-        The list is as long as it can be while at most ``error_rate`` of its classes are expected to be absent, with a
-        margin: the mean of 1 − ``presence`` over the list, its expected false discovery rate, does not exceed 0.6
-        ``error_rate``.
+        The list is as long as it can be while at most ``error_rate`` of its classes are expected to be absent; see
+        ``manyway.core.presence.by_presence``.
 
         Parameters
         ----------
-        error_rate : float, default=0.05
+        error_rate : float or None, default=0.05
+            None: a longer list, as likely to lack a class as to have an absent one; its expected F1 is the highest.
 
         Returns
         -------
@@ -297,14 +313,14 @@ class Solution:
         """
         return [classes[:n] for classes, n, _ in self._by_presence(error_rate)]
 
-    def possible(self, error_rate: float = 0.05) -> list[Tensor]:
+    def possible(self, error_rate: float | None = DEFAULT_RATE) -> list[Tensor]:
         """The classes of each task that are not in ``present(error_rate)`` but cannot be ruled out.
 
         Their probability of presence is above ``error_rate``.
 
         Parameters
         ----------
-        error_rate : float, default=0.05
+        error_rate : float or None, default=0.05
 
         Returns
         -------
@@ -313,8 +329,8 @@ class Solution:
         """
         return [classes[n:most] for classes, n, most in self._by_presence(error_rate)]
 
-    def _by_presence(self, error_rate: float) -> list[tuple[Tensor, int, int]]:
-        if not 0 < error_rate < 1:
+    def _by_presence(self, error_rate: float | None) -> list[tuple[Tensor, int, int]]:
+        if error_rate is not None and not 0 < error_rate < 1:
             raise InputError(f"error_rate is {error_rate}; it must be between 0 and 1, for example 0.05.")
         return by_presence(self.presence, error_rate)
 
@@ -326,12 +342,20 @@ class Solution:
     @property
     def n_present_sd(self) -> Tensor:
         """[t] the standard deviation of that number."""
-        return number_of(self.presence, self._tally.masses.sum(-1) / self.copies)[1]
+        return number_of(self.presence, self.tallied.masses.sum(-1) / self.copies, self.counting)[1]
+
+    @property
+    def n_present_interval(self) -> Tensor:
+        """[t, 2] the lowest and the highest number within two standard deviations and half a class; at least 1."""
+        number, off = self.n_present, 2 * self.n_present_sd + 0.5
+        most = self.tallied.masses.sum(-1).clamp_max(self.presence.shape[-1]).round().to(number)
+        low, high = (number - off).ceil().clamp_min(1), (number + off).floor()
+        return torch.stack([torch.minimum(low, most), torch.minimum(high, most)], -1).long()
 
     @property
     def n_unseen(self) -> Tensor:
         """[t] how many further classes are expected to occur if sampling went on."""
-        sizes = conditional_sizes(self.independent_presence, self._tally.masses, self.copies)
+        sizes = conditional_sizes(self.independent_presence, self.tallied.masses, self.copies)
         return unseen(self.presence, sizes.to(self.presence))
 
     @cached_property
@@ -341,8 +365,9 @@ class Solution:
         return 1 - self.outcomes.amax(-1) if found is None else found
 
     @cached_property
-    def _tally(self) -> Tally:
-        found: Tally = self.each(tally) if self._given_tally is None else self._given_tally
+    def tallied(self) -> Tally:
+        """The highest probability of each class, their sum, and how far they are believed."""
+        found: Tally = self.each(tally) if self._tallied is None else self._tallied
         return found
 
     def to_frame(self) -> Any:

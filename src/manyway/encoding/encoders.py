@@ -8,17 +8,12 @@ The encoders of ``PACKAGED`` never do, and load their network only when there is
 import hashlib
 import importlib
 import os
-import socket
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from threading import Thread
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 import torch
 from torch import Tensor, nn
@@ -27,11 +22,11 @@ from manyway.encoding.backbones.checkpoint import network_from, read_checkpoint,
 from manyway.encoding.backbones.networks import encode_images, memory_format
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.encoding.kinds import TEXTS, likely_kind
+from manyway.encoding.network import check_network
 from manyway.errors import InputError, install, is_installed
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".tar", ".ckpt")
 PICTURES_AND_TEXTS = "sentence-transformers:clip-ViT-B-32 or open_clip:ViT-B-16/laion2b_s34b_b88k"  # examples
-_HUB, _PATIENCE = "huggingface.co", 3  # where weights are, and seconds to wait for it
 _USUAL_SIDE = 224  # pixels, for a model that takes pictures of any size
 Say = Callable[[str], None]
 Made = TypeVar("Made")
@@ -74,47 +69,13 @@ def open_encoder(
         return PACKAGED[name].open(device)
     if family in _FAMILIES and model:
         with _loading(name):
-            _check_network(name)
+            check_network(name)
             return _FAMILIES[family](model, device, say)
     if Path(name).suffix.lower() in CHECKPOINT_SUFFIXES:
         return checkpoint_encoder(Path(name), device, backbone)
     here = f"{', '.join(PACKAGED)}, a checkpoint ({', '.join(CHECKPOINT_SUFFIXES)})"
     others = "timm:NAME, open_clip:NAME/TAG or sentence-transformers:NAME (or its folder)"
     raise InputError(f"There is no encoder '{name}'; give {here}, {others}.")
-
-
-def _check_network(name: str) -> None:
-    """Let libraries use what they have downloaded before where no network answers; they would try for a minute."""
-    family, _, model = name.partition(":")
-    if not is_installed(family.replace("-", "_")) or Path(model).is_dir():
-        return  # it is missing, or needs no network
-    asked = getproxies().get("https") or os.environ.get("HF_ENDPOINT") or f"https://{_HUB}"
-    address = urlsplit(asked if "//" in asked else f"//{asked}")
-    if _answers(address.hostname or _HUB, address.port or (80 if address.scheme == "http" else 443)):
-        return
-    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    if not any(Path(os.environ.get("HF_HUB_CACHE") or home / "hub").glob("models--*")) and family != "open_clip":
-        others = f"{', '.join(PACKAGED)} need none"
-        raise InputError(f"There is no network to download the encoder {name} from; {others}.")
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    hub = sys.modules.get("huggingface_hub.constants")
-    if hub is not None:
-        setattr(hub, "HF_HUB_OFFLINE", True)  # noqa: B010 -- the constant was read when the library was imported
-
-
-def _answers(host: str, port: int) -> bool:
-    """Whether a server answers soon. Names are looked up, and all its addresses are tried, within that time."""
-    answered = list[bool]()
-
-    def ask() -> None:
-        with suppress(OSError):
-            socket.create_connection((host, port), timeout=_PATIENCE).close()
-            answered.append(True)
-
-    asking = Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(_PATIENCE)
-    return bool(answered)
 
 
 @contextmanager

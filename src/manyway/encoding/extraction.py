@@ -223,15 +223,14 @@ def encode_items(
     labels = source.labels.tolist()
     refuse_lost_class(source, encoded)
     classes = tuple(source.class_names[labels[row]] for row in encoded.rows) if source.is_labelled else None
-    called, notes = [source.names[row] for row in encoded.rows], tuple(remarks((), encoded.notes))
+    called, notes = [source.names[row] for row in encoded.rows], (*source.notes, *remarks((), encoded.notes))
     carried = {name: [cells[row] for row in encoded.rows] for name, cells in source.carried.items()}
     about = encoded.features, classes, called, encoder.base_mean
     items = Items(*about, skipped=encoded.skipped, notes=notes, carried=carried)
     if not isinstance(source, TextSource):
         return items
     # Texts are all encoded. Without a name, a text is called by itself.
-    names, notes = list(source.items or source.texts), (*source.notes, *items.notes)
-    return replace(items, names=names, texts=source.texts, notes=notes)
+    return replace(items, names=list(source.items or source.texts), texts=source.texts)
 
 
 def base_mean_from(path: str | Path, encoder: Encoder) -> Tensor:
@@ -242,9 +241,9 @@ def base_mean_from(path: str | Path, encoder: Encoder) -> Tensor:
     return encode(open_for(encoder, path), encoder).features.mean(0)
 
 
-def check_output_of(output: Path, inputs: Sequence[str | Path | None]) -> Path:
+def check_output_of(output: Path, inputs: Sequence[str | Path | None], *, overwrite: bool = True) -> Path:
     """As :func:`check_output`, and refuse a new file in an input folder, where it would be read as an item."""
-    target = check_output(output, inputs)
+    target = check_output(output, inputs, overwrite=overwrite)
     for given in inputs:
         if given is not None and Path(given).is_dir() and target.is_relative_to(os.path.realpath(given)):
             raise InputError(f"The output {output} would lie in the input folder {given}; choose a place outside.")

@@ -7,7 +7,6 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
 from importlib import resources
 
 ENGLISH = "English"
@@ -17,7 +16,7 @@ _KNOWN = json.loads((resources.files("manyway") / "encoding" / "languages.json")
 _SCRIPTS, _WORDS = _KNOWN["scripts"], {name: words.split() for name, words in _KNOWN["words"].items()}
 _OF = {word: {name for name in _WORDS if word in _WORDS[name]} for words in _WORDS.values() for word in words}
 _TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?|[¿¡]")
-# An encoder of many languages loses 3 of 100 English texts (CLINC150) and wins most of the others: better from here on.
+# An encoder of many languages loses 2 to 6 of 100 English texts (CLINC150, 5 examples and 1) and wins 94 of 100 others.
 ENOUGH = 0.04
 
 
@@ -36,10 +35,3 @@ def language(text: str) -> str:
             found[name] += 1
     del found[""]
     return max(found, key=lambda name: (found[name], name == ENGLISH)) if found else ENGLISH
-
-
-def other_languages(texts: Iterable[str]) -> tuple[int, list[str]]:
-    """How many texts are not English, and their languages, the most frequent first."""
-    found = Counter(map(language, texts))
-    del found[ENGLISH]
-    return found.total(), [name for name, _ in found.most_common()]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from manyway.core import Solution, best_two, shapes
+from manyway.core import DEFAULT_RATE, Solution, best_two, shapes
 from manyway.errors import optional
 from manyway.estimators.values import like, to_numpy
 
@@ -66,7 +66,7 @@ class Inference:
     >>> from manyway import SimpleShot
     >>> result = SimpleShot().fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"]).infer([[0.1, 1.0], [1.0, 0.2]])
     >>> result
-    Inference(labels=[2], probabilities=[2, 2], prototypes=[2, 2], n_iter=1, converged=True, n_present=1.8 ± 0.4)
+    Inference(labels=[2], probabilities=[2, 2], prototypes=[2, 2], n_iter=1, converged=True, n_present=1.7 ± 0.4)
     >>> result.labels.tolist()
     ['ant', 'bee']
     """
@@ -121,6 +121,12 @@ class Inference:
         )
 
     @property
+    def n_present_interval(self) -> tuple[int, int]:
+        """The lowest and the highest number of classes that occur, in about 95 % of all batches."""
+        low, high = self.solution.n_present_interval[0].tolist()
+        return low, high
+
+    @property
     def n_unseen(self) -> float:
         """How many further classes are expected to occur if more queries were drawn in the same way."""
         return float(self.solution.n_unseen[0])
@@ -135,7 +141,7 @@ class Inference:
         order = scores.argsort(descending=True, stable=True)[: int((scores >= 0).sum())]
         return order if isinstance(self.probabilities, Tensor) else order.cpu().numpy()
 
-    def present(self, error_rate: float = 0.05) -> list[Any]:
+    def present(self, error_rate: float | None = DEFAULT_RATE) -> list[Any]:
         """The labels of the classes that occur, the most certain first: a list that can be signed.
 
         It is as long as it can be while at most ``error_rate`` of its classes are expected to be absent. See
@@ -143,8 +149,9 @@ class Inference:
 
         Parameters
         ----------
-        error_rate : float, default=0.05
-            The false discovery rate: the part of the listed classes that may be absent, on average over batches.
+        error_rate : float or None, default=0.05
+            The false discovery rate: the part of the listed classes that may be absent, on average over batches. None:
+            a longer list, whose expected F1 is the highest.
 
         Returns
         -------
@@ -159,12 +166,12 @@ class Inference:
         """
         return list(self.classes[self.solution.present(error_rate)[0].cpu().numpy()].tolist())
 
-    def possible(self, error_rate: float = 0.05) -> list[Any]:
+    def possible(self, error_rate: float | None = DEFAULT_RATE) -> list[Any]:
         """The labels of the classes that are not in ``present(error_rate)`` but cannot be ruled out.
 
         Parameters
         ----------
-        error_rate : float, default=0.05
+        error_rate : float or None, default=0.05
 
         Returns
         -------

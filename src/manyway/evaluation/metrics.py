@@ -230,9 +230,8 @@ def _adjusted_rand(first: Tensor, second: Tensor, counted: Tensor) -> Tensor:
 def _n_distinct(groups: Tensor) -> Tensor:
     """[t] the number of distinct groups [t, q]; -1 is none."""
     ordered = groups.sort(1).values
-    return (
-        (ordered[:, :1] >= 0).sum(1) + ((ordered[:, 1:] != ordered[:, :-1]) & (ordered[:, 1:] >= 0)).sum(1)
-    ).double()
+    further = (ordered[:, 1:] != ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+    return ((ordered[:, :1] >= 0).sum(1) + further.sum(1)).double()
 
 
 def _n_known(solution: Solution, tasks: Tasks) -> Tensor:

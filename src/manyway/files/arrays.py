@@ -17,7 +17,7 @@ from torch import Tensor
 
 from manyway.errors import InputError
 from manyway.files.files import most_unpacked
-from manyway.files.text import first_twice, one_line
+from manyway.files.text import first_twice, one_line, reading
 
 FORMAT = "manyway-features-1"
 ARRAY_SUFFIXES = (".safetensors", ".npz", ".npy")
@@ -69,14 +69,11 @@ def read_arrays(path: Path) -> Contents:
 
 def read_npy(path: Path) -> np.ndarray[Any, Any]:
     """The array in a .npy file, memory-mapped."""
-    try:
+    with reading(path, "a plain .npy array"):
         with path.open("rb") as file:
             shape, dtype = _npy_header(file, path.stat().st_size)
-        if 0 in shape:
-            return np.empty(shape, dtype)  # an empty file cannot be mapped
-        return npy_format.open_memmap(path, mode="r")
-    except Exception as error:  # damaged headers raise errors of many kinds
-        raise InputError(f"{path} cannot be read as a plain .npy array ({_plainly(error)}).") from error
+        # An empty file cannot be mapped.
+        return np.empty(shape, dtype) if 0 in shape else npy_format.open_memmap(path, mode="r")
 
 
 def plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -87,19 +84,14 @@ def plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _read_npz(path: Path) -> tuple[dict[str, Any], list[str]]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-            names = [info.filename.removesuffix(".npy") for info in members]
-            if len(set(names)) < len(names):
-                raise InputError(f"{path} holds two arrays of one name; save it again.")
-            size = path.stat().st_size
-            wanted = [(name, info) for name, info in zip(names, members, strict=True) if name in _NAMES]
-            found = {name: _read_member(archive, info, size) for name, info in wanted}
-    except InputError:
-        raise
-    except Exception as error:  # damaged archives raise errors of many kinds
-        raise InputError(f"{path} cannot be read as an .npz of plain arrays ({_plainly(error)}).") from error
+    with reading(path, "an .npz of plain arrays"), zipfile.ZipFile(path) as archive:
+        members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+        names = [info.filename.removesuffix(".npy") for info in members]
+        if len(set(names)) < len(names):
+            raise InputError(f"{path} holds two arrays of one name; save it again.")
+        size = path.stat().st_size
+        wanted = [(name, info) for name, info in zip(names, members, strict=True) if name in _NAMES]
+        found = {name: _read_member(archive, info, size) for name, info in wanted}
     return {**found, "meta": {"source": path.name}}, names
 
 
@@ -134,12 +126,9 @@ def _npy_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], np.dtype[A
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Any], list[str]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            names, metadata = list(file.keys()), file.metadata()
-            found: dict[str, Any] = {name: file.get_tensor(name) for name in names if name in _NAMES}
-    except Exception as error:  # damaged headers raise errors of many kinds
-        raise InputError(f"{path} cannot be read as safetensors ({one_line(error)}).") from error
+    with reading(path, "safetensors"), safe_open(path, framework="pt") as file:
+        names, metadata = list(file.keys()), file.metadata()
+        found: dict[str, Any] = {name: file.get_tensor(name) for name in names if name in _NAMES}
     header = read_header(path, metadata)
     if "labels" in found:
         labels = found["labels"]
@@ -198,7 +187,7 @@ def decoded(path: Path, value: Any) -> str:
             raise InputError(f"{path} has a name that is not UTF-8 text: {value[:40]!r}.") from error
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value)
+    return str(value).upper() if isinstance(value, bool) else str(value)
 
 
 def _exact(values: np.ndarray[Any, Any] | Tensor) -> np.ndarray[Any, Any] | Tensor:
@@ -216,11 +205,3 @@ def _numbers(path: Path, name: str, values: np.ndarray[Any, Any] | Tensor) -> Te
     if isinstance(values, Tensor) or values.dtype.kind not in "fiub":
         raise InputError(f"{name} in {path} is {values.dtype}; it must hold numbers.")
     return torch.from_numpy(plain(values))
-
-
-def _plainly(error: Exception) -> str:
-    text = str(error)
-    pickled = "pickle" in text.lower() or "Python object" in text or "dtype('O')" in text
-    if pickled:
-        return "it holds pickled Python objects, which are never loaded; save numbers, and names with .astype(str)"
-    return one_line(error)

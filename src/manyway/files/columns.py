@@ -12,7 +12,7 @@ import numpy as np
 
 from manyway.errors import InputError
 from manyway.files.arrays import Contents
-from manyway.files.tables import Table, find_column, read_table
+from manyway.files.tables import Table, find_column, plain, read_table
 from manyway.files.text import is_number, listed
 
 LABEL_NAMES = ("label", "labels", "class", "class_name", "category", "target", "intent")
@@ -268,11 +268,14 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> C
         left_out, remarks = odd_features(path.name, features, called, options.feature_columns)
         features = np.delete(features, left_out, axis=1) if left_out else features
         chosen, notes = [at for i, at in enumerate(chosen) if i not in left_out], [*notes, *remarks]
-    others = [at for at in range(len(table.names)) if at not in {*chosen, label, item}]
+    used = {*chosen, label, item}
+    others = [at for at in range(len(table.names)) if at not in used]
     labels, items, *carried = table.values([label, item, *others])
     names = tuple(table.names[at] for at in chosen)
     if len(names) == 1 and table.holds_lists(chosen[0]):
         names = tuple(f"{names[0]}[{i}]" for i in range(features.shape[1]))
+    elif options.like is not None:  # as the examples spell them
+        names = tuple(options.like)
     return Contents(
         features,
         labels,
@@ -387,7 +390,8 @@ def _assign(path: Path, table: Table, options: Options) -> tuple[list[int], int 
     if not features:
         what = "name those of numbers with `feature_columns`, or that of texts with `text_column`"
         raise InputError(f"{path} has no feature column; its columns are {listed(names)}: {what}.")
-    left_out = [names[at] for at in free if at not in features and names[at].strip()]
+    used = set(features)
+    left_out = [names[at] for at in free if at not in used and names[at].strip()]
     if left_out:
         what = f"texts, dates, ids or row numbers of {path.name} that are no features: {listed(left_out)}"
         notes.append(f"{what}; keep one with `feature_columns`")
@@ -403,9 +407,13 @@ def _may_be_feature(table: Table, at: int) -> bool:
 def _like(path: Path, names: Sequence[str], taken: Collection[int | None], like: Sequence[str]) -> list[int]:
     """The feature columns in the order of the labelled examples; one that is missing is an error."""
     position = {name: at for at, name in enumerate(names) if at not in taken}
-    lacking = [name for name in like if name not in position]
+    lacking, known = [name for name in like if name not in position], {*like}
+    counts = Counter(plain(name) for name in position if name not in known)
+    alike = {plain(name): at for name, at in position.items() if counts[plain(name)] == 1 and name not in known}
+    position.update({name: alike[plain(name)] for name in lacking if plain(name) in alike})
+    lacking = [name for name in lacking if name not in position]
     if lacking:
-        surplus = [name for name in position if name not in set(like)]
+        surplus = [name for name in position if name not in known]
         instead = f" (it has {listed(surplus)} instead)" if surplus else ""
         raise InputError(
             f"{path} lacks the columns {listed(lacking)} of the labelled examples{instead}; features are matched by "

@@ -73,7 +73,7 @@ def text_of(path: str | Path) -> str:
         raise InputError(f"{path} cannot be read as text: {getattr(error, 'strerror', None) or error}.") from error
 
 
-def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Path:
+def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = (), *, overwrite: bool = True) -> Path:
     """Return the file that writing to ``path`` creates or replaces; refuse where this would do harm.
 
     Commands call this before they start to work, so that a wrong output is found at once.
@@ -84,6 +84,8 @@ def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Path:
         Where the output goes. A symbolic link is followed: its target is written and the link stays.
     inputs : iterable of path-like or None, optional
         Files and folders that the same command reads. None entries are skipped.
+    overwrite : bool, default=True
+        Allow to replace a file.
 
     Returns
     -------
@@ -94,7 +96,8 @@ def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Path:
     ------
     InputError
         If ``path`` is a folder, a pipe or a device, is write-protected, is one of ``inputs`` under whatever name
-        (symbolic link, hard link, other spelling), or is an existing file inside an input folder.
+        (symbolic link, hard link, other spelling), is an existing file inside an input folder, or is any file that
+        must not be replaced.
 
     Examples
     --------
@@ -131,6 +134,8 @@ def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Path:
             raise InputError(f"The output {path} is one of the inputs{same}; choose another name.")
         if stat.S_ISDIR(read.st_mode) and target.is_relative_to(os.path.realpath(given)):
             raise InputError(f"The output {path} is a file in the input folder {given}; choose another name.")
+    if not overwrite:
+        raise InputError(f"{path} exists; choose another name, or replace it with `overwrite`.")
     try:
         target.open("r+b").close()
     except OSError as error:  # Windows locks what Excel has open

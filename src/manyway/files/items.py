@@ -77,9 +77,8 @@ class Items:
     def all_alike(self) -> bool:
         """Whether there are several rows and all have the same features."""
         step, first = 1024, self.rows(0, 1)
-        return len(self) > 1 and all(
-            bool((self.rows(start, start + step) == first).all()) for start in range(0, len(self), step)
-        )
+        blocks = (self.rows(start, start + step) for start in range(0, len(self), step))
+        return len(self) > 1 and all(bool((block == first).all()) for block in blocks)
 
     def name(self, row: int) -> str:
         """The name of a row, or its number."""

@@ -9,21 +9,13 @@ from typing import Any
 import numpy as np
 
 from manyway.errors import InputError
+from manyway.files import tables
 from manyway.files.birdnet import is_birdnet, read_birdnet
 from manyway.files.columns import LABEL_NAMES, Options, is_id, read_columns, remarks_on_classes
 from manyway.files.files import check_input
 from manyway.files.score_json import read_score_json
 from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Pair, Scores, check_size, from_pairs, short_name
-from manyway.files.tables import (
-    TABLE_SUFFIXES,
-    Rows,
-    as_number,
-    column,
-    find_any,
-    missing,
-    one_row_per_class,
-    read_rows,
-)
+from manyway.files.tables import TABLE_SUFFIXES, Rows, as_number, column, find_any, missing, read_rows
 from manyway.files.text import first_twice, listed, read_lines, shorten, suffix_of
 
 SCORE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".json")
@@ -233,7 +225,7 @@ def _values_of_classes(path: Path, *wanted: str, needed: bool = False) -> Iterat
     """Place, class and number of each row of a table with one row per class; 1 where it has no such column."""
     names, rows = read_rows(path)
     at = column(path, names, *wanted) if needed and len(names) > 1 else find_any(names, *wanted)
-    for place, name, cells in one_row_per_class(path, rows, column(path, names, *_CLASS_NAMES, SCIENTIFIC)):
+    for place, name, cells in tables.one_row_per_class(path, rows, column(path, names, *_CLASS_NAMES, SCIENTIFIC)):
         yield place, name, 1.0 if at is None else as_number(path, place, names[at], cells[at])
 
 

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import re
+import unicodedata
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from manyway.files.files import check_input, most_unpacked
 from manyway.files.text import (
     check_width,
     first_twice,
+    is_filled,
     is_formula,
     is_number,
     listed,
@@ -27,6 +29,7 @@ from manyway.files.text import (
     read_json_lines,
     read_records,
     read_text,
+    reading,
     shorten,
     sniff,
     suffix_of,
@@ -44,10 +47,11 @@ _FAR = 1000  # float32 keeps four digits of the differences between numbers that
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT96": 12}  # bytes of a value of parquet; others have 8
 _LOOKED_AT = 1000  # rows that say how far numbers are from 0
 _NOT_COMPUTED = re.compile(rb"</f>\s*(<v ?/>|<v></v>)?\s*</c>")  # a formula of Excel without its value
+_THOUSANDS = re.compile(r"\s*[-+]?\d{1,3},\d{3}\s*")
 _OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 _HINT = (
-    "name the label and item columns with `label_column` and `item_column`, and leave others out with "
-    "`ignore_columns` (texts need an `encoder`)."
+    "write a number there, leave the column out with `ignore_columns`, or say that it is the `label_column` or the "
+    "`item_column` (texts need an `encoder`)."
 )
 Rows = Iterator[tuple[str, Sequence[Any]]]  # place ("line 3") and cells
 
@@ -158,8 +162,20 @@ class Table:
             import pyarrow
 
             return _stack(pyarrow.Table.from_arrays(columns, [str(at) for at in wanted]))
+        if self._has_commas(wanted):
+            self._read_commas()
         named = [(self.names[at], enumerate(self._list(at, self.columns[at]))) for at in wanted]
         return _narrow(np.array([[self._number(row, name, cell) for row, cell in cells] for name, cells in named]).T)
+
+    def _has_commas(self, wanted: Sequence[int]) -> bool:
+        """Whether some texts are numbers with a decimal comma; 1,234 could be more than a thousand."""
+        cells = (cell for at in wanted for cell in self.sample(at) if isinstance(cell, str) and "," in cell)
+        return any(is_number(cell, ",") and not _THOUSANDS.fullmatch(cell) for cell in cells)
+
+    def _read_commas(self) -> None:
+        if self.decimal != ",":
+            self.decimal = ","
+            self.notes.append(f"numbers in {Path(self.where).name} are read with a decimal comma")
 
     def _number(self, row: int, name: str, cell: Any) -> float:
         if type(cell) is float and abs(cell) <= _LARGEST:
@@ -203,6 +219,7 @@ class _TextTable(Table):
         notes = [*self._text.notes, *([note] if note else [])]
         super().__init__(path, columns, word="line", notes=notes, named=said)
         self._path, self._skip = path, first if said else first - 1
+        self._beside: dict[int, Any] = {}  # columns that were read beside those of numbers
         if not said:
             self._start.insert(0, names)
 
@@ -230,54 +247,67 @@ class _TextTable(Table):
         return False
 
     def _read(self, wanted: list[int]) -> list[list[Any]]:
-        table = self._by_arrow(wanted, "string") if wanted else None
-        if table is not None:
-            columns = [column.to_pylist() for column in table.columns]
+        seen = {at: self._beside[at] for at in wanted if at in self._beside}
+        table = self._by_arrow(wanted, "string") if wanted and len(seen) < len(wanted) else None
+        found = list(seen.values()) if table is None else table.columns
+        if len(found) == len(wanted) and self._agree(wanted, found):
+            columns = [column.to_pylist() for column in found]
             # A line break, or a quotation mark in front, may be seen differently by the two readers.
             if not any("\n" in cell or cell.lstrip()[:1] == '"' for column in columns for cell in column):
                 return [_as_written(column) for column in columns]
         return [_as_written(self._records[at]) for at in wanted]
 
     def _stacked(self, wanted: Sequence[int]) -> np.ndarray[Any, Any]:
-        samples = (cell for at in wanted for cell in self.sample(at))
-        comma = len(self._decimals) > 1 and any("," in cell and is_number(cell, ",") for cell in samples)
-        signs = self._decimals[::-1] if comma else self._decimals
+        signs = self._decimals[::-1] if self._has_commas(wanted) else self._decimals
         read = ((sign, self._by_arrow(wanted, "float64", sign)) for sign in signs)
-        self.decimal, table = next((found for found in read if found[1] is not None), (signs[0], None))
-        if self.decimal == ",":
-            self.notes.append(f"numbers in {self._path.name} are read with a decimal comma")
+        sign, table = next((found for found in read if found[1] is not None), (signs[0], None))
+        if sign == ",":
+            self._read_commas()
         if table is not None:
             return _stack(table)
         self.columns = self._records
         return super()._stacked(wanted)
 
     def _by_arrow(self, wanted: Sequence[int], kind: str, decimal: str = ".") -> Any:
-        """Some columns as an Arrow table; None where anything is unusual, for the careful reader to look at."""
-        if len(self.names) == 1 or not self._start:
+        """Some columns as an Arrow table; None where anything is unusual, for the careful reader to look at.
+
+        The others are kept as texts where numbers are read, so that a large file is read once.
+        """
+        if len(self.names) == 1 or not self._start or self._ends_empty:
             return None
         import pyarrow.csv
 
-        columns = [str(at) for at in wanted]
-        reading = pyarrow.csv.ReadOptions(
-            column_names=[str(at) for at in range(len(self.names))], skip_rows=self._skip, block_size=_BLOCK_BYTES
-        )
+        columns = list(map(str, range(len(self.names))))
+        numbers, texts = (wanted, range(len(self.names))) if kind == "float64" else ([], wanted)
+        types = {columns[at]: pyarrow.string() for at in texts} | {columns[at]: pyarrow.float64() for at in numbers}
+        reading = pyarrow.csv.ReadOptions(column_names=columns, skip_rows=self._skip, block_size=_BLOCK_BYTES)
         parsing = pyarrow.csv.ParseOptions(delimiter=self._dialect.delimiter, newlines_in_values=self._has_quotes)
         converting = pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(columns, getattr(pyarrow, kind)()),
-            include_columns=columns,
-            null_values=[],
-            decimal_point=decimal,
+            column_types=types, include_columns=list(types), null_values=[], decimal_point=decimal
         )
         try:
             source = self._path if self._text.data is None else pyarrow.BufferReader(self._text.data)
             table = pyarrow.csv.read_csv(source, reading, parsing, converting)
         except (pyarrow.ArrowException, OSError):
             return None
-        # Both readers must agree on the first row: no line was taken for a header that is none, or the reverse.
+        self._beside = {int(name): table[name] for name, read in types.items() if numbers and read == pyarrow.string()}
+        table = table.select([columns[at] for at in wanted])
+        return table if self._agree(wanted, table.columns, decimal) else None
+
+    def _agree(self, wanted: Sequence[int], columns: Sequence[Any], decimal: str = ".") -> bool:
+        """Whether both readers agree on the first row: no line was taken for a header that is none, or the reverse."""
         first: list[Any] = [self._start[0][at] for at in wanted if at < len(self._start[0])]
-        if kind == "float64":
+        if columns and str(columns[0].type) == "double":
             first = [float(with_point(cell, decimal)) if is_number(cell, decimal) else None for cell in first]
-        return table if table.num_rows and [column[0].as_py() for column in table.columns] == first else None
+        return all(map(len, columns)) and [column[0].as_py() for column in columns] == first
+
+    @cached_property
+    def _ends_empty(self) -> bool:
+        """Whether the last line has delimiters alone."""
+        with self._text.binary() as file:
+            file.seek(max(0, file.seek(0, 2) - _BLOCK_BYTES))
+            end = file.read().rstrip(b"\r\n").replace(b"\r", b"\n")
+        return not end.rpartition(b"\n")[2].strip(b'" ' + self._dialect.delimiter.encode())
 
     @cached_property
     def _has_quotes(self) -> bool:
@@ -360,11 +390,16 @@ def column(path: Path, names: Sequence[str], *wanted: str) -> int:
 
 
 def find_column(names: Sequence[str], wanted: str) -> int | None:
-    """The position of a column: the exact name, else the only one that differs in case and blanks alone."""
+    """The position of a column: the exact name, else the only one that differs in case, blanks and accents' form."""
     if wanted in names:
         return list(names).index(wanted)
-    alike = [at for at, name in enumerate(names) if name.strip().casefold() == wanted.strip().casefold()]
+    alike = [at for at, name in enumerate(names) if plain(name) == plain(wanted)]
     return alike[0] if len(alike) == 1 else None
+
+
+def plain(name: str) -> str:
+    """What is left of the name of a column when it is spelled in another way (by a Mac, for example)."""
+    return unicodedata.normalize("NFC", name.strip().casefold())
 
 
 def missing(value: Any) -> bool:
@@ -386,7 +421,10 @@ def _open_jsonl(path: Path, rows: int | None) -> Table:
 
 def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
     openpyxl = optional("openpyxl", "excel", f"{path} is an Excel file, which")
-    try:
+    with path.open("rb") as file:
+        if file.read(4) == _OLD_EXCEL:
+            raise InputError(f"{path} has a password, or is of an old kind of Excel; save it anew as .xlsx.")
+    with reading(path, "an Excel file"):
         with zipfile.ZipFile(path) as archive:
             if sum(info.file_size for info in archive.infolist()) > most_unpacked(path.stat().st_size):
                 raise ValueError("it unpacks to far more than its size")
@@ -399,18 +437,9 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
         if chosen is None:
             raise InputError(f"{path} has no sheet '{sheet}'; {nearest(str(sheet), names)}")
         book[chosen].reset_dimensions()  # what the file says about its size may be wrong
-        rows = [
-            (number, [_plain_date(cell) for cell in cells])
-            for number, cells in enumerate(book[chosen].iter_rows(values_only=True), 1)
-            if any(cell is not None for cell in cells)
-        ]
+        sheet_rows = enumerate(book[chosen].iter_rows(), 1)
+        rows = [(number, cells) for number, row in sheet_rows if any(map(is_filled, cells := [*map(_as_shown, row)]))]
         book.close()
-    except InputError:
-        raise
-    except Exception as error:  # damaged files raise errors of many kinds
-        with path.open("rb") as file:
-            old = "; it has a password or is of an old kind: save it anew as .xlsx" * (file.read(4) == _OLD_EXCEL)
-        raise InputError(f"{path} cannot be read as an Excel file ({one_line(error)}){old}.") from error
     width = max((len(cells) for _, cells in rows), default=0)
     # A single cell above a table is its title.
     while len(rows) > 1 and width > 1 and sum(cell is not None for cell in rows[0][1]) == 1:
@@ -428,9 +457,12 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
     return Table(path, titles, columns, numbers=[number for number, _ in rows], notes=notes)
 
 
-def _plain_date(cell: Any) -> Any:
-    """A date without its midnight."""
-    return cell.date() if isinstance(cell, datetime) and cell.time() == time() else cell
+def _as_shown(cell: Any) -> Any:
+    """What a cell of Excel holds: a date without its midnight, and 00123 with the zeros that its format gives it."""
+    value = cell.value
+    if type(value) is int and (width := len(cell.number_format)) > 1 and cell.number_format == "0" * width:
+        return f"{value:0{width}d}"
+    return value.date() if isinstance(value, datetime) and value.time() == time() else value
 
 
 def _open_parquet(path: Path, rows: int | None) -> Table:
@@ -440,7 +472,7 @@ def _open_parquet(path: Path, rows: int | None) -> Table:
     if path.is_dir():  # Spark and Dask write folders of files; those with a dot or an underscore are their own notes
         files = [file for file in path.rglob("*") if not file.is_dir() and not file.name.startswith((".", "_"))]
     packed = sum(check_input(file).stat().st_size for file in files)
-    try:
+    with reading(path, "parquet"):
         found = [pyarrow.parquet.read_metadata(file) for file in files]
         groups = [meta.row_group(group) for meta in found for group in range(meta.num_row_groups)]
         chunks = [group.column(at) for group in groups for at in range(group.num_columns)]
@@ -463,8 +495,6 @@ def _open_parquet(path: Path, rows: int | None) -> Table:
         index = stored.get("index_columns") if isinstance(stored, dict) else None
         names = [name for name in index if isinstance(name, str)] if isinstance(index, list) else []
         return Table(path, [str(name) for name in table.column_names], table.columns, index=names)
-    except Exception as error:  # damaged files raise errors of many kinds
-        raise InputError(f"{path} cannot be read as parquet ({one_line(error)}).") from error
 
 
 def _letters(column: Any) -> int:

@@ -1,5 +1,6 @@
 """Text files: unpacked, as UTF-8, with their delimiter, and records with the lines they are on."""
 
+import codecs
 import contextlib
 import csv
 import io
@@ -21,7 +22,8 @@ _RARE_DELIMITERS = (" ", ":", "^", "~", "#", "!", "&", "\x01", "\x1f")  # believ
 _BOMS = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32"}
 _BOMS |= {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _MAGIC = {b"PK\x03\x04": "a zip archive or an Excel file", b"PAR1": "a parquet file", b"\x93NUMPY": "a .npy file"}
-_MAGIC |= {b"\xd0\xcf\x11\xe0": "an Excel file", b"\x89PNG": "a picture"}
+_MAGIC |= {b"\xd0\xcf\x11\xe0": "an Excel file", b"\x89PNG": "a picture", b"%PDF": "a PDF file"}
+_MAGIC |= dict.fromkeys((b"<!DOCTYPE", b"<!doctype", b"<html"), "a web page")
 _PACKED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x7f]")  # in no text; Windows-1252 has a letter for nearly every other byte
@@ -124,17 +126,20 @@ def _unpack(path: Path, packed: str) -> bytes:
 
 def _not_utf8(source: TextFile) -> str:
     """Where a file is not UTF-8, for people who repair it in an editor; empty where it is. Read in pieces."""
-    number = 1
+    decoder, position = codecs.getincrementaldecoder("utf-8")(), 0
     with source.binary() as file:
-        while lines := file.readlines(_PIECE):
-            data = b"".join(lines)
-            try:
-                data.decode("utf-8")
-            except UnicodeDecodeError as found:
-                line = number + data[: found.start].count(b"\n")
-                return f" (line {line} has the byte 0x{data[found.start]:02x})"
-            number += len(lines)
-    return ""
+        while True:
+            piece, pending = file.read(_PIECE), decoder.getstate()[0]
+            if not piece.isascii() or not piece or pending:  # plain letters need no decoding
+                try:
+                    decoder.decode(piece, final=not piece)
+                except UnicodeDecodeError as found:
+                    file.seek(0)
+                    line = 1 + file.read(position - len(pending) + found.start).count(b"\n")
+                    return f" (line {line} has the byte 0x{found.object[found.start]:02x})"
+            if not piece:
+                return ""
+            position += len(piece)
 
 
 def sniff(path: Path | TextFile) -> Dialect:
@@ -180,7 +185,7 @@ def read_records(path: Path | TextFile, dialect: Dialect | None = None) -> Itera
     _allow_long_fields()
     with source.open() as file:
         reader = csv.reader(file, delimiter=dialect.delimiter, strict=True, skipinitialspace=dialect.skip_blanks)
-        line = 1
+        line, empty = 1, list[tuple[int, list[str]]]()
         while True:
             try:
                 cells = next(reader, None)
@@ -190,9 +195,12 @@ def read_records(path: Path | TextFile, dialect: Dialect | None = None) -> Itera
                 raise InputError(f"{path} cannot be read as CSV: line {line}: {why}.") from error
             if cells is None:
                 return
-            # Delimiters without content are a record of empty cells; a blank line is none.
-            if line > dialect.first and (len(cells) > 1 or any(cell.strip() for cell in cells)):
-                yield line, cells
+            # Delimiters without content are a record of empty cells, but not at the end; a blank line is none.
+            if line > dialect.first and any(map(is_filled, cells)):
+                yield from (*empty, (line, cells))
+                empty.clear()
+            elif line > dialect.first and len(cells) > 1:
+                empty.append((line, cells))
             line = reader.line_num + 1
 
 
@@ -206,7 +214,7 @@ def table_header(path: Path, records: Iterator[tuple[int, list[str]]]) -> tuple[
     line, cells = next(records, (0, []))
     if not cells:
         raise InputError(f"{path} is empty; the first line names the columns, the others are items.")
-    cells[0] = cells[0].removeprefix("# ")  # numpy.savetxt writes the header as a comment
+    cells[0] = cells[0].lstrip("\ufeff").removeprefix("# ")  # numpy.savetxt writes the header as a comment
     return line, [cell.strip() for cell in cells]
 
 
@@ -280,6 +288,11 @@ def is_number(cell: str, decimal: str = ".") -> bool:
     return True
 
 
+def is_filled(cell: Any) -> bool:
+    """Whether there is more than blanks in a cell."""
+    return cell is not None and bool(str(cell).strip())
+
+
 def is_formula(cell: str) -> bool:
     """Whether a spreadsheet would compute a text instead of showing it.
 
@@ -312,4 +325,18 @@ def shorten(value: Any) -> str:
 
 def one_line(error: BaseException) -> str:
     """What an error says, on one line of reasonable length."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    text = " ".join(str(error).split())[:200] or type(error).__name__
+    if "pickle" in text.lower() or "Python object" in text or "dtype('O')" in text:
+        return "it holds pickled Python objects, which are never loaded; save numbers, and names with .astype(str)"
+    return text
+
+
+@contextlib.contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """One sentence where a file cannot be read: damaged ones raise errors of many kinds."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{path} cannot be read as {what} ({one_line(error)}).") from error

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from pathlib import PurePosixPath
 
 import torch
 
-from manyway.core import Solution
+from manyway.core import Solution, Tally
 from manyway.errors import InputError, nearest
 from manyway.files.scores import FILE, SOURCE, Scores
 from manyway.labelling.batch import Batch
@@ -65,5 +66,7 @@ def solve_groups(
         torch.stack([part.n_iter for part in parts]).amax(0),
         torch.stack([part.converged for part in parts]).all(0),
         make_presence=(lambda: 1 - (1 - torch.stack(there)).prod(0)) if parts[0].estimates_presence else None,
+        make_copies=lambda: torch.stack([part.copies for part in parts]).mean(0),
+        tallied=reduce(Tally.plus, (part.tallied for part in parts)),
         learned={name: torch.stack([part.learned[name] for part in parts]).mean(0) for name in parts[0].learned},
     )

@@ -83,9 +83,9 @@ class Summary:
         The number of items whose label was left empty because its probability is too low.
     least : float
         The lowest probability of labels that are written.
-    n_present, n_present_sd : float or None
-        The estimated number of classes that occur in the batch, with its standard deviation; None if the method does
-        not estimate it.
+    n_present : tuple of int or None
+        The lowest and the highest number of classes that occur in the batch, in about 95 % of all batches; None if the
+        method does not estimate it.
     n_unseen : float or None
         The expected number of further classes if more items were added.
     n_unknown : int or None
@@ -116,8 +116,7 @@ class Summary:
     mean_confidence: float
     below: int
     least: float = 0.0
-    n_present: float | None = None
-    n_present_sd: float | None = None
+    n_present: tuple[int, int] | None = None
     n_unseen: float | None = None
     n_unknown: int | None = None
     unknown_groups: tuple[UnknownGroup, ...] = ()
@@ -254,8 +253,7 @@ def write_labels(
         counts.confidence_of_all / max(sum(counts.given) + sum(counts.grouped.values()), 1),
         counts.below,
         min_confidence,
-        float(solution.n_present[0]) if estimated else None,
-        float(solution.n_present_sd[0]) if estimated else None,
+        tuple(solution.n_present_interval[0].tolist()) if estimated else None,
         float(solution.n_unseen[0]) if estimated else None,
         sum(counts.grouped.values()) if unknown else None,
         _groups(counts.grouped, solution.unknown_medoids, batch.items),

@@ -51,7 +51,8 @@ def check_table(
 ) -> Path:
     """Return the path of the table, after checking that writing it replaces nothing of value.
 
-    Only a table that this program wrote and that nobody changed since is replaced: its checksum is in the user's cache.
+    Without a name, a table that this program wrote and that nobody changed since is replaced: its checksum is in the
+    user's cache. A file that the user names is replaced only where ``overwrite`` says so.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ def check_table(
         chosen = next(name for name in itertools.chain([chosen], others) if _is_free(name, inputs))
     if chosen.name.strip() == "-":
         raise InputError("The output is '-'; the table is written to a file: name one, such as labels.csv.")
-    target = check_output(chosen, inputs)
+    target = check_output(chosen, inputs, overwrite=overwrite or path is None)
     folders = [given for given in inputs if given is not None and Path(given).is_dir()]
     for folder in folders:
         if target.is_relative_to(Path(folder).resolve()):
@@ -84,29 +85,14 @@ def check_table(
     suffix = chosen.suffix.lower()
     if suffix and suffix not in endings:
         raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(endings)}.")
-    if not overwrite and not _is_ours(target):
-        raise InputError(
-            f"{chosen} exists and is not a table as manyway wrote it; name another `output`, or replace it with "
-            "`overwrite`."
-        )
     return chosen
 
 
 def _is_free(path: Path, inputs: Iterable[AnyPath | None]) -> bool:
-    """Whether the default output may have this name."""
+    """Whether the default output may have this name: there is no such file, or a table written here and not changed."""
     try:
-        return not path.exists() or _is_ours(check_output(path, inputs))
-    except InputError:
-        return False
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether there is no such file, or an empty one, or a table that was written here and not changed since."""
-    if not path.exists() or not path.stat().st_size:
-        return True
-    try:
-        return _checksum(path) in _written().read_text().split()
-    except OSError:
+        return not path.exists() or _checksum(check_output(path, inputs)) in _written().read_text().split()
+    except (InputError, OSError):
         return False
 
 
@@ -198,7 +184,7 @@ def _as_text(cell: Any) -> Any:
     """A cell of the items for a text table: numbers with all their digits, lists and objects as JSON."""
     if isinstance(cell, list | dict):
         return json.dumps(cell, ensure_ascii=False, default=str)
-    return str(cell) if isinstance(cell, float) else cell
+    return str(cell).upper() if isinstance(cell, bool) else str(cell) if isinstance(cell, float) else cell
 
 
 def remember(path: Path) -> None:
@@ -229,7 +215,7 @@ def write_rows(
         defused = writer(temporary, header, rows)
     if not defused:
         return []
-    return [f"{defused} cells of {path.name} begin like a formula and were written with an apostrophe in front"]
+    return [f"cells of {path.name} that begin like a formula ({defused}) were written with an apostrophe in front"]
 
 
 def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:

@@ -142,9 +142,8 @@ def draw_panel(ax: Axes, figure: Figure, panel: Panel) -> dict[str, Any]:
     for n, curve in enumerate(panel.curves):
         style = styles[curve.label]
         look = style.look if curve.markers and len(curve.x) < 60 else {**style.look, "marker": None}
-        (legend[curve.label],) = ax.plot(
-            curve.x, curve.y, gid=f"line-{n}", zorder=3 if curve.name == "paddle" else 2, **look
-        )
+        above = 3 if curve.name == "paddle" else 2
+        (legend[curve.label],) = ax.plot(curve.x, curve.y, gid=f"line-{n}", zorder=above, **look)
         if curve.dots:
             ax.plot(*zip(*curve.dots, strict=True), "o", color=style.colour, markersize=5, gid=f"dots-{n}")
         if curve.low:

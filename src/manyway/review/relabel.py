@@ -148,6 +148,7 @@ def _spread_out(found: Solution, rows: list[int], n_items: int, make_copies: Cal
         make_review_scores=lambda: spread(found.review_scores, -1),
         make_presence=lambda: found.independent_presence,
         make_copies=make_copies,
+        tallied=found.tallied,
         unknown=None if found.unknown is None else spread(found.unknown, 0),
         unknown_groups=None if found.unknown_groups is None else spread(found.unknown_groups, -1),
     )

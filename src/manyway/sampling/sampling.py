@@ -78,9 +78,8 @@ def sample_groups(
     strangers = _strangers(features, spec)
     pool = _Pool.of(features, spec)
     unknown = None if strangers is None else _Pool.of_strangers(strangers, spec, len(features.labels))
-    table, base_mean, class_table = (
-        features.moderate if strangers is None else features.moderate_with(strangers.features)
-    )
+    moderate = features.moderate if strangers is None else features.moderate_with(strangers.features)
+    table, base_mean, class_table = moderate
     n_ways = spec.ways(features.n_classes)
     per_task = n_ways * (spec.shots or 1) + spec.n_known + spec.n_unknown
     device = features.features.device

@@ -33,6 +33,7 @@ from manyway.training.recipe import AUGMENTATIONS, N_UNIFORMS, Recipe, learning_
 BEST, LAST, LOG, CURVES = "best.safetensors", "last.pt", "log.csv", "curves.png"
 # One fixed number per purpose, so that draws are independent and old runs can be repeated.
 ORDER, AUGMENT, MIX = 0, 1, 3
+Settings = dict[str, Any]  # of a run, as they are saved
 Step = Callable[[int, int], None]  # is told the epoch, and how many of its images were seen
 
 
@@ -210,9 +211,7 @@ def _save_last(
         torch.save({**state, "history": [asdict(result) for result in history]}, file)
 
 
-def _resume(
-    folder: Path | None, network: Backbone, optimizer: Optimizer, description: dict[str, Any]
-) -> list[EpochResult]:
+def _resume(folder: Path | None, network: Backbone, optimizer: Optimizer, description: Settings) -> list[EpochResult]:
     """Restore network and optimizer after the last saved epoch; returns the history (empty for a new run)."""
     if folder is None or not (folder / LAST).exists():
         return []
@@ -239,9 +238,7 @@ def _differences(saved: Mapping[str, Any], description: dict[str, Any]) -> list[
     return [key for key in now if then.get(key) != now[key]]
 
 
-def _best_weights(
-    folder: Path | None, network: Backbone, description: dict[str, Any], *, resumed: bool
-) -> dict[str, Tensor]:
+def _best_weights(folder: Path | None, network: Backbone, description: Settings, *, resumed: bool) -> dict[str, Tensor]:
     """The weights of the best epoch so far. A file of another run is not written over."""
     if folder is not None and (folder / BEST).exists():
         checkpoint = read_checkpoint(folder / BEST)

@@ -22,6 +22,7 @@ from manyway.encoding.datasets.decode import read_picture
 from manyway.encoding.datasets.sources import ImageSource, from_names
 from manyway.errors import InputError, nearest
 from manyway.files.files import data_root
+from manyway.files.text import reading
 from manyway.training.recipe import Recipe, scaled_for
 
 _WORDNET_ID = re.compile(r"n\d{8}")
@@ -177,12 +178,9 @@ def _open_omniglot(place: Path, split: str) -> ImageSource:
 
 
 def _omniglot_array(path: Path, split: str) -> ImageSource:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            images, labels, names = file["images"], file["labels"], [str(name) for name in file["class_names"]]
-            is_evaluation = file["class_is_evaluation"]
-    except Exception as error:  # damaged archives raise exceptions of many types
-        raise InputError(f"{path} cannot be read as the arrays of Omniglot ({error}).") from error
+    with reading(path, "the arrays of Omniglot"), np.load(path, allow_pickle=False) as file:
+        images, labels, names = file["images"], file["labels"], [str(name) for name in file["class_names"]]
+        is_evaluation = file["class_is_evaluation"]
     if not (images.ndim == 3 and images.dtype == np.uint8 and labels.shape == images.shape[:1]
             and labels.dtype.kind in "iu" and is_evaluation.shape == (len(names),)):  # fmt: skip
         wanted = "images [n, h, w] uint8, labels [n] of integers, and class_names and class_is_evaluation [k]"

@@ -339,3 +339,25 @@ def test_a_class_that_the_classifier_expects_to_be_right_is_held():
     padded = torch.cat([own[:19], torch.full((19, 20), 1e-3)], 1)
     labels = solve("evidence", Tasks.from_scores(padded.log().log_softmax(-1)[None])).labels[0]
     assert labels.tolist() == [0] * 10 + [1] * 9
+
+
+def test_items_are_not_moved_to_a_class_that_takes_a_little_of_everything():
+    generator = torch.Generator().manual_seed(0)
+    posteriors, truth = batch(n_classes=30, n_present=3, n_query=60, noise=0.5)
+    logits = 0.3 * torch.randn(20, 30, generator=generator)
+    logits[:, 29] += 3.0  # what is not known is 29 to some degree, never for certain
+    logits[:6, 7] += 4.5  # six of twenty items of class 7 are recognised
+    rows = torch.cat([posteriors, logits.log_softmax(-1)])
+    found = from_scores(rows).labels[0, len(truth) :]
+    assert (found[:6] == 7).all()
+
+
+def test_several_finds_one_class_where_items_have_one():
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.randint(5, (75,), generator=generator)
+    odds = -7 + 1.4 * torch.randn(75, 60, generator=generator)
+    odds[torch.arange(75), truth] = 0.5 * torch.randn(75, generator=generator)
+    odds[torch.arange(75), (truth + 1) % 5] += 2.0  # classes that occur are confused with each other
+    found = solve("evidence", Tasks.from_scores(odds[None], several=True)).probabilities[0] > 0.5
+    assert (found.sum(-1) == 1).float().mean() > 0.87
+    assert (found.float().argmax(-1) == truth).float().mean() > 0.95

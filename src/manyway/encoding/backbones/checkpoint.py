@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from manyway.encoding.backbones.networks import BACKBONES, Backbone, build
 from manyway.errors import InputError, nearest
 from manyway.files.files import atomic_write, check_input
+from manyway.files.text import reading
 
 FORMAT = "manyway-backbone-1"
 HEADS = ("fc", "linear")  # names of the classifier in public checkpoints
@@ -64,14 +65,10 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            # A copy: the file is memory-mapped, and may be replaced while the network is in use.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        meta = json.loads(header.get(FORMAT, "{}"))
-    except Exception as error:  # damaged headers and types that torch lacks raise exceptions of many types
-        raise InputError(f"{path} cannot be read as safetensors ({error}).") from error
+    with reading(path, "safetensors"), safe_open(path, framework="pt") as file:
+        # A copy: the file is memory-mapped, and may be replaced while the network is in use.
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        meta = json.loads((file.metadata() or {}).get(FORMAT, "{}"))
     if not isinstance(meta, dict):
         raise InputError(f"The metadata of {path} is a {type(meta).__name__}, not an object with named values.")
     return tensors, meta

@@ -33,6 +33,7 @@ IMAGE_SUFFIXES = _endings("avif bmp gif heic heif hif jfif jp2 jpe jpeg jpg mpo 
 FILMS = _endings("3gp asf avi flv m2ts m4v mkv mov mp4 mpeg mpg mts webm wmv")
 _RAW = _endings("arw cr2 cr3 crw dng nef nrw orf pef raf rw2 srw x3f")
 _OF_THE_SYSTEM = frozenset({"thumbs.db", "desktop.ini"})
+_OF_STORAGE = "@eaDir"  # the folder of thumbnails on a Synology
 _BAD_SHARE = 0.1  # of pictures that cannot be read: more are a mistake
 _MEND = "mend or remove such files, or leave them out with `skip_bad`"
 T = TypeVar("T")
@@ -66,6 +67,8 @@ class ImageSource:
         Its columns that are neither picture nor label.
     left_out : tuple of (str, str)
         Files beside the pictures that are none, with what they are.
+    notes : tuple of str
+        What was guessed.
     """
 
     names: tuple[str, ...]
@@ -77,6 +80,7 @@ class ImageSource:
     header: tuple[str, ...] = ()
     carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     left_out: Remarks = ()
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -162,13 +166,13 @@ def walk(folder: Path) -> Iterator[str]:
             with os.scandir(folder / at) as entries:
                 for entry in entries:
                     name = f"{at}{entry.name}"
-                    if entry.name.startswith("."):
+                    if entry.name.startswith((".", _OF_STORAGE)):
                         continue
-                    if entry.is_dir():
+                    if os.path.isdir(entry) if entry.is_symlink() else entry.is_dir():
                         (links if entry.is_symlink() else folders).append(f"{name}/")
                         yield f"{name}/"
-                    elif entry.is_file():
-                        yield name
+                    elif entry.is_file() if not entry.is_symlink() or os.path.exists(entry) else True:
+                        yield name  # also a link to nothing, which is a picture that cannot be read
             links.sort()
     except OSError as error:
         raise InputError(f"{folder} cannot be listed: {error.strerror}.") from error
@@ -194,9 +198,13 @@ def _labelled_by_folder(
         raise InputError(f"{title} mixes class folders with loose files ({loose}); {hint}.")
     elif empty and need_labels:
         raise InputError(f"The class folder '{empty[0]}' in {title} is empty; remove it or put pictures into it.")
-    listed = sorted(name for name in others if name.rpartition("/")[2].lower() not in _OF_THE_SYSTEM)
-    left_out = tuple((name, _what_is(suffixes[name])) for name in listed)
-    return replace(from_names(kept, classes, read, title), left_out=left_out)
+    shown = sorted(name for name in others if name.rpartition("/")[2].lower() not in _OF_THE_SYSTEM)
+    left_out = tuple((name, _what_is(suffixes[name])) for name in shown)
+    notes, inner = list[str](), sorted({name.split("/")[1] for name in kept if name.count("/") > 1})
+    if need_labels and len(inner) > 1 and all(name.count("/") > 1 for name in kept):
+        outer = listed(sorted(set(classes)), 3)
+        notes.append(f"the classes of {title} are its outer folders ({outer}), not those in them ({listed(inner, 3)})")
+    return replace(from_names(kept, classes, read, title), left_out=left_out, notes=tuple(notes))
 
 
 def _what_is(suffix: str) -> str:
@@ -275,8 +283,8 @@ def list_source(
     names, labels, table, others = read_list(path, options, need_labels=need_labels)
     for name in names:
         refuse_escape(name, path)
-        if not os.path.isfile(folder / name):
-            raise InputError(f"{path} lists {name}, which is not in {folder}; give the folder of the pictures.")
+    if not any(os.path.isfile(folder / name) for name in names):
+        raise InputError(f"{path} lists {names[0]}, which is not in {folder}; paths begin at the folder of the list.")
     labels = labels or [UNLABELLED] * len(names)
     source = from_names(names, labels, lambda name, *n: read_file(folder / name, *n), str(path))
     carried = dict(zip((table.names[at] for at in others), table.values(others), strict=True))

@@ -23,10 +23,12 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    ends at 2.5, so that T cannot run away: at a high temperature one class would explain everything.
 4. **Blend.** The answer is the mean of evidence, with the share s (1 − w⁴), and of the classifier's own z: where items
    have few others like them, the classifier decides. Evidence is trusted by τ (1 − w)(1 − c), where c is the part of
-   the labels that it changes. The answer is as sure on average as its labels are likely: by evidence with that trust,
-   and by the classifier's own probabilities otherwise.
+   the labels that it changes, and the more the less it doubts them. The answer is as sure on average as its labels are
+   likely: by evidence with that trust, and by the classifier's own probabilities otherwise.
 5. **Hold.** A class that the classifier expects to be right for many of the items is not dissolved: they keep the
-   classifier's answer (`held`). Evidence gathers the items that are scattered over many classes.
+   classifier's answer (`held`). Evidence gathers the items that are scattered over many classes. It never moves an item
+   to a class of which the classifier is less sure in its surest items than of the one that it comes from: some classes
+   take what a classifier does not know, a little of everything, and no item for certain.
 
 Up to 512 items are used to learn this, evenly spaced.
 """
@@ -48,7 +50,6 @@ from manyway.methods.evidence.groups import independent_part
 from manyway.methods.evidence.likelihood import Blend, Scores
 from manyway.methods.evidence.one_shot import stride
 from manyway.methods.evidence.parameters import Parameters
-from manyway.methods.evidence.prior import Presence
 from manyway.methods.evidence.queries import excluded
 from manyway.methods.evidence.search import Dense, search
 from manyway.methods.label_shift import class_proportions
@@ -82,13 +83,20 @@ class Tempering(NamedTuple):
     most_popular: float = 1.25  # popularity with a larger standard deviation is shrunk
     begin: float = 0.9  # the annealing begins near the classifier's own answers, and not with one large class
     share: float = 0.65  # of evidence in the blend where items are many per class
-    trust: float = 0.8  # of evidence in the confidence of the blend, likewise
+    trust: float = 0.75  # of evidence in the confidence of the blend, likewise
+    # Evidence that doubts less of the labels than this is trusted more: classifiers that know their classes have 0 to
+    # 5 %, those that call some by other names 9 to 16 %.
+    doubt: float = 0.04
     neighbour: float = 10.0  # ν: what a labelled item that is exactly alike counts, where the classifier counts 1
     alike: float = 8.0  # γ
+    surest: int = 2  # a class is as sure as so many of its surest items, on average
+    surer: float = 0.8  # and is not dissolved into one that is less sure than this part of it
     held: tuple[float, float] = (2.0, 0.06)  # items, and part of all items, that must be right for a class to be held
-    short: float = 1.5  # a list of at most so many times the classes that seem to occur says what occurs
+    short: tuple[float, float] = (2.0, 1.5)  # a list of at most so many times the classes that seem to occur says what
+    # occurs; second: where a class that it lacks seems to have many items
     complete: float = 1e6  # of so many items such a list lacks the class of one
     lacking: float = 0.1  # a longer list that lacks so much of the items says nothing
+    missed: float = 0.15  # the part of the items that are many of a class
 
     def choose(
         self, grid: Tensor, score: Tensor, part: Tensor, n_items: int, labelled: Tensor, sure: float
@@ -268,6 +276,8 @@ class Taught(NamedTuple):
 
     def __call__(self, z: Tensor, others: Tensor | float = 1.0) -> Tensor:
         """[…, b, k] log-probabilities that have learned; ``others`` [b, n]: 0 where a neighbour is not asked."""
+        if not len(self.roots):
+            return z
         alike = ((z / 2).exp() @ self.roots.mT).clamp(0, 1).pow(Tempering().alike) * others
         return torch.logaddexp(z, (alike @ self.votes).log()).log_softmax(-1)
 
@@ -351,8 +361,10 @@ def _learn(
     temperature, independent = constants.choose(grid, score, part, len(z), own, sure)
     one, share = popular.new_ones(1, 1, 1), constants.share * (1 - independent**4) * (not said)
     offset = (popular + likely - temperature * likely).view(1, 1, -1)
-    kept = held((z / sharp).softmax(-1), constants)
-    blend = Blend(temperature * one, offset, one / sharp, share * one, independent.view(1), kept.view(1, 1, -1))
+    own = (z / sharp).softmax(-1)
+    kept, peak = held(own, constants), own.topk(min(constants.surest, len(own)), 0).values.mean(0)
+    wide = (each.view(1, 1, -1) for each in (kept, peak, popular.new_tensor(constants.surer)))
+    blend = Blend(temperature * one, offset, one / sharp, share * one, independent.view(1), *wide)
     return Learned(sharp, taught, _scaling(likely - popular / temperature, temperature), blend)
 
 
@@ -361,15 +373,19 @@ def expectation(z: Tensor, expected: Tensor, constants: Tempering) -> tuple[Tens
 
     ``expected`` [k] says how likely each class is in any unit; 0: the class is not listed. The listed classes have the
     part λ of the items, the others share the rest evenly. A list that is hardly longer than the number of classes that
-    seem to occur says what occurs: λ is almost 1, and the batch need not say it. A longer one says what could occur: λ
-    is the mode of its posterior with a uniform prior, by EM, and a list that lacks much of the batch says nothing.
+    seem to occur says what occurs: λ is almost 1, and the batch need not say it. It may be longer where no class that
+    it lacks seems to have many items. A longer one says what could occur: λ is the mode of its posterior with a uniform
+    prior, by EM, and a list that lacks much of the batch says nothing.
     """
     n_classes = z.shape[-1]
     listed, others = expected / expected.sum(), (expected <= 0).to(z)
     n_listed = n_classes - others.sum()
     others = others / others.sum().clamp_min(1)
-    seem = effective_number(class_proportions(z.exp()[None], _EM_STEPS, 0.0)[0])
-    if bool(n_listed < n_classes) and bool(n_listed <= constants.short * seem):
+    proportions = class_proportions(z.exp()[None], _EM_STEPS, 0.0)[0][0]
+    seem = effective_number(proportions)
+    seem = seem / (1 - seem / (len(z) + 1))  # few items show few of many classes
+    lacks = bool((proportions * (expected <= 0)).amax() > constants.missed)
+    if bool(n_listed < n_classes) and bool(n_listed <= constants.short[lacks] * seem):
         part = 1 - 1 / constants.complete
         return (part * listed + (1 - part) * others).log(), True
     inside, outside, found = z.exp() @ listed, z.exp() @ others, z.new_tensor(0.5)
@@ -463,7 +479,7 @@ def held_out(likelihood: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor
     schedule = parameters.constants
     prior = parameters.prior(n_query, likelihood[:1, 0])
     found = search(Dense.of(likelihood), prior, schedule, max_iter=parameters.max_iter, tol=parameters.tol).queries
-    presence = Presence.of(found.u, found.remainder)
+    presence = found.presence
     alpha = prior.best(presence).view(-1, 1, 1)
     others = ((presence.masses.unsqueeze(1) - found.u).clamp_min(0) + alpha) / (n_query - 1 + n_classes * alpha)
     predicted = (likelihood + others.log()).logsumexp(-1) + log(n_classes)

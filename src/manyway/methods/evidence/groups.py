@@ -26,13 +26,7 @@ from manyway.methods.calibration.calibration import distances_between
 from manyway.methods.evidence.likelihood import Blend, Likelihood, Updated, columns_of, known_classes
 from manyway.methods.evidence.one_shot import tempered
 from manyway.methods.evidence.parameters import Parameters
-from manyway.methods.evidence.prior import (
-    Concentrations,
-    Presence,
-    Slopes,
-    log_remainders,
-    remainders,
-)
+from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
 from manyway.methods.evidence.queries import Held, Part, sample
 from manyway.methods.evidence.schedule import Schedule, agreement
 from manyway.methods.evidence.search import Dense
@@ -388,8 +382,15 @@ class Probabilities:
 
     def __call__(self, part: Part) -> Tensor:
         """[t, b, k]; a row sums to 1 minus the probability that the query is unknown."""
+        return self.finished(self.searched(part), part)
+
+    def searched(self, part: Part) -> Tensor:
+        """[t, b, k] what the search and the classes of its groups say."""
         scores = self.updated(part.placed, part.u, part.free, part.likelihood)
-        found = self.posterior.apply(self.slopes.add_to(scores, remainders(part.u)).softmax(-1))
+        return self.posterior.apply(self.slopes.add_to(scores, remainders(part.u)).softmax(-1))
+
+    def finished(self, found: Tensor, part: Part) -> Tensor:
+        """[t, b, k] the same after the other steps."""
         if self.blend.some:
             found = self.blend(found, part.placed)
         if not bool((self.power == 1).all()):

@@ -178,21 +178,21 @@ class Blend:
     share: Tensor  # [t, 1, 1] of evidence in the answer; 1: the classifier has no part
     independent: Tensor  # [t] the part of the items that is independent
     held: Tensor  # [t, 1, k] how far the items that the classifier gives to a class keep its answer
+    peak: Tensor  # [t, 1, k] how sure the classifier is of each class in its surest items
+    surer: Tensor  # [t, 1, 1] no item moves to a class with a peak below this part of that of its own
 
     @staticmethod
     def none(like: Tensor) -> Blend:
         """No part of a classifier."""
         one = like.new_ones(1, 1, 1)
-        return Blend(one, 0 * one, one, one, like.new_ones(1), 0 * one)
+        return Blend(one, 0 * one, one, one, like.new_ones(1), 0 * one, 0 * one, one)
 
     @staticmethod
     def joined(parts: Sequence[Blend]) -> Blend:
         """Those of consecutive tasks with equally many classes."""
         n_classes = max(one.offset.shape[-1] for one in parts)
-        wide = [
-            vars(replace(one, **{name: getattr(one, name).expand(-1, -1, n_classes) for name in ("offset", "held")}))
-            for one in parts
-        ]
+        names = ("offset", "held", "peak")  # those with a number per class
+        wide = [vars(one) | {name: getattr(one, name).expand(-1, -1, n_classes) for name in names} for one in parts]
         return Blend(**{name: torch.cat([one[name] for one in wide]) for name in wide[0]})
 
     @property
@@ -207,11 +207,13 @@ class Blend:
     def __call__(self, probabilities: Tensor, placed: Tensor) -> Tensor:
         """[t, b, k] the mean of probabilities, which have their share, and of the classifier's at common sharpness."""
         mine = (placed * self.temperature + self.offset).softmax(-1)
-        return mine.lerp_(probabilities, self.share * self.free(mine))
+        return mine.lerp_(probabilities, self.share * self.free(mine, probabilities))
 
-    def free(self, mine: Tensor) -> Tensor:
-        """[t, b, 1] how far evidence may change the answers of a classifier with these probabilities [t, b, k]."""
-        return 1 - self.held.expand_as(mine).gather(-1, mine.argmax(-1, keepdim=True))
+    def free(self, mine: Tensor, found: Tensor) -> Tensor:
+        """[t, b, 1] how far evidence [t, b, k] may change the answers of a classifier with probabilities [t, b, k]."""
+        here, there = (one.argmax(-1, keepdim=True) for one in (mine, found))
+        held, peak = self.held.expand_as(mine), self.peak.expand_as(mine)
+        return (1 - held.gather(-1, here)) * (self.surer * peak.gather(-1, here) <= peak.gather(-1, there))
 
 
 @dataclass(frozen=True, eq=False)

@@ -73,9 +73,11 @@ class Part:
         likelihood = self.of.without_known(self.likelihood, self.known)
         return torch.where(self.free > 0, self.u, slopes.add_to(likelihood, remainders(self.u)).softmax(-1))
 
-    def every(self, stride: int) -> slice:
-        """Which rows are every so many of all queries."""
-        return slice(-self.first % stride, None, stride)
+    def every(self, stride: int) -> "Part":
+        """The part that has every so many of all queries."""
+        rows = slice(-self.first % stride, None, stride)
+        cut = {name: getattr(self, name)[:, rows] for name in ("placed", "known", "unknown")}
+        return replace(self, **cut, assign=lambda: self.u[:, rows])
 
 
 class Judge(Protocol):
@@ -154,8 +156,8 @@ class TakeRows:
     also: Callable[[Part], Tensor] = known_of
 
     def __call__(self, part: Part) -> Joined:
-        rows = part.every(self.stride)
-        return Joined((part.placed[:, rows], self.also(part)[:, rows]))
+        some = part.every(self.stride)
+        return Joined((some.placed, self.also(some)))
 
 
 def excluded(likelihood: Tensor, known: Tensor) -> Tensor:
@@ -211,7 +213,7 @@ class InMemory(Held):
     def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Found[Dense]:
         part, (schedule, limits) = self.part, self.parameters.of_search
         likelihood = excluded(updated(part.placed, self.u, part.free, part.likelihood), part.known)
-        queries = replace(Dense.of(likelihood, self.counted), u=self.u, remainder=remainders(self.u))
+        queries = replace(Dense.of(likelihood, self.counted), u=self.u.clone())
         found = resume(queries, presence, prior, schedule, **limits)
         some = (part.known >= 0).any(1)  # tasks without a known query keep what was found
         self.u = torch.where(some.view(-1, 1, 1), found.queries.u, self.u)

@@ -1,6 +1,7 @@
 """Every constant of evidence, in one place, with the reason for its value.
 
-``Constants`` of ``manyway.methods.calibration`` has those of the calibration; ``schedule=`` reaches all.
+``Constants`` of ``manyway.methods.calibration`` has those of the calibration, ``Counting`` of ``manyway.core.presence``
+those that say which classes occur; ``schedule=`` reaches all.
 docs/evidence.md has a table of the effect of each: accuracy and calibration without it, on the study's sets. Limits of
 memory and time, and what keeps arithmetic finite, are constants of their modules: they do not change answers.
 """
@@ -11,13 +12,13 @@ from math import log10
 import torch
 from torch import Tensor
 
-from manyway.core import effective_number
+from manyway.core import Counting, effective_number
 from manyway.methods.calibration.constants import Constants
 
 
 @dataclass(frozen=True)
-class Schedule(Constants):
-    """The constants of calibration, search and post-processing."""
+class Schedule(Counting, Constants):
+    """The constants of calibration, search and post-processing, and of which classes occur (``Counting``)."""
 
     # Probabilities with one example per class are raised to a power near this value, which pairs of queries decide;
     # see `one_shot`. Second: the standard deviation of its logarithm.
@@ -82,24 +83,20 @@ class Schedule(Constants):
     near_copy: float = 0.05
 
     # --- Unknown queries: see `unknown` for the formulas; values chosen on the validation halves of four sets ---
-    # a and c of the log-odds: those of a logistic regression of the truth. Simulated batches, in which classes and
-    # examples of the support are left out, agree with them on average; for one support they err too much.
-    unknown_scale: float = 0.18
-    undecided: float = 0.13
-    # a with one example per class.
-    one_shot_unknown: float = 1.5
+    # a₁, a₂, a₃ of the log-odds: a logistic regression of the truth has them 0.3 to 0.9, 0.2 to 0.9 and 0.1 to 1. The
+    # ratios share errors, so that their sum counts less than three would.
+    unknown_weights: tuple[float, float, float] = (0.9, 0.6, 0.3)
+    # With one example per class the weights are so many times larger: the scatter is guessed high.
+    one_shot_unknown: float = 5.0
     # s: by how much the excess of unknown queries varies, relative to its mean.
     unknown_spread: float = 0.4
-    # The probability that a query of a class looks as if it were unknown. It limits what a single query can say.
-    odd_members: float = 0.08
-    # How much of the log-odds counts in the question whether any query is unknown, and in the proportion of those.
-    together: float = 3.0
-    independent: float = 0.1
-    # The probability that no query is unknown.
-    none_unknown: float = 0.8
+    # ε: the probability that a query of a class looks as if it were unknown. It limits what a single query can say.
+    odd_members: float = 0.062
+    # b: how much of the log-odds counts in the proportion of unknown queries.
+    independent: float = 0.05
     # The answer is not "unknown" below this probability, where classes may be less probable still: without evidence the
-    # probability is 0.07.
-    least_unknown: float = 0.38
+    # probability is 1/6.
+    least_unknown: float = 0.25
     # With one example per class: 2S relative to the distance between neighbouring classes. 0.64 to 0.94 on five sets;
     # a value at the upper end, because with a lower one batches without unknown queries would seem to have some.
     one_shot_within: float = 0.9

@@ -21,14 +21,16 @@ of one task in blocks, on one machine or on Dask. ``kernel.search`` is a compile
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from manyway.core.kernels import fused
+from manyway.core.parallel import LARGE, side_by_side
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
 from manyway.methods.evidence.schedule import Schedule
 
@@ -71,6 +73,7 @@ class Queries(Protocol):
 
 Q = TypeVar("Q", bound=Queries)
 AHEAD = 5  # how many updates ``Queries.update`` is told in advance
+_PIECE = 2**17  # assignments that are worked on at once where there are many; a few such arrays fit into a cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,33 +172,33 @@ class Dense:
     likelihood: Tensor  # [t, q, k] ℓ
     counted: Tensor  # [t, q, 1] how much each query counts
     u: Tensor  # [t, q, k]
-    remainder: Tensor  # [t, q, k] 1 − u
 
     @staticmethod
     def of(likelihood: Tensor, counted: Tensor | float = 1.0) -> Dense:
-        """Queries that ``begin`` has yet to assign; until then the last two fields mean nothing."""
+        """Queries that ``begin`` has yet to assign; until then ``u`` means nothing."""
         weights = torch.as_tensor(counted, dtype=likelihood.dtype, device=likelihood.device)
-        return Dense(likelihood, weights.expand(*likelihood.shape[:2], 1), likelihood, likelihood)
+        return Dense(likelihood, weights.expand(*likelihood.shape[:2], 1), torch.empty_like(likelihood))
 
     @property
     def presence(self) -> Presence:
         """What the assignments say about the number of queries of each class."""
-        return Presence.of(self.u, self.remainder)
+        return Presence.of(self.u, remainders(self.u))
 
     def begin(self, sharpness: float) -> Presence:
-        return self._take((self.likelihood * sharpness).softmax(-1))
+        return self._assign(lambda likelihood, u: (likelihood * sharpness).softmax(-1)).presence
 
     def update(self, slopes: Slopes, sharpness: float, ahead: Sequence[float] = (), tol: float = 0.0) -> Update:
-        scores = self.likelihood if sharpness == 1 else self.likelihood * sharpness
-        before = self.u
-        presence = self._take(slopes.add_to(scores, self.remainder).softmax(-1))
-        return Update(presence, (self.u - before).abs_().amax((1, 2)) if tol else presence.masses)
+        def assigned(likelihood: Tensor, u: Tensor) -> Tensor:
+            scores = likelihood if sharpness == 1 else likelihood * sharpness
+            return slopes.add_to(scores, remainders(u)).softmax(-1)
+
+        return self._assign(assigned, tol)
 
     def select(self, which: Tensor) -> Dense:
-        return Dense(self.likelihood[which], self.counted[which], self.u[which], self.remainder[which])
+        return Dense(self.likelihood[which], self.counted[which], self.u[which])
 
     def replace(self, which: Tensor, other: Dense) -> None:
-        self.u[which], self.remainder[which] = other.u, other.remainder
+        self.u[which] = other.u
 
     def sharpened(self, sharpness: Tensor) -> Dense:
         if bool((sharpness == 1).all()):
@@ -211,15 +214,32 @@ class Dense:
         share = self.u / self.counted.clamp_min(torch.finfo(self.u.dtype).tiny)
         return torch.stack([fit, -(self.counted * torch.xlogy(share, share)).sum((1, 2))])
 
-    def _take(self, u: Tensor) -> Presence:
-        self.u = u.mul_(self.counted) if self._weighted else u
-        self.remainder = remainders(self.u)
-        return self.presence
+    def _assign(self, assigned: Callable[[Tensor, Tensor], Tensor], tol: float = 0.0) -> Update:
+        """Take over the assignments that ``assigned`` makes of the likelihoods and assignments of some queries.
 
-    @property
-    def _weighted(self) -> bool:
-        """Whether some query may count less than one: an expanded number says that none does."""
-        return self.counted.stride() != (0, 0, 0)
+        Large arrays are gone through in pieces of few queries, which stay in the cache of a core.
+        """
+        weighted = self.counted.stride() != (0, 0, 0)  # an expanded number says that every query counts one
+        n_query, per_query = self.u.shape[1], self.u[:, :1].numel()
+        small = self.u.is_cuda or self.u.numel() < LARGE
+        step = n_query if small else max(1, _PIECE // per_query)
+
+        def work(first: int) -> tuple[Tensor, Tensor, Tensor]:
+            rows = slice(first, first + step)
+            before = self.u[:, rows]
+            u = assigned(self.likelihood[:, rows], before)
+            u = u.mul_(self.counted[:, rows]) if weighted else u
+            masses = u.sum(1)
+            moved = (u - before).abs_().amax((1, 2)) if tol else masses
+            if small:
+                self.u = u
+            else:
+                before.copy_(u)
+            return masses, remainders(u).prod(1), moved
+
+        masses, absent, moved = zip(*side_by_side(work, range(0, n_query, step)), strict=True)
+        presence = Presence.of_products(sum(masses[1:], masses[0]), prod(absent[1:], start=absent[0]))
+        return Update(presence, torch.stack(moved).amax(0))
 
 
 def fused_search(
@@ -238,5 +258,5 @@ def fused_search(
             u, n_iter, converged = kernel.search(
                 likelihood, prior.values, prior.normaliser, schedule, max_iter=max_iter, tol=tol
             )
-            return Found(replace(queries, u=u, remainder=remainders(u)), n_iter, converged)
+            return Found(replace(queries, u=u), n_iter, converged)
     return search(queries, prior, schedule, max_iter=max_iter, tol=tol)

@@ -8,6 +8,9 @@ has, from the highest score of each item, as far as it is one. Class k occurs in
 
 A class that no item supports gets a tiny π_k, so that a doubtful score is believed where the class occurs, and not
 elsewhere. Each class has a mean of its own in f₀: some classes score high whatever the item is.
+
+How much lower than the first one further classes of an item score, says the batch: where items have one class, the
+highest score stands out, and the second is as near to the third as chance makes it.
 """
 
 from typing import NamedTuple
@@ -23,7 +26,11 @@ class Constants(NamedTuple):
 
     having: int = 3  # the highest scores of an item that say nothing about classes that it does not have
     tail: tuple[float, float] = (0.999, 2.58)  # the quantile that gives f₀ its width, and how many widths it is away
-    lower: float = 1.0  # classes that an item also has score lower than its first one, by so many deviations
+    # By how many deviations the classes of an item score lower than its first one: where it has one, and where it has
+    # several. Between these, by the second gap of the scores of an item relative to the first: about 0.2 to 0.35 with
+    # one class each, 0.5 with one to three, 1 with two.
+    lower: tuple[float, float] = (-0.5, 1.0)
+    gaps: tuple[float, float] = (0.35, 0.5)
     weight: float = 3.0  # a mean of a class of its own counts from so many items
     sure: tuple[float, float, float] = (0.0, 1.5, 1.5)  # prior of f₁: mean and deviation, worth so many sure items
     rare: float = 0.01  # a
@@ -43,7 +50,8 @@ def several(odds: Tensor, known: Tensor, expected: Tensor) -> Tensor:
     constants = Constants()
     n_classes = odds.shape[-1]
     having = constants.having if n_classes > constants.having else 0
-    others = torch.ones_like(odds).scatter_(-1, odds.topk(having, -1).indices, 0.0)
+    best = odds.topk(having, -1)
+    others = torch.ones_like(odds).scatter_(-1, best.indices, 0.0)
     total = others.sum(1, keepdim=True)
     mean = (odds * others).sum((1, 2), keepdim=True) / others.sum((1, 2), keepdim=True)
     own = (odds * others).sum(1, keepdim=True) / total.clamp_min(1) - mean
@@ -52,27 +60,37 @@ def several(odds: Tensor, known: Tensor, expected: Tensor) -> Tensor:
     likely = (expected / most).clamp(constants.unlisted, 1 / constants.unlisted).log().to(odds)
     probability = odds.sigmoid()  # nothing says what absent classes look like where there are few
     for task in range(len(odds) if having else 0):
-        probability[task] = _mixture(x[task], odds[task].amax(-1), others[task] > 0, likely, constants)
+        probability[task] = _mixture(x[task], best.values[task], odds[task].amin(), others[task] > 0, likely, constants)
     is_known = one_hot(known.clamp_min(0), n_classes, odds.dtype).mul_((known >= 0).unsqueeze(-1)) > 0
     return probability.masked_fill_(is_known, 1.0)
 
 
-def _mixture(x: Tensor, highest: Tensor, absent: Tensor, likely: Tensor, constants: Constants) -> Tensor:
-    """[q, k] the probabilities of one task, from levelled log-odds [q, k] and the highest of each item [q].
+def _lower(best: Tensor, least: Tensor, constants: Constants) -> Tensor:
+    """[] ``Constants.lower`` for items with these highest log-odds [q, 3]; lists may have been cut at the least one."""
+    first, second, third = best[best[:, -1] > least].mT
+    gap = (second - third).mean() / (first - second).mean().clamp_min(1e-6)
+    one, several = constants.gaps
+    part: Tensor = ((gap.nan_to_num(several) - one) / (several - one)).clamp(0, 1)
+    lowest, highest = constants.lower
+    return lowest + part * (highest - lowest)
 
-    ``absent`` [q, k] says which of them are taken for classes that the item does not have, and ``likely`` [k] what is
-    added to the log-odds of each class.
+
+def _mixture(x: Tensor, best: Tensor, least: Tensor, absent: Tensor, likely: Tensor, constants: Constants) -> Tensor:
+    """[q, k] the probabilities of one task, from levelled log-odds [q, k] and the highest of each item [q, 3].
+
+    ``least`` is the lowest of all log-odds, ``absent`` [q, k] says which are taken for classes that the item does not
+    have, and ``likely`` [k] what is added to the log-odds of each class.
     """
     values = x[absent].sort().values
     quantile, deviations = constants.tail
     middle = values[len(values) // 2]
     width = ((values[int(quantile * (len(values) - 1))] - middle) / deviations).clamp_min(constants.narrow)
     usual, spread, worth = constants.sure
-    first, weights = x.amax(-1), highest.sigmoid() ** 1.5  # an item without any class has no high score
+    first, weights = x.amax(-1), best[:, 0].sigmoid() ** 1.5  # an item without any class has no high score
     mean = ((weights * first).sum() + worth * usual) / (weights.sum() + worth)
     square = (weights * (first - mean).square()).sum() + worth * spread**2
     deviation = torch.maximum((square / (weights.sum() + worth)).sqrt(), width)
-    mean = torch.maximum(mean - constants.lower * deviation, middle + width)
+    mean = torch.maximum(mean - _lower(best, least, constants) * deviation, middle + width)
     present = -0.5 * ((x.clamp_max(mean) - mean) / deviation).square() - deviation.log()
     ratio = likely + present + 0.5 * ((x.clamp_min(middle) - middle) / width).square() + width.log()
     part = torch.full_like(x[0], constants.begin)

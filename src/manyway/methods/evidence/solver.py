@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -276,16 +276,18 @@ def find(
     kept, labelled = torch.ones_like(present), torch.zeros_like(present)
     if isinstance(likelihood, Scores) and likelihood.blend.some:
         # The classes of the answer are at least as present as their surest item; others have the share of evidence.
-        alone = queries.each(partial(_counted, answer))
-        answer = blended(answer, queries, likelihood.blend)
-        labelled = queries.each(partial(_labelled, answer)).surest.to(present)
+        alone, answer = answer, blended(answer, queries, likelihood.blend)
+        tallies = queries.each(partial(_tallied, alone, answer))
+        labelled = tallies.labelled.surest.to(present)
         kept = torch.where(labelled > 0, kept, likelihood.blend.share.squeeze(1).to(present))
-        own = queries.each(partial(_own_tally, likelihood.blend))
-        unsure = doubt(own.surest, own.masses / queries.n_query).masked_fill(some_known, torch.inf)
-        more["tallied"] = Tally(torch.maximum(alone.surest.to(present) * kept, labelled), alone.masses, unsure)
+        unsure = doubt(tallies.own.surest, tallies.own.masses / queries.n_query, schedule).masked_fill(
+            some_known, torch.inf
+        )
+        surest = torch.maximum(tallies.alone.surest.to(present) * kept, labelled)
+        more["tallied"] = Tally(surest, tallies.alone.masses, unsure)
     at_least = labelled.masked_fill(some_known, 1)
     more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, at_least)
-    more["make_copies"] = lambda: copies(queries, schedule)
+    more["make_copies"], more["counting"] = (lambda: copies(queries, schedule)), schedule
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     if found.terms:
         more["objective_parts"] = dict(zip(("fit", "entropy", "prior"), torch.stack(found.terms, -1), strict=True))
@@ -313,8 +315,12 @@ def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities
     both, own = blend(alone, placed), blend.own(placed)
     label = both.argmax(-1, keepdim=True)
     changed = ((label != own.argmax(-1, keepdim=True)).squeeze(-1) * weights).sum(-1)
-    trust = (Tempering().trust * (1 - blend.independent) * (1 - changed)).view(-1, 1, 1) * blend.free(own)
-    wanted = (own.lerp(alone, trust).gather(-1, label).squeeze(-1) * weights).sum(-1)
+    constants, believed = Tempering(), alone.gather(-1, label)
+    trust = (constants.trust * (1 - blend.independent) * (1 - changed)).view(-1, 1, 1) * blend.free(own, alone)
+    doubted = ((1 - believed.squeeze(-1)) * weights).sum(-1)
+    more = (1 - blend.independent**4) * (1 - doubted / constants.doubt).clamp_min(0)
+    trust = trust + (1 - trust) * more.view(-1, 1, 1)
+    wanted = (own.gather(-1, label).lerp(believed, trust).squeeze(-1) * weights).sum(-1)
     power = power_for(both, wanted, weights).view(-1, 1, 1)
     return replace(answer, power=torch.where(blend.share < 1, power, 1.0))
 
@@ -344,22 +350,25 @@ def judged(queries: Held, parameters: Parameters, one_shot: bool) -> UnknownPost
     return posterior
 
 
-def _counted(probabilities: Probabilities, part: Part) -> Tally:
-    """The work that tallies the probabilities of each class."""
-    return tally(Answered(probabilities(part)))
+class _Tallies(NamedTuple):
+    """What the answers of a batch of scores say about each class."""
+
+    alone: Tally  # those of the search
+    labelled: Tally  # the final ones, among the queries that have the label of the class
+    own: Tally  # the classifier's own: its highest probability of each class, and the sum of the highest of each query
+
+    def plus(self, other: _Tallies) -> _Tallies:
+        return _Tallies(*(one.plus(another) for one, another in zip(self, other, strict=True)))
 
 
-def _labelled(probabilities: Probabilities, part: Part) -> Tally:
-    """The work that tallies the probabilities of each class among the queries with its label."""
-    found = probabilities(part)
-    best = found.max(-1, keepdim=True)
-    return tally(Answered(torch.zeros_like(found).scatter_(-1, best.indices, best.values)))
-
-
-def _own_tally(blend: Blend, part: Part) -> Tally:
-    """The work that finds the classifier's highest probability of each class, and sums the highest of each query."""
-    own = blend.own(part.placed)
-    return Tally(own.amax(1), own.amax(-1).sum(1, keepdim=True, dtype=torch.float64))
+def _tallied(alone: Probabilities, answer: Probabilities, part: Part) -> _Tallies:
+    """The work that finds it; both kinds of probabilities begin with what the search says."""
+    searched, own = alone.searched(part), answer.blend.own(part.placed)
+    best = answer.finished(searched, part).max(-1)
+    surest = own.new_zeros(own.shape[0], own.shape[-1]).scatter_reduce(-1, best.indices, best.values, "amax")
+    highest = tally(Answered(own))._replace(masses=own.amax(-1).sum(1, keepdim=True, dtype=torch.float64))
+    before = tally(Answered(alone.finished(searched, part)))
+    return _Tallies(before, before._replace(surest=surest), highest)
 
 
 def _answers(probabilities: Probabilities, finds: tuple[UnknownGroups, ...], part: Part) -> Answered:

@@ -31,7 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core import Joined, Pile, Solution, Tasks, effective_number
+from manyway.core import Answered, Joined, Pile, Solution, Tally, Tasks, effective_number, tally
 from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Presence, remainders
 
@@ -194,12 +194,14 @@ def in_streams(
         found.append(_plain(solution))
         memory = solution.memory
     order = torch.arange(len(tasks), device=tasks.device).view(n_batches, -1).mT.flatten()
-    return _solution({name: _stacked([one[name] for one in found])[order] for name in found[0]})
+    kept = {name: _stacked([one[name] for one in found])[order] for name in found[0]}
+    return _solution(kept, counting=parameters.constants)
 
 
 def _plain(found: Solution) -> dict[str, Tensor]:
     """All answers that are kept, as tensors [t, …]."""
     kept = {name: getattr(found, name) for name in (*_KEPT, *_OF_UNKNOWN)}
+    kept["tallied"] = torch.stack([one.to(found.tallied.masses) for one in found.tallied], 1)
     return {name: value for name, value in kept.items() if isinstance(value, Tensor)}
 
 
@@ -212,6 +214,7 @@ def _solution(kept: dict[str, Tensor], **more: Any) -> Solution:
         make_presence=lambda: kept["independent_presence"],
         make_review_scores=lambda: kept["review_scores"],
         make_copies=lambda: kept["copies"],
+        tallied=Tally(*kept["tallied"].unbind(1)),
         unknown=kept.get("unknown"),
         unknown_groups=kept.get("unknown_groups"),
         unknown_medoids=kept.get("unknown_medoids"),
@@ -241,7 +244,9 @@ def select_rows(value: Any, which: Tensor) -> Any:
 def _first(found: Solution, n_query: int, which: Tensor) -> dict[str, Any]:
     """The answers for the first queries of some tasks, given as a mask [t]."""
     whole = _plain(found)
-    part = Solution(found.probabilities[which, :n_query], found.n_iter[which], found.converged[which])
+    probabilities = found.probabilities[which, :n_query]
+    counted = tally(Answered(probabilities))._replace(doubt=found.tallied.doubt[which])
+    part = Solution(probabilities, found.n_iter[which], found.converged[which], tallied=counted)
     kept = _plain(part) | {"review_scores": found.review_scores[which, :n_query]}
     if "unknown" in whole:
         unknown, groups = whole["unknown"][which, :n_query], whole["unknown_groups"][which, :n_query]
@@ -287,4 +292,4 @@ def _put_together(alone: Solution, parts: list[tuple[Tensor, dict[str, Any]]]) -
             kept[name] = both[: len(values)].index_copy(0, rows, both[len(values) :])
     objective = parts[0][1]["objective"] if whole else None
     tensors = {name: value for name, value in kept.items() if isinstance(value, Tensor) and name != "objective"}
-    return _solution(tensors, make_prototypes=prototypes, objective=objective)
+    return _solution(tensors, make_prototypes=prototypes, objective=objective, counting=alone.counting)

@@ -14,23 +14,23 @@ of its class (those that a search assigns to one class: unknown queries gather a
 is that over the prototype of this class). An unknown query also lies between classes more often: its nearest class
 exceeds the second by a small margin g in log-likelihood. The log-odds of a query are
 
-    λ = a (3 r_alone + 2 r_around + r_class) + ½ min(1, 2x)^1.5 ln((e⁻ᵍ + ε)/c),   x = D/(D + σ(1, n)).
+    λ = a₁ r_alone + a₂ r_around + a₃ r_class + ½ min(1, 2x) ln((e⁻ᵍ + ε)/2ε),   x = D/(D + σ(1, n)).
 
-The wider a group is, the less of it is about the query. With e⁻ᵍ + ε = c the margin says nothing. A member of a class
-may have any margin: that is ε. Where classes hardly differ, x is small, and margins are small for members too.
+The wider a group is, the less of it is about the query. With e⁻ᵍ = ε the margin says nothing: a member of a class may
+have any margin, and ε says how often. Where classes hardly differ, x is small, and margins are small for members too.
 
-The proportion p of unknown queries in the batch is not known. It is integrated out, with a prior that is 0 with
-probability 0.8, and has the density 2(1 − p) otherwise. Whether any query is unknown, the whole batch says:
+The proportion p of unknown queries in the batch is not known. It is integrated out, with a prior that is 0 with the
+probability ½, and has the density 2(1 − p) otherwise. Whether any query is unknown, the whole batch says:
 
-    ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = ε + (1 − ε) exp(−3 λ_q),
+    ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = ε + (1 − ε) exp(−λ_q),
 
 where m_q queries lie together with q, and judge together. Few queries cannot decide it, because odds are limited by
-1/ε, and many that lean to one side can: 3λ. The value of p follows from Σ_q ln(1 − p + p exp λ_q)/10: the queries of a
-batch share the errors of prototypes and metric. So a batch without unknown queries stays without. A query is answered
-as unknown where that is more probable than any class, and not without some evidence.
+1/ε. The value of p follows from b Σ_q ln(1 − p + p exp λ_q) with a small b: the queries of a batch share the errors of
+prototypes and metric. So a batch without unknown queries stays without. A query is answered as unknown where that is
+more probable than any class, and not without some evidence.
 
-With one example per class no sample can be left out. S is then taken from the distances between prototypes, a is
-larger, and the last term is ½ ln(e⁻ᵍ + ε), which is cautious.
+With one example per class no sample can be left out. S is then taken from the distances between prototypes, the
+weights a are larger, and the last term is ½ ln(e⁻ᵍ + ε), which is cautious.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from manyway.methods.evidence.schedule import Schedule
 MOST_JUDGED = 2048  # queries whose groups are found from all pairs; further queries are judged as their groups are
 _MOST_ASSIGNED = 1 << 24  # numbers: fewer queries are judged where they could be of very many classes
 _PROPORTIONS = 40  # grid of the proportion of unknown queries
+_PRIOR = 1 / 6  # the mean of the prior of p: the probability to be unknown without evidence
 _LEAST_COUNTED = 1e-3  # so that classes have a count where all queries are unknown
 
 
@@ -72,7 +73,7 @@ class UnknownPosterior:
         """[t, b] the probability of placed queries [t, b, d] to be unknown; the first has that number."""
         if self.stride == 1:
             return self.judged[:, first : first + placed.shape[1]]
-        return (self.weights(placed) @ self.judged.unsqueeze(-1)).squeeze(-1)
+        return (self.weights(placed) @ self.judged.unsqueeze(-1)).squeeze(-1).clamp_max(1)
 
     def counted(self, unknown: Tensor) -> Tensor:
         """[t, b] how much queries count in the search for the classes that are present, given ``unknown`` [t, b].
@@ -81,8 +82,7 @@ class UnknownPosterior:
         fully where there is no evidence about any of them. No query counts more than its evidence supports: the
         highest probability is at least that before any query was seen.
         """
-        before = (1 - self.schedule.none_unknown) / 3  # the mean of the prior of p
-        return ((1 - unknown) / (1 - self.least.clamp_max(before))).clamp(_LEAST_COUNTED, 1)
+        return ((1 - unknown) / (1 - self.least.clamp_max(_PRIOR))).clamp(_LEAST_COUNTED, 1)
 
     def weights(self, placed: Tensor) -> Tensor:
         """[t, q, a] the probability that another query is of the group around each query, if all are as frequent."""
@@ -150,12 +150,14 @@ def judge(
     alone = scales.log_ratio(*_nearest(placed, torch.ones_like(sizes), calibration))
     around = scales.log_ratio(*_nearest(means, sizes, calibration))
     of_class = (assigned * scales.log_ratio(*_of_classes(placed, assigned, calibration)).unsqueeze(1)).sum(-1)
-    ratios, between = 3 * alone + 2 * around + of_class, _between(closed, schedule)
+    first, second = closed.topk(2).values.unbind(-1)
+    between = 0.5 * ((second - first).exp() + schedule.odd_members).log()
+    of_alone, of_around, of_classes = schedule.unknown_weights
+    log_odds = of_alone * alone + of_around * around + of_classes * of_class
     if one_shot:
-        log_odds = schedule.one_shot_unknown * ratios + between
+        log_odds = schedule.one_shot_unknown * log_odds + between
     else:
-        between = (2 * scales.distinct).clamp_max(1) ** 1.5 * (between - 0.5 * log(schedule.undecided))
-        log_odds = schedule.unknown_scale * ratios + between
+        log_odds = log_odds + (2 * scales.distinct).clamp_max(1) * (between - 0.5 * log(2 * schedule.odd_members))
     unknown = _with_proportion(log_odds, sizes.rsqrt(), schedule)
     bias = calibration.scatter.unsqueeze(-1) / sizes
     least = unknown.amin(1).masked_fill(any_known, 0).unsqueeze(-1)
@@ -337,12 +339,6 @@ def _with_scatter(calibration: Calibration, apart: Tensor, schedule: Schedule) -
     return replace(calibration, scatter=scatter, squares=squares, noise=schedule.one_shot_noise * scatter)
 
 
-def _between(closed: Tensor, schedule: Schedule) -> Tensor:
-    """[t, q] ½ ln(e⁻ᵍ + ε), where g is how much the nearest class exceeds the second in log-likelihoods [t, q, k]."""
-    first, second = closed.topk(2).values.unbind(-1)
-    return 0.5 * ((second - first).exp() + schedule.odd_members).log()
-
-
 def _with_proportion(log_odds: Tensor, weights: Tensor, schedule: Schedule) -> Tensor:
     """[t, q] the probability of unknown, with the proportion of such queries integrated out.
 
@@ -356,9 +352,8 @@ def _with_proportion(log_odds: Tensor, weights: Tensor, schedule: Schedule) -> T
         # With the proportion 0 every query is known: the probability of the data is 1 in these units.
         return torch.logaddexp(torch.log1p(-grid), odds + grid.log())
 
-    limited = -torch.logaddexp(log(1 - odd) - schedule.together * odds, torch.full_like(odds, log(odd)))
+    limited = -torch.logaddexp(log(1 - odd) - odds, torch.full_like(odds, log(odd)))
     some = ((weights.unsqueeze(-1) * mixed(limited)).sum(1) + prior).logsumexp(-1)
-    some = some - log(schedule.none_unknown / (1 - schedule.none_unknown))
     proportion = (schedule.independent * mixed(odds).sum(1) + prior).softmax(-1)
     given = ((odds + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
-    return given * some.sigmoid().unsqueeze(-1)
+    return (given * some.sigmoid().unsqueeze(-1)).clamp_max(1)  # by rounding it could be more

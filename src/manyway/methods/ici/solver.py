@@ -95,9 +95,8 @@ def ici(
             logits[alive[done]] = features[done, n_support:] @ fit.weights[done]
             n_iter[alive[done]], converged[alive[done]] = iteration + 1, True
             on = ~done
-            alive, features, components, labels, joined = (
-                value[on] for value in (alive, features, components, labels, joined)
-            )
+            kept = (value[on] for value in (alive, features, components, labels, joined))
+            alive, features, components, labels, joined = kept
             fit = fit.take(on)
             if len(alive) == 0:
                 break
