@@ -41,6 +41,7 @@ _REFIT_STEPS = 3  # from the precision for a similar metric
 _MANY_CONTRASTS = 4  # with this many per feature, little shrinkage is tried first
 _MOMENT_STEPS = 3  # to estimate how much class means differ
 _LEAST_SCATTER = 1e-6  # S, as a part of the variance
+_LESS = 1 - 1e-5  # two values of γ that differ by rounding alone are equally good, whatever the unit of the features
 FEW_FEATURES = 64  # with at most so many, little shrinkage is tried in any case
 
 
@@ -370,8 +371,8 @@ def _with_metric(
             found = products(factor, gamma)
         before = left_out.classified(found, given, (1 - gamma) * weight, answers.spread, before.precision)
         loss = before.losses.sum(-1)
-        improving &= loss < last
-        better, last = improving & (loss < best.losses.sum(-1)), loss
+        improving &= loss < _LESS * last
+        better, last = improving & (loss < _LESS * best.losses.sum(-1)), loss
         both = zip(best, before, strict=True)
         best = Answers(*(torch.where(_like(better, mine), theirs, mine) for mine, theirs in both))
         shrinkage = shrinkage.masked_fill(better, gamma)
