@@ -180,7 +180,13 @@ def test_evidence_needs_only_log_likelihoods():
     likelihood = calibration.log_likelihood(placed)
     shift = normal(5, 20, 1) * 10  # a constant per query changes nothing
     found = evidence_from_likelihood(likelihood + shift, calibration.counts)
-    expected = solve("evidence", tasks, update_prototypes=False, scale="rcl2", schedule={"trust_above": 1e-9, "few_features_doubt": 0.0})
+    expected = solve(
+        "evidence",
+        tasks,
+        update_prototypes=False,
+        scale="rcl2",
+        schedule={"trust_above": 1e-9, "few_features_doubt": 0.0},
+    )
     torch.testing.assert_close(found.probabilities, expected.probabilities)
     # Near-copies among queries are found by their features, or by their likelihoods where there are no features.
     torch.testing.assert_close(found.presence, expected.presence, rtol=0, atol=0.02)
