@@ -41,11 +41,11 @@ def eol(
     proportion : float, default=0.5
         b, the expected proportion of unknown queries.
     logit_scale : float, default=10
-        τ, the factor of the cosines.
+        τ, which multiplies the logits before a softmax.
     lr : float, default=0.01
-        The learning rate of Adam.
+        Learning rate of Adam.
     max_iter : int, default=50
-        The number of steps. All are done.
+        The largest number of iterations. All are done.
     scale : str or None, default="tcl2"
         Feature transform; None uses the features as they are.
 

@@ -55,7 +55,7 @@ METHOD_STYLES = {
     "ici": Style(_ORANGE, "h", (4, 2)),
     "label-shift": Style(_ORANGE, "|", (1, 1.5)),
     "oslo": Style(_GREY, "x", (4, 2)),
-    "eol": Style(_GREY, "+", (2, 1)),
+    "eol": Style(_GREY, ".", (2, 1)),
     "baseline": Style(_BLACK, "s"),
     "baseline++": Style(_BLACK, "d", (4, 2)),
     "simpleshot": Style(_GREY, "p", (1, 1.5)),

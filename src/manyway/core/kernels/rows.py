@@ -19,7 +19,7 @@ def centred_units(table: Tensor, index: Tensor, centre: Tensor) -> Tensor:
     units = torch.empty(n_tasks, n_rows, n_features, dtype=table.dtype, device=table.device)
     width = triton.next_power_of_2(n_features)
     rows = max(1, 2048 // width)
-    _centred_units[(n_tasks, triton.cdiv(n_rows, rows))](
+    _centred_units[(n_tasks * triton.cdiv(n_rows, rows),)](
         table.contiguous(), index.contiguous(), centre.contiguous(), units,
         n_rows, n_features,
         ROWS=rows, WIDTH=width, num_warps=4,
@@ -31,8 +31,9 @@ def centred_units(table: Tensor, index: Tensor, centre: Tensor) -> Tensor:
 def _centred_units(
     table_ptr, index_ptr, centre_ptr, units_ptr, n_rows, n_features, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):
-    t = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    blocks = tl.cdiv(n_rows, ROWS)  # per task; one axis for both, because only the first may be longer than 65,535
+    t = (tl.program_id(0) // blocks).to(tl.int64)
+    row = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
     d = tl.arange(0, WIDTH)
     inside = (row < n_rows)[:, None] & (d < n_features)[None, :]
     source = tl.load(index_ptr + t * n_rows + row, row < n_rows, other=0)
@@ -54,7 +55,7 @@ def differences(table: Tensor, index: Tensor, others: Tensor, of: Tensor) -> Ten
     found = torch.empty(n_tasks, n_rows, n_features, dtype=table.dtype, device=table.device)
     width = triton.next_power_of_2(n_features)
     rows = max(1, 2048 // width)
-    _differences[(n_tasks, triton.cdiv(n_rows, rows))](
+    _differences[(n_tasks * triton.cdiv(n_rows, rows),)](
         table.contiguous(), index.contiguous(), others.contiguous(), of.contiguous(), found,
         n_rows, table.shape[1], others.shape[1], n_features,
         ROWS=rows, WIDTH=width, num_warps=4,
@@ -68,8 +69,9 @@ def _differences(
     n_rows, in_table, in_others, n_features,
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    t = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    blocks = tl.cdiv(n_rows, ROWS)  # per task; one axis for both, because only the first may be longer than 65,535
+    t = (tl.program_id(0) // blocks).to(tl.int64)
+    row = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
     d = tl.arange(0, WIDTH)
     inside = (row < n_rows)[:, None] & (d < n_features)[None, :]
     source = t * in_table + tl.load(index_ptr + t * n_rows + row, row < n_rows, other=0)
