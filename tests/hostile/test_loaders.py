@@ -238,7 +238,7 @@ def test_items_without_a_text_are_left_out_and_listed(tmp_path):
     path = write(tmp_path / "a.csv", "id,text,site\n1,hello you,x\n2,,y\n3,  ,z\n4,bye you,w\n")
     source = open_texts(path, need_labels=False)
     assert (source.texts, source.items) == (("hello you", "bye you"), ("1", "4"))
-    assert source.carried == {"text": source.texts, "site": ("x", "w")}
+    assert source.carried["site"] == ("x", "w", "y", "z")  # those without a text last
     assert source.left_out == (("2", "it has no text"), ("3", "it has no text"))
 
 

@@ -35,18 +35,18 @@ def read(path):
 
 def test_columns_of_the_items_follow_the_answer_and_take_no_name_of_it(tmp_path):
     answers = [row._replace(answer=None) for row in ROWS]
-    assert write_table(tmp_path / "o.jsonl", answers, 2, carried=CARRIED) == []
+    assert write_table(tmp_path / "o.jsonl", answers, 2, carried=CARRIED, n_items=2) == []
     header, rows = read(tmp_path / "o.jsonl")
     assert header == [*HEADER, "site", "given_given_label", "given_label", "height"]
     assert rows[0] == ["a.png", "ant", 0.9123, "bee", 0.08, "creek", "ant", 1, 48.137154]
-    write_table(tmp_path / "o.csv", answers, 2, carried=CARRIED)
+    write_table(tmp_path / "o.csv", answers, 2, carried=CARRIED, n_items=2)
     assert read(tmp_path / "o.csv")[1][0][2:] == ["0.9123", "bee", "0.0800", "creek", "ant", "1", "48.137154"]
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "xlsx"])
-def test_items_that_were_left_out_come_last_with_nothing_but_the_reason(suffix, tmp_path):
+def test_items_that_were_left_out_come_last_with_the_reason(suffix, tmp_path):
     three = [Row(row.item, [*row.best, ("cat", 0.01)], row.unknown, row.group, row.answer, row.number) for row in ROWS]
-    options = {"open_set": True, "at_levels": True, "carried": {"site": ["creek", "hill"]}}
+    options = {"open_set": True, "at_levels": True, "carried": {"site": ["creek", "hill"]}, "n_items": 2}
     write_table(tmp_path / f"o.{suffix}", three, 3, [("c.png", "it is cut off")], **options)
     header, rows = read(tmp_path / f"o.{suffix}")
     answer = ["answer", "answer_probability", "level"]
@@ -55,6 +55,9 @@ def test_items_that_were_left_out_come_last_with_nothing_but_the_reason(suffix, 
     assert rows[1][7:] == [0.1, None, empty, 0.5, empty, empty, "hill"]
     left_out = ["c.png", "", None, "", None, "", None, None, None, "", None, "", "skipped: it is cut off", None]
     assert rows[2] == [cell or empty if cell == "" else cell for cell in left_out]
+    options["carried"] = {"site": ["creek", "hill", "lake"]}  # what is known of them comes back too
+    write_table(tmp_path / f"more.{suffix}", three, 3, [("c.png", "it is cut off")], **options)
+    assert read(tmp_path / f"more.{suffix}")[1][2][-2:] == ["skipped: it is cut off", "lake"]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "xlsx"])

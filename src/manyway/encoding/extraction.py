@@ -224,7 +224,13 @@ def encode_items(
     refuse_lost_class(source, encoded)
     classes = tuple(source.class_names[labels[row]] for row in encoded.rows) if source.is_labelled else None
     called, notes = [source.names[row] for row in encoded.rows], (*source.notes, *remarks((), encoded.notes))
-    carried = {name: [cells[row] for row in encoded.rows] for name, cells in source.carried.items()}
+    n_damaged, row_of = (
+        len(encoded.skipped) - len(source.left_out),
+        {name: row for row, name in enumerate(source.names)},
+    )
+    rows = [*encoded.rows, *(row_of[name] for name, _ in encoded.skipped[:n_damaged])]
+    rows += range(len(source), len(source) + len(source.left_out))
+    carried = {name: [cells[row] for row in rows if row < len(cells)] for name, cells in source.carried.items()}
     about = encoded.features, classes, called, encoder.base_mean
     items = Items(*about, skipped=encoded.skipped, notes=notes, carried=carried)
     if not isinstance(source, TextSource):

@@ -46,7 +46,8 @@ class Items:
     header : tuple of str
         All columns of the file, features or not.
     carried : mapping of str to sequence
-        Columns of the file that say more about each row. They come back in the table of labels.
+        Columns of the file that say more about each row, and after them about what was skipped, where that is known.
+        They come back in the table of labels.
     texts : sequence of str or None
         The text of every row, where rows are texts.
     """

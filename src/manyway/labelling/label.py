@@ -240,6 +240,7 @@ def write_labels(
             batch.items.skipped,
             inputs,
             batch.items.carried,
+            n_items=len(batch.items),
             described=batch.described,
             open_set=bool(unknown),
             at_levels=at_levels is not None,

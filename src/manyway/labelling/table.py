@@ -113,6 +113,7 @@ def write_table(
     inputs: Iterable[AnyPath | None] = (),
     carried: Mapping[str, Sequence[Any]] | None = None,
     *,
+    n_items: int,
     described: Mapping[str, Mapping[str, str]] | None = None,
     open_set: bool = False,
     at_levels: bool = False,
@@ -133,8 +134,10 @@ def write_table(
     inputs : iterable of path-like or None
         Files and folders that must not be written over.
     carried : mapping of str to sequence
-        Further columns of the items, which come last. One that has the name of a column of the answer gets
-        ``given_`` in front of it.
+        Further columns of the items, which come last; cells of what was skipped follow those of the items, where they
+        are known. One that has the name of a column of the answer gets ``given_`` in front of it.
+    n_items : int
+        The number of items that were read.
     described : mapping of str to mapping of str to str
         Columns that say more about the label, such as its scientific name: column -> class -> text. They come before
         those of the item.
@@ -169,11 +172,13 @@ def write_table(
             filled += [""] if skipped else []
             filled += [of_class.get(row.best[0][0], "") for of_class in about.values()]
             yield [*filled, *(map(_as_text, others) if exact else others)]
-        for name, reason in skipped:
+        for number, (name, reason) in enumerate(skipped, n_items):
             empty: list[Any] = [None if n % 2 == 0 else "" for n in range(2 * top - 1)]
             empty += [None, None] if open_set else []
             empty += ["", None, ""] if at_levels else []
-            yield [name, "", *empty, f"skipped: {reason}", *(None for _ in (*about, *more))]
+            others = (column[number] if number < len(column) else None for column in more.values())
+            empty += [f"skipped: {reason}", *(None for _ in about)]
+            yield [name, "", *empty, *(map(_as_text, others) if exact else others)]
 
     notes = write_rows(path, header, cells(), inputs)
     remember(path)

@@ -83,9 +83,9 @@ class ReviewData:
         carried, more = self.items.carried, [""] * len(self.items.skipped)
         told = self.items.texts  # a column of texts is what the page shows: once is enough
         found = {
-            name: [*map(_text, cells), *more]
+            name: [*map(_text, cells), *more][: len(self.names)]
             for name, cells in carried.items()
-            if name not in (*_BOX, _FILE) and (told is None or tuple(cells) != tuple(told))
+            if name not in (*_BOX, _FILE) and (told is None or tuple(cells[: len(told)]) != tuple(told))
         }
         folders = [self.picture(row).rpartition("/")[0] for row in range(len(self.names))]
         if self.kind == PICTURES and len(set(folders)) > 1:

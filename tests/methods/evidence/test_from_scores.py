@@ -74,6 +74,11 @@ def test_the_probability_that_a_list_leaves_is_spread_over_the_other_classes():
     torch.testing.assert_close(p[0, 2:], torch.full((2,), 0.0005), rtol=2e-3, atol=0)
 
 
+def test_an_item_without_any_score_is_of_any_class():
+    p = log_posteriors(torch.tensor([[0.7, 0.3], [0.0, 0.0]]), "probability").exp()
+    torch.testing.assert_close(p[1], torch.tensor([0.5, 0.5]))
+
+
 def test_independent_confidences_become_odds():
     p = log_posteriors(torch.tensor([[0.8, NAN, NAN]]), "sigmoid").exp()
     torch.testing.assert_close(p, torch.tensor([[0.8, 0.1, 0.1]]))
@@ -85,7 +90,7 @@ def test_independent_confidences_become_odds():
     ("scores", "kind", "message"),
     [
         ([[0.5, -0.1]], "probability", "row 0 are negative"),
-        ([[0.5, 0.5], [0.0, 0.0]], "auto", "row 1 are all 0"),
+        ([[0.0, 0.0], [0.0, 0.0]], "auto", "row 0 are all 0, like those of all items"),
         ([[0.5, 0.5], [NAN, NAN]], "auto", "row 1 are missing: the item lists no class"),
         ([[0.9, 0.9]], "probability", "row 0 sum to more than 1"),
         ([[0.9, 1.9]], "sigmoid", "row 0 are above 1"),

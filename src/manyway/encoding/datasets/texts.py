@@ -108,7 +108,10 @@ def open_texts(path: str | Path, options: Options | None = None, *, need_labels:
         text_column="" if text is None else names[text],
         items=filled(called_items),
         header=names,
-        carried={names[at]: filled(cells) for at, cells in zip(kept, carried, strict=True)},
+        carried={
+            names[at]: (*filled(cells), *(cells[row] for row in sorted(empty)))
+            for at, cells in zip(kept, carried, strict=True)
+        },
         notes=(*table.notes, *filter(None, (remark, chosen, called)), *remarks_on_items(path, called_items)),
         left_out=tuple(((called_items or places)[row], "it has no text") for row in sorted(empty)),
     )

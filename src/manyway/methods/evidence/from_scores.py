@@ -204,7 +204,8 @@ def log_posteriors(scores: Tensor, kind: str = "auto", place: Place = _row) -> T
         scores = scores / (1 + scores.nansum(-1, keepdim=True))
     total = scores.nansum(-1)
     _refuse(total > 1 + _SLACK, "sum to more than 1, which probabilities do not", place)
-    _refuse(total <= 0, "are all 0", place)
+    silent = total <= 0  # a classifier may say nothing about an item; the others of the batch then decide
+    _refuse(silent & silent.all(), "are all 0, like those of all items", place)
     return _completed(scores.nan_to_num(0.0)).log()
 
 
