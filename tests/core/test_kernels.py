@@ -287,7 +287,7 @@ def test_left_out_samples_are_classified_alike(monkeypatch, n_tasks, weight, pre
 
     def classified(device):
         labels, number, scatter, usual, own = (value.to(device) for value in (*values, own_counts))
-        left_out = LeftOut(labels, number, scatter, usual, 0.5, own, (own > 1).float())
+        left_out = LeftOut(labels, number, scatter, usual, 0.5, own, (own > 1).float(), False, 0 * scatter)
         inner = Inner.of(residuals.to(device), prototypes.to(device), labels)
         given, start = (
             None if value is None else torch.full((n_tasks,), value, device=device) for value in (precision, near)
