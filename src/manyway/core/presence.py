@@ -73,11 +73,12 @@ class Counting:
     copies_power: float = 0.3
     most_copies: float = 10.0
     # The deviation of the number of classes: parts of the variance, of its square, and of the number itself. Errors are
-    # shared by classes, and the more so the more items there are, up to the last value: two deviations then cover the
-    # truth in 90 to 98 % of the tasks of most settings.
+    # shared by classes, and the more so the more items there are, beyond a few and up to the last value: two deviations
+    # then cover the truth in 90 to 98 % of the tasks of most settings.
     number_alone: float = 0.85
     number_shared: float = 0.28
     number_relative: float = 0.02
+    number_few: float = 5.0
     number_items: float = 300.0
 
 
@@ -202,7 +203,7 @@ def number_of(presence: Tensor, n_items: Tensor, constants: Counting) -> tuple[T
     """
     number, variance = presence.sum(-1), (presence * (1 - presence)).sum(-1)
     items = n_items.to(number).clamp_max(constants.number_items)
-    shared = constants.number_shared * (items / 5).log1p() * variance
+    shared = constants.number_shared * (items / constants.number_few).log1p() * variance
     relative = constants.number_relative * number
     return number, (constants.number_alone * variance + shared.square() + relative.square()).sqrt()
 
