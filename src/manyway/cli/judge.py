@@ -10,7 +10,7 @@ from manyway.cli.options import command
 from manyway.errors import InputError
 
 if TYPE_CHECKING:
-    from manyway.evaluation.judge import Change
+    from manyway.evaluation.statistics import Change
 
 
 @command
@@ -44,7 +44,7 @@ def judge(
     labels : FILE
         The labels that were verified: the columns item and label.
     """
-    from manyway.evaluation.judge import judge as judged
+    from manyway.evaluation.statistics import judge as judged
     from manyway.files.columns import Options
     from manyway.files.score_files import read_answers, read_item_labels
     from manyway.labelling.taxonomy import read_taxonomy

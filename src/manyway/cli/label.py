@@ -133,8 +133,7 @@ def label(
     from manyway.cli.summary import print_summary
     from manyway.files.columns import Options
     from manyway.labelling.batch import Place, features_batch
-    from manyway.labelling.groups import groups_of, solve_groups
-    from manyway.labelling.label import solve_batch, write_labels
+    from manyway.labelling.label import groups_of, solve_batch, solve_groups, write_labels
     from manyway.labelling.outputs import TABLE, check_format, find_format, scores_of
     from manyway.labelling.table import DEFAULT_OUTPUT, check_table
     from manyway.labelling.taxonomy import read_taxonomy
