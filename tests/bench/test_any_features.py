@@ -71,3 +71,15 @@ def test_a_baseline_gives_the_labels_of_scikit_learn():
 def test_the_suite_needs_no_data_folder():
     keys = {key for block in load_suite("any-features").blocks for key in block.features}
     assert all(key.partition(":")[0] in ("simulated", "sklearn") for key in keys)
+
+
+def test_the_suite_tells_what_was_chosen_and_baselines_choose_nothing(tmp_path):
+    suite = SUITE.replace('["confidence"]', '["choice"]')
+    records = run_suite(suite, tmp_path, tmp_path / "results").records
+    for record in records:
+        chosen = np.array(record.outcome.metrics["choice"], dtype=float)
+        assert chosen.shape == (3, 5)
+        if record.method == "evidence":
+            assert (chosen[:, :4].sum(1) == 1).all()
+        else:
+            assert np.isnan(chosen).all()
