@@ -304,7 +304,8 @@ def _proportions(solution: Solution, tasks: Tasks) -> Tensor:
 def _choice(solution: Solution, tasks: Tasks) -> Tensor:
     """[t, 5] which of the four first steps of ``evidence`` was chosen, and whether a metric was; NaN elsewhere."""
     step = solution.learned.get("first_step", tasks.support_labels.new_full((1,), -1)).expand(tasks.n_tasks)
-    found = _columns(*(step == way for way in range(4)), solution.learned.get("shrinkage", step * 0 + 1) < 1).double()
+    metric = solution.learned.get("shrinkage", step.clamp_min(1)).expand(tasks.n_tasks) < 1
+    found = _columns(*(step == way for way in range(4)), metric).double()
     return found.masked_fill((step < 0).unsqueeze(-1), float("nan"))
 
 
