@@ -31,7 +31,7 @@ from torch import Tensor
 from manyway.core import Tasks, class_sums, column_sums
 from manyway.core.kernels import fused, tensor_cores
 from manyway.methods.calibration.constants import Constants
-from manyway.methods.calibration.metric import Contrasts, Inner, Metric, differences, metrics_of, rows_of
+from manyway.methods.calibration.metric import Contrasts, Inner, Metric, differences, metrics_of, rows_of, rows_of_tasks
 
 _MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit a precision
 _MOST_FOR_METRIC = 256  # of these, evenly spaced, to choose among metrics on the same samples
@@ -358,26 +358,33 @@ def _with_metric(
     with nullcontext() if little else tensor_cores(support):  # with little shrinkage, rounded products may have no root
         metrics = metrics_of(contrasts, weight)
     crossed = metrics.crossed(plain.offsets)
-    products = metrics.inner(samples[:, ::every], left_out.labels, residuals[:, ::every], plain.offsets, crossed)
+    products = metrics.inner(samples[:, ::every], left_out.labels, residuals[:, ::every], plain.offsets, crossed, inner)
     del contrasts
-    best, before, shrinkage = answers, answers, torch.ones_like(plain.precision)
+    best, near, shrinkage = Answers(*(one.clone() for one in answers)), answers.precision, torch.ones_like(weight)
     last = torch.full_like(shrinkage, torch.inf) if upwards else answers.losses.sum(-1)
-    improving = torch.ones_like(shrinkage, dtype=torch.bool)
+    going = torch.arange(len(weight), device=weight.device)  # tasks whose cross-entropy falls
     root = None
     tried = constants.shrinkages + (constants.little_shrinkages if little else ())
     for gamma in sorted(tried, reverse=not upwards):
         with nullcontext() if little else tensor_cores(support):  # a choice among a few values needs no more digits
-            factor = metrics.root(gamma)
-            found = products(factor, gamma)
-        before = left_out.classified(found, given, (1 - gamma) * weight, answers.spread, before.precision)
-        loss = before.losses.sum(-1)
-        improving &= loss < _LESS * last
-        better, last = improving & (loss < _LESS * best.losses.sum(-1)), loss
-        both = zip(best, before, strict=True)
-        best = Answers(*(torch.where(_like(better, mine), theirs, mine) for mine, theirs in both))
-        shrinkage = shrinkage.masked_fill(better, gamma)
-        root = factor if root is None or metrics.inverts else torch.where(_like(better, root), factor, root)
-        if not improving.any():
+            factor = metrics.root(gamma, going)
+            found = products(factor, gamma, going)
+        some, given_here = left_out.of_tasks(going), None if given is None else rows_of_tasks(given, going)
+        spread, here = rows_of_tasks(answers.spread, going), rows_of_tasks(weight, going)
+        one = some.classified(found, given_here, (1 - gamma) * here, spread, near)
+        loss = one.losses.sum(-1)
+        falls = loss < _LESS * last
+        better = falls & (loss < _LESS * rows_of_tasks(best.losses, going).sum(-1))
+        places = going[better]
+        for mine, theirs in zip(best, one, strict=True):
+            mine[places] = theirs[better]
+        shrinkage[places] = gamma
+        if root is None:
+            root = factor
+        elif not metrics.inverts:
+            root[places] = factor[better]
+        going, last, near = going[falls], loss[falls], one.precision[falls]
+        if not len(going):
             break
     # The plain metric stays where the gain is within its standard error, that of all left-out samples.
     gains = answers.losses - best.losses
@@ -454,6 +461,11 @@ class LeftOut:
         prior_sd = constants.few_features_prior_sd if few_features else constants.precision_prior_sd
         unsure = (constants.few_features_doubt / usable.sum(-1).clamp_min(1)).clamp_max(1) * float(few_features)
         return LeftOut(labels, plain.counts, plain.scatter, usual, prior_sd, own_counts, usable, few_features, unsure)
+
+    def of_tasks(self, which: Tensor) -> LeftOut:
+        """Those of some tasks [m]."""
+        values = vars(self).items()
+        return replace(self, **{name: rows_of_tasks(one, which) for name, one in values if isinstance(one, Tensor)})
 
     def some(self, every: int) -> LeftOut:
         """Every so many of the samples."""

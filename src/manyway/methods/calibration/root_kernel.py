@@ -1,9 +1,9 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc,type-arg"
 """Inverse factors of many matrices on a GPU: L⁻¹ of A = LL'; see ``metric.Scatter``.
 
-The factor is computed in panels of 64 columns. A kernel factors and inverts the block on the diagonal of a panel, in
-registers; all the rest are batched products. The batched factor of the solver library takes as long as this inverse,
-and triangular systems would have to be solved after it.
+A matrix is halved until its parts have 64 rows, which a kernel factors and inverts in registers, in quarters; all the
+rest are batched products. The batched factor of the solver library takes longer than this inverse, and triangular
+systems would have to be solved after it.
 """
 
 import torch
@@ -11,49 +11,64 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_PANEL = 64  # a block of so many rows and columns fits into registers
+_PART = 64  # a part of so many rows and columns fits into the registers of one warp
 
 
 def inverse_root(matrices: Tensor) -> Tensor:
-    """[t, n, n] L⁻¹ of matrices [t, n, n], of which the lower triangle is read; they are overwritten."""
+    """[t, n, n] L⁻¹ of matrices [t, n, n], of which the lower triangle is read; they are overwritten by it."""
     size = matrices.shape[-1]
-    inverse = torch.zeros_like(matrices)
-    for first in range(0, size, _PANEL):
-        last = min(first + _PANEL, size)
-        inner = inverse[:, first:last, first:last]
-        invert_blocks(matrices[:, first:last, first:last], inner)
-        if first:  # the rows of L left of the block are known
-            left = matrices[:, first:last, :first] @ inverse[:, :first, :first]
-            inverse[:, first:last, :first].baddbmm_(inner, left, beta=0, alpha=-1)
-        if last < size:
-            below = matrices[:, last:, first:last] @ inner.mT
-            matrices[:, last:, first:last] = below
-            matrices[:, last:, last:].baddbmm_(below, below.mT, alpha=-1)
-    return inverse
-
-
-def invert_blocks(blocks: Tensor, inverse: Tensor) -> None:
-    """Write L⁻¹ of blocks [t, b, b], of at most 64 rows and columns, to the other tensor; both may be views."""
-    size = blocks.shape[-1]
-    _invert[(len(blocks),)](
-        blocks, inverse,
-        size, blocks.stride(0), blocks.stride(1), inverse.stride(0), inverse.stride(1),
-        SIZE=max(16, triton.next_power_of_2(size)), num_warps=1,
-    )  # fmt: skip
+    if size <= _PART:
+        _invert[(len(matrices),)](
+            matrices, size, matrices.stride(0), matrices.stride(1), HALF=16 if size <= 32 else 32, num_warps=1
+        )
+        return matrices
+    half = _PART << (triton.cdiv(size, _PART) - 1).bit_length() >> 1
+    corner, rest = matrices[:, half:, :half], matrices[:, half:, half:]
+    top = inverse_root(matrices[:, :half, :half])
+    below = corner @ top.mT  # rows of L
+    inverse_root(rest.baddbmm_(below, below.mT, alpha=-1))
+    corner.baddbmm_(rest, below @ top, beta=0, alpha=-1)
+    matrices[:, :half, half:].zero_()
+    return matrices
 
 
 @triton.jit
-def _invert(matrix_ptr, inverse_ptr, size, of_task, of_row, to_task, to_row, SIZE: tl.constexpr):
-    t = tl.program_id(0).to(tl.int64)
+def _invert(matrix_ptr, size, of_task, of_row, HALF: tl.constexpr):
+    at = matrix_ptr + tl.program_id(0).to(tl.int64) * of_task
+    top = _inverse(_quarter(at, 0, 0, size, of_row, HALF), HALF)
+    below = tl.dot(_quarter(at, HALF, 0, size, of_row, HALF), tl.trans(top), input_precision="tf32x3")
+    rest = _quarter(at, HALF, HALF, size, of_row, HALF)
+    rest = _inverse(rest - tl.dot(below, tl.trans(below), input_precision="tf32x3"), HALF)
+    below = tl.dot(below, top, input_precision="tf32x3")
+    below = -tl.dot(rest, below, input_precision="tf32x3")
+    _store(at, top, 0, 0, size, of_row, HALF)
+    _store(at, tl.zeros((HALF, HALF), tl.float32), 0, HALF, size, of_row, HALF)
+    _store(at, below, HALF, 0, size, of_row, HALF)
+    _store(at, rest, HALF, HALF, size, of_row, HALF)
+
+
+@triton.jit
+def _quarter(at, row, column, size, of_row, HALF: tl.constexpr):
+    """A quarter of the matrix, whose lower triangle is mirrored. Outside it is the identity, as is its inverse."""
+    row, column = row + tl.arange(0, HALF)[:, None], column + tl.arange(0, HALF)[None, :]
+    low, high = tl.maximum(row, column), tl.minimum(row, column)
+    found = tl.load(at + low * of_row + high, low < size, other=0.0)
+    return tl.where((low >= size) & (row == column), 1.0, found)
+
+
+@triton.jit
+def _store(at, values, row, column, size, of_row, HALF: tl.constexpr):
+    row, column = row + tl.arange(0, HALF)[:, None], column + tl.arange(0, HALF)[None, :]
+    tl.store(at + row * of_row + column, values, (row < size) & (column < size))
+
+
+@triton.jit
+def _inverse(matrix, SIZE: tl.constexpr):
+    """L⁻¹ of a symmetric matrix."""
     k = tl.arange(0, SIZE)
     rows, columns = k[:, None], k[None, :]
-    inside = (rows < size) & (columns < size)
-    # Outside of the block the matrix is the identity, and so is its inverse factor. The lower triangle is mirrored.
-    low, high = tl.maximum(rows, columns), tl.minimum(rows, columns)
-    matrix = tl.load(matrix_ptr + t * of_task + low * of_row + high, inside, other=0.0)
-    matrix = tl.where(inside, matrix, tl.where(rows == columns, 1.0, 0.0))
     inverse = tl.where(rows == columns, 1.0, 0.0)
-    for j in range(size):
+    for j in range(SIZE):
         # The step takes column j of L out of the matrix, and the same rows out of the identity.
         column = tl.sum(tl.where(columns == j, matrix, 0.0), axis=1)
         pivot = tl.maximum(tl.sum(tl.where(k == j, column, 0.0), axis=0), 1e-20)
@@ -62,4 +77,4 @@ def _invert(matrix_ptr, inverse_ptr, size, of_task, of_row, to_task, to_row, SIZ
         matrix -= below[:, None] * below[None, :]
         row = tl.sum(tl.where(rows == j, inverse, 0.0), axis=0) * factor
         inverse = tl.where(rows == j, row[None, :], inverse - below[:, None] * row[None, :])
-    tl.store(inverse_ptr + t * to_task + rows * to_row + columns, inverse, inside)
+    return inverse
