@@ -41,8 +41,6 @@ def judge(
     labels : FILE
         The labels that were verified: the columns item and label.
     """
-    from manyway.evaluation.judge import judge as judged
-
     options = files.Options(label_column, item_column)
     truth = files.read_item_labels(labels, options)
     (old, levels), (new, more) = files.read_answers(before, options), files.read_answers(after, options)
@@ -57,7 +55,10 @@ def judge(
         lacking = sum(not found.get(item) for item in there)
         if lacking:
             note(f"{lacking} verified items have no label in {path.name}; they count as wrong there")
-    ranks = {"class": judged(old, new, there), **{name: judged(old, new, there, of) for name, of in levels.items()}}
+    ranks = {
+        "class": evaluation.judge(old, new, there),
+        **{name: evaluation.judge(old, new, there, of) for name, of in levels.items()},
+    }
     ranks = {name: changes for name, changes in ranks.items() if changes[0].n_items}
     everything, *of_classes = ranks["class"]
     same = f"{everything.unchanged} unchanged ({everything.moved} of them from one error to another)"

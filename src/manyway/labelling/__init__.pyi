@@ -2,11 +2,11 @@ from .batch import Batch as Batch
 from .batch import Place as Place
 from .batch import features_batch as features_batch
 from .batch import scores_batch as scores_batch
-from .groups import groups_of as groups_of
-from .groups import solve_groups as solve_groups
 from .label import ClassSummary as ClassSummary
 from .label import Summary as Summary
+from .label import groups_of as groups_of
 from .label import solve_batch as solve_batch
+from .label import solve_groups as solve_groups
 from .label import write_labels as write_labels
 from .outputs import INPUT as INPUT
 from .outputs import TABLE as TABLE
