@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from manyway import evaluation, files, labelling
@@ -55,10 +56,8 @@ def judge(
         lacking = sum(not found.get(item) for item in there)
         if lacking:
             note(f"{lacking} verified items have no label in {path.name}; they count as wrong there")
-    ranks = {
-        "class": evaluation.judge(old, new, there),
-        **{name: evaluation.judge(old, new, there, of) for name, of in levels.items()},
-    }
+    judge_at = partial(evaluation.judge, old, new, there)
+    ranks = {"class": judge_at(), **{name: judge_at(of) for name, of in levels.items()}}
     ranks = {name: changes for name, changes in ranks.items() if changes[0].n_items}
     everything, *of_classes = ranks["class"]
     same = f"{everything.unchanged} unchanged ({everything.moved} of them from one error to another)"
