@@ -6,7 +6,6 @@ rest are batched products. The batched factor of the solver library takes longer
 systems would have to be solved after it.
 """
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -18,9 +17,8 @@ def inverse_root(matrices: Tensor) -> Tensor:
     """[t, n, n] L⁻¹ of matrices [t, n, n], of which the lower triangle is read; they are overwritten by it."""
     size = matrices.shape[-1]
     if size <= _PART:
-        _invert[(len(matrices),)](
-            matrices, size, matrices.stride(0), matrices.stride(1), HALF=16 if size <= 32 else 32, num_warps=1
-        )
+        half = 16 if size <= 32 else 32
+        _invert[(len(matrices),)](matrices, size, *matrices.stride()[:2], HALF=half, num_warps=1)
         return matrices
     half = _PART << (triton.cdiv(size, _PART) - 1).bit_length() >> 1
     corner, rest = matrices[:, half:, :half], matrices[:, half:, half:]

@@ -7,7 +7,6 @@ chip; the second multiplies slopes and samples and takes the step of Adam, so th
 in chunks of 64 features, [t, chunk, n, 64], so that a program reads memory in long stretches.
 """
 
-from collections.abc import Sequence
 from math import sqrt
 
 import torch
@@ -18,6 +17,7 @@ from torch.nn.functional import pad
 
 from manyway.core.kernels import two_blocks
 from manyway.methods.gradient.heads import DECAY, EPS, SQUARE_DECAY
+from manyway.methods.gradient.information import Information
 
 STEP = 64  # samples or features of one product
 
@@ -34,19 +34,9 @@ def fits(n_classes: int, n_query: int) -> bool:
 
 
 def descend(
-    samples: Tensor,
-    labels: Tensor,
-    start: Tensor,
-    weights: Sequence[float],
-    alphas: Sequence[float],
-    logit_scale: float,
-    lr: float,
-    max_iter: int,
+    samples: Tensor, labels: Tensor, start: Tensor, loss: Information, logit_scale: float, lr: float, max_iter: int
 ) -> Tensor:
-    """[t, k, d] the weights after ``max_iter`` steps from samples [t, n, d], labels [t, s] and the start [t, k, d].
-
-    ``weights`` and ``alphas`` are those of the loss.
-    """
+    """[t, k, d] the weights after ``max_iter`` steps from samples [t, n, d], labels [t, s] and the start [t, k, d]."""
     (t, n, d), n_support, (first, second) = samples.shape, labels.shape[1], two_blocks(start.shape[1])
     n_query, n_chunks, n_rows, width = n - n_support, triton.cdiv(d, STEP), triton.cdiv(n, STEP) * STEP, first + second
     block = 128 if width <= 160 else 64
@@ -57,13 +47,13 @@ def descend(
     slopes, norms = rows.new_zeros(t, n_rows, width), samples.new_zeros(t, n_chunks, width)
     masses, w = samples.new_zeros(t, n_blocks + 1, width), pad(start, (0, -d % STEP))
     mean, square = torch.zeros_like(w), torch.zeros_like(w)
-    times = n / (max(map(abs, weights)) or 1)  # brings the slopes near 1, where float16 loses nothing
+    times = n / (max(map(abs, loss.weights)) or 1)  # brings the slopes near 1, where float16 loses nothing
     shares = (n_support, n_query or 1, n_query or 1)
-    costs = [weight * times / share for weight, share in zip(weights, shares, strict=True)]
+    costs = [weight * times / share for weight, share in zip(loss.weights, shares, strict=True)]
     shape = {"FIRST": first, "SECOND": second, "STEP": STEP}
     sizes = (n_rows, n_blocks + 1, start.shape[1])
     to_slopes = (rows, half, norms, labels.int(), slopes, masses, *sizes, n_support, n_query, n_chunks)
-    to_slopes = (*to_slopes, logit_scale, *costs, *alphas)
+    to_slopes = (*to_slopes, logit_scale, *costs, *loss.alphas)
     for step in range(max_iter + 1):
         root = sqrt(1 - SQUARE_DECAY**step)
         size = lr * root / (1 - DECAY**step) if step else 0.0  # the first round only writes w as float16
@@ -183,11 +173,8 @@ def _adam(
     pull, first, w_ptr, mean_ptr, square_ptr, half_ptr, masses_ptr, norms_ptr, n_blocks, n_classes, depth,
     scale, size, eps, fade, square_fade, WIDTH: tl.constexpr, STEP: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    k, d, mass = (
-        first + tl.arange(0, SIZE),
-        tl.arange(0, STEP)[None, :],
-        _total(masses_ptr, n_blocks, first, WIDTH, SIZE),
-    )
+    k, d = first + tl.arange(0, SIZE), tl.arange(0, STEP)[None, :]
+    mass = _total(masses_ptr, n_blocks, first, WIDTH, SIZE)
     inside, at = (k < n_classes)[:, None], k[:, None] * depth + d
     w, mean = tl.load(w_ptr + at, inside, other=0.0), tl.load(mean_ptr + at, inside, other=0.0)
     square = tl.load(square_ptr + at, inside, other=0.0)
