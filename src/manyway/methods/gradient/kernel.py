@@ -39,7 +39,8 @@ def descend(
     """[t, k, d] the weights after ``max_iter`` steps from samples [t, n, d], labels [t, s] and the start [t, k, d]."""
     (t, n, d), n_support, (first, second) = samples.shape, labels.shape[1], two_blocks(start.shape[1])
     n_query, n_chunks, n_rows, width = n - n_support, triton.cdiv(d, STEP), triton.cdiv(n, STEP) * STEP, first + second
-    block = 128 if width <= 160 else 64
+    # Four warps share more of w than eight; where they would need too many registers, programs take turns at memory.
+    block, how = (128, {"num_warps": 4}) if width <= 160 else (64, {"num_warps": 8, "maxnreg": 128})
     n_blocks = triton.cdiv(n_support, block)
     rows, half = (samples.new_zeros(t, n_chunks, size, STEP, dtype=torch.float16) for size in (n_rows, width))
     for chunk, values in enumerate(samples.split(STEP, dim=2)):
@@ -62,8 +63,7 @@ def descend(
             size, EPS * root + (step == 0), 1 - DECAY, 1 - SQUARE_DECAY, **shape, num_warps=4, num_stages=4,
         )  # fmt: skip
         if step < max_iter:
-            # With 128 registers, one program of a multiprocessor computes while another waits for memory.
-            _write_slopes[(n_blocks, t)](*to_slopes, False, block, **shape, num_warps=8, maxnreg=128)
+            _write_slopes[(n_blocks, t)](*to_slopes, False, block, **shape, **how)
             if n_query:
                 _write_slopes[(1, t)](*to_slopes, True, query_rows(n_query), **shape, num_warps=8)
     return w[..., :d]
