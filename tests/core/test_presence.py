@@ -12,6 +12,7 @@ from tests.problems import make_tasks
 
 ONCE = torch.ones(1)  # no item has a copy
 SURE = torch.full((1, 1), torch.inf)  # nothing is in doubt
+NONE = torch.zeros(1, 1)  # no item is unknown
 
 
 def solution_of(presence: list[list[float]]) -> Solution:
@@ -57,9 +58,9 @@ def test_an_inference_lists_the_labels_of_the_user_most_certain_first():
 
 def test_presence_lies_between_shared_and_independent_errors_and_nearer_to_shared_where_few_classes_occur():
     independent, surest = torch.tensor([[0.9, 0.9, 0.0, 0.0]]), torch.tensor([[0.6, 0.6, 0.0, 0.0]])
-    few = presence_of(independent, Tally(surest, torch.tensor([[2.0, 2.0, 0.0, 0.0]]), SURE), ONCE, Counting())
+    few = presence_of(independent, Tally(surest, torch.tensor([[2.0, 2.0, 0.0, 0.0]]), SURE, NONE), ONCE, Counting())
     assert few[0, 0] == pytest.approx(0.75, abs=0.02)  # two of four classes: the middle
-    many = presence_of(independent[:, :2], Tally(surest[:, :2], torch.tensor([[2.0, 2.0]]), SURE), ONCE, Counting())
+    many = presence_of(independent[:, :2], Tally(surest[:, :2], torch.tensor([[2.0, 2.0]]), SURE, NONE), ONCE, Counting())
     assert many[0, 0] == pytest.approx(0.9, abs=0.02)
 
 
@@ -69,7 +70,7 @@ def test_a_small_group_beside_equally_large_ones_is_probably_a_fragment_but_not_
     even = torch.tensor([[2.0, 40, 41, 39, 40, 42, 38, 40]])
     uneven = torch.tensor([[2.0, 150, 60, 3, 1, 20, 2, 44]])
     fragment, rare = (
-        float(presence_of(p, Tally(p, masses, SURE), ONCE, Counting())[0, 0]) for masses in (even, uneven)
+        float(presence_of(p, Tally(p, masses, SURE, NONE), ONCE, Counting())[0, 0]) for masses in (even, uneven)
     )
     assert fragment < 0.2
     assert rare > 0.5
@@ -77,7 +78,7 @@ def test_a_small_group_beside_equally_large_ones_is_probably_a_fragment_but_not_
 
 def test_what_is_certain_stays_certain_whatever_its_size():
     p = torch.tensor([[1.0, 0.99, 0.99]])
-    assert presence_of(p, Tally(p, torch.tensor([[1.0, 500.0, 500.0]]), SURE), ONCE, Counting())[0, 0] == 1
+    assert presence_of(p, Tally(p, torch.tensor([[1.0, 500.0, 500.0]]), SURE, NONE), ONCE, Counting())[0, 0] == 1
 
 
 def test_copies_of_items_are_no_new_evidence():

@@ -346,10 +346,15 @@ class Solution:
 
     @property
     def n_present_interval(self) -> Tensor:
-        """[t, 2] the lowest and the highest number within two standard deviations and half a class; at least 1."""
+        """[t, 2] the lowest and the highest number within two standard deviations and half a class; at least 1.
+
+        The highest is counted from the number of classes if the errors of queries were independent, where that is more:
+        presence is careful, so that rare classes count too little.
+        """
         number, off = self.n_present, 2 * self.n_present_sd + 0.5
+        many = torch.maximum(number, self.independent_presence.sum(-1).to(number))
         most = self.tallied.masses.sum(-1).clamp_max(self.presence.shape[-1]).round().to(number)
-        low, high = (number - off).ceil().clamp_min(1), (number + off).floor()
+        low, high = (number - off).ceil().clamp_min(1), (many + off).floor()
         return torch.stack([torch.minimum(low, most), torch.minimum(high, most)], -1).long()
 
     @property
