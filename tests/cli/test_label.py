@@ -203,7 +203,7 @@ def test_parameters_that_mean_nothing_are_refused(change, tmp_path):
 def test_probabilities_that_are_not_numbers_never_reach_a_table(tmp_path, monkeypatch):
     done = torch.ones(1, dtype=torch.int64), torch.ones(1, dtype=torch.bool)
     nothing = Solution(torch.full((1, 20, 6), float("nan")), *done)
-    monkeypatch.setattr("manyway.labelling.label.solve_batch", lambda *_, **__: nothing)
+    monkeypatch.setattr("manyway.labelling.solve_batch", lambda *_, **__: nothing)
     with pytest.raises(InputError, match="No probabilities"):
         label_items(Items(X, tuple(Y.tolist()), None), Items(QUERY, None, None), tmp_path / "out.csv")
     assert not list(tmp_path.iterdir())
@@ -249,7 +249,7 @@ def test_an_unexpected_error_is_one_line_that_asks_for_a_report(folder, monkeypa
     def fail(*_, **__):
         raise ZeroDivisionError("[/b] oops")
 
-    monkeypatch.setattr("manyway.cli.inputs.read_items", fail)
+    monkeypatch.setattr("manyway.files.read_items", fail)
     monkeypatch.delenv("MANYWAY_DEBUG", raising=False)
     code, _, err = label(monkeypatch, capsys, "c.npz", "p.npz")
     assert code == 1
@@ -262,7 +262,7 @@ def test_an_interruption_is_exit_code_130(folder, monkeypatch, capsys):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("manyway.cli.inputs.read_items", interrupt)
+    monkeypatch.setattr("manyway.files.read_items", interrupt)
     code, _, err = label(monkeypatch, capsys, "c.npz", "p.npz")
     assert code == 130
     assert "Traceback" not in err
