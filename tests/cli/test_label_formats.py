@@ -202,7 +202,7 @@ def test_each_file_may_be_a_batch_of_its_own(label):
 def test_each_recording_of_a_table_may_be_a_batch_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     from manyway.files.score_files import read_scores
-    from manyway.labelling.groups import groups_of
+    from manyway.labelling.label import groups_of
 
     text = (EXAMPLES / "birdnet.csv").read_text().replace("0.9987,rec/morning", "0.9987,rec/evening")
     Path("b.csv").write_text(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyway.evaluation.judge import Change, judge
+from manyway.evaluation.statistics import Change, judge
 
 TRUTH = {"a": "fox", "b": "fox", "c": "dog", "d": "wolf", "e": "blank"}
 BEFORE = {"a": "fox", "b": "wolf", "c": "wolf", "d": "dog", "e": "fox"}

@@ -6,9 +6,11 @@ import csv
 import datetime
 import json
 
+import numpy as np
 import pytest
 
 from manyway import InputError
+from manyway.files.items import Items
 from manyway.files.tables import read_table
 from manyway.labelling.table import LevelAnswer, Row, write_rows, write_table
 
@@ -18,6 +20,11 @@ ROWS = [
 ]
 CARRIED = {"site": ["creek", None], "label": ["ant", ""], "given_label": [1, 2], "height": [48.137154, 1.5]}
 HEADER = ["item", "label", "probability", "label_2", "probability_2"]
+
+
+def items(carried, *skipped):
+    """Two items with further columns, and those that were left out."""
+    return Items(np.zeros((2, 1)), None, None, carried=carried, skipped=skipped)
 
 
 def read(path):
@@ -35,19 +42,20 @@ def read(path):
 
 def test_columns_of_the_items_follow_the_answer_and_take_no_name_of_it(tmp_path):
     answers = [row._replace(answer=None) for row in ROWS]
-    assert write_table(tmp_path / "o.jsonl", answers, 2, carried=CARRIED, n_items=2) == []
+    assert write_table(tmp_path / "o.jsonl", answers, 2, items(CARRIED)) == []
     header, rows = read(tmp_path / "o.jsonl")
     assert header == [*HEADER, "site", "given_given_label", "given_label", "height"]
     assert rows[0] == ["a.png", "ant", 0.9123, "bee", 0.08, "creek", "ant", 1, 48.137154]
-    write_table(tmp_path / "o.csv", answers, 2, carried=CARRIED, n_items=2)
+    write_table(tmp_path / "o.csv", answers, 2, items(CARRIED))
     assert read(tmp_path / "o.csv")[1][0][2:] == ["0.9123", "bee", "0.0800", "creek", "ant", "1", "48.137154"]
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "xlsx"])
 def test_items_that_were_left_out_come_last_with_the_reason(suffix, tmp_path):
     three = [Row(row.item, [*row.best, ("cat", 0.01)], row.unknown, row.group, row.answer, row.number) for row in ROWS]
-    options = {"open_set": True, "at_levels": True, "carried": {"site": ["creek", "hill"]}, "n_items": 2}
-    write_table(tmp_path / f"o.{suffix}", three, 3, [("c.png", "it is cut off")], **options)
+    options = {"open_set": True, "at_levels": True}
+    cut = ("c.png", "it is cut off")
+    write_table(tmp_path / f"o.{suffix}", three, 3, items({"site": ["creek", "hill"]}, cut), **options)
     header, rows = read(tmp_path / f"o.{suffix}")
     answer = ["answer", "answer_probability", "level"]
     assert header == [*HEADER, "label_3", "probability_3", "unknown", "group", *answer, "note", "site"]
@@ -55,8 +63,8 @@ def test_items_that_were_left_out_come_last_with_the_reason(suffix, tmp_path):
     assert rows[1][7:] == [0.1, None, empty, 0.5, empty, empty, "hill"]
     left_out = ["c.png", "", None, "", None, "", None, None, None, "", None, "", "skipped: it is cut off", None]
     assert rows[2] == [cell or empty if cell == "" else cell for cell in left_out]
-    options["carried"] = {"site": ["creek", "hill", "lake"]}  # what is known of them comes back too
-    write_table(tmp_path / f"more.{suffix}", three, 3, [("c.png", "it is cut off")], **options)
+    known = {"site": ["creek", "hill", "lake"]}  # what is known of them comes back too
+    write_table(tmp_path / f"more.{suffix}", three, 3, items(known, cut), **options)
     assert read(tmp_path / f"more.{suffix}")[1][2][-2:] == ["skipped: it is cut off", "lake"]
 
 

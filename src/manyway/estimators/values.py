@@ -29,7 +29,7 @@ def known_places(known: Mapping[int, Any], classes: Any, n_query: int) -> Tensor
     """[q] the places of known labels in ``classes``, -1 where none is known."""
     if not isinstance(known, Mapping):
         raise InputError(f"known is of the type {type(known).__name__}; give a mapping {{row: label}}.")
-    places = {name: place for place, name in enumerate(classes.tolist())}
+    places = {name: place for place, name in enumerate(np.asarray(classes).tolist())}
     found = torch.full((n_query,), -1)
     for row, label in known.items():
         if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= row < n_query:

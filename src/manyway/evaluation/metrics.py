@@ -69,8 +69,7 @@ class Metric:
         if values.dtype.kind != "i":
             values = values.astype(np.float64).round(6)  # six digits are more than any interval is wide
             values = np.where(np.isnan(values), None, values) if self.may_be_undefined else values  # type: ignore[call-overload]
-        kept: list[Any] = values.tolist()
-        return kept
+        return list(values.tolist())
 
     def loaded(self, stored: Any) -> Values:
         """Stored values as an array; what was undefined is NaN."""
@@ -174,11 +173,9 @@ def fpr_at_95(solution: Solution, tasks: Tasks) -> Tensor:
 
 def rejected(solution: Solution, tasks: Tasks) -> Tensor:
     """[t, 2] the fractions of known and of unknown queries that are answered as unknown."""
-    import torch
-
     known = truth_of(tasks) >= 0
     said = said_unknown(solution)
-    return torch.stack([(said & of).sum(1) / of.sum(1).double() for of in (known, ~known)], 1)
+    return _columns(*((said & of).sum(1) / of.sum(1).double() for of in (known, ~known)))
 
 
 def whole_accuracy(solution: Solution, tasks: Tasks) -> Tensor:
@@ -194,15 +191,19 @@ def unknown_groups(solution: Solution, tasks: Tasks) -> Tensor:
     The grouping is that of all answers: unknown queries belong together that are in one unknown group or, where they
     are not recognised as unknown, that have one label. It is undefined where no two unknown queries are of one class.
     """
+    truth = truth_of(tasks)
+    none = truth.new_full(truth.shape, -1)
+    groups = none if solution.unknown_groups is None else solution.unknown_groups
+    of_class = none if tasks.unknown_labels is None else tasks.unknown_labels
+    answer = (groups + tasks.n_classes).where(groups >= 0, solution.labels)
+    return _columns(_adjusted_rand(of_class, answer, truth < 0), _n_distinct(groups), _n_distinct(of_class))
+
+
+def _columns(*values: Tensor) -> Tensor:
+    """[t, …, n] from n values [t, …]."""
     import torch
 
-    truth = truth_of(tasks)
-    groups = torch.full_like(truth, -1) if solution.unknown_groups is None else solution.unknown_groups
-    of_class = torch.full_like(truth, -1) if tasks.unknown_labels is None else tasks.unknown_labels
-    answer = torch.where(groups >= 0, groups + tasks.n_classes, solution.labels)
-    unknown = truth < 0
-    index = _adjusted_rand(of_class, answer, unknown)
-    return torch.stack([index, _n_distinct(groups), _n_distinct(of_class)], 1)
+    return torch.stack(values, -1)
 
 
 def _mean_below(score: Tensor, known: Tensor, counted: Tensor) -> Tensor:
@@ -234,14 +235,6 @@ def _n_distinct(groups: Tensor) -> Tensor:
     return ((ordered[:, :1] >= 0).sum(1) + further.sum(1)).double()
 
 
-def _n_known(solution: Solution, tasks: Tasks) -> Tensor:
-    return (truth_of(tasks) >= 0).sum(1)
-
-
-def _correct(solution: Solution, tasks: Tasks) -> Tensor:
-    return _hits(solution, tasks).sum(1)
-
-
 def _hits(solution: Solution, tasks: Tasks) -> Tensor:
     """[t, q] whether a known query has its true label."""
     truth = truth_of(tasks)
@@ -269,27 +262,25 @@ def _unknown_calibration(solution: Solution, tasks: Tasks) -> Tensor:
 
 def _in_bins(predicted: Tensor, hits: Tensor, counted: Tensor) -> Tensor:
     """[t, b, 3] per bin of probability: the counted queries, the sum of their probabilities in millionths, the hits."""
-    import torch
-
     bins = (predicted * BINS).long().clamp(0, BINS - 1)
     columns = (counted.long(), (predicted * MILLION).round().long() * counted, (hits & counted).long())
-    sums = [bins.new_zeros(len(bins), BINS).scatter_add_(1, bins, column) for column in columns]
-    return torch.stack(sums, -1)
+    return _columns(*(bins.new_zeros(len(bins), BINS).scatter_add_(1, bins, column) for column in columns))
+
+
+def _counts(solution: Solution, tasks: Tasks) -> Tensor:
+    """[t, k] how many of the queries are of each class."""
+    truth, counts = truth_of(tasks), solution.probabilities.new_zeros(solution.probabilities[:, 0].shape)
+    return counts.scatter_add_(1, truth.clamp_min(0), (truth >= 0).to(counts))
 
 
 def _occurs(solution: Solution, tasks: Tasks) -> Tensor:
     """[t, k] 1 for the classes that occur among the queries, else 0."""
-    truth = truth_of(tasks)
-    counts = solution.probabilities.new_zeros(solution.probabilities[:, 0].shape)
-    counts.scatter_add_(1, truth.clamp_min(0), (truth >= 0).to(counts))
-    return counts.clamp_max(1)
+    return _counts(solution, tasks).clamp_max(1)
 
 
 def _n_present(solution: Solution, tasks: Tasks) -> Tensor:
     """[t, 3] the estimated number of classes that occur, its standard deviation, and the true number."""
-    import torch
-
-    return torch.stack([solution.n_present, solution.n_present_sd, _occurs(solution, tasks).sum(1)], 1)
+    return _columns(solution.n_present, solution.n_present_sd, _occurs(solution, tasks).sum(1))
 
 
 def _presence(solution: Solution, tasks: Tasks) -> Tensor:
@@ -305,13 +296,9 @@ def _listed(solution: Solution, tasks: Tasks) -> Tensor:
 
 def _proportions(solution: Solution, tasks: Tasks) -> Tensor:
     """[t] half the sum of absolute differences of the proportions of classes among the known queries."""
-    import torch
-
-    truth = torch.nn.functional.one_hot(truth_of(tasks).clamp_min(0), solution.proportions.shape[-1]).double()
-    truth = (truth * (truth_of(tasks) >= 0).unsqueeze(-1)).sum(1)
-    estimate = solution.proportions.double()
-    parts = [one / one.sum(-1, keepdim=True).clamp_min(1e-12) for one in (truth, estimate)]
-    return (parts[0] - parts[1]).abs().sum(-1) / 2
+    both = (_counts(solution, tasks).double(), solution.proportions.double())
+    truth, estimate = (one / one.sum(-1, keepdim=True).clamp_min(1e-12) for one in both)
+    return (truth - estimate).abs().sum(-1) / 2
 
 
 def _calibration_error(values: Values, n_query: Count) -> Interval:
@@ -341,10 +328,6 @@ def _within(values: Values, n_query: Count) -> Interval:
     return interval(np.abs(estimate - truth) <= 2 * sd + 0.5)
 
 
-def _f1(values: Values, n_query: Count) -> Interval:
-    return interval(2 * values[:, 1] / (values[:, 0] + values[:, 2]))
-
-
 def _false(values: Values, n_query: Count) -> Interval:
     return interval((values[:, 0] - values[:, 1]) / np.maximum(values[:, 0], 1))
 
@@ -366,7 +349,8 @@ def _single(
 _SUMS: dict[str, Any] = {"summed": True, "over_batches": "sum"}
 _OF_UNKNOWN: dict[str, Any] = {"may_be_undefined": True, "of_probability": True}
 _ALL = (
-    _single("accuracy", _correct, "accuracy", "high", accuracy, over_batches="sum"),
+    _single("accuracy", lambda solution, tasks: _hits(solution, tasks).sum(1), "accuracy", "high", accuracy,
+            over_batches="sum"),
     _single("calibration", _calibration, "calibration error", "low", _calibration_error, **_SUMS),
     _single("confidence", _confidence, "mean confidence"),
     Metric("n_present", _n_present, over_batches=None, summaries={
@@ -376,13 +360,14 @@ _ALL = (
         "within": Summary("number of classes within 2 sd", _within, percent=True, best="high"),
     }),
     Metric("listed", _listed, over_batches=None, summaries={
-        "": Summary("F1 of the listed classes", _f1, percent=True, best="high"),
+        "": Summary("F1 of the listed classes", lambda v, q: interval(2 * v[:, 1] / (v[:, 0] + v[:, 2])), True, "high"),
         "false": Summary("listed classes that are absent", _false, percent=True, best="low"),
         "found": Summary("classes that are listed", lambda v, q: _mean(v[:, 1] / v[:, 2], q), True, "high"),
     }),
     _single("proportions", _proportions, "error of proportions", "low"),
     _single("presence", _presence, "Brier score of presence", "low", percent=False),
-    _single("n_query", _n_known, "number of known queries", percent=False, over_batches="sum"),
+    _single("n_query", lambda solution, tasks: (truth_of(tasks) >= 0).sum(1), "number of known queries", percent=False,
+            over_batches="sum"),
     _single("auroc", auroc, "AUROC of unknown queries", "high", may_be_undefined=True),
     _single("fpr95", fpr_at_95, "FPR at 95 % TPR of unknown queries", "low", may_be_undefined=True),
     _single("oscr", oscr, "OSCR", "high", may_be_undefined=True),

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from manyway import core  # loads torch at the first use of a name
 from manyway.errors import InputError, nearest
+from manyway.methods._table.checks import check_samples
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,12 +67,10 @@ def neighbour_distance(tasks: Tasks) -> Tensor:
 
     Unknown queries come in groups, too: what is said of a query's neighbours is evidence about the query.
     """
-    from manyway.core import squared_distances
-
     tasks, prototypes = _prepared(tasks)
     query = tasks.query
-    own = squared_distances(query, prototypes).amin(-1).sqrt()  # [t, q]
-    between = squared_distances(query, query)
+    own = core.squared_distances(query, prototypes).amin(-1).sqrt()  # [t, q]
+    between = core.squared_distances(query, query)
     between.diagonal(dim1=1, dim2=2).fill_(float("inf"))
     near = between.topk(min(NEIGHBOURS, tasks.n_query - 1), dim=-1, largest=False).indices  # [t, q, n]
     others = own.unsqueeze(1).expand(-1, tasks.n_query, -1).gather(2, near)
@@ -102,9 +102,7 @@ def local_outlier_factor(tasks: Tasks) -> Tensor:
 
 def _nearest(rows: Tensor, samples: Tensor | None, n_nearest: int) -> tuple[Tensor, Tensor]:
     """Distances and indices [t, n, m] of the nearest samples of each row; None: of the nearest other rows."""
-    from manyway.core import squared_distances
-
-    distances = squared_distances(rows, rows if samples is None else samples)
+    distances = core.squared_distances(rows, rows if samples is None else samples)
     if samples is None and rows.shape[1] > 1:
         distances.diagonal(dim1=1, dim2=2).fill_(float("inf"))
     found = distances.topk(n_nearest, dim=-1, largest=False)
@@ -118,28 +116,21 @@ def _of_rows(values: Tensor, indices: Tensor) -> Tensor:
 
 def _density(distances: Tensor, near: Tensor, reach: Tensor) -> Tensor:
     """[t, n] the local reachability density. The small number is scikit-learn's, for samples that are repeated."""
-    import torch
-
-    return 1 / (torch.maximum(distances, _of_rows(reach, near)).mean(-1) + 1e-10)
+    return 1 / (distances.maximum(_of_rows(reach, near)).mean(-1) + 1e-10)
 
 
 def _prepared(tasks: Tasks) -> tuple[Tasks, Tensor]:
     """The tasks after the feature transform, and the prototypes [t, k, d]."""
-    from manyway.core import prototypes, transform, unit
-    from manyway.methods._table.checks import check_samples
-
     if tasks.class_table is not None:
         check_samples("a scorer", tasks)
-    tasks = transform(tasks, "cl2")
-    return tasks, unit(prototypes(tasks))
+    tasks = core.transform(tasks, "cl2")
+    return tasks, core.unit(core.prototypes(tasks))
 
 
 def _distances(tasks: Tasks) -> Tensor:
     """[t, q, k] the squared distances to the prototypes."""
-    from manyway.core import squared_distances
-
     tasks, prototypes = _prepared(tasks)
-    return squared_distances(tasks.query, prototypes)
+    return core.squared_distances(tasks.query, prototypes)
 
 
 def _logits(tasks: Tasks) -> Tensor:

@@ -4,13 +4,14 @@ from scores, and the names of its classes and items."""
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from manyway.core import Blocks, Pile, Tasks, in_turn, moderate, on_dask, resolve_device, row_sizes
 from manyway.errors import InputError, nearest
+from manyway.estimators.values import known_places
 from manyway.files.items import Items, match_columns
 from manyway.files.scores import Scores
 from manyway.files.text import first_twice, listed, shorten
@@ -20,20 +21,7 @@ from manyway.methods.evidence.from_scores import SEVERAL, find_kind, log_odds, l
 IN_MEMORY_BYTES = 2**28  # more assignments than this are computed block by block, where the method can
 AT_MOST_BYTES = 2**30  # more than this never fit
 _BLOCK_BYTES = 2**27
-
-
-class Named(Protocol):
-    """Items with their names and further columns, and those that could not be read."""
-
-    @property
-    def skipped(self) -> tuple[tuple[str, str], ...]: ...
-
-    @property
-    def carried(self) -> Mapping[str, Sequence[Any]]: ...
-
-    def __len__(self) -> int: ...
-
-    def name(self, row: int) -> str: ...
+Named = Items | Scores  # what has names and cells of its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,11 +206,9 @@ def scores_batch(
         yield Batch(Tasks.from_scores(support[None, :0], pile=pile, **given), classes, scores, n_labelled, **named)
 
 
-def _posteriors(
-    scores: Scores, classes: Sequence[str], kind: str | None, prior: Tensor
-) -> Callable[[int, int], Tensor]:
+def _posteriors(scores: Scores, names: Sequence[str], kind: str | None, prior: Tensor) -> Callable[[int, int], Tensor]:
     """Reads rows of scores as log-posteriors for equally frequent classes."""
-    values = torch.from_numpy(scores.with_classes(classes).values)
+    values = torch.from_numpy(scores.with_classes(names).values)
     kind = kind or scores.kind
 
     def place(row: int) -> str:
@@ -239,15 +225,6 @@ def _posteriors(
         return without_prior(log_posteriors(values[first:end], kind, lambda row: place(first + row)), prior)
 
     return rows
-
-
-def known_places(known: Mapping[int, str], classes: Sequence[str], n_query: int) -> Tensor:
-    """[q] the number of the class of each item whose label is known, by its row; -1 for the others."""
-    number = {name: k for k, name in enumerate(classes)}
-    found = torch.full((n_query,), -1)
-    for row, name in known.items():
-        found[row] = number[name]
-    return found
 
 
 def check_items(support: Items, query: Items, class_names: Items | None = None) -> tuple[list[str], list[int]]:

@@ -13,6 +13,7 @@ from manyway.errors import InputError, nearest, optional
 from manyway.estimators import Evidence, Inference, TransductiveClassifier
 from manyway.files.tables import Table
 
+Arrays = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]  # features, and labels where they are asked for
 _FRAMES = {"pandas": "DataFrame", "polars": "DataFrame", "datasets": "Dataset", "pyarrow": "Table"}
 
 
@@ -66,9 +67,7 @@ def label_frame(
     return to_frame(items, estimator.fit(known, names).infer(query), prefix)
 
 
-def from_frame(
-    frame: Any, features: str | Sequence[str] | None = None, label: str | None = None
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
+def from_frame(frame: Any, features: str | Sequence[str] | None = None, label: str | None = None) -> Arrays:
     """The features and labels in a frame, as arrays.
 
     Parameters
@@ -176,9 +175,7 @@ def to_fiftyone(samples: Any, result: Inference, field: str = "manyway") -> None
             samples.set_values(f"{field}_{name}", columns[name])
 
 
-def from_fiftyone(
-    samples: Any, embeddings: str = "embeddings", label: str | None = None
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
+def from_fiftyone(samples: Any, embeddings: str = "embeddings", label: str | None = None) -> Arrays:
     """The features and labels of the samples of a FiftyOne data set or view, as arrays.
 
     Parameters
@@ -238,9 +235,7 @@ def _kind(frame: Any) -> str:
     raise InputError(f"{library}.{name} is no table that can be labelled{hint}; {wanted}.")
 
 
-def _read(
-    frame: Any, features: str | Sequence[str] | None, label: str | None, name: str
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
+def _read(frame: Any, features: str | Sequence[str] | None, label: str | None, name: str) -> Arrays:
     """See `from_frame`; ``name`` is what messages call the rows of the frame."""
     columns = _columns(frame, name)
     if features is None:

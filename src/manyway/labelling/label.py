@@ -2,17 +2,18 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from manyway.core import Answered, Joined, Solution, number_unknown
-from manyway.errors import InputError
+from manyway.core import Answered, Joined, Solution, Tally, number_unknown
+from manyway.errors import InputError, nearest
 from manyway.files.files import check_output
+from manyway.files.scores import FILE, SOURCE, Scores
 from manyway.labelling.batch import Batch, Named
 from manyway.labelling.outputs import TABLE, write_format
 from manyway.labelling.table import UNKNOWN, LevelAnswer, Row, write_table
@@ -162,6 +163,63 @@ def solve_batch(batch: Batch, method: str = DEFAULT_METHOD, *, open_set: bool = 
     return solver(batch.tasks, **params)
 
 
+def groups_of(scores: Scores, by: str) -> list[list[int]]:
+    """The rows that are labelled together: those of one ``file`` or ``folder``, or with one value in a column."""
+    if by == "folder":
+        keys = [PurePosixPath(scores.file(row).replace("\\", "/")).parent.as_posix() for row in range(len(scores))]
+    elif by == "file" or by in scores.carried:
+        # Without a folder, the files are the recordings of one table.
+        recordings = FILE if "start" in scores.carried else ""
+        name = by if by != "file" else SOURCE if SOURCE in scores.carried else recordings
+        keys = [str(cell) for cell in scores.carried.get(name, [""] * len(scores))]
+    else:
+        raise InputError(f"`batch_by` is '{by}'; {nearest(by, ('file', 'folder', *scores.carried))}")
+    found: dict[str, list[int]] = {}
+    for row, key in enumerate(keys):
+        found.setdefault(key, []).append(row)
+    return list(found.values())
+
+
+def solve_groups(
+    batch: Batch, groups: list[list[int]], method: str = DEFAULT_METHOD, open_set: bool = False
+) -> Solution:
+    """What a method finds for groups of the items of a batch, each labelled by itself.
+
+    Parameters
+    ----------
+    batch : Batch
+        A batch in memory.
+    groups : list of list of int
+        The rows of each group; every row is in one.
+    method, open_set
+        See ``solve_batch``.
+
+    Returns
+    -------
+    Solution
+        For all items. A class occurs if it occurs in some group.
+    """
+    tasks, parts = batch.tasks, []
+    if tasks.pile is not None or open_set:
+        raise InputError("Items that are in blocks, or may be unknown, are one batch; leave `batch_by` out.")
+    for rows in groups:
+        known = None if tasks.known is None else tasks.known[:, rows]
+        part = replace(batch, tasks=replace(tasks, query_table=tasks.query[:, rows], known=known))
+        parts.append(solve_batch(part, method))
+    back = torch.tensor([row for rows in groups for row in rows]).argsort()
+
+    there = [part.independent_presence for part in parts]
+    return Solution(
+        torch.cat([part.probabilities for part in parts], 1)[:, back],
+        torch.stack([part.n_iter for part in parts]).amax(0),
+        torch.stack([part.converged for part in parts]).all(0),
+        make_presence=(lambda: 1 - (1 - torch.stack(there)).prod(0)) if parts[0].estimates_presence else None,
+        make_copies=lambda: torch.stack([part.copies for part in parts]).mean(0),
+        tallied=reduce(Tally.plus, (part.tallied for part in parts)),
+        learned={name: torch.stack([part.learned[name] for part in parts]).mean(0) for name in parts[0].learned},
+    )
+
+
 def write_labels(
     batch: Batch,
     solution: Solution,
@@ -233,25 +291,16 @@ def write_labels(
     if form != TABLE:
         notes = write_format(form, output, list(rows), batch, solution, min_confidence, inputs)
     else:
-        notes = write_table(
-            output,
-            rows,
-            1 if batch.tasks.several else values.shape[1],
-            batch.items.skipped,
-            inputs,
-            batch.items.carried,
-            n_items=len(batch.items),
-            described=batch.described,
-            open_set=bool(unknown),
-            at_levels=at_levels is not None,
-        )
+        columns: dict[str, Any] = {"open_set": bool(unknown), "at_levels": at_levels is not None}
+        n_classes = 1 if batch.tasks.several else values.shape[1]
+        notes = write_table(output, rows, n_classes, batch.items, inputs, described=batch.described, **columns)
     estimated = solution.estimates_presence
     presence: Sequence[float | None] = solution.presence[0].tolist() if estimated else [None] * len(batch.classes)
     return Summary(
         len(batch.items),
         len(batch.classes),
         counts.present(best.total[0], presence, _verdicts(solution) if estimated else {}),
-        counts.confidence_of_all / max(sum(counts.given) + sum(counts.grouped.values()), 1),
+        (sum(counts.confidence) + counts.of_unknown) / max(sum(counts.given) + sum(counts.grouped.values()), 1),
         counts.below,
         min_confidence,
         tuple(solution.n_present_interval[0].tolist()) if estimated else None,
@@ -308,26 +357,15 @@ class _Counts:
                 if p >= self.min_confidence or k == chosen[0]:
                     yield row, [k], [p]
 
-    @property
-    def confidence_of_all(self) -> float:
-        return sum(self.confidence) + self.of_unknown
-
     def present(
         self, total: Tensor, presence: Sequence[float | None], verdicts: Mapping[int, str]
     ) -> tuple[ClassSummary, ...]:
         """The classes that got a label, are present or are possible."""
-        found = [
-            ClassSummary(
-                name,
-                given,
-                float(total[k]) / len(self.batch.items),
-                self.confidence[k] / given if given else None,
-                presence[k],
-                verdicts.get(k, ""),
-            )
-            for k, (name, given) in enumerate(zip(self.batch.classes, self.given, strict=True))
-            if given or k in verdicts
-        ]
+        found, parts = [], (total / len(self.batch.items)).tolist()
+        for k, (name, given) in enumerate(zip(self.batch.classes, self.given, strict=True)):
+            if given or k in verdicts:
+                confidence = self.confidence[k] / given if given else None
+                found.append(ClassSummary(name, given, parts[k], confidence, presence[k], verdicts.get(k, "")))
         return tuple(sorted(found, key=lambda one: (-one.items, -one.proportion, one.name)))
 
 

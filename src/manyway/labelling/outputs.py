@@ -18,7 +18,7 @@ from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Scores, box_of, numbe
 from manyway.files.tables import find_any
 from manyway.files.text import shorten, suffix_of
 from manyway.labelling.batch import Batch
-from manyway.labelling.table import UNKNOWN, Row, remember, write_rows
+from manyway.labelling.table import UNKNOWN, Inputs, Row, remember, write_rows
 
 TABLE, INPUT, CAMTRAP, PRESENCE = FORMATS = ("table", "input", "camtrap-dp", "presence")
 _SITES = ("deploymentID", "deployment", "deployment_id", "locationID", "location", "site", "station", "camera")
@@ -81,7 +81,7 @@ def write_format(
     batch: Batch,
     solution: Solution,
     least: float = 0.0,
-    inputs: Iterable[AnyPath | None] = (),
+    inputs: Inputs = (),
 ) -> list[str]:
     """Write the answers of a batch of scores in another form than a table; return what there is to say about it."""
     scores, inputs = scores_of(batch), tuple(inputs)
@@ -102,9 +102,7 @@ def write_format(
     return notes
 
 
-def _write_back(
-    output: Path, batch: Batch, solution: Solution, least: float, inputs: Sequence[AnyPath | None]
-) -> list[str]:
+def _write_back(output: Path, batch: Batch, solution: Solution, least: float, inputs: Inputs) -> list[str]:
     """Each file with its answers; the texts are made first, so that nothing is written where one cannot be."""
     scores = scores_of(batch)
     values, places, *unknown = solution.top(max(1, *(one.n_listed for one in scores.origins))).best.values
@@ -134,7 +132,11 @@ class _Sighting(NamedTuple):
     time: datetime | None
 
 
-def _sightings(scores: Scores) -> tuple[list[_Sighting], list[_Sighting]]:
+_Sightings = Sequence[_Sighting]
+_Cells = Iterator[list[Any]]
+
+
+def _sightings(scores: Scores) -> tuple[_Sightings, _Sightings]:
     """The items, and what else their files have."""
     names = [*scores.carried, *dict.fromkeys(name for cells in scores.others for name in cells)]
     places = [find_any(names, *wanted) for wanted in (_TIMES, _SITES)]
@@ -172,9 +174,7 @@ def _iso(time: datetime) -> str:
     return zoned.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _observations(
-    rows: Iterable[Row], batch: Batch, items: Sequence[_Sighting], others: Sequence[_Sighting]
-) -> Iterator[list[Any]]:
+def _observations(rows: Iterable[Row], batch: Batch, items: _Sightings, others: _Sightings) -> _Cells:
     """The rows of observations.csv: one per answer, and one per picture or detection without a classification."""
     scientific, now = batch.described.get(SCIENTIFIC, {}), _iso(datetime.now(timezone.utc))
     known = batch.tasks.known_labels[0].tolist()
@@ -220,9 +220,7 @@ def _observations(
             yield observation(other.file, other, kind, {})
 
 
-def _presence(
-    rows: Iterable[Row], batch: Batch, items: Sequence[_Sighting], others: Sequence[_Sighting], solution: Solution
-) -> Iterator[list[Any]]:
+def _presence(rows: Iterable[Row], batch: Batch, items: _Sightings, others: _Sightings, found: Solution) -> _Cells:
     """Site, night, class, the number of items with that label, and the probability that the class was there.
 
     A night is from noon to noon. With p_qk the probability of class k for the items q of a night, the probability is
@@ -235,11 +233,11 @@ def _presence(
         of_item.append(-1 if night is None else nights.setdefault(night, len(nights)))
     counted = Counter((of_item[row.number], row.best[0][0]) for row in rows)
     placed = torch.tensor(of_item[: len(items)])
-    p = solution.probabilities[0].double().cpu()[placed >= 0]
+    p = found.probabilities[0].double().cpu()[placed >= 0]
     absent = p.new_zeros(len(nights), p.shape[1]).index_add_(0, placed[placed >= 0], (-p).clamp_min(-1 + 1e-12).log1p())
-    found = torch.minimum(absent.expm1().abs(), solution.presence[0].to(absent)[None])
+    there = torch.minimum(absent.expm1().abs(), found.presence[0].to(absent)[None])
     given = {name for _, name in counted}
     for k, name in enumerate(batch.classes):
-        if name in given or bool((found[:, k] >= LISTED_PRESENCE).any()):
+        if name in given or bool((there[:, k] >= LISTED_PRESENCE).any()):
             for (site, day), at in sorted(nights.items()):
-                yield [site, day, name, counted[at, name], float(found[at, k])]
+                yield [site, day, name, counted[at, name], float(there[at, k])]

@@ -14,7 +14,10 @@ from typing import Any, NamedTuple
 from manyway.errors import InputError, optional
 from manyway.files.files import AnyPath, atomic_write, cache_folder, check_output
 from manyway.files.text import is_formula
+from manyway.labelling.batch import Named
 
+Inputs = Iterable[AnyPath | None]  # files and folders that must not be written over
+Rows = Iterable[Sequence[Any]]  # cells
 DEFAULT_OUTPUT = Path("labels.csv")
 _FIRST_COLUMNS = ("item", "label", "probability")
 UNKNOWN = "unknown"  # the label of items of none of the classes
@@ -43,11 +46,7 @@ class Row(NamedTuple):
 
 
 def check_table(
-    path: AnyPath | None,
-    inputs: Iterable[AnyPath | None] = (),
-    *,
-    overwrite: bool = False,
-    endings: Collection[str] = WRITTEN,
+    path: AnyPath | None, inputs: Inputs = (), *, overwrite: bool = False, endings: Collection[str] = WRITTEN
 ) -> Path:
     """Return the path of the table, after checking that writing it replaces nothing of value.
 
@@ -88,7 +87,7 @@ def check_table(
     return chosen
 
 
-def _is_free(path: Path, inputs: Iterable[AnyPath | None]) -> bool:
+def _is_free(path: Path, inputs: Inputs) -> bool:
     """Whether the default output may have this name: there is no such file, or a table written here and not changed."""
     try:
         return not path.exists() or _checksum(check_output(path, inputs)) in _written().read_text().split()
@@ -109,11 +108,9 @@ def write_table(
     path: Path,
     rows: Iterable[Row],
     top: int,
-    skipped: Sequence[tuple[str, str]] = (),
-    inputs: Iterable[AnyPath | None] = (),
-    carried: Mapping[str, Sequence[Any]] | None = None,
+    items: Named,
+    inputs: Inputs = (),
     *,
-    n_items: int,
     described: Mapping[str, Mapping[str, str]] | None = None,
     open_set: bool = False,
     at_levels: bool = False,
@@ -128,16 +125,13 @@ def write_table(
         One per labelled item.
     top : int
         The number of classes per row.
-    skipped : sequence of (str, str)
-        Items that could not be read, with the reason: they follow at the end, without a label. The column ``note`` is
-        there only if there are any.
+    items : Items or Scores
+        What was labelled. Items that were skipped follow at the end, without a label; the column ``note`` with the
+        reason is there only if there are any. Further columns of the items come last; cells of what was skipped follow
+        those of the items, where they are known. One that has the name of a column of the answer gets ``given_`` in
+        front of it.
     inputs : iterable of path-like or None
         Files and folders that must not be written over.
-    carried : mapping of str to sequence
-        Further columns of the items, which come last; cells of what was skipped follow those of the items, where they
-        are known. One that has the name of a column of the answer gets ``given_`` in front of it.
-    n_items : int
-        The number of items that were read.
     described : mapping of str to mapping of str to str
         Columns that say more about the label, such as its scientific name: column -> class -> text. They come before
         those of the item.
@@ -153,9 +147,9 @@ def write_table(
         header += ["unknown", "group"]
     if at_levels:
         header += ["answer", "answer_probability", "level"]
+    more, about, skipped = items.carried, described or {}, items.skipped
     if skipped:
         header.append("note")
-    more, about = dict(carried or {}), dict(described or {})
     # Probabilities have four digits in a text; other numbers come back as they were.
     exact = path.suffix.lower() not in (".parquet", ".jsonl", ".xlsx")
     for name in (*about, *more):
@@ -172,7 +166,7 @@ def write_table(
             filled += [""] if skipped else []
             filled += [of_class.get(row.best[0][0], "") for of_class in about.values()]
             yield [*filled, *(map(_as_text, others) if exact else others)]
-        for number, (name, reason) in enumerate(skipped, n_items):
+        for number, (name, reason) in enumerate(skipped, len(items)):
             empty: list[Any] = [None if n % 2 == 0 else "" for n in range(2 * top - 1)]
             empty += [None, None] if open_set else []
             empty += ["", None, ""] if at_levels else []
@@ -207,9 +201,7 @@ def _free(name: str, others: Collection[str]) -> str:
     return name
 
 
-def write_rows(
-    path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]], inputs: Iterable[AnyPath | None] = ()
-) -> list[str]:
+def write_rows(path: Path, header: Sequence[str], rows: Rows, inputs: Inputs = ()) -> list[str]:
     """Write a table in the format of its ending (csv where that is unknown); it appears complete or not at all.
 
     Returns what there is to say about it.
@@ -223,7 +215,7 @@ def write_rows(
     return [f"cells of {path.name} that begin like a formula ({defused}) were written with an apostrophe in front"]
 
 
-def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+def _write_csv(path: Path, header: Sequence[str], rows: Rows) -> int:
     defused = 0
     # Names of files that are not UTF-8 are written with escapes, so that the table itself is.
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
@@ -238,13 +230,13 @@ def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]])
     return defused
 
 
-def _write_jsonl(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def _write_jsonl(path: Path, header: Sequence[str], rows: Rows) -> None:
     with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         for row in rows:
             file.write(json.dumps(dict(zip(header, row, strict=True)), ensure_ascii=False, default=str) + "\n")
 
 
-def _write_parquet(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def _write_parquet(path: Path, header: Sequence[str], rows: Rows) -> None:
     import pyarrow
     import pyarrow.parquet
 
@@ -261,7 +253,7 @@ def _write_parquet(path: Path, header: Sequence[str], rows: Iterable[Sequence[An
     pyarrow.parquet.write_table(pyarrow.table(arrays), path)
 
 
-def _write_excel(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def _write_excel(path: Path, header: Sequence[str], rows: Rows) -> None:
     openpyxl = optional("openpyxl", "excel", "An Excel file")
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet("labels")

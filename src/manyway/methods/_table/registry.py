@@ -264,7 +264,7 @@ METHODS: Mapping[str, Method] = _table(
         "evidence.solver:evidence",
         "this project, docs/evidence.md",
         holds_support=True,
-        version=6,
+        version=7,
         prepare="evidence.solver:prepare_evidence",
         in_blocks="evidence.solver:evidence",
         class_features=True,
