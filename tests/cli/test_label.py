@@ -203,7 +203,7 @@ def test_parameters_that_mean_nothing_are_refused(change, tmp_path):
 def test_probabilities_that_are_not_numbers_never_reach_a_table(tmp_path, monkeypatch):
     done = torch.ones(1, dtype=torch.int64), torch.ones(1, dtype=torch.bool)
     nothing = Solution(torch.full((1, 20, 6), float("nan")), *done)
-    monkeypatch.setattr("manyway.labelling.solve_batch", lambda *_, **__: nothing)
+    monkeypatch.setattr("manyway.labelling.label.solve_batch", lambda *_, **__: nothing)
     with pytest.raises(InputError, match="No probabilities"):
         label_items(Items(X, tuple(Y.tolist()), None), Items(QUERY, None, None), tmp_path / "out.csv")
     assert not list(tmp_path.iterdir())
