@@ -464,8 +464,9 @@ class LeftOut:
 
     def of_tasks(self, which: Tensor) -> LeftOut:
         """Those of some tasks [m]."""
-        values = vars(self).items()
-        return replace(self, **{name: rows_of_tasks(one, which) for name, one in values if isinstance(one, Tensor)})
+        tensors = {name: one for name, one in vars(self).items() if isinstance(one, Tensor)}
+        some: dict[str, Any] = {name: rows_of_tasks(one, which) for name, one in tensors.items()}
+        return replace(self, **some)
 
     def some(self, every: int) -> LeftOut:
         """Every so many of the samples."""
