@@ -325,7 +325,7 @@ def test_the_fused_steps_of_tim_are_the_plain_ones(n_query, n_classes, n_feature
     loss, start = Information((1.0, 0.3, 1.0) if n_query else (1.0, 0.0, 0.0), alphas), prototypes(tasks)
     steps = {"lr": 1e-3, "max_iter": 6}
     plain, _ = descend(samples, tasks.support_labels, start, Euclidean(15.0), loss, trace=False, **steps)
-    fast = there(steps_of_tim.descend)(samples, tasks.support_labels, start, loss, 15.0, **steps)
+    fast = there(steps_of_tim.descend)(samples, tasks.support_labels, start, (loss.weights, alphas), 15.0, **steps)
     assert (fast - plain).norm() < 0.02 * (plain - start).norm()
 
 

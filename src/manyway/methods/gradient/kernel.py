@@ -8,6 +8,7 @@ in chunks of 64 features, [t, chunk, n, 64], so that a program reads memory in l
 """
 
 from math import sqrt
+from typing import Any
 
 import torch
 import triton
@@ -17,7 +18,6 @@ from torch.nn.functional import pad
 
 from manyway.core.kernels import two_blocks
 from manyway.methods.gradient.heads import DECAY, EPS, SQUARE_DECAY
-from manyway.methods.gradient.information import Information
 
 STEP = 64  # samples or features of one product
 
@@ -34,9 +34,13 @@ def fits(n_classes: int, n_query: int) -> bool:
 
 
 def descend(
-    samples: Tensor, labels: Tensor, start: Tensor, loss: Information, logit_scale: float, lr: float, max_iter: int
+    samples: Tensor, labels: Tensor, start: Tensor, loss: tuple[Any, Any], logit_scale: float, lr: float, max_iter: int
 ) -> Tensor:
-    """[t, k, d] the weights after ``max_iter`` steps from samples [t, n, d], labels [t, s] and the start [t, k, d]."""
+    """[t, k, d] the weights after ``max_iter`` steps from samples [t, n, d], labels [t, s] and the start [t, k, d].
+
+    ``loss`` is its weights and its alphas.
+    """
+    weights, alphas = loss
     (t, n, d), n_support, (first, second) = samples.shape, labels.shape[1], two_blocks(start.shape[1])
     n_query, n_chunks, n_rows, width = n - n_support, triton.cdiv(d, STEP), triton.cdiv(n, STEP) * STEP, first + second
     # Four warps share more of w than eight; where they would need too many registers, programs take turns at memory.
@@ -48,13 +52,13 @@ def descend(
     slopes, norms = rows.new_zeros(t, n_rows, width), samples.new_zeros(t, n_chunks, width)
     masses, w = samples.new_zeros(t, n_blocks + 1, width), pad(start, (0, -d % STEP))
     mean, square = torch.zeros_like(w), torch.zeros_like(w)
-    times = n / (max(map(abs, loss.weights)) or 1)  # brings the slopes near 1, where float16 loses nothing
+    times = n / (max(map(abs, weights)) or 1)  # brings the slopes near 1, where float16 loses nothing
     shares = (n_support, n_query or 1, n_query or 1)
-    costs = [weight * times / share for weight, share in zip(loss.weights, shares, strict=True)]
+    costs = [weight * times / share for weight, share in zip(weights, shares, strict=True)]
     shape = {"FIRST": first, "SECOND": second, "STEP": STEP}
     sizes = (n_rows, n_blocks + 1, start.shape[1])
     to_slopes = (rows, half, norms, labels.int(), slopes, masses, *sizes, n_support, n_query, n_chunks)
-    to_slopes = (*to_slopes, logit_scale, *costs, *loss.alphas)
+    to_slopes = (*to_slopes, logit_scale, *costs, *alphas)
     for step in range(max_iter + 1):
         root = sqrt(1 - SQUARE_DECAY**step)
         size = lr * root / (1 - DECAY**step) if step else 0.0  # the first round only writes w as float16
