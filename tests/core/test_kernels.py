@@ -24,8 +24,7 @@ from manyway.methods.evidence.prior import Concentrations
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.search import Dense, fused_search, search
 from manyway.methods.gradient import kernel as steps_of_tim
-from manyway.methods.gradient.heads import Euclidean
-from manyway.methods.gradient.information import Information, descend
+from manyway.methods.gradient.information import Euclidean, Information, descend
 from manyway.methods.ici import logistic
 from manyway.methods.paddle import kernel as loop
 from manyway.methods.paddle.forms import GramForm, prototype_form

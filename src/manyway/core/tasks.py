@@ -5,7 +5,8 @@ Axes: ``t`` tasks, ``s`` support samples, ``q`` queries, ``k`` classes, ``d`` fe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -464,6 +465,17 @@ class Tasks:
         held = {name: value for name, value in held.items() if not (one_table and name == "query_table")}
         moved: dict[str, Any] = {name: move(value) for name, value in held.items()}
         return replace(self, **{"query_table": moved["support_table"], **moved})
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """What was learned, with every tensor and batch of tasks in it changed: dataclasses and tuples are followed."""
+    if isinstance(value, Tensor | Tasks):
+        return change(value)
+    if type(value) is tuple:
+        return tuple(mapped(one, change) for one in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    return replace(value, **{one.name: mapped(getattr(value, one.name), change) for one in fields(value)})
 
 
 def _checked(

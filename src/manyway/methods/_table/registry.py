@@ -153,16 +153,10 @@ class Method:
         for what in (what for what, given in asked.items() if given and not self.takes_known):
             raise InputError(f"{self.name} cannot {what}; use {able}.")
         if tasks.pile is not None and self.in_blocks is None and self.transductive:
-            able = " or ".join(self._in_blocks(tasks))
+            others = (one for one in METHODS.values() if one.class_features or tasks.class_table is None)
+            able = " or ".join(one.name for one in others if one.in_blocks is not None)
             many = f"{tasks.n_query} items and {tasks.n_classes} classes cannot be labelled by {self.name} in blocks"
             raise InputError(f"{many}; choose the `method` {able}, or cut the items into smaller batches.")
-
-    @staticmethod
-    def _in_blocks(tasks: Tasks) -> list[str]:
-        """The methods that read queries in blocks, and use the class features where there are any."""
-        named = tasks.class_table is not None
-        able = (one for one in METHODS.values() if one.in_blocks is not None and (one.class_features or not named))
-        return [one.name for one in able]
 
     def _row_by_row(self, tasks: Tasks, *, prepared: Any = None, **params: Any) -> Solution:
         """The answers of a method that answers each query on its own, for a pile."""
@@ -195,10 +189,15 @@ class Method:
         sentence: str | None = _imported(self.training)({**self.defaults, **params}, **sizes)
         return sentence
 
-    def unlike(self, tasks: Tasks, params: Mapping[str, Any]) -> str | None:
-        """The same for tasks at hand, whose number of present classes is not known."""
+    def remarks(self, tasks: Tasks, solution: Solution, params: Mapping[str, Any]) -> list[tuple[str, bool]]:
+        """What to warn of after solving tasks, each with whether it is about convergence.
+
+        How many classes are present is not known, so that learned parameters are not asked about it.
+        """
         shots = tasks.n_support / tasks.n_classes
-        return self.unlike_training(params, shots=shots, n_classes=tasks.n_classes, n_query=tasks.n_query)
+        unlike = self.unlike_training(params, shots=shots, n_classes=tasks.n_classes, n_query=tasks.n_query)
+        both = ((self.unfinished(solution, params), True), (unlike, False))
+        return [(sentence, about_convergence) for sentence, about_convergence in both if sentence is not None]
 
 
 def _row_by_row(method: str, tasks: Tasks, params: Mapping[str, Any], rows: Any, memory: Any) -> Any:
@@ -258,19 +257,9 @@ METHODS: Mapping[str, Method] = _table(
     Method("stata", "StatA", "graph.anchors:stata", "Zanella et al., CVPR 2025", class_features=True),
     Method("moon", "MOON", "graph.anchors:moon", "von Mises–Fisher relative of StatA", class_features=True),
     Method("zlap", "ZLaP", "graph.zlap:zlap", "Stojnić et al., CVPR 2024", class_features=True),
-    Method(
-        "evidence",
-        "Evidence",
-        "evidence.solver:evidence",
-        "this project, docs/evidence.md",
-        holds_support=True,
-        version=6,
-        prepare="evidence.solver:prepare_evidence",
-        in_blocks="evidence.solver:evidence",
-        class_features=True,
-        scores=True,
-        learned=("precision", "transform"),
-    ),
+    Method("evidence", "Evidence", "evidence.solver:evidence", "this project, docs/evidence.md", version=6,
+           holds_support=True, class_features=True, scores=True, learned=("precision", "transform"),
+           prepare="evidence.solver:prepare_evidence", in_blocks="evidence.solver:evidence"),
     Method("em-dirichlet", "EM-Dirichlet", "dirichlet.solver:em_dirichlet", "Martin et al., CVPR 2024",
            holds_support=True, class_features=True),
     Method("hard-em-dirichlet", "Hard EM-Dirichlet", "dirichlet.solver:hard_em_dirichlet", "Martin et al., CVPR 2024",
@@ -321,10 +310,6 @@ def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
     """
     found = get_method(method)
     solution = found(tasks, **params)
-    unfinished = found.unfinished(solution, params)
-    if unfinished is not None:
-        warn(unfinished, ConvergenceWarning, stacklevel=2)
-    unlike = found.unlike(tasks, params)
-    if unlike is not None:
-        warn(unlike, UserWarning, stacklevel=2)
+    for sentence, about_convergence in found.remarks(tasks, solution, params):
+        warn(sentence, ConvergenceWarning if about_convergence else UserWarning, stacklevel=2)
     return solution

@@ -36,9 +36,9 @@ from torch import Tensor
 
 from manyway.core import Answered, Pile, Reading, Scaling, Solution, Sums, Tally, Tasks, class_sums, doubt, tally
 from manyway.errors import InputError
-from manyway.methods._table.prepared import QUERY_DEPENDENT
 from manyway.methods.calibration.calibration import Calibration, Finish, calibrate, calibrate_and_place
 from manyway.methods.calibration.first_step import FirstStep
+from manyway.methods.calibration.scaling import QUERY_DEPENDENT
 from manyway.methods.calibration.tuning import tuned
 from manyway.methods.evidence.blocks import InBlocks, OnPart
 from manyway.methods.evidence.from_scores import Tempering, for_scores, learn_scores

@@ -23,7 +23,7 @@ continued one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import log
 from typing import Any
@@ -31,7 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core import Answered, Joined, Pile, Solution, Tally, Tasks, effective_number, tally
+from manyway.core import Answered, Joined, Pile, Solution, Tally, Tasks, effective_number, mapped, tally
 from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Presence, remainders
 
@@ -67,14 +67,6 @@ class Memory:
         rows = torch.zeros(len(tasks), 0, tasks.n_classes, dtype=torch.float64, device=tasks.device)
         changes, stays = (rows.new_full((len(tasks),), value) for value in parameters.constants.hazard)
         return Memory((), (), rows, rows, rows.sum(-1), rows.sum(-1), changes, stays)
-
-    def to(self, device: torch.device) -> Memory:
-        """The same on a device."""
-        moved: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            moved[field.name] = tuple(one.to(device) for one in value) if isinstance(value, tuple) else value.to(device)
-        return Memory(**moved)
 
     def after(self, alone: Solution, query: Tensor, known: Tensor, parameters: Parameters) -> Memory:
         """The memory with one more batch, given the answers for it alone.
@@ -151,7 +143,7 @@ def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any)
         The answers for the new batch, with the memory for the batch after it.
     """
     memory: Memory = tasks.earlier or Memory.empty(tasks, parameters)
-    memory, tasks = memory.to(tasks.device), replace(tasks, earlier=None, stream=None)
+    memory, tasks = mapped(memory, lambda one: one.to(tasks.device)), replace(tasks, earlier=None, stream=None)
     if isinstance(tasks.pile, Pile):
         if tasks.n_query > MOST_ITEMS:  # enough for itself, and too much to remember
             solution = solve(tasks, learned)
@@ -230,15 +222,8 @@ def _stacked(values: list[Tensor]) -> Tensor:
 
 
 def select_rows(value: Any, which: Tensor) -> Any:
-    """Some rows of a dataclass of tensors [t, …]; tensors [1, …] serve all rows.
-
-    What was learned from the support (``Learned``) is cut to the streams of a run in this way, however it is nested.
-    """
-    if isinstance(value, Tasks | Tensor):
-        return value if len(value) == 1 else value[which]
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{one.name: select_rows(getattr(value, one.name), which) for one in fields(value)})
-    return value
+    """Some rows of what was learned from the support (``Learned``), however it is nested; tensors [1, …] serve all."""
+    return mapped(value, lambda one: one if len(one) == 1 else one[which])
 
 
 def _first(found: Solution, n_query: int, which: Tensor) -> dict[str, Any]:

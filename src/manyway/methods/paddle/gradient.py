@@ -8,7 +8,7 @@ from torch import Tensor
 
 from manyway.core import Recorder, Solution, Tasks, column_sums, dot_scores, prototypes, simplex_projection
 from manyway.methods.calibration.scaling import transform
-from manyway.methods.gradient.heads import adam_step, flipped
+from manyway.methods.gradient.information import adam_step, flipped
 from manyway.methods.paddle.forms import FeatureForm, GramForm, half_norms, prototype_form
 
 # The assignments u [t, q, k], then the optimizer's state. Every tensor has three axes, tasks first.
