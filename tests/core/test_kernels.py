@@ -21,7 +21,7 @@ from manyway.methods.calibration.calibration import LeftOut
 from manyway.methods.calibration.metric import Inner
 from manyway.methods.calibration.root_kernel import inverse_root
 from manyway.methods.evidence.prior import Concentrations
-from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.search import Dense, fused_search, search
 from manyway.methods.gradient import kernel as steps_of_tim
 from manyway.methods.gradient.information import Euclidean, Information, descend
@@ -220,15 +220,16 @@ def test_the_fused_search_gives_the_plain_assignments(
     monkeypatch.setattr("manyway.methods.evidence.search.fused", lambda tensor: True)
     likelihood = likelihoods(n_tasks, n_query, n_classes, spread, n_present)
     limits = {"max_iter": options.get("max_iter", 50), "tol": options.get("tol", 1e-2)}
+    parameters = Parameters(schedule=vars(schedule), **limits)
 
     def prior(like):
         alpha = options.get("concentration")
         grid = schedule.alphas(n_classes) if alpha is None else torch.tensor([alpha], dtype=torch.float64)
         return Concentrations.of(grid, n_query, n_classes, like.dtype, like.device)
 
-    plain = search(Dense.of(likelihood.double()), prior(likelihood.double()), schedule, **limits)
+    plain = search(Dense.of(likelihood.double()), prior(likelihood.double()), parameters)
     given = likelihood.to(DEVICE)
-    found = fused_search(Dense.of(given), prior(given), schedule, **limits)
+    found = fused_search(Dense.of(given), prior(given), parameters)
     torch.testing.assert_close(found.queries.u.cpu().double(), plain.queries.u, rtol=0, atol=2e-4)
     assert torch.equal(found.n_iter.cpu(), plain.n_iter)
     assert torch.equal(found.converged.cpu(), plain.converged)

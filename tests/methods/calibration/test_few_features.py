@@ -5,7 +5,7 @@ import torch
 
 from manyway import solve
 from manyway.core.tasks import Tasks
-from manyway.methods.evidence.parameters import Parameters
+from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.solver import learn
 
 

@@ -40,20 +40,21 @@ from manyway.methods.calibration.calibration import Calibration, Finish, calibra
 from manyway.methods.calibration.first_step import FirstStep
 from manyway.methods.calibration.scaling import QUERY_DEPENDENT
 from manyway.methods.calibration.tuning import tuned
-from manyway.methods.evidence.blocks import InBlocks, OnPart
+from manyway.methods.evidence.blocks import InBlocks
 from manyway.methods.evidence.from_scores import Tempering, for_scores, learn_scores
-from manyway.methods.evidence.groups import Groups, Probabilities, copies, query_weights, single_queries
+from manyway.methods.evidence.groups import Groups, Probabilities, copies, query_weights, review_scores, single_queries
 from manyway.methods.evidence.likelihood import Blend, Distances, Likelihood, Scores, known_classes
 from manyway.methods.evidence.names import Named, guesses, log_probability, named
 from manyway.methods.evidence.one_shot import is_one_shot, power_for, powers
 from manyway.methods.evidence.one_shot import stride as one_shot_stride
-from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.queries import Held, InMemory, Part, TakeRows, excluded, sample
-from manyway.methods.evidence.review import review_scores
+from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import Dense, fused_search
 from manyway.methods.evidence.several import several
 from manyway.methods.evidence.streams import in_streams, next_batch
 from manyway.methods.evidence.unknown import UnknownGroups, UnknownPosterior, judge, judge_scores, judged_stride
+
+Queries = InMemory | InBlocks
 
 
 def evidence(
@@ -218,12 +219,7 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
 
 
 def find(
-    queries: InMemory | InBlocks,
-    parameters: Parameters,
-    *,
-    one_shot: bool = False,
-    with_objective: bool = False,
-    **more: Any,
+    queries: Queries, parameters: Parameters, *, one_shot: bool = False, with_objective: bool = False, **more: Any
 ) -> Solution:
     """Judge, search, group and count, for queries whose likelihood is known.
 
@@ -280,27 +276,25 @@ def find(
         tallies = queries.each(partial(_tallied, alone, answer))
         labelled = tallies.labelled.surest.to(present)
         kept = torch.where(labelled > 0, kept, likelihood.blend.share.squeeze(1).to(present))
-        unsure = doubt(tallies.own.surest, tallies.own.masses / queries.n_query, schedule).masked_fill(
-            some_known, torch.inf
-        )
+        unsure = doubt(tallies.own.surest, tallies.own.masses / queries.n_query, schedule)
+        unsure = unsure.masked_fill(some_known, torch.inf)
         surest = torch.maximum(tallies.alone.surest.to(present) * kept, labelled)
         more["tallied"] = Tally(surest, tallies.alone.masses, unsure)
     at_least = labelled.masked_fill(some_known, 1)
     more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, at_least)
     more["make_copies"], more["counting"] = (lambda: copies(queries, schedule)), schedule
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
-    if found.terms:
-        more["objective_parts"] = dict(zip(("fit", "entropy", "prior"), torch.stack(found.terms, -1), strict=True))
+    more["objective_parts"] = found.terms
     finds = tuple(one.groups(*queries.each(TakeRows(one.stride, answer)).values) for one in judges)
     for groups_of_unknown in finds:
         more["unknown_medoids"] = groups_of_unknown.medoids
     answers = partial(_answers, answer, finds)
     if isinstance(queries, InBlocks):
-        reading = Reading(queries.pile, partial(_answer_block, queries.on_part(answers)), queries.before)
+        reading = Reading(queries.pile, queries.on_part(answers).found, queries.before)
         return Solution(reading, n_iter, converged, **more)
     answered, part = queries.each(answers), queries.part
     outcomes = torch.cat([answered.probabilities, *([answered.unknown.unsqueeze(-1)] if finds else [])], -1)
-    more["make_review_scores"] = lambda: review_scores(part.placed, outcomes, likelihood, part.known, schedule)
+    more["make_review_scores"] = lambda: review_scores(part, outcomes, schedule)
     probabilities, unknown, its_groups = answered
     return Solution(probabilities, n_iter, converged, unknown=unknown, unknown_groups=its_groups, **more)
 
@@ -325,7 +319,7 @@ def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities
     return replace(answer, power=torch.where(blend.share < 1, power, 1.0))
 
 
-def judged(queries: Held, parameters: Parameters, one_shot: bool) -> UnknownPosterior:
+def judged(queries: Queries, parameters: Parameters, one_shot: bool) -> UnknownPosterior:
     """Judge which queries are unknown, and let the others count more in the search.
 
     A sample of the queries is first assigned as if none were unknown: the groups of this search, and groups of similar
@@ -337,9 +331,8 @@ def judged(queries: Held, parameters: Parameters, one_shot: bool) -> UnknownPost
     placed, known = sample(queries, stride)
     closed = likelihood.in_search(placed, likelihood.of(placed))
     closed = excluded(closed, known) if queries.any_known else closed
-    schedule, limits = parameters.of_search
-    prior = parameters.prior(placed.shape[1], likelihood.counts)
-    assigned = fused_search(Dense.of(closed), prior, schedule, **limits).queries.u
+    schedule, prior = parameters.constants, parameters.prior(placed.shape[1], likelihood.counts)
+    assigned = fused_search(Dense.of(closed), prior, parameters).queries.u
     any_known = queries.known_classes.any(1)
     if isinstance(likelihood, Distances):
         calibration = likelihood.calibration
@@ -379,13 +372,7 @@ def _answers(probabilities: Probabilities, finds: tuple[UnknownGroups, ...], par
     return Answered(found)
 
 
-def _answer_block(on_part: OnPart, rows: Tensor, memory: Any) -> Answered:
-    """The same for a block of a pile."""
-    answered: Answered = on_part(rows, memory)[0]
-    return answered
-
-
-def hold(tasks: Tasks, placed: Tensor | Pile, likelihood: Likelihood, parameters: Parameters) -> InMemory | InBlocks:
+def hold(tasks: Tasks, placed: Tensor | Pile, likelihood: Likelihood, parameters: Parameters) -> Queries:
     """The placed queries of tasks, in memory or in blocks.
 
     Parameters
@@ -401,10 +388,9 @@ def hold(tasks: Tasks, placed: Tensor | Pile, likelihood: Likelihood, parameters
     -------
     InMemory or InBlocks
     """
-    known, any_known = tasks.known_labels, tasks.any_known
     if isinstance(placed, Pile):
-        return InBlocks(placed, known, likelihood, parameters, any_known=any_known)
-    return InMemory(placed, known, likelihood, parameters, any_known=any_known)
+        return InBlocks(placed, tasks, likelihood, parameters)
+    return InMemory(placed, tasks, likelihood, parameters)
 
 
 def sum_known(part: Part) -> Sums:
@@ -639,13 +625,7 @@ def evidence_from_likelihood(
         )
     if not bool(torch.isfinite(likelihood).all()):
         raise InputError("A log-likelihood is NaN or infinite; use a low finite number for what is impossible.")
-    parameters = Parameters(
-        concentration=concentration,
-        group_posterior=group_posterior,
-        merge_groups=merge_groups,
-        max_iter=max_iter,
-        tol=tol,
-        schedule=schedule,
-    )
+    grouping: dict[str, Any] = {"group_posterior": group_posterior, "merge_groups": merge_groups, "schedule": schedule}
+    parameters = Parameters(concentration=concentration, max_iter=max_iter, tol=tol, **grouping)
     queries = hold(Tasks.from_scores(likelihood), likelihood, Scores(counts.to(likelihood)), parameters)
     return find(queries, parameters, with_objective=with_objective)

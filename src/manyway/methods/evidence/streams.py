@@ -32,8 +32,8 @@ import torch
 from torch import Tensor
 
 from manyway.core import Answered, Joined, Pile, Solution, Tally, Tasks, effective_number, mapped, tally
-from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Presence, remainders
+from manyway.methods.evidence.schedule import Parameters
 
 # Items that are remembered: a limit of memory and time. A run of so many items names nearly all classes of its batches,
 # and longer runs gained nothing more. A batch that is larger is enough for itself.
