@@ -7,19 +7,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from manyway.core import presence as estimate
 from manyway.core.blocks import Answered, Reading, TopK, top, whole
-from manyway.core.presence import (
-    DEFAULT_RATE,
-    USUAL,
-    Counting,
-    Tally,
-    by_presence,
-    conditional_sizes,
-    number_of,
-    presence_of,
-    tally,
-    unseen,
-)
+from manyway.core.presence import DEFAULT_RATE, USUAL, Counting, Tally, tally
 from manyway.errors import InputError, optional
 
 # What is computed when it is first asked for, and by which parameter.
@@ -160,31 +150,12 @@ class Solution:
         """
         return work(self._answers) if isinstance(self._answers, Answered) else self._answers.each(work)
 
-    def changed(self, probabilities: Tensor | None = None, unknown: Tensor | None = None) -> "Solution":
-        """The same solution with other answers.
-
-        Parameters
-        ----------
-        probabilities : Tensor of shape [t, q, k], optional
-        unknown : Tensor of shape [t, q], optional
-
-        Returns
-        -------
-        Solution
-        """
-        kept = self._whole
-        later: dict[str, Any] = {make: self._later(name) for make, name in _LAZY.items()}
-        return Solution(
-            kept.probabilities if probabilities is None else probabilities,
-            self.n_iter,
-            self.converged,
-            unknown=kept.unknown if unknown is None else unknown,
-            unknown_groups=kept.groups,
-            unknown_medoids=self.unknown_medoids,
-            objective=self.objective,
-            learned=self.learned,
-            **later,
-        )
+    def changed(self, **values: Any) -> "Solution":
+        """The same solution with other arguments of the constructor, such as ``probabilities`` or ``unknown``."""
+        kept: dict[str, Any] = {make: self._later(name) for make, name in _LAZY.items()}
+        kept |= {name: getattr(self, name) for name in ("probabilities", "n_iter", "converged", "objective", "learned")}
+        kept |= {name: getattr(self, name) for name in ("unknown", "unknown_groups", "unknown_medoids")}
+        return Solution(**kept | values)
 
     def top(self, n: int) -> TopK:
         """The most probable classes of each query, and the expected number of queries of each class.
@@ -267,7 +238,7 @@ class Solution:
     @cached_property
     def presence(self) -> Tensor:
         """[t, k] the probability that the class occurs among the queries; see ``manyway.core.presence``."""
-        return presence_of(self.independent_presence, self.tallied, self.copies, self.counting)
+        return estimate.presence_of(self.independent_presence, self.tallied, self.copies, self.counting)
 
     @cached_property
     def independent_presence(self) -> Tensor:
@@ -332,7 +303,7 @@ class Solution:
     def _by_presence(self, error_rate: float | None) -> list[tuple[Tensor, int, int]]:
         if error_rate is not None and not 0 < error_rate < 1:
             raise InputError(f"error_rate is {error_rate}; it must be between 0 and 1, for example 0.05.")
-        return by_presence(self.presence, error_rate)
+        return estimate.by_presence(self.presence, error_rate)
 
     @property
     def n_present(self) -> Tensor:
@@ -342,7 +313,7 @@ class Solution:
     @property
     def n_present_sd(self) -> Tensor:
         """[t] the standard deviation of that number."""
-        return number_of(self.presence, self.tallied.masses.sum(-1) / self.copies, self.counting)[1]
+        return estimate.number_of(self.presence, self.tallied.masses.sum(-1) / self.copies, self.counting)[1]
 
     @property
     def n_present_interval(self) -> Tensor:
@@ -355,8 +326,8 @@ class Solution:
     @property
     def n_unseen(self) -> Tensor:
         """[t] how many further classes are expected to occur if sampling went on."""
-        sizes = conditional_sizes(self.independent_presence, self.tallied.masses, self.copies)
-        return unseen(self.presence, sizes.to(self.presence))
+        sizes = estimate.conditional_sizes(self.independent_presence, self.tallied.masses, self.copies)
+        return estimate.unseen(self.presence, sizes.to(self.presence))
 
     @cached_property
     def review_scores(self) -> Tensor:

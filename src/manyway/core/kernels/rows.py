@@ -14,17 +14,24 @@ MAX_FEATURES = 8192  # a row must fit into registers
 
 def centred_units(table: Tensor, index: Tensor, centre: Tensor) -> Tensor:
     """[t, n, d] from rows [m, d], their numbers [t, n] and the centre of each task [t, 1, d]."""
-    n_tasks, n_rows = index.shape
-    n_features = table.shape[1]
-    units = torch.empty(n_tasks, n_rows, n_features, dtype=table.dtype, device=table.device)
+    return _by_rows(_centred_units, table, index, (centre,), ())
+
+
+def differences(table: Tensor, index: Tensor, others: Tensor, of: Tensor) -> Tensor:
+    """[t, n, d] rows ``index`` [t, n] of a table [t, m, d], less the rows ``of`` [t, n] of others [t, k, d]."""
+    return _by_rows(_differences, table, index, (others, of), (table.shape[1], others.shape[1]))
+
+
+def _by_rows(kernel, table: Tensor, index: Tensor, more: tuple[Tensor, ...], sizes: tuple[int, ...]) -> Tensor:
+    """[t, n, d] what a kernel writes for gathered rows, a few rows per program."""
+    (n_tasks, n_rows), n_features = index.shape, table.shape[-1]
+    found = torch.empty(n_tasks, n_rows, n_features, dtype=table.dtype, device=table.device)
     width = triton.next_power_of_2(n_features)
     rows = max(1, 2048 // width)
-    _centred_units[(n_tasks * triton.cdiv(n_rows, rows),)](
-        table.contiguous(), index.contiguous(), centre.contiguous(), units,
-        n_rows, n_features,
-        ROWS=rows, WIDTH=width, num_warps=4,
-    )  # fmt: skip
-    return units
+    tensors = (*(one.contiguous() for one in (table, index, *more)), found)
+    programs = (n_tasks * triton.cdiv(n_rows, rows),)
+    kernel[programs](*tensors, n_rows, *sizes, n_features, ROWS=rows, WIDTH=width, num_warps=4)
+    return found
 
 
 @triton.jit
@@ -46,21 +53,6 @@ def _centred_units(
     norm = tl.sqrt(tl.sum(values * values, axis=1))
     values = values / tl.maximum(norm, 1.1754943508222875e-38)[:, None]
     tl.store(units_ptr + (t * n_rows + row[:, None]) * n_features + d[None, :], values, inside)
-
-
-def differences(table: Tensor, index: Tensor, others: Tensor, of: Tensor) -> Tensor:
-    """[t, n, d] rows ``index`` [t, n] of a table [t, m, d], less the rows ``of`` [t, n] of others [t, k, d]."""
-    n_tasks, n_rows = index.shape
-    n_features = table.shape[-1]
-    found = torch.empty(n_tasks, n_rows, n_features, dtype=table.dtype, device=table.device)
-    width = triton.next_power_of_2(n_features)
-    rows = max(1, 2048 // width)
-    _differences[(n_tasks * triton.cdiv(n_rows, rows),)](
-        table.contiguous(), index.contiguous(), others.contiguous(), of.contiguous(), found,
-        n_rows, table.shape[1], others.shape[1], n_features,
-        ROWS=rows, WIDTH=width, num_warps=4,
-    )  # fmt: skip
-    return found
 
 
 @triton.jit

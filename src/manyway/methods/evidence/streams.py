@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from math import log
 from typing import Any
@@ -199,19 +200,10 @@ def _plain(found: Solution) -> dict[str, Tensor]:
 
 def _solution(kept: dict[str, Tensor], **more: Any) -> Solution:
     """What ``_plain`` made of a solution, as a solution."""
-    return Solution(
-        kept["probabilities"],
-        kept["n_iter"],
-        kept["converged"],
-        make_presence=lambda: kept["independent_presence"],
-        make_review_scores=lambda: kept["review_scores"],
-        make_copies=lambda: kept["copies"],
-        tallied=Tally(*kept["tallied"].unbind(1)),
-        unknown=kept.get("unknown"),
-        unknown_groups=kept.get("unknown_groups"),
-        unknown_medoids=kept.get("unknown_medoids"),
-        **more,
-    )
+    later = {"make_presence": "independent_presence", "make_review_scores": "review_scores", "make_copies": "copies"}
+    given: dict[str, Any] = {make: partial(kept.get, name) for make, name in later.items()}
+    given |= {name: kept.get(name) for name in ("probabilities", "n_iter", "converged", *_OF_UNKNOWN)}
+    return Solution(**given, tallied=Tally(*kept["tallied"].unbind(1)), **more)
 
 
 def _stacked(values: list[Tensor]) -> Tensor:
