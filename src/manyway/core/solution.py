@@ -169,8 +169,7 @@ class Solution:
         -------
         TopK
         """
-        found: TopK = self.each(partial(top, n))
-        return found
+        return cast(TopK, self.each(partial(top, n)))
 
     @cached_property
     def _whole(self) -> Answered:
@@ -338,8 +337,7 @@ class Solution:
     @cached_property
     def tallied(self) -> Tally:
         """The highest probability of each class, their sum, and how far they are believed."""
-        found: Tally = self.each(tally) if self._tallied is None else self._tallied
-        return found
+        return cast(Tally, self.each(tally)) if self._tallied is None else self._tallied
 
     def to_frame(self) -> Any:
         """A pandas table with one row per task and query.

@@ -17,10 +17,9 @@ from manyway.core.validation import as_features, as_labels, moderate, shaped
 from manyway.errors import InputError
 
 # What has a row for every task.
-_PER_TASK = (
-    *("support_index", "support_labels", "query_index", "query_labels", "class_ids"),
-    *("factor", "unknown_labels", "stream", "known"),
-)
+_PER_TASK = ["support_index", "support_labels", "query_index", "query_labels", "class_ids"]
+_PER_TASK += ["factor", "unknown_labels", "stream", "known"]
+_PER_TASK += ["factor", "unknown_labels", "stream", "known"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -88,7 +88,9 @@ def label_shift(
     [[0, 1]]
     """
     if tasks.scores:
-        return _from_scores(tasks, calibrate=calibrate, max_iter=max_iter, tol=tol)
+        known = calibrate and tasks.n_support
+        logits = scaled(tasks.query, tasks.support, tasks.support_labels) if known else tasks.query
+        return _corrected(logits.softmax(-1), max_iter, tol)
     tasks = transform(tasks, scale)
     if calibrate and tasks.class_table is None:
         centres, logits = _calibrated_on_left_out(tasks)
@@ -106,13 +108,6 @@ def _corrected(posteriors: Tensor, max_iter: int, tol: float, **more: Any) -> So
     proportions, n_iter, converged = class_proportions(posteriors, max_iter, tol)
     joint = posteriors * proportions.unsqueeze(1)
     return Solution(joint / joint.sum(-1, keepdim=True), n_iter, converged, **more)
-
-
-def _from_scores(tasks: Tasks, *, calibrate: bool, max_iter: int, tol: float) -> Solution:
-    """The same for the log-posteriors of a classifier; those in the support calibrate them."""
-    known = calibrate and tasks.n_support
-    logits = scaled(tasks.query, tasks.support, tasks.support_labels) if known else tasks.query
-    return _corrected(logits.softmax(-1), max_iter, tol)
 
 
 def _calibrated_on_left_out(tasks: Tasks) -> tuple[Tensor, Tensor]:

@@ -75,8 +75,5 @@ def _asked_for_plain() -> bool:
 
 @cache
 def _capable(device: int | None) -> bool:
-    return (
-        torch.version.hip is None
-        and find_spec("triton") is not None
-        and torch.cuda.get_device_capability(device)[0] >= 8
-    )
+    has_triton = torch.version.hip is None and find_spec("triton") is not None
+    return has_triton and torch.cuda.get_device_capability(device)[0] >= 8

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 from warnings import warn
 
 from manyway.errors import ConvergenceWarning, InputError, nearest
@@ -54,8 +54,7 @@ class Method:
     @cached_property
     def solver(self) -> Callable[..., Solution]:
         """The function itself, imported now."""
-        solver: Callable[..., Solution] = _imported(self.home)
-        return solver
+        return _imported(self.home)
 
     @cached_property
     def preparation(self) -> Callable[..., Any] | None:
@@ -186,8 +185,7 @@ class Method:
         if self.training is None:
             return None
         sizes = {"shots": shots, "n_classes": n_classes, "n_query": n_query, "k_eff": k_eff}
-        sentence: str | None = _imported(self.training)({**self.defaults, **params}, **sizes)
-        return sentence
+        return cast("str | None", _imported(self.training)({**self.defaults, **params}, **sizes))
 
     def remarks(self, tasks: Tasks, solution: Solution, params: Mapping[str, Any]) -> list[tuple[str, bool]]:
         """What to warn of after solving tasks, each with whether it is about convergence.
@@ -213,8 +211,7 @@ def _imported(home: str | Callable[..., Any]) -> Callable[..., Any]:
     if not isinstance(home, str):
         return home
     module, function = _place(home)
-    found: Callable[..., Any] = getattr(import_module(module), function)
-    return found
+    return cast("Callable[..., Any]", getattr(import_module(module), function))
 
 
 def _place(home: str) -> tuple[str, str]:

@@ -86,13 +86,8 @@ class Idle:
     """
 
     classes: Tensor  # [k] bool
-    sharpness: tuple[float, ...] = ()  # the values that the next updates may have
+    sharpness: tuple[float, ...] = ()  # the values that the next updates may have; none where no class is idle
     alpha: float = 1.0  # of the update in which their weight was computed
-
-    @property
-    def some(self) -> bool:
-        """Whether any class is idle."""
-        return bool(self.sharpness)
 
     @property
     def active(self) -> Tensor:
@@ -204,7 +199,7 @@ class Assign:
         ln Σ_k exp(s' ℓ_qk + slope_k + entry_cost_k/(1 − u_qk)) over the idle classes k, for each of the r values s' of
         the sharpness. ℓ itself is recovered from the scores, which is cheaper than another product of matrices.
         """
-        if not self.idle.some:
+        if not self.idle.sharpness:
             return scores[:, :0]
         idle = self.idle.classes.nonzero().squeeze(1)
         slopes = (self.slope + self.entry_cost)[idle].repeat(len(scores), 1)
@@ -369,7 +364,7 @@ class InBlocks(Held):
         step = self._step(slopes, sharpness * self.sharpness, _REMEMBER if tol else _REMEMBER_IN_ANNEALING)
         alpha = float(slopes.alpha)
         state, self.before = (self.masses, self.log_absent, self.drift), self.memory
-        if self.idle.some:
+        if self.idle.sharpness:
             idle, self.idle_for = self.idle, self.idle_for - 1
             sums = self._take(step.of_active(idle, alpha))
             still = float(sums.moved) < tol

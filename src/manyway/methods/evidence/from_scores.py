@@ -46,9 +46,8 @@ from torch import Tensor
 from manyway.core import Joined, Pile, Tasks, effective_number, one_hot
 from manyway.errors import InputError
 from manyway.methods.calibration.temperature_scaling import balanced_weights, fit_scaling, rescale
-from manyway.methods.evidence.groups import independent_part
+from manyway.methods.evidence.groups import independent_part, stride
 from manyway.methods.evidence.likelihood import Blend, Scores
-from manyway.methods.evidence.one_shot import stride
 from manyway.methods.evidence.queries import excluded
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import Dense, search

@@ -9,6 +9,16 @@ own prototype and a neighbouring one (``_joining``). The final probabilities are
     p_qj = Σ_k u'_qk P_kj,
 
 where u' are the assignments with updated prototypes and P_kj the probability that group k is of class j.
+
+How sure to be with one example per class, where no support sample can be left out: pairs of queries decide.
+
+Two queries of one group serve as a class with one example: the first is classified, with the second in the place of
+the group's prototype. The cross-entropy of these answers says to which power the probabilities are to be raised. Groups
+are not always classes, so a prior holds the power near its usual value, and pairs count less where few queries have a
+partner. The usual value is for queries that have partners, which make each other too sure. Without any, single queries
+are too sure where features are weak, and not sure enough where they are strong: the usual value then follows from how
+sure they are on average. Tables of few features have no usual precision: the power is less by as much as the precision
+is above that of so many independent features. Labels do not change.
 """
 
 from __future__ import annotations
@@ -20,10 +30,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core import Sums, effective_number
-from manyway.methods.calibration.calibration import distances_between
+from manyway.core import Sums, Tasks, effective_number
+from manyway.methods.calibration.calibration import FEW_FEATURES, Calibration, distances_between, gaussian_precision
 from manyway.methods.evidence.likelihood import Blend, Likelihood, Updated, columns_of, known_classes
-from manyway.methods.evidence.one_shot import tempered
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
 from manyway.methods.evidence.queries import Held, Part, sample
 from manyway.methods.evidence.schedule import Parameters, Schedule, agreement
@@ -32,6 +41,8 @@ from manyway.methods.evidence.search import Dense
 _MOST_TRIED = 1 << 24  # numbers: fewer queries are looked at where they could be of very many classes
 _MOST_COMPARED = 2048  # queries that are compared with each other
 _MOST_PAIRS = 1 << 25  # of queries that are compared for a review: limits memory and time
+_MOST_QUERIES = 512  # evenly spaced: enough to fit one number
+_LOG_POWERS = (-1.5, 0.75, 46)  # the values that are tried: lowest, highest, number
 _GROUPS_AT_ONCE = 1024  # limits the memory of [groups, classes] arrays
 
 
@@ -119,14 +130,15 @@ def independent_part(masses: Tensor, correlation: Tensor) -> Tensor:
     return 1 / (1 + correlation * (masses - 1).clamp_min(0))
 
 
-def single_queries(queries: Held, prior: Concentrations, parameters: Parameters) -> Tensor:
+def single_queries(queries: Held) -> Tensor:
     """[t] whether queries are to be assigned one by one: many classes occur, and nothing speaks for proportions.
 
     The errors of prototypes are shared by the queries of a class, so that classes seem to have unequal proportions
     where they have not. This matters where there are many queries per class; see ``evidence_for_proportions``. Of very
     many queries a sample is looked at.
     """
-    schedule, masses = parameters.constants, queries.presence.masses
+    parameters, masses = queries.parameters, queries.presence.masses
+    schedule = parameters.constants
     many = agreement(masses) < schedule.agreement_below
     stride = ceil(queries.n_query * masses.shape[1] / _MOST_TRIED)
     enough = queries.n_query >= schedule.queries_per_class * masses.shape[1] * stride
@@ -226,17 +238,13 @@ class Groups(NamedTuple):
     updated: Updated
 
     @staticmethod
-    def of(
-        queries: Held, prior: Concentrations, likelihood: Likelihood, parameters: Parameters, single: Tensor
-    ) -> Groups:
+    def of(queries: Held, prior: Concentrations, single: Tensor) -> Groups:
         """The groups of the last search, and what their queries say, in one or two passes over the queries.
 
         Parameters
         ----------
         queries : Held
         prior : Concentrations
-        likelihood : Likelihood
-        parameters : Parameters
         single : Tensor of shape [t]
             In which tasks queries are assigned one by one; their α is the largest, that of equal proportions.
 
@@ -244,7 +252,7 @@ class Groups(NamedTuple):
         -------
         Groups
         """
-        presence, like = queries.presence, likelihood.counts
+        presence, like = queries.presence, queries.of.counts
         alpha = torch.where(single, prior.values[-1], prior.best(presence))  # the last one: equal proportions
         slopes = presence.slopes(alpha).to(like)
         members = presence
@@ -254,8 +262,9 @@ class Groups(NamedTuple):
         largest = torch.maximum(presence.masses, members.masses)
         classes = largest.topk(int((largest > 1).sum(1).max()), dim=1).indices
         sums, free, masses, names, own = (one.to(like) for one in queries.each(SumGroups(classes, slopes)).values)
-        weights = query_weights(presence.masses).gather(1, classes).to(like) * float(parameters.update_prototypes)
-        updated = likelihood.updated(classes, free, masses, weights)
+        weights = query_weights(presence.masses).gather(1, classes).to(like)
+        weights = weights * float(queries.parameters.update_prototypes)
+        updated = queries.of.updated(classes, free, masses, weights)
         return Groups(presence, slopes, classes, members, sums, names, own, updated)
 
     def posterior(self, likelihood: Likelihood, known: Tensor, parameters: Parameters) -> GroupPosterior:
@@ -322,7 +331,7 @@ class Probabilities:
     slopes: Slopes
     updated: Updated
     posterior: GroupPosterior
-    power: Tensor  # [t, 1, 1] what the probabilities are raised to; see ``one_shot`` and ``from_scores``
+    power: Tensor  # [t, 1, 1] what the probabilities are raised to; see ``powers`` and ``from_scores``
     blend: Blend  # the part of a classifier
 
     def __call__(self, part: Part) -> Tensor:
@@ -381,3 +390,64 @@ def review_scores(part: Part, outcomes: Tensor, schedule: Schedule) -> Tensor:
     remaining = doubt.gather(1, others) / (1 + (alike * rows).sum(1))
     scores: Tensor = doubt + schedule.repaired * (alike @ remaining.unsqueeze(-1)).squeeze(-1)
     return scores.masked_fill(rows.squeeze(-1), -1)
+
+
+def is_one_shot(tasks: Tasks) -> bool:
+    """Whether no class has two samples, given that each has one. Known from the shape, without waiting for a GPU."""
+    return tasks.n_support == tasks.n_classes
+
+
+def stride(n_query: int) -> int:
+    """The distance between the queries that are used."""
+    return ceil(n_query / _MOST_QUERIES)
+
+
+def powers(placed: Tensor, probabilities: Tensor, calibration: Calibration, schedule: Schedule) -> Tensor:
+    """[t] the power of each task, from placed queries [t, q, d] and their probabilities [t, q, k]."""
+    likelihood = calibration.log_likelihood(placed)
+    # Two samples are S farther apart than a sample and the mean of its class, and all distances are less that bias.
+    between = distances_between(placed) - calibration.scatter.view(-1, 1, 1)
+    pairs = between.mul_(-0.5 * calibration.precision.view(-1, 1, 1))
+    confidence, group = probabilities.max(-1)
+    weights = confidence.unsqueeze(1) * confidence.unsqueeze(2) * (group.unsqueeze(1) == group.unsqueeze(2))
+    weights.diagonal(dim1=1, dim2=2).zero_()
+    partners = weights.sum(-1)
+    weights = weights * (partners.clamp_max(1) / partners.clamp_min(torch.finfo(weights.dtype).tiny)).unsqueeze(-1)
+    found = partners.clamp_max(1).mean(-1)  # how many queries have a partner
+    own = torch.zeros_like(probabilities, dtype=torch.bool).scatter_(-1, group.unsqueeze(-1), True)
+    slope, least, most = schedule.one_shot_alone[1:]
+    alone = (schedule.one_shot_alone[0] + slope * confidence.mean(-1).log()).clamp(least, most)
+    centre = found * log(schedule.one_shot_power) + (1 - found) * alone
+    log_powers = torch.linspace(*_LOG_POWERS, dtype=placed.dtype, device=placed.device)
+    losses = []
+    for log_power in log_powers:
+        power = log_power.exp()
+        others = (likelihood * power).masked_fill_(own, -torch.inf).logsumexp(-1, keepdim=True)
+        entropy = (torch.nn.functional.softplus(others - pairs * power) * weights).sum((1, 2))
+        prior = (log_power - centre) / schedule.one_shot_power_sd
+        losses.append(entropy * found + 0.5 * prior.square())
+    power = log_powers[torch.stack(losses).argmin(0)].exp()
+    if placed.shape[-1] > FEW_FEATURES:
+        return power
+    usual = gaussian_precision(calibration.offsets, calibration.scatter, calibration.counts)
+    return power * (schedule.one_shot_few * usual / calibration.precision).clamp_max(1)
+
+
+def tempered(probabilities: Tensor, power: Tensor) -> Tensor:
+    """[…, k] probabilities to the power, so that each row sums to one again."""
+    tiny = torch.finfo(probabilities.dtype).tiny
+    return probabilities.clamp_min(tiny).log_().mul_(power).softmax(-1)
+
+
+def power_for(probabilities: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
+    """[t] the power with which the highest of the probabilities [t, q, k] is as wanted [t] on average, by bisection.
+
+    ``weights`` [t, q] sum to 1.
+    """
+    logs = probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
+    low, high = torch.full_like(wanted, -4.0), torch.full_like(wanted, 4.0)
+    for _ in range(24):
+        middle = (low + high) / 2
+        below = (logs * middle.exp().view(-1, 1, 1)).softmax(-1).amax(-1).mul_(weights).sum(-1) < wanted
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return ((low + high) / 2).exp()

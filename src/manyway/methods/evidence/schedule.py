@@ -27,7 +27,7 @@ class Schedule(Counting, Constants):
     """The constants of calibration, search and post-processing, and of which classes occur (``Counting``)."""
 
     # Probabilities with one example per class are raised to a power near this value, which pairs of queries decide;
-    # see `one_shot`. Second: the standard deviation of its logarithm.
+    # see `powers`. Second: the standard deviation of its logarithm.
     one_shot_power: float = 0.75
     one_shot_power_sd: float = 0.2
     # ln of the usual power of queries without partners: a + b ln c for the mean probability c of their labels, between

@@ -13,7 +13,7 @@ ln p(queries | support), and with it the number of classes that occur is found. 
    says about a class, that is, the metric of ‖·‖, the precision τ and S;
 2. **judge** (`unknown`): ν_q, how probable it is that a query is of none of the classes; 0 without ``open_set``;
 3. **search** (`search`, `prior`): the assignments u with the highest evidence, and with them the classes that occur;
-4. **group** (`groups`, `one_shot`): what the queries of a class say together;
+4. **group** (`groups`): what the queries of a class say together;
 5. **count**: probabilities p_qk (1 − ν_q), and which classes are present.
 
 A class is *present* with a probability between 1 − Π_q (1 − p_qk), which holds if the errors of queries are
@@ -42,11 +42,20 @@ from manyway.methods.calibration.scaling import QUERY_DEPENDENT
 from manyway.methods.calibration.tuning import tuned
 from manyway.methods.evidence.blocks import InBlocks
 from manyway.methods.evidence.from_scores import Tempering, for_scores, learn_scores
-from manyway.methods.evidence.groups import Groups, Probabilities, copies, query_weights, review_scores, single_queries
+from manyway.methods.evidence.groups import (
+    Groups,
+    Probabilities,
+    copies,
+    is_one_shot,
+    power_for,
+    powers,
+    query_weights,
+    review_scores,
+    single_queries,
+)
+from manyway.methods.evidence.groups import stride as one_shot_stride
 from manyway.methods.evidence.likelihood import Blend, Distances, Likelihood, Scores, known_classes
 from manyway.methods.evidence.names import Named, guesses, log_probability, named
-from manyway.methods.evidence.one_shot import is_one_shot, power_for, powers
-from manyway.methods.evidence.one_shot import stride as one_shot_stride
 from manyway.methods.evidence.queries import Held, InMemory, Part, TakeRows, excluded, sample
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import Dense, fused_search
@@ -199,7 +208,7 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
     if tasks.scores:
         parameters = for_scores(parameters)
         likelihood, placed = learn_scores(tasks, parameters)
-        return find(hold(tasks, placed, likelihood, parameters), parameters, with_objective=with_objective)
+        return find(hold(tasks, placed, likelihood, parameters), with_objective=with_objective)
     if learned is None:
         learned, placed = learn_and_place(tasks, parameters)
     else:
@@ -215,22 +224,19 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
         more["make_prototypes"] = lambda: learned.prototypes(tasks, queries)
     if isinstance(learned.scaling, FirstStep):
         more["learned"] = {"first_step": learned.scaling.way}
-    return find(queries, parameters, one_shot=learned.one_shot, with_objective=with_objective, **more)
+    return find(queries, one_shot=learned.one_shot, with_objective=with_objective, **more)
 
 
-def find(
-    queries: Queries, parameters: Parameters, *, one_shot: bool = False, with_objective: bool = False, **more: Any
-) -> Solution:
+def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = False, **more: Any) -> Solution:
     """Judge, search, group and count, for queries whose likelihood is known.
 
     Parameters
     ----------
     queries : InMemory or InBlocks
         They are searched: afterwards they have the last assignments.
-    parameters : Parameters
     one_shot : bool, default=False
         Whether no class had two samples to calibrate with. The probabilities are then raised to a power that pairs of
-        queries decide; see ``one_shot``.
+        queries decide; see ``powers``.
     with_objective : bool, default=False
     **more
         Goes into the solution.
@@ -239,16 +245,17 @@ def find(
     -------
     Solution
     """
-    likelihood, schedule, some_known = queries.of, parameters.constants, queries.known_classes
-    judges = (judged(queries, parameters, one_shot),) if parameters.open_set else ()
+    likelihood, parameters, some_known = queries.of, queries.parameters, queries.known_classes
+    schedule = parameters.constants
+    judges = (judged(queries, one_shot),) if parameters.open_set else ()
     in_blocks = isinstance(queries, InBlocks)
     prior = parameters.prior(queries.n_query, likelihood.counts, weighted=bool(judges), double=in_blocks)
 
     found = queries.search(prior, with_terms=with_objective)
     n_iter, converged = found.n_iter, found.converged
-    single = single_queries(queries, prior, parameters)
+    single = single_queries(queries)
     queries.assign_singly(single)
-    groups = Groups.of(queries, prior, likelihood, parameters, single)
+    groups = Groups.of(queries, prior, single)
     updates = parameters.update_prototypes and groups.updated.classes.shape[1]
     if queries.any_known and updates and not one_shot:
         # Known queries tell which groups are right, so that the search can go on with updated prototypes. With one
@@ -256,7 +263,7 @@ def find(
         again = queries.resume(groups.updated, groups.presence, prior)
         n_iter = n_iter + again.n_iter
         converged = torch.where(again.n_iter > 0, again.converged, converged)
-        groups = Groups.of(queries, prior, likelihood, parameters, single)
+        groups = Groups.of(queries, prior, single)
 
     posterior = groups.posterior(likelihood, some_known, parameters)
     none = Blend.none(likelihood.counts)
@@ -319,7 +326,7 @@ def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities
     return replace(answer, power=torch.where(blend.share < 1, power, 1.0))
 
 
-def judged(queries: Queries, parameters: Parameters, one_shot: bool) -> UnknownPosterior:
+def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
     """Judge which queries are unknown, and let the others count more in the search.
 
     A sample of the queries is first assigned as if none were unknown: the groups of this search, and groups of similar
@@ -331,6 +338,7 @@ def judged(queries: Queries, parameters: Parameters, one_shot: bool) -> UnknownP
     placed, known = sample(queries, stride)
     closed = likelihood.in_search(placed, likelihood.of(placed))
     closed = excluded(closed, known) if queries.any_known else closed
+    parameters = queries.parameters
     schedule, prior = parameters.constants, parameters.prior(placed.shape[1], likelihood.counts)
     assigned = fused_search(Dense.of(closed), prior, parameters).queries.u
     any_known = queries.known_classes.any(1)
@@ -533,7 +541,7 @@ def first_proportions(tasks: Tasks, parameters: Parameters) -> Tensor:
     for guess in guesses(tasks):
         learned, placed = _learn_and_place(tasks, named(tasks, parameters, guess), parameters)
         queries = hold(tasks, placed, Distances(learned.calibration), plain)
-        proportions = find(queries, plain).proportions.to(learned.precision)
+        proportions = find(queries).proportions.to(learned.precision)
         tried.append((proportions, queries.each(partial(_fit, proportions)).values[0]))
     (one, fit), (other, other_fit) = tried
     return torch.where((fit >= other_fit).unsqueeze(-1), one, other)
@@ -628,4 +636,4 @@ def evidence_from_likelihood(
     grouping: dict[str, Any] = {"group_posterior": group_posterior, "merge_groups": merge_groups, "schedule": schedule}
     parameters = Parameters(concentration=concentration, max_iter=max_iter, tol=tol, **grouping)
     queries = hold(Tasks.from_scores(likelihood), likelihood, Scores(counts.to(likelihood)), parameters)
-    return find(queries, parameters, with_objective=with_objective)
+    return find(queries, with_objective=with_objective)

@@ -183,11 +183,8 @@ def _adam(
     pull, first, w_ptr, mean_ptr, square_ptr, half_ptr, masses_ptr, norms_ptr, n_blocks, n_classes, depth,
     scale, size, eps, fade, square_fade, WIDTH: tl.constexpr, STEP: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    k, d, mass = (
-        first + tl.arange(0, SIZE),
-        tl.arange(0, STEP)[None, :],
-        _total(masses_ptr, n_blocks, first, WIDTH, SIZE),
-    )
+    k, d = first + tl.arange(0, SIZE), tl.arange(0, STEP)[None, :]
+    mass = _total(masses_ptr, n_blocks, first, WIDTH, SIZE)
     inside, at = (k < n_classes)[:, None], k[:, None] * depth + d
     w, mean = tl.load(w_ptr + at, inside, other=0.0), tl.load(mean_ptr + at, inside, other=0.0)
     square = tl.load(square_ptr + at, inside, other=0.0)
