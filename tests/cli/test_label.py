@@ -249,7 +249,7 @@ def test_an_unexpected_error_is_one_line_that_asks_for_a_report(folder, monkeypa
     def fail(*_, **__):
         raise ZeroDivisionError("[/b] oops")
 
-    monkeypatch.setattr("manyway.cli.inputs.read_items", fail)
+    monkeypatch.setattr("manyway.files.read_items", fail)
     monkeypatch.delenv("MANYWAY_DEBUG", raising=False)
     code, _, err = label(monkeypatch, capsys, "c.npz", "p.npz")
     assert code == 1
@@ -262,7 +262,7 @@ def test_an_interruption_is_exit_code_130(folder, monkeypatch, capsys):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("manyway.cli.inputs.read_items", interrupt)
+    monkeypatch.setattr("manyway.files.read_items", interrupt)
     code, _, err = label(monkeypatch, capsys, "c.npz", "p.npz")
     assert code == 130
     assert "Traceback" not in err

@@ -225,7 +225,7 @@ def test_an_interrupt_is_one_sentence_and_no_table(problem, tmp_path, monkeypatc
         raise KeyboardInterrupt
 
     support, query = write(tmp_path, problem, "npz")
-    monkeypatch.setattr("manyway.labelling.label.solve_batch", interrupt)
+    monkeypatch.setattr("manyway.labelling.solve_batch", interrupt)
     code, _, err = run(monkeypatch, capsys, "label", support, query, "-o", tmp_path / "out.csv")
     assert code == 130
     assert "manyway: interrupted" in err

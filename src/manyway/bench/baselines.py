@@ -42,7 +42,7 @@ def lda(tasks: Tasks) -> Any:
 
 def _baseline(name: str, title: str, make: Callable[[Tasks], Any]) -> Method:
     def solver(tasks: Tasks) -> Solution:
-        from manyway.evaluation.evaluator import fit_and_predict
+        from manyway.evaluation import fit_and_predict
 
         with catch_warnings():
             simplefilter("ignore")  # about collinear columns and limits of iterations, for every task

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from manyway.errors import InputError
-from manyway.files.files import data_root
-from manyway.sampling.features import FeatureSet
+from manyway.files import data_root
+from manyway.sampling import FeatureSet
 
 _NETWORKS = {"rn18": "resnet18", "wrn": "wrn28-10"}
 _EMBEDDED = {"glyphs": "test", "glyphs-val": "val"}
@@ -27,7 +27,7 @@ def find_features(key: str, data: Path | None) -> FeatureSet:
         made: FeatureSet = getattr(simulated, _MADE[kind])(name)
         return made
     if key in _EMBEDDED:
-        from manyway.sampling.embedded import load_glyphs
+        from manyway.sampling import load_glyphs
 
         return load_glyphs(_EMBEDDED[key])
     if not re.fullmatch(r"\w[\w.+-]*(/\w[\w.+-]*)*", key):

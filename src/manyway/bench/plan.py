@@ -15,9 +15,7 @@ from manyway.bench.records import Asked, Plan, Store, experiment_key, now, reque
 from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
 from manyway.core import checked
 from manyway.errors import InputError, nearest
-from manyway.sampling.features import FeatureSet
-from manyway.sampling.sampling import sample_tasks
-from manyway.sampling.spec import DEFAULTS, TaskSpec, task_fields
+from manyway.sampling import DEFAULTS, FeatureSet, TaskSpec, sample_tasks, task_fields
 
 
 @dataclass(frozen=True)

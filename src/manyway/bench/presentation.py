@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, mod
 
 from manyway.core import OneOrMore, Strict, checked
 from manyway.errors import nearest
-from manyway.evaluation.metrics import summary_names
+from manyway.evaluation import summary_names
 
 # TOML has no null, so what may be None has a word for it.
 NONE = {"shots": "given", "n_ways": "all", "unknown_classes": "all", "scorer": "own"}

@@ -30,11 +30,9 @@ from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt
 from manyway.bench.baselines import COMPARED, get_method
 from manyway.core import Strict, checked
 from manyway.errors import InputError
-from manyway.evaluation.metrics import METRICS, Count, find_summary
-from manyway.evaluation.scorers import SCORERS
-from manyway.evaluation.statistics import Interval, Paired, paired
-from manyway.files.files import atomic_write, text_of
-from manyway.sampling.spec import task_fields
+from manyway.evaluation import METRICS, SCORERS, Count, Interval, Paired, find_summary, paired
+from manyway.files import atomic_write, text_of
+from manyway.sampling import task_fields
 
 if TYPE_CHECKING:
     from manyway.bench.suite import Experiment

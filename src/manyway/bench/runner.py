@@ -31,10 +31,8 @@ from manyway.bench.suite import Experiment
 from manyway.bench.trace import follow
 from manyway.core import connect
 from manyway.errors import InputError
-from manyway.evaluation.evaluator import Evaluation, chunk_size, evaluate
-from manyway.evaluation.metrics import METRICS
-from manyway.evaluation.scorers import SCORERS
-from manyway.sampling.features import FeatureSet
+from manyway.evaluation import METRICS, SCORERS, Evaluation, chunk_size, evaluate
+from manyway.sampling import FeatureSet
 
 SAVE_EVERY = 2.0  # seconds of work that a kill may cost, besides the blocks that are being solved
 _BLOCK = 100  # tasks per block, about: many compared with the cost of a message, few to lose with a worker

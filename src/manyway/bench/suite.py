@@ -43,14 +43,13 @@ from manyway.bench.baselines import BASELINES, COMPARED, get_method
 from manyway.bench.presentation import NONE, Plot, Presentation, Table, one_of
 from manyway.core import OneOrMore, Strict, checked
 from manyway.errors import InputError, nearest
-from manyway.evaluation.metrics import METRICS
-from manyway.evaluation.scorers import SCORERS
-from manyway.files.files import text_of
-from manyway.sampling.spec import DEFAULTS, Reviewer, TaskSpec, task_fields
+from manyway.evaluation import METRICS, SCORERS
+from manyway.files import text_of
+from manyway.sampling import DEFAULTS, Reviewer, TaskSpec, task_fields
 
 if TYPE_CHECKING:
     from manyway.methods import Method
-    from manyway.sampling.features import FeatureSet
+    from manyway.sampling import FeatureSet
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -16,10 +16,9 @@ from manyway.bench.records import Outcome
 from manyway.bench.suite import Experiment
 from manyway.core import Solution
 from manyway.errors import InputError
-from manyway.evaluation.evaluator import clock
+from manyway.evaluation import clock
 from manyway.methods import get_method
-from manyway.sampling.features import FeatureSet
-from manyway.sampling.sampling import sample_tasks
+from manyway.sampling import FeatureSet, sample_tasks
 
 _LONG = 0.3  # seconds from which one timing is enough, and budgets go up in larger steps
 

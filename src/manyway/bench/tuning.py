@@ -26,15 +26,14 @@ from manyway.bench.records import Record, Stored, now, plain, write_text
 from manyway.bench.suite import Learning, Suite, Tuned, check_params
 from manyway.core import Strict, Tasks, checked, side_by_side, transform
 from manyway.errors import InputError
-from manyway.evaluation.evaluator import Evaluation, evaluate
-from manyway.files.files import text_of
+from manyway.evaluation import Evaluation, evaluate
+from manyway.files import text_of
 from manyway.methods import METHODS, get_method
 from manyway.methods.gradient.information import adam_step
 from manyway.methods.paddle.forms import prototype_form
 from manyway.methods.unem.parameters import Parameters, read_parameters
 from manyway.methods.unem.solver import last_logits
-from manyway.sampling.sampling import sample_tasks
-from manyway.sampling.spec import task_fields
+from manyway.sampling import sample_tasks, task_fields
 
 FILE = "tuned.json"
 _CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**31}  # from the shapes alone, so that a run is cut the same way everywhere

@@ -12,9 +12,9 @@ from typer.core import TyperCommand
 from typer.main import get_command
 
 import manyway
+from manyway import encoding
 from manyway.cli import bench, doctor, extract, judge, label, review, show, train
 from manyway.cli.console import OPTIONS, say, spell_streams, with_options
-from manyway.encoding.network import check_network
 from manyway.errors import InputError
 
 
@@ -27,7 +27,7 @@ class _Command(TyperCommand):
         ctx.params.update({name: Path(os.path.expanduser(path)) for name, path in paths.items()})  # --output=~/a.csv
         try:
             if ctx.params.get("encoder"):
-                check_network(ctx.params["encoder"])
+                encoding.check_network(ctx.params["encoder"])
             return super().invoke(ctx)
         except InputError as error:
             raise InputError(with_options(str(error), self.params)) from error

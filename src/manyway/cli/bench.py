@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from manyway import bench as runs
+from manyway import core, plots
+from manyway.bench import show
 from manyway.cli.console import console, say
 from manyway.cli.options import command, progress_bar
 from manyway.cli.show import print_grids
@@ -14,11 +17,6 @@ from manyway.methods import get_method
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from manyway.bench.plan import Job
-    from manyway.bench.records import Store
-    from manyway.bench.runner import Failure
-    from manyway.bench.show.view import View
 
 
 @command
@@ -71,29 +69,23 @@ def bench(
     dry_run
         Only list the experiments, what is missing, and estimated times.
     """
-    from manyway.bench.suite import load_suite, suite_titles
-
     if suite is None:
-        for name, title in suite_titles().items():
+        for name, title in runs.suite_titles().items():
             say(f"{name}  {title}")
         return
-    from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
-    from manyway.bench.records import Store
-    from manyway.bench.show.view import load_view
-    from manyway.bench.tuning import read_tuned
 
-    loaded, store, where = load_suite(suite), Store(results), _device(device, dask)
-    kept, changes = parse_only(only or []), parse_task(task or [])
-    wishes = Wishes(features, data, tasks, seed, kept, changes, read_tuned(tuned, results))
-    todo, skipped = make_jobs(loaded, wishes)
+    loaded, store, where = runs.load_suite(suite), runs.Store(results), _device(device, dask)
+    kept, changes = runs.parse_only(only or []), runs.parse_task(task or [])
+    wishes = runs.Wishes(features, data, tasks, seed, kept, changes, runs.read_tuned(tuned, results))
+    todo, skipped = runs.make_jobs(loaded, wishes)
     if dry_run:
         _list(todo, skipped, store, where, rerun)
         return
-    plan = make_plan(loaded, todo, wishes, store, skipped)
+    plan = runs.make_plan(loaded, todo, wishes, store, skipped)
     store.sweep()
     store.write_plan(plan)
     failures = _run(todo, store, where, jobs, dask, rerun)
-    _show(load_view(store, plan), results)
+    _show(show.load_view(store, plan), results)
     _report(skipped, failures)
 
 
@@ -141,54 +133,45 @@ def tune(
     dask
         The address of a Dask scheduler, whose workers then run the tasks.
     """
-    from manyway.bench.plan import Wishes, make_jobs, make_plan, parse_only, parse_task
-    from manyway.bench.presentation import number
-    from manyway.bench.records import Store
-    from manyway.bench.show.view import load_view
-    from manyway.bench.suite import load_suite
-    from manyway.bench.tuning import FILE, check_grid, check_lessons, choose, write_tuned
-
-    suite, store, where = load_suite(grid), Store(results), _device(device, dask)
-    check_grid(suite)
-    changes, kept = parse_task(task or []), parse_only([*(only or []), *(f"method={name}" for name in method or [])])
+    suite, store, where = runs.load_suite(grid), runs.Store(results), _device(device, dask)
+    runs.check_grid(suite)
+    kept = runs.parse_only([*(only or []), *(f"method={name}" for name in method or [])])
     for name in method or []:
         get_method(name)
-    wishes = Wishes(features, data, tasks, seed, kept, changes)
-    todo, skipped = make_jobs(suite, wishes)
+    wishes = runs.Wishes(features, data, tasks, seed, kept, runs.parse_task(task or []))
+    todo, skipped = runs.make_jobs(suite, wishes)
     lessons = [job for job in todo if job.experiment.learn is not None]
-    check_lessons(lessons)
+    runs.check_lessons(lessons)
     swept = [job for job in todo if job.experiment.learn is None]
-    failures: list[Failure] = []
+    failures: list[runs.Failure] = []
     chosen: dict[str, dict[str, dict[str, Any]]] = {}
     if swept:
-        plan = make_plan(suite, swept, wishes, store, skipped)
+        plan = runs.make_plan(suite, swept, wishes, store, skipped)
         store.write_plan(plan)
         failures = _run(swept, store, where, jobs, dask, rerun)
-        chosen = choose(load_view(store, plan).records, suite)
-        write_tuned(chosen, results / FILE)
+        chosen = runs.choose(show.load_view(store, plan).records, suite)
+        runs.write_tuned(chosen, results / runs.FILE)
     for job in lessons:
         target, entry = _learn(job, results, where, rerun)
-        write_tuned({target: {job.experiment.method: entry}}, results / FILE)
+        runs.write_tuned({target: {job.experiment.method: entry}}, results / runs.FILE)
         chosen.setdefault(target, {})[job.experiment.method] = entry
     for target, methods in chosen.items():
         for name, entry in methods.items():
             shown = {"parameters": entry["file"]} if "file" in entry else entry["params"]
-            words = ", ".join(f"{key} = {number(value)}" for key, value in shown.items())
+            words = ", ".join(f"{key} = {runs.number(value)}" for key, value in shown.items())
             say(f"{target}: {name}: {words}  ({100 * entry['accuracy']:.1f} ± {100 * entry['ci95']:.1f})")
-    say(f"chosen: {results / FILE}")
+    say(f"chosen: {results / runs.FILE}")
     _report(skipped, failures)
 
 
-def _learn(job: Job, results: Path, device: str | None, rerun: bool) -> tuple[str, dict[str, Any]]:
+def _learn(job: runs.Job, results: Path, device: str | None, rerun: bool) -> tuple[str, dict[str, Any]]:
     """Learn the parameters of a method, with a bar that counts the tasks of all steps."""
-    from manyway.bench.tuning import learn_job
-
     learning = job.experiment.learn
     assert learning is not None
     try:
         with progress_bar(console()) as bar:
             line = bar.add_task(job.title, total=learning.steps * job.experiment.n_tasks)
-            return learn_job(job, results, device, rerun, lambda n_tasks: bar.advance(line, n_tasks))
+            return runs.learn_job(job, results, device, rerun, lambda n_tasks: bar.advance(line, n_tasks))
     except KeyboardInterrupt:
         _stop("Finished steps")
 
@@ -198,7 +181,7 @@ def _stop(what: str) -> NoReturn:
     raise typer.Exit(130) from None
 
 
-def _report(skipped: Sequence[str], failures: Sequence[Failure]) -> None:
+def _report(skipped: Sequence[str], failures: Sequence[runs.Failure]) -> None:
     """Say what was not done; a failure is an exit code of its own."""
     for words in skipped:
         say(f"skipped {words}")
@@ -214,19 +197,15 @@ def _report(skipped: Sequence[str], failures: Sequence[Failure]) -> None:
 
 def _device(asked: str | None, dask: str | None) -> str | None:
     """Where to run; with Dask that is decided on the workers."""
-    from manyway.core import resolve_device
-
-    return asked if dask is not None else str(resolve_device(asked))
+    return asked if dask is not None else str(core.resolve_device(asked))
 
 
-def _list(jobs: Sequence[Job], skipped: Sequence[str], store: Store, device: str | None, rerun: bool) -> None:
+def _list(jobs: Sequence[runs.Job], skipped: Sequence[str], store: runs.Store, device: str | None, rerun: bool) -> None:
     from rich.table import Table
-
-    from manyway.bench.runner import estimates
 
     known = set() if rerun else store.keys()
     missing = [job for job in jobs if job.key not in known]
-    times = dict(zip((job.key for job in missing), estimates(missing, store, device), strict=True))
+    times = dict(zip((job.key for job in missing), runs.estimates(missing, store, device), strict=True))
     shown = Table("experiment", "tasks", "state", "estimate")
     for job in jobs:
         seconds = times.get(job.key)
@@ -255,10 +234,8 @@ def duration(seconds: float) -> str:
 
 
 def _run(
-    jobs: Sequence[Job], store: Store, device: str | None, n_jobs: int, dask: str | None, rerun: bool
-) -> list[Failure]:
-    from manyway.bench.runner import run_jobs
-
+    jobs: Sequence[runs.Job], store: runs.Store, device: str | None, n_jobs: int, dask: str | None, rerun: bool
+) -> list[runs.Failure]:
     known = set() if rerun else store.keys()
     missing = [job for job in jobs if job.key not in known]
     for job in jobs if rerun else ():
@@ -271,25 +248,21 @@ def _run(
         with progress_bar(console(), transient=True) as progress:
             line = progress.add_task("starting", total=sum(job.experiment.n_tasks for job in missing))
 
-            def watch(job: Job, n_tasks: int) -> None:
+            def watch(job: runs.Job, n_tasks: int) -> None:
                 progress.update(line, description=job.title, advance=n_tasks)
 
-            return run_jobs(missing, store, device, watch, n_jobs=n_jobs, dask=dask)
+            return runs.run_jobs(missing, store, device, watch, n_jobs=n_jobs, dask=dask)
     except KeyboardInterrupt:
         _stop("Finished tasks")
 
 
-def _show(view: View, results: Path) -> None:
-    from manyway.bench.show.curves import make_figures
-    from manyway.bench.show.tables import make_grids
-    from manyway.plots.figures import cannot_draw, write_figures
-
+def _show(view: show.View, results: Path) -> None:
     if view.records:
-        print_grids(make_grids(view))
-    figures = make_figures(view)
-    if figures and (reason := cannot_draw()):
+        print_grids(show.make_grids(view))
+    figures = show.make_figures(view)
+    if figures and (reason := plots.cannot_draw()):
         say(reason)
     elif figures:
-        for path in write_figures(figures, results / "plots", view.plan.name, ["png"]):
+        for path in plots.write_figures(figures, results / "plots", view.plan.name, ["png"]):
             say(f"plot: {path}")
     say(f"results: {results}  (see manyway table, plot, report, compare)")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import manyway
+from manyway import core, evaluation, files, sampling, training
 from manyway.cli.console import console, say
 from manyway.cli.options import command
 from manyway.errors import install
@@ -152,25 +153,17 @@ def _gpu() -> dict[str, Any]:
 
 
 def _data(given: Path | None) -> dict[str, Any]:
-    from manyway.files.files import cache_folder, data_root
-    from manyway.training.standard import DATASETS
-
-    folder = data_root(given)
-    found = [name for name, entry in DATASETS.items() if not entry.places or entry.find(folder) is not None]
-    place, cache = _without_home(str(folder)), _without_home(str(cache_folder()))
+    folder = files.data_root(given)
+    found = [name for name, entry in training.DATASETS.items() if not entry.places or entry.find(folder) is not None]
+    place, cache = _without_home(str(folder)), _without_home(str(files.cache_folder()))
     return {"folder": place, "exists": folder.is_dir(), "found": found, "cache": cache}
 
 
 def _self_test() -> dict[str, Any]:
     """Label one task of the embedded letters, on the device that commands use by default."""
-    from manyway.core import resolve_device
-    from manyway.evaluation.evaluator import evaluate
-    from manyway.sampling.embedded import load_glyphs
-    from manyway.sampling.spec import TaskSpec
-
-    device = resolve_device()
-    spec = TaskSpec(shots=5, k_eff=5, n_query=75)
-    result = evaluate(DEFAULT_METHOD, load_glyphs(), spec, n_tasks=1, seed=0, device=device)
+    device = core.resolve_device()
+    spec = sampling.TaskSpec(shots=5, k_eff=5, n_query=75)
+    result = evaluation.evaluate(DEFAULT_METHOD, sampling.load_glyphs(), spec, n_tasks=1, seed=0, device=device)
     return {"method": DEFAULT_METHOD, "device": str(device), "items": 75, "correct": int(result.correct.sum())}
 
 

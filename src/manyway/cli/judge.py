@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from manyway import evaluation, files, labelling
 from manyway.cli.console import console, note, say
 from manyway.cli.options import command
 from manyway.errors import InputError
-
-if TYPE_CHECKING:
-    from manyway.evaluation.statistics import Change
 
 
 @command
@@ -44,15 +42,10 @@ def judge(
     labels : FILE
         The labels that were verified: the columns item and label.
     """
-    from manyway.evaluation.statistics import judge as judged
-    from manyway.files.columns import Options
-    from manyway.files.score_files import read_answers, read_item_labels
-    from manyway.labelling.taxonomy import read_taxonomy
-
-    options = Options(label_column, item_column)
-    truth = read_item_labels(labels, options)
-    (old, levels), (new, more) = read_answers(before, options), read_answers(after, options)
-    levels = {**more, **levels} if taxonomy is None else read_taxonomy(taxonomy)
+    options = files.Options(label_column, item_column)
+    truth = files.read_item_labels(labels, options)
+    (old, levels), (new, more) = files.read_answers(before, options), files.read_answers(after, options)
+    levels = {**more, **levels} if taxonomy is None else labelling.read_taxonomy(taxonomy)
     there = {item: label for item, label in truth.items() if item in old or item in new}
     if not there:
         some = f"'{next(iter(truth))}'", f"'{next(iter({**old, **new}), '')}'"
@@ -63,7 +56,8 @@ def judge(
         lacking = sum(not found.get(item) for item in there)
         if lacking:
             note(f"{lacking} verified items have no label in {path.name}; they count as wrong there")
-    ranks = {"class": judged(old, new, there), **{name: judged(old, new, there, of) for name, of in levels.items()}}
+    judge_at = partial(evaluation.judge, old, new, there)
+    ranks = {"class": judge_at(), **{name: judge_at(of) for name, of in levels.items()}}
     ranks = {name: changes for name, changes in ranks.items() if changes[0].n_items}
     everything, *of_classes = ranks["class"]
     same = f"{everything.unchanged} unchanged ({everything.moved} of them from one error to another)"
@@ -77,7 +71,7 @@ def judge(
     say(f"{100 * mean:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}): {verdict}")
 
 
-def _show(title: str, changes: dict[str, Change]) -> None:
+def _show(title: str, changes: dict[str, evaluation.Change]) -> None:
     from rich.table import Table
 
     table = Table(box=None)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from manyway import files, labelling
 from manyway.cli.console import console, note
 from manyway.cli.options import command, may_replace
 from manyway.errors import InputError
@@ -131,33 +132,27 @@ def label(
     from manyway.cli.inputs import Inputs, ScoreInputs
     from manyway.cli.review import DEFAULT_FOLDER, check_review, features_data, run_review, scores_data
     from manyway.cli.summary import print_summary
-    from manyway.files.columns import Options
-    from manyway.labelling.batch import Place, features_batch
-    from manyway.labelling.label import groups_of, solve_batch, solve_groups, write_labels
-    from manyway.labelling.outputs import TABLE, check_format, find_format, scores_of
-    from manyway.labelling.table import DEFAULT_OUTPUT, check_table
-    from manyway.labelling.taxonomy import read_taxonomy
     from manyway.methods.evidence.from_scores import SEVERAL
 
     columns = (label_column, item_column, ignore_columns or (), feature_columns or ())
-    options = Options(*columns, text_column=text_column, sheet=sheet)
+    options = files.Options(*columns, text_column=text_column, sheet=sheet)
     in_blocks = get_method(method).in_blocks is not None
     if review:
         check_review(method, dask, several=several or kind == SEVERAL)
     overwrite = may_replace(output, overwrite)
     status = console(stderr=True).status("reading …")
-    place = Place(device, dask, in_blocks, lambda number: status.update(f"labelling with {method}, pass {number} …"))
+    place = labelling.Place(device, dask, in_blocks, lambda n: status.update(f"labelling with {method}, pass {n} …"))
     if scores is not None:
         _refuse({"ITEMS": query, "--class-names": class_names, "--encoder": encoder}, _FOR_FEATURES)
         kind = SEVERAL if several else kind
         given = ScoreInputs(scores, support, labels, kind, options, class_prior, taxonomy, at_least, media, expect)
-        paths, source, form = given.paths, None, find_format(form, output)
+        paths, source, form = given.paths, None, labelling.find_format(form, output)
         table = given.check_target(output, form, overwrite=overwrite)
         made = given.batch(place)
     else:
         others = {"--class-prior": class_prior, "--expect": expect, "--format": form, "--media": media}
         _refuse({**others, "--batch-by": batch_by, "--several": several or None}, _FOR_SCORES)
-        form = TABLE
+        form = labelling.TABLE
         if support is None:
             raise InputError("There is nothing to label; give EXAMPLES and ITEMS, or --scores of a classifier.")
         if query is None and class_names is None:
@@ -165,24 +160,25 @@ def label(
         support, query = (None, support) if query is None else (support, query)
         source = Inputs(support, query, labels, class_names, encoder, options, skip_bad, not no_cache).with_encoder()
         paths = source.paths
-        table = check_table(output, paths, overwrite=overwrite)
+        table = labelling.check_table(output, paths, overwrite=overwrite)
         read = source.read(place.where)
-        made = features_batch(read[0], read[1], place, class_names=read[2])
+        made = labelling.features_batch(read[0], read[1], place, class_names=read[2])
     with made as batch:
         if source is None:
-            check_format(form, scores_of(batch), table)
+            labelling.check_format(form, labelling.scores_of(batch), table)
         elif taxonomy is not None:
-            batch = replace(batch, levels=read_taxonomy(taxonomy))
+            batch = replace(batch, levels=labelling.read_taxonomy(taxonomy))
         with status:
             status.update(f"labelling {len(batch.items)} items with {method} …")
             if batch_by is None:
-                solution = solve_batch(batch, method, open_set=open_set)
+                solution = labelling.solve_batch(batch, method, open_set=open_set)
             else:
-                solution = solve_groups(batch, groups_of(scores_of(batch), batch_by), method, open_set=open_set)
-            write = partial(write_labels, batch, solution, table, inputs=paths, form=form)
+                groups = labelling.groups_of(labelling.scores_of(batch), batch_by)
+                solution = labelling.solve_groups(batch, groups, method, open_set=open_set)
+            write = partial(labelling.write_labels, batch, solution, table, inputs=paths, form=form)
             summary = write(top=top, min_confidence=min_confidence, at_least=at_least)
         print_summary(summary, at_least)
-        if output is None and table != DEFAULT_OUTPUT:
+        if output is None and table != labelling.DEFAULT_OUTPUT:
             note(_KEPT)
         if review:
             if source is None:

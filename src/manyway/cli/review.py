@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from manyway import core, encoding, files, labelling, sampling, training
+from manyway import review as reviews
 from manyway.cli.console import console, note, say
 from manyway.cli.options import command, may_replace
 from manyway.errors import InputError, optional
@@ -22,9 +24,7 @@ if TYPE_CHECKING:
 
     from manyway.cli.inputs import Inputs, Read
     from manyway.core import Solution
-    from manyway.labelling.batch import Batch
-    from manyway.review.data import ReviewData
-    from manyway.review.session import Session
+
 
 DEFAULT_FOLDER = Path("review")
 Find = Callable[[str, int], Path | bytes | None]  # the original of an example or item
@@ -116,20 +116,16 @@ def review(
     import tempfile
 
     from manyway.cli.inputs import Inputs, ScoreInputs
-    from manyway.core import resolve_device
-    from manyway.files.columns import Options
-    from manyway.files.files import check_output
-    from manyway.labelling.batch import Place
     from manyway.methods.evidence.from_scores import SEVERAL
 
     check_review(several=kind == SEVERAL)
     serve = partial(run_review, port=port, browser=not no_browser)
     targets = (export, export_examples, sort_into)
     for table in (path for path in targets[:2] if path is not None and not path.is_dir()):
-        check_output(table, overwrite=may_replace(table, overwrite))
+        files.check_output(table, overwrite=may_replace(table, overwrite))
     exports = partial(_export, targets=targets, copy=copy)
     columns = (label_column, item_column, ignore_columns or (), feature_columns or ())
-    options = Options(*columns, text_column=text_column, sheet=sheet)
+    options = files.Options(*columns, text_column=text_column, sheet=sheet)
     if demo:
         if examples is not None:
             raise InputError("--demo brings its own examples and items; name none.")
@@ -139,7 +135,7 @@ def review(
         if items is not None or class_names is not None:
             raise InputError("With --scores give at most EXAMPLES: scores of labelled items.")
         given = ScoreInputs(scores, examples, labels, kind, options)
-        with given.batch(Place(device, in_blocks=False)) as batch:
+        with given.batch(labelling.Place(device, in_blocks=False)) as batch:
             data = scores_data(batch, scores.name, pictures, open_set=open_set)
         serve(data, output or DEFAULT_FOLDER)
     elif examples is None:
@@ -153,24 +149,22 @@ def review(
     else:
         known, pile = (None, examples) if items is None else (examples, items)
         source = Inputs(known, pile, labels, class_names, encoder, options, skip_bad, not no_cache).with_encoder()
-        data = features_data(source, source.read(resolve_device(device)), pictures, open_set=open_set)
+        data = features_data(source, source.read(core.resolve_device(device)), pictures, open_set=open_set)
         serve(data, output or DEFAULT_FOLDER)
 
 
-def _export(session: Session, find: Find | None, targets: tuple[Path | None, ...], copy: bool) -> None:
+def _export(session: reviews.Session, find: Find | None, targets: tuple[Path | None, ...], copy: bool) -> None:
     """Write labels, examples and folders of a saved review, where they are asked for, and close the session."""
-    from manyway.review.export import export_examples, export_folders, export_labels
-
     labels, examples, folders = targets
     try:
         if labels is not None:
-            say(f"{export_labels(session, labels)} labels are in {labels}.")
+            say(f"{reviews.export_labels(session, labels)} labels are in {labels}.")
         if examples is not None:
-            say(f"{export_examples(session, examples, find)} examples are in {examples}.")
+            say(f"{reviews.export_examples(session, examples, find)} examples are in {examples}.")
         if folders is not None and find is None:
             raise InputError("Only pictures are sorted into folders, and this review has none.")
         if folders is not None and find is not None:
-            count = export_folders(session, folders, find, copy=copy)
+            count = reviews.export_folders(session, folders, find, copy=copy)
             say(f"{count} of {len(session.data.names)} pictures are in {folders}.")
     finally:
         session.close()
@@ -188,53 +182,48 @@ def check_review(method: str = "evidence", dask: str | None = None, *, several: 
         raise InputError("A review gives each item one class; label items with several classes without a review.")
 
 
-def features_data(source: Inputs, read: Read, pictures: Path | None = None, *, open_set: bool = False) -> ReviewData:
+def features_data(
+    source: Inputs, read: Read, pictures: Path | None = None, *, open_set: bool = False
+) -> reviews.ReviewData:
     """What to review, and where its pictures are."""
-    from manyway.encoding.datasets.archives import open_originals
-    from manyway.encoding.encoders import encodes_texts
-    from manyway.review.data import PICTURES, TAKEN, TEXTS, ReviewData
-
     (examples, items, class_names), (kind, origins) = read, _in_folder(pictures, "examples", "items")
     if source.encoder is not None:
-        kind = TEXTS if encodes_texts(source.encoder, source.query) else PICTURES
+        kind = reviews.TEXTS if encoding.encodes_texts(source.encoder, source.query) else reviews.PICTURES
         paths = {"examples": abspath(source.support or source.query), "items": abspath(source.query)}
-        origins = paths if kind == PICTURES else {}
-    if kind == PICTURES and TAKEN not in items.carried:
+        origins = paths if kind == reviews.PICTURES else {}
+    if kind == reviews.PICTURES and reviews.TAKEN not in items.carried:
         with console(stderr=True).status("reading when the pictures were taken …"):
-            found = open_originals(origins["items"])
+            found = encoding.open_originals(origins["items"])
             taken = [found.taken(items.name(row)) for row in range(len(items))]
-        items = replace(items, carried={**items.carried, **({TAKEN: taken} if any(taken) else {})})
-    return ReviewData(examples, items, kind, source.query.name, origins, open_set, class_names)
+        items = replace(items, carried={**items.carried, **({reviews.TAKEN: taken} if any(taken) else {})})
+    return reviews.ReviewData(examples, items, kind, source.query.name, origins, open_set, class_names)
 
 
-def scores_data(batch: Batch, name: str, pictures: Path | None = None, *, open_set: bool = False) -> ReviewData:
+def scores_data(
+    batch: labelling.Batch, name: str, pictures: Path | None = None, *, open_set: bool = False
+) -> reviews.ReviewData:
     """The same for the scores of a classifier."""
-    from manyway.files.items import Items
-    from manyway.review.data import ReviewData
-
     tasks = batch.tasks
     names = [batch.items.name(row) for row in range(len(batch.items))]
     labels = tuple(batch.classes[k] for k in tasks.support_labels[0].tolist())
     carried = getattr(batch.items, "carried", {})
-    items = Items(tasks.query[0].cpu(), None, names, skipped=batch.items.skipped, carried=carried)
-    examples = Items(tasks.support[0].cpu(), labels, None)
+    items = files.Items(tasks.query[0].cpu(), None, names, skipped=batch.items.skipped, carried=carried)
+    examples = files.Items(tasks.support[0].cpu(), labels, None)
     kind, origins = _in_folder(pictures, "items")
-    return ReviewData(examples, items, kind, name, origins, open_set, None, batch.classes)
+    return reviews.ReviewData(examples, items, kind, name, origins, open_set, None, batch.classes)
 
 
 def _in_folder(pictures: Path | None, *which: str) -> tuple[str, dict[str, str]]:
     """What is shown of items, names or the pictures of a folder, and where these are."""
-    from manyway.review.data import NAMES, PICTURES
-
     if pictures is None:
-        return NAMES, {}
+        return reviews.NAMES, {}
     if not pictures.is_dir():
         raise InputError(f"--pictures names {pictures}, which is not a folder.")
-    return PICTURES, dict.fromkeys(which, abspath(pictures))
+    return reviews.PICTURES, dict.fromkeys(which, abspath(pictures))
 
 
 def run_review(
-    data: ReviewData | None,
+    data: reviews.ReviewData | None,
     folder: Path,
     *,
     port: int = 8765,
@@ -247,7 +236,7 @@ def run_review(
     import shlex
     import webbrowser
 
-    from manyway.review.serve import open_review, serve
+    from manyway.review.serve import serve
 
     if data is not None and data.origins:
         find = picture_access(data)[1]
@@ -255,7 +244,7 @@ def run_review(
             missing = f"None of the pictures is in {data.origins['items']}, such as {data.picture(0)}"
             raise InputError(f"{missing}; name the folder that they are in with --pictures.")
     with console(stderr=True).status("labelling the items …"):
-        session = open_review(folder, data, first, read_only=exports is not None)
+        session = reviews.open_review(folder, data, first, read_only=exports is not None)
     read, find = picture_access(session.data)
     pictures = None if read is None else find
     if exports is not None:
@@ -283,14 +272,11 @@ def run_review(
     say(f"{progress['reviewed']} of {progress['items']} items are reviewed.")
 
 
-def picture_access(data: ReviewData) -> tuple[Callable[[str, int, int], bytes] | None, Find]:
+def picture_access(data: reviews.ReviewData) -> tuple[Callable[[str, int, int], bytes] | None, Find]:
     """Functions that make the thumbnail of an example or item and find its original; the first is None for texts."""
-    from manyway.encoding.datasets.archives import Originals, open_originals, thumbnail
-    from manyway.review.data import PICTURES
-
     origins = data.origins or {}
-    drawn = Originals(_letter)
-    opened = {which: drawn if origin == _GLYPHS else open_originals(origin) for which, origin in origins.items()}
+    drawn = encoding.Originals(_letter)
+    opened = {which: drawn if at == _GLYPHS else encoding.open_originals(at) for which, at in origins.items()}
 
     def name_of(which: str, row: int) -> str:
         return data.picture(row) if which == "items" else data.examples.name(row)
@@ -299,7 +285,7 @@ def picture_access(data: ReviewData) -> tuple[Callable[[str, int, int], bytes] |
         if which not in opened:
             raise InputError("Examples of scores have no pictures.")
         box = data.box(row) if which == "items" else None
-        return thumbnail(opened[which].read(name_of(which, row)), size, box)
+        return encoding.thumbnail(opened[which].read(name_of(which, row)), size, box)
 
     def find(which: str, row: int) -> Path | bytes | None:
         name = name_of(which, row)
@@ -309,54 +295,44 @@ def picture_access(data: ReviewData) -> tuple[Callable[[str, int, int], bytes] |
                 return path
             content = opened[which].read(name)
             if path is not None:
-                thumbnail(content, 16)  # a link out of the folder: only what can be seen as a picture is copied
+                encoding.thumbnail(content, 16)  # a link out of the folder: only what can be seen is copied
             return content
         except (OSError, InputError):
             return None
 
-    return make if data.kind == PICTURES else None, find
+    return make if data.kind == reviews.PICTURES else None, find
 
 
 def _letter(name: str) -> bytes:
     """A drawing of an embedded letter, dark on light, as a file; its name holds its row among the features."""
-    from manyway.encoding.datasets.sources import grey_file
-    from manyway.training.glyphs import SAMPLES
-
-    letter, index = divmod(int(Path(name).stem), SAMPLES)
+    letter, index = divmod(int(Path(name).stem), training.SAMPLES)
     with _drawing:
-        drawn = _drawings(letter, _SHOTS if index < _SHOTS else SAMPLES)  # most letters are examples only
-        return grey_file(255 - drawn[index].numpy())
+        drawn = _drawings(letter, _SHOTS if index < _SHOTS else training.SAMPLES)  # most letters are examples only
+        return encoding.grey_file(255 - drawn[index].numpy())
 
 
 @cache
 def _drawings(letter: int, count: int) -> Tensor:
     """[count, 28, 28] the first drawings of an embedded letter."""
-    from manyway.sampling.embedded import load_glyphs
-    from manyway.training.glyphs import draw
-
-    return draw(load_glyphs().class_names[letter], range(count))
+    return training.draw(sampling.load_glyphs().class_names[letter], range(count))
 
 
-def demo_data() -> ReviewData:
+def demo_data() -> reviews.ReviewData:
     """Three drawings of each of 215 letters as examples, and drawings of some letters as items."""
     import numpy as np
 
-    from manyway.files.items import Items
-    from manyway.review.data import PICTURES, ReviewData
-    from manyway.sampling.embedded import load_glyphs
-    from manyway.training.glyphs import SAMPLES
-
-    letters = load_glyphs()
+    letters = sampling.load_glyphs()
     features = letters.features
     generator = np.random.default_rng(3)
     present = generator.choice(letters.n_classes, 14, replace=False)
-    counts = generator.integers(4, SAMPLES - _SHOTS, len(present))
-    known = [k * SAMPLES + i for k in range(letters.n_classes) for i in range(_SHOTS)]
-    pile = [k * SAMPLES + _SHOTS + i for k, count in zip(present, counts, strict=True) for i in range(count)]
+    counts = generator.integers(4, training.SAMPLES - _SHOTS, len(present))
+    known = [k * training.SAMPLES + i for k in range(letters.n_classes) for i in range(_SHOTS)]
+    pile = [k * training.SAMPLES + _SHOTS + i for k, count in zip(present, counts, strict=True) for i in range(count)]
     pile = generator.permutation(pile).tolist()
-    names = tuple(letters.class_names[row // SAMPLES] for row in known)
+    names = tuple(letters.class_names[row // training.SAMPLES] for row in known)
     examples, items = (
-        Items(features[rows], labels, [f"{row:04d}.png" for row in rows], letters.base_mean)
+        files.Items(features[rows], labels, [f"{row:04d}.png" for row in rows], letters.base_mean)
         for rows, labels in ((known, names), (pile, None))
     )
-    return ReviewData(examples, items, PICTURES, "Letters", dict.fromkeys(("examples", "items"), _GLYPHS))
+    origins = dict.fromkeys(("examples", "items"), _GLYPHS)
+    return reviews.ReviewData(examples, items, reviews.PICTURES, "Letters", origins)

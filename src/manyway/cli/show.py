@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from manyway import bench, evaluation, files, plots
+from manyway.bench import show
 from manyway.cli.console import console, say
 from manyway.cli.options import command, may_replace
 from manyway.errors import InputError
-
-if TYPE_CHECKING:
-    from manyway.bench.show.tables import Grid
-    from manyway.bench.show.view import View
 
 
 @command
@@ -29,9 +27,7 @@ def status(*, results: Path = Path("results")) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from manyway.bench.records import Store
-
-    store = Store(results)
+    store = bench.Store(results)
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     for title in ("run", "done", "in progress", "missing", "started"):
         shown.add_column(title, overflow="fold")
@@ -78,25 +74,21 @@ def table(
     out
         Write to this file instead of the screen; Markdown unless --format is given.
     """
-    from manyway.bench.records import write_text
-    from manyway.bench.show.formats import to_csv, to_latex, to_markdown
-    from manyway.bench.show.tables import make_grids
-
-    writers = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv}
+    writers = {"markdown": show.to_markdown, "latex": show.to_latex, "csv": show.to_csv}
     if format != "terminal" and format not in writers:
         raise InputError(f"Tables can be shown as terminal, {', '.join(writers)}, not as '{format}'.")
     if out is not None:
         out = _output(out, results, overwrite=may_replace(out, overwrite))
     view = _view(name, results)
-    grids = [grid for each in metric or (None,) for grid in make_grids(view, each)]
+    grids = [grid for each in metric or (None,) for grid in show.make_grids(view, each)]
     if format == "terminal" and out is None:
         print_grids(grids)
         return
-    text = "\n".join(writers.get(format, to_markdown)(grid) for grid in grids)
+    text = "\n".join(writers.get(format, show.to_markdown)(grid) for grid in grids)
     if out is None:
         print(text, end="")
         return
-    write_text(out, text)
+    bench.write_text(out, text)
     say(f"Written to {out}.")
 
 
@@ -126,18 +118,15 @@ def plot(
     out
         The folder for the files. Default: RESULTS/plots.
     """
-    from manyway.bench.show.curves import make_figures
-    from manyway.plots.figures import write_figures
-
     folder = results / "plots" if out is None else out
     _output(folder / "plot.png", results)
     view = _view(name, results)
     for each in metric or (None,):
-        figures = make_figures(view, each)
+        figures = show.make_figures(view, each)
         if not figures:
             raise InputError(f"{view.plan.name} has no plot{f' of {each}' if each else ''}, or no result for one yet.")
         prefix = view.plan.name if each is None else f"{view.plan.name}-{each}"
-        for path in write_figures(figures, folder, prefix, format or ["png"], _stored(results)):
+        for path in plots.write_figures(figures, folder, prefix, format or ["png"], _stored(results)):
             say(path)
 
 
@@ -168,17 +157,13 @@ def report(
     out
         The file. Default: RESULTS/report.html.
     """
-    from manyway.bench.records import Store, write_text
-    from manyway.bench.show.report import make_report
-    from manyway.bench.show.view import load_view
-
     path = results / "report.html" if out is None else out
     target = _output(path, results, overwrite=out is None or may_replace(out, overwrite))
-    store = Store(results)
+    store = bench.Store(results)
     plans = [store.plan(name) for name in names] if names else store.plans()
     if not plans:
         raise InputError(_none_in(results))
-    write_text(target, make_report([load_view(store, plan) for plan in plans], metric or (None,)))
+    bench.write_text(target, show.make_report([show.load_view(store, plan) for plan in plans], metric or (None,)))
     say(path)
 
 
@@ -209,45 +194,37 @@ def compare(
     """
     from rich.table import Table
 
-    from manyway.bench.records import Store
-    from manyway.bench.show.view import find_records, pairs, record_title, setting
-    from manyway.evaluation.statistics import tasks_needed
-
-    store = Store(results)
-    for pair in pairs(find_records(a, store), find_records(b, store)):
+    store = bench.Store(results)
+    for pair in show.pairs(show.find_records(a, store), show.find_records(b, store)):
         test = pair[0].against(pair[1])
         difference, shown = test.difference, Table(show_header=False, box=None, pad_edge=False)
         for record in pair:
-            shown.add_row(record_title(record), f"{100 * record.value().mean:.2f} ± {100 * record.value().half:.2f}")
-        shown.add_row(
-            "difference", f"{100 * difference.mean:+.2f} ± {100 * difference.half:.2f} points, p = {test.p:.2g}"
-        )
+            accuracy = record.value()
+            shown.add_row(show.record_title(record), f"{100 * accuracy.mean:.2f} ± {100 * accuracy.half:.2f}")
+        points = f"{100 * difference.mean:+.2f} ± {100 * difference.half:.2f} points"
+        shown.add_row("difference", f"{points}, p = {test.p:.2g}")
         counts = f"better in {test.wins:,}, equal in {test.ties:,}, worse in {test.losses:,}"
         shown.add_row("tasks", f"{difference.n:,}: {counts}")
         if difference.deviation == difference.deviation:
-            shown.add_row(f"for ± {width:g} points", f"{tasks_needed(difference.deviation, width / 100):,} tasks")
-        say(setting(pair[0]), "bold")
+            needed = evaluation.tasks_needed(difference.deviation, width / 100)
+            shown.add_row(f"for ± {width:g} points", f"{needed:,} tasks")
+        say(show.setting(pair[0]), "bold")
         console().print(shown, "")
 
 
-def print_grids(grids: Iterable[Grid]) -> None:
+def print_grids(grids: Iterable[show.Grid]) -> None:
     """Print tables as wide as the terminal is."""
-    from manyway.bench.show.formats import to_rich
-
     screen = console()
     for grid in grids:
-        screen.print(*to_rich(grid, screen), sep="\n")
+        screen.print(*show.to_rich(grid, screen), sep="\n")
 
 
-def _view(name: str | None, results: Path) -> View:
-    from manyway.bench.records import Store
-    from manyway.bench.show.view import load_view
-
-    store = Store(results)
+def _view(name: str | None, results: Path) -> show.View:
+    store = bench.Store(results)
     plans = store.plans()
     if name is None and not plans:
         raise InputError(_none_in(results))
-    view = load_view(store, plans[-1] if name is None else store.plan(name))
+    view = show.load_view(store, plans[-1] if name is None else store.plan(name))
     if view.plan.experiments and not view.records:
         again = f"continue with `manyway bench {view.plan.suite}`"
         raise InputError(f"No experiment of {view.plan.name} is finished yet; {again}.")
@@ -265,9 +242,7 @@ def _stored(results: Path) -> list[Path]:
 
 def _output(path: Path, results: Path, *, overwrite: bool = True) -> Path:
     """Where to write, after checking that no stored result is harmed."""
-    from manyway.files.files import check_output
-
-    target = check_output(path, _stored(results), overwrite=overwrite)
+    target = files.check_output(path, _stored(results), overwrite=overwrite)
     if any(target.is_relative_to(os.path.realpath(kept)) for kept in _stored(results)):
         raise InputError(f"{path} lies among the stored results in {results}; choose another place.")
     return target

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from manyway import files, labelling
 from manyway.cli.console import console, note, say
-from manyway.files.text import listed
-
-if TYPE_CHECKING:
-    from manyway.labelling.label import ClassSummary, Summary
 
 _SHOWN = 15
 _GROUPS = 5
@@ -25,7 +21,7 @@ _FIRST_STEPS = {
 }
 
 
-def print_summary(summary: Summary, at_least: float | None = None) -> None:
+def print_summary(summary: labelling.Summary, at_least: float | None = None) -> None:
     """Print which classes are present, in which proportions, how certain the labels are, and what was learned."""
     table = Table(box=None)
     table.add_column("class")
@@ -64,13 +60,13 @@ def print_summary(summary: Summary, at_least: float | None = None) -> None:
         note(remark)
 
 
-def _bar(found: ClassSummary) -> str:
+def _bar(found: labelling.ClassSummary) -> str:
     """The probability of presence as a bar: full for classes in the list, grey for others."""
     full = round(10 * (found.presence or 0.0))
     return ("█" if found.verdict == "present" else "▒") * full + "·" * (10 - full)
 
 
-def _listed(summary: Summary) -> str:
+def _listed(summary: labelling.Summary) -> str:
     """A sentence about the list of classes that occur, those that may, and those that more items would show."""
     count = Counter(found.verdict for found in summary.present)
     number, more = count["present"], count["possible"]
@@ -82,7 +78,7 @@ def _listed(summary: Summary) -> str:
     return line + (f"; more items would show about {further:.0f} further classes." if further > 1 else ".")
 
 
-def _unknown(summary: Summary) -> str:
+def _unknown(summary: labelling.Summary) -> str:
     """Sentences about the unknown items."""
     expected, sd = summary.unknown_expected, summary.unknown_sd
     if not summary.n_unknown and expected < 0.5:
@@ -96,7 +92,7 @@ def _unknown(summary: Summary) -> str:
         line += "; ".join(f"{_items(group.items)} like {group.medoid}" for group in groups[:_GROUPS])
         line += "; …" if len(groups) > _GROUPS else ""
     if summary.unknown_next:
-        line += f". Of the others, look first at {listed(summary.unknown_next)}"
+        line += f". Of the others, look first at {files.listed(summary.unknown_next)}"
     return f"{line}."
 
 
@@ -115,7 +111,7 @@ def _percent(share: float) -> str:
     return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
 
 
-def _learned(found: Summary, at_least: float | None) -> list[str]:
+def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
     """Sentences about what the batch and labelled items taught, and about answers of other ranks."""
     lines, temperature = [], found.learned.get("temperature")
     chosen = _FIRST_STEPS.get(int(found.learned.get("first_step", 1)))

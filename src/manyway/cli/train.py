@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from manyway import core, encoding, plots, training
 from manyway.cli.console import console
 from manyway.cli.options import command, progress_bar
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
-
-    from manyway.encoding.datasets.preprocess import ImageSet, Preprocess
-    from manyway.encoding.datasets.sources import ImageSource
-    from manyway.training.loop import Reporter, Trained
-    from manyway.training.recipe import Recipe
 
 
 @command
@@ -90,88 +87,68 @@ def train(
     restart
         Delete the run in this folder and start again.
     """
-    from manyway.core import resolve_device
-    from manyway.encoding.backbones.networks import build
-    from manyway.encoding.datasets.preprocess import Preprocess
-    from manyway.encoding.extraction import check_output_of
-    from manyway.training.loop import BEST, CURVES, LAST, LOG, processes, wait_for_all
-    from manyway.training.loop import train as run_training
-    from manyway.training.standard import base_and_validation, recipe_for
-
-    with processes(resolve_device(device)) as (where, rank):
+    with training.processes(core.resolve_device(device)) as (where, rank):
         screen = console(stderr=True)
         screen.quiet = rank > 0
         asked = {
             "batch": batch, "lr": lr, "schedule": schedule, "weight_decay": weight_decay, "augment": augment,
             "mixup": mixup, "check_every": check_every, "seed": seed,
         }  # fmt: skip
-        recipe = recipe_for(dataset, backbone, epochs, **asked)
-        for name in (BEST, LAST, LOG, CURVES):
-            check_output_of(out / name, [dataset, val])
-        base_source, val_source, entry = base_and_validation(dataset, val, root, data)
+        recipe = training.recipe_for(dataset, backbone, epochs, **asked)
+        for name in (training.BEST, training.LAST, training.LOG, training.CURVES):
+            encoding.check_output_of(out / name, [dataset, val])
+        base_source, val_source, entry = training.base_and_validation(dataset, val, root, data)
         usual, channels = (84, 1 if grey else 3) if entry is None else (entry.size, entry.channels)
-        preprocess = Preprocess.for_size(size or usual, channels)
+        preprocess = encoding.Preprocess.for_size(size or usual, channels)
         base = _decode(base_source, preprocess, skip_bad, screen)
         val_images = None if val_source is None else _decode(val_source, preprocess, skip_bad, screen)
-        network = build(backbone, base.n_classes, preprocess.channels, seed=seed)
+        network = encoding.build(backbone, base.n_classes, preprocess.channels, seed=seed)
         if restart and rank == 0:
-            for name in (BEST, LAST, LOG):
+            for name in (training.BEST, training.LAST, training.LOG):
                 (out / name).unlink(missing_ok=True)
-        wait_for_all()
+        training.wait_for_all()
         with progress_bar(screen) as progress:
-            trained = run_training(
-                network,
-                base,
-                recipe,
-                preprocess,
-                val=val_images,
-                folder=out,
-                meta={"backbone": backbone, "dataset": base_source.title, "images": len(base)},
-                device=where,
-                reporter=_reporter(progress, recipe, len(base) // recipe.batch * recipe.batch),
-            )
+            meta = {"backbone": backbone, "dataset": base_source.title, "images": len(base)}
+            reporter = _reporter(progress, recipe, len(base) // recipe.batch * recipe.batch)
+            run = partial(training.train, network, base, recipe, preprocess, val=val_images, folder=out)
+            trained = run(meta=meta, device=where, reporter=reporter)
         if rank == 0:
             _finish(trained, out, screen)
 
 
-def _decode(source: ImageSource, preprocess: Preprocess, skip_bad: bool, screen: Console) -> ImageSet:
-    from manyway.encoding.datasets.sources import load_images
-    from manyway.encoding.extraction import remarks
-
+def _decode(
+    source: encoding.ImageSource, preprocess: encoding.Preprocess, skip_bad: bool, screen: Console
+) -> encoding.ImageSet:
     with progress_bar(screen) as progress:
         task = progress.add_task(f"reading {source.title}", total=len(source))
-        loaded = load_images(source, preprocess, skip_bad=skip_bad, progress=lambda n: progress.advance(task, n))
-    for sentence in remarks(loaded.skipped, loaded.notes):
+        load = partial(encoding.load_images, source, preprocess, skip_bad=skip_bad)
+        loaded = load(progress=lambda n: progress.advance(task, n))
+    for sentence in encoding.remarks(loaded.skipped, loaded.notes):
         screen.print(sentence, soft_wrap=True)
     return loaded
 
 
-def _reporter(progress: Progress, recipe: Recipe, per_epoch: int) -> Reporter:
-    from manyway.training.loop import EpochResult, Reporter
-
+def _reporter(progress: Progress, recipe: training.Recipe, per_epoch: int) -> training.Reporter:
     task = progress.add_task(f"epoch 1 of {recipe.epochs}", total=recipe.epochs * per_epoch)
 
     def on_step(epoch: int, n_images: int) -> None:
         progress.update(task, completed=(epoch - 1) * per_epoch + n_images)
 
-    def on_epoch(result: EpochResult) -> None:
+    def on_epoch(result: training.EpochResult) -> None:
         text = f"epoch {result.epoch} of {recipe.epochs}: loss {result.loss:.3f}, accuracy {result.accuracy:.1%}"
         if result.val_accuracy is not None:
             text += f", validation {result.val_accuracy:.1%}"
         progress.update(task, description=text)
 
-    return Reporter(on_step, on_epoch)
+    return training.Reporter(on_step, on_epoch)
 
 
-def _finish(trained: Trained, out: Path, screen: Console) -> None:
+def _finish(trained: training.Trained, out: Path, screen: Console) -> None:
     """Draw the curves, where matplotlib is installed, and say where the checkpoint is."""
-    from manyway.plots.figures import cannot_draw
-    from manyway.training.loop import BEST, CURVES, draw_curves
-
-    if reason := cannot_draw():
+    if reason := plots.cannot_draw():
         screen.print(f"No plot was drawn. {reason}", soft_wrap=True)
     else:
-        draw_curves(out / CURVES, trained.history)
+        training.draw_curves(out / training.CURVES, trained.history)
     best = trained.best
     validation = "" if best.val_accuracy is None else f", validation accuracy {best.val_accuracy:.1%}"
-    screen.print(f"{out / BEST}: epoch {best.epoch}{validation}", soft_wrap=True)
+    screen.print(f"{out / training.BEST}: epoch {best.epoch}{validation}", soft_wrap=True)

@@ -73,8 +73,6 @@ class Solution:
     labels : Tensor of shape [t, q]
         The most probable class of each query; -1 where ``unknown_groups`` is given and the query is more probably
         unknown than of any class.
-    n_unknown_groups : Tensor of shape [t] or None
-        The number of groups of unknown queries.
     proportions : Tensor of shape [t, k]
         The estimated proportion of each class among the queries.
     prototypes : Tensor of shape [t, k, d] or None
@@ -213,11 +211,6 @@ class Solution:
     def n_unknown(self) -> tuple[Tensor, Tensor] | None:
         """[t] the expected number of unknown queries, and its standard deviation; None as for ``unknown``."""
         return None if self.unknown is None else number_unknown(self.unknown)
-
-    @property
-    def n_unknown_groups(self) -> Tensor | None:
-        """[t] the number of groups of unknown queries; None where the method has none."""
-        return None if self.unknown_medoids is None else (self.unknown_medoids >= 0).sum(-1)
 
     @property
     def outcomes(self) -> Tensor:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from manyway.files.files import cache_folder
+from manyway.files import cache_folder
 
 SHARD = 1024  # items that are written together
 LIMIT = 4 * 2**30  # bytes of the file

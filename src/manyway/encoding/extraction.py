@@ -17,10 +17,8 @@ from manyway.encoding.datasets.texts import TextSource, open_texts
 from manyway.encoding.encoders import PICTURES_AND_TEXTS, ImageEncoder, TextEncoder
 from manyway.encoding.kinds import PICTURES, TEXTS, Source, likely_kind
 from manyway.errors import InputError
-from manyway.files.columns import Options
-from manyway.files.files import check_output
-from manyway.files.items import Items
-from manyway.sampling.features import FeatureSet
+from manyway.files import Items, Options, check_output
+from manyway.sampling import FeatureSet
 
 _DECODING = 3  # changes when the same file gives other pixels than before
 _TOGETHER = 16  # items that are encoded together: few, so that the progress is seen

@@ -1,1 +1,6 @@
 """Files that people bring: tables, arrays, texts, scores; and careful writing."""
+
+import lazy_loader
+
+# The names and where they live are in __init__.pyi. Each is imported on first use.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,1 +1,6 @@
 """From labelled examples and a pile of items to a table of labels."""
+
+import lazy_loader
+
+# The names and where they live are in __init__.pyi. Each is imported on first use.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyway.errors import InputError, optional
-from manyway.files.files import atomic_write
+from manyway.files import atomic_write
 from manyway.plots.style import MARK, SETTINGS, Style, styles_of
 
 if TYPE_CHECKING:

@@ -1,1 +1,6 @@
 """Review labels on a local web page: every correction is saved and labels the other items again."""
+
+import lazy_loader
+
+# The names and where they live are in __init__.pyi. Each is imported on first use.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

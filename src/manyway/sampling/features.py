@@ -16,10 +16,7 @@ from torch import Tensor
 
 from manyway.core import as_features, as_labels, moderate, shaped
 from manyway.errors import InputError
-from manyway.files.arrays import FORMAT, Contents, plain, refuse_same_classes
-from manyway.files.columns import Options
-from manyway.files.files import atomic_write
-from manyway.files.items import read_contents
+from manyway.files import FORMAT, Contents, Options, atomic_write, plain, read_contents, refuse_same_classes
 
 _SPARSE = 100  # labels may go up to this many times the number of rows
 

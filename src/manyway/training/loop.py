@@ -25,9 +25,9 @@ from manyway.encoding.backbones.checkpoint import read_checkpoint, save_checkpoi
 from manyway.encoding.backbones.networks import Backbone, encode_images, memory_format, precision
 from manyway.encoding.datasets.preprocess import ImageSet, Preprocess, from_metadata
 from manyway.errors import InputError
-from manyway.files.files import atomic_write
-from manyway.plots.figures import Curve, Figure, Panel, draw
-from manyway.sampling.features import FeatureSet
+from manyway.files import atomic_write
+from manyway.plots import Curve, Figure, Panel, draw
+from manyway.sampling import FeatureSet
 from manyway.training.recipe import AUGMENTATIONS, N_UNIFORMS, Recipe, learning_rate
 
 BEST, LAST, LOG, CURVES = "best.safetensors", "last.pt", "log.csv", "curves.png"
@@ -193,8 +193,8 @@ def _run_epoch(
 
 def _validate(network: Backbone, val: ImageSet, recipe: Recipe, preprocess: Preprocess) -> float:
     """Accuracy of the nearest prototype on 5-way 1-shot tasks of the validation classes."""
-    from manyway.evaluation.evaluator import evaluate
-    from manyway.sampling.spec import TaskSpec
+    from manyway.evaluation import evaluate
+    from manyway.sampling import TaskSpec
 
     features = FeatureSet(encode_images(network, val.images, preprocess, fast=True), val.labels, val.class_names)
     fewest = int(features.counts.min())

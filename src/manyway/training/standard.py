@@ -16,13 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from manyway.encoding.datasets import sources
-from manyway.encoding.datasets.archives import open_zip, read_file, refuse_escape
-from manyway.encoding.datasets.decode import read_picture
-from manyway.encoding.datasets.sources import ImageSource, from_names
+from manyway.encoding import ImageSource, from_names, open_zip, read_file, read_picture, refuse_escape, sources
 from manyway.errors import InputError, nearest
-from manyway.files.files import data_root
-from manyway.files.text import reading
+from manyway.files import data_root, reading
 from manyway.training.recipe import Recipe, scaled_for
 
 _WORDNET_ID = re.compile(r"n\d{8}")

@@ -5,6 +5,7 @@ import torch
 
 from manyway import solve
 from manyway.core.tasks import Tasks
+from manyway.methods.calibration.first_step import Scales
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.solver import learn
 
@@ -38,3 +39,36 @@ def test_a_precision_of_the_user_is_obeyed_as_it_is():
     learned = float(learn(tasks, Parameters()).precision[0])
     sure, unsure = (solve("evidence", tasks, precision=one).probabilities.amax(-1).mean() for one in (learned, None))
     assert sure > unsure
+
+
+def in_units(units: list[float], n_examples: list[int]) -> Tasks:
+    """Two classes that differ by six deviations in all columns but the first; each column has a unit of its own."""
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.arange(2).repeat_interleave(torch.tensor(n_examples))
+    truth = torch.arange(2).repeat(20)
+    rows = [torch.randn(1, len(one), len(units), generator=generator) for one in (labels, truth)]
+    for row, one in zip(rows, (labels, truth), strict=True):
+        row[0, :, 1:] += 6 * one.unsqueeze(-1)
+    support, query = (row * torch.tensor(units) for row in rows)
+    return Tasks.from_arrays(support, labels[None], query)
+
+
+def test_units_of_columns_do_not_matter_where_one_and_two_examples_leave_nothing_to_choose_by():
+    tasks = in_units([1000.0, 1.0, 0.01, 5.0, 0.3, 20.0], [1, 2])
+    truth = torch.arange(2).repeat(20)
+    chosen, raw = ((solve("evidence", tasks, scale=one).labels == truth).float().mean() for one in ("auto", None))
+    assert learn(tasks, Parameters()).transform == "columns"
+    assert chosen > 0.95
+    assert raw < 0.6
+
+
+def test_scales_that_differ_no_more_than_by_chance_are_one_scale():
+    generator = torch.Generator().manual_seed(2)
+    few, many = (torch.randn(1, n, 20, generator=generator) for n in (4, 400))
+    unlike = many * torch.logspace(-2, 2, 20)
+    few, many, unlike = (
+        Scales.of(rows, rows, torch.ones(1, rows.shape[1]), 0).factor[0, 0].log() for rows in (few, many, unlike)
+    )
+    assert few.std() < 0.2
+    assert many.std() < 0.05
+    assert torch.allclose((unlike + torch.logspace(-2, 2, 20).log()).std(), torch.tensor(0.0), atol=0.1)

@@ -128,11 +128,11 @@ def test_a_known_query_that_is_left_out_has_the_likelihood_that_it_would_have_ha
 
 def test_naming_one_query_of_a_group_renames_the_group():
     tasks, right = renamed_group()
-    before = solve("evidence", tasks)
+    before = solve("evidence", tasks, scale=None)
     assert (before.labels != right).all()
     known = torch.full((1, 12), -1)
     known[0, 0] = right
-    after = solve("evidence", tasks, known=known)
+    after = solve("evidence", tasks, known=known, scale=None)
     assert (after.labels == right).all()
 
 
@@ -140,9 +140,9 @@ def test_confirming_one_query_of_a_group_keeps_the_class_of_the_group():
     tasks, _ = renamed_group()
     known = torch.full((1, 12), -1)
     known[0, 0] = 0
-    found = solve("evidence", tasks, known=known)
+    found = solve("evidence", tasks, known=known, scale=None)
     assert (found.labels == 0).all()
-    assert (found.probabilities[..., 0] >= solve("evidence", tasks).probabilities[..., 0] - 1e-3).all()
+    assert (found.probabilities[..., 0] >= solve("evidence", tasks, scale=None).probabilities[..., 0] - 1e-3).all()
 
 
 # --- the estimator, and what to ask next ----------------------------------------------------------------------------

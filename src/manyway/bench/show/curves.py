@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from math import isnan
 
-from manyway.bench.presentation import Plot
-from manyway.bench.records import Record
+from manyway.bench import Plot, Record
 from manyway.bench.show.view import View, axis_title, context, grouped, old_note, undecided
-from manyway.evaluation.metrics import find_summary
-from manyway.plots.figures import Curve, Figure, Panel
+from manyway.evaluation import find_summary
+from manyway.plots import Curve, Figure, Panel
 
 
 def make_figures(view: View, metric: str | None = None) -> list[Figure]:

@@ -12,17 +12,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from manyway.bench.baselines import COMPARED
-from manyway.bench.presentation import number
-from manyway.bench.records import Record, now
+from manyway.bench import COMPARED, Record, now, number
 from manyway.bench.show.curves import make_figures
 from manyway.bench.show.tables import ABSENT, Cell, Grid, make_grids
 from manyway.bench.show.view import View, label, old_note, params, setting
 from manyway.errors import InputError
-from manyway.evaluation.metrics import find_summary
-from manyway.evaluation.statistics import tasks_needed
-from manyway.plots.figures import SYMBOL, Figure, cannot_draw
-from manyway.plots.svg import panel_svg, sample_svg
+from manyway.evaluation import find_summary, tasks_needed
+from manyway.plots import SYMBOL, Figure, cannot_draw, panel_svg, sample_svg
 
 
 def make_report(views: Sequence[View], metrics: Sequence[str | None] = (None,)) -> str:

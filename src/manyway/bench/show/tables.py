@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from math import isnan
 from typing import Any
 
-from manyway.bench.presentation import Table, in_words
-from manyway.bench.records import Record
+from manyway.bench import Record, Table, in_words
 from manyway.bench.show.view import View, axis_title, context, grouped, label, old_note, undecided, values_of
 from manyway.errors import InputError
-from manyway.evaluation.metrics import find_summary
+from manyway.evaluation import find_summary
 
 ABSENT = "–"
 

@@ -5,13 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from manyway.bench.baselines import COMPARED
-from manyway.bench.presentation import Plot, Presentation, Table, in_words, number, read_presentation
-from manyway.bench.records import Plan, Record, Store
+from manyway.bench import COMPARED, Plan, Plot, Presentation, Record, Store, Table, in_words, number, read_presentation
 from manyway.errors import InputError, nearest
-from manyway.evaluation.metrics import find_summary
-from manyway.evaluation.scorers import SCORERS
-from manyway.sampling.spec import DEFAULTS
+from manyway.evaluation import SCORERS, find_summary
+from manyway.sampling import DEFAULTS
 
 # What an axis is called, and a value of it: "5 batches", "K_eff = 5", or the value alone.
 _COUNTED = {"n_unknown": "unknown queries", "unknown_classes": "unknown classes", "n_batches": "batches"}

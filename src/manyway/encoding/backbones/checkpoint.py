@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from manyway.encoding.backbones.networks import BACKBONES, Backbone, build
 from manyway.errors import InputError, nearest
-from manyway.files.files import atomic_write, check_input
-from manyway.files.text import reading
+from manyway.files import atomic_write, check_input, reading
 
 FORMAT = "manyway-backbone-1"
 HEADS = ("fc", "linear")  # names of the classifier in public checkpoints

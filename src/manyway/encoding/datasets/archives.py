@@ -13,8 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from manyway.encoding.datasets.decode import read_picture
 from manyway.errors import InputError
-from manyway.files.tables import TABLE_SUFFIXES
-from manyway.files.text import suffix_of
+from manyway.files import TABLE_SUFFIXES, suffix_of
 
 MAX_TOTAL = 64 * 2**30  # bytes when unpacked; the largest data set of the paper (tiered) is about 30 GB
 MAX_FILE = 256 * 2**20  # bytes of one picture

@@ -12,23 +12,26 @@ There are four ways:
 All but ``raw`` take sign(z)·|z|^⅝ first where the support has nothing negative (see ``transforms.level``). The middle
 is the mean of the class means, so that a class of many examples does not move it.
 
-**Scales.** Column j has the variance o_j over all examples (classes weighted equally) and the variance s_j within
-classes, with f degrees of freedom. The second is what counts, but with few examples it is mostly chance. So
+**Scales.** Column j has the variance o_j over all examples (classes weighted equally), with m degrees of freedom, and
+the variance s_j within classes, with f. The second is what counts, but few examples give both mostly by chance. So
 
-    ln scale_j² = ln o_j + λ (e_j − ē),    e_j = ln(s_j / o_j),    λ = max(0, 1 − ψ'(f/2) / var(e)),
+    ln scale_j² = l + κ (ln o_j − l) + λ (e_j − ē),    e_j = ln(s_j / o_j),    l the mean of ln o,
+    κ = max(0, 1 − ψ'(m/2) / var(ln o)),               λ = max(0, 1 − ψ'(f/2) / var(e)),
 
-where ψ'(f/2) is the variance of ln s_j by chance alone: the columns themselves say how much their ratios e_j can be
-trusted (empirical Bayes, as for the variances of genes in Smyth, 2004). With one example per class λ is 0.
+where ψ'(m/2) is the variance of ln o_j by chance alone: the columns themselves say how much their scales can be trusted
+(empirical Bayes, as for the variances of genes in Smyth, 2004). Where they differ no more than by chance, all have one
+scale. With one example per class λ is 0.
 
-**What can be seen.** Without leaving anything out, ``columns`` is for columns whose variances differ far more than by
-chance: var(ln o) − ψ'((s−1)/2) > 2, and by three standard deviations of chance. Unit length is for features of which
-many matter: (Σ o)²/Σ o² ≥ 8. One example per class has no other choice.
+**What can be seen.** Without leaving anything out, ``columns`` is for few features (at most 64), which are mostly
+measurements in units of their own, and scales that are like by chance are equal anyway. Of more features the variances
+must differ far more than by chance: var(ln o) − ψ'(m/2) > 2, and by three standard deviations of chance. Unit length is
+for features of which many matter: (Σ o)²/Σ o² ≥ 8. One example per class has no other choice.
 
 **What leaving out says.** Each of the four ways is calibrated with its metric. The one with the smallest cross-entropy
 of left-out samples is taken where its gain over what can be seen exceeds two standard errors. A sample that is left out
 must not have a part in the scales either: without it, squared features of column j are
 
-    g_j = (o_j⁻ / o_j)^(λ−1) · (s_j⁻ / s_j)^(−λ)
+    g_j = (o_j⁻ / o_j)^(λ−κ) · (s_j⁻ / s_j)^(−λ)
 
 times as large, with the variances without the sample, o_j⁻ and s_j⁻ (see ``LeftOut.grown_distances``).
 
@@ -48,7 +51,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Scaling, Scalings, Tasks, apply, class_sums, dense, level, prototypes, rowwise, unit
-from manyway.methods.calibration.calibration import Grown, Growth, calibrated, left_out_samples
+from manyway.methods.calibration.calibration import FEW_FEATURES, Grown, Growth, calibrated, left_out_samples
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import rows_of
 
@@ -197,11 +200,11 @@ def _seen(tasks: Tasks, counts: Tensor, middle: Tensor, constants: Constants) ->
     overall = (weights / weights.sum(-1, keepdim=True)).unsqueeze(1) @ (rows - middle).square()
     overall, varies = overall.squeeze(1), _varying(overall.squeeze(1))
     many = overall.sum(-1).square() / overall.square().sum(-1).clamp_min(torch.finfo(overall.dtype).tiny)
-    # As many samples as would be as informative with equal weights.
-    freedom = (weights.sum(-1).square() / weights.square().sum(-1) - 1).clamp_min(0.1)
+    freedom = _freedom(weights)
     unequal = _variance(overall.clamp_min(torch.finfo(overall.dtype).tiny).log(), varies) - _chance(freedom)
     by_chance = _chance(freedom) * (2 / (varies.sum(-1) - 1).clamp_min(1)).sqrt()  # the standard deviation of `unequal`
     columns = (unequal > constants.unequal_columns + 3 * by_chance) & (freedom >= constants.least_freedom)
+    columns |= torch.full_like(columns, tasks.n_features <= FEW_FEATURES)
     many = torch.where(columns, varies.sum(-1).to(many), many)
     way = (many >= constants.many_columns).long() * _UNIT + columns.long() * _COLUMNS
     return way, (many >= constants.usual_columns) & (unequal <= constants.usual_unequal)
@@ -225,12 +228,18 @@ def _chance(freedom: Tensor) -> Tensor:
     return found
 
 
+def _freedom(weights: Tensor) -> Tensor:
+    """[t] one less than as many samples as would be as informative as those with weights [t, s], if all were equal."""
+    return (weights.sum(-1).square() / weights.square().sum(-1) - 1).clamp_min(0.1)
+
+
 class Scales(NamedTuple):
     """The scales of columns, and what they are made of."""
 
     factor: Tensor  # [t, 1, d] the reciprocal scale; 0 for constant columns
     overall: Tensor  # [t, 1, d] o
     within: Tensor  # [t, 1, d] s
+    differ: Tensor  # [t, 1, 1] κ
     trust: Tensor  # [t, 1, 1] λ
     freedom: int  # f
 
@@ -246,11 +255,19 @@ class Scales(NamedTuple):
         ratios = (within.clamp_min(tiny).log() - overall.clamp_min(tiny).log()) * both
         number = both.sum(-1, keepdim=True)
         mean = ratios.sum(-1, keepdim=True) / number.clamp_min(1)
-        spread = _variance(ratios, both).unsqueeze(-1)
-        by_chance = _chance(torch.full_like(spread, float(max(freedom, 1))))
-        trust = (1 - by_chance / spread.clamp_min(tiny)).clamp(0, 1) * ((number > 2) & (freedom > 0))
-        logs = overall.clamp_min(tiny).log() + trust * (ratios - mean) * both
-        return Scales((-0.5 * logs).exp() * varies, overall, within, trust, freedom)
+        logs = overall.clamp_min(tiny).log()
+        usual = (logs * varies).sum(-1, keepdim=True) / varies.sum(-1, keepdim=True).clamp_min(1)
+
+        def beyond_chance(values: Tensor, which: Tensor, freedom: Tensor) -> Tensor:
+            """[t, 1, 1] the part of the variance of logarithms [t, 1, d] that is not chance."""
+            by_chance = _chance(freedom).view(-1, 1, 1)
+            return (1 - by_chance / _variance(values, which).unsqueeze(-1).clamp_min(tiny)).clamp(0, 1)
+
+        differ = beyond_chance(logs, varies, _freedom(weights))
+        trust = beyond_chance(ratios, both, torch.full_like(weights[:, 0], max(freedom, 1)))
+        trust = trust * ((number > 2) & (freedom > 0))
+        logs = usual + differ * (logs - usual) + trust * (ratios - mean) * both
+        return Scales((-0.5 * logs).exp() * varies, overall, within, differ, trust, freedom)
 
     def growth(self, rows: Tensor, residuals: Tensor, weights: Tensor, own_counts: Tensor) -> Tensor:
         """[t, n, d] g for samples with rows and residuals [t, n, d].
@@ -264,7 +281,7 @@ class Scales(NamedTuple):
         farther = (own_counts / (own_counts - 1).clamp_min(1)).unsqueeze(-1)
         within = 1 - farther * residuals.square() / (self.freedom * self.within).clamp_min(tiny)
         within = within.clamp_min(_LEAST_REST) * (self.freedom / max(self.freedom - 1, 1))
-        return overall ** (self.trust - 1) * within ** (-self.trust)
+        return overall ** (self.trust - self.differ) * within ** (-self.trust)
 
 
 def _tried(

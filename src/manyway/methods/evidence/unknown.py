@@ -47,7 +47,7 @@ from manyway.methods.evidence.queries import Part
 from manyway.methods.evidence.schedule import Schedule
 
 MOST_JUDGED = 2048  # queries whose groups are found from all pairs; further queries are judged as their groups are
-_MOST_ASSIGNED = 1 << 24  # numbers: fewer queries are judged where they could be of very many classes
+_MOST_ASSIGNED = 1 << 24  # numbers at once: fewer queries are judged where they could be of very many classes
 _PROPORTIONS = 40  # grid of the proportion of unknown queries
 _PRIOR = 1 / 6  # the mean of the prior of p: the probability to be unknown without evidence
 _LEAST_COUNTED = 1e-3  # so that classes have a count where all queries are unknown
@@ -65,7 +65,7 @@ class UnknownPosterior:
     precision: Tensor  # [t] τ
     similarity: Tensor  # [t, a, a] how much each other query belongs to the group of a query
     judged: Tensor  # [t, a] the probability to be unknown
-    least: Tensor  # [t, 1] the lowest of these probabilities; 0 where a label is known
+    any_known: Tensor  # [t] whether the label of a query is known: it is not unknown
     stride: int
     schedule: Schedule
 
@@ -82,7 +82,8 @@ class UnknownPosterior:
         fully where there is no evidence about any of them. No query counts more than its evidence supports: the
         highest probability is at least that before any query was seen.
         """
-        return ((1 - unknown) / (1 - self.least.clamp_max(_PRIOR))).clamp(_LEAST_COUNTED, 1)
+        least = self.judged.amin(1, keepdim=True).masked_fill(self.any_known.unsqueeze(-1), 0)
+        return ((1 - unknown) / (1 - least.clamp_max(_PRIOR))).clamp(_LEAST_COUNTED, 1)
 
     def weights(self, placed: Tensor) -> Tensor:
         """[t, q, a] the probability that another query is of the group around each query, if all are as frequent."""
@@ -158,10 +159,8 @@ def judge(
         log_odds = schedule.one_shot_unknown * log_odds + between
     else:
         log_odds = log_odds + (2 * scales.distinct).clamp_max(1) * (between - 0.5 * log(2 * schedule.odd_members))
-    unknown = _with_proportion(log_odds, sizes.rsqrt(), schedule)
-    bias = calibration.scatter.unsqueeze(-1) / sizes
-    least = unknown.amin(1).masked_fill(any_known, 0).unsqueeze(-1)
-    return UnknownPosterior(means, bias, calibration.precision, similarity, unknown, least, stride, schedule)
+    groups = means, calibration.scatter.unsqueeze(-1) / sizes, calibration.precision, similarity
+    return UnknownPosterior(*groups, _with_proportion(log_odds, sizes, schedule), any_known, stride, schedule)
 
 
 def judge_scores(
@@ -177,12 +176,10 @@ def judge_scores(
     n_query, n_classes = likelihood.shape[1:]
     others = (assigned.sum(1, keepdim=True) - assigned + 1) / (n_query + n_classes)
     log_odds = -(likelihood.log_softmax(-1) + (n_classes * others).log()).logsumexp(-1)
-    similarity = _overlap(likelihood.softmax(-1))
-    weights = similarity.sum(-1).rsqrt()
-    unknown = _with_proportion(log_odds, weights, schedule)
-    least = unknown.amin(1).masked_fill(any_known, 0).unsqueeze(-1)
-    one = torch.ones_like(log_odds)
-    return UnknownPosterior(likelihood, 0 * one, one[:, 0], similarity, unknown, least, stride, schedule)
+    similarity, one = _overlap(likelihood.softmax(-1)), torch.ones_like(log_odds)
+    groups = likelihood, 0 * one, one[:, 0], similarity
+    unknown = _with_proportion(log_odds, similarity.sum(-1), schedule)
+    return UnknownPosterior(*groups, unknown, any_known, stride, schedule)
 
 
 def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tensor, Tensor]:
@@ -192,19 +189,17 @@ def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tenso
     The two groups with the highest mean similarity are joined, again and again, while it is high enough. The medoid of
     a group has the highest total similarity to it.
     """
-    most = int(rejected.sum(-1).max())
+    found, most = torch.full(rejected.shape, -1, device=rejected.device), int(rejected.sum(-1).max())
+    if most == 0:
+        return found, found[:, :0]
     which = rejected.to(torch.uint8).argsort(dim=-1, descending=True, stable=True)[:, :most]  # [t, r]
     inside = rejected.gather(1, which)
-    rows = similarity.gather(1, which.unsqueeze(-1).expand(-1, -1, similarity.shape[-1]))
-    among = rows.gather(2, which.unsqueeze(1).expand(-1, most, -1)) * (inside.unsqueeze(1) & inside.unsqueeze(2))
+    tasks = torch.arange(len(which), device=which.device).view(-1, 1, 1)
+    among = similarity[tasks, which.unsqueeze(2), which.unsqueeze(1)] * (inside.unsqueeze(1) & inside.unsqueeze(2))
     member = _joined(among, alike) * inside.unsqueeze(-1)  # [t, r, r] whether a query is in a group
     order = member.sum(1).argsort(dim=-1, descending=True, stable=True)
     member = member.gather(2, order.unsqueeze(1).expand_as(member))
-    n_groups = int((member.sum(1) > 0).sum(-1).max()) if most else 0
-    member = member[..., :n_groups]
-    found = torch.full(rejected.shape, -1, device=rejected.device)
-    if n_groups == 0:
-        return found, found[:, :0]
+    member = member[..., : int((member.sum(1) > 0).sum(-1).max())]
     found = found.scatter(1, which, member.argmax(-1).masked_fill(~inside, -1))
     total = (among @ member).masked_fill(member == 0, -1)
     medoids = which.gather(1, total.argmax(1))
@@ -318,13 +313,11 @@ class Scales:
 
 def _apart(calibration: Calibration) -> Tensor:
     """[t] the mean squared distance from a prototype to the nearest other one."""
-    offsets, n_classes = calibration.offsets, calibration.offsets.shape[1]
-    nearest = []
-    size = max(1, (1 << 24) // n_classes)
-    for first in range(0, n_classes, size):
-        part = torch.arange(first, min(first + size, n_classes), device=offsets.device)
+    offsets, nearest = calibration.offsets, []
+    numbers = torch.arange(offsets.shape[1], device=offsets.device)
+    for part in torch.split(numbers, max(1, _MOST_ASSIGNED // len(numbers))):
         own = part.view(1, -1, 1).expand(len(offsets), -1, 1)
-        nearest.append(squared_distances(offsets[:, part], offsets).scatter(-1, own, float("inf")).amin(-1))
+        nearest.append(squared_distances(offsets[:, part], offsets).scatter(-1, own, torch.inf).amin(-1))
     return torch.cat(nearest, 1).mean(-1)
 
 
@@ -339,10 +332,10 @@ def _with_scatter(calibration: Calibration, apart: Tensor, schedule: Schedule) -
     return replace(calibration, scatter=scatter, squares=squares, noise=schedule.one_shot_noise * scatter)
 
 
-def _with_proportion(log_odds: Tensor, weights: Tensor, schedule: Schedule) -> Tensor:
+def _with_proportion(log_odds: Tensor, sizes: Tensor, schedule: Schedule) -> Tensor:
     """[t, q] the probability of unknown, with the proportion of such queries integrated out.
 
-    ``weights`` [t, q] are how much queries count in the question whether any is unknown.
+    ``sizes`` [t, q]: how many queries lie together with each, and judge together whether any is unknown.
     """
     odds, odd = log_odds.unsqueeze(-1), schedule.odd_members
     grid = (torch.arange(_PROPORTIONS, dtype=log_odds.dtype, device=log_odds.device) + 0.5) / _PROPORTIONS
@@ -353,7 +346,7 @@ def _with_proportion(log_odds: Tensor, weights: Tensor, schedule: Schedule) -> T
         return torch.logaddexp(torch.log1p(-grid), odds + grid.log())
 
     limited = -torch.logaddexp(log(1 - odd) - odds, torch.full_like(odds, log(odd)))
-    some = ((weights.unsqueeze(-1) * mixed(limited)).sum(1) + prior).logsumexp(-1)
+    some = ((sizes.rsqrt().unsqueeze(-1) * mixed(limited)).sum(1) + prior).logsumexp(-1)
     proportion = (schedule.independent * mixed(odds).sum(1) + prior).softmax(-1)
     given = ((odds + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
     return (given * some.sigmoid().unsqueeze(-1)).clamp_max(1)  # by rounding it could be more

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from torch import Tensor
 
-from manyway.encoding.datasets.preprocess import ImageSet
+from manyway.encoding import ImageSet
 from manyway.errors import InputError, nearest, optional
 from manyway.training.glyphs.letters import Letter, candidate_letters
 from manyway.training.glyphs.render import Masters, choose_letters, draw_masters, draw_samples

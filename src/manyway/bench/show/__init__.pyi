@@ -1,0 +1,14 @@
+from .curves import make_figures as make_figures
+from .formats import to_csv as to_csv
+from .formats import to_latex as to_latex
+from .formats import to_markdown as to_markdown
+from .formats import to_rich as to_rich
+from .report import make_report as make_report
+from .tables import Grid as Grid
+from .tables import make_grids as make_grids
+from .view import View as View
+from .view import find_records as find_records
+from .view import load_view as load_view
+from .view import pairs as pairs
+from .view import record_title as record_title
+from .view import setting as setting

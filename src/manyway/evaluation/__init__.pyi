@@ -1,0 +1,16 @@
+from .evaluator import Evaluation as Evaluation
+from .evaluator import chunk_size as chunk_size
+from .evaluator import clock as clock
+from .evaluator import evaluate as evaluate
+from .evaluator import fit_and_predict as fit_and_predict
+from .metrics import METRICS as METRICS
+from .metrics import Count as Count
+from .metrics import find_summary as find_summary
+from .metrics import summary_names as summary_names
+from .scorers import SCORERS as SCORERS
+from .statistics import Change as Change
+from .statistics import Interval as Interval
+from .statistics import Paired as Paired
+from .statistics import judge as judge
+from .statistics import paired as paired
+from .statistics import tasks_needed as tasks_needed

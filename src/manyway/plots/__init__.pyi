@@ -1,0 +1,9 @@
+from .figures import SYMBOL as SYMBOL
+from .figures import Curve as Curve
+from .figures import Figure as Figure
+from .figures import Panel as Panel
+from .figures import cannot_draw as cannot_draw
+from .figures import draw as draw
+from .figures import write_figures as write_figures
+from .svg import panel_svg as panel_svg
+from .svg import sample_svg as sample_svg

@@ -1,0 +1,10 @@
+from .data import NAMES as NAMES
+from .data import PICTURES as PICTURES
+from .data import TAKEN as TAKEN
+from .data import TEXTS as TEXTS
+from .data import ReviewData as ReviewData
+from .export import export_examples as export_examples
+from .export import export_folders as export_folders
+from .export import export_labels as export_labels
+from .serve import open_review as open_review
+from .session import Session as Session
