@@ -16,9 +16,7 @@ from manyway.evaluation.review import review
 from manyway.evaluation.scorers import get_scorer
 from manyway.evaluation.statistics import Interval
 from manyway.methods import get_method
-from manyway.sampling.features import FeatureSet
-from manyway.sampling.sampling import sample_groups, sample_tasks
-from manyway.sampling.spec import TaskSpec
+from manyway.sampling import FeatureSet, TaskSpec, sample_groups, sample_tasks
 
 # Working memory of a chunk of tasks. It follows from the shapes alone, never from the machine, so that the same
 # experiment is cut into the same chunks everywhere and gives the same bits.

@@ -6,11 +6,8 @@ import torch
 from torch import Tensor
 
 from manyway.core import Solution, Tasks, class_directions, dot_scores
-from manyway.methods.calibration.calibration import LeftOut
+from manyway.methods.calibration import Constants, LeftOut, scaled, transform
 from manyway.methods.calibration.calibration import calibrate as calibrate_distances
-from manyway.methods.calibration.constants import Constants
-from manyway.methods.calibration.scaling import transform
-from manyway.methods.calibration.temperature_scaling import scaled
 
 _ITERATIONS_BETWEEN_CHECKS = 10  # each check is a synchronisation on a GPU, and several short operations elsewhere
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from manyway.errors import InputError
-from manyway.files.files import AnyPath, check_output
-from manyway.files.items import match_columns
+from manyway.files import AnyPath, check_output, match_columns
 from manyway.labelling.table import WRITTEN, write_rows
 from manyway.review.data import TEXTS
 from manyway.review.session import NO_CLASS, OPEN, Session

@@ -36,10 +36,8 @@ from torch import Tensor
 
 from manyway.core import Answered, Pile, Reading, Scaling, Solution, Sums, Tally, Tasks, class_sums, doubt, tally
 from manyway.errors import InputError
-from manyway.methods.calibration.calibration import Calibration, Finish, calibrate, calibrate_and_place
-from manyway.methods.calibration.first_step import FirstStep
+from manyway.methods.calibration import Calibration, Finish, FirstStep, calibrate, calibrate_and_place, tuned
 from manyway.methods.calibration.scaling import QUERY_DEPENDENT
-from manyway.methods.calibration.tuning import tuned
 from manyway.methods.evidence.blocks import InBlocks
 from manyway.methods.evidence.from_scores import Tempering, for_scores, learn_scores
 from manyway.methods.evidence.groups import (
@@ -176,7 +174,8 @@ def evidence(
         return label(batch, parameters, learned, with_objective)
 
     if carry and tasks.n_batches > 1:
-        return in_streams(tasks, solve, lambda streams: learn_before(streams, parameters), parameters, prepared)
+        learned = learn_before(tasks[:: tasks.n_batches], parameters) if prepared is None else prepared
+        return in_streams(tasks, solve, parameters, learned)
     if tasks.earlier is not None:
         return next_batch(tasks, solve, parameters, prepared)
     return solve(tasks, prepared)
@@ -210,7 +209,7 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
         likelihood, placed = learn_scores(tasks, parameters)
         return find(hold(tasks, placed, likelihood, parameters), with_objective=with_objective)
     if learned is None:
-        learned, placed = learn_and_place(tasks, parameters)
+        learned, placed = learn_and_place(tasks, scaled(tasks, parameters), parameters)
     else:
         placed = learned.place(tasks)
     likelihood = Distances(learned.calibration)
@@ -465,11 +464,6 @@ class Placed(Learned):
         return replace(self, calibration=calibration, placed=self.placed[:, rows])
 
 
-def learn(tasks: Tasks, parameters: Parameters) -> Learned:
-    """Calibrate on the support of tasks, and on the names of their classes."""
-    return _learned(scaled(tasks, parameters), parameters)
-
-
 def _learned(found: Named, parameters: Parameters) -> Learned:
     calibration = calibrate(found.tasks, *parameters.of_calibration, found.growth, finishing(found, parameters))
     calibration = found.with_names(calibration, calibration.place(found.vectors))
@@ -496,15 +490,11 @@ def finishing(found: Named, parameters: Parameters) -> Finish | None:
     return finish
 
 
-def learn_and_place(tasks: Tasks, parameters: Parameters) -> tuple[Learned, Tensor | Pile]:
-    """The same as ``learn``, and the placed queries. The metrics of many tasks in memory are not kept.
+def learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tuple[Learned, Tensor | Pile]:
+    """What ``_learned`` learns, and the placed queries. The metrics of many tasks in memory are not kept.
 
     A metric is a [d, d] factor per task. Queries and names are therefore placed while it is there.
     """
-    return _learn_and_place(tasks, scaled(tasks, parameters), parameters)
-
-
-def _learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tuple[Learned, Tensor | Pile]:
     if isinstance(tasks.pile, Pile):
         learned = _learned(found, parameters)
         return learned, learned.place(tasks)
@@ -519,7 +509,7 @@ def _learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tupl
 
 def place_once(tasks: Tasks) -> Placed:
     """What is learned of one batch in memory that is labelled again and again, with more known labels each time."""
-    learned, placed = learn_and_place(tasks, Parameters())
+    learned, placed = learn_and_place(tasks, scaled(tasks, Parameters()), Parameters())
     assert isinstance(placed, Tensor)
     return Placed(learned.scaled, learned.scaling, learned.calibration, learned.one_shot, placed)
 
@@ -539,7 +529,7 @@ def first_proportions(tasks: Tasks, parameters: Parameters) -> Tensor:
     """
     plain, tried = replace(parameters, update_prototypes=False, open_set=False), []
     for guess in guesses(tasks):
-        learned, placed = _learn_and_place(tasks, named(tasks, parameters, guess), parameters)
+        learned, placed = learn_and_place(tasks, named(tasks, parameters, guess), parameters)
         queries = hold(tasks, placed, Distances(learned.calibration), plain)
         proportions = find(queries).proportions.to(learned.precision)
         tried.append((proportions, queries.each(partial(_fit, proportions)).values[0]))
@@ -583,7 +573,7 @@ def learn_before(tasks: Tasks, parameters: Parameters) -> Learned | None:
     """What can be learned before the queries are known; None where they have a part in it."""
     if parameters.scale in {*QUERY_DEPENDENT, "power"} or not tasks.n_support or tasks.scores:
         return None
-    return learn(tasks, parameters)
+    return _learned(scaled(tasks, parameters), parameters)
 
 
 def evidence_from_likelihood(

@@ -171,15 +171,12 @@ def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any)
     return solution
 
 
-def in_streams(
-    tasks: Tasks, solve: Solve, learn: Callable[[Tasks], Any], parameters: Parameters, learned: Any
-) -> Solution:
+def in_streams(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any) -> Solution:
     """The batches of some streams, one after another; streams are solved together. See ``next_batch``.
 
     The solution has no prototypes: those of all batches together would take much memory.
     """
     n_batches, memory, found = tasks.n_batches, (), []
-    learned = learn(tasks[::n_batches]) if learned is None else learned
     for place in range(n_batches):
         batch = replace(tasks[place::n_batches], earlier=memory)
         solution = next_batch(batch.with_known(batch.known), solve, parameters, learned)
