@@ -48,6 +48,9 @@ class Method:
     # For methods with parameters that were learned on other tasks: (params, *, shots, n_classes, n_query, k_eff) -> a
     # sentence where tasks of these sizes differ from those, or None. "module:function" or the function.
     training: str | Callable[..., str | None] | None = None
+    takes_known: bool = (
+        False  # whether known labels of queries, earlier batches and several classes are of use
+    )
     scores: bool = False  # whether it takes the scores of a classifier as they are; others take them as features
     learned: tuple[str, ...] = ()  # attributes of what is prepared that estimators show, as `precision_`
 
@@ -116,11 +119,6 @@ class Method:
             except NameError:
                 found[name] = Any
         return found
-
-    @property
-    def takes_known(self) -> bool:
-        """Whether it can use labels that are known for some of the queries."""
-        return self.name == "evidence"
 
     def __call__(self, tasks: Tasks, *, prepared: Any = None, known: Any = None, **params: Any) -> Solution:
         import torch
@@ -220,14 +218,7 @@ def _place(home: str) -> tuple[str, str]:
     return f"manyway.methods.{module}", function
 
 
-def _table(*methods: Method) -> Mapping[str, Method]:
-    table = {method.name: method for method in methods}
-    if len(table) != len(methods):
-        raise ValueError("two methods have the same name")
-    return table
-
-
-METHODS: Mapping[str, Method] = _table(
+_ALL = (
     Method("paddle", "PADDLE", "paddle.solver:paddle", "Martin et al., NeurIPS 2022",
            in_blocks="paddle.streamed:paddle_in_blocks"),
     Method("soft-kmeans", "soft K-means", "paddle.solver:soft_kmeans", "ablation of Martin et al., NeurIPS 2022",
@@ -255,7 +246,7 @@ METHODS: Mapping[str, Method] = _table(
     Method("moon", "MOON", "graph.anchors:moon", "von Mises–Fisher relative of StatA", class_features=True),
     Method("zlap", "ZLaP", "graph.zlap:zlap", "Stojnić et al., CVPR 2024", class_features=True),
     Method("evidence", "Evidence", "evidence.solver:evidence", "this project, docs/evidence.md", version=7,
-           holds_support=True, class_features=True, scores=True, learned=("precision", "transform"),
+           holds_support=True, class_features=True, scores=True, takes_known=True, learned=("precision", "transform"),
            prepare="evidence.solver:prepare_evidence", in_blocks="evidence.solver:evidence"),
     Method("em-dirichlet", "EM-Dirichlet", "dirichlet.solver:em_dirichlet", "Martin et al., CVPR 2024",
            holds_support=True, class_features=True),
@@ -264,6 +255,7 @@ METHODS: Mapping[str, Method] = _table(
     Method("label-shift", "Label shift", "label_shift:label_shift", "Saerens et al., 2002",
            holds_support=True, class_features=True, version=2, scores=True),
 )  # fmt: skip
+METHODS: Mapping[str, Method] = {method.name: method for method in _ALL}
 DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor a temperature
 
 
