@@ -14,7 +14,7 @@ pytest.importorskip("triton", reason="needs Triton, which there is for Linux")
 
 from manyway import FeatureSet, TaskSpec, sample_tasks, solve
 from manyway.core import random as draws
-from manyway.core.kernels import fused, halves, rows, subset, sums, tensor_cores, two_blocks
+from manyway.core.kernels import fused, halves, rows, subset, tensor_cores, two_blocks
 from manyway.core.ops import class_sums, prototypes
 from manyway.core.transforms import transform, unit
 from manyway.methods.calibration.calibration import LeftOut
@@ -77,15 +77,15 @@ def test_class_sums_are_gathered_scaled_and_centred(n_features, shots):
     centre = tasks.query.mean(1, keepdim=True)
     expected, _ = class_sums(tasks, centre)
     starts = torch.arange(7) * shots
-    got = there(sums.class_sums)(features.features, tasks.support_index, starts, tasks.factor, centre)
+    got = there(rows.class_sums)(features.features, tasks.support_index, starts, tasks.factor, centre)
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
-    plain = there(sums.class_sums)(features.features, tasks.support_index, starts, None, None)
+    plain = there(rows.class_sums)(features.features, tasks.support_index, starts, None, None)
     torch.testing.assert_close(plain, tasks.support_table[tasks.support_index].view(5, 6, shots, -1).sum(2))
 
 
 def test_class_sums_of_classes_of_different_sizes():
     table, index = torch.randn(9, 3), torch.tensor([[4, 0, 1, 8, 2, 2]])
-    got = there(sums.class_sums)(table, index, torch.tensor([0, 1, 5, 6]), None, None)
+    got = there(rows.class_sums)(table, index, torch.tensor([0, 1, 5, 6]), None, None)
     torch.testing.assert_close(got[0], torch.stack([table[4], table[[0, 1, 8, 2]].sum(0), table[2]]))
 
 

@@ -48,9 +48,7 @@ class Method:
     # For methods with parameters that were learned on other tasks: (params, *, shots, n_classes, n_query, k_eff) -> a
     # sentence where tasks of these sizes differ from those, or None. "module:function" or the function.
     training: str | Callable[..., str | None] | None = None
-    takes_known: bool = (
-        False  # whether known labels of queries, earlier batches and several classes are of use
-    )
+    takes_known: bool = False  # whether known labels of queries, earlier batches and several classes are of use
     scores: bool = False  # whether it takes the scores of a classifier as they are; others take them as features
     learned: tuple[str, ...] = ()  # attributes of what is prepared that estimators show, as `precision_`
 

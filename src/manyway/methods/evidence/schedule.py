@@ -165,7 +165,7 @@ def agreement(masses: Tensor) -> Tensor:
 class Parameters:
     """The parameters of ``evidence``, which describes them."""
 
-    precision: float | None = None
+    precision: float | None = None  # positive; None: τ is learned from the support
     metric: bool = True
     likelihood: Literal["auto", "metric", "logistic"] = "metric"
     temperature: float | None = None
@@ -194,11 +194,6 @@ class Parameters:
     def constants(self) -> Schedule:
         """The schedule with this object's values."""
         return replace(Schedule(), **(self.schedule or {}))
-
-    @property
-    def learns_precision(self) -> bool:
-        """Whether τ is learned from the support."""
-        return self.precision is None
 
     @property
     def of_calibration(self) -> tuple[Schedule, float | None, bool]:

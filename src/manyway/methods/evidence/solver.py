@@ -267,7 +267,7 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
     posterior = groups.posterior(likelihood, some_known, parameters)
     none = Blend.none(likelihood.counts)
     answer = Probabilities(groups.slopes, groups.updated, posterior, likelihood.counts.new_ones(1, 1, 1), none)
-    if parameters.learns_precision and isinstance(likelihood, Distances):
+    if not parameters.precision and isinstance(likelihood, Distances):
         power = likelihood.calibration.power
         if one_shot:
             placed, found_there = queries.each(TakeRows(one_shot_stride(queries.n_query), answer)).values
@@ -476,7 +476,7 @@ def finishing(found: Named, parameters: Parameters) -> Finish | None:
     Tuned prototypes are not in the middle of their classes, which tells unknown queries.
     """
     tasks, constants, likelihood = found.tasks, parameters.constants, parameters.likelihood
-    if is_one_shot(tasks) or not parameters.learns_precision or found.vectors.shape[1]:
+    if is_one_shot(tasks) or parameters.precision or found.vectors.shape[1]:
         return None
     many = tasks.n_support >= constants.tuning_examples * tasks.n_classes and not parameters.open_set
     tune = likelihood == "logistic" or (likelihood == "auto" and many)
