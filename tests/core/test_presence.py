@@ -12,6 +12,7 @@ from tests.problems import make_tasks
 
 ONCE = torch.ones(1)  # no item has a copy
 SURE = torch.full((1, 1), torch.inf)  # nothing is in doubt
+NONE = torch.zeros(1, 1)  # no item is unknown
 
 
 def solution_of(presence: list[list[float]]) -> Solution:
@@ -57,9 +58,11 @@ def test_an_inference_lists_the_labels_of_the_user_most_certain_first():
 
 def test_presence_lies_between_shared_and_independent_errors_and_nearer_to_shared_where_few_classes_occur():
     independent, surest = torch.tensor([[0.9, 0.9, 0.0, 0.0]]), torch.tensor([[0.6, 0.6, 0.0, 0.0]])
-    few = presence_of(independent, Tally(surest, torch.tensor([[2.0, 2.0, 0.0, 0.0]]), SURE), ONCE, Counting())
+    few = presence_of(independent, Tally(surest, torch.tensor([[2.0, 2.0, 0.0, 0.0]]), SURE, NONE), ONCE, Counting())
     assert few[0, 0] == pytest.approx(0.75, abs=0.02)  # two of four classes: the middle
-    many = presence_of(independent[:, :2], Tally(surest[:, :2], torch.tensor([[2.0, 2.0]]), SURE), ONCE, Counting())
+    many = presence_of(
+        independent[:, :2], Tally(surest[:, :2], torch.tensor([[2.0, 2.0]]), SURE, NONE), ONCE, Counting()
+    )
     assert many[0, 0] == pytest.approx(0.9, abs=0.02)
 
 
@@ -69,7 +72,7 @@ def test_a_small_group_beside_equally_large_ones_is_probably_a_fragment_but_not_
     even = torch.tensor([[2.0, 40, 41, 39, 40, 42, 38, 40]])
     uneven = torch.tensor([[2.0, 150, 60, 3, 1, 20, 2, 44]])
     fragment, rare = (
-        float(presence_of(p, Tally(p, masses, SURE), ONCE, Counting())[0, 0]) for masses in (even, uneven)
+        float(presence_of(p, Tally(p, masses, SURE, NONE), ONCE, Counting())[0, 0]) for masses in (even, uneven)
     )
     assert fragment < 0.2
     assert rare > 0.5
@@ -77,7 +80,7 @@ def test_a_small_group_beside_equally_large_ones_is_probably_a_fragment_but_not_
 
 def test_what_is_certain_stays_certain_whatever_its_size():
     p = torch.tensor([[1.0, 0.99, 0.99]])
-    assert presence_of(p, Tally(p, torch.tensor([[1.0, 500.0, 500.0]]), SURE), ONCE, Counting())[0, 0] == 1
+    assert presence_of(p, Tally(p, torch.tensor([[1.0, 500.0, 500.0]]), SURE, NONE), ONCE, Counting())[0, 0] == 1
 
 
 def test_copies_of_items_are_no_new_evidence():
@@ -102,6 +105,34 @@ def test_at_most_the_error_rate_of_the_listed_letters_is_absent():
     found = [float(truth[task, classes].sum() / truth[task].sum()) for task, classes in enumerate(lists)]
     assert sum(absent) / 30 <= 0.05
     assert sum(found) / 30 > 0.75
+
+
+def test_where_items_may_be_unknown_several_items_say_more_than_the_surest_and_one_says_less():
+    """The surest item of each class is doubtful because a third of all may be unknown."""
+    surest, masses = torch.tensor([[0.9, 0.9, 0.0]]), torch.tensor([[20.0, 0.9, 0.0]])
+    independent = torch.tensor([[1 - 1e-6, 0.9, 0.0]])
+    closed, judged = (
+        presence_of(independent, Tally(surest, masses, SURE, torch.full((1, 3), n)), ONCE, Counting())[0]
+        for n in (0.0, 10.0)
+    )
+    assert judged[0] > closed[0] + 0.02
+    assert judged[1] < closed[1]
+    assert judged[2] < 1e-3
+
+
+def test_answers_with_unknown_items_are_counted_with_their_number():
+    tasks = sample_tasks(load_glyphs("val"), TaskSpec(shots=5, k_eff=3, n_query=20, n_ways=30), seed=4, count=2)
+    found = solve("evidence", tasks, open_set=True)
+    torch.testing.assert_close(found.tallied.unknown[:, 0], found.unknown.double().sum(1))
+    assert not bool(solve("evidence", tasks).tallied.unknown.any())
+
+
+def test_the_interval_of_the_number_reaches_from_careful_to_independent_presence():
+    solution = solution_of([[0.9, 0.9, 0.9, 0.9] + [0.3] * 6])
+    low, high = solution.n_present_interval[0].tolist()
+    off = float(2 * solution.n_present_sd + 0.5)
+    assert low == -int(-(float(solution.n_present) - off) // 1)
+    assert high == min(int(float(solution.independent_presence.sum()) + off), 5)  # of five expected items
 
 
 def test_the_number_of_classes_is_less_certain_where_many_items_share_their_errors():

@@ -23,6 +23,13 @@ than that: unknown queries, and those of a class with one example, are often tak
 
     logit p_k ← min(logit p_k, 0.8 logit p_k + 0.4 ln (m_k + ½)/(m + ½) + 0.3).
 
+Where items may be unknown (``open_set``), the surest item of a class is doubtful because all are, and several together
+say more; but scattered unknown items look like small classes. With the part u of the items that is expected to be
+unknown,
+
+    logit p_k ← min(logit independent_k,
+                    logit p_k + √u (0.4 (logit independent_k − logit surest_k) + 0.3 ln (m_k + ½)/(m + ½) − 1.5)).
+
 Bursts and near-copies of items are no new evidence. Where each item has D copies, itself included, sizes are divided
 by D, and so are the log-odds of classes that probably occur, by min(D, 10)^0.3.
 
@@ -62,6 +69,12 @@ class Counting:
     presence_believed: float = 0.8
     presence_beside: float = 0.4
     presence_offset: float = 0.3
+    # Where items may be unknown, times the root of their part: what all items of a class say beyond the surest, the
+    # size beside the largest group, and a constant. 36 % of the validation classes are then found instead of 31, and
+    # the worst setting lists 13 % absent ones instead of 15.
+    unknown_all: float = 0.4
+    unknown_beside: float = 0.3
+    unknown_offset: float = -1.5
     # The same for the scores of a classifier, with what its confidence in the batch and in the class adds: by logistic
     # regression on half of the classes of lid.176 and of classifiers of three sets.
     scores_believed: float = 0.25
@@ -89,22 +102,25 @@ class Tally(NamedTuple):
     """What answers say about each class: the highest probability, and the sum of all [t, k].
 
     ``doubt`` [t, k] says how far a classifier is believed: what is added to the log-odds; inf: nothing is in doubt.
+    ``unknown`` [t, k] is the expected number of unknown queries, the same for all classes.
     """
 
     surest: Tensor
     masses: Tensor
     doubt: Tensor
+    unknown: Tensor
 
     def plus(self, other: "Tally") -> "Tally":
         """That of both parts: where one of them does not doubt a class, nothing is in doubt."""
         surest, believed = (torch.maximum(*both) for both in ((self.surest, other.surest), (self.doubt, other.doubt)))
-        return Tally(surest, self.masses + other.masses, believed)
+        return Tally(surest, self.masses + other.masses, believed, self.unknown + other.unknown)
 
 
 def tally(part: Answered) -> Tally:
     """The work that finds it."""
-    surest = part.probabilities.amax(1)
-    return Tally(surest, part.probabilities.sum(1, dtype=torch.float64), torch.full_like(surest, torch.inf))
+    surest, masses = part.probabilities.amax(1), part.probabilities.sum(1, dtype=torch.float64)
+    unknown = masses.new_zeros(len(masses), 1) if part.unknown is None else part.unknown.double().sum(1, keepdim=True)
+    return Tally(surest, masses, torch.full_like(surest, torch.inf), unknown.expand_as(masses))
 
 
 def doubt(highest: Tensor, confidence: Tensor, constants: Counting) -> Tensor:
@@ -141,6 +157,10 @@ def presence_of(independent: Tensor, found: Tally, copies: Tensor, constants: Co
     scored = constants.scores_believed * scored + constants.scores_beside * beside + found.doubt
     cautious = constants.presence_believed * odds + constants.presence_beside * beside + constants.presence_offset
     cautious = torch.minimum(torch.minimum(odds, cautious), scored)
+    together, alone = torch.logit(alone.clamp(0, 1), _CERTAIN), torch.logit(surest, _CERTAIN)
+    more = constants.unknown_all * (together - alone) + constants.unknown_beside * beside + constants.unknown_offset
+    open_part = (found.unknown / (found.unknown + masses.sum(-1, keepdim=True)).clamp_min(1)).sqrt()
+    cautious = torch.where(open_part > 0, torch.minimum(together, cautious + open_part * more), cautious)
     return torch.where(doubtful, torch.sigmoid(cautious), before).to(independent)
 
 
@@ -204,8 +224,8 @@ def number_of(presence: Tensor, n_items: Tensor, constants: Counting) -> tuple[T
     number, variance = presence.sum(-1), (presence * (1 - presence)).sum(-1)
     items = n_items.to(number).clamp_max(constants.number_items)
     shared = constants.number_shared * (items / constants.number_few).log1p() * variance
-    relative = constants.number_relative * number
-    return number, (constants.number_alone * variance + shared.square() + relative.square()).sqrt()
+    spread = constants.number_alone * variance + shared.square() + (constants.number_relative * number).square()
+    return number, spread.sqrt()
 
 
 def unseen(presence: Tensor, sizes: Tensor) -> Tensor:

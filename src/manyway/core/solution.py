@@ -7,9 +7,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from manyway.core import presence as estimate
+from manyway.core import presence as occurring
 from manyway.core.blocks import Answered, Reading, TopK, top, whole
-from manyway.core.presence import DEFAULT_RATE, USUAL, Counting, Tally, tally
+from manyway.core.presence import DEFAULT_RATE, Counting, Tally, tally
 from manyway.errors import InputError, optional
 
 # What is computed when it is first asked for, and by which parameter.
@@ -117,7 +117,7 @@ class Solution:
         memory: Any = None,
         labels: Tensor | None = None,
         tallied: Tally | None = None,
-        counting: Counting = USUAL,
+        counting: Counting = occurring.USUAL,
     ) -> None:
         self._labels, self._tallied, self.counting = labels, tallied, counting
         self.n_iter, self.converged = _of_tasks(n_iter, probabilities), _of_tasks(converged, probabilities)
@@ -230,7 +230,7 @@ class Solution:
     @cached_property
     def presence(self) -> Tensor:
         """[t, k] the probability that the class occurs among the queries; see ``manyway.core.presence``."""
-        return estimate.presence_of(self.independent_presence, self.tallied, self.copies, self.counting)
+        return occurring.presence_of(self.independent_presence, self.tallied, self.copies, self.counting)
 
     @cached_property
     def independent_presence(self) -> Tensor:
@@ -295,7 +295,7 @@ class Solution:
     def _by_presence(self, error_rate: float | None) -> list[tuple[Tensor, int, int]]:
         if error_rate is not None and not 0 < error_rate < 1:
             raise InputError(f"error_rate is {error_rate}; it must be between 0 and 1, for example 0.05.")
-        return estimate.by_presence(self.presence, error_rate)
+        return occurring.by_presence(self.presence, error_rate)
 
     @property
     def n_present(self) -> Tensor:
@@ -305,21 +305,26 @@ class Solution:
     @property
     def n_present_sd(self) -> Tensor:
         """[t] the standard deviation of that number."""
-        return estimate.number_of(self.presence, self.tallied.masses.sum(-1) / self.copies, self.counting)[1]
+        return occurring.number_of(self.presence, self.tallied.masses.sum(-1) / self.copies, self.counting)[1]
 
     @property
     def n_present_interval(self) -> Tensor:
-        """[t, 2] the lowest and the highest number within two standard deviations and half a class; at least 1."""
+        """[t, 2] the lowest and the highest number within two standard deviations and half a class; at least 1.
+
+        The highest is counted from the number of classes if the errors of queries were independent, where that is more:
+        presence is careful, so that rare classes count too little.
+        """
         number, off = self.n_present, 2 * self.n_present_sd + 0.5
+        many = torch.maximum(number, self.independent_presence.sum(-1).to(number))
         most = self.tallied.masses.sum(-1).clamp_max(self.presence.shape[-1]).round().to(number)
-        low, high = (number - off).ceil().clamp_min(1), (number + off).floor()
+        low, high = (number - off).ceil().clamp_min(1), (many + off).floor()
         return torch.stack([torch.minimum(low, most), torch.minimum(high, most)], -1).long()
 
     @property
     def n_unseen(self) -> Tensor:
         """[t] how many further classes are expected to occur if sampling went on."""
-        sizes = estimate.conditional_sizes(self.independent_presence, self.tallied.masses, self.copies)
-        return estimate.unseen(self.presence, sizes.to(self.presence))
+        sizes = occurring.conditional_sizes(self.independent_presence, self.tallied.masses, self.copies)
+        return occurring.unseen(self.presence, sizes.to(self.presence))
 
     @cached_property
     def review_scores(self) -> Tensor:

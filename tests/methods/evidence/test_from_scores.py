@@ -15,11 +15,14 @@ from manyway.methods.evidence.from_scores import (
     covered,
     find_kind,
     fit_posteriors,
+    for_scores,
     held,
+    learn_scores,
     log_odds,
     log_posteriors,
     without_prior,
 )
+from manyway.methods.evidence.schedule import Parameters
 
 NAN = math.nan
 
@@ -366,3 +369,16 @@ def test_several_finds_one_class_where_items_have_one():
     found = solve("evidence", Tasks.from_scores(odds[None], several=True)).probabilities[0] > 0.5
     assert (found.sum(-1) == 1).float().mean() > 0.87
     assert (found.float().argmax(-1) == truth).float().mean() > 0.95
+
+
+def test_evidence_has_a_share_where_few_classes_seem_to_occur_and_none_where_most_do() -> None:
+    generator = torch.Generator().manual_seed(1)
+    centres = torch.randn(10, 4, generator=generator)
+    shares = []
+    for n_present in (2, 10):
+        items = centres[torch.arange(400) % n_present] + 0.3 * torch.randn(400, 4, generator=generator)
+        scores = (-torch.cdist(items, centres).square()).log_softmax(-1)[None]
+        likelihood, _ = learn_scores(Tasks.from_scores(scores), for_scores(Parameters()))
+        shares.append(float(likelihood.blend.share))
+    assert shares[0] > 0.5
+    assert shares[1] == 0

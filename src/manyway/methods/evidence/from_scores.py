@@ -22,9 +22,10 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    so m of them count as m / (1 + ρ(m − 1)) independent ones; w is the fraction of all items that this leaves. The grid
    ends at 2.5, so that T cannot run away: at a high temperature one class would explain everything.
 4. **Blend.** The answer is the mean of evidence, with the share s (1 − w⁴), and of the classifier's own z: where items
-   have few others like them, the classifier decides. Evidence is trusted by τ (1 − w)(1 − c), where c is the part of
-   the labels that it changes, and the more the less it doubts them. The answer is as sure on average as its labels are
-   likely: by evidence with that trust, and by the classifier's own probabilities otherwise.
+   have few others like them, or most of all classes seem to occur, the classifier decides. Evidence is trusted by
+   τ (1 − w)(1 − c), where c is the part of the labels that it changes, and the more the less it doubts them. The answer
+   is as sure on average as its labels are likely: by evidence with that trust, and by the classifier's own
+   probabilities otherwise.
 5. **Hold.** A class that the classifier expects to be right for many of the items is not dissolved: they keep the
    classifier's answer (`held`). Evidence gathers the items that are scattered over many classes. It never moves an item
    to a class of which the classifier is less sure in its surest items than of the one that it comes from: some classes
@@ -82,6 +83,8 @@ class Tempering(NamedTuple):
     most_popular: float = 1.25  # popularity with a larger standard deviation is shrunk
     begin: float = 0.9  # the annealing begins near the classifier's own answers, and not with one large class
     share: float = 0.65  # of evidence in the blend where items are many per class
+    crowded: tuple[float, float] = (0.5, 0.7)  # the share fades where such a part of all classes seems to occur: there
+    # is nothing to find out, and what items share is errors. Where few of many occur the part is below 0.35.
     trust: float = 0.75  # of evidence in the confidence of the blend, likewise
     # Evidence that doubts less of the labels than this is trusted more: classifiers that know their classes have 0 to
     # 5 %, those that call some by other names 9 to 16 %.
@@ -360,6 +363,9 @@ def _learn(
     own = (tempered(alone - popular, grid) + likely).log_softmax(-1).gather(-1, places).sum(1).squeeze(-1)
     temperature, independent = constants.choose(grid, score, part, len(z), own, sure)
     one, share = popular.new_ones(1, 1, 1), constants.share * (1 - independent**4) * (not said)
+    seem = effective_number(class_proportions(z.exp()[None], _EM_STEPS, 0.0)[0][0]) / n_classes
+    lowest, highest = constants.crowded
+    share = share * ((highest - seem) / (highest - lowest)).clamp(0, 1)
     offset = (popular + likely - temperature * likely).view(1, 1, -1)
     own = (z / sharp).softmax(-1)
     kept, peak = held(own, constants), own.topk(min(constants.surest, len(own)), 0).values.mean(0)

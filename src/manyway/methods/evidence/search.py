@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import inf, prod
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -32,7 +32,7 @@ from torch import Tensor
 from manyway.core import Recorder
 from manyway.core.kernels import fused
 from manyway.core.parallel import LARGE, side_by_side
-from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
+from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
 from manyway.methods.evidence.schedule import Parameters
 
 
@@ -73,8 +73,9 @@ class Queries(Protocol):
 
 
 Q = TypeVar("Q", bound=Queries)
-AHEAD = 5  # how many updates ``Queries.update`` is told in advance
+AHEAD = 10  # how many updates ``Queries.update`` is told in advance
 _PIECE = 2**17  # assignments that are worked on at once where there are many; a few such arrays fit into a cache
+_MATTERS = 1e-4  # assignments above this are updated every time, where there are many; see ``Few``
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +158,55 @@ def _iterate(
     return Found(queries, n_iter, converged, terms.parts)
 
 
+@dataclass(frozen=True, eq=False)
+class Few:
+    """The n assignments of one large task that matter. The others rest until all are updated again.
+
+    A query has a handful of likely classes among thousands. The weight exp(s ℓ + slope + entry_cost/(1 − u)) of the
+    other classes hardly changes from one update to the next, so that their total per query is kept.
+    """
+
+    places: Tensor  # [n] query·K + class
+    query: Tensor  # [n]
+    classes: Tensor  # [n]
+    likelihood: Tensor  # [n] ℓ
+    base: Tensor  # [n] minus ln of the total weight of the query in the last update of all
+    counted: Tensor  # [n] how much the query counts
+    u: Tensor  # [n]
+    rest: Tensor  # [q] the part of that total that rests
+    masses: Tensor  # [k] Σ_q u of what rests
+    alpha: float  # of the last update of all; idle classes gain or lose where it changes
+    left: int  # how many more updates it may rest
+
+    @staticmethod
+    def of(places: Tensor, before: Tensor, queries: Dense, presence: Presence, slopes: Slopes, s: float, n: int) -> Few:
+        """After an update of all: assignments that were ``before`` [n], with which n updates may go on."""
+        n_classes = queries.u.shape[-1]
+        query, classes = places.div(n_classes, rounding_mode="floor"), places % n_classes
+        likelihood, u = (one.view(-1)[places] for one in (queries.likelihood, queries.u))
+        counted = queries.counted[0, query, 0]
+        base = (u / counted).log() - _scores(likelihood, slopes, classes, before, s)
+        rest = torch.ones_like(queries.u[0, :, 0]).index_add_(0, query, u / counted, alpha=-1).clamp_min_(0)
+        masses = presence.masses[0].index_add(0, classes, u, alpha=-1).clamp_min_(0)
+        return Few(places, query, classes, likelihood, base, counted, u, rest, masses, float(slopes.alpha), n)
+
+    def updated(self, slopes: Slopes, s: float) -> tuple[Few, Update]:
+        """The same after an update."""
+        weights = (self.base + _scores(self.likelihood, slopes, self.classes, self.u, s)).exp_()
+        total = self.rest.index_add(0, self.query, weights)
+        u = weights.mul_(self.counted).div_(total[self.query])
+        masses = self.masses.index_add(0, self.classes, u)
+        log_absent = (-self.masses).index_add_(0, self.classes, log_remainders(u))  # ln(1 − u) of small u is −u
+        presence = Presence.of_products(masses[None], log_absent.exp_()[None])
+        return replace(self, u=u, left=self.left - 1), Update(presence, (u - self.u).abs_().amax()[None])
+
+
+def _scores(likelihood: Tensor, slopes: Slopes, classes: Tensor, u: Tensor, sharpness: float) -> Tensor:
+    """[n] s ℓ + slope + entry_cost/(1 − u) of assignments [n] to classes [n]."""
+    scores = sharpness * likelihood + slopes.slope[0, classes]
+    return torch.addcdiv(scores, slopes.entry_cost[0, classes], remainders(u))
+
+
 @dataclass(eq=False)
 class Dense:
     """Likelihoods and assignments of all tasks, in memory.
@@ -168,6 +218,7 @@ class Dense:
     likelihood: Tensor  # [t, q, k] ℓ
     counted: Tensor  # [t, q, 1] how much each query counts
     u: Tensor  # [t, q, k]
+    few: tuple[Few, ...] = ()  # those that are updated while the others rest
 
     @staticmethod
     def of(likelihood: Tensor, counted: Tensor | float = 1.0) -> Dense:
@@ -181,14 +232,25 @@ class Dense:
         return Presence.of(self.u, remainders(self.u))
 
     def begin(self, sharpness: float) -> Presence:
-        return self._assign(lambda likelihood, u: (likelihood * sharpness).softmax(-1)).presence
+        return self._assign(lambda likelihood, u: (likelihood * sharpness).softmax(-1))[0].presence
 
     def update(self, slopes: Slopes, sharpness: float, ahead: Sequence[float] = (), tol: float = 0.0) -> Update:
+        """Assign again. Of one large task, few assignments may be updated several times before all are."""
+        for few in self.few:
+            if few.left and few.alpha == float(slopes.alpha):
+                later, found = few.updated(slopes, sharpness)
+                self.few = (later,)
+                if float(found.moved) >= tol:
+                    return found
+            self.u.view(-1)[few.places] = few.u
+
         def assigned(likelihood: Tensor, u: Tensor) -> Tensor:
             scores = likelihood if sharpness == 1 else likelihood * sharpness
             return slopes.add_to(scores, remainders(u)).softmax(-1)
 
-        return self._assign(assigned, tol)
+        found, kept, before = self._assign(assigned, tol, bool(ahead))
+        self.few = (Few.of(kept, before, self, found.presence, slopes, sharpness, len(ahead)),) if len(kept) else ()
+        return found
 
     def select(self, which: Tensor) -> Dense:
         return Dense(self.likelihood[which], self.counted[which], self.u[which])
@@ -210,32 +272,38 @@ class Dense:
         share = self.u / self.counted.clamp_min(torch.finfo(self.u.dtype).tiny)
         return torch.stack([fit, -(self.counted * torch.xlogy(share, share)).sum((1, 2))])
 
-    def _assign(self, assigned: Callable[[Tensor, Tensor], Tensor], tol: float = 0.0) -> Update:
+    def _assign(
+        self, assigned: Callable[[Tensor, Tensor], Tensor], tol: float = 0.0, keep: bool = False
+    ) -> tuple[Update, Tensor, Tensor]:
         """Take over the assignments that ``assigned`` makes of the likelihoods and assignments of some queries.
 
-        Large arrays are gone through in pieces of few queries, which stay in the cache of a core.
+        Large arrays are gone through in pieces of few queries, which stay in the cache of a core. With ``keep``, the
+        places of the assignments of one large task that matter, and what they were before, are also returned.
         """
         weighted = self.counted.stride() != (0, 0, 0)  # an expanded number says that every query counts one
         n_query, per_query = self.u.shape[1], self.u[:, :1].numel()
         small = self.u.is_cuda or self.u.numel() < LARGE
         step = n_query if small else max(1, _PIECE // per_query)
+        above = _MATTERS if keep and not small and len(self.u) == 1 else inf
 
-        def work(first: int) -> tuple[Tensor, Tensor, Tensor]:
+        def work(first: int) -> tuple[Tensor, ...]:
             rows = slice(first, first + step)
             before = self.u[:, rows]
             u = assigned(self.likelihood[:, rows], before)
             u = u.mul_(self.counted[:, rows]) if weighted else u
             masses = u.sum(1)
             moved = (u - before).abs_().amax((1, 2)) if tol else masses
+            kept = (u > above).view(-1).nonzero().squeeze(1) if above < 1 else moved.new_zeros(0, dtype=torch.int64)
+            was = before.reshape(-1)[kept]
             if small:
                 self.u = u
             else:
                 before.copy_(u)
-            return masses, remainders(u).prod(1), moved
+            return masses, remainders(u).prod(1), moved, kept + first * per_query, was
 
-        masses, absent, moved = zip(*side_by_side(work, range(0, n_query, step)), strict=True)
+        masses, absent, moved, kept, was = zip(*side_by_side(work, range(0, n_query, step)), strict=True)
         presence = Presence.of_products(sum(masses[1:], masses[0]), prod(absent[1:], start=absent[0]))
-        return Update(presence, torch.stack(moved).amax(0))
+        return Update(presence, torch.stack(moved).amax(0)), torch.cat(kept), torch.cat(was)
 
 
 def fused_search(queries: Dense, prior: Concentrations, parameters: Parameters) -> Found[Dense]:

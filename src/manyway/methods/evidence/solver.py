@@ -285,7 +285,7 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
         unsure = doubt(tallies.own.surest, tallies.own.masses / queries.n_query, schedule)
         unsure = unsure.masked_fill(some_known, torch.inf)
         surest = torch.maximum(tallies.alone.surest.to(present) * kept, labelled)
-        more["tallied"] = Tally(surest, tallies.alone.masses, unsure)
+        more["tallied"] = tallies.alone._replace(surest=surest, doubt=unsure)
     at_least = labelled.masked_fill(some_known, 1)
     more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, at_least)
     more["make_copies"], more["counting"] = (lambda: copies(queries, schedule)), schedule

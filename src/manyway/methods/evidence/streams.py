@@ -219,7 +219,8 @@ def _first(found: Solution, n_query: int, which: Tensor) -> dict[str, Any]:
     """The answers for the first queries of some tasks, given as a mask [t]."""
     whole = _plain(found)
     probabilities = found.probabilities[which, :n_query]
-    counted = tally(Answered(probabilities))._replace(doubt=found.tallied.doubt[which])
+    judged = None if found.unknown is None else found.unknown[which, :n_query]
+    counted = tally(Answered(probabilities, judged))._replace(doubt=found.tallied.doubt[which])
     part = Solution(probabilities, found.n_iter[which], found.converged[which], tallied=counted)
     kept = _plain(part) | {"review_scores": found.review_scores[which, :n_query]}
     if "unknown" in whole:

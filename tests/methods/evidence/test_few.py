@@ -1,0 +1,56 @@
+"""Of a large task, the search updates few assignments several times before it updates all."""
+
+import pytest
+import torch
+
+from manyway import Tasks, solve
+from manyway.methods.evidence import search
+
+
+@pytest.fixture
+def scores() -> torch.Tensor:
+    """Log-posteriors [1, q, k] of 300 items of 12 of 80 classes."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(80, 8, generator=generator)
+    items = centres[torch.arange(300) % 12] + torch.randn(300, 8, generator=generator)
+    return (-torch.cdist(items, centres).square() / 2).log_softmax(-1)[None]
+
+
+def answers(
+    scores: torch.Tensor, large: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Labels, probabilities and the number of updates of few assignments."""
+    updates = []
+    updated = search.Few.updated
+    with monkeypatch.context() as patch:
+        patch.setattr(search, "LARGE", large)
+        patch.setattr(search, "_PIECE", 2000)
+        patch.setattr(search.Few, "updated", lambda *given: (updates.append(1), updated(*given))[1])
+        found = solve("evidence", Tasks.from_scores(scores))
+    return found.labels, found.probabilities, len(updates)
+
+
+def test_the_answers_of_a_large_task_are_those_of_updating_all_assignments_every_time(
+    scores: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels, probabilities, n_updates = answers(scores, 20_000, monkeypatch)
+    expected, plain, none = answers(scores, 10**9, monkeypatch)
+    assert n_updates > 5
+    assert none == 0
+    assert torch.equal(labels, expected)
+    torch.testing.assert_close(probabilities, plain, atol=2e-2, rtol=0)
+
+
+def test_queries_that_count_less_than_one_keep_their_weight_while_others_rest(scores: torch.Tensor) -> None:
+    likelihood, counted = scores, torch.linspace(0.1, 1, 300).view(1, 300, 1)
+    queries = search.Dense.of(likelihood, counted)
+    presence = queries.begin(1.0)
+    slopes = presence.slopes(torch.tensor([0.1]))
+    found, places, before = queries._assign(lambda part, u: slopes.add_to(part, 1 - u).softmax(-1), keep=False)
+    assert not len(places)
+    places = (queries.u > 1e-3).view(-1).nonzero().squeeze(1)
+    before = torch.zeros(len(places))
+    few = search.Few.of(places, before, queries, found.presence, slopes, 1.0, 3)
+    later, update = few.updated(slopes, 1.0)
+    assert later.left == 2
+    assert float(update.presence.masses.sum()) == pytest.approx(float(counted.sum()), rel=1e-2)
