@@ -119,8 +119,9 @@ SURE = SCORES + "".join(f"s{n},0.01,0.01,0.98\n" for n in range(2))
 
 
 def test_items_may_be_unknown(label):
-    code, _, err = label("scores.csv", "--open-set", "-o", "o.csv")
+    code, out, err = label("scores.csv", "--open-set", "-o", "o.csv")
     assert code == 0, err
+    assert "Scores alone find few unknown items" in " ".join((out + err).split())
     found = rows("o.csv")
     assert list(found[0])[-2:] == ["unknown", "group"]
     assert all(0 <= float(row["unknown"]) < 0.5 for row in found)

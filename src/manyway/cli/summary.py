@@ -81,8 +81,9 @@ def _listed(summary: labelling.Summary) -> str:
 def _unknown(summary: labelling.Summary) -> str:
     """Sentences about the unknown items."""
     expected, sd = summary.unknown_expected, summary.unknown_sd
+    hint = "Scores alone find few unknown items: sort by column 'unknown'. " if "temperature" in summary.learned else ""
     if not summary.n_unknown and expected < 0.5:
-        return "No unknown items."
+        return f"{hint}No unknown items."
     low, high = max(expected - sd, 0), min(expected + sd, summary.n_items)
     line = f"About {expected:.0f} of {_items(summary.n_items)} are expected to be unknown "
     line += f"({low:.0f} to {high:.0f}); {summary.n_unknown} are labelled so"
@@ -91,9 +92,8 @@ def _unknown(summary: labelling.Summary) -> str:
         line += f", in {len(groups)} group" + ("" if len(groups) == 1 else "s") + ": "
         line += "; ".join(f"{_items(group.items)} like {group.medoid}" for group in groups[:_GROUPS])
         line += "; …" if len(groups) > _GROUPS else ""
-    if summary.unknown_next:
-        line += f". Of the others, look first at {files.listed(summary.unknown_next)}"
-    return f"{line}."
+    further = f" Of the others, look first at {files.listed(summary.unknown_next)}." if summary.unknown_next else ""
+    return f"{hint}{line}.{further}"
 
 
 def _items(count: int) -> str:
