@@ -71,8 +71,8 @@ def test_subset_draws_one_row_for_a_shared_total():
 @pytest.mark.parametrize("n_features", [5, 40])
 @pytest.mark.parametrize("shots", [1, 3, 7])
 def test_class_sums_are_gathered_scaled_and_centred(n_features, shots):
-    rows = torch.randn(60, n_features, generator=torch.Generator().manual_seed(0))
-    features = FeatureSet(rows, torch.arange(60) % 6)
+    table = torch.randn(60, n_features, generator=torch.Generator().manual_seed(0))
+    features = FeatureSet(table, torch.arange(60) % 6)
     tasks = transform(sample_tasks(features, TaskSpec(shots=shots, k_eff=2, n_query=4), count=5), "range")
     centre = tasks.query.mean(1, keepdim=True)
     expected, _ = class_sums(tasks, centre)
