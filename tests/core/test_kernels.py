@@ -99,7 +99,9 @@ def test_differences_of_gathered_rows():
     )
 
 
-@pytest.mark.parametrize("size", [3, 64, 100], ids=["less than a panel", "one panel", "a panel and a part"])
+@pytest.mark.parametrize(
+    "size", [3, 20, 64, 200], ids=["less than a quarter", "half a part", "one part", "parts of halves"]
+)
 def test_the_inverse_factor_is_that_of_the_matrix(size):
     rows = torch.randn(3, size + 5, size, generator=torch.Generator().manual_seed(0))
     matrices = rows.mT @ rows / size + 0.3 * torch.eye(size)
@@ -287,15 +289,15 @@ def test_left_out_samples_are_classified_alike(monkeypatch, n_tasks, weight, pre
 
     def classified(device):
         labels, number, scatter, usual, own = (value.to(device) for value in (*values, own_counts))
-        left_out = LeftOut(labels, number, scatter, usual, 0.5, own, (own > 1).float(), False, 0 * scatter)
         inner = Inner.of(residuals.to(device), prototypes.to(device), labels)
         given, start = (
             None if value is None else torch.full((n_tasks,), value, device=device) for value in (precision, near)
         )
+        left_out = LeftOut(labels, number, scatter, usual, 0.5, own, (own > 1).float(), False, 0 * scatter, given)
         if weight is None:
-            return left_out.classified(inner, given)
+            return left_out.classified(inner)
         full = torch.full((n_tasks,), weight, device=device)
-        return left_out.classified(inner, given, full, torch.tensor([2.0, 5.0], device=device)[:n_tasks], start)
+        return left_out.classified(inner, full, torch.tensor([2.0, 5.0], device=device)[:n_tasks], start)
 
     plain = classified("cpu")
     monkeypatch.setattr("manyway.methods.calibration.calibration.fused", lambda tensor: True)
@@ -323,7 +325,7 @@ def test_the_fused_steps_of_tim_are_the_plain_ones(n_query, n_classes, n_feature
     loss, start = Information((1.0, 0.3, 1.0) if n_query else (1.0, 0.0, 0.0), alphas), prototypes(tasks)
     steps = {"lr": 1e-3, "max_iter": 6}
     plain, _ = descend(samples, tasks.support_labels, start, Euclidean(15.0), loss, trace=False, **steps)
-    fast = there(steps_of_tim.descend)(samples, tasks.support_labels, start, loss.weights, alphas, 15.0, **steps)
+    fast = there(steps_of_tim.descend)(samples, tasks.support_labels, start, (loss.weights, alphas), 15.0, **steps)
     assert (fast - plain).norm() < 0.02 * (plain - start).norm()
 
 

@@ -52,7 +52,7 @@ def test_megadetector_has_one_item_per_classified_detection():
     assert scores.classes == ("bear", "elk", "fox", "moose", "wolf")
     assert listed(scores) == {"bear": 0.901, "elk": 0.071, "moose": 0.025}
     assert scores.skipped == (("week1/broken.jpg", "Failure image access"),)
-    assert scores.notes == ("1 images of megadetector.json have no classified detection and are left out",)
+    assert scores.notes == ("images of megadetector.json without a classified detection are left out: 1",)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_damaged_predictions_of_speciesnet_are_refused(change, message, tmp_path
         ('["3", 0.901]', '["9", 0.901]', "among the classifications in image 0"),
         ('["3", 0.901]', '["3", 90.1]', "the score 90.1 in image 0; scores go from 0 to 1"),
         ('"week1/b.jpg"', '"week1/a.jpg"', "the file 'week1/a.jpg' twice .again in image 1"),
-        ('"file": "week1/empty.jpg"', '"name": "week1/empty.jpg"', "instead of a file in image 2"),
+        ('"file": "week1/empty.jpg"', '"name": "week1/empty.jpg"', "no file in image 2"),
         ('"detections": []', '"detections": 3', "no list 'detections'"),
     ],
 )

@@ -119,7 +119,7 @@ def _read_megadetector(path: Path, content: Mapping[str, Any]) -> Scores:
         notes.append(f"{path.name} has the format version {version}; it is read as 1.6")
     nameless = [key for key, name in categories.items() if not isinstance(name, str) or not name.strip()]
     if nameless:
-        notes.append(f"the categories {listed(nameless)} of {path.name} have no name and are called by their number")
+        notes.append(f"categories of {path.name} without a name are called by their number: {listed(nameless)}")
     shown = shown_names({k: f"category {k}" if k in nameless else name.strip() for k, name in categories.items()})
     for number, entry in enumerate(content["images"]):
         place = f"image {number}"
@@ -153,7 +153,7 @@ def _read_megadetector(path: Path, content: Mapping[str, Any]) -> Scores:
         bare += not any(detection.get("classifications") for detection in detections)
         found.others += rest if rest or len(found.places) > count else [{**taken, "detection": "blank"}]
     if bare:
-        notes.append(f"{bare} images of {path.name} have no classified detection and are left out")
+        notes.append(f"images of {path.name} without a classified detection are left out: {bare}")
     labels = {key: str(full.get(key, name)) for key, name in shown.items()}
     write = partial(_megadetector_text, path, found.places, {name: key for key, name in shown.items()})
     return found.scores(labels, shown, "MegaDetector json", write, notes=tuple(notes), **_kind(found.pairs))
@@ -220,7 +220,8 @@ def _mapping(path: Path, place: str, value: Any) -> Mapping[str, Any]:
 
 def _text(path: Path, place: str, value: Any, what: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{path} has {shorten(value)} instead of a {what} in {place}.")
+        instead = f"no {what}" if value is None else f"{shorten(value)} instead of a {what}"
+        raise InputError(f"{path} has {instead} in {place}.")
     return value.strip()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from problems import make_tasks
@@ -9,10 +11,20 @@ from problems import make_tasks
 from manyway import Tasks, solve
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import LeftOut, calibrate
-from manyway.methods.calibration.metric import Contrasts, Gram, Scatter, _among, metrics_of, products_among, solve_lower
+from manyway.methods.calibration.metric import (
+    Contrasts,
+    Gram,
+    Inner,
+    Scatter,
+    _among,
+    metrics_of,
+    products_among,
+    solve_lower,
+)
 from manyway.methods.evidence.schedule import Schedule
 
 N_CLASSES, SHOTS = 4, 5
+ONE = torch.zeros(1, dtype=torch.long)  # the only task
 
 
 def stretched_task(n_features, *, n_query=40, noise=3.0, seed=0):
@@ -48,8 +60,9 @@ def inner_products(metrics, tasks, gamma):
     samples = torch.arange(tasks.n_support)[None]
     prototypes = (means - means.mean(0))[None]
     crossed = metrics.crossed(prototypes)
-    inner = metrics.inner(samples, tasks.support_labels, residuals[None], prototypes, crossed)
-    return inner(metrics.root(gamma), gamma)
+    plain = Inner.of(residuals[None], prototypes, tasks.support_labels)
+    inner = metrics.inner(samples, tasks.support_labels, residuals[None], prototypes, crossed, plain)
+    return inner(metrics.root(gamma, ONE), gamma, ONE)
 
 
 def test_contrasts_span_the_residuals():
@@ -82,7 +95,7 @@ def test_left_out_samples_are_missing_from_their_prototype_and_from_the_metric(n
     plain = calibrate(tasks, Schedule(), metric=False)
     left_out = LeftOut.of(tasks.support_labels, plain, torch.ones(1, dtype=torch.float64), Schedule())
     taken_out = torch.tensor([(1 - gamma) * weight], dtype=torch.float64)
-    found = left_out.classified(inner, left_out._gain(), taken_out)
+    found = replace(left_out, given=left_out._gain()).classified(inner, taken_out)
     for i in range(n_samples):
         others = torch.arange(n_samples) != i
         without = torch.stack([tasks.support[0, others & (labels == k)].mean(0) for k in range(N_CLASSES)])
@@ -106,7 +119,7 @@ def test_both_forms_give_the_metric(n_features):
     found = []
     for form in (Scatter, Gram):
         metrics = form.of(contrasts_of(tasks), weight)
-        rows = metrics.whitening(metrics.root(0.4), gamma)(identity[None])[0]
+        rows = metrics.whitening(metrics.root(0.4, ONE), gamma)(identity[None])[0]
         torch.testing.assert_close(rows @ rows.T, torch.linalg.inv(metric))
         found.append(inner_products(metrics, tasks, 0.4))
     for one, other in zip(*found, strict=True):
@@ -119,7 +132,7 @@ def test_both_forms_give_the_metric(n_features):
 def test_without_shrinkage_distances_are_plain(form):
     tasks, _ = stretched_task(6)
     metrics = form.of(contrasts_of(tasks), torch.ones(1, dtype=torch.float64))
-    whitening = metrics.whitening(metrics.root(0.5), torch.ones(1, dtype=torch.float64))
+    whitening = metrics.whitening(metrics.root(0.5, ONE), torch.ones(1, dtype=torch.float64))
     torch.testing.assert_close(whitening(tasks.support), tasks.support)
 
 

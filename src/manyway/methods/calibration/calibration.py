@@ -31,7 +31,7 @@ from torch import Tensor
 from manyway.core import Tasks, class_sums, column_sums
 from manyway.core.kernels import fused, tensor_cores
 from manyway.methods.calibration.constants import Constants
-from manyway.methods.calibration.metric import Contrasts, Inner, Metric, differences, metrics_of, rows_of
+from manyway.methods.calibration.metric import Contrasts, Inner, Metric, differences, metrics_of, rows_of, rows_of_tasks
 
 _MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit a precision
 _MOST_FOR_METRIC = 256  # of these, evenly spaced, to choose among metrics on the same samples
@@ -289,20 +289,21 @@ def calibrated(
     if not freedom or not (metric or given is None):
         return plain
     left_out = LeftOut.of(labels.gather(1, samples), plain, usual, constants, support.shape[-1] <= FEW_FEATURES)
+    left_out = replace(left_out, given=given)
     residuals = differences(support, samples, prototypes, left_out.labels)
     inner = Inner.of(residuals, offsets, left_out.labels)
     every = ceil(residuals.shape[1] / _MOST_FOR_METRIC)
     some = inner.some(every) if metric else inner  # a copy, because classifying may overwrite the others
     if grown is None:
-        answers = left_out.classified(inner, given)
+        answers = left_out.classified(inner)
     else:
         rows = rows_of(support, samples) - middle
-        answers = left_out.fitted(left_out.grown_distances(rows, residuals, offsets, grown), given)
+        answers = left_out.fitted(left_out.grown_distances(rows, residuals, offsets, grown))
     losses, found, _, noise = answers
     plain = replace(plain, precision=found, noise=noise, losses=losses, power=1 / (1 + left_out.unsure))
     if not metric:
         return plain
-    return _with_metric(plain, support, labels, samples, residuals, some, left_out, given, constants)
+    return _with_metric(plain, support, labels, samples, residuals, some, left_out, constants)
 
 
 def _spreads(
@@ -339,7 +340,6 @@ def _with_metric(
     residuals: Tensor,
     inner: Inner,
     left_out: LeftOut,
-    given: Tensor | None,
     constants: Constants,
 ) -> Calibration:
     """The calibration with the metric whose answers for left-out samples have the smallest cross-entropy.
@@ -349,7 +349,7 @@ def _with_metric(
     """
     every = ceil(samples.shape[1] / _MOST_FOR_METRIC)
     left_out = left_out.some(every)
-    answers = left_out.classified(inner, given, near=plain.precision)
+    answers = left_out.classified(inner, near=plain.precision)
     contrasts = Contrasts.of(support, labels, plain.middle + plain.offsets, plain.counts)
     freedom, n_features = contrasts.rows.shape[1:]
     weight = n_features / (freedom * plain.scatter).clamp_min(torch.finfo(support.dtype).tiny)  # 1/(f·v)
@@ -358,26 +358,32 @@ def _with_metric(
     with nullcontext() if little else tensor_cores(support):  # with little shrinkage, rounded products may have no root
         metrics = metrics_of(contrasts, weight)
     crossed = metrics.crossed(plain.offsets)
-    products = metrics.inner(samples[:, ::every], left_out.labels, residuals[:, ::every], plain.offsets, crossed)
+    products = metrics.inner(samples[:, ::every], left_out.labels, residuals[:, ::every], plain.offsets, crossed, inner)
     del contrasts
-    best, before, shrinkage = answers, answers, torch.ones_like(plain.precision)
+    best, near, shrinkage = Answers(*(one.clone() for one in answers)), answers.precision, torch.ones_like(weight)
     last = torch.full_like(shrinkage, torch.inf) if upwards else answers.losses.sum(-1)
-    improving = torch.ones_like(shrinkage, dtype=torch.bool)
+    going = torch.arange(len(weight), device=weight.device)  # tasks whose cross-entropy falls
     root = None
     tried = constants.shrinkages + (constants.little_shrinkages if little else ())
     for gamma in sorted(tried, reverse=not upwards):
         with nullcontext() if little else tensor_cores(support):  # a choice among a few values needs no more digits
-            factor = metrics.root(gamma)
-            found = products(factor, gamma)
-        before = left_out.classified(found, given, (1 - gamma) * weight, answers.spread, before.precision)
-        loss = before.losses.sum(-1)
-        improving &= loss < _LESS * last
-        better, last = improving & (loss < _LESS * best.losses.sum(-1)), loss
-        both = zip(best, before, strict=True)
-        best = Answers(*(torch.where(_like(better, mine), theirs, mine) for mine, theirs in both))
-        shrinkage = shrinkage.masked_fill(better, gamma)
-        root = factor if root is None or metrics.inverts else torch.where(_like(better, root), factor, root)
-        if not improving.any():
+            factor = metrics.root(gamma, going)
+            found = products(factor, gamma, going)
+        spread, part = rows_of_tasks(answers.spread, going), (1 - gamma) * rows_of_tasks(weight, going)
+        one = left_out.of_tasks(going).classified(found, part, spread, near)
+        loss = one.losses.sum(-1)
+        falls = loss < _LESS * last
+        better = falls & (loss < _LESS * rows_of_tasks(best.losses, going).sum(-1))
+        places = going[better]
+        for mine, theirs in zip(best, one, strict=True):
+            mine[places] = theirs[better]
+        shrinkage[places] = gamma
+        if root is None:
+            root = factor
+        elif not metrics.inverts:
+            root[places] = factor[better]
+        going, last, near = going[falls], loss[falls], one.precision[falls]
+        if not len(going):
             break
     # The plain metric stays where the gain is within its standard error, that of all left-out samples.
     gains = answers.losses - best.losses
@@ -439,6 +445,7 @@ class LeftOut:
     usable: Tensor  # [t, n] their weights; 0 for the only sample of a class, which has no prototype without it
     few_features: bool
     unsure: Tensor  # [t] c; 0 with many features
+    given: Tensor | None = None  # [t] the precision, where it is known
 
     @staticmethod
     def of(
@@ -455,18 +462,19 @@ class LeftOut:
         unsure = (constants.few_features_doubt / usable.sum(-1).clamp_min(1)).clamp_max(1) * float(few_features)
         return LeftOut(labels, plain.counts, plain.scatter, usual, prior_sd, own_counts, usable, few_features, unsure)
 
+    def of_tasks(self, which: Tensor) -> LeftOut:
+        """Those of some tasks [m]."""
+        tensors = {name: one for name, one in vars(self).items() if isinstance(one, Tensor)}
+        some: dict[str, Any] = {name: rows_of_tasks(one, which) for name, one in tensors.items()}
+        return replace(self, **some)
+
     def some(self, every: int) -> LeftOut:
         """Every so many of the samples."""
         own_counts, usable = self.own_counts[:, ::every], self.usable[:, ::every]
         return replace(self, labels=self.labels[:, ::every], own_counts=own_counts, usable=usable)
 
     def classified(
-        self,
-        inner: Inner,
-        precision: Tensor | None,
-        weight: Tensor | None = None,
-        spread: Tensor | None = None,
-        near: Tensor | None = None,
+        self, inner: Inner, weight: Tensor | None = None, spread: Tensor | None = None, near: Tensor | None = None
     ) -> Answers:
         """Classify every sample without itself, given inner products in the metric of all samples.
 
@@ -476,17 +484,15 @@ class LeftOut:
         """
         terms = self._terms(inner, weight, spread)
         start, steps = (self.usual, _NEWTON_STEPS) if near is None else (near / self._gain(), _REFIT_STEPS)
-        if precision is not None:
-            start, steps = precision / self._gain(), 0
+        if self.given is not None:
+            start, steps = self.given / self._gain(), 0
         if self._fused(inner):
             from manyway.methods.calibration import left_out_kernel
 
             part = torch.zeros_like(terms.own) if terms.part is None else terms.part
             rows = torch.stack([terms.squares, terms.along, part, terms.own, self.usable])
             vectors = (rows, terms.lengths, terms.stretch, start, self.usual)
-            precision, losses = left_out_kernel.fit(
-                inner.products, inner.gram, self.labels, *vectors, steps, 1 / self.prior_sd**2
-            )
+            precision, losses = left_out_kernel.fit(inner, self.labels, vectors, steps, 1 / self.prior_sd**2)
         else:
             distances = self._distances(inner, terms)
             precision = self._fit(distances, terms.own, start, steps)
@@ -494,11 +500,11 @@ class LeftOut:
         # Own prototypes have n−1 samples here. For queries they have n, and that much less error.
         return Answers(losses, precision * self._gain(), terms.spread, self._noise(terms.own))
 
-    def fitted(self, distances: Tensor, precision: Tensor | None) -> Answers:
+    def fitted(self, distances: Tensor) -> Answers:
         """Classify every sample by unbiased squared distances [t, n, k]."""
         own = distances.gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
-        start = self.usual if precision is None else precision / self._gain()
-        found = self._fit(distances, own, start, _NEWTON_STEPS if precision is None else 0)
+        start = self.usual if self.given is None else self.given / self._gain()
+        found = self._fit(distances, own, start, _NEWTON_STEPS if self.given is None else 0)
         losses = self._losses(distances, own, found)
         return Answers(losses, found * self._gain(), torch.ones_like(found), self._noise(own))
 

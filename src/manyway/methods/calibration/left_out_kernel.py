@@ -9,30 +9,24 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from manyway.methods.calibration.metric import Inner
+
 MAX_CLASSES = 2048  # the distances of one sample must fit into registers
 _TILE = 4096  # distances per tile
 
 
 def fit(
-    products: Tensor,
-    gram: Tensor,
-    labels: Tensor,
-    rows: Tensor,
-    classes: Tensor,
-    stretch: Tensor,
-    start: Tensor,
-    centre: Tensor,
-    steps: int,
-    prior_weight: float,
+    inner: Inner, labels: Tensor, vectors: tuple[Tensor, ...], steps: int, prior_weight: float
 ) -> tuple[Tensor, Tensor]:
     """The precision [t] and the cross-entropy [t, n] of each sample.
 
-    ``products`` [t, n, k] of residuals and prototypes and ``gram`` [t, k, k] of prototypes are inner products in the
-    metric; ``products`` are overwritten by distances. ``rows`` [5, t, n] holds, per sample: its squared length; its
+    Inner products are in the metric; those of residuals and prototypes are overwritten by distances. ``vectors`` are
+    rows, classes, stretch [t], start and centre. Rows [5, t, n] hold, per sample: its squared length; its
     inner product with its residual; the factor of the correction for leaving it out; its distance to its own prototype;
     and whether it is used. ``classes`` [t, k]: the squared length of each prototype, stretched, less its bias.
     ``start`` [t] is the precision to begin with, and ``centre`` [t] that of the prior.
     """
+    (products, gram), (rows, classes, stretch, start, centre) = (inner.products, inner.gram), vectors
     n_tasks, n_samples, n_classes = products.shape
     precision = torch.empty_like(start)
     losses = torch.empty(n_tasks, n_samples, dtype=products.dtype, device=products.device)

@@ -98,6 +98,11 @@ def rows_of(table: Tensor, index: Tensor) -> Tensor:
     return table.flatten(0, 1).index_select(0, (index + start).flatten()).view(*index.shape, -1)
 
 
+def rows_of_tasks(values: Tensor, which: Tensor) -> Tensor:
+    """[m, …] the values [t, …] of tasks [m], in order; not a copy where that is all tasks."""
+    return values if len(which) == len(values) else values[which]
+
+
 def differences(table: Tensor, index: Tensor, others: Tensor, of: Tensor) -> Tensor:
     """[t, n, d] rows ``index`` [t, n] of a table [t, m, d], less the rows ``of`` [t, n] of others [t, k, d]."""
     if fused(table):
@@ -141,43 +146,45 @@ def metrics_of(contrasts: Contrasts, weight: Tensor) -> Scatter | Gram:
 class Scatter:
     """The metrics of tasks with at least as many contrasts as features, by factors of [d, d] matrices."""
 
-    covariance: Tensor  # [t, d, d] C/v, the lower triangle
+    products: Tensor  # [t, d, d] f·C, the lower triangle
+    weight: Tensor  # [t] 1/(f·v)
 
     @staticmethod
     def of(contrasts: Contrasts, weight: Tensor) -> Scatter:
         """From contrasts and the weight 1/(f·v) [t]."""
-        return Scatter(products_among(contrasts.rows.mT).mul_(weight.view(-1, 1, 1)))
+        return Scatter(products_among(contrasts.rows.mT), weight)
 
     @property
     def inverts(self) -> bool:
         """Whether L⁻¹ stands for L: on a GPU, where products are fast and triangular systems slow."""
-        return fused(self.covariance) and self.covariance.dtype == torch.float32
+        return fused(self.products) and self.products.dtype == torch.float32
 
-    def root(self, gamma: float | Tensor) -> Tensor:
-        """[t, d, d] L for a γ < 1 or for one per task [t], where A = LL'; L⁻¹ where ``inverts``."""
+    def root(self, gamma: float | Tensor, which: Tensor) -> Tensor:
+        """[m, d, d] L for some tasks [m] and a γ < 1 or one per task [m], where A = LL'; L⁻¹ where ``inverts``."""
+        shrunk = _shrunk(rows_of_tasks(self.products, which), (1 - gamma) * rows_of_tasks(self.weight, which), gamma)
         if not self.inverts:
-            return _root(self.covariance, 1 - gamma, gamma)
+            return _factor(shrunk)
         from manyway.methods.calibration import root_kernel
 
-        return root_kernel.inverse_root(_shrunk(self.covariance, 1 - gamma, gamma))
+        return root_kernel.inverse_root(shrunk)
 
     def crossed(self, features: Tensor) -> Tensor:
         """Features [t, n, d] as they are: nothing is to be computed before γ is known."""
         return features
 
     def inner(
-        self, samples: Tensor, labels: Tensor, residuals: Tensor, prototypes: Tensor, crossed: Tensor
-    ) -> Callable[[Tensor, float], Inner]:
-        """The inner products for any factor and its γ.
+        self, samples: Tensor, labels: Tensor, residuals: Tensor, prototypes: Tensor, crossed: Tensor, plain: Inner
+    ) -> Callable[[Tensor, float, Tensor], Inner]:
+        """The inner products for the factor of some tasks [m] and its γ.
 
         ``samples`` [t, n] are some samples of the support, with labels [t, n] and residuals [t, n, d]. Prototypes are
-        [t, k, d], and ``crossed`` what the method of this name gives for them.
+        [t, k, d], ``crossed`` what the method of this name gives for them, and ``plain`` their products for γ = 1.
         """
         both, n_samples = torch.cat([residuals, prototypes], 1), samples.shape[1]
 
-        def inner(root: Tensor, gamma: float) -> Inner:
-            white = RootWhitening(root, self.inverts)(both)
-            return Inner.of(white[:, :n_samples], white[:, n_samples:], labels)
+        def inner(root: Tensor, gamma: float, which: Tensor) -> Inner:
+            white = RootWhitening(root, self.inverts)(rows_of_tasks(both, which))
+            return Inner.of(white[:, :n_samples], white[:, n_samples:], rows_of_tasks(labels, which))
 
         return inner
 
@@ -187,7 +194,7 @@ class Scatter:
         Where ``inverts``, the factors that were compared are rounded, so they are computed again.
         """
         if self.inverts:
-            return RootWhitening(self.root(gamma), True)
+            return RootWhitening(self.root(gamma, torch.arange(len(gamma), device=gamma.device)), True)
         identity = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)
         return RootWhitening(root.where((gamma < 1).view(-1, 1, 1), identity))
 
@@ -229,30 +236,30 @@ class Gram:
         rows = contrasts.rows * weight.sqrt()
         return Gram(contrasts, weight, rows, products_among(rows))
 
-    def root(self, gamma: float) -> Tensor:
-        """[t, f, f] L for a γ < 1."""
-        return _root(self.products, (1 - gamma) / gamma, 1)
+    def root(self, gamma: float, which: Tensor) -> Tensor:
+        """[m, f, f] L for some tasks [m] and a γ < 1."""
+        return _factor(_shrunk(rows_of_tasks(self.products, which), (1 - gamma) / gamma, 1))
 
     def crossed(self, features: Tensor) -> Tensor:
         """[t, n, f] the products of features [t, n, d] with the rows Y."""
         return features @ self.rows.mT
 
     def inner(
-        self, samples: Tensor, labels: Tensor, residuals: Tensor, prototypes: Tensor, crossed: Tensor
-    ) -> Callable[[Tensor, float], Inner]:
+        self, samples: Tensor, labels: Tensor, residuals: Tensor, prototypes: Tensor, crossed: Tensor, plain: Inner
+    ) -> Callable[[Tensor, float, Tensor], Inner]:
         """See ``Scatter.inner``."""
         coefficients = self.contrasts.coefficients(samples, labels)
         both, n_samples = torch.cat([coefficients, crossed], 1), samples.shape[1]
-        squares, plain = coefficients.square().sum(-1), _among(prototypes, labels)
+        parts = both, coefficients.square().sum(-1), labels, self.weight, plain.gram, plain.lengths
 
-        def inner(root: Tensor, gamma: float) -> Inner:
-            inside = solve_lower(root, both.mT).mT
+        def inner(root: Tensor, gamma: float, which: Tensor) -> Inner:
+            rows, squares, names, weight, *lengths = (rows_of_tasks(part, which) for part in parts)
+            inside = solve_lower(root, rows.mT).mT
             q, w = inside[:, :n_samples], inside[:, n_samples:]
-            weight = self.weight * (1 - gamma)
-            pairs = zip(plain, _among(w, labels), strict=True)
+            pairs = zip(lengths, _among(w, names), strict=True)
             return Inner(
-                (squares - q.square().sum(-1)) / weight.squeeze(-1),
-                (q @ w.mT).div_(gamma * self.weight.sqrt()),
+                (squares - q.square().sum(-1)) / (weight * (1 - gamma)).squeeze(-1),
+                (q @ w.mT).div_(gamma * weight.sqrt()),
                 *((one / gamma).sub_(other * ((1 - gamma) / gamma**2)) for one, other in pairs),
             )
 
@@ -278,10 +285,11 @@ class GramWhitening:
 
     def __call__(self, features: Tensor, crossed: Tensor | None = None) -> Tensor:
         crossed = features @ self.rows.mT if crossed is None else crossed
-        upper = self.root.mT.clone()
-        upper.diagonal(dim1=1, dim2=2).add_(1)
-        inside = torch.linalg.solve_triangular(upper, solve_lower(self.root, crossed.mT), upper=True)
-        mapped: Tensor = (features - inside.mul_(self.kappa).mT @ self.rows).div_(self.gamma.sqrt())
+        lower = self.root.clone()
+        lower.diagonal(dim1=1, dim2=2).add_(1)
+        inside = solve_lower(self.root, crossed.mT).mT
+        inside = torch.linalg.solve_triangular(lower, inside, upper=False, left=False)
+        mapped: Tensor = (features - inside.mul_(self.kappa) @ self.rows).div_(self.gamma.sqrt())
         return mapped
 
 
@@ -310,9 +318,9 @@ def _shrunk(products: Tensor, factor: float | Tensor, diagonal: float | Tensor) 
     return shrunk
 
 
-def _root(products: Tensor, factor: float | Tensor, diagonal: float | Tensor) -> Tensor:
-    """The lower factor of that."""
-    root: Tensor = torch.linalg.cholesky(_shrunk(products, factor, diagonal))
+def _factor(matrices: Tensor) -> Tensor:
+    """[t, n, n] their lower factors."""
+    root: Tensor = torch.linalg.cholesky(matrices)
     return root
 
 

@@ -1,49 +1,37 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc,type-arg"
 """Inverse factors of many matrices on a GPU: L⁻¹ of A = LL'; see ``metric.Scatter``.
 
-The factor is computed in panels of 64 columns. A kernel factors and inverts the block on the diagonal of a panel, in
-registers; all the rest are batched products. The batched factor of the solver library takes as long as this inverse,
-and triangular systems would have to be solved after it.
+A matrix is halved until its parts have 64 rows, which a kernel factors and inverts in registers; all the rest are
+batched products. The batched factor of the solver library takes longer than this inverse, and triangular
+systems would have to be solved after it.
 """
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-_PANEL = 64  # a block of so many rows and columns fits into registers
+_PART = 64  # a part of so many rows and columns fits into registers
 
 
 def inverse_root(matrices: Tensor) -> Tensor:
-    """[t, n, n] L⁻¹ of matrices [t, n, n], of which the lower triangle is read; they are overwritten."""
+    """[t, n, n] L⁻¹ of matrices [t, n, n], of which the lower triangle is read; they are overwritten by it."""
     size = matrices.shape[-1]
-    inverse = torch.zeros_like(matrices)
-    for first in range(0, size, _PANEL):
-        last = min(first + _PANEL, size)
-        inner = inverse[:, first:last, first:last]
-        invert_blocks(matrices[:, first:last, first:last], inner)
-        if first:  # the rows of L left of the block are known
-            left = matrices[:, first:last, :first] @ inverse[:, :first, :first]
-            inverse[:, first:last, :first].baddbmm_(inner, left, beta=0, alpha=-1)
-        if last < size:
-            below = matrices[:, last:, first:last] @ inner.mT
-            matrices[:, last:, first:last] = below
-            matrices[:, last:, last:].baddbmm_(below, below.mT, alpha=-1)
-    return inverse
-
-
-def invert_blocks(blocks: Tensor, inverse: Tensor) -> None:
-    """Write L⁻¹ of blocks [t, b, b], of at most 64 rows and columns, to the other tensor; both may be views."""
-    size = blocks.shape[-1]
-    _invert[(len(blocks),)](
-        blocks, inverse,
-        size, blocks.stride(0), blocks.stride(1), inverse.stride(0), inverse.stride(1),
-        SIZE=max(16, triton.next_power_of_2(size)), num_warps=1,
-    )  # fmt: skip
+    if size <= _PART:
+        width = max(16, triton.next_power_of_2(size))
+        _invert[(len(matrices),)](matrices, size, *matrices.stride()[:2], SIZE=width, num_warps=1)
+        return matrices
+    half = _PART << (triton.cdiv(size, _PART) - 1).bit_length() >> 1
+    corner, rest = matrices[:, half:, :half], matrices[:, half:, half:]
+    top = inverse_root(matrices[:, :half, :half])
+    below = corner @ top.mT  # rows of L
+    inverse_root(rest.baddbmm_(below, below.mT, alpha=-1))
+    corner.baddbmm_(rest, below @ top, beta=0, alpha=-1)
+    matrices[:, :half, half:].zero_()
+    return matrices
 
 
 @triton.jit
-def _invert(matrix_ptr, inverse_ptr, size, of_task, of_row, to_task, to_row, SIZE: tl.constexpr):
+def _invert(matrix_ptr, size, of_task, of_row, SIZE: tl.constexpr):
     t = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, SIZE)
     rows, columns = k[:, None], k[None, :]
@@ -62,4 +50,4 @@ def _invert(matrix_ptr, inverse_ptr, size, of_task, of_row, to_task, to_row, SIZ
         matrix -= below[:, None] * below[None, :]
         row = tl.sum(tl.where(rows == j, inverse, 0.0), axis=0) * factor
         inverse = tl.where(rows == j, row[None, :], inverse - below[:, None] * row[None, :])
-    tl.store(inverse_ptr + t * to_task + rows * to_row + columns, inverse, inside)
+    tl.store(matrix_ptr + t * of_task + rows * of_row + columns, inverse, inside)

@@ -175,7 +175,7 @@ def descend(
         # Float16 has numbers from 6e-8 to 65504.
         in_range = 0.1 < float(samples.norm(dim=-1).amax()) < 10_000
         if in_range and kernel.fits(start.shape[1], samples.shape[1] - labels.shape[1]):
-            parameters = (loss.weights, loss.alphas, head.logit_scale, lr, max_iter)
+            parameters = ((loss.weights, loss.alphas), head.logit_scale, lr, max_iter)
             return kernel.descend(samples, labels, start, *parameters), Recorder(TERMS)
     w, mean, square = start, torch.zeros_like(start), torch.zeros_like(start)
     terms = Recorder(TERMS)

@@ -7,8 +7,8 @@ chip; the second multiplies slopes and samples and takes the step of Adam, so th
 in chunks of 64 features, [t, chunk, n, 64], so that a program reads memory in long stretches.
 """
 
-from collections.abc import Sequence
 from math import sqrt
+from typing import Any
 
 import torch
 import triton
@@ -34,22 +34,17 @@ def fits(n_classes: int, n_query: int) -> bool:
 
 
 def descend(
-    samples: Tensor,
-    labels: Tensor,
-    start: Tensor,
-    weights: Sequence[float],
-    alphas: Sequence[float],
-    logit_scale: float,
-    lr: float,
-    max_iter: int,
+    samples: Tensor, labels: Tensor, start: Tensor, loss: tuple[Any, Any], logit_scale: float, lr: float, max_iter: int
 ) -> Tensor:
     """[t, k, d] the weights after ``max_iter`` steps from samples [t, n, d], labels [t, s] and the start [t, k, d].
 
-    ``weights`` and ``alphas`` are those of the loss.
+    ``loss`` is its weights and its alphas.
     """
+    weights, alphas = loss
     (t, n, d), n_support, (first, second) = samples.shape, labels.shape[1], two_blocks(start.shape[1])
     n_query, n_chunks, n_rows, width = n - n_support, triton.cdiv(d, STEP), triton.cdiv(n, STEP) * STEP, first + second
-    block = 128 if width <= 160 else 64
+    # Four warps share more of w than eight; where they would need too many registers, programs take turns at memory.
+    block, how = (128, {"num_warps": 4}) if width <= 160 else (64, {"num_warps": 8, "maxnreg": 128})
     n_blocks = triton.cdiv(n_support, block)
     rows, half = (samples.new_zeros(t, n_chunks, size, STEP, dtype=torch.float16) for size in (n_rows, width))
     for chunk, values in enumerate(samples.split(STEP, dim=2)):
@@ -72,8 +67,7 @@ def descend(
             size, EPS * root + (step == 0), 1 - DECAY, 1 - SQUARE_DECAY, **shape, num_warps=4, num_stages=4,
         )  # fmt: skip
         if step < max_iter:
-            # With 128 registers, one program of a multiprocessor computes while another waits for memory.
-            _write_slopes[(n_blocks, t)](*to_slopes, False, block, **shape, num_warps=8, maxnreg=128)
+            _write_slopes[(n_blocks, t)](*to_slopes, False, block, **shape, **how)
             if n_query:
                 _write_slopes[(1, t)](*to_slopes, True, query_rows(n_query), **shape, num_warps=8)
     return w[..., :d]
