@@ -19,9 +19,9 @@ from torch import Tensor
 from manyway.core import Recorder, column_sums, threads_for
 from manyway.core.kernels import halves_fused, tensor_cores
 from manyway.errors import InputError
+from manyway.methods.gradient import DECAY, EPS, SQUARE_DECAY
 
 TERMS = ("cross_entropy", "marginal", "conditional")
-DECAY, SQUARE_DECAY, EPS = 0.9, 0.999, 1e-8  # of Adam: the authors' defaults
 
 
 class Head(Protocol):
