@@ -12,6 +12,7 @@ from manyway.bench.baselines import BASELINES
 from manyway.bench.data import find_features
 from manyway.bench.suite import load_suite
 from manyway.errors import InputError
+from manyway.evaluation.metrics import find_summary
 from manyway.methods import METHODS
 from manyway.sampling.sampling import sample_tasks
 from manyway.sampling.simulated import SIMULATIONS
@@ -71,3 +72,22 @@ def test_a_baseline_gives_the_labels_of_scikit_learn():
 def test_the_suite_needs_no_data_folder():
     keys = {key for block in load_suite("any-features").blocks for key in block.features}
     assert all(key.partition(":")[0] in ("simulated", "sklearn") for key in keys)
+
+
+def test_the_suite_tells_what_was_chosen_and_baselines_choose_nothing(tmp_path):
+    suite = SUITE.replace('["confidence"]', '["choice"]')
+    records = run_suite(suite, tmp_path, tmp_path / "results").records
+    for record in records:
+        chosen = np.array(record.outcome.metrics["choice"], dtype=float)
+        assert chosen.shape == (3, 5)
+        if record.method == "evidence":
+            assert (chosen[:, :4].sum(1) == 1).all()
+        else:
+            assert np.isnan(chosen).all()
+
+
+def test_what_tasks_with_one_support_chose_is_counted_for_each():
+    tasks = sample_tasks(find_features("simulated:unequal", None), TaskSpec(shots=None, k_eff=2, n_query=20), 1, 0, 3)
+    chosen = find_summary("choice.raw")[0].measure(METHODS["evidence"](tasks), tasks)
+    assert chosen.shape == (3, 5)
+    assert chosen[:, :4].sum(1).tolist() == [1, 1, 1]

@@ -279,7 +279,8 @@ def calibrated(
     freedom = support.shape[1] - counts.shape[1]  # 0: one sample per class, and none can be left out
     middle, offsets, lengths = _from_middle(prototypes)
     variance, scatter = _spreads(support, labels, prototypes, counts, constants)
-    usual = _usual_precision(variance, counts, constants)
+    # The error of a prototype adds 1/n to the scatter of a sample around it.
+    usual = constants.one_shot_precision / variance * (2 * counts / (counts + 1)).mean(-1)
     if freedom and support.shape[-1] <= FEW_FEATURES:
         usual = torch.minimum(usual, gaussian_precision(support - middle, scatter, counts))
     given = None if precision is None else torch.full_like(usual, precision)
@@ -663,9 +664,3 @@ def gaussian_precision(support: Tensor, scatter: Tensor, counts: Tensor) -> Tens
     freedom = (number * (support.shape[1] - counts.shape[1])).clamp_min(4)
     number = number * (1 - 2 / freedom)
     return number / scatter.clamp_min(tiny) * (counts / (counts + 1)).mean(-1)
-
-
-def _usual_precision(variance: Tensor, counts: Tensor, constants: Constants) -> Tensor:
-    """[t] the usual precision for features of this variance and classes of this many samples."""
-    # The error of a prototype adds 1/n to the scatter of a sample around it.
-    return constants.one_shot_precision / variance * (2 * counts / (counts + 1)).mean(-1)

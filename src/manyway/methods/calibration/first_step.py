@@ -340,11 +340,13 @@ def growth_of(tasks: Tasks, step: FirstStep) -> Growth | None:
     """What ``calibrate`` must know of scales that were learned from the same support; None where there are none."""
     if not bool(step.scaled.any()):
         return None
-    tasks = tasks[:1] if tasks.shared_support else tasks
     if tasks.n_support == tasks.n_classes:
         return None
+    shared = tasks.shared_support
 
     def growth(block: slice, samples: Tensor) -> Grown:
+        if shared:  # one row serves all tasks, also where scaling gave each a support of its own
+            block, samples = slice(1), samples[:1]
         one, some = tasks[block], step[block]
         rows = one.support * some.size
         rows = torch.where(_like(some.levels), level(rows), rows) - some.middle
