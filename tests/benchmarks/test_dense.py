@@ -15,8 +15,7 @@ from manyway import FeatureSet, TaskSpec, sample_tasks, solve
 from manyway.bench.data import find_features
 from manyway.core.transforms import transform
 from manyway.methods.paddle.forms import GramForm, prototype_form
-from manyway.methods.paddle.live import live_iterations
-from manyway.methods.paddle.solver import paddle
+from manyway.methods.paddle.solver import live_iterations, paddle
 from manyway.sampling.embedded import load_glyphs
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from manyway import InputError
-from manyway.core.device import resolve_device
+from manyway.core.validation import resolve_device
 
 
 def test_the_default_is_cuda_where_there_is_one():

@@ -14,18 +14,17 @@ pytest.importorskip("triton", reason="needs Triton, which there is for Linux")
 
 from manyway import FeatureSet, TaskSpec, sample_tasks, solve
 from manyway.core import random as draws
-from manyway.core.kernels import fused, halves, rows, subset, sums, tensor_cores, two_blocks
+from manyway.core.kernels import fused, halves, rows, subset, tensor_cores, two_blocks
 from manyway.core.ops import class_sums, prototypes
 from manyway.core.transforms import transform, unit
 from manyway.methods.calibration.calibration import LeftOut
 from manyway.methods.calibration.metric import Inner
 from manyway.methods.calibration.root_kernel import inverse_root
 from manyway.methods.evidence.prior import Concentrations
-from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.search import Dense, fused_search, search
 from manyway.methods.gradient import kernel as steps_of_tim
-from manyway.methods.gradient.heads import Euclidean
-from manyway.methods.gradient.information import Information, descend
+from manyway.methods.gradient.information import Euclidean, Information, descend
 from manyway.methods.ici import logistic
 from manyway.methods.paddle import kernel as loop
 from manyway.methods.paddle.forms import GramForm, prototype_form
@@ -72,21 +71,21 @@ def test_subset_draws_one_row_for_a_shared_total():
 @pytest.mark.parametrize("n_features", [5, 40])
 @pytest.mark.parametrize("shots", [1, 3, 7])
 def test_class_sums_are_gathered_scaled_and_centred(n_features, shots):
-    rows = torch.randn(60, n_features, generator=torch.Generator().manual_seed(0))
-    features = FeatureSet(rows, torch.arange(60) % 6)
+    table = torch.randn(60, n_features, generator=torch.Generator().manual_seed(0))
+    features = FeatureSet(table, torch.arange(60) % 6)
     tasks = transform(sample_tasks(features, TaskSpec(shots=shots, k_eff=2, n_query=4), count=5), "range")
     centre = tasks.query.mean(1, keepdim=True)
     expected, _ = class_sums(tasks, centre)
     starts = torch.arange(7) * shots
-    got = there(sums.class_sums)(features.features, tasks.support_index, starts, tasks.factor, centre)
+    got = there(rows.class_sums)(features.features, tasks.support_index, starts, tasks.factor, centre)
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
-    plain = there(sums.class_sums)(features.features, tasks.support_index, starts, None, None)
+    plain = there(rows.class_sums)(features.features, tasks.support_index, starts, None, None)
     torch.testing.assert_close(plain, tasks.support_table[tasks.support_index].view(5, 6, shots, -1).sum(2))
 
 
 def test_class_sums_of_classes_of_different_sizes():
     table, index = torch.randn(9, 3), torch.tensor([[4, 0, 1, 8, 2, 2]])
-    got = there(sums.class_sums)(table, index, torch.tensor([0, 1, 5, 6]), None, None)
+    got = there(rows.class_sums)(table, index, torch.tensor([0, 1, 5, 6]), None, None)
     torch.testing.assert_close(got[0], torch.stack([table[4], table[[0, 1, 8, 2]].sum(0), table[2]]))
 
 
@@ -223,15 +222,16 @@ def test_the_fused_search_gives_the_plain_assignments(
     monkeypatch.setattr("manyway.methods.evidence.search.fused", lambda tensor: True)
     likelihood = likelihoods(n_tasks, n_query, n_classes, spread, n_present)
     limits = {"max_iter": options.get("max_iter", 50), "tol": options.get("tol", 1e-2)}
+    parameters = Parameters(schedule=vars(schedule), **limits)
 
     def prior(like):
         alpha = options.get("concentration")
         grid = schedule.alphas(n_classes) if alpha is None else torch.tensor([alpha], dtype=torch.float64)
         return Concentrations.of(grid, n_query, n_classes, like.dtype, like.device)
 
-    plain = search(Dense.of(likelihood.double()), prior(likelihood.double()), schedule, **limits)
+    plain = search(Dense.of(likelihood.double()), prior(likelihood.double()), parameters)
     given = likelihood.to(DEVICE)
-    found = fused_search(Dense.of(given), prior(given), schedule, **limits)
+    found = fused_search(Dense.of(given), prior(given), parameters)
     torch.testing.assert_close(found.queries.u.cpu().double(), plain.queries.u, rtol=0, atol=2e-4)
     assert torch.equal(found.n_iter.cpu(), plain.n_iter)
     assert torch.equal(found.converged.cpu(), plain.converged)

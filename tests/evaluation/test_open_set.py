@@ -70,7 +70,7 @@ def test_what_is_rejected_is_what_is_likelier_unknown_than_of_any_class(tasks):
     plain = solve("simpleshot", tasks)
     assert measured("rejected", plain, tasks).tolist() == [[0, 0]] * 10  # no unknown probability, no rejection
     truth = (tasks.query_labels < 0).float()
-    sure = plain.changed(plain.probabilities * (1 - truth).unsqueeze(-1), truth)
+    sure = plain.changed(probabilities=plain.probabilities * (1 - truth).unsqueeze(-1), unknown=truth)
     assert measured("rejected", sure, tasks).tolist() == [[0, 1]] * 10
 
 

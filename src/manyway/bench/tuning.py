@@ -29,7 +29,7 @@ from manyway.errors import InputError
 from manyway.evaluation import Evaluation, evaluate
 from manyway.files import text_of
 from manyway.methods import METHODS, get_method
-from manyway.methods.gradient.heads import adam_step
+from manyway.methods.gradient.information import adam_step
 from manyway.methods.paddle.forms import prototype_form
 from manyway.methods.unem.parameters import Parameters, read_parameters
 from manyway.methods.unem.solver import last_logits

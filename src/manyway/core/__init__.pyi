@@ -10,7 +10,6 @@ from .checking import Strict as Strict
 from .checking import checked as checked
 from .dask import connect as connect
 from .dask import on_dask as on_dask
-from .device import resolve_device as resolve_device
 from .ops import class_sums as class_sums
 from .ops import column_sums as column_sums
 from .ops import cross_products as cross_products
@@ -38,6 +37,7 @@ from .solution import number_unknown as number_unknown
 from .solution import shapes as shapes
 from .tasks import Tasks as Tasks
 from .tasks import class_without_sample as class_without_sample
+from .tasks import mapped as mapped
 from .transforms import TRANSFORMS as TRANSFORMS
 from .transforms import Scaling as Scaling
 from .transforms import Scalings as Scalings
@@ -54,5 +54,6 @@ from .validation import as_features as as_features
 from .validation import as_labels as as_labels
 from .validation import describe_rows as describe_rows
 from .validation import moderate as moderate
+from .validation import resolve_device as resolve_device
 from .validation import row_sizes as row_sizes
 from .validation import shaped as shaped

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -130,8 +130,7 @@ class Pile:
 
     def extent(self) -> Extent:
         """The mean and the range of the changed queries, by one pass."""
-        found: Extent = self.each(lambda rows, memory: (Extent.of(rows), None))[0]
-        return found
+        return cast(Extent, self.each(lambda rows, memory: (Extent.of(rows), None))[0])
 
 
 def _changed(changes: tuple[Change, ...], like: Tensor, work: Work, block: Tensor, memory: Any) -> tuple[Any, Any]:

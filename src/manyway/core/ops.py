@@ -35,7 +35,7 @@ def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tens
     if bool((rows.diff(dim=1) < 0).any()):
         index = index.gather(1, rows.argsort(dim=1, stable=True).expand(n_tasks, -1))
     if len(rows) == 1 and table.dtype == torch.float32 and fused(table):
-        from manyway.core.kernels.sums import class_sums as fused_sums
+        from manyway.core.kernels.rows import class_sums as fused_sums
 
         ends = torch.nn.functional.pad(counts[0].cumsum(0), (1, 0))
         return fused_sums(table, index, ends, tasks.factor, centre), counts.to(tasks.dtype)

@@ -148,31 +148,12 @@ class Solution:
         """
         return work(self._answers) if isinstance(self._answers, Answered) else self._answers.each(work)
 
-    def changed(self, probabilities: Tensor | None = None, unknown: Tensor | None = None) -> "Solution":
-        """The same solution with other answers.
-
-        Parameters
-        ----------
-        probabilities : Tensor of shape [t, q, k], optional
-        unknown : Tensor of shape [t, q], optional
-
-        Returns
-        -------
-        Solution
-        """
-        kept = self._whole
-        later: dict[str, Any] = {make: self._later(name) for make, name in _LAZY.items()}
-        return Solution(
-            kept.probabilities if probabilities is None else probabilities,
-            self.n_iter,
-            self.converged,
-            unknown=kept.unknown if unknown is None else unknown,
-            unknown_groups=kept.groups,
-            unknown_medoids=self.unknown_medoids,
-            objective=self.objective,
-            learned=self.learned,
-            **later,
-        )
+    def changed(self, **values: Any) -> "Solution":
+        """The same solution with other arguments of the constructor, such as ``probabilities`` or ``unknown``."""
+        kept: dict[str, Any] = {make: self._later(name) for make, name in _LAZY.items()}
+        kept |= {name: getattr(self, name) for name in ("probabilities", "n_iter", "converged", "objective", "learned")}
+        kept |= {name: getattr(self, name) for name in ("unknown", "unknown_groups", "unknown_medoids")}
+        return Solution(**kept | values)
 
     def top(self, n: int) -> TopK:
         """The most probable classes of each query, and the expected number of queries of each class.
@@ -186,8 +167,7 @@ class Solution:
         -------
         TopK
         """
-        found: TopK = self.each(partial(top, n))
-        return found
+        return cast(TopK, self.each(partial(top, n)))
 
     @cached_property
     def _whole(self) -> Answered:
@@ -355,8 +335,7 @@ class Solution:
     @cached_property
     def tallied(self) -> Tally:
         """The highest probability of each class, their sum, and how far they are believed."""
-        found: Tally = self.each(tally) if self._tallied is None else self._tallied
-        return found
+        return cast(Tally, self.each(tally)) if self._tallied is None else self._tallied
 
     def to_frame(self) -> Any:
         """A pandas table with one row per task and query.

@@ -5,7 +5,8 @@ Axes: ``t`` tasks, ``s`` support samples, ``q`` queries, ``k`` classes, ``d`` fe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -16,10 +17,9 @@ from manyway.core.validation import as_features, as_labels, moderate, shaped
 from manyway.errors import InputError
 
 # What has a row for every task.
-_PER_TASK = (
-    *("support_index", "support_labels", "query_index", "query_labels", "class_ids"),
-    *("factor", "unknown_labels", "stream", "known"),
-)
+_PER_TASK = ["support_index", "support_labels", "query_index", "query_labels", "class_ids"]
+_PER_TASK += ["factor", "unknown_labels", "stream", "known"]
+_PER_TASK += ["factor", "unknown_labels", "stream", "known"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -464,6 +464,17 @@ class Tasks:
         held = {name: value for name, value in held.items() if not (one_table and name == "query_table")}
         moved: dict[str, Any] = {name: move(value) for name, value in held.items()}
         return replace(self, **{"query_table": moved["support_table"], **moved})
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """What was learned, with every tensor and batch of tasks in it changed: dataclasses and tuples are followed."""
+    if isinstance(value, Tensor | Tasks):
+        return change(value)
+    if type(value) is tuple:
+        return tuple(mapped(one, change) for one in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    return replace(value, **{one.name: mapped(getattr(value, one.name), change) for one in fields(value)})
 
 
 def _checked(

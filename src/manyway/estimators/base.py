@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 from warnings import warn
@@ -15,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from manyway.core import Solution, Tasks
+from manyway.core import Solution, Tasks, mapped
 from manyway.errors import ConvergenceWarning, InputError
 from manyway.estimators.from_solver import OWN_PARAMETERS, constructor, documentation
 from manyway.estimators.inference import Inference
@@ -216,10 +215,8 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
         ``fit`` computes it, and an estimator that was loaded from a file on its first use.
         """
-        support = Tasks.from_support(
-            self.support_[None], self.support_labels_[None], self.base_mean_, class_features=self._vectors
-        )
-        prepare = self._method.preparation
+        prepare, arrays = self._method.preparation, (self.support_[None], self.support_labels_[None], self.base_mean_)
+        support = Tasks.from_support(*arrays, class_features=self._vectors)
         if prepare is None:
             return None
         # A preparation that iterates has its own objective. It runs once, so it is always recorded.
@@ -249,15 +246,10 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return tasks.to(X.device) if isinstance(X, Tensor) else tasks
 
     def _answer(self, tasks: Tasks, **recorded: bool) -> Solution:
-        prepared = None if self.prepared_ is None else _moved(self.prepared_, tasks.device)
-        params = self._params()
+        prepared, params = mapped(self.prepared_, lambda one: one.to(tasks.device)), self._params()
         solution = self._method(tasks, prepared=prepared, **params, **recorded)
-        unfinished = self._method.unfinished(solution, params)
-        if unfinished is not None:
-            warn(unfinished, _ConvergenceWarning, stacklevel=3)
-        unlike = self._method.unlike(tasks, params)
-        if unlike is not None:
-            warn(unlike, UserWarning, stacklevel=3)
+        for sentence, about_convergence in self._method.remarks(tasks, solution, params):
+            warn(sentence, _ConvergenceWarning if about_convergence else UserWarning, stacklevel=3)
         return solution
 
     @property
@@ -274,12 +266,3 @@ class TransductiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _names(self, solution: Solution, X: Any) -> Any:
         return named(solution, self.classes_ if solution.unknown_groups is None else self._with_unknown, X)
-
-
-def _moved(prepared: Any, device: torch.device) -> Any:
-    """A dataclass with its tensors on a device, those of its own dataclasses too."""
-    if isinstance(prepared, Tensor | Tasks):
-        return prepared.to(device)
-    if not is_dataclass(prepared) or isinstance(prepared, type):
-        return prepared
-    return replace(prepared, **{one.name: _moved(getattr(prepared, one.name), device) for one in fields(prepared)})

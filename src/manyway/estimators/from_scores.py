@@ -1,6 +1,7 @@
 """``EvidenceFromScores``: a scikit-learn class for the scores of a classifier that somebody else has trained."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from manyway.methods import METHODS
 from manyway.methods.evidence.from_scores import KINDS, SEVERAL, log_odds, log_posteriors, without_prior
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Label a batch jointly from the scores of any classifier: which of its classes occur, and the label of each item.
 
@@ -60,26 +62,14 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ['fox', 'fox', 'fox', 'fox']
     """
 
-    def __init__(
-        self,
-        *,
-        classes: Sequence[Any] | None = None,
-        kind: str = "auto",
-        class_prior: Sequence[float] | None = None,
-        expect: Sequence[float] | None = None,
-        temperature: float | None = None,
-        concentration: float | None = None,
-        max_iter: int = 50,
-        tol: float = 1e-2,
-    ) -> None:
-        self.classes = classes
-        self.kind = kind
-        self.class_prior = class_prior
-        self.expect = expect
-        self.temperature = temperature
-        self.concentration = concentration
-        self.max_iter = max_iter
-        self.tol = tol
+    classes: Sequence[Any] | None = None
+    kind: str = "auto"
+    class_prior: Sequence[float] | None = None
+    expect: Sequence[float] | None = None
+    temperature: float | None = None
+    concentration: float | None = None
+    max_iter: int = 50
+    tol: float = 1e-2
 
     def fit(self, X: Any = None, y: Any = None) -> "EvidenceFromScores":
         """Calibrate the scores on labelled items, where there are any.

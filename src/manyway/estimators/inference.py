@@ -247,7 +247,5 @@ class Inference:
 
     def __repr__(self) -> str:
         found = shapes(self, ("labels", "probabilities", "prototypes", "objective"))
-        return (
-            f"Inference({found}, n_iter={self.n_iter}, converged={self.converged}, "
-            f"n_present={self.n_present:.1f} ± {self.n_present_sd:.1f})"
-        )
+        number = f"n_present={self.n_present:.1f} ± {self.n_present_sd:.1f}"
+        return f"Inference({found}, n_iter={self.n_iter}, converged={self.converged}, {number})"

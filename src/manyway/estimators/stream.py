@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from manyway.core import Solution
+from manyway.core import Solution, mapped
 from manyway.estimators.base import TransductiveClassifier
 from manyway.estimators.inference import Inference
 from manyway.estimators.values import to_numpy
@@ -23,18 +23,14 @@ class StreamClassifier(TransductiveClassifier):
         """What is saved: what ``partial_infer`` remembers is saved as arrays."""
         state = super().__getstate__()
         if state.get("memory_") is not None:
-            remembered = vars(state["memory_"]).items()
-            state["memory_"] = {
-                name: list(map(to_numpy, value)) if isinstance(value, tuple) else to_numpy(value)
-                for name, value in remembered
-            }
+            state["memory_"] = {name: mapped(value, to_numpy) for name, value in vars(state["memory_"]).items()}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         memory = state.get("memory_")
         if isinstance(memory, dict):
             tensors: dict[str, Any] = {
-                name: tuple(map(torch.as_tensor, value)) if isinstance(value, list) else torch.as_tensor(value)
+                name: tuple(map(torch.as_tensor, value)) if isinstance(value, tuple) else torch.as_tensor(value)
                 for name, value in memory.items()
             }
             state = state | {"memory_": Memory(**tensors)}

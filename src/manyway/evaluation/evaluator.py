@@ -16,9 +16,7 @@ from manyway.evaluation.review import review
 from manyway.evaluation.scorers import get_scorer
 from manyway.evaluation.statistics import Interval
 from manyway.methods import get_method
-from manyway.sampling.features import FeatureSet
-from manyway.sampling.sampling import sample_groups, sample_tasks
-from manyway.sampling.spec import TaskSpec
+from manyway.sampling import FeatureSet, TaskSpec, sample_groups, sample_tasks
 
 # Working memory of a chunk of tasks. It follows from the shapes alone, never from the machine, so that the same
 # experiment is cut into the same chunks everywhere and gives the same bits.
@@ -229,7 +227,8 @@ def evaluate(
         firsts = range(start, end, size)
         parts = side_by_side(run_ragged, firsts) if on_cpu else list(map(run_ragged, firsts))
     else:
-        drawn = size * max(1, _DRAWN_BYTES // (8 * size * _samples(features, spec)))  # whole chunks
+        n_samples = spec.n_queries * spec.n_batches + _n_support(features, spec)
+        drawn = size * max(1, _DRAWN_BYTES // (8 * size * n_samples))  # whole chunks
         rows = size * spec.n_batches
         for first in range(start, end, drawn):
             tasks = sample_tasks(features, spec, seed, first, min(drawn, end - first))
@@ -280,8 +279,8 @@ def _unlike_training(method: Any, params: Mapping[str, Any], features: FeatureSe
     if not isinstance(method, str):
         return None
     n_classes, k_eff = spec.ways(features.n_classes), spec.k_eff if isinstance(spec.k_eff, int) else None
-    shots = (_samples(features, spec) - spec.n_queries * spec.n_batches) / n_classes
     sizes = {"n_classes": n_classes, "n_query": spec.n_queries}
+    shots = _n_support(features, spec) / n_classes
     return get_method(method).unlike_training(params, shots=shots, k_eff=k_eff, **sizes)
 
 
@@ -312,19 +311,18 @@ def chunk_size(method: Any, features: FeatureSet, spec: TaskSpec, device: str | 
 def _task_bytes(method: Any, features: FeatureSet, spec: TaskSpec) -> int:
     """The memory of one task (or stream) in a solver: class sums, prototypes, samples, [n, k] arrays, one [q, q]."""
     n_ways = spec.ways(features.n_classes)
-    n_support = _samples(features, spec) - spec.n_queries * spec.n_batches
+    n_support = _n_support(features, spec)
     holds_support = get_method(method).holds_support if isinstance(method, str) else True
     samples = spec.n_queries + (n_support if holds_support else 0)
     numbers = 2 * (n_ways + samples) * features.features.shape[1] + 4 * samples * n_ways + spec.n_queries**2
     return (numbers + 2 * n_support) * features.features.element_size() * spec.n_batches
 
 
-def _samples(features: FeatureSet, spec: TaskSpec) -> int:
-    """Support and queries of one task, or of all batches of one stream."""
-    n_queries = spec.n_queries * spec.n_batches
-    if spec.shots is None:
-        return n_queries + (0 if features.is_support is None else int(features.is_support.sum()))
-    return n_queries + spec.shots * spec.ways(features.n_classes)
+def _n_support(features: FeatureSet, spec: TaskSpec) -> int:
+    """The number of support samples of a task."""
+    if spec.shots is not None:
+        return spec.shots * spec.ways(features.n_classes)
+    return 0 if features.is_support is None else int(features.is_support.sum())
 
 
 def _fitting(size: int, method: Any, features: FeatureSet, spec: TaskSpec) -> int:

@@ -82,8 +82,7 @@ class Metric:
     def in_streams(self, values: Values, n_batches: int) -> Values:
         """One value per stream from one per batch."""
         values = values.reshape(-1, n_batches, *values.shape[1:])
-        together: Values = values.sum(1) if self.over_batches == "sum" else values.mean(1)
-        return together
+        return np.asarray(values.sum(1) if self.over_batches == "sum" else values.mean(1))
 
 
 def find_summary(name: str) -> tuple[Metric, Summary]:

@@ -12,9 +12,7 @@ from torch import Tensor
 from manyway.core import Blocks, Pile, Tasks, in_turn, moderate, on_dask, resolve_device, row_sizes
 from manyway.errors import InputError, nearest
 from manyway.estimators.values import known_places
-from manyway.files.items import Items, match_columns
-from manyway.files.scores import Scores
-from manyway.files.text import first_twice, listed, shorten
+from manyway.files import Items, Scores, first_twice, listed, match_columns, shorten
 from manyway.labelling.taxonomy import Levels
 from manyway.methods.evidence.from_scores import SEVERAL, find_kind, log_odds, log_posteriors, without_prior
 

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from manyway.core import Answered, Joined, Solution, Tally, number_unknown
 from manyway.errors import InputError, nearest
-from manyway.files.files import check_output
-from manyway.files.scores import FILE, SOURCE, Scores
+from manyway.files import FILE, SOURCE, Scores, check_output
 from manyway.labelling.batch import Batch, Named
 from manyway.labelling.outputs import TABLE, write_format
 from manyway.labelling.table import UNKNOWN, LevelAnswer, Row, write_table

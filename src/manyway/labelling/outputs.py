@@ -13,10 +13,8 @@ import torch
 from manyway import __version__
 from manyway.core import Solution
 from manyway.errors import InputError, nearest
-from manyway.files.files import AnyPath, atomic_write
+from manyway.files import AnyPath, atomic_write, find_any, shorten, suffix_of
 from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Scores, box_of, number_of
-from manyway.files.tables import find_any
-from manyway.files.text import shorten, suffix_of
 from manyway.labelling.batch import Batch
 from manyway.labelling.table import UNKNOWN, Inputs, Row, remember, write_rows
 

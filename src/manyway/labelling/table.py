@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from manyway.errors import InputError, optional
-from manyway.files.files import AnyPath, atomic_write, cache_folder, check_output
-from manyway.files.text import is_formula
+from manyway.files import AnyPath, atomic_write, cache_folder, check_output, is_formula
 from manyway.labelling.batch import Named
 
 Inputs = Iterable[AnyPath | None]  # files and folders that must not be written over

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from manyway.errors import InputError
-from manyway.files.tables import column, missing, one_row_per_class, read_rows
-from manyway.files.text import shorten
+from manyway.files import column, missing, one_row_per_class, read_rows, shorten
 
 Levels = Mapping[str, Mapping[str, str]]  # level -> class -> group, finest level first
 

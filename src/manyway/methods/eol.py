@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 from manyway.core import Solution, Tasks, class_sums, unit
 from manyway.errors import InputError
 from manyway.methods.calibration.scaling import transform
-from manyway.methods.gradient.heads import adam_step
+from manyway.methods.gradient.information import adam_step
 
 
 def eol(
@@ -107,13 +107,8 @@ def eol(
     taken = log_probabilities(weights)[0][:, n_support:].exp()
     centres = (sums + taken.mT @ query) / (counts + taken.sum(1)).unsqueeze(-1)
     found, outlier = log_probabilities(torch.cat([centres, weights[..., -2:]], -1))
-    return Solution(
-        found[:, n_support:].softmax(-1),
-        n_iter=max_iter,
-        converged=False,
-        make_prototypes=lambda: centres,
-        unknown=outlier[:, n_support:].exp(),
-    )
+    answer, unknown = found[:, n_support:].softmax(-1), outlier[:, n_support:].exp()
+    return Solution(answer, max_iter, False, lambda: centres, unknown=unknown)
 
 
 def _plogp(values: Tensor) -> Tensor:

@@ -6,11 +6,8 @@ import torch
 from torch import Tensor
 
 from manyway.core import Solution, Tasks, class_directions, dot_scores
-from manyway.methods.calibration.calibration import LeftOut
+from manyway.methods.calibration import Constants, LeftOut, scaled, transform
 from manyway.methods.calibration.calibration import calibrate as calibrate_distances
-from manyway.methods.calibration.constants import Constants
-from manyway.methods.calibration.scaling import transform
-from manyway.methods.calibration.temperature_scaling import scaled
 
 _ITERATIONS_BETWEEN_CHECKS = 10  # each check is a synchronisation on a GPU, and several short operations elsewhere
 
@@ -88,7 +85,9 @@ def label_shift(
     [[0, 1]]
     """
     if tasks.scores:
-        return _from_scores(tasks, calibrate=calibrate, max_iter=max_iter, tol=tol)
+        known = calibrate and tasks.n_support
+        logits = scaled(tasks.query, tasks.support, tasks.support_labels) if known else tasks.query
+        return _corrected(logits.softmax(-1), max_iter, tol)
     tasks = transform(tasks, scale)
     if calibrate and tasks.class_table is None:
         centres, logits = _calibrated_on_left_out(tasks)
@@ -106,13 +105,6 @@ def _corrected(posteriors: Tensor, max_iter: int, tol: float, **more: Any) -> So
     proportions, n_iter, converged = class_proportions(posteriors, max_iter, tol)
     joint = posteriors * proportions.unsqueeze(1)
     return Solution(joint / joint.sum(-1, keepdim=True), n_iter, converged, **more)
-
-
-def _from_scores(tasks: Tasks, *, calibrate: bool, max_iter: int, tol: float) -> Solution:
-    """The same for the log-posteriors of a classifier; those in the support calibrate them."""
-    known = calibrate and tasks.n_support
-    logits = scaled(tasks.query, tasks.support, tasks.support_labels) if known else tasks.query
-    return _corrected(logits.softmax(-1), max_iter, tol)
 
 
 def _calibrated_on_left_out(tasks: Tasks) -> tuple[Tensor, Tensor]:

@@ -1,8 +1,7 @@
 """SimpleShot: nearest class mean (Wang et al., 2019)."""
 
 from manyway.core import Solution, Tasks, dot_scores, prototypes
-from manyway.methods._table.prepared import QUERY_DEPENDENT, Prepared
-from manyway.methods.calibration.scaling import transform
+from manyway.methods.calibration.scaling import QUERY_DEPENDENT, Prepared, transform
 
 
 def simpleshot(

@@ -14,8 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from manyway.errors import InputError
-from manyway.files.files import atomic_write
-from manyway.files.items import Items
+from manyway.files import Items, atomic_write
 
 PICTURES, TEXTS, NAMES = KINDS = ("pictures", "texts", "names")
 FILE, JOURNAL = "review.safetensors", "journal.jsonl"

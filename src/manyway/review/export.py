@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from manyway.errors import InputError
-from manyway.files.files import AnyPath, check_output
-from manyway.files.items import match_columns
+from manyway.files import AnyPath, check_output, match_columns
 from manyway.labelling.table import WRITTEN, write_rows
 from manyway.review.data import TEXTS
 from manyway.review.session import NO_CLASS, OPEN, Session
 
 Find = Callable[[str, int], Path | bytes | None]  # ("examples" or "items", row) -> the file or content of a picture
+_Picture = tuple[str, str, str, int]  # its label and its name, and what finds it: "examples" or "items", and the row
 _LONGEST = 200  # bytes of a file name
 _HEADER = ("item", "label", "probability", "reviewed", "label_2", "probability_2", "comment")
 
@@ -146,9 +146,7 @@ def export_folders(session: Session, path: AnyPath, find: Find, *, copy: bool = 
     return len(there)
 
 
-def _write_folders(
-    target: Path, pictures: Sequence[tuple[str, str, str, int]], find: Find, *, copy: bool = False
-) -> None:
+def _write_folders(target: Path, pictures: Sequence[_Picture], find: Find, *, copy: bool = False) -> None:
     """One folder per class. ``target`` is a new folder, which appears when it is complete: people sort by hand too."""
     if target.is_symlink() or target.exists():
         raise InputError(f"{target} exists already; choose another name.")

@@ -136,19 +136,14 @@ def _spread_out(found: Solution, rows: list[int], n_items: int, make_copies: Cal
     """Answers for some items as answers for all."""
     where = torch.tensor(rows)
 
-    def spread(values: Tensor, fill: float) -> Tensor:
+    def spread(values: Tensor | None, fill: float) -> Any:
+        if values is None:
+            return None
         wide = values.new_full((1, n_items, *values.shape[2:]), fill)
         wide[:, where] = values
         return wide
 
-    return Solution(
-        spread(found.probabilities, 0),
-        found.n_iter,
-        found.converged,
-        make_review_scores=lambda: spread(found.review_scores, -1),
-        make_presence=lambda: found.independent_presence,
-        make_copies=make_copies,
-        tallied=found.tallied,
-        unknown=None if found.unknown is None else spread(found.unknown, 0),
-        unknown_groups=None if found.unknown_groups is None else spread(found.unknown_groups, -1),
-    )
+    fills = {"probabilities": 0, "unknown": 0, "unknown_groups": -1}
+    answers = {name: spread(getattr(found, name), fill) for name, fill in fills.items()}
+    later = {"make_review_scores": lambda: spread(found.review_scores, -1), "make_copies": make_copies}
+    return found.changed(**answers, **later, tallied=found.tallied, unknown_medoids=None)

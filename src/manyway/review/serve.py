@@ -337,10 +337,8 @@ def serve(
         with take_port(port) as taken:
             guard = Guard(taken.getsockname()[1])
             app = make_app(session, guard, folder, thumbnail, find, lambda: server.should_exit, announce)
-            config = uvicorn.Config(
-                app, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=1
-            )
-            server = uvicorn.Server(config)
+            quiet = {"log_level": "error", "access_log": False, "server_header": False}
+            server = uvicorn.Server(uvicorn.Config(app, **quiet, timeout_graceful_shutdown=1))
             with suppress(OSError):  # a full disk; the address is printed
                 lead.unlink(missing_ok=True)
                 lead.touch(mode=0o600)

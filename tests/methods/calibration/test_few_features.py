@@ -6,8 +6,8 @@ import torch
 from manyway import solve
 from manyway.core.tasks import Tasks
 from manyway.methods.calibration.first_step import Scales
-from manyway.methods.evidence.parameters import Parameters
-from manyway.methods.evidence.solver import learn
+from manyway.methods.evidence.schedule import Parameters
+from manyway.methods.evidence.solver import learn_before
 
 
 def table(n_examples: int, n_features: int = 6) -> Tasks:
@@ -25,18 +25,18 @@ def test_copies_in_the_only_class_with_two_examples_are_no_error(dtype):
 
 
 def test_few_left_out_examples_make_answers_less_sure_and_many_do_not():
-    powers = [float(learn(table(n), Parameters()).calibration.power[0]) for n in (2, 5, 10, 50)]
+    powers = [float(learn_before(table(n), Parameters()).calibration.power[0]) for n in (2, 5, 10, 50)]
     assert powers == pytest.approx([1 / 2, 2 / 3, 4 / 5, 20 / 21])
 
 
 def test_many_features_keep_their_probabilities():
-    assert learn(table(2, 65), Parameters()).calibration.power.tolist() == [1.0]
+    assert learn_before(table(2, 65), Parameters()).calibration.power.tolist() == [1.0]
 
 
 def test_a_precision_of_the_user_is_obeyed_as_it_is():
     tasks = table(2)
-    assert learn(tasks, Parameters(precision=3.0)).precision.tolist() == pytest.approx([3.0])
-    learned = float(learn(tasks, Parameters()).precision[0])
+    assert learn_before(tasks, Parameters(precision=3.0)).precision.tolist() == pytest.approx([3.0])
+    learned = float(learn_before(tasks, Parameters()).precision[0])
     sure, unsure = (solve("evidence", tasks, precision=one).probabilities.amax(-1).mean() for one in (learned, None))
     assert sure > unsure
 
@@ -57,7 +57,7 @@ def test_units_of_columns_do_not_matter_where_one_and_two_examples_leave_nothing
     tasks = in_units([1000.0, 1.0, 0.01, 5.0, 0.3, 20.0], [1, 2])
     truth = torch.arange(2).repeat(20)
     chosen, raw = ((solve("evidence", tasks, scale=one).labels == truth).float().mean() for one in ("auto", None))
-    assert learn(tasks, Parameters()).transform == "columns"
+    assert learn_before(tasks, Parameters()).transform == "columns"
     assert chosen > 0.95
     assert raw < 0.6
 

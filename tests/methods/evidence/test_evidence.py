@@ -17,9 +17,8 @@ import manyway
 from manyway import Evidence, FeatureSet, InputError, Tasks, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
-from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Concentrations, Presence, remainders
-from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.solver import evidence, evidence_from_likelihood, prepare_evidence
 
 

@@ -22,7 +22,7 @@ from manyway.methods.evidence.from_scores import (
     log_posteriors,
     without_prior,
 )
-from manyway.methods.evidence.parameters import Parameters
+from manyway.methods.evidence.schedule import Parameters
 
 NAN = math.nan
 

@@ -10,10 +10,10 @@ from manyway import FeatureSet, TaskSpec, evaluate, sample_tasks, solve
 from manyway.core.presence import effective_number
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
-from manyway.methods.evidence.groups import group_posterior, query_weights
-from manyway.methods.evidence.likelihood import Distances, leave_one_out
+from manyway.methods.evidence.groups import Groups, query_weights
+from manyway.methods.evidence.likelihood import Distances, Scores, leave_one_out
 from manyway.methods.evidence.prior import Presence
-from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.solver import evidence_from_likelihood
 
 
@@ -102,20 +102,12 @@ def test_updating_prototypes_helps_with_few_shots_and_loses_nothing_where_all_cl
 
 def posterior(totals: Tensor, masses: Tensor, merge: bool = True, alpha: float = 0.01) -> Tensor:
     """The class posterior [t, g, k] of all groups."""
-    counts = torch.full_like(masses, 5.0)
-    presence = Presence.of_products(masses, torch.exp(-masses))
-    classes = torch.arange(masses.shape[1]).expand(len(masses), -1)
-    found = group_posterior(
-        lambda part: totals[:, part],
-        classes,
-        presence,
-        counts,
-        masses.new_tensor([alpha]),
-        Schedule(),
-        merge=merge,
-        names=totals[:, :0],
-        known=torch.zeros_like(masses, dtype=torch.bool),
-    )
+    likelihood, presence = Scores(torch.full_like(masses, 5.0)), Presence.of_products(masses, torch.exp(-masses))
+    classes, nothing = torch.arange(masses.shape[1]).expand(len(masses), -1), totals[:, :0]
+    slopes = presence.slopes(masses.new_tensor([alpha]))
+    updated = likelihood.updated(classes, totals, masses, masses)
+    groups = Groups(presence, slopes, classes, presence, totals, nothing, nothing, updated)
+    found = groups.posterior(likelihood, torch.zeros_like(masses, dtype=torch.bool), Parameters(merge_groups=merge))
     return found.probabilities
 
 

@@ -9,7 +9,7 @@ import torch
 from manyway import Evidence, Tasks, solve
 from manyway.errors import InputError
 from manyway.methods.evidence.names import guesses, named
-from manyway.methods.evidence.parameters import Parameters
+from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.solver import prepare_evidence
 
 

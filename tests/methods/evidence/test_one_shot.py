@@ -11,7 +11,7 @@ from sklearn.datasets import load_wine
 from manyway import Evidence, solve
 from manyway.core.transforms import transform
 from manyway.methods.calibration.calibration import calibrate_and_place
-from manyway.methods.evidence.one_shot import powers, tempered
+from manyway.methods.evidence.groups import powers, tempered
 from manyway.methods.evidence.schedule import Schedule
 
 

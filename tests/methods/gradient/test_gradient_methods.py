@@ -11,8 +11,7 @@ from problems import make_tasks
 from manyway import InputError, Tasks, solve
 from manyway.core.ops import prototypes, simplex_projection
 from manyway.core.transforms import transform
-from manyway.methods.gradient.heads import Cosine, Euclidean, adam_step
-from manyway.methods.gradient.information import Information
+from manyway.methods.gradient.information import Cosine, Euclidean, Information, adam_step
 from manyway.methods.paddle.forms import half_norms, prototype_form
 from manyway.methods.paddle.gradient import AdamSteps
 

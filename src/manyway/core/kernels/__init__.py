@@ -4,7 +4,7 @@
 kernel                           what it fuses                              plain version
 ===============================  =========================================  ===========================
 ``core.kernels.subset``          drawing distinct random integers           ``core.random.subset``
-``core.kernels.sums``            gathering, summing, scaling and centring   ``core.ops.class_sums``
+``core.kernels.rows``            gathering, summing, scaling and centring   ``core.ops.class_sums``
 ``core.kernels.rows``            gathering, centring, dividing by the norm  ``core.transforms.unit``
 ``core.kernels.rows``            gathering two rows and subtracting them    ``calibration.metric``
 ``core.kernels.halves``          the errors of a softmax as two halves      ``ici.logistic``
@@ -75,8 +75,5 @@ def _asked_for_plain() -> bool:
 
 @cache
 def _capable(device: int | None) -> bool:
-    return (
-        torch.version.hip is None
-        and find_spec("triton") is not None
-        and torch.cuda.get_device_capability(device)[0] >= 8
-    )
+    has_triton = torch.version.hip is None and find_spec("triton") is not None
+    return has_triton and torch.cuda.get_device_capability(device)[0] >= 8

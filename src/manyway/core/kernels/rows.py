@@ -2,6 +2,12 @@
 """Gathered rows in one pass: centred and divided by their norm (``unit(table[index] - centre)``), or less other rows.
 
 The plain versions write and read the gathered rows five and three times. Here they are written once.
+
+Also class sums of a gathered support, scaled and centred in the same pass: see ``manyway.core.ops.class_sums``.
+
+Many tasks use the same rows of a class. A program therefore handles one class and a narrow band of its features for
+many tasks: the band stays in the multiprocessor's cache, so each feature is read from device memory about once, and not
+once per task.
 """
 
 import torch
@@ -9,22 +15,31 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+_BAND, _TASKS = 32, 64  # features and tasks of a program
+_PROGRAMS = 4096  # as many as keep a GPU busy
 MAX_FEATURES = 8192  # a row must fit into registers
 
 
 def centred_units(table: Tensor, index: Tensor, centre: Tensor) -> Tensor:
     """[t, n, d] from rows [m, d], their numbers [t, n] and the centre of each task [t, 1, d]."""
-    n_tasks, n_rows = index.shape
-    n_features = table.shape[1]
-    units = torch.empty(n_tasks, n_rows, n_features, dtype=table.dtype, device=table.device)
+    return _by_rows(_centred_units, table, index, (centre,), ())
+
+
+def differences(table: Tensor, index: Tensor, others: Tensor, of: Tensor) -> Tensor:
+    """[t, n, d] rows ``index`` [t, n] of a table [t, m, d], less the rows ``of`` [t, n] of others [t, k, d]."""
+    return _by_rows(_differences, table, index, (others, of), (table.shape[1], others.shape[1]))
+
+
+def _by_rows(kernel, table: Tensor, index: Tensor, more: tuple[Tensor, ...], sizes: tuple[int, ...]) -> Tensor:
+    """[t, n, d] what a kernel writes for gathered rows, a few rows per program."""
+    (n_tasks, n_rows), n_features = index.shape, table.shape[-1]
+    found = torch.empty(n_tasks, n_rows, n_features, dtype=table.dtype, device=table.device)
     width = triton.next_power_of_2(n_features)
     rows = max(1, 2048 // width)
-    _centred_units[(n_tasks * triton.cdiv(n_rows, rows),)](
-        table.contiguous(), index.contiguous(), centre.contiguous(), units,
-        n_rows, n_features,
-        ROWS=rows, WIDTH=width, num_warps=4,
-    )  # fmt: skip
-    return units
+    tensors = (*(one.contiguous() for one in (table, index, *more)), found)
+    programs = (n_tasks * triton.cdiv(n_rows, rows),)
+    kernel[programs](*tensors, n_rows, *sizes, n_features, ROWS=rows, WIDTH=width, num_warps=4)
+    return found
 
 
 @triton.jit
@@ -48,21 +63,6 @@ def _centred_units(
     tl.store(units_ptr + (t * n_rows + row[:, None]) * n_features + d[None, :], values, inside)
 
 
-def differences(table: Tensor, index: Tensor, others: Tensor, of: Tensor) -> Tensor:
-    """[t, n, d] rows ``index`` [t, n] of a table [t, m, d], less the rows ``of`` [t, n] of others [t, k, d]."""
-    n_tasks, n_rows = index.shape
-    n_features = table.shape[-1]
-    found = torch.empty(n_tasks, n_rows, n_features, dtype=table.dtype, device=table.device)
-    width = triton.next_power_of_2(n_features)
-    rows = max(1, 2048 // width)
-    _differences[(n_tasks * triton.cdiv(n_rows, rows),)](
-        table.contiguous(), index.contiguous(), others.contiguous(), of.contiguous(), found,
-        n_rows, table.shape[1], others.shape[1], n_features,
-        ROWS=rows, WIDTH=width, num_warps=4,
-    )  # fmt: skip
-    return found
-
-
 @triton.jit
 def _differences(
     table_ptr, index_ptr, others_ptr, of_ptr, found_ptr,
@@ -79,3 +79,57 @@ def _differences(
     values = tl.load(table_ptr + source[:, None] * n_features + d[None, :], inside, other=0.0)
     values -= tl.load(others_ptr + other[:, None] * n_features + d[None, :], inside, other=0.0)
     tl.store(found_ptr + (t * n_rows + row[:, None]) * n_features + d[None, :], values, inside)
+
+
+def class_sums(table: Tensor, index: Tensor, starts: Tensor, factor: Tensor | None, centre: Tensor | None) -> Tensor:
+    """[t, k, d] = Σ_s factor·z_s − n_k·centre, over the support rows starts[k]..starts[k+1]-1 of each class.
+
+    Shapes: ``table`` [n, d], ``index`` [t, s] sorted by class, ``starts`` [k+1], ``factor`` and ``centre`` [t, 1, d].
+    """
+    sums = torch.empty(len(index), len(starts) - 1, table.shape[1], dtype=table.dtype, device=table.device)
+    n_tasks, n_classes, n_features = sums.shape
+    bands = triton.cdiv(n_features, _BAND)
+    splits = min(triton.cdiv(n_tasks, _TASKS), triton.cdiv(_PROGRAMS, n_classes * bands))
+    tasks_per_split = triton.cdiv(triton.cdiv(n_tasks, splits), _TASKS) * _TASKS
+    _class_sums[(n_classes * bands * splits,)](
+        table, index.contiguous(), starts, sums if factor is None else factor.contiguous(),
+        sums if centre is None else centre.contiguous(), sums,
+        n_tasks, n_classes, index.shape[1], n_features, bands, splits, tasks_per_split,
+        FACTOR=factor is not None, CENTRE=centre is not None, BAND=_BAND, TASKS=_TASKS, ROWS=5,
+        num_warps=16,
+    )  # fmt: skip
+    return sums
+
+
+@triton.jit
+def _class_sums(
+    table_ptr, index_ptr, starts_ptr, factor_ptr, centre_ptr, sums_ptr,
+    n_tasks, n_classes, n_support, n_features, bands, splits, tasks_per_split,
+    FACTOR: tl.constexpr, CENTRE: tl.constexpr, BAND: tl.constexpr, TASKS: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    program = tl.program_id(0)
+    split = program % splits
+    band = (program // splits) % bands
+    k = program // (splits * bands)
+    d = band * BAND + tl.arange(0, BAND)
+    d_inside = d < n_features
+    begin = tl.load(starts_ptr + k)
+    count = (tl.load(starts_ptr + k + 1) - begin).to(tl.int32)
+    for first in range(split * tasks_per_split, min(n_tasks, (split + 1) * tasks_per_split), TASKS):
+        t = first + tl.arange(0, TASKS)
+        t_inside = t < n_tasks
+        t_wide = t.to(tl.int64)
+        total = tl.zeros((TASKS, BAND), tl.float32)
+        for place in range(0, count, ROWS):
+            for step in tl.static_range(ROWS):  # independent loads, issued together
+                asked = t < tl.where(place + step < count, n_tasks, 0)
+                row = tl.load(index_ptr + t_wide * n_support + begin + place + step, asked, other=0)
+                here = asked[:, None] & d_inside[None, :]
+                total += tl.load(table_ptr + row[:, None] * n_features + d[None, :], here, other=0.0)
+        inside = t_inside[:, None] & d_inside[None, :]
+        of_task = t_wide[:, None] * n_features + d[None, :]
+        if FACTOR:
+            total *= tl.load(factor_ptr + of_task, inside, other=0.0)
+        if CENTRE:
+            total -= count.to(tl.float32) * tl.load(centre_ptr + of_task, inside, other=0.0)
+        tl.store(sums_ptr + (t_wide[:, None] * n_classes + k) * n_features + d[None, :], total, inside)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 from warnings import warn
 
 from manyway.errors import ConvergenceWarning, InputError, nearest
@@ -48,14 +48,14 @@ class Method:
     # For methods with parameters that were learned on other tasks: (params, *, shots, n_classes, n_query, k_eff) -> a
     # sentence where tasks of these sizes differ from those, or None. "module:function" or the function.
     training: str | Callable[..., str | None] | None = None
+    takes_known: bool = False  # whether known labels of queries, earlier batches and several classes are of use
     scores: bool = False  # whether it takes the scores of a classifier as they are; others take them as features
     learned: tuple[str, ...] = ()  # attributes of what is prepared that estimators show, as `precision_`
 
     @cached_property
     def solver(self) -> Callable[..., Solution]:
         """The function itself, imported now."""
-        solver: Callable[..., Solution] = _imported(self.home)
-        return solver
+        return _imported(self.home)
 
     @cached_property
     def preparation(self) -> Callable[..., Any] | None:
@@ -118,11 +118,6 @@ class Method:
                 found[name] = Any
         return found
 
-    @property
-    def takes_known(self) -> bool:
-        """Whether it can use labels that are known for some of the queries."""
-        return self.name == "evidence"
-
     def __call__(self, tasks: Tasks, *, prepared: Any = None, known: Any = None, **params: Any) -> Solution:
         import torch
 
@@ -153,16 +148,10 @@ class Method:
         for what in (what for what, given in asked.items() if given and not self.takes_known):
             raise InputError(f"{self.name} cannot {what}; use {able}.")
         if tasks.pile is not None and self.in_blocks is None and self.transductive:
-            able = " or ".join(self._in_blocks(tasks))
+            others = (one for one in METHODS.values() if one.class_features or tasks.class_table is None)
+            able = " or ".join(one.name for one in others if one.in_blocks is not None)
             many = f"{tasks.n_query} items and {tasks.n_classes} classes cannot be labelled by {self.name} in blocks"
             raise InputError(f"{many}; choose the `method` {able}, or cut the items into smaller batches.")
-
-    @staticmethod
-    def _in_blocks(tasks: Tasks) -> list[str]:
-        """The methods that read queries in blocks, and use the class features where there are any."""
-        named = tasks.class_table is not None
-        able = (one for one in METHODS.values() if one.in_blocks is not None and (one.class_features or not named))
-        return [one.name for one in able]
 
     def _row_by_row(self, tasks: Tasks, *, prepared: Any = None, **params: Any) -> Solution:
         """The answers of a method that answers each query on its own, for a pile."""
@@ -192,13 +181,17 @@ class Method:
         if self.training is None:
             return None
         sizes = {"shots": shots, "n_classes": n_classes, "n_query": n_query, "k_eff": k_eff}
-        sentence: str | None = _imported(self.training)({**self.defaults, **params}, **sizes)
-        return sentence
+        return cast("str | None", _imported(self.training)({**self.defaults, **params}, **sizes))
 
-    def unlike(self, tasks: Tasks, params: Mapping[str, Any]) -> str | None:
-        """The same for tasks at hand, whose number of present classes is not known."""
+    def remarks(self, tasks: Tasks, solution: Solution, params: Mapping[str, Any]) -> list[tuple[str, bool]]:
+        """What to warn of after solving tasks, each with whether it is about convergence.
+
+        How many classes are present is not known, so that learned parameters are not asked about it.
+        """
         shots = tasks.n_support / tasks.n_classes
-        return self.unlike_training(params, shots=shots, n_classes=tasks.n_classes, n_query=tasks.n_query)
+        unlike = self.unlike_training(params, shots=shots, n_classes=tasks.n_classes, n_query=tasks.n_query)
+        both = ((self.unfinished(solution, params), True), (unlike, False))
+        return [(sentence, about_convergence) for sentence, about_convergence in both if sentence is not None]
 
 
 def _row_by_row(method: str, tasks: Tasks, params: Mapping[str, Any], rows: Any, memory: Any) -> Any:
@@ -214,8 +207,7 @@ def _imported(home: str | Callable[..., Any]) -> Callable[..., Any]:
     if not isinstance(home, str):
         return home
     module, function = _place(home)
-    found: Callable[..., Any] = getattr(import_module(module), function)
-    return found
+    return cast("Callable[..., Any]", getattr(import_module(module), function))
 
 
 def _place(home: str) -> tuple[str, str]:
@@ -224,14 +216,7 @@ def _place(home: str) -> tuple[str, str]:
     return f"manyway.methods.{module}", function
 
 
-def _table(*methods: Method) -> Mapping[str, Method]:
-    table = {method.name: method for method in methods}
-    if len(table) != len(methods):
-        raise ValueError("two methods have the same name")
-    return table
-
-
-METHODS: Mapping[str, Method] = _table(
+_ALL = (
     Method("paddle", "PADDLE", "paddle.solver:paddle", "Martin et al., NeurIPS 2022",
            in_blocks="paddle.streamed:paddle_in_blocks"),
     Method("soft-kmeans", "soft K-means", "paddle.solver:soft_kmeans", "ablation of Martin et al., NeurIPS 2022",
@@ -258,19 +243,9 @@ METHODS: Mapping[str, Method] = _table(
     Method("stata", "StatA", "graph.anchors:stata", "Zanella et al., CVPR 2025", class_features=True),
     Method("moon", "MOON", "graph.anchors:moon", "von Mises–Fisher relative of StatA", class_features=True),
     Method("zlap", "ZLaP", "graph.zlap:zlap", "Stojnić et al., CVPR 2024", class_features=True),
-    Method(
-        "evidence",
-        "Evidence",
-        "evidence.solver:evidence",
-        "this project, docs/evidence.md",
-        holds_support=True,
-        version=7,
-        prepare="evidence.solver:prepare_evidence",
-        in_blocks="evidence.solver:evidence",
-        class_features=True,
-        scores=True,
-        learned=("precision", "transform"),
-    ),
+    Method("evidence", "Evidence", "evidence.solver:evidence", "this project, docs/evidence.md", version=7,
+           holds_support=True, class_features=True, scores=True, takes_known=True, learned=("precision", "transform"),
+           prepare="evidence.solver:prepare_evidence", in_blocks="evidence.solver:evidence"),
     Method("em-dirichlet", "EM-Dirichlet", "dirichlet.solver:em_dirichlet", "Martin et al., CVPR 2024",
            holds_support=True, class_features=True),
     Method("hard-em-dirichlet", "Hard EM-Dirichlet", "dirichlet.solver:hard_em_dirichlet", "Martin et al., CVPR 2024",
@@ -278,6 +253,7 @@ METHODS: Mapping[str, Method] = _table(
     Method("label-shift", "Label shift", "label_shift:label_shift", "Saerens et al., 2002",
            holds_support=True, class_features=True, version=2, scores=True),
 )  # fmt: skip
+METHODS: Mapping[str, Method] = {method.name: method for method in _ALL}
 DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor a temperature
 
 
@@ -321,10 +297,6 @@ def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
     """
     found = get_method(method)
     solution = found(tasks, **params)
-    unfinished = found.unfinished(solution, params)
-    if unfinished is not None:
-        warn(unfinished, ConvergenceWarning, stacklevel=2)
-    unlike = found.unlike(tasks, params)
-    if unlike is not None:
-        warn(unlike, UserWarning, stacklevel=2)
+    for sentence, about_convergence in found.remarks(tasks, solution, params):
+        warn(sentence, ConvergenceWarning if about_convergence else UserWarning, stacklevel=2)
     return solution

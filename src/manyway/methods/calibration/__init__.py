@@ -1,1 +1,5 @@
 """What a distance or a score means, learned from labelled examples."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

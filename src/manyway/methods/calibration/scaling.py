@@ -1,6 +1,8 @@
 """Feature transforms of methods: those of ``core.transforms``, and ``white``, which is learned from the support."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+from torch import Tensor
 
 from manyway.core import TRANSFORMS, Scalings, Tasks, apply
 from manyway.core import learn_scaling as learn_plain
@@ -8,6 +10,17 @@ from manyway.core import transform as plain_transform
 from manyway.errors import InputError, nearest
 from manyway.methods.calibration.calibration import calibrate
 from manyway.methods.calibration.constants import Constants
+
+# These feature transforms depend on the queries, so that nothing can be learned before the queries are known.
+QUERY_DEPENDENT = frozenset({"range", "tcl2"})
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A classifier that was trained on a support."""
+
+    prototypes: Tensor  # [t, k, d] in the transformed features; t is 1 when all tasks have the same support
+    objective: Tensor | None = None  # [t, i] the training loss after each step, if it was recorded
 
 
 def transform(tasks: Tasks, name: str | None) -> Tasks:

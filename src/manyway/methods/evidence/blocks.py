@@ -29,12 +29,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core import Pile, threads_for
+from manyway.core import Pile, Tasks, threads_for
 from manyway.core import Sums as AddedUp
 from manyway.methods.evidence.likelihood import Columns, Likelihood, Linear, Updated, known_classes
-from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
 from manyway.methods.evidence.queries import Held, Judge, Part
+from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import Found, Update, resume, search
 
 _MOST_REMEMBERED = 1 << 24  # assignments, over all queries
@@ -86,13 +86,8 @@ class Idle:
     """
 
     classes: Tensor  # [k] bool
-    sharpness: tuple[float, ...] = ()  # the values that the next updates may have
+    sharpness: tuple[float, ...] = ()  # the values that the next updates may have; none where no class is idle
     alpha: float = 1.0  # of the update in which their weight was computed
-
-    @property
-    def some(self) -> bool:
-        """Whether any class is idle."""
-        return bool(self.sharpness)
 
     @property
     def active(self) -> Tensor:
@@ -204,7 +199,7 @@ class Assign:
         ln Σ_k exp(s' ℓ_qk + slope_k + entry_cost_k/(1 − u_qk)) over the idle classes k, for each of the r values s' of
         the sharpness. ℓ itself is recovered from the scores, which is cheaper than another product of matrices.
         """
-        if not self.idle.some:
+        if not self.idle.sharpness:
             return scores[:, :0]
         idle = self.idle.classes.nonzero().squeeze(1)
         slopes = (self.slope + self.entry_cost)[idle].repeat(len(scores), 1)
@@ -268,15 +263,16 @@ class OnPart:
     work: Callable[[Part], Any]
 
     def __call__(self, rows: Tensor, memory: Memory) -> tuple[Any, None]:
-        with threads_for(rows.shape[1] * len(self.last.slope)):
-            found = self.work(self.part(rows, memory))
+        found = self.found(rows, memory)
         return found.double() if isinstance(found, AddedUp) else found, None
 
-    def part(self, rows: Tensor, memory: Memory) -> Part:
+    def found(self, rows: Tensor, memory: Memory) -> Any:
         """The block as a part of the queries."""
         assign = cache(lambda: self.last.assign(rows, memory))
         remembered = memory.first, memory.known, memory.unknown
-        return Part(rows, *remembered, assign, self.of, self.last.any_known, self.any_unknown)
+        part = Part(rows, *remembered, assign, self.of, self.last.any_known, self.any_unknown)
+        with threads_for(rows.shape[1] * len(self.last.slope)):
+            return self.work(part)
 
 
 def _places_in(places: Tensor, classes: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
@@ -302,10 +298,8 @@ class InBlocks(Held):
     step.
     """
 
-    def __init__(
-        self, pile: Pile, known: Tensor, likelihood: Likelihood, parameters: Parameters, *, any_known: bool
-    ) -> None:
-        super().__init__(known, likelihood, parameters, pile.n_rows, any_known=any_known)
+    def __init__(self, pile: Pile, tasks: Tasks, likelihood: Likelihood, parameters: Parameters) -> None:
+        super().__init__(tasks, likelihood, parameters)
         self.pile, zeros = pile, torch.zeros_like(likelihood.counts[0])
         n_classes = len(zeros)
         # Before the first assignments all classes count as equally frequent.
@@ -314,13 +308,13 @@ class InBlocks(Held):
         most = _MOST_REMEMBERED / self.n_query
         self.none_idle = self.idle = none
         self.idle_for = 0  # how many more updates they may be idle
-        first = Assign(likelihood.linear(), zeros, zeros, zeros + above, most, any_known, False, none)
+        first = Assign(likelihood.linear(), zeros, zeros, zeros + above, most, self.any_known, False, none)
         self.last = self.all_classes = first
         self.sharpness = 1.0
         nothing, one = zeros[:0], zeros.new_ones(1, 1)
         self.memory: list[Any] = [  # of each block, after the last update
             Memory(first, labels, (0 * one).expand(1, size), one.expand(1, size), nothing.long(), nothing, zeros)
-            for first, size, labels in zip(pile.firsts, pile.sizes, pile.split(known), strict=True)
+            for first, size, labels in zip(pile.firsts, pile.sizes, pile.split(self.known), strict=True)
         ]
         self.before: list[Any] = self.memory  # the same before the last update
         self.active: list[int] = []  # how many classes each update had
@@ -339,8 +333,7 @@ class InBlocks(Held):
         self.last = self.all_classes = replace(self.all_classes, weighted=True)
 
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Found[InBlocks]:
-        schedule, limits = self.parameters.of_search
-        return search(self, prior, schedule, **limits)
+        return search(self, prior, self.parameters)
 
     def assign_singly(self, which: Tensor) -> None:
         if bool(which.any()):
@@ -350,8 +343,7 @@ class InBlocks(Held):
         _, self.memory = self.pile.each(partial(_go_on, self.last), self.before)
         self.all_classes = replace(self.all_classes, after=(After(self.last, updated, self.of),))
         self.idle = self.none_idle
-        schedule, limits = self.parameters.of_search
-        return resume(self, presence, prior, schedule, **limits)
+        return resume(self, presence, prior, self.parameters)
 
     @property
     def presence(self) -> Presence:
@@ -372,7 +364,7 @@ class InBlocks(Held):
         step = self._step(slopes, sharpness * self.sharpness, _REMEMBER if tol else _REMEMBER_IN_ANNEALING)
         alpha = float(slopes.alpha)
         state, self.before = (self.masses, self.log_absent, self.drift), self.memory
-        if self.idle.some:
+        if self.idle.sharpness:
             idle, self.idle_for = self.idle, self.idle_for - 1
             sums = self._take(step.of_active(idle, alpha))
             still = float(sums.moved) < tol

@@ -47,11 +47,10 @@ from torch import Tensor
 from manyway.core import Joined, Pile, Tasks, effective_number, one_hot
 from manyway.errors import InputError
 from manyway.methods.calibration.temperature_scaling import balanced_weights, fit_scaling, rescale
-from manyway.methods.evidence.groups import independent_part
+from manyway.methods.evidence.groups import independent_part, stride
 from manyway.methods.evidence.likelihood import Blend, Scores
-from manyway.methods.evidence.one_shot import stride
-from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.queries import excluded
+from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import Dense, search
 from manyway.methods.label_shift import class_proportions
 
@@ -485,7 +484,7 @@ def held_out(likelihood: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor
     _, n_query, n_classes = likelihood.shape
     schedule = parameters.constants
     prior = parameters.prior(n_query, likelihood[:1, 0])
-    found = search(Dense.of(likelihood), prior, schedule, max_iter=parameters.max_iter, tol=parameters.tol).queries
+    found = search(Dense.of(likelihood), prior, parameters).queries
     presence = found.presence
     alpha = prior.best(presence).view(-1, 1, 1)
     others = ((presence.masses.unsqueeze(1) - found.u).clamp_min(0) + alpha) / (n_query - 1 + n_classes * alpha)

@@ -3,17 +3,26 @@
 A group is the set of queries assigned to one class, with the mass m_k = Σ_q u_qk. The bound leaves two things out.
 First, the queries of a group are further samples of its class, so the prototype can be updated (``query_weights``).
 Second, the queries of a group share the error of their prototype, so they are less independent than the bound assumes:
-a whole group may belong to another class (``group_posterior``), and a class with many queries may be split between its
+a whole group may belong to another class (``Groups.posterior``), and a class with many queries may be split between its
 own prototype and a neighbouring one (``_joining``). The final probabilities are
 
     p_qj = Σ_k u'_qk P_kj,
 
 where u' are the assignments with updated prototypes and P_kj the probability that group k is of class j.
+
+How sure to be with one example per class, where no support sample can be left out: pairs of queries decide.
+
+Two queries of one group serve as a class with one example: the first is classified, with the second in the place of
+the group's prototype. The cross-entropy of these answers says to which power the probabilities are to be raised. Groups
+are not always classes, so a prior holds the power near its usual value, and pairs count less where few queries have a
+partner. The usual value is for queries that have partners, which make each other too sure. Without any, single queries
+are too sure where features are weak, and not sure enough where they are strong: the usual value then follows from how
+sure they are on average. Tables of few features have no usual precision: the power is less by as much as the precision
+is above that of so many independent features. Labels do not change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, log
 from typing import NamedTuple
@@ -21,18 +30,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core import Sums, effective_number
-from manyway.methods.calibration.calibration import distances_between
+from manyway.core import Sums, Tasks, effective_number
+from manyway.methods.calibration.calibration import FEW_FEATURES, Calibration, distances_between, gaussian_precision
 from manyway.methods.evidence.likelihood import Blend, Likelihood, Updated, columns_of, known_classes
-from manyway.methods.evidence.one_shot import tempered
-from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
 from manyway.methods.evidence.queries import Held, Part, sample
-from manyway.methods.evidence.schedule import Schedule, agreement
+from manyway.methods.evidence.schedule import Parameters, Schedule, agreement
 from manyway.methods.evidence.search import Dense
 
 _MOST_TRIED = 1 << 24  # numbers: fewer queries are looked at where they could be of very many classes
 _MOST_COMPARED = 2048  # queries that are compared with each other
+_MOST_PAIRS = 1 << 25  # of queries that are compared for a review: limits memory and time
+_MOST_QUERIES = 512  # evenly spaced: enough to fit one number
+_LOG_POWERS = (-1.5, 0.75, 46)  # the values that are tried: lowest, highest, number
 _GROUPS_AT_ONCE = 1024  # limits the memory of [groups, classes] arrays
 
 
@@ -87,91 +97,8 @@ class GroupPosterior(NamedTuple):
         return -torch.expm1(log_absent)
 
 
-def group_posterior(
-    totals: Callable[[slice], Tensor],
-    classes: Tensor,
-    presence: Presence,
-    counts: Tensor,
-    alpha: Tensor,
-    schedule: Schedule,
-    *,
-    merge: bool,
-    names: Tensor,
-    known: Tensor,
-) -> GroupPosterior:
-    """The posterior of the groups' classes.
-
-    With n_k examples and m_k queries in group k, and ρ = shared_error + 1/(n_k + 1), group k is of class j with
-
-        P_kj ∝ exp(Σ_q u_qk ℓ_qj / (1 + ρ (m_k − 1))):
-
-    m queries count as m / (1 + ρ(m − 1)) independent ones. With ``merge`` a group may also be a fragment of a larger
-    one; see ``_joining``. A query's own evidence is contained in its assignment already, so a group of one keeps its
-    class: P is mixed with the identity in the parts 1 − 1/m and 1/m. Where half of all classes or more seem to be
-    present, groups are mixtures of neighbours, and keep their classes as well.
-
-    Parameters
-    ----------
-    totals : callable
-        From a slice of the groups to the log-likelihoods [t, g, k] of all their queries as members of class k,
-        Σ_q u_qg ℓ_qk.
-    classes : Tensor of shape [t, g]
-        The classes whose queries form the groups.
-    presence : Presence
-        Of the members of each class.
-    counts : Tensor of shape [t, k]
-        The number of examples of each class.
-    alpha : Tensor of shape [t]
-        The concentration that the search has chosen.
-    schedule : Schedule
-    merge : bool
-        Whether groups may be fragments.
-    names : Tensor of shape [t, g, k]
-        What queries with known labels say about the class of each group; [t, 0, k] where no label is known.
-    known : Tensor of shape [t, k]
-        The classes that have such a query: their groups keep their class.
-
-    Returns
-    -------
-    GroupPosterior
-    """
-    named = bool(names.shape[1])
-    masses, alpha = presence.masses.to(counts), alpha.to(counts)
-    few = (1 - (effective_number(masses) - 1) / (schedule.most_groups_with_fragments - 1)).clamp(0, 1) * float(merge)
-    which = few.nonzero().squeeze(1)  # tasks in which fragments are looked for
-    agreed = (2 * agreement(masses)).clamp_max(1).unsqueeze(-1)
-    rows = [counts.new_zeros(len(counts), 0, counts.shape[1])]
-    for first in range(0, classes.shape[1], _GROUPS_AT_ONCE):
-        part = slice(first, first + _GROUPS_AT_ONCE)
-        columns, likelihood = classes[:, part], totals(part)
-        theirs, samples = masses.gather(1, columns), counts.gather(1, columns)
-        correlation = schedule.shared_error + 1 / (samples + 1)
-        scores = likelihood * independent_part(theirs, correlation).unsqueeze(-1)
-        if named:
-            scores, likelihood = scores + names[:, part], likelihood + names[:, part]
-        found = scores.softmax(-1)
-        if len(which):
-            own = likelihood.gather(-1, columns.unsqueeze(-1))
-            larger, joining = _joining(
-                likelihood[which], own[which], theirs[which], alpha[which], masses[which], schedule.largest_groups
-            )
-            fading = few[which, None]
-            if named:  # a group with a known query is not a fragment that lacks a name
-                fading = fading * names[which, part].amax(-1).neg().exp()
-            joining = joining * fading.unsqueeze(-1)
-            apart = found[which] * (1 - joining.sum(-1, keepdim=True))
-            found[which] = apart.scatter_add_(-1, larger.unsqueeze(1).expand_as(joining), joining)
-        others = (1 - 1 / theirs.clamp_min(1)) * agreed
-        if named:
-            others = others.masked_fill(known.gather(1, columns), 0)
-        keep = (1 - others).unsqueeze(-1)
-        found.mul_(others.unsqueeze(-1))
-        rows.append(found.scatter_add_(-1, columns.unsqueeze(-1), keep))
-    return GroupPosterior(classes, torch.cat(rows[1:] or rows, 1))
-
-
 def _joining(
-    totals: Tensor, own: Tensor, masses: Tensor, alpha: Tensor, all_masses: Tensor, most: int
+    totals: Tensor, own: Tensor, masses: Tensor, alpha: Tensor, all_masses: Tensor, *, most: int
 ) -> tuple[Tensor, Tensor]:
     """The classes [t, l] of the largest groups, and the probability [t, g, l] that a group is a fragment of each.
 
@@ -181,7 +108,7 @@ def _joining(
 
         Σ_q u_qk (ℓ_qj − ℓ_qk) + ln Γ(m_j+m_k+α)/Γ(m_j+α) − ln Γ(m_k+α)/Γ(α),
 
-    the integrated completed likelihood (Biernacki, Celeux, Govaert, 2000). ``group_posterior`` multiplies the
+    the integrated completed likelihood (Biernacki, Celeux, Govaert, 2000). ``Groups.posterior`` multiplies the
     probability by a factor that falls from 1, where one group was found, to 0 at ``most_groups_with_fragments``.
     """
     largest, which = all_masses.topk(min(most, all_masses.shape[-1]))
@@ -203,14 +130,15 @@ def independent_part(masses: Tensor, correlation: Tensor) -> Tensor:
     return 1 / (1 + correlation * (masses - 1).clamp_min(0))
 
 
-def single_queries(queries: Held, prior: Concentrations, parameters: Parameters) -> Tensor:
+def single_queries(queries: Held) -> Tensor:
     """[t] whether queries are to be assigned one by one: many classes occur, and nothing speaks for proportions.
 
     The errors of prototypes are shared by the queries of a class, so that classes seem to have unequal proportions
     where they have not. This matters where there are many queries per class; see ``evidence_for_proportions``. Of very
     many queries a sample is looked at.
     """
-    schedule, masses = parameters.constants, queries.presence.masses
+    parameters, masses = queries.parameters, queries.presence.masses
+    schedule = parameters.constants
     many = agreement(masses) < schedule.agreement_below
     stride = ceil(queries.n_query * masses.shape[1] / _MOST_TRIED)
     enough = queries.n_query >= schedule.queries_per_class * masses.shape[1] * stride
@@ -250,7 +178,7 @@ def evidence_for_proportions(
         (bound − Σ_q ln Σ_k exp(ℓ_qk)/K) / (1 + ρ(m − 1))
 
     The m queries of a class share the error of its prototype, so that the difference counts as that of m/(1 + ρ(m − 1))
-    independent queries each, as in ``group_posterior``. m is |Q|/N and ρ the mean over classes.
+    independent queries each, as in ``Groups.posterior``. m is |Q|/N and ρ the mean over classes.
     """
     n_query, n_classes = likelihood.shape[1:]
     bound = (u * likelihood).sum((1, 2)) - torch.xlogy(u, u).sum((1, 2)) + prior.log_prior(presence).amax(-1)
@@ -310,17 +238,13 @@ class Groups(NamedTuple):
     updated: Updated
 
     @staticmethod
-    def of(
-        queries: Held, prior: Concentrations, likelihood: Likelihood, parameters: Parameters, single: Tensor
-    ) -> Groups:
+    def of(queries: Held, prior: Concentrations, single: Tensor) -> Groups:
         """The groups of the last search, and what their queries say, in one or two passes over the queries.
 
         Parameters
         ----------
         queries : Held
         prior : Concentrations
-        likelihood : Likelihood
-        parameters : Parameters
         single : Tensor of shape [t]
             In which tasks queries are assigned one by one; their α is the largest, that of equal proportions.
 
@@ -328,7 +252,7 @@ class Groups(NamedTuple):
         -------
         Groups
         """
-        presence, like = queries.presence, likelihood.counts
+        presence, like = queries.presence, queries.of.counts
         alpha = torch.where(single, prior.values[-1], prior.best(presence))  # the last one: equal proportions
         slopes = presence.slopes(alpha).to(like)
         members = presence
@@ -338,31 +262,61 @@ class Groups(NamedTuple):
         largest = torch.maximum(presence.masses, members.masses)
         classes = largest.topk(int((largest > 1).sum(1).max()), dim=1).indices
         sums, free, masses, names, own = (one.to(like) for one in queries.each(SumGroups(classes, slopes)).values)
-        weights = query_weights(presence.masses).gather(1, classes).to(like) * float(parameters.update_prototypes)
-        updated = likelihood.updated(classes, free, masses, weights)
+        weights = query_weights(presence.masses).gather(1, classes).to(like)
+        weights = weights * float(queries.parameters.update_prototypes)
+        updated = queries.of.updated(classes, free, masses, weights)
         return Groups(presence, slopes, classes, members, sums, names, own, updated)
 
     def posterior(self, likelihood: Likelihood, known: Tensor, parameters: Parameters) -> GroupPosterior:
-        """Which class each group belongs to; ``known`` [t, k] are the classes with a known query."""
-        like, n_tasks = likelihood.counts, len(self.presence.masses)
-        chosen = self.classes if parameters.group_posterior else self.classes[:, :0]
-        masses = self.members.masses.gather(1, self.classes).to(like)
+        """The posterior of the groups' classes; ``known`` [t, k] are the classes with a known query.
 
-        def totals(part: slice) -> Tensor:
-            found = likelihood.totals(self.sums[:, part], masses[:, part])
-            return found + self.own[:, part] if self.own.shape[1] else found
+        With n_k examples and m_k queries in group k, and ρ = shared_error + 1/(n_k + 1), group k is of class j with
 
-        return group_posterior(
-            totals,
-            chosen,
-            self.members,
-            likelihood.examples.expand(n_tasks, -1),
-            self.slopes.alpha,
-            parameters.constants,
-            merge=parameters.merge_groups,
-            names=self.names,
-            known=known,
-        )
+            P_kj ∝ exp(Σ_q u_qk ℓ_qj / (1 + ρ (m_k − 1))):
+
+        m queries count as m / (1 + ρ(m − 1)) independent ones. With ``merge_groups`` a group may also be a fragment of
+        a larger one; see ``_joining``. A query's own evidence is contained in its assignment already, so a group of one
+        keeps its class: P is mixed with the identity in the parts 1 − 1/m and 1/m. Where half of all classes or more
+        seem to be present, groups are mixtures of neighbours, and keep their classes as well. So do groups of classes
+        with a known query.
+        """
+        schedule, named = parameters.constants, bool(self.names.shape[1])
+        classes = self.classes if parameters.group_posterior else self.classes[:, :0]
+        counts = likelihood.examples.expand(len(classes), -1)
+        masses, alpha = self.members.masses.to(counts), self.slopes.alpha.to(counts)
+        few = (1 - (effective_number(masses) - 1) / (schedule.most_groups_with_fragments - 1)).clamp(0, 1)
+        few = few * float(parameters.merge_groups)
+        which = few.nonzero().squeeze(1)  # tasks in which fragments are looked for
+        agreed = (2 * agreement(masses)).clamp_max(1).unsqueeze(-1)
+        rows = [counts.new_zeros(len(counts), 0, counts.shape[1])]
+        for first in range(0, classes.shape[1], _GROUPS_AT_ONCE):
+            part = slice(first, first + _GROUPS_AT_ONCE)
+            columns = classes[:, part]
+            theirs, samples = masses.gather(1, columns), counts.gather(1, columns)
+            totals = likelihood.totals(self.sums[:, part], theirs)  # [t, g, k] Σ_q u_qg ℓ_qk
+            totals = totals + self.own[:, part] if self.own.shape[1] else totals
+            correlation = schedule.shared_error + 1 / (samples + 1)
+            scores = totals * independent_part(theirs, correlation).unsqueeze(-1)
+            if named:
+                scores, totals = scores + self.names[:, part], totals + self.names[:, part]
+            found = scores.softmax(-1)
+            if len(which):
+                own = totals.gather(-1, columns.unsqueeze(-1))
+                tensors = (one[which] for one in (totals, own, theirs, alpha, masses))
+                larger, joining = _joining(*tensors, most=schedule.largest_groups)
+                fading = few[which, None]
+                if named:  # a group with a known query is not a fragment that lacks a name
+                    fading = fading * self.names[which, part].amax(-1).neg().exp()
+                joining = joining * fading.unsqueeze(-1)
+                apart = found[which] * (1 - joining.sum(-1, keepdim=True))
+                found[which] = apart.scatter_add_(-1, larger.unsqueeze(1).expand_as(joining), joining)
+            others = (1 - 1 / theirs.clamp_min(1)) * agreed
+            if named:
+                others = others.masked_fill(known.gather(1, columns), 0)
+            keep = (1 - others).unsqueeze(-1)
+            found.mul_(others.unsqueeze(-1))
+            rows.append(found.scatter_add_(-1, columns.unsqueeze(-1), keep))
+        return GroupPosterior(classes, torch.cat(rows[1:] or rows, 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -377,7 +331,7 @@ class Probabilities:
     slopes: Slopes
     updated: Updated
     posterior: GroupPosterior
-    power: Tensor  # [t, 1, 1] what the probabilities are raised to; see ``one_shot`` and ``from_scores``
+    power: Tensor  # [t, 1, 1] what the probabilities are raised to; see ``powers`` and ``from_scores``
     blend: Blend  # the part of a classifier
 
     def __call__(self, part: Part) -> Tensor:
@@ -398,3 +352,102 @@ class Probabilities:
         if part.any_known:
             found = torch.where(part.free > 0, found, known_classes(part.known, found))
         return found.mul_((1 - part.unknown).unsqueeze(-1)) if part.any_unknown else found
+
+
+def review_scores(part: Part, outcomes: Tensor, schedule: Schedule) -> Tensor:
+    """Which query a person should label next: the expected number of labels that an answer to each query repairs.
+
+    An answer repairs the label of its own query with the probability that this is wrong, its doubt d_q = 1 − max_k
+    p_qk. It also says something about queries that are near and have the same classes in question, but less if others
+    like them are known already:
+
+        score_q = d_q + c Σ_o a_qo d_o / (1 + Σ_p a_po),        a_qo = cos(p_q, p_o) · nearness(z_q, z_o),
+
+    where p runs over the queries whose label is known, and nearness falls from 1 to 0 around the distance of two
+    samples of one class.
+
+    Parameters
+    ----------
+    part : Part
+        All queries.
+    outcomes : Tensor of shape [t, q, k]
+        The probabilities of the classes; with a last column for unknown, where queries may be.
+    schedule : Schedule
+
+    Returns
+    -------
+    Tensor of shape [t, q]
+        -1 where the label is known. In large tasks only the most doubtful queries count as those that are repaired.
+    """
+    placed, n_query = part.placed, part.placed.shape[1]
+    doubt, rows = 1 - outcomes.amax(-1), (part.known >= 0).unsqueeze(-1)
+    others = doubt.topk(min(n_query, max(_MOST_PAIRS // n_query, 1))).indices  # [t, o]
+    theirs = placed.gather(1, others.unsqueeze(-1).expand(-1, -1, placed.shape[-1]))
+    directions = outcomes / outcomes.norm(dim=-1, keepdim=True).clamp_min(1e-30)
+    alike: Tensor = directions @ directions.gather(1, others.unsqueeze(-1).expand(-1, -1, directions.shape[-1])).mT
+    alike *= part.of.nearness(placed, theirs, schedule.steepness)  # [t, q, o]
+    alike.scatter_(1, others.unsqueeze(1), 0)  # nothing else is learned about the query itself
+    remaining = doubt.gather(1, others) / (1 + (alike * rows).sum(1))
+    scores: Tensor = doubt + schedule.repaired * (alike @ remaining.unsqueeze(-1)).squeeze(-1)
+    return scores.masked_fill(rows.squeeze(-1), -1)
+
+
+def is_one_shot(tasks: Tasks) -> bool:
+    """Whether no class has two samples, given that each has one. Known from the shape, without waiting for a GPU."""
+    return tasks.n_support == tasks.n_classes
+
+
+def stride(n_query: int) -> int:
+    """The distance between the queries that are used."""
+    return ceil(n_query / _MOST_QUERIES)
+
+
+def powers(placed: Tensor, probabilities: Tensor, calibration: Calibration, schedule: Schedule) -> Tensor:
+    """[t] the power of each task, from placed queries [t, q, d] and their probabilities [t, q, k]."""
+    likelihood = calibration.log_likelihood(placed)
+    # Two samples are S farther apart than a sample and the mean of its class, and all distances are less that bias.
+    between = distances_between(placed) - calibration.scatter.view(-1, 1, 1)
+    pairs = between.mul_(-0.5 * calibration.precision.view(-1, 1, 1))
+    confidence, group = probabilities.max(-1)
+    weights = confidence.unsqueeze(1) * confidence.unsqueeze(2) * (group.unsqueeze(1) == group.unsqueeze(2))
+    weights.diagonal(dim1=1, dim2=2).zero_()
+    partners = weights.sum(-1)
+    weights = weights * (partners.clamp_max(1) / partners.clamp_min(torch.finfo(weights.dtype).tiny)).unsqueeze(-1)
+    found = partners.clamp_max(1).mean(-1)  # how many queries have a partner
+    own = torch.zeros_like(probabilities, dtype=torch.bool).scatter_(-1, group.unsqueeze(-1), True)
+    slope, least, most = schedule.one_shot_alone[1:]
+    alone = (schedule.one_shot_alone[0] + slope * confidence.mean(-1).log()).clamp(least, most)
+    centre = found * log(schedule.one_shot_power) + (1 - found) * alone
+    log_powers = torch.linspace(*_LOG_POWERS, dtype=placed.dtype, device=placed.device)
+    losses = []
+    for log_power in log_powers:
+        power = log_power.exp()
+        others = (likelihood * power).masked_fill_(own, -torch.inf).logsumexp(-1, keepdim=True)
+        entropy = (torch.nn.functional.softplus(others - pairs * power) * weights).sum((1, 2))
+        prior = (log_power - centre) / schedule.one_shot_power_sd
+        losses.append(entropy * found + 0.5 * prior.square())
+    power = log_powers[torch.stack(losses).argmin(0)].exp()
+    if placed.shape[-1] > FEW_FEATURES:
+        return power
+    usual = gaussian_precision(calibration.offsets, calibration.scatter, calibration.counts)
+    return power * (schedule.one_shot_few * usual / calibration.precision).clamp_max(1)
+
+
+def tempered(probabilities: Tensor, power: Tensor) -> Tensor:
+    """[…, k] probabilities to the power, so that each row sums to one again."""
+    tiny = torch.finfo(probabilities.dtype).tiny
+    return probabilities.clamp_min(tiny).log_().mul_(power).softmax(-1)
+
+
+def power_for(probabilities: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
+    """[t] the power with which the highest of the probabilities [t, q, k] is as wanted [t] on average, by bisection.
+
+    ``weights`` [t, q] sum to 1.
+    """
+    logs = probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
+    low, high = torch.full_like(wanted, -4.0), torch.full_like(wanted, 4.0)
+    for _ in range(24):
+        middle = (low + high) / 2
+        below = (logs * middle.exp().view(-1, 1, 1)).softmax(-1).amax(-1).mul_(weights).sum(-1) < wanted
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return ((low + high) / 2).exp()

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.schedule import Parameters
 
 MAX_CLASSES = 2048  # the assignments of one query must fit into registers
 MAX_PAIRS = 1 << 20  # queries × classes per task: beyond this one program per task leaves most of the GPU idle
@@ -25,7 +25,7 @@ _TILE = 2048  # assignments per tile
 
 
 def search(
-    likelihood: Tensor, alphas: Tensor, normaliser: Tensor, schedule: Schedule, *, max_iter: int, tol: float
+    likelihood: Tensor, alphas: Tensor, normaliser: Tensor, parameters: Parameters
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The search of all tasks, one program per task.
 
@@ -37,9 +37,7 @@ def search(
         The concentrations to choose from.
     normaliser : Tensor of shape [g]
         ln Γ(Kα)/Γ(|Q|+Kα) of each.
-    schedule : Schedule
-    max_iter : int
-    tol : float
+    parameters : Parameters
 
     Returns
     -------
@@ -49,7 +47,7 @@ def search(
     converged : Tensor of shape [t]
         Whether no assignment moved by ``tol`` in the last one.
     """
-    n_tasks, n_query, n_classes = likelihood.shape
+    (n_tasks, n_query, n_classes), schedule = likelihood.shape, parameters.constants
     assignments = torch.empty_like(likelihood, memory_format=torch.contiguous_format)
     n_iter = torch.empty(n_tasks, dtype=torch.int64, device=likelihood.device)
     converged = torch.empty(n_tasks, dtype=torch.bool, device=likelihood.device)
@@ -60,7 +58,7 @@ def search(
         likelihood.contiguous(), assignments,
         torch.empty(n_tasks, 2, n_classes, dtype=likelihood.dtype, device=likelihood.device), alphas, normaliser,
         torch.lgamma(alphas), n_iter, converged,
-        n_query, n_classes, len(alphas), max_iter, float(tol), float(schedule.anneal_from),
+        n_query, n_classes, len(alphas), parameters.max_iter, float(parameters.tol), float(schedule.anneal_from),
         len(schedule.annealing), float(schedule.many_classes_sharpness), float(schedule.agreement_below),
         WIDTH=width, ROWS=rows, ALPHAS=triton.next_power_of_2(len(alphas)), BLOCK=min(width, 64),
         num_warps=min(8, rows * width // 32) or 1, num_stages=1,

@@ -22,12 +22,9 @@ import torch
 from torch import Tensor
 
 from manyway.core import Scaling, Scalings, Tasks, apply, class_sums, effective_number, extent_of, level
-from manyway.methods.calibration.calibration import Calibration, Growth
-from manyway.methods.calibration.first_step import FirstStep, choose, growth_of, of_embeddings
-from manyway.methods.calibration.scaling import learn_scaling
+from manyway.methods.calibration import Calibration, FirstStep, Growth, choose, growth_of, learn_scaling, of_embeddings
 from manyway.methods.evidence.likelihood import moved
-from manyway.methods.evidence.parameters import Parameters
-from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.schedule import Parameters, Schedule
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from manyway.core import Joined
+from manyway.core import Joined, Tasks
 from manyway.methods.evidence.likelihood import Likelihood, Updated, known_classes
-from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
+from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import Dense, Found, fused_search, resume, search
 
 # The log-likelihood of the classes that a query with a known label does not have. It is finite, so that 0 times it is
@@ -96,9 +96,9 @@ class Held(ABC):
     The steps of evidence ask for sums over the queries (``each``), for a search, and for what the search found.
     """
 
-    def __init__(self, known: Tensor, of: Likelihood, parameters: Parameters, n_query: int, *, any_known: bool) -> None:
-        self.known = known  # [t, q] known labels, -1 for the others
-        self.of, self.parameters, self.n_query, self.any_known = of, parameters, n_query, any_known
+    def __init__(self, tasks: Tasks, of: Likelihood, parameters: Parameters) -> None:
+        self.known, self.any_known = tasks.known_labels, tasks.any_known  # [t, q] known labels, -1 for the others
+        self.of, self.parameters, self.n_query = of, parameters, tasks.n_query
 
     @property
     def known_classes(self) -> Tensor:
@@ -110,22 +110,6 @@ class Held(ABC):
     @abstractmethod
     def each(self, work: Callable[[Part], Any]) -> Any:
         """The sum of the work over all parts."""
-
-    @abstractmethod
-    def weigh(self, judge: Judge) -> None:
-        """Let queries count in the search as much as they are members of classes."""
-
-    @abstractmethod
-    def search(self, prior: Concentrations, *, with_terms: bool = False) -> Found[Any]:
-        """Assign all queries."""
-
-    @abstractmethod
-    def assign_singly(self, which: Tensor) -> None:
-        """In these tasks [t], assign every query by its likelihoods alone."""
-
-    @abstractmethod
-    def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Found[Any]:
-        """Search on from the present assignments with updated prototypes, in tasks with a known label."""
 
     @property
     @abstractmethod
@@ -177,12 +161,10 @@ class InMemory(Held):
     until ``weigh`` is called, so that closed tasks multiply nothing.
     """
 
-    def __init__(
-        self, placed: Tensor, known: Tensor, likelihood: Likelihood, parameters: Parameters, *, any_known: bool
-    ) -> None:
-        super().__init__(known, likelihood, parameters, placed.shape[1], any_known=any_known)
+    def __init__(self, placed: Tensor, tasks: Tasks, likelihood: Likelihood, parameters: Parameters) -> None:
+        super().__init__(tasks, likelihood, parameters)
         unknown = placed.new_zeros(1, 1).expand(placed.shape[:2])
-        self.part = Part(placed, 0, known, unknown, lambda: self.u, likelihood, any_known, False)
+        self.part = Part(placed, 0, self.known, unknown, lambda: self.u, likelihood, self.any_known, False)
         self.counted: Tensor | float = 1.0
         self.u = placed[..., :0]  # [t, q, k] after the search
 
@@ -190,31 +172,35 @@ class InMemory(Held):
         return work(self.part)
 
     def weigh(self, judge: Judge) -> None:
+        """Let queries count in the search as much as they are members of classes."""
         part = self.part
         part.unknown = judge.unknown(part.placed, 0).masked_fill(part.known >= 0, 0)
         part.any_unknown = True
         self.counted = judge.counted(part.unknown).unsqueeze(-1)
 
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Found[Dense]:
+        """Assign all queries."""
         part, likelihood = self.part, self.of.in_search(self.part.placed, self.part.likelihood)
         likelihood = excluded(likelihood, part.known) if self.any_known else likelihood
-        queries, (schedule, limits) = Dense.of(likelihood, self.counted), self.parameters.of_search
+        queries = Dense.of(likelihood, self.counted)
         if with_terms:
-            found = search(queries, prior, schedule, **limits, with_terms=True)
+            found = search(queries, prior, self.parameters, with_terms=True)
         else:
-            found = fused_search(queries, prior, schedule, **limits)
+            found = fused_search(queries, prior, self.parameters)
         self.u = found.queries.u
         return found
 
     def assign_singly(self, which: Tensor) -> None:
+        """In these tasks [t], assign every query by its likelihoods alone."""
         if bool(which.any()):
             self.u = torch.where(which.view(-1, 1, 1), self.part.likelihood.softmax(-1), self.u)
 
     def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Found[Dense]:
-        part, (schedule, limits) = self.part, self.parameters.of_search
+        """Search on from the present assignments with updated prototypes, in tasks with a known label."""
+        part = self.part
         likelihood = excluded(updated(part.placed, self.u, part.free, part.likelihood), part.known)
         queries = replace(Dense.of(likelihood, self.counted), u=self.u.clone())
-        found = resume(queries, presence, prior, schedule, **limits)
+        found = resume(queries, presence, prior, self.parameters)
         some = (part.known >= 0).any(1)  # tasks without a known query keep what was found
         self.u = torch.where(some.view(-1, 1, 1), found.queries.u, self.u)
         return Found(found.queries, found.n_iter * some, found.converged)

@@ -1,4 +1,4 @@
-"""Every constant of evidence, in one place, with the reason for its value.
+"""Every parameter and every constant of evidence, in one place, the constants with the reason for their value.
 
 ``Constants`` of ``manyway.methods.calibration`` has those of the calibration, ``Counting`` of ``manyway.core.presence``
 those that say which classes occur; ``schedule=`` reaches all.
@@ -6,14 +6,20 @@ docs/evidence.md has a table of the effect of each: accuracy and calibration wit
 memory and time, and what keeps arithmetic finite, are constants of their modules: they do not change answers.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from math import log10
+from typing import Any, Literal, get_type_hints
 
 import torch
 from torch import Tensor
 
 from manyway.core import Counting, effective_number
+from manyway.errors import InputError, nearest
+from manyway.methods._table.checks import check_params
 from manyway.methods.calibration.constants import Constants
+from manyway.methods.evidence.prior import Concentrations
 
 
 @dataclass(frozen=True)
@@ -21,7 +27,7 @@ class Schedule(Counting, Constants):
     """The constants of calibration, search and post-processing, and of which classes occur (``Counting``)."""
 
     # Probabilities with one example per class are raised to a power near this value, which pairs of queries decide;
-    # see `one_shot`. Second: the standard deviation of its logarithm.
+    # see `powers`. Second: the standard deviation of its logarithm.
     one_shot_power: float = 0.75
     one_shot_power_sd: float = 0.2
     # ln of the usual power of queries without partners: a + b ln c for the mean probability c of their labels, between
@@ -153,3 +159,54 @@ def agreement(masses: Tensor) -> Tensor:
     """
     most = masses.sum(-1).clamp_max(masses.shape[-1])
     return (1 - effective_number(masses) / most).clamp_min(0)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of ``evidence``, which describes them."""
+
+    precision: float | None = None  # positive; None: τ is learned from the support
+    metric: bool = True
+    likelihood: Literal["auto", "metric", "logistic"] = "metric"
+    temperature: float | None = None
+    concentration: float | None = None
+    update_prototypes: bool = True
+    group_posterior: bool = True
+    merge_groups: bool = True
+    open_set: bool = False
+    max_iter: int = 50
+    tol: float = 1e-2
+    scale: str | None = "auto"
+    schedule: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        types = {one.name: get_type_hints(Parameters)[one.name] for one in fields(self)}
+        check_params("evidence", vars(self), types)
+        known = {one.name for one in fields(Schedule)}
+        for name in self.schedule or {}:
+            if name not in known:
+                raise InputError(f"The schedule of evidence has no constant '{name}'; {nearest(name, known)}")
+        check_params("evidence, schedule", self.schedule or {}, get_type_hints(Schedule))
+        if self.constants.anneal_from > 1:
+            raise InputError(f"evidence, schedule: anneal_from is {self.constants.anneal_from}; it is at most 1.")
+
+    @cached_property
+    def constants(self) -> Schedule:
+        """The schedule with this object's values."""
+        return replace(Schedule(), **(self.schedule or {}))
+
+    @property
+    def of_calibration(self) -> tuple[Schedule, float | None, bool]:
+        """What ``calibrate`` takes besides the tasks."""
+        return self.constants, self.precision, self.metric
+
+    def prior(self, n_query: int, counts: Tensor, *, weighted: bool = False, double: bool = False) -> Concentrations:
+        """The prior of the labels of so many queries, for classes with ``counts`` [t, k].
+
+        ``weighted``: whether queries may count less than one. ``double``: whether sums come in float64.
+        """
+        n_classes = counts.shape[1]
+        given = self.concentration
+        grid = self.constants.alphas(n_classes) if given is None else torch.tensor([given], dtype=torch.float64)
+        dtype = torch.float64 if double else counts.dtype
+        return Concentrations.of(grid, n_query, n_classes, dtype, counts.device, weighted=weighted)

@@ -21,18 +21,19 @@ of one task in blocks, on one machine or on Dask. ``kernel.search`` is a compile
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf, prod
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from manyway.core import Recorder
 from manyway.core.kernels import fused
 from manyway.core.parallel import LARGE, side_by_side
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
-from manyway.methods.evidence.schedule import Schedule
+from manyway.methods.evidence.schedule import Parameters
 
 
 class Update(NamedTuple):
@@ -84,12 +85,10 @@ class Found(Generic[Q]):
     queries: Q  # with their last assignments
     n_iter: Tensor  # [t] iterations, without the annealing
     converged: Tensor  # [t]
-    terms: tuple[Tensor, ...] = ()  # [3, t] fit, entropy and prior after each iteration, where they were recorded
+    terms: Mapping[str, Tensor] = field(default_factory=dict)  # [t, i] after each iteration, where they were recorded
 
 
-def search(
-    queries: Q, prior: Concentrations, schedule: Schedule, *, max_iter: int, tol: float, with_terms: bool = False
-) -> Found[Q]:
+def search(queries: Q, prior: Concentrations, parameters: Parameters, *, with_terms: bool = False) -> Found[Q]:
     """Anneal, then iterate until no assignment moves by ``tol``.
 
     Every task follows the same rule on its own, so a batch gives the same answers as its tasks one by one.
@@ -99,12 +98,10 @@ def search(
     queries : Queries
         They are changed: afterwards they have the last assignments.
     prior : Concentrations
-    schedule : Schedule
-        ``anneal_from`` and ``anneal_steps`` (the sharpness rises geometrically), and the sharpness of the iterations.
-    max_iter : int
-        The largest number of iterations after annealing.
-    tol : float
-        A task has converged when no u changes by as much in an iteration.
+    parameters : Parameters
+        ``max_iter``, the largest number of iterations after annealing, and ``tol``: a task has converged when no u
+        changes by as much in an iteration. Of its constants, ``anneal_from`` and ``anneal_steps`` (the sharpness rises
+        geometrically), and the sharpness of the iterations.
     with_terms : bool, default=False
         Whether to record the terms of the bound after each iteration.
 
@@ -112,44 +109,43 @@ def search(
     -------
     Found
     """
+    schedule = parameters.constants
     presence, annealing = queries.begin(schedule.anneal_from), schedule.annealing
     for number, sharpness in enumerate(annealing):  # convergence is not checked during annealing
         presence = queries.update(prior.slopes(presence), sharpness, annealing[number + 1 : -1][:AHEAD]).presence
     if annealing:
         queries = queries.sharpened(schedule.sharpness(presence.masses))
-    return _iterate(queries, presence, prior, max_iter, tol, with_terms)
+    return _iterate(queries, presence, prior, parameters, with_terms=with_terms)
 
 
-def resume(
-    queries: Q, presence: Presence, prior: Concentrations, schedule: Schedule, *, max_iter: int, tol: float
-) -> Found[Q]:
+def resume(queries: Q, presence: Presence, prior: Concentrations, parameters: Parameters) -> Found[Q]:
     """Iterate from assignments that an earlier search has found, with other likelihoods.
 
     There is no annealing: the groups are those of the earlier search. ``presence`` is what its assignments say.
     """
-    return _iterate(queries.sharpened(schedule.sharpness(presence.masses)), presence, prior, max_iter, tol)
+    sharpness = parameters.constants.sharpness(presence.masses)
+    return _iterate(queries.sharpened(sharpness), presence, prior, parameters)
 
 
 def _iterate(
-    queries: Q, presence: Presence, prior: Concentrations, max_iter: int, tol: float, with_terms: bool = False
+    queries: Q, presence: Presence, prior: Concentrations, parameters: Parameters, *, with_terms: bool = False
 ) -> Found[Q]:
     """Updates until nothing moves. A task that has converged takes no further part.
 
     The tasks that still run are copied out (``Queries.select``) whenever some have converged, and written back at the
     end (``Queries.replace``), so that few slow tasks do not cost as much as all.
     """
-    n_tasks, device = len(presence.masses), presence.masses.device
+    n_tasks, device, max_iter = len(presence.masses), presence.masses.device, parameters.max_iter
     running, alive = queries, torch.arange(n_tasks, device=device)
     n_iter = torch.full((n_tasks,), max_iter, device=device)
     converged = torch.zeros(n_tasks, dtype=torch.bool, device=device)
-    terms: list[Tensor] = []  # [3, t] after each iteration; a task that has converged repeats its last
+    terms = Recorder(("fit", "entropy", "prior"))  # after each iteration; a task that has converged repeats its last
     for iteration in range(max_iter):
         ahead = (1.0,) * min(AHEAD, max_iter - iteration - 2)
-        presence, moved = running.update(prior.slopes(presence), 1.0, ahead, tol)
+        presence, moved = running.update(prior.slopes(presence), 1.0, ahead, parameters.tol)
         if with_terms:
-            now = torch.cat([running.terms(), prior.log_prior(presence).amax(-1)[None]])
-            terms.append(now if not terms else terms[-1].index_copy(1, alive, now))
-        done = moved < tol
+            terms.add(torch.cat([running.terms(), prior.log_prior(presence).amax(-1)[None]]), alive)
+        done = moved < parameters.tol
         if bool(done.any()):
             n_iter[alive[done]], converged[alive[done]] = iteration + 1, True
             if bool(done.all()):
@@ -159,7 +155,7 @@ def _iterate(
             alive, running, presence = alive[~done], running.select(~done), presence[~done]
     if running is not queries:
         queries.replace(alive, running)
-    return Found(queries, n_iter, converged, tuple(terms))
+    return Found(queries, n_iter, converged, terms.parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,9 +306,7 @@ class Dense:
         return Update(presence, torch.stack(moved).amax(0)), torch.cat(kept), torch.cat(was)
 
 
-def fused_search(
-    queries: Dense, prior: Concentrations, schedule: Schedule, *, max_iter: int, tol: float
-) -> Found[Dense]:
+def fused_search(queries: Dense, prior: Concentrations, parameters: Parameters) -> Found[Dense]:
     """The same as ``search``, by the compiled kernel where there is one for these tensors.
 
     The kernel needs float32 on a GPU, queries that count one each, and a task that fits into one program.
@@ -323,8 +317,6 @@ def fused_search(
         from manyway.methods.evidence import kernel
 
         if n_classes <= kernel.MAX_CLASSES and n_query * n_classes <= kernel.MAX_PAIRS:
-            u, n_iter, converged = kernel.search(
-                likelihood, prior.values, prior.normaliser, schedule, max_iter=max_iter, tol=tol
-            )
+            u, n_iter, converged = kernel.search(likelihood, prior.values, prior.normaliser, parameters)
             return Found(replace(queries, u=u), n_iter, converged)
-    return search(queries, prior, schedule, max_iter=max_iter, tol=tol)
+    return search(queries, prior, parameters)

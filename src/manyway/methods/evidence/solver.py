@@ -13,7 +13,7 @@ ln p(queries | support), and with it the number of classes that occur is found. 
    says about a class, that is, the metric of ‖·‖, the precision τ and S;
 2. **judge** (`unknown`): ν_q, how probable it is that a query is of none of the classes; 0 without ``open_set``;
 3. **search** (`search`, `prior`): the assignments u with the highest evidence, and with them the classes that occur;
-4. **group** (`groups`, `one_shot`): what the queries of a class say together;
+4. **group** (`groups`): what the queries of a class say together;
 5. **count**: probabilities p_qk (1 − ν_q), and which classes are present.
 
 A class is *present* with a probability between 1 − Π_q (1 − p_qk), which holds if the errors of queries are
@@ -36,24 +36,32 @@ from torch import Tensor
 
 from manyway.core import Answered, Pile, Reading, Scaling, Solution, Sums, Tally, Tasks, class_sums, doubt, tally
 from manyway.errors import InputError
-from manyway.methods._table.prepared import QUERY_DEPENDENT
-from manyway.methods.calibration.calibration import Calibration, Finish, calibrate, calibrate_and_place
-from manyway.methods.calibration.first_step import FirstStep
-from manyway.methods.calibration.tuning import tuned
-from manyway.methods.evidence.blocks import InBlocks, OnPart
+from manyway.methods.calibration import Calibration, Finish, FirstStep, calibrate, calibrate_and_place, tuned
+from manyway.methods.calibration.scaling import QUERY_DEPENDENT
+from manyway.methods.evidence.blocks import InBlocks
 from manyway.methods.evidence.from_scores import Tempering, for_scores, learn_scores
-from manyway.methods.evidence.groups import Groups, Probabilities, copies, query_weights, single_queries
+from manyway.methods.evidence.groups import (
+    Groups,
+    Probabilities,
+    copies,
+    is_one_shot,
+    power_for,
+    powers,
+    query_weights,
+    review_scores,
+    single_queries,
+)
+from manyway.methods.evidence.groups import stride as one_shot_stride
 from manyway.methods.evidence.likelihood import Blend, Distances, Likelihood, Scores, known_classes
 from manyway.methods.evidence.names import Named, guesses, log_probability, named
-from manyway.methods.evidence.one_shot import is_one_shot, power_for, powers
-from manyway.methods.evidence.one_shot import stride as one_shot_stride
-from manyway.methods.evidence.parameters import Parameters
 from manyway.methods.evidence.queries import Held, InMemory, Part, TakeRows, excluded, sample
-from manyway.methods.evidence.review import review_scores
+from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import Dense, fused_search
 from manyway.methods.evidence.several import several
 from manyway.methods.evidence.streams import in_streams, next_batch
 from manyway.methods.evidence.unknown import UnknownGroups, UnknownPosterior, judge, judge_scores, judged_stride
+
+Queries = InMemory | InBlocks
 
 
 def evidence(
@@ -166,7 +174,8 @@ def evidence(
         return label(batch, parameters, learned, with_objective)
 
     if carry and tasks.n_batches > 1:
-        return in_streams(tasks, solve, lambda streams: learn_before(streams, parameters), parameters, prepared)
+        learned = learn_before(tasks[:: tasks.n_batches], parameters) if prepared is None else prepared
+        return in_streams(tasks, solve, parameters, learned)
     if tasks.earlier is not None:
         return next_batch(tasks, solve, parameters, prepared)
     return solve(tasks, prepared)
@@ -198,9 +207,9 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
     if tasks.scores:
         parameters = for_scores(parameters)
         likelihood, placed = learn_scores(tasks, parameters)
-        return find(hold(tasks, placed, likelihood, parameters), parameters, with_objective=with_objective)
+        return find(hold(tasks, placed, likelihood, parameters), with_objective=with_objective)
     if learned is None:
-        learned, placed = learn_and_place(tasks, parameters)
+        learned, placed = learn_and_place(tasks, scaled(tasks, parameters), parameters)
     else:
         placed = learned.place(tasks)
     likelihood = Distances(learned.calibration)
@@ -214,27 +223,19 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
         more["make_prototypes"] = lambda: learned.prototypes(tasks, queries)
     if isinstance(learned.scaling, FirstStep):
         more["learned"] = {"first_step": learned.scaling.way}
-    return find(queries, parameters, one_shot=learned.one_shot, with_objective=with_objective, **more)
+    return find(queries, one_shot=learned.one_shot, with_objective=with_objective, **more)
 
 
-def find(
-    queries: InMemory | InBlocks,
-    parameters: Parameters,
-    *,
-    one_shot: bool = False,
-    with_objective: bool = False,
-    **more: Any,
-) -> Solution:
+def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = False, **more: Any) -> Solution:
     """Judge, search, group and count, for queries whose likelihood is known.
 
     Parameters
     ----------
     queries : InMemory or InBlocks
         They are searched: afterwards they have the last assignments.
-    parameters : Parameters
     one_shot : bool, default=False
         Whether no class had two samples to calibrate with. The probabilities are then raised to a power that pairs of
-        queries decide; see ``one_shot``.
+        queries decide; see ``powers``.
     with_objective : bool, default=False
     **more
         Goes into the solution.
@@ -243,16 +244,17 @@ def find(
     -------
     Solution
     """
-    likelihood, schedule, some_known = queries.of, parameters.constants, queries.known_classes
-    judges = (judged(queries, parameters, one_shot),) if parameters.open_set else ()
+    likelihood, parameters, some_known = queries.of, queries.parameters, queries.known_classes
+    schedule = parameters.constants
+    judges = (judged(queries, one_shot),) if parameters.open_set else ()
     in_blocks = isinstance(queries, InBlocks)
     prior = parameters.prior(queries.n_query, likelihood.counts, weighted=bool(judges), double=in_blocks)
 
     found = queries.search(prior, with_terms=with_objective)
     n_iter, converged = found.n_iter, found.converged
-    single = single_queries(queries, prior, parameters)
+    single = single_queries(queries)
     queries.assign_singly(single)
-    groups = Groups.of(queries, prior, likelihood, parameters, single)
+    groups = Groups.of(queries, prior, single)
     updates = parameters.update_prototypes and groups.updated.classes.shape[1]
     if queries.any_known and updates and not one_shot:
         # Known queries tell which groups are right, so that the search can go on with updated prototypes. With one
@@ -260,12 +262,12 @@ def find(
         again = queries.resume(groups.updated, groups.presence, prior)
         n_iter = n_iter + again.n_iter
         converged = torch.where(again.n_iter > 0, again.converged, converged)
-        groups = Groups.of(queries, prior, likelihood, parameters, single)
+        groups = Groups.of(queries, prior, single)
 
     posterior = groups.posterior(likelihood, some_known, parameters)
     none = Blend.none(likelihood.counts)
     answer = Probabilities(groups.slopes, groups.updated, posterior, likelihood.counts.new_ones(1, 1, 1), none)
-    if parameters.learns_precision and isinstance(likelihood, Distances):
+    if not parameters.precision and isinstance(likelihood, Distances):
         power = likelihood.calibration.power
         if one_shot:
             placed, found_there = queries.each(TakeRows(one_shot_stride(queries.n_query), answer)).values
@@ -280,27 +282,25 @@ def find(
         tallies = queries.each(partial(_tallied, alone, answer))
         labelled = tallies.labelled.surest.to(present)
         kept = torch.where(labelled > 0, kept, likelihood.blend.share.squeeze(1).to(present))
-        unsure = doubt(tallies.own.surest, tallies.own.masses / queries.n_query, schedule).masked_fill(
-            some_known, torch.inf
-        )
+        unsure = doubt(tallies.own.surest, tallies.own.masses / queries.n_query, schedule)
+        unsure = unsure.masked_fill(some_known, torch.inf)
         surest = torch.maximum(tallies.alone.surest.to(present) * kept, labelled)
         more["tallied"] = tallies.alone._replace(surest=surest, doubt=unsure)
     at_least = labelled.masked_fill(some_known, 1)
     more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, at_least)
     more["make_copies"], more["counting"] = (lambda: copies(queries, schedule)), schedule
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
-    if found.terms:
-        more["objective_parts"] = dict(zip(("fit", "entropy", "prior"), torch.stack(found.terms, -1), strict=True))
+    more["objective_parts"] = found.terms
     finds = tuple(one.groups(*queries.each(TakeRows(one.stride, answer)).values) for one in judges)
     for groups_of_unknown in finds:
         more["unknown_medoids"] = groups_of_unknown.medoids
     answers = partial(_answers, answer, finds)
     if isinstance(queries, InBlocks):
-        reading = Reading(queries.pile, partial(_answer_block, queries.on_part(answers)), queries.before)
+        reading = Reading(queries.pile, queries.on_part(answers).found, queries.before)
         return Solution(reading, n_iter, converged, **more)
     answered, part = queries.each(answers), queries.part
     outcomes = torch.cat([answered.probabilities, *([answered.unknown.unsqueeze(-1)] if finds else [])], -1)
-    more["make_review_scores"] = lambda: review_scores(part.placed, outcomes, likelihood, part.known, schedule)
+    more["make_review_scores"] = lambda: review_scores(part, outcomes, schedule)
     probabilities, unknown, its_groups = answered
     return Solution(probabilities, n_iter, converged, unknown=unknown, unknown_groups=its_groups, **more)
 
@@ -325,7 +325,7 @@ def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities
     return replace(answer, power=torch.where(blend.share < 1, power, 1.0))
 
 
-def judged(queries: Held, parameters: Parameters, one_shot: bool) -> UnknownPosterior:
+def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
     """Judge which queries are unknown, and let the others count more in the search.
 
     A sample of the queries is first assigned as if none were unknown: the groups of this search, and groups of similar
@@ -337,9 +337,9 @@ def judged(queries: Held, parameters: Parameters, one_shot: bool) -> UnknownPost
     placed, known = sample(queries, stride)
     closed = likelihood.in_search(placed, likelihood.of(placed))
     closed = excluded(closed, known) if queries.any_known else closed
-    schedule, limits = parameters.of_search
-    prior = parameters.prior(placed.shape[1], likelihood.counts)
-    assigned = fused_search(Dense.of(closed), prior, schedule, **limits).queries.u
+    parameters = queries.parameters
+    schedule, prior = parameters.constants, parameters.prior(placed.shape[1], likelihood.counts)
+    assigned = fused_search(Dense.of(closed), prior, parameters).queries.u
     any_known = queries.known_classes.any(1)
     if isinstance(likelihood, Distances):
         calibration = likelihood.calibration
@@ -379,13 +379,7 @@ def _answers(probabilities: Probabilities, finds: tuple[UnknownGroups, ...], par
     return Answered(found)
 
 
-def _answer_block(on_part: OnPart, rows: Tensor, memory: Any) -> Answered:
-    """The same for a block of a pile."""
-    answered: Answered = on_part(rows, memory)[0]
-    return answered
-
-
-def hold(tasks: Tasks, placed: Tensor | Pile, likelihood: Likelihood, parameters: Parameters) -> InMemory | InBlocks:
+def hold(tasks: Tasks, placed: Tensor | Pile, likelihood: Likelihood, parameters: Parameters) -> Queries:
     """The placed queries of tasks, in memory or in blocks.
 
     Parameters
@@ -401,10 +395,9 @@ def hold(tasks: Tasks, placed: Tensor | Pile, likelihood: Likelihood, parameters
     -------
     InMemory or InBlocks
     """
-    known, any_known = tasks.known_labels, tasks.any_known
     if isinstance(placed, Pile):
-        return InBlocks(placed, known, likelihood, parameters, any_known=any_known)
-    return InMemory(placed, known, likelihood, parameters, any_known=any_known)
+        return InBlocks(placed, tasks, likelihood, parameters)
+    return InMemory(placed, tasks, likelihood, parameters)
 
 
 def sum_known(part: Part) -> Sums:
@@ -471,11 +464,6 @@ class Placed(Learned):
         return replace(self, calibration=calibration, placed=self.placed[:, rows])
 
 
-def learn(tasks: Tasks, parameters: Parameters) -> Learned:
-    """Calibrate on the support of tasks, and on the names of their classes."""
-    return _learned(scaled(tasks, parameters), parameters)
-
-
 def _learned(found: Named, parameters: Parameters) -> Learned:
     calibration = calibrate(found.tasks, *parameters.of_calibration, found.growth, finishing(found, parameters))
     calibration = found.with_names(calibration, calibration.place(found.vectors))
@@ -488,7 +476,7 @@ def finishing(found: Named, parameters: Parameters) -> Finish | None:
     Tuned prototypes are not in the middle of their classes, which tells unknown queries.
     """
     tasks, constants, likelihood = found.tasks, parameters.constants, parameters.likelihood
-    if is_one_shot(tasks) or not parameters.learns_precision or found.vectors.shape[1]:
+    if is_one_shot(tasks) or parameters.precision or found.vectors.shape[1]:
         return None
     many = tasks.n_support >= constants.tuning_examples * tasks.n_classes and not parameters.open_set
     tune = likelihood == "logistic" or (likelihood == "auto" and many)
@@ -502,15 +490,11 @@ def finishing(found: Named, parameters: Parameters) -> Finish | None:
     return finish
 
 
-def learn_and_place(tasks: Tasks, parameters: Parameters) -> tuple[Learned, Tensor | Pile]:
-    """The same as ``learn``, and the placed queries. The metrics of many tasks in memory are not kept.
+def learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tuple[Learned, Tensor | Pile]:
+    """What ``_learned`` learns, and the placed queries. The metrics of many tasks in memory are not kept.
 
     A metric is a [d, d] factor per task. Queries and names are therefore placed while it is there.
     """
-    return _learn_and_place(tasks, scaled(tasks, parameters), parameters)
-
-
-def _learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tuple[Learned, Tensor | Pile]:
     if isinstance(tasks.pile, Pile):
         learned = _learned(found, parameters)
         return learned, learned.place(tasks)
@@ -525,7 +509,7 @@ def _learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tupl
 
 def place_once(tasks: Tasks) -> Placed:
     """What is learned of one batch in memory that is labelled again and again, with more known labels each time."""
-    learned, placed = learn_and_place(tasks, Parameters())
+    learned, placed = learn_and_place(tasks, scaled(tasks, Parameters()), Parameters())
     assert isinstance(placed, Tensor)
     return Placed(learned.scaled, learned.scaling, learned.calibration, learned.one_shot, placed)
 
@@ -545,9 +529,9 @@ def first_proportions(tasks: Tasks, parameters: Parameters) -> Tensor:
     """
     plain, tried = replace(parameters, update_prototypes=False, open_set=False), []
     for guess in guesses(tasks):
-        learned, placed = _learn_and_place(tasks, named(tasks, parameters, guess), parameters)
+        learned, placed = learn_and_place(tasks, named(tasks, parameters, guess), parameters)
         queries = hold(tasks, placed, Distances(learned.calibration), plain)
-        proportions = find(queries, plain).proportions.to(learned.precision)
+        proportions = find(queries).proportions.to(learned.precision)
         tried.append((proportions, queries.each(partial(_fit, proportions)).values[0]))
     (one, fit), (other, other_fit) = tried
     return torch.where((fit >= other_fit).unsqueeze(-1), one, other)
@@ -589,7 +573,7 @@ def learn_before(tasks: Tasks, parameters: Parameters) -> Learned | None:
     """What can be learned before the queries are known; None where they have a part in it."""
     if parameters.scale in {*QUERY_DEPENDENT, "power"} or not tasks.n_support or tasks.scores:
         return None
-    return learn(tasks, parameters)
+    return _learned(scaled(tasks, parameters), parameters)
 
 
 def evidence_from_likelihood(
@@ -639,13 +623,7 @@ def evidence_from_likelihood(
         )
     if not bool(torch.isfinite(likelihood).all()):
         raise InputError("A log-likelihood is NaN or infinite; use a low finite number for what is impossible.")
-    parameters = Parameters(
-        concentration=concentration,
-        group_posterior=group_posterior,
-        merge_groups=merge_groups,
-        max_iter=max_iter,
-        tol=tol,
-        schedule=schedule,
-    )
+    grouping: dict[str, Any] = {"group_posterior": group_posterior, "merge_groups": merge_groups, "schedule": schedule}
+    parameters = Parameters(concentration=concentration, max_iter=max_iter, tol=tol, **grouping)
     queries = hold(Tasks.from_scores(likelihood), likelihood, Scores(counts.to(likelihood)), parameters)
-    return find(queries, parameters, with_objective=with_objective)
+    return find(queries, with_objective=with_objective)

@@ -23,7 +23,8 @@ continued one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from math import log
 from typing import Any
@@ -31,9 +32,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core import Answered, Joined, Pile, Solution, Tally, Tasks, effective_number, tally
-from manyway.methods.evidence.parameters import Parameters
+from manyway.core import Answered, Joined, Pile, Solution, Tally, Tasks, effective_number, mapped, tally
 from manyway.methods.evidence.prior import Presence, remainders
+from manyway.methods.evidence.schedule import Parameters
 
 # Items that are remembered: a limit of memory and time. A run of so many items names nearly all classes of its batches,
 # and longer runs gained nothing more. A batch that is larger is enough for itself.
@@ -67,14 +68,6 @@ class Memory:
         rows = torch.zeros(len(tasks), 0, tasks.n_classes, dtype=torch.float64, device=tasks.device)
         changes, stays = (rows.new_full((len(tasks),), value) for value in parameters.constants.hazard)
         return Memory((), (), rows, rows, rows.sum(-1), rows.sum(-1), changes, stays)
-
-    def to(self, device: torch.device) -> Memory:
-        """The same on a device."""
-        moved: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            moved[field.name] = tuple(one.to(device) for one in value) if isinstance(value, tuple) else value.to(device)
-        return Memory(**moved)
 
     def after(self, alone: Solution, query: Tensor, known: Tensor, parameters: Parameters) -> Memory:
         """The memory with one more batch, given the answers for it alone.
@@ -151,7 +144,7 @@ def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any)
         The answers for the new batch, with the memory for the batch after it.
     """
     memory: Memory = tasks.earlier or Memory.empty(tasks, parameters)
-    memory, tasks = memory.to(tasks.device), replace(tasks, earlier=None, stream=None)
+    memory, tasks = mapped(memory, lambda one: one.to(tasks.device)), replace(tasks, earlier=None, stream=None)
     if isinstance(tasks.pile, Pile):
         if tasks.n_query > MOST_ITEMS:  # enough for itself, and too much to remember
             solution = solve(tasks, learned)
@@ -178,15 +171,12 @@ def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any)
     return solution
 
 
-def in_streams(
-    tasks: Tasks, solve: Solve, learn: Callable[[Tasks], Any], parameters: Parameters, learned: Any
-) -> Solution:
+def in_streams(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any) -> Solution:
     """The batches of some streams, one after another; streams are solved together. See ``next_batch``.
 
     The solution has no prototypes: those of all batches together would take much memory.
     """
     n_batches, memory, found = tasks.n_batches, (), []
-    learned = learn(tasks[::n_batches]) if learned is None else learned
     for place in range(n_batches):
         batch = replace(tasks[place::n_batches], earlier=memory)
         solution = next_batch(batch.with_known(batch.known), solve, parameters, learned)
@@ -207,19 +197,10 @@ def _plain(found: Solution) -> dict[str, Tensor]:
 
 def _solution(kept: dict[str, Tensor], **more: Any) -> Solution:
     """What ``_plain`` made of a solution, as a solution."""
-    return Solution(
-        kept["probabilities"],
-        kept["n_iter"],
-        kept["converged"],
-        make_presence=lambda: kept["independent_presence"],
-        make_review_scores=lambda: kept["review_scores"],
-        make_copies=lambda: kept["copies"],
-        tallied=Tally(*kept["tallied"].unbind(1)),
-        unknown=kept.get("unknown"),
-        unknown_groups=kept.get("unknown_groups"),
-        unknown_medoids=kept.get("unknown_medoids"),
-        **more,
-    )
+    later = {"make_presence": "independent_presence", "make_review_scores": "review_scores", "make_copies": "copies"}
+    given: dict[str, Any] = {make: partial(kept.get, name) for make, name in later.items()}
+    given |= {name: kept.get(name) for name in ("probabilities", "n_iter", "converged", *_OF_UNKNOWN)}
+    return Solution(**given, tallied=Tally(*kept["tallied"].unbind(1)), **more)
 
 
 def _stacked(values: list[Tensor]) -> Tensor:
@@ -230,15 +211,8 @@ def _stacked(values: list[Tensor]) -> Tensor:
 
 
 def select_rows(value: Any, which: Tensor) -> Any:
-    """Some rows of a dataclass of tensors [t, …]; tensors [1, …] serve all rows.
-
-    What was learned from the support (``Learned``) is cut to the streams of a run in this way, however it is nested.
-    """
-    if isinstance(value, Tasks | Tensor):
-        return value if len(value) == 1 else value[which]
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{one.name: select_rows(getattr(value, one.name), which) for one in fields(value)})
-    return value
+    """Some rows of what was learned from the support (``Learned``), however it is nested; tensors [1, …] serve all."""
+    return mapped(value, lambda one: one if len(one) == 1 else one[which])
 
 
 def _first(found: Solution, n_query: int, which: Tensor) -> dict[str, Any]:

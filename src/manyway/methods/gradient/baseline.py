@@ -5,10 +5,8 @@ from functools import partial
 
 from manyway.core import Solution, Tasks, prototypes
 from manyway.methods._table.parameters import described_as
-from manyway.methods._table.prepared import QUERY_DEPENDENT, Prepared
-from manyway.methods.calibration.scaling import transform
-from manyway.methods.gradient.heads import Cosine, Euclidean, Head
-from manyway.methods.gradient.information import Information, descend
+from manyway.methods.calibration.scaling import QUERY_DEPENDENT, Prepared, transform
+from manyway.methods.gradient.information import Cosine, Euclidean, Head, Information, descend
 
 
 def baseline(

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from manyway.core.kernels import two_blocks
-from manyway.methods.gradient.heads import DECAY, EPS, SQUARE_DECAY
+from manyway.methods.gradient import DECAY, EPS, SQUARE_DECAY
 
 STEP = 64  # samples or features of one product
 

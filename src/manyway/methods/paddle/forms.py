@@ -111,7 +111,10 @@ class GramForm:
         return products, norms, self.counts + u.sum(1)
 
 
-def prototype_form(tasks: Tasks, form: Literal["gram", "feature"] | None) -> FeatureForm | GramForm:
+Form = FeatureForm | GramForm
+
+
+def prototype_form(tasks: Tasks, form: Literal["gram", "feature"] | None) -> Form:
     """The named form of transformed tasks; None takes the one whose iteration is cheaper."""
     query = tasks.query
     centre = (query.mean(1) if query.is_cuda else column_sums(query) / tasks.n_query).unsqueeze(1)
@@ -123,7 +126,7 @@ def prototype_form(tasks: Tasks, form: Literal["gram", "feature"] | None) -> Fea
     return GramForm(cross_products(query, query), cross_products(query, sums), sums.square().sum(-1), counts, features)
 
 
-def half_norms(tasks: Tasks, form: FeatureForm | GramForm) -> Tensor:
+def half_norms(tasks: Tasks, form: Form) -> Tensor:
     """[t] = ½ Σ_n ‖z_n‖² over support and queries, centred as the form is."""
     features = form if isinstance(form, FeatureForm) else form.features
     support = tasks.support - features.centre

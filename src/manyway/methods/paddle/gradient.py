@@ -8,8 +8,8 @@ from torch import Tensor
 
 from manyway.core import Recorder, Solution, Tasks, column_sums, dot_scores, prototypes, simplex_projection
 from manyway.methods.calibration.scaling import transform
-from manyway.methods.gradient.heads import adam_step, flipped
-from manyway.methods.paddle.forms import FeatureForm, GramForm, half_norms, prototype_form
+from manyway.methods.gradient.information import adam_step, flipped
+from manyway.methods.paddle.forms import FeatureForm, Form, half_norms, prototype_form
 
 # The assignments u [t, q, k], then the optimizer's state. Every tensor has three axes, tasks first.
 State = tuple[Tensor, ...]
@@ -83,7 +83,7 @@ def paddle_pgd(
     tasks = transform(tasks, scale)
     lam = float(tasks.n_query) if lam is None else lam
     form = prototype_form(tasks, "feature" if optimizer == "adam" else None)
-    descent: AdamSteps | PlainSteps = PlainSteps(form, lr, lam, eps)
+    descent = PlainSteps(form, lr, lam, eps)
     if optimizer == "adam" and isinstance(form, FeatureForm):
         descent = AdamSteps(form, lr, lam, eps)
     state = descent.start(dot_scores(tasks.query, prototypes(tasks)).softmax(-1))
@@ -112,7 +112,7 @@ def paddle_pgd(
 class PlainSteps:
     """Projected gradient steps on u, with w at the weighted means, which are optimal for u. State: u."""
 
-    form: FeatureForm | GramForm
+    form: Form
     lr: float
     lam: float
     eps: float
@@ -140,13 +140,10 @@ class PlainSteps:
 
 
 @dataclass(frozen=True, eq=False)
-class AdamSteps:
+class AdamSteps(PlainSteps):
     """Steps of Adam on u and w together. State: u and its two running means, w [t, k, d] and its two."""
 
     form: FeatureForm
-    lr: float
-    lam: float
-    eps: float
 
     def start(self, u: Tensor) -> State:
         w = self.form.sums / self.form.counts.unsqueeze(-1)

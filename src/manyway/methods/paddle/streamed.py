@@ -3,7 +3,7 @@
 The state between iterations is the prototypes w [k, d] and the duals v [k]. An iteration reads the queries once: the
 assignments of a block are computed, summed per class, and discarded. Memory is block·k + k·d whatever |Q| is.
 
-Most classes soon have almost no query; they are called dead. As in ``paddle.live``, full iterations alternate with
+Most classes soon have almost no query; they are called dead. As in ``live_iterations``, full iterations alternate with
 iterations that update the live classes only. For these, one number is stored per query: the log-sum-exp of the logits
 of its dead classes.
 """

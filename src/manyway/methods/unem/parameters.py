@@ -96,10 +96,8 @@ def unlike_training(
     if not differ:
         return None
     then, now = (", ".join(f"{round(of[name], 1):g} {_SIZES[name]}" for name in differ) for of in (learned, known))
-    return (
-        f"unem: its parameters were learned on tasks with {then}, and these have {now}; learn others with "
-        "`manyway tune`."
-    )
+    unlike = f"unem: its parameters were learned on tasks with {then}, and these have {now}"
+    return f"{unlike}; learn others with `manyway tune`."
 
 
 def _hint(path: Path) -> str:
