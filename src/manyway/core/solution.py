@@ -149,7 +149,17 @@ class Solution:
         return work(self._answers) if isinstance(self._answers, Answered) else self._answers.each(work)
 
     def changed(self, **values: Any) -> "Solution":
-        """The same solution with other arguments of the constructor, such as ``probabilities`` or ``unknown``."""
+        """The same solution with some things replaced.
+
+        Parameters
+        ----------
+        **values
+            Arguments of the constructor, such as ``probabilities`` or ``unknown``.
+
+        Returns
+        -------
+        Solution
+        """
         kept: dict[str, Any] = {make: self._later(name) for make, name in _LAZY.items()}
         kept |= {name: getattr(self, name) for name in ("probabilities", "n_iter", "converged", "objective", "learned")}
         kept |= {name: getattr(self, name) for name in ("unknown", "unknown_groups", "unknown_medoids")}

@@ -125,9 +125,12 @@ export class Grid {
   /** Screen readers follow the document, so its order is that of the page. */
   #inOrder() {
     const place = new Map(this.blocks.map((block, at) => [block.group, at]));
-    const sorted = [...this.sections].sort((a, b) => place.get(a[0]) - place.get(b[0]));
-    const wrong = sorted.some(([, section], at) => this.container.children[at] !== section.element);
-    if (wrong && !this.container.contains(document.activeElement)) this.container.append(...sorted.map(([, section]) => section.element));
+    const sorted = [...this.sections].sort((a, b) => place.get(a[0]) - place.get(b[0])).map(([, section]) => section.element);
+    if (sorted.every((element, at) => this.container.children[at] === element)) return;
+    // An element that is moved loses the focus: the others are moved around the one that has it.
+    const held = Math.max(0, sorted.findIndex((element) => element.contains(document.activeElement)));
+    sorted[held].before(...sorted.slice(0, held));
+    sorted[held].after(...sorted.slice(held + 1));
   }
 
   #section(block, everything) {
