@@ -168,7 +168,9 @@ def test_a_review_of_scores_is_opened_with_their_classes(label, monkeypatch):
 
 
 def test_a_taxonomy_goes_with_features_too(run_in_folder):
-    Path("examples.csv").write_text("a,b,label\n0,9,fox\n1,9,fox\n1,8,fox\n9,0,wolf\n9,1,wolf\n10,1,wolf\n8,1,dog\n8,0,dog\n7,1,dog\n")
+    Path("examples.csv").write_text(
+        "a,b,label\n0,9,fox\n1,9,fox\n1,8,fox\n9,0,wolf\n9,1,wolf\n10,1,wolf\n8,1,dog\n8,0,dog\n7,1,dog\n"
+    )
     Path("items.csv").write_text("a,b,item\n0,8,x\n8.5,0.5,y\n")
     Path("taxonomy.csv").write_text(TAXONOMY)
     words = ("--taxonomy", "taxonomy.csv", "--at-least", "0.9", "-o", "o.csv")

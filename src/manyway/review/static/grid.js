@@ -119,7 +119,7 @@ export class Grid {
         this.sections.delete(group);
       }
     }
-    if (everything) this.#inOrder();
+    this.#inOrder();
   }
 
   /** Screen readers follow the document, so its order is that of the page. */
