@@ -212,8 +212,8 @@ def test_hands_stay_on_the_keyboard(open_page):
     review.press("x")
     review.settle()
     assert review.answer(here) == "none"
-    review.press("s")
-    assert review.titles()[-1] == "Unknown"
+    review.press("s", "End")
+    assert review.group_of(review.current()) == review.titles()[-1] == "Unknown"
 
     for _ in range(5):
         review.press("u")
