@@ -624,7 +624,8 @@ def test_an_action_that_got_no_answer_is_sent_again_and_done_once(open_page):
         route.abort()
 
     review.page.route("**/api/actions", lose_the_answer, times=1)
-    review.press("Enter")
+    with review.page.expect_event("requestfailed"):
+        review.press("Enter")
     review.settle()
     assert len(lost) == 1
     assert len(list(review.session.journal)) == 1
