@@ -119,13 +119,11 @@ export class Grid {
         this.sections.delete(group);
       }
     }
-    this.#inOrder();
+    this.#inOrder([...sections].map((group) => this.sections.get(group).element));
   }
 
   /** Screen readers follow the document, so its order is that of the page. */
-  #inOrder() {
-    const place = new Map(this.blocks.map((block, at) => [block.group, at]));
-    const sorted = [...this.sections].sort((a, b) => place.get(a[0]) - place.get(b[0])).map(([, section]) => section.element);
+  #inOrder(sorted) {
     if (sorted.every((element, at) => this.container.children[at] === element)) return;
     // An element that is moved loses the focus: the others are moved around the one that has it.
     const held = Math.max(0, sorted.findIndex((element) => element.contains(document.activeElement)));
