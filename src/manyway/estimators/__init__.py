@@ -13,8 +13,6 @@ import re
 from types import new_class
 from typing import Any
 
-from manyway.estimators.base import TransductiveClassifier as TransductiveClassifier
-from manyway.estimators.inference import Inference as Inference
 from manyway.methods import METHODS, Method
 
 # A class has the title of its method, but for these.
@@ -31,9 +29,13 @@ __all__ = ["METHOD_OF", "Inference", "TransductiveClassifier", *METHOD_OF]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in METHOD_OF:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    base = TransductiveClassifier
+    # scikit-learn takes two seconds to import, and the command line does without it.
+    from manyway.estimators.base import Inference, TransductiveClassifier as base
+
+    if name not in METHOD_OF:
+        return {"Inference": Inference, "TransductiveClassifier": base}[name]
     if name == "Evidence":
         from manyway.estimators.stream import StreamClassifier as base
     made = new_class(name, (base,), {"method": METHOD_OF[name]}, lambda body: body.update(__module__=__name__))

@@ -31,14 +31,14 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    to a class of which the classifier is less sure in its surest items than of the one that it comes from: some classes
    take what a classifier does not know, a little of everything, and no item for certain.
 
-Up to 512 items are used to learn this, evenly spaced.
+Up to 512 items are used to learn this, evenly spaced; of more than 1,024 classes fewer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import exp, log
+from math import ceil, exp, log, prod
 from typing import NamedTuple
 
 import torch
@@ -61,6 +61,7 @@ _LOG_TEMPERATURES = (log(0.4), log(2.5), 7)  # the values that are tried: lowest
 _SLACK = 0.02  # by which rounded probabilities may sum to more than 1
 _LEAST_MISSING = 1e-3  # the probability of the classes that an item does not list is at least this
 _LARGEST_SIGMOID = 0.9999  # tables are rounded to four digits
+_MOST_SCORES, _LEAST_ITEMS = 2**19, 128  # of very many classes fewer items are used to learn, but not fewer than these
 _EM_STEPS = 50  # of the part of the items that a list covers
 _COVERED = 0.5  # part of the classes that must have labelled items before each class gets a bias
 
@@ -83,8 +84,11 @@ class Tempering(NamedTuple):
     most_popular: float = 1.25  # popularity with a larger standard deviation is shrunk
     begin: float = 0.9  # the annealing begins near the classifier's own answers, and not with one large class
     share: float = 0.65  # of evidence in the blend where items are many per class
-    crowded: tuple[float, float] = (0.5, 0.7)  # the share fades where such a part of all classes seems to occur: there
-    # is nothing to find out, and what items share is errors. Where few of many occur the part is below 0.35.
+    # ln of how many times as probable the others make an item, on average: below the first value all classes seem to
+    # occur and what items share is errors; from the second on they are believed.
+    gain: tuple[float, float] = (0.4, 0.8)
+    # The same in total, of independent items: a few can be alike by chance.
+    total_gain: tuple[float, float] = (4.0, 8.0)
     trust: float = 0.75  # of evidence in the confidence of the blend, likewise
     # Evidence that doubts less of the labels than this is trusted more: classifiers that know their classes have 0 to
     # 5 %, those that call some by other names 9 to 16 %.
@@ -108,7 +112,8 @@ class Tempering(NamedTuple):
         ``sure`` is the mean of the highest probabilities.
         """
         away = grid.log() - log(self.usual)
-        independent = part[away.abs().argmin()]
+        usual = away.abs().argmin()
+        independent = part[usual]
         prior = -0.5 * (away / self.sd).square()
         found = score * independent * min(1.0, self.most_items / n_items) + labelled + prior
         best = int(found.argmax().clamp(1, len(grid) - 2))
@@ -117,7 +122,10 @@ class Tempering(NamedTuple):
         step = grid[1].log() - grid[0].log()
         found = (grid[best].log() + off * step).exp()
         doubt = min(1.0, (1 - sure) / (1 - self.sharpness))
-        return self.lower * found * self.shared ** (doubt * (1 - 2 * independent)), independent
+        gained = ((score[usual] / n_items, self.gain), (score[usual] * independent, self.total_gain))
+        said = prod(((each - least) / (most - least)).clamp(0, 1) for each, (least, most) in gained)
+        temperature = self.lower * found * self.shared ** (doubt * (1 - 2 * independent))
+        return temperature, (1 - said * (1 - independent**4)) ** 0.25
 
 
 Place = Callable[[int], str]  # what an error message calls an item
@@ -319,7 +327,8 @@ def learn_scores(tasks: Tasks, parameters: Parameters) -> tuple[Scores, Tensor |
     T and b are fitted to labelled scores, those of the support and of queries with a known label, where these cover the
     classes. Otherwise T is ``parameters.temperature``, or the batch and the labelled scores say it.
     """
-    rows, known = _read(tasks, stride(tasks.n_query))
+    most = max(_LEAST_ITEMS, _MOST_SCORES // tasks.n_classes)
+    rows, known = _read(tasks, max(stride(tasks.n_query), ceil(tasks.n_query / most)))
     found = []
     for task in range(len(tasks)):
         some = known[task] >= 0
@@ -363,9 +372,6 @@ def _learn(
     own = (tempered(alone - popular, grid) + likely).log_softmax(-1).gather(-1, places).sum(1).squeeze(-1)
     temperature, independent = constants.choose(grid, score, part, len(z), own, sure)
     one, share = popular.new_ones(1, 1, 1), constants.share * (1 - independent**4) * (not said)
-    seem = effective_number(class_proportions(z.exp()[None], _EM_STEPS, 0.0)[0][0]) / n_classes
-    lowest, highest = constants.crowded
-    share = share * ((highest - seem) / (highest - lowest)).clamp(0, 1)
     offset = (popular + likely - temperature * likely).view(1, 1, -1)
     own = (z / sharp).softmax(-1)
     kept, peak = held(own, constants), own.topk(min(constants.surest, len(own)), 0).values.mean(0)

@@ -351,7 +351,7 @@ class Probabilities:
             found = tempered(found, self.power)
         if part.any_known:
             found = torch.where(part.free > 0, found, known_classes(part.known, found))
-        return found.mul_((1 - part.unknown).unsqueeze(-1)) if part.any_unknown else found
+        return found * (1 - part.unknown).unsqueeze(-1) if part.any_unknown else found
 
 
 def review_scores(part: Part, outcomes: Tensor, schedule: Schedule) -> Tensor:

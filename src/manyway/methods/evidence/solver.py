@@ -26,9 +26,9 @@ unknown queries, weights and powers are parts that are always there, and neutral
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -274,12 +274,19 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
             power = powers(placed, found_there, likelihood.calibration, schedule)
         answer = replace(answer, power=power.view(-1, 1, 1))
 
-    present = groups.presence.present
+    present, alone = groups.presence.present, answer
     kept, labelled = torch.ones_like(present), torch.zeros_like(present)
     if isinstance(likelihood, Scores) and likelihood.blend.some:
+        answer = blended(answer, queries, likelihood.blend)
+    finds = tuple(one.groups(*queries.each(TakeRows(one.stride, answer)).values) for one in judges)
+    for groups_of_unknown in finds:
+        more["unknown_medoids"] = groups_of_unknown.medoids
+    searched = alone.searched if in_blocks else cache(alone.searched)  # two steps ask for it, and for the answers
+    answering = partial(_answers, answer, finds, searched)
+    answers = answering if in_blocks else cache(answering)
+    if answer is not alone and isinstance(likelihood, Scores):
         # The classes of the answer are at least as present as their surest item; others have the share of evidence.
-        alone, answer = answer, blended(answer, queries, likelihood.blend)
-        tallies = queries.each(partial(_tallied, alone, answer))
+        tallies = queries.each(partial(_tallied, searched, alone, answers, answer.blend))
         labelled = tallies.labelled.surest.to(present)
         kept = torch.where(labelled > 0, kept, likelihood.blend.share.squeeze(1).to(present))
         unsure = doubt(tallies.own.surest, tallies.own.masses / queries.n_query, schedule)
@@ -291,10 +298,6 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
     more["make_copies"], more["counting"] = (lambda: copies(queries, schedule)), schedule
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     more["objective_parts"] = found.terms
-    finds = tuple(one.groups(*queries.each(TakeRows(one.stride, answer)).values) for one in judges)
-    for groups_of_unknown in finds:
-        more["unknown_medoids"] = groups_of_unknown.medoids
-    answers = partial(_answers, answer, finds)
     if isinstance(queries, InBlocks):
         reading = Reading(queries.pile, queries.on_part(answers).found, queries.before)
         return Solution(reading, n_iter, converged, **more)
@@ -361,19 +364,26 @@ class _Tallies(NamedTuple):
         return _Tallies(*(one.plus(another) for one, another in zip(self, other, strict=True)))
 
 
-def _tallied(alone: Probabilities, answer: Probabilities, part: Part) -> _Tallies:
-    """The work that finds it; both kinds of probabilities begin with what the search says."""
-    searched, own = alone.searched(part), answer.blend.own(part.placed)
-    best = answer.finished(searched, part).max(-1)
+def _tallied(
+    searched: Callable[[Part], Tensor],
+    alone: Probabilities,
+    answers: Callable[[Part], Answered],
+    blend: Blend,
+    part: Part,
+) -> _Tallies:
+    """The work that finds it, from what the search says, and the answers."""
+    own, best = blend.own(part.placed), answers(part).probabilities.max(-1)
     surest = own.new_zeros(own.shape[0], own.shape[-1]).scatter_reduce(-1, best.indices, best.values, "amax")
     highest = tally(Answered(own))._replace(masses=own.amax(-1).sum(1, keepdim=True, dtype=torch.float64))
-    before = tally(Answered(alone.finished(searched, part)))
+    before = tally(Answered(alone.finished(searched(part), part)))
     return _Tallies(before, before._replace(surest=surest), highest)
 
 
-def _answers(probabilities: Probabilities, finds: tuple[UnknownGroups, ...], part: Part) -> Answered:
+def _answers(
+    probabilities: Probabilities, finds: tuple[UnknownGroups, ...], searched: Callable[[Part], Tensor], part: Part
+) -> Answered:
     """From some queries to their answers; ``finds`` are the groups of unknown queries, where queries may be unknown."""
-    found = probabilities(part)
+    found = probabilities.finished(searched(part), part)
     for groups in finds:
         return Answered(found, part.unknown, groups(part, found))
     return Answered(found)
