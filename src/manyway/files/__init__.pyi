@@ -2,6 +2,7 @@ from .arrays import FORMAT as FORMAT
 from .arrays import Contents as Contents
 from .arrays import plain as plain
 from .arrays import refuse_same_classes as refuse_same_classes
+from .columns import AUTO as AUTO
 from .columns import Options as Options
 from .columns import remarks_on_classes as remarks_on_classes
 from .files import AnyPath as AnyPath

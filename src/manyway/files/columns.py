@@ -62,6 +62,9 @@ class Options:
     sheet: str | None = None
 
 
+AUTO = Options()  # everything is found
+
+
 def remarks_on_classes(path: Path, names: Iterable[str]) -> tuple[str, ...]:
     """Remarks on names of classes that may be slips of the pen; all are kept as they are.
 

@@ -271,7 +271,7 @@ def _tensor(contents: Contents) -> Tensor:
 
 def _read_class_features(path: Path) -> tuple[Tensor, tuple[str, ...]]:
     """Vectors [c, d] and the class of each, from a file with one row per class."""
-    contents = read_contents(path, Options())
+    contents = read_contents(path)
     names, labels = contents.class_names, contents.labels
     if isinstance(labels, tuple):
         names = labels

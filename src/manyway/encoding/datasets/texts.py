@@ -1,16 +1,14 @@
 """Texts with labels, from csv, tsv, parquet, jsonl and txt files."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from manyway.encoding.datasets.preprocess import Remarks
-from manyway.encoding.datasets.sources import UNLABELLED, numbered
+from manyway.encoding.datasets.sources import UNLABELLED, Source, numbered
 from manyway.errors import InputError
-from manyway.files.columns import TEXT_NAMES, Options, find_item, find_label, find_text, remarks_on_items
+from manyway.files.columns import AUTO, TEXT_NAMES, Options, find_item, find_label, find_text, remarks_on_items
+from manyway.files.files import AnyPath
 from manyway.files.items import clean_labels, item_names
 from manyway.files.tables import TABLE_SUFFIXES, read_table
 from manyway.files.text import TextFile, is_number, listed, read_lines, read_text, suffix_of, tabs_in
@@ -20,31 +18,15 @@ TEXT_SUFFIXES = (*TABLE_SUFFIXES, ".txt")
 
 
 @dataclass(frozen=True, eq=False)
-class TextSource:
-    """Texts in memory; without labels they are all of one class, ``unlabelled``."""
+class TextSource(Source):
+    """Texts in memory."""
 
-    names: tuple[str, ...]  # [n] where the texts are in their file: numbers of lines, or of rows
     texts: tuple[str, ...]  # [n]
-    labels: Tensor  # [n] int64
-    class_names: tuple[str, ...]
-    title: str
     items: tuple[str, ...] | None = None  # [n] names of the texts, where there is a column of names
-    header: tuple[str, ...] = ()  # all columns of a table
-    carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # the columns that are neither name nor label
-    notes: tuple[str, ...] = ()  # what was guessed
     text_column: str = ""
-    left_out: Remarks = ()  # rows without a text
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    @property
-    def is_labelled(self) -> bool:
-        """Whether classes were given."""
-        return self.class_names != (UNLABELLED,)
 
 
-def open_texts(path: str | Path, options: Options | None = None, *, need_labels: bool = True) -> TextSource:
+def open_texts(path: AnyPath, options: Options = AUTO, *, need_labels: bool = True) -> TextSource:
     """Read texts and, where there are any, their labels.
 
     Parameters
@@ -63,7 +45,7 @@ def open_texts(path: str | Path, options: Options | None = None, *, need_labels:
     -------
     TextSource
     """
-    path, options = Path(path), options or Options()
+    path = Path(path)
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix.lower() == ".txt")
         if not files:
@@ -129,7 +111,7 @@ def _source(
     if given is not None:
         labels = list(map(str, clean_labels(path, given, lambda row: places[row])))
     numbers = tuple(place.split()[-1] for place in places)
-    return TextSource(numbers, tuple(texts), *numbered(labels, str(path)), str(path), **more)
+    return TextSource(numbers, *numbered(labels, str(path)), str(path), tuple(texts), **more)
 
 
 def is_tabbed(source: TextFile) -> bool:
