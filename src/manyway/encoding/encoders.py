@@ -130,9 +130,8 @@ def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = 
     def encode(images: Tensor) -> Tensor:
         return encode_images(network, images.to(device), preprocess).cpu()
 
-    return ImageEncoder(
-        f"{backbone} ({path.name})", hashed, preprocess, encode, None if base_mean is None else base_mean.float()
-    )
+    mean = None if base_mean is None else base_mean.float()
+    return ImageEncoder(f"{backbone} ({path.name})", hashed, preprocess, encode, mean)
 
 
 def installed_encoders() -> dict[str, str]:

@@ -138,9 +138,8 @@ def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = (), *, overwr
     try:
         target.open("r+b").close()
     except OSError as error:  # Windows locks what Excel has open
-        raise InputError(
-            f"Cannot write {path}: it is write-protected, or open in another program. Close it, or choose another name."
-        ) from error
+        why = "it is write-protected, or open in another program"
+        raise InputError(f"Cannot write {path}: {why}. Close it, or choose another name.") from error
     return target
 
 

@@ -38,6 +38,7 @@ _HINT = (
     "`item_column` (texts need an `encoder`)."
 )
 Rows = Iterator[tuple[str, Sequence[Any]]]  # place ("line 3") and cells
+IsHeader = Callable[[Sequence[str]], bool | None]
 
 
 @dataclass(eq=False)
@@ -114,7 +115,7 @@ class Table:
             name = f"'{self.names[at]}' of {self.where}"
             raise InputError(f"Column {name} cannot be read ({text.one_line(error)}).") from error
 
-    def rows(self) -> Iterator[tuple[str, Sequence[Any]]]:
+    def rows(self) -> Rows:
         """The place and the cells of each row."""
         for row, cells in enumerate(zip(*self.values(range(len(self.names))), strict=True)):
             yield self.place(row), cells
@@ -189,7 +190,7 @@ class Table:
 class _TextTable(Table):
     """A csv or tsv file. Columns are read when they are asked for: by Arrow, at full speed, if nothing is unusual."""
 
-    def __init__(self, path: Path, is_header: Callable[[Sequence[str]], bool | None] | None) -> None:
+    def __init__(self, path: Path, is_header: IsHeader | None) -> None:
         self._text = text.read_text(path)
         self._dialect = text.sniff(self._text)
         records = text.read_records(self._text, self._dialect)
@@ -266,9 +267,8 @@ class _TextTable(Table):
         types = {columns[at]: pyarrow.string() for at in texts} | {columns[at]: pyarrow.float64() for at in numbers}
         reading = pyarrow.csv.ReadOptions(column_names=columns, skip_rows=self._skip, block_size=_BLOCK_BYTES)
         parsing = pyarrow.csv.ParseOptions(delimiter=self._dialect.delimiter, newlines_in_values=self._has_quotes)
-        converting = pyarrow.csv.ConvertOptions(
-            column_types=types, include_columns=list(types), null_values=[], decimal_point=decimal
-        )
+        asked = {"column_types": types, "include_columns": list(types), "null_values": [], "decimal_point": decimal}
+        converting = pyarrow.csv.ConvertOptions(**asked)
         try:
             source = self._path if self._text.data is None else pyarrow.BufferReader(self._text.data)
             table = pyarrow.csv.read_csv(source, reading, parsing, converting)
@@ -300,10 +300,7 @@ class _TextTable(Table):
 
 
 def read_table(
-    path: Path,
-    is_header: Callable[[Sequence[str]], bool | None] | None = None,
-    rows: int | None = None,
-    sheet: str | None = None,
+    path: Path, is_header: IsHeader | None = None, rows: int | None = None, sheet: str | None = None
 ) -> Table:
     """Open a table: a .csv, .tsv, .txt, .jsonl (also packed), .xlsx or .parquet file, or a folder of parquet files.
 
@@ -515,10 +512,8 @@ def as_number(
 
 
 def _not_finite(where: Path | str, place: str, name: str, cell: Any) -> InputError:
-    return InputError(
-        f"Column '{name}' of {where} has {shorten(cell)} in {place}, which is not a finite number (of 32 bits); remove "
-        "or repair it."
-    )
+    wrong = f"{shorten(cell)} in {place}, which is not a finite number (of 32 bits)"
+    return InputError(f"Column '{name}' of {where} has {wrong}; remove or repair it.")
 
 
 def _is_plain(column: Any) -> bool:
@@ -597,10 +592,8 @@ def _guess_header(
         if len(numbers) == len(first):
             others = (text.numbers_in(row, sign) for row in rows)
             if not whole and all(map(_is_scale, others)):
-                raise InputError(
-                    f"The first line of {path} ({shown}, …) could be names of columns or an item, as all lines have "
-                    "rising numbers; add a first line that names the columns."
-                )
+                both = "could be names of columns or an item, as all lines have rising numbers"
+                raise InputError(f"The first line of {path} ({shown}, …) {both}; add one that names the columns.")
             note = note or f"the first line of {path.name} ({shown}, …) is taken as the names of the columns"
     return True, note
 

@@ -221,10 +221,9 @@ def table_header(path: Path, records: Iterator[tuple[int, list[str]]]) -> tuple[
 def check_width(path: Path, line: int, cells: Sequence[str], names: Sequence[str]) -> None:
     """Refuse a record that has not one cell per column."""
     if len(cells) != len(names):
-        raise InputError(
-            f"{path} has {len(names)} columns but another number of cells ({len(cells)}) in line {line}; "
-            "give one cell per column, and put cells that contain the delimiter between quotation marks."
-        )
+        hint = "give one cell per column, and put cells that contain the delimiter between quotation marks"
+        other = f"another number of cells ({len(cells)}) in line {line}"
+        raise InputError(f"{path} has {len(names)} columns but {other}; {hint}.")
 
 
 def read_json_lines(source: TextFile) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -196,9 +196,8 @@ def _check(text: str, tensors: Mapping[str, Any]) -> str:
 
 
 def _items(features: Any, about: Mapping[str, Any], base_mean: Any) -> Items:
-    labels, names, columns, texts = (
-        None if about[key] is None else tuple(about[key]) for key in ("labels", "names", "columns", "texts")
-    )
+    saved = (about[key] for key in ("labels", "names", "columns", "texts"))
+    labels, names, columns, texts = (None if values is None else tuple(values) for values in saved)
     if any(known is not None and len(known) != len(features) for known in (labels, names, texts)):
         raise ValueError("names or labels do not fit the features")
     skipped = tuple((str(name), str(reason)) for name, reason in about["skipped"])

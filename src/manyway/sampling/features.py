@@ -16,7 +16,7 @@ from torch import Tensor
 
 from manyway.core import as_features, as_labels, moderate, shaped
 from manyway.errors import InputError
-from manyway.files import FORMAT, Contents, Options, atomic_write, plain, read_contents, refuse_same_classes
+from manyway.files import FORMAT, AnyPath, Contents, Options, atomic_write, plain, read_contents, refuse_same_classes
 
 _SPARSE = 100  # labels may go up to this many times the number of rows
 
@@ -217,11 +217,7 @@ class FeatureSet:
 
     @staticmethod
     def load(
-        path: str | Path,
-        *,
-        label_column: str | None = None,
-        ignore_columns: Sequence[str] = (),
-        unlabelled: bool = False,
+        path: AnyPath, *, label_column: str | None = None, ignore_columns: Sequence[str] = (), unlabelled: bool = False
     ) -> "FeatureSet":
         """Read a feature set from any file that `manyway.files.items.read_items` reads.
 

@@ -8,6 +8,7 @@ they are the same on a CPU and a GPU.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -67,11 +68,6 @@ def photo(images: Tensor, uniforms: Tensor, size: int, smallest: float = 0.08) -
     return random_flip(colour_jitter(images, uniforms[:, 4:7]), uniforms[:, 7:8])
 
 
-def small_photo(images: Tensor, uniforms: Tensor, size: int) -> Tensor:
-    """For photographs not much larger than ``size``: crops of at least 30 % of the area, since 8 % would be a blur."""
-    return photo(images, uniforms, size, smallest=0.3)
-
-
 def drawing(images: Tensor, uniforms: Tensor, size: int) -> Tensor:
     """For letters and other drawings: a small affine change, since a flip or a crop could give another class."""
     theta = affine(2 * uniforms[:, :6] - 1, 0.2, 0.2, 0.2, 0.15)
@@ -92,7 +88,7 @@ def affine(signed: Tensor, rotation: float, shear: float, log_stretch: float, sh
 _Augmentation = Callable[[Tensor, Tensor, int], Tensor]
 AUGMENTATIONS: Mapping[str, _Augmentation | None] = {
     "photo": photo,
-    "small-photo": small_photo,
+    "small-photo": partial(photo, smallest=0.3),  # not much larger than the input: 8 % of the area would be a blur
     "drawing": drawing,
     "none": None,
 }

@@ -64,10 +64,10 @@ def base_and_validation(
     dataset: str, val: str | Path | None = None, root: str | Path | None = None, data: str | Path | None = None
 ) -> tuple[ImageSource, ImageSource | None, DataSet | None]:
     """Base and validation pictures of a data set by name or by path, and the entry of one that is known by name."""
-    if dataset in DATASETS:
-        entry = DATASETS[dataset]
-        if "base" not in entry.splits:
-            raise InputError(f"{dataset} has no base classes to train on; it is for testing.")
+    entry = DATASETS.get(dataset)
+    if entry is not None and "base" not in entry.splits:
+        raise InputError(f"{dataset} has no base classes to train on; it is for testing.")
+    if entry is not None:
         return open_dataset(dataset, "base", data), open_dataset(dataset, "val", data), entry
     if not Path(dataset).exists():
         raise InputError(f"There is no data set, folder or file '{dataset}'; {nearest(dataset, DATASETS)}")
@@ -170,7 +170,15 @@ def _open_omniglot(place: Path, split: str) -> ImageSource:
     """``base``: the 964 background characters; ``test``: the 659 evaluation ones; ``val``: background ones, rotated."""
     if place.is_file():
         return _omniglot_array(place, split)
-    return _omniglot_folder(place, split)
+    part = "images_evaluation" if split == "test" else "images_background"
+    names = [name for name in sources.list_files(place) if f"{part}/" in name and name.lower().endswith(".png")]
+    if not names:
+        raise InputError(f"{place} has no {part}/ALPHABET/CHARACTER/*.png.")
+    classes = sorted({_character(name) for name in names})
+    kept = set(classes[::_VAL_EVERY] if split == "val" else classes)
+    names = [name for name in names if _character(name) in kept]
+    labels = [_val_name(_character(name)) if split == "val" else _character(name) for name in names]
+    return from_names(names, labels, lambda name: _ink_file(place / name, turned=split == "val"), f"omniglot {split}")
 
 
 def _omniglot_array(path: Path, split: str) -> ImageSource:
@@ -189,18 +197,6 @@ def _omniglot_array(path: Path, split: str) -> ImageSource:
     called = [_val_name(names[c]) if split == "val" else names[c] for c in classes]
     numbers = torch.from_numpy(np.searchsorted(classes, labels[rows]))
     return sources.array_source(chosen, numbers, called, f"omniglot {split}")
-
-
-def _omniglot_folder(place: Path, split: str) -> ImageSource:
-    part = "images_evaluation" if split == "test" else "images_background"
-    names = [name for name in sources.list_files(place) if f"{part}/" in name and name.lower().endswith(".png")]
-    if not names:
-        raise InputError(f"{place} has no {part}/ALPHABET/CHARACTER/*.png.")
-    classes = sorted({_character(name) for name in names})
-    kept = set(classes[::_VAL_EVERY] if split == "val" else classes)
-    names = [name for name in names if _character(name) in kept]
-    labels = [_val_name(_character(name)) if split == "val" else _character(name) for name in names]
-    return from_names(names, labels, lambda name: _ink_file(place / name, turned=split == "val"), f"omniglot {split}")
 
 
 def _character(name: str) -> str:

@@ -617,10 +617,8 @@ def evidence_from_likelihood(
     [[0, 0, 0, 0]]
     """
     if likelihood.ndim != 3 or counts.shape not in (likelihood[:, 0].shape, (1, likelihood.shape[-1])):
-        raise InputError(
-            f"The likelihoods have shape {tuple(likelihood.shape)} and the counts {tuple(counts.shape)}; they must be "
-            "[task, query, class] and [task, class]."
-        )
+        shapes = f"The likelihoods have shape {tuple(likelihood.shape)} and the counts {tuple(counts.shape)}"
+        raise InputError(f"{shapes}; they must be [task, query, class] and [task, class].")
     if not bool(torch.isfinite(likelihood).all()):
         raise InputError("A log-likelihood is NaN or infinite; use a low finite number for what is impossible.")
     grouping: dict[str, Any] = {"group_posterior": group_posterior, "merge_groups": merge_groups, "schedule": schedule}
