@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from warnings import warn
 
@@ -168,6 +169,8 @@ def evaluate(
         raise InputError("A reviewer needs a method by its name, such as 'evidence'.")
     measured = _measured(metrics, spec, scorer)
     solver, name = _solver(method, params, len(measured) > 1)
+    if spec.reviewer is not None:
+        solver = partial(review, name, n_answers=spec.n_answers, reviewer=spec.reviewer)
     features = features.to(device=device)
     if isinstance(spec.unknown_from, FeatureSet):
         spec = replace(spec, unknown_from=spec.unknown_from.to(features.features.device))
@@ -176,10 +179,6 @@ def evaluate(
     unlike = _unlike_training(method, params, features, spec)
     if unlike is not None:
         warn(unlike, UserWarning, stacklevel=2)
-
-    def reviewed(tasks: Tasks) -> Solution:
-        assert spec.reviewer is not None
-        return review(name, tasks, spec.n_answers, spec.reviewer, params=params)
 
     def run(tasks: Tasks) -> tuple[list[Values], float]:
         """The values of some tasks, or of whole streams, whose batches are rows of the tasks."""
@@ -200,7 +199,7 @@ def evaluate(
 
     def attempt(tasks: Tasks) -> tuple[list[Values], float]:
         begin = clock(features)
-        solution = solver(tasks, **params) if spec.reviewer is None else reviewed(tasks)
+        solution = solver(tasks, **params)
         seconds = clock(features) - begin
         if scorer is not None:
             solution = solution.changed(unknown=get_scorer(scorer).score(tasks))

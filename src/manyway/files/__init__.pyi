@@ -13,6 +13,7 @@ from .files import check_output as check_output
 from .files import data_root as data_root
 from .files import text_of as text_of
 from .items import Items as Items
+from .items import class_of_row as class_of_row
 from .items import match_columns as match_columns
 from .items import read_contents as read_contents
 from .items import read_items as read_items
@@ -23,6 +24,7 @@ from .score_files import read_expected as read_expected
 from .score_files import read_item_labels as read_item_labels
 from .score_files import read_scores as read_scores
 from .score_files import with_media as with_media
+from .scores import BOX as BOX
 from .scores import FILE as FILE
 from .scores import SCIENTIFIC as SCIENTIFIC
 from .scores import SOURCE as SOURCE

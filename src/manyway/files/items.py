@@ -128,7 +128,7 @@ def read_items(path: str | Path, options: Options = AUTO, *, like: Items | None 
     options = replace(options, like=None if like is None else like.columns, **columns)
     contents = read_contents(path, options, with_labels=like is None)
     more = {name: getattr(contents, name) for name in ("base_mean", "columns", "notes", "header", "carried")}
-    items = Items(contents.features, _class_of_row(path, contents), contents.items, **more)
+    items = Items(contents.features, class_of_row(path, contents), contents.items, **more)
     _check_finite(path, items)
     return items if like is None else match_columns(like, items)
 
@@ -232,7 +232,8 @@ def item_names(path: Path, values: Any) -> tuple[str, ...] | None:
     return tuple(f"(row {row})" if missing(value) else decoded(path, value) for row, value in enumerate(values))
 
 
-def _class_of_row(path: Path, contents: Contents) -> tuple[str, ...] | None:
+def class_of_row(path: Path, contents: Contents) -> tuple[str, ...] | None:
+    """The class of each row, by its name; None where the file does not say it."""
     labels, names = contents.labels, contents.class_names
     if labels is None or isinstance(labels, tuple):
         return labels
