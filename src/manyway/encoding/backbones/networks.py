@@ -19,6 +19,8 @@ from torch.nn.functional import relu
 from manyway.encoding.datasets.preprocess import Preprocess
 from manyway.errors import InputError, nearest
 
+_TOGETHER = 512  # images that are encoded at once
+
 
 class Backbone(nn.Module):
     """Images [n, c, h, w] -> features [n, d] (``features``) -> class scores [n, k] (``forward``)."""
@@ -158,9 +160,7 @@ def build(name: str, n_classes: int, in_channels: int = 3, *, seed: int = 0) -> 
         return BACKBONES[name](n_classes, in_channels)
 
 
-def encode_images(
-    network: Backbone, images: Tensor, preprocess: Preprocess, *, batch: int = 512, fast: bool = False
-) -> Tensor:
+def encode_images(network: Backbone, images: Tensor, preprocess: Preprocess, *, fast: bool = False) -> Tensor:
     """Features [n, d] of images [n, c, h, w] uint8 on their device, with the statistics of batch normalisation frozen.
 
     ``preprocess`` crops and standardises the images, ``batch`` at a time. ``fast`` computes in bfloat16 on a GPU.
@@ -168,7 +168,7 @@ def encode_images(
     network.eval()
     features = []
     with torch.inference_mode():
-        for part in torch.split(images, batch):
+        for part in torch.split(images, _TOGETHER):
             ready = preprocess.standardise(part).contiguous(memory_format=memory_format(part.device))
             with precision(part.device, fast):
                 features.append(network.features(ready).float())
