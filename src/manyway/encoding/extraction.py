@@ -56,15 +56,14 @@ def open_for(
     A model that reads both gets texts where the path holds texts. ``root`` is the folder of the pictures of a table;
     ``options`` name the columns of a table of texts. For ``need_labels`` see ``open_source``.
     """
-    kind = likely_kind(Path(path), options)
-    if isinstance(encoder, TextEncoder):
-        if kind == PICTURES:
-            hint = "choose an `encoder` of pictures, or of pictures and texts if there are class names"
-            raise InputError(f"{path} holds pictures, which {encoder.name} cannot read; {hint}.")
+    path = Path(path)
+    kind = likely_kind(path, options)
+    if isinstance(encoder, TextEncoder) and kind == PICTURES:
+        hint = "choose an `encoder` of pictures, or of pictures and texts if there are class names"
+        raise InputError(f"{path} holds pictures, which {encoder.name} cannot read; {hint}.")
+    if isinstance(encoder, TextEncoder) or (kind == TEXTS and encoder.texts is not None):
         return open_texts(path, options, need_labels=need_labels)
-    if kind == TEXTS and encoder.texts is not None:
-        return open_texts(path, options, need_labels=need_labels)
-    if kind == TEXTS and Path(path).is_file():
+    if kind == TEXTS and path.is_file():
         hint = f"choose an `encoder` of texts or, for names of pictures, one of both, such as {PICTURES_AND_TEXTS}"
         raise InputError(f"{path} holds texts, which {encoder.name} cannot read; {hint}.")
     return open_source(path, root, options, need_labels=need_labels)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from manyway.core import Solution, Tasks, side_by_side
-from manyway.errors import InputError, nearest
+from manyway.errors import InputError, named
 from manyway.evaluation.metrics import METRICS, Count, Metric, Values, find_summary
 from manyway.evaluation.review import review
 from manyway.evaluation.scorers import get_scorer
@@ -234,19 +234,18 @@ def evaluate(
             chunks = [tasks[place : place + rows] for place in range(0, len(tasks), rows)]
             parts += side_by_side(run, chunks) if on_cpu else list(map(run, chunks))
     correct, *others = _joined([values for values, _ in parts])
-    named = {metric.name: values for metric, values in zip(measured[1:], others, strict=True)}
-    return Evaluation(correct, spec.n_known, sum(seconds for _, seconds in parts), named)
+    more = {metric.name: values for metric, values in zip(measured[1:], others, strict=True)}
+    return Evaluation(correct, spec.n_known, sum(seconds for _, seconds in parts), more)
 
 
 def _measured(names: Iterable[str], spec: TaskSpec, scorer: str | None) -> list[Metric]:
     """The metrics of those names, accuracy first; with the number of queries, where tasks differ in it."""
     names = [names] if isinstance(names, str) else list(names)
     for name in names:
-        if name not in METRICS:
-            raise InputError(f"There is no metric '{name}'; {nearest(name, METRICS)}")
-        if spec.n_batches > 1 and METRICS[name].over_batches is None:
+        metric = named(METRICS, name, "metric")
+        if spec.n_batches > 1 and metric.over_batches is None:
             raise InputError(f"The metric {name} is not defined for a stream of batches; leave it out.")
-        if scorer is not None and METRICS[name].of_probability:
+        if scorer is not None and metric.of_probability:
             raise InputError(f"The metric {name} needs a probability, and the scorer {scorer} has none; leave it out.")
     if scorer is not None:
         get_scorer(scorer)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from manyway.errors import InputError, nearest
+from manyway.errors import InputError, named
 
 N_UNIFORMS = 8  # random numbers per image
 
@@ -142,8 +142,7 @@ class Recipe:
             raise InputError(f"There is no optimizer '{self.optimizer}'; choose 'sgd' or 'adamw'.")
         if self.schedule not in {"steps", "cosine"}:
             raise InputError(f"There is no schedule '{self.schedule}'; choose 'steps' or 'cosine'.")
-        if self.augment not in AUGMENTATIONS:
-            raise InputError(f"There is no augmentation '{self.augment}'; {nearest(self.augment, AUGMENTATIONS)}")
+        named(AUGMENTATIONS, self.augment, "augmentation")
         if self.epochs < 1 or self.batch < 2 or not 0 < self.lr < math.inf:
             given = f"epochs is {self.epochs}, batch {self.batch} and lr {self.lr}"
             raise InputError(f"{given}; they must be at least 1, at least 2, and positive and finite.")

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from manyway.encoding import ImageSource, from_names, open_zip, read_file, read_picture, refuse_escape, sources
-from manyway.errors import InputError, nearest
+from manyway.errors import InputError, named, nearest
 from manyway.files import data_root, reading
 from manyway.training.recipe import Recipe, scaled_for
 
@@ -48,9 +48,7 @@ class DataSet:
 
 def open_dataset(name: str, split: str, root: str | Path | None = None) -> ImageSource:
     """List the pictures of one split of a data set in ``DATASETS``; ``root`` is the folder of data sets."""
-    if name not in DATASETS:
-        raise InputError(f"There is no data set '{name}'; {nearest(name, DATASETS)}")
-    entry, folder = DATASETS[name], data_root(root)
+    entry, folder = named(DATASETS, name, "data set"), data_root(root)
     if split not in entry.splits:
         raise InputError(f"{name} has no split '{split}'; {nearest(split, entry.splits)}")
     place = folder if not entry.places else entry.find(folder)
@@ -71,7 +69,8 @@ def base_and_validation(
         return open_dataset(dataset, "base", data), open_dataset(dataset, "val", data), entry
     if not Path(dataset).exists():
         raise InputError(f"There is no data set, folder or file '{dataset}'; {nearest(dataset, DATASETS)}")
-    return sources.open_source(dataset, root), None if val is None else sources.open_source(val, root), None
+    validation = None if val is None else sources.open_source(Path(val), root)
+    return sources.open_source(Path(dataset), root), validation, None
 
 
 def recipe_for(dataset: str, backbone: str, epochs: int | None = None, **asked: Any) -> Recipe:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from manyway.encoding.datasets.preprocess import Preprocess
-from manyway.errors import InputError, nearest
+from manyway.errors import named
 
 _TOGETHER = 512  # images that are encoded at once
 
@@ -153,11 +153,10 @@ def build(name: str, n_classes: int, in_channels: int = 3, *, seed: int = 0) -> 
     >>> build("resnet-small", n_classes=10, in_channels=1).n_features
     96
     """
-    if name not in BACKBONES:
-        raise InputError(f"There is no backbone '{name}'; {nearest(name, BACKBONES)}")
+    backbone = named(BACKBONES, name, "backbone")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return BACKBONES[name](n_classes, in_channels)
+        return backbone(n_classes, in_channels)
 
 
 def encode_images(network: Backbone, images: Tensor, preprocess: Preprocess, *, fast: bool = False) -> Tensor:

@@ -14,15 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from manyway import files
 from manyway.encoding.datasets.archives import common_folder, open_zip, read_file, refuse_escape
 from manyway.encoding.datasets.decode import HEADER, looks_like_picture, read_picture, require_pillow
 from manyway.encoding.datasets.preprocess import ImageSet, Preprocess, Remarks
 from manyway.errors import InputError
-from manyway.files.columns import AUTO, Options, find_label
-from manyway.files.files import AnyPath, check_input
-from manyway.files.items import clean_labels
-from manyway.files.tables import TABLE_SUFFIXES, Table, find_any, read_table
-from manyway.files.text import listed, suffix_of
 
 
 def _endings(names: str) -> frozenset[str]:
@@ -96,7 +92,7 @@ class ImageSource(Source):
 
 
 def open_source(
-    path: AnyPath, root: AnyPath | None = None, options: Options = AUTO, *, need_labels: bool = True
+    path: Path, root: files.AnyPath | None = None, options: files.Options = files.AUTO, *, need_labels: bool = True
 ) -> ImageSource:
     """List the pictures at a path.
 
@@ -117,13 +113,12 @@ def open_source(
     -------
     ImageSource
     """
-    path = Path(path)
     if path.is_dir():
         return folder_source(path, need_labels)
     if not path.exists():
         raise InputError(f"There is no folder or file {path}.")
-    check_input(path)
-    if suffix_of(path) in TABLE_SUFFIXES:
+    files.check_input(path)
+    if files.suffix_of(path) in files.TABLE_SUFFIXES:
         return list_source(path, root, options, need_labels)
     return zip_source(path, need_labels)
 
@@ -206,8 +201,8 @@ def _labelled_by_folder(
     left_out = tuple((name, _what_is(suffixes[name])) for name in shown)
     notes, inner = list[str](), sorted({name.split("/")[1] for name in kept if name.count("/") > 1})
     if need_labels and len(inner) > 1 and all(name.count("/") > 1 for name in kept):
-        outer = listed(sorted(set(classes)), 3)
-        notes.append(f"the classes of {title} are its outer folders ({outer}), not those in them ({listed(inner, 3)})")
+        outer, those = files.listed(sorted(set(classes)), 3), files.listed(inner, 3)
+        notes.append(f"the classes of {title} are its outer folders ({outer}), not those in them ({those})")
     return from_names(kept, classes, read, title, left_out=left_out, notes=tuple(notes))
 
 
@@ -243,8 +238,8 @@ def numbered(classes: Sequence[str], title: str, order: Sequence[str] = ()) -> t
 
 
 def read_list(
-    path: Path, options: Options = AUTO, *, need_labels: bool = True
-) -> tuple[list[str], Sequence[str], Table, list[int]]:
+    path: Path, options: files.Options = files.AUTO, *, need_labels: bool = True
+) -> tuple[list[str], Sequence[str], files.Table, list[int]]:
     """The pictures and labels of a table, the table, and its other columns; no labels where none are needed.
 
     A first row whose first cell ends like a picture is no header. The published loader always drops the first row, and
@@ -254,24 +249,24 @@ def read_list(
     def is_header(first: Sequence[str]) -> bool:
         return PurePosixPath(first[0].strip()).suffix.lower() not in IMAGE_SUFFIXES
 
-    table = read_table(path, is_header, sheet=options.sheet)
-    at_path, at_label = (find_any(table.names, *PATH_COLUMNS), None) if table.named else (0, 1)
+    table = files.read_table(path, is_header, sheet=options.sheet)
+    at_path, at_label = (files.find_any(table.names, *PATH_COLUMNS), None) if table.named else (0, 1)
     if table.named and need_labels:
-        at_label, _ = find_label(path, table.names, options)
+        at_label, _ = files.find_label(path, table.names, options)
     if at_path is None or (at_label is None and need_labels):
         wanted = f"one of {', '.join(PATH_COLUMNS)}" + " and a label" * need_labels
-        raise InputError(f"{path} has the columns {listed(table.names)}; it needs {wanted}.")
+        raise InputError(f"{path} has the columns {files.listed(table.names)}; it needs {wanted}.")
     others = [at for at in range(len(table.names)) if at not in (at_path, at_label)]
     pictures, labels = table.values([at_path, at_label if need_labels else None])
     if not pictures:
         raise InputError(f"{path} lists no pictures.")
     names = [str(cell).strip().replace("\\", "/") for cell in pictures]  # lists are written on Windows too
-    classes = map(str, clean_labels(path, labels, table.place)) if need_labels else ()
+    classes = map(str, files.clean_labels(path, labels, table.place)) if need_labels else ()
     return names, tuple(classes), table, others
 
 
 def list_source(
-    path: Path, root: AnyPath | None = None, options: Options = AUTO, need_labels: bool = True
+    path: Path, root: files.AnyPath | None = None, options: files.Options = files.AUTO, need_labels: bool = True
 ) -> ImageSource:
     """Pictures listed in a table, found under ``root`` (default: the folder of the file)."""
     folder = Path(root) if root is not None else path.parent
