@@ -228,6 +228,11 @@ def test_tables_of_results_load_scipy_for_their_intervals_and_nothing_else(tmp_p
     assert loaded(["compare", "paddle", "simpleshot"], tmp_path) == ["scipy"]
 
 
+def test_labels_from_scores_load_torch_and_nothing_else_that_is_slow(tmp_path):
+    (tmp_path / "scores.csv").write_text("item,fox,dog,owl\na,0.9,0.05,0.05\nb,0.8,0.1,0.1\n")
+    assert set(loaded(["label", "--scores", "scores.csv"], tmp_path)) <= {"torch"}
+
+
 def loaded(words: list[str], folder: Path) -> list[str]:
     """The heavy libraries that a command has loaded when it ends."""
     code = (

@@ -185,8 +185,8 @@ def test_a_folder_comes_back_as_a_folder(label):
 def test_each_file_may_be_a_batch_of_its_own(label):
     scores = "item,fox,wolf,dog\n"
     Path("in").mkdir()
-    Path("in/a.csv").write_text(scores + "".join(f"a{n},0.8,0.15,0.05\n" for n in range(9)) + "ax,0.48,0.5,0.02\n")
-    Path("in/b.csv").write_text(scores + "".join(f"b{n},0.1,0.85,0.05\n" for n in range(9)) + "bx,0.48,0.5,0.02\n")
+    Path("in/a.csv").write_text(scores + "".join(f"a{n},0.8,0.15,0.05\n" for n in range(25)) + "ax,0.48,0.5,0.02\n")
+    Path("in/b.csv").write_text(scores + "".join(f"b{n},0.1,0.85,0.05\n" for n in range(25)) + "bx,0.48,0.5,0.02\n")
     assert label("in", "-o", "one.csv")[0] == 0
     code, out, err = label("in", "--batch-by", "file", "-o", "two.csv")
     assert code == 0, err

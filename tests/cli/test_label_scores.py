@@ -25,9 +25,11 @@ def label(run_in_folder):
 
 
 def test_items_are_labelled_together(label):
+    more = "".join(f"f{n},0.85,0.1,0.05\n" for n in range(25))
+    Path("scores.csv").write_text(SCORES + more)
     code, out, _ = label("scores.csv")
     assert code == 0
-    assert [row["label"] for row in rows("labels.csv")] == ["fox"] * 5
+    assert [row["label"] for row in rows("labels.csv")] == ["fox"] * 30
     assert list(rows("labels.csv")[0]) == ["item", "label", "probability", "label_2", "probability_2"]
     assert "The batch gave the scores the temperature" in out
 
@@ -125,7 +127,7 @@ def test_items_may_be_unknown(label):
     found = rows("o.csv")
     assert list(found[0])[-2:] == ["unknown", "group"]
     assert all(0 <= float(row["unknown"]) < 0.5 for row in found)
-    assert [row["label"] for row in found] == ["fox"] * 5
+    assert [row["label"] for row in found] == ["fox", "fox", "wolf", "fox", "fox"]
 
 
 @pytest.mark.parametrize("method", ["label-shift", "em-dirichlet"])
@@ -164,7 +166,7 @@ def test_a_review_of_scores_is_opened_with_their_classes(label, monkeypatch):
     ((data, first),) = seen
     assert data.catalogue == ("fox", "wolf", "dog")
     assert data.names == ("a", "b", "c", "d", "e")
-    assert first.labels.tolist() == [[0] * 5]
+    assert first.labels.tolist() == [[0, 0, 1, 0, 0]]  # five items keep the classifier's answers
 
 
 def test_a_taxonomy_goes_with_features_too(run_in_folder):

@@ -11,16 +11,17 @@ from manyway import EvidenceFromScores, InputError
 
 NAMES = ["cat", "dog", "fox"]
 SCORES = np.array([[0.8, 0.1, 0.1], [0.9, 0.0, 0.1], [0.7, 0.2, 0.1], [0.4, 0.5, 0.1]])
+MANY = np.repeat(SCORES, [9, 9, 9, 1], axis=0)
 
 
 def test_numpy_in_gives_numpy_and_torch_in_gives_torch():
     clf = EvidenceFromScores(classes=NAMES).fit()
-    result = clf.infer(SCORES)
-    assert result.labels.tolist() == clf.predict(SCORES).tolist() == ["cat"] * 4
+    result = clf.infer(MANY)
+    assert result.labels.tolist() == clf.predict(MANY).tolist() == ["cat"] * 28
     assert isinstance(result.probabilities, np.ndarray)
-    np.testing.assert_allclose(result.probabilities, clf.predict_proba(SCORES))
-    numbered = EvidenceFromScores(classes=[4, 5, 6]).fit().infer(torch.from_numpy(SCORES))
-    assert numbered.labels.tolist() == [4] * 4
+    np.testing.assert_allclose(result.probabilities, clf.predict_proba(MANY))
+    numbered = EvidenceFromScores(classes=[4, 5, 6]).fit().infer(torch.from_numpy(MANY))
+    assert numbered.labels.tolist() == [4] * 28
     assert isinstance(numbered.presence, torch.Tensor)
     assert result.classes_frame()["class"][0] == "cat"
 

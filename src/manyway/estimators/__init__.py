@@ -32,7 +32,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # scikit-learn takes two seconds to import, and the command line does without it.
-    from manyway.estimators.base import Inference, TransductiveClassifier as base
+    from manyway.estimators.base import Inference
+    from manyway.estimators.base import TransductiveClassifier as base
 
     if name not in METHOD_OF:
         return {"Inference": Inference, "TransductiveClassifier": base}[name]

@@ -58,8 +58,8 @@ class EvidenceFromScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Examples
     --------
     >>> clf = EvidenceFromScores(classes=["fox", "dog", "cat"]).fit()
-    >>> clf.predict([[0.8, 0.1, 0.1], [0.9, 0.0, 0.1], [0.7, 0.2, 0.1], [0.4, 0.5, 0.1]]).tolist()
-    ['fox', 'fox', 'fox', 'fox']
+    >>> clf.predict(30 * [[0.8, 0.1, 0.1]] + [[0.4, 0.5, 0.1]]).tolist()[-1]
+    'fox'
     """
 
     classes: Sequence[Any] | None = None

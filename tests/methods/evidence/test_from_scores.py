@@ -382,3 +382,21 @@ def test_evidence_has_a_share_where_few_classes_seem_to_occur_and_none_where_mos
         shares.append(float(likelihood.blend.share))
     assert shares[0] > 0.5
     assert shares[1] == 0
+
+
+@pytest.mark.parametrize("n_items", [5, 12])
+def test_a_few_items_of_a_classifier_in_doubt_keep_its_labels(n_items):
+    """Five items of ten classes may be alike by chance, and then one class would take all."""
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(10):
+        scores = 1.5 * torch.randn(n_items, 10, generator=generator)
+        scores[torch.arange(n_items), torch.randperm(20, generator=generator)[:n_items] % 10] += 2.0
+        posteriors = scores.log_softmax(-1)
+        assert torch.equal(from_scores(posteriors).labels[0], posteriors.argmax(-1))
+
+
+def test_five_items_that_are_clearly_alike_are_labelled_together():
+    scores = torch.full((5, 300), -4.0)
+    scores[:, 7] = 3.0
+    scores[torch.arange(5), torch.arange(5) + 20] = torch.tensor([0.0, 0.0, 0.0, 0.0, 3.05])
+    assert from_scores(scores.log_softmax(-1)).labels[0].tolist() == [7] * 5

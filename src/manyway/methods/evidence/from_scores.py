@@ -22,10 +22,12 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    so m of them count as m / (1 + ρ(m − 1)) independent ones; w is the fraction of all items that this leaves. The grid
    ends at 2.5, so that T cannot run away: at a high temperature one class would explain everything.
 4. **Blend.** The answer is the mean of evidence, with the share s (1 − w⁴), and of the classifier's own z: where items
-   have few others like them, or most of all classes seem to occur, the classifier decides. Evidence is trusted by
-   τ (1 − w)(1 − c), where c is the part of the labels that it changes, and the more the less it doubts them. The answer
-   is as sure on average as its labels are likely: by evidence with that trust, and by the classifier's own
-   probabilities otherwise.
+   have few others like them, the classifier decides. So it does where the others do not help to predict an item. The
+   mean over q of ln Σ_k K π_qk exp ℓ_qk is what they gain over the classifier alone, in nats. w becomes 1 where that is
+   below 0.5 (all classes occur), or the sum below 8 (a few items are alike by chance); it has its own value from 0.9
+   and 16 on. Evidence is trusted by τ (1 − w)(1 − c), where c is the part of the labels that it changes, and the more
+   the less it doubts them. The answer is as sure on average as its labels are likely: by evidence with that trust, and
+   by the classifier's own probabilities otherwise.
 5. **Hold.** A class that the classifier expects to be right for many of the items is not dissolved: they keep the
    classifier's answer (`held`). Evidence gathers the items that are scattered over many classes. It never moves an item
    to a class of which the classifier is less sure in its surest items than of the one that it comes from: some classes
@@ -82,13 +84,13 @@ class Tempering(NamedTuple):
     likely: int = 10  # classes of an item that say nothing about popularity
     unlike: float = 0.3  # items with a lower overlap of their probabilities are unlike each other
     most_popular: float = 1.25  # popularity with a larger standard deviation is shrunk
-    begin: float = 0.9  # the annealing begins near the classifier's own answers, and not with one large class
+    begin: float = 0.9  # the annealing begins near the classifier's own answers, and not with one large class;
+    steps: int = 5  # so that it is short
     share: float = 0.65  # of evidence in the blend where items are many per class
     # ln of how many times as probable the others make an item, on average: below the first value all classes seem to
     # occur and what items share is errors; from the second on they are believed.
-    gain: tuple[float, float] = (0.4, 0.8)
-    # The same in total, of independent items: a few can be alike by chance.
-    total_gain: tuple[float, float] = (4.0, 8.0)
+    gain: tuple[float, float] = (0.5, 0.9)
+    total_gain: tuple[float, float] = (8.0, 16.0)  # the same in total: a few items can be alike by chance
     trust: float = 0.75  # of evidence in the confidence of the blend, likewise
     # Evidence that doubts less of the labels than this is trusted more: classifiers that know their classes have 0 to
     # 5 %, those that call some by other names 9 to 16 %.
@@ -122,7 +124,7 @@ class Tempering(NamedTuple):
         step = grid[1].log() - grid[0].log()
         found = (grid[best].log() + off * step).exp()
         doubt = min(1.0, (1 - sure) / (1 - self.sharpness))
-        gained = ((score[usual] / n_items, self.gain), (score[usual] * independent, self.total_gain))
+        gained = ((score[usual] / n_items, self.gain), (score[usual], self.total_gain))
         said = prod(((each - least) / (most - least)).clamp(0, 1) for each, (least, most) in gained)
         temperature = self.lower * found * self.shared ** (doubt * (1 - 2 * independent))
         return temperature, (1 - said * (1 - independent**4)) ** 0.25
@@ -318,7 +320,8 @@ class Learned(NamedTuple):
 
 def for_scores(parameters: Parameters) -> Parameters:
     """The parameters with the schedule of scores; what a user has said stays."""
-    return replace(parameters, schedule={"anneal_from": Tempering().begin, **(parameters.schedule or {})})
+    constants, given = Tempering(), parameters.schedule or {}
+    return replace(parameters, schedule={"anneal_from": constants.begin, "anneal_steps": constants.steps, **given})
 
 
 def learn_scores(tasks: Tasks, parameters: Parameters) -> tuple[Scores, Tensor | Pile]:
