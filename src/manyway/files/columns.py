@@ -63,6 +63,9 @@ class Options:
     sheet: str | None = None
 
 
+AUTO = Options()  # everything is found
+
+
 def remarks_on_classes(path: Path, names: Iterable[str]) -> tuple[str, ...]:
     """Remarks on names of classes that may be slips of the pen; all are kept as they are.
 
@@ -142,10 +145,9 @@ def find_label(path: Path, names: Sequence[str], options: Options) -> tuple[int 
         perhaps = [at for at, name in enumerate(names) if name.strip().casefold() in _PERHAPS_LABELS]
         exact = [at for at in perhaps if len(perhaps) == 1 and names[at] not in features]
     if len(alike) > 1 and options.like is None:
-        raise InputError(
-            f"{path} has several columns that could be the label: {listed([names[at] for at in alike])}; say which "
-            "with `label_column`, and leave the others out with `ignore_columns` or keep them with `feature_columns`."
-        )
+        which = f"could be the label: {listed([names[at] for at in alike])}; say which with `label_column`"
+        others = "leave the others out with `ignore_columns` or keep them with `feature_columns`"
+        raise InputError(f"{path} has several columns that {which}, and {others}.")
     if not exact:
         return None, None
     name = names[exact[0]]
@@ -236,10 +238,8 @@ def _distinct(cells: Sequence[Any]) -> bool:
 
 
 def _are_codes(cells: Sequence[Any]) -> bool:
-    return len(cells) > 1 and all(
-        isinstance(cell, str) and _CODE.fullmatch(cell) and not _DATE.fullmatch(cell) and not is_number_like(cell)
-        for cell in cells
-    )
+    texts = [cell for cell in cells if isinstance(cell, str) and not is_number_like(cell) and not _DATE.fullmatch(cell)]
+    return len(cells) > 1 and sum(bool(_CODE.fullmatch(text)) for text in texts) == len(cells)
 
 
 def _are_numbered(name: str, cells: Sequence[Any]) -> bool:
@@ -345,18 +345,14 @@ def odd_features(
             reason = reason or "looks like a date or time"
         if distinct and at in whole and _NUMBERS.fullmatch(name):
             reason = reason or "looks like an id"
-        start = ", ".join(f"{value:.15g}" for value in values[:3])
+        column, start = f"column '{names[at]}' of {where}", ", ".join(f"{value:.15g}" for value in values[:3])
         if reason:
             left_out.append(at)
-            notes.append(
-                f"column '{names[at]}' of {where} {reason} ({start}, …) and is left out, as if named by "
-                "`ignore_columns`; keep it with `feature_columns`"
-            )
+            hint = "is left out, as if named by `ignore_columns`; keep it with `feature_columns`"
+            notes.append(f"{column} {reason} ({start}, …) and {hint}")
         elif few and distinct and (len(values) >= 8 or _TIMES.fullmatch(name)):
-            notes.append(
-                f"column '{names[at]}' of {where} has another {kind} number in every row ({start}, …), as ids and times "
-                "do; leave it out with `ignore_columns` if it is one"
-            )
+            hint = "as ids and times do; leave it out with `ignore_columns` if it is one"
+            notes.append(f"{column} has another {kind} number in every row ({start}, …), {hint}")
     return left_out if len(left_out) < len(names) else [], notes
 
 
@@ -424,8 +420,6 @@ def _like(path: Path, names: Sequence[str], taken: Collection[int | None], like:
     if lacking:
         surplus = [name for name in position if name not in known]
         instead = f" (it has {listed(surplus)} instead)" if surplus else ""
-        raise InputError(
-            f"{path} lacks the columns {listed(lacking)} of the labelled examples{instead}; features are matched by "
-            "name, so give both files the same columns, or leave some out with `ignore_columns`."
-        )
+        hint = "features are matched by name, so give both the same columns, or leave some out with `ignore_columns`"
+        raise InputError(f"{path} lacks the columns {listed(lacking)} of the labelled examples{instead}; {hint}.")
     return [position[name] for name in like]

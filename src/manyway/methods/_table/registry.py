@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 from warnings import warn
 
-from manyway.errors import ConvergenceWarning, InputError, nearest
+from manyway.errors import ConvergenceWarning, InputError, named, nearest
 from manyway.methods._table.checks import check_params, check_samples, check_solution
 from manyway.methods._table.parameters import described_parameters, doc_entries, doc_sections, first_line
 
@@ -259,9 +259,7 @@ DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor
 
 def get_method(name: str) -> Method:
     """The method of that name; an unknown one is an error that names the nearest."""
-    if name not in METHODS:
-        raise InputError(f"There is no method '{name}'; {nearest(name, METHODS)}")
-    return METHODS[name]
+    return named(METHODS, name, "method")
 
 
 def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
