@@ -162,7 +162,7 @@ class Solution:
         """
         kept: dict[str, Any] = {make: self._later(name) for make, name in _LAZY.items()}
         kept |= {name: getattr(self, name) for name in ("probabilities", "n_iter", "converged", "objective", "learned")}
-        kept |= {name: getattr(self, name) for name in ("unknown", "unknown_groups", "unknown_medoids")}
+        kept |= {name: getattr(self, name) for name in ("unknown", "unknown_groups", "unknown_medoids", "counting")}
         return Solution(**kept | values)
 
     def top(self, n: int) -> TopK:

@@ -96,8 +96,8 @@ def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = (), *, overwr
     ------
     InputError
         If ``path`` is a folder, a pipe or a device, is write-protected, is one of ``inputs`` under whatever name
-        (symbolic link, hard link, other spelling), is an existing file inside an input folder, or is any file that
-        must not be replaced.
+        (symbolic link, hard link, other spelling), lies in an input folder, or is any file that must not be
+        replaced.
 
     Examples
     --------
@@ -109,6 +109,10 @@ def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = (), *, overwr
         status = target.lstat() if os.path.lexists(target) else None
     except (OSError, ValueError) as error:
         raise InputError(f"Cannot write {path}: {_reason(error)}.") from error
+    given = [(one, _status(Path(one))) for one in inputs if one is not None]
+    for folder in (one for one, read in given if read is not None and stat.S_ISDIR(read.st_mode)):
+        if Path(os.path.realpath(folder)) in target.parents:
+            raise InputError(f"The output {path} lies in the input folder {folder}; choose a place outside.")
     if status is None:
         # What does not exist yet can harm nothing, unless a folder is named that is still to be made.
         if str(path).endswith(("/", os.sep)):
@@ -125,23 +129,17 @@ def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = (), *, overwr
         raise InputError(f"The output {path} is a folder; name a file in it.")
     if not stat.S_ISREG(status.st_mode):
         raise InputError(f"The output {path} is {_kind(status.st_mode)}; name an ordinary file.")
-    for given in inputs:
-        read = None if given is None else _status(Path(given))
-        if given is None or read is None:
-            continue
-        if (read.st_dev, read.st_ino) == (status.st_dev, status.st_ino):
-            same = "" if Path(given) == Path(path) else f" (it is the same file as {given})"
+    for one, read in given:
+        if read is not None and (read.st_dev, read.st_ino) == (status.st_dev, status.st_ino):
+            same = "" if Path(one) == Path(path) else f" (it is the same file as {one})"
             raise InputError(f"The output {path} is one of the inputs{same}; choose another name.")
-        if stat.S_ISDIR(read.st_mode) and target.is_relative_to(os.path.realpath(given)):
-            raise InputError(f"The output {path} is a file in the input folder {given}; choose another name.")
     if not overwrite:
         raise InputError(f"{path} exists; choose another name, or replace it with `overwrite`.")
     try:
         target.open("r+b").close()
     except OSError as error:  # Windows locks what Excel has open
-        raise InputError(
-            f"Cannot write {path}: it is write-protected, or open in another program. Close it, or choose another name."
-        ) from error
+        why = "it is write-protected, or open in another program"
+        raise InputError(f"Cannot write {path}: {why}. Close it, or choose another name.") from error
     return target
 
 

@@ -221,10 +221,9 @@ def table_header(path: Path, records: Iterator[tuple[int, list[str]]]) -> tuple[
 def check_width(path: Path, line: int, cells: Sequence[str], names: Sequence[str]) -> None:
     """Refuse a record that has not one cell per column."""
     if len(cells) != len(names):
-        raise InputError(
-            f"{path} has {len(names)} columns but another number of cells ({len(cells)}) in line {line}; "
-            "give one cell per column, and put cells that contain the delimiter between quotation marks."
-        )
+        hint = "give one cell per column, and put cells that contain the delimiter between quotation marks"
+        other = f"another number of cells ({len(cells)}) in line {line}"
+        raise InputError(f"{path} has {len(names)} columns but {other}; {hint}.")
 
 
 def read_json_lines(source: TextFile) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -277,15 +276,23 @@ def tabs_in(source: TextFile) -> int:
     return counts.pop() if len(counts) == 1 else 0
 
 
-def is_number(cell: str, decimal: str = ".") -> bool:
-    """Whether a text is a number; 1_5, which Python takes for 15, is none."""
-    if "_" in cell:
-        return False
+def number_in(cell: str, decimal: str = ".") -> float | None:
+    """The number that a text is; None where it is none, such as 1_5, which Python takes for 15."""
+    written = cell if decimal == "." else cell.replace(".", "?").replace(decimal, ".")
     try:
-        float(cell if decimal == "." else with_point(cell, decimal))
+        return None if "_" in cell else float(written)
     except ValueError:
-        return False
-    return True
+        return None
+
+
+def numbers_in(cells: Sequence[str], decimal: str) -> list[float]:
+    """The numbers among some texts."""
+    return [number for cell in cells if (number := number_in(cell, decimal)) is not None]
+
+
+def is_number(cell: str, decimal: str = ".") -> bool:
+    """Whether a text is a number."""
+    return number_in(cell, decimal) is not None
 
 
 def is_filled(cell: Any) -> bool:
@@ -301,10 +308,6 @@ def is_formula(cell: str) -> bool:
     """
     start = cell.lstrip()
     return start[:1] in _FORMULA and len(start) > 1 and not is_number(cell) and not is_number(cell, ",")
-
-
-def with_point(cell: str, decimal: str) -> str:
-    return cell if decimal == "." else cell.replace(".", "?").replace(decimal, ".")
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:

@@ -118,23 +118,12 @@ def _repeated(rows: Tensor, times: int) -> Tensor:
 
 def _part(tasks: Tasks, which: Tensor, n_query: int) -> Tasks:
     """Some of the tasks, with their first queries."""
-    which = which.to(tasks.device)
-
-    def cut(value: Tensor | None) -> Tensor | None:
-        return None if value is None else value[which][:, :n_query]
-
-    labels = tasks.support_labels[:1].expand(int(which.sum()), -1)  # the same in every task that is drawn
-    shared = tasks.shared_support
-    assert tasks.support_index is not None
-    return replace(
-        tasks,
-        support_index=tasks.support_index[:1].expand(len(labels), -1) if shared else tasks.support_index[which],
-        support_labels=labels,
-        query_index=cut(tasks.query_index),
-        query_labels=cut(tasks.query_labels),
-        unknown_labels=cut(tasks.unknown_labels),
-        class_ids=None if tasks.class_ids is None else tasks.class_ids[which],
-    )
+    part = tasks[which.to(tasks.device)]
+    of_queries = {name: getattr(part, name) for name in ("query_index", "query_labels", "unknown_labels")}
+    changed: dict[str, Any] = {name: value[:, :n_query] for name, value in of_queries.items() if value is not None}
+    for name in ("support_labels", *(("support_index",) if tasks.shared_support else ())):  # the same in every task
+        changed[name] = getattr(tasks, name)[:1].expand(len(part), -1)
+    return replace(part, **changed)
 
 
 @dataclass(frozen=True, eq=False)

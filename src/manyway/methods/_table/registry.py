@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 from warnings import warn
 
-from manyway.errors import ConvergenceWarning, InputError, nearest
+from manyway.errors import ConvergenceWarning, InputError, named, nearest
 from manyway.methods._table.checks import check_params, check_samples, check_solution
 from manyway.methods._table.parameters import described_parameters, doc_entries, doc_sections, first_line
 
@@ -243,7 +243,7 @@ _ALL = (
     Method("stata", "StatA", "graph.anchors:stata", "Zanella et al., CVPR 2025", class_features=True),
     Method("moon", "MOON", "graph.anchors:moon", "von Mises–Fisher relative of StatA", class_features=True),
     Method("zlap", "ZLaP", "graph.zlap:zlap", "Stojnić et al., CVPR 2024", class_features=True),
-    Method("evidence", "Evidence", "evidence.solver:evidence", "this project, docs/evidence.md", version=7,
+    Method("evidence", "Evidence", "evidence.solver:evidence", "this project, docs/evidence.md", version=8,
            holds_support=True, class_features=True, scores=True, takes_known=True, learned=("precision", "transform"),
            prepare="evidence.solver:prepare_evidence", in_blocks="evidence.solver:evidence"),
     Method("em-dirichlet", "EM-Dirichlet", "dirichlet.solver:em_dirichlet", "Martin et al., CVPR 2024",
@@ -259,9 +259,7 @@ DEFAULT_METHOD = "evidence"  # the one to start with: it needs neither K_eff nor
 
 def get_method(name: str) -> Method:
     """The method of that name; an unknown one is an error that names the nearest."""
-    if name not in METHODS:
-        raise InputError(f"There is no method '{name}'; {nearest(name, METHODS)}")
-    return METHODS[name]
+    return named(METHODS, name, "method")
 
 
 def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
