@@ -61,14 +61,9 @@ def piled(tasks: Tasks, size: int = 64, spread: Spread | None = None) -> Tasks:
     """The one task with its queries in blocks of that size, or in those of a ``spread``."""
     rows, names = tasks.query[0], tasks.class_features
     pile = Pile.of(spread or in_turn(lambda: iter(rows.split(size)), rows.device), rows)
-    return Tasks.from_pile(
-        tasks.support[0],
-        tasks.support_labels[0],
-        pile,
-        tasks.base_mean,
-        class_features=None if names is None else names[0],
-        known=None if tasks.known is None else tasks.known[0],
-    )
+    given = tasks.support[0], tasks.support_labels[0], pile, tasks.base_mean
+    made = Tasks.from_pile(*given, class_features=None if names is None else names[0])
+    return made.with_known(tasks.known)
 
 
 class Watched:

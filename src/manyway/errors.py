@@ -3,11 +3,12 @@
 import difflib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 NAMED = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")  # a parameter in a sentence, and its value where it has one
 
 
@@ -41,6 +42,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean '{close[0]}'?" if close else f"choose one of: {', '.join(names)}."
+
+
+def named(known: Mapping[str, T], name: str, what: str) -> T:
+    """The entry of a table; an unknown name is an error that names the nearest.
+
+    >>> named({"one": 1}, "one", "number")
+    1
+    """
+    if name not in known:
+        raise InputError(f"There is no {what} '{name}'; {nearest(name, known)}")
+    return known[name]
 
 
 def optional(module: str, extra: str, what: str) -> Any:

@@ -11,6 +11,7 @@ import torch
 from problems import make_tasks, piled
 
 from manyway import METHODS, InputError, Solution, solve
+from manyway.core import Counting
 from manyway.core.solution import Recorder
 
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
@@ -79,6 +80,14 @@ def test_a_solution_with_other_probabilities_keeps_what_the_method_found():
     assert torch.equal(other.prototypes, prototypes)
     assert torch.equal(other.review_scores, scores)
     assert other.outcomes.shape == (2, 7, 5)
+
+
+def test_a_solution_with_other_probabilities_counts_classes_by_the_same_constants():
+    given = Counting(evenness=(0.1,))
+    solution = solve("evidence", make_tasks(2)).changed(counting=given)
+    other = solution.changed(probabilities=solution.probabilities.clone())
+    assert other.counting is given
+    assert torch.equal(other.n_present, solution.n_present)
 
 
 @pytest.mark.parametrize("method", ["evidence", "paddle", "simpleshot"])

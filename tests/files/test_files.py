@@ -60,11 +60,12 @@ def test_an_input_is_never_written_over_under_whatever_name(kind, way, precious)
     assert not list(precious.parent.glob(".*"))
 
 
-def test_files_of_an_input_folder_are_not_written_over_but_new_ones_may_be_added(precious):
-    with pytest.raises(InputError, match="is a file in the input folder"):
-        write(precious, [precious.parent])
-    write(precious.parent / "new.csv", [precious.parent])
+def test_files_of_an_input_folder_are_not_written_over_and_no_new_ones_are_added(precious):
+    for path in (precious, precious.parent / "new.csv"):
+        with pytest.raises(InputError, match="lies in the input folder"):
+            write(path, [precious.parent])
     assert precious.read_text() == "precious"
+    assert not (precious.parent / "new.csv").exists()
 
 
 def test_a_link_is_written_through(precious):

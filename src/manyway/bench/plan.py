@@ -82,7 +82,7 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
     def strangers(name: str) -> FeatureSet:
         return find_strangers(name, wishes.data)
 
-    problems: dict[tuple[str, TaskSpec], str] = {}
+    problem_of = cache(_problem)
     jobs: dict[str, Job] = {}
     skipped: dict[str, None] = {}
     without_support = False
@@ -101,10 +101,7 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
                 without_support = True
                 continue
             if block.skip_impossible:
-                place = experiment.features, experiment.task
-                if place not in problems:
-                    problems[place] = _problem(experiment, features)
-                problem = problems[place]
+                problem = problem_of(features, experiment.spec, experiment.seed)
                 if experiment.task.shots == 0 and not get_method(experiment.method).class_features:
                     problem = f"{experiment.method} needs labelled examples"
                 if problem:
@@ -121,10 +118,10 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
     return list(jobs.values()), list(skipped)
 
 
-def _problem(experiment: Experiment, features: FeatureSet) -> str:
-    """Why no task of the experiment can be drawn; '' when one can."""
+def _problem(features: FeatureSet, task: TaskSpec, seed: int) -> str:
+    """Why no such task can be drawn; '' when one can."""
     try:
-        sample_tasks(features, experiment.spec, experiment.seed, 0, 1)
+        sample_tasks(features, task, seed, 0, 1)
     except InputError as error:
         return str(error)
     return ""

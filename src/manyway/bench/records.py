@@ -56,13 +56,11 @@ class Stored(Strict):
     @classmethod
     def read(cls: type[S], path: str | Path) -> S:
         """Read a file, checked; what is wrong is one sentence that names it."""
-        wrong = f"{path} is not {cls.what} of manyway"
+        wrong, text = f"{path} is not {cls.what} of manyway", text_of(path)
         try:
-            data = json.loads(text_of(path))
+            data = json.loads(text)
             found, seal = data.pop("format", None), data.pop(_SEAL, None)
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
-            if isinstance(error, InputError):
-                raise
             raise InputError(f"{wrong} ({error}); remove it and run again.") from error
         if found != FORMAT:
             raise InputError(f"{wrong} (its format is {found}, not {FORMAT}); remove it and run again.")

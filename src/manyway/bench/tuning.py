@@ -199,8 +199,6 @@ def learn(
     asked, training = job.experiment, training_of(job)
     learning, n_tasks = asked.learn, asked.n_tasks
     assert learning is not None
-    if asked.task.n_unknown:
-        raise InputError("unem learns from queries of known classes; leave n_unknown out.")
     tasks = sample_tasks(job.features.to(device=device), asked.task, asked.seed, 0, n_tasks)
     size = max(1, _CHUNK_BYTES["cuda" if tasks.device.type == "cuda" else "cpu"] // _task_bytes(tasks, learning))
     chunks = [tasks[first : first + size] for first in range(0, n_tasks, size)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -14,9 +15,6 @@ from manyway.cli.console import console, say
 from manyway.cli.options import command, progress_bar
 from manyway.cli.show import print_grids
 from manyway.methods import get_method
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @command

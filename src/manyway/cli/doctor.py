@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 FOR_DEVELOPERS = {"dev", "docs", "test"}  # extras that a user does not need
-VARIABLES = (
-    *("MANYWAY_DATA", "MANYWAY_CACHE", "MANYWAY_PLAIN", "MANYWAY_DEBUG"),
-    *("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
-)
+VARIABLES = [f"MANYWAY_{name}" for name in ("DATA", "CACHE", "PLAIN", "DEBUG")]
+VARIABLES += ["OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"]
 EXPECTED = 70  # of the 75 labels of the self-test
 _NEEDED = " is needed"  # how the words for a package end that is missing or too old
 

@@ -56,7 +56,7 @@ def extract(
     if out.suffix != ".safetensors":
         raise InputError(f"The output is {out}; the name of a feature file ends in .safetensors.")
     inputs = [given for given in (source, encoder, encoder.partition(":")[2], base) if given]
-    encoding.check_output_of(out, inputs, overwrite=may_replace(out, overwrite))
+    files.check_output(out, inputs, overwrite=may_replace(out, overwrite))
     screen = console(stderr=True)
     where = core.resolve_device(device)
     opened_encoder = encoding.open_encoder(encoder, device=where, backbone=backbone, say=screen.print)

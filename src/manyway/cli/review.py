@@ -9,7 +9,7 @@ from functools import cache, partial
 from os.path import abspath
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -123,7 +123,6 @@ def review(
     targets = (export, export_examples, sort_into)
     for table in (path for path in targets[:2] if path is not None and not path.is_dir()):
         files.check_output(table, overwrite=may_replace(table, overwrite))
-    exports = partial(_export, targets=targets, copy=copy)
     columns = (label_column, item_column, ignore_columns or (), feature_columns or ())
     options = files.Options(*columns, text_column=text_column, sheet=sheet)
     if demo:
@@ -143,7 +142,10 @@ def review(
     elif items is None and class_names is None:
         if output is not None:
             raise InputError("-o names the folder of a new review; one that goes on stays where it is.")
-        serve(None, examples, exports=exports if any(targets) else None)
+        if any(targets):
+            _export(examples, targets, copy)
+        else:
+            serve(None, examples)
     elif any(targets):
         raise InputError("Exports are made of a saved review: manyway review FOLDER --export FILE.")
     else:
@@ -153,9 +155,11 @@ def review(
         serve(data, output or DEFAULT_FOLDER)
 
 
-def _export(session: reviews.Session, find: Find | None, targets: tuple[Path | None, ...], copy: bool) -> None:
-    """Write labels, examples and folders of a saved review, where they are asked for, and close the session."""
+def _export(folder: Path, targets: tuple[Path | None, ...], copy: bool) -> None:
+    """Write labels, examples and folders of a saved review, where they are asked for."""
     labels, examples, folders = targets
+    session = _open(folder, read_only=True)
+    _, find = picture_access(session.data)
     try:
         if labels is not None:
             say(f"{reviews.export_labels(session, labels)} labels are in {labels}.")
@@ -228,28 +232,22 @@ def run_review(
     *,
     port: int = 8765,
     browser: bool = True,
-    exports: Callable[..., None] | None = None,
     first: Solution | None = None,
     kept: bool = True,
 ) -> None:
-    """Start or go on with a review: write exports where they are asked for, otherwise serve the page."""
+    """Start or go on with a review: serve the page."""
     import shlex
     import webbrowser
 
     from manyway.review.serve import serve
 
     if data is not None and data.origins:
-        find = picture_access(data)[1]
-        if not any(find("items", row) for row in range(min(_LOOKED_AT, len(data.names)))):
+        find, looked_at = picture_access(data)[1], range(min(_LOOKED_AT, len(data.names)))
+        if find is not None and not any(find("items", row) for row in looked_at):
             missing = f"None of the pictures is in {data.origins['items']}, such as {data.picture(0)}"
             raise InputError(f"{missing}; name the folder that they are in with --pictures.")
-    with console(stderr=True).status("labelling the items …"):
-        session = reviews.open_review(folder, data, first, read_only=exports is not None)
-    read, find = picture_access(session.data)
-    pictures = None if read is None else find
-    if exports is not None:
-        exports(session, pictures)
-        return
+    session = _open(folder, data, first)
+    thumbnail, find = picture_access(session.data)
     if session.journal.damage:
         note(session.journal.damage)
 
@@ -267,13 +265,18 @@ def run_review(
         say(f"Another browser asks to be let in. If it is yours, open there: {address}")
 
     with suppress(KeyboardInterrupt):
-        serve(session, folder, thumbnail=read, find=pictures, port=port, ready=ready, announce=announce)
+        serve(session, folder, thumbnail=thumbnail, find=find, port=port, ready=ready, announce=announce)
     progress = session.progress()
     say(f"{progress['reviewed']} of {progress['items']} items are reviewed.")
 
 
-def picture_access(data: reviews.ReviewData) -> tuple[Callable[[str, int, int], bytes] | None, Find]:
-    """Functions that make the thumbnail of an example or item and find its original; the first is None for texts."""
+def _open(folder: Path, *given: Any, read_only: bool = False) -> reviews.Session:
+    with console(stderr=True).status("labelling the items …"):
+        return reviews.open_review(folder, *given, read_only=read_only)
+
+
+def picture_access(data: reviews.ReviewData) -> tuple[Callable[[str, int, int], bytes] | None, Find | None]:
+    """Functions that make the thumbnail of an example or item and find its original; None where it has no picture."""
     origins = data.origins or {}
     drawn = encoding.Originals(_letter)
     opened = {which: drawn if at == _GLYPHS else encoding.open_originals(at) for which, at in origins.items()}
@@ -300,7 +303,7 @@ def picture_access(data: reviews.ReviewData) -> tuple[Callable[[str, int, int], 
         except (OSError, InputError):
             return None
 
-    return make if data.kind == reviews.PICTURES else None, find
+    return (make, find) if data.kind == reviews.PICTURES else (None, None)
 
 
 def _letter(name: str) -> bytes:

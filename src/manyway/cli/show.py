@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
 from manyway import bench, evaluation, files, plots
 from manyway.bench import show
@@ -24,9 +25,6 @@ def status(*, results: Path = Path("results")) -> None:
 
     manyway status
     """
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     store = bench.Store(results)
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     for title in ("run", "done", "in progress", "missing", "started"):
@@ -78,7 +76,7 @@ def table(
     if format != "terminal" and format not in writers:
         raise InputError(f"Tables can be shown as terminal, {', '.join(writers)}, not as '{format}'.")
     if out is not None:
-        out = _output(out, results, overwrite=may_replace(out, overwrite))
+        out = files.check_output(out, _stored(results), overwrite=may_replace(out, overwrite))
     view = _view(name, results)
     grids = [grid for each in metric or (None,) for grid in show.make_grids(view, each)]
     if format == "terminal" and out is None:
@@ -119,7 +117,7 @@ def plot(
         The folder for the files. Default: RESULTS/plots.
     """
     folder = results / "plots" if out is None else out
-    _output(folder / "plot.png", results)
+    files.check_output(folder / "plot.png", _stored(results))
     view = _view(name, results)
     for each in metric or (None,):
         figures = show.make_figures(view, each)
@@ -158,7 +156,7 @@ def report(
         The file. Default: RESULTS/report.html.
     """
     path = results / "report.html" if out is None else out
-    target = _output(path, results, overwrite=out is None or may_replace(out, overwrite))
+    target = files.check_output(path, _stored(results), overwrite=out is None or may_replace(out, overwrite))
     store = bench.Store(results)
     plans = [store.plan(name) for name in names] if names else store.plans()
     if not plans:
@@ -192,8 +190,6 @@ def compare(
     width
         Print how many tasks the interval of the difference needs to be ± this many points.
     """
-    from rich.table import Table
-
     store = bench.Store(results)
     for pair in show.pairs(show.find_records(a, store), show.find_records(b, store)):
         test = pair[0].against(pair[1])
@@ -238,11 +234,3 @@ def _none_in(results: Path) -> str:
 def _stored(results: Path) -> list[Path]:
     """What the folder of results keeps for later runs."""
     return [results / name for name in ("records", "partial", "plans", "tuned.json")]
-
-
-def _output(path: Path, results: Path, *, overwrite: bool = True) -> Path:
-    """Where to write, after checking that no stored result is harmed."""
-    target = files.check_output(path, _stored(results), overwrite=overwrite)
-    if any(target.is_relative_to(os.path.realpath(kept)) for kept in _stored(results)):
-        raise InputError(f"{path} lies among the stored results in {results}; choose another place.")
-    return target

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manyway import core, encoding, plots, training
+from manyway import core, encoding, files, plots, training
 from manyway.cli.console import console
 from manyway.cli.options import command, progress_bar
 
@@ -96,7 +96,7 @@ def train(
         }  # fmt: skip
         recipe = training.recipe_for(dataset, backbone, epochs, **asked)
         for name in (training.BEST, training.LAST, training.LOG, training.CURVES):
-            encoding.check_output_of(out / name, [dataset, val])
+            files.check_output(out / name, [dataset, val])
         base_source, val_source, entry = training.base_and_validation(dataset, val, root, data)
         usual, channels = (84, 1 if grey else 3) if entry is None else (entry.size, entry.channels)
         preprocess = encoding.Preprocess.for_size(size or usual, channels)

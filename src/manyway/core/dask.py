@@ -29,11 +29,10 @@ def distributed() -> Any:
 
 def connect(address: str) -> Any:
     """A client of the Dask scheduler at ``address``, to be used in a ``with`` statement."""
+    client = distributed().Client
     try:
-        return distributed().Client(address, timeout=_PATIENCE)
+        return client(address, timeout=_PATIENCE)
     except (OSError, TimeoutError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"No Dask scheduler answers at '{address}'; start one with `dask scheduler`.") from error
 
 

@@ -193,13 +193,7 @@ class Tasks:
 
     @staticmethod
     def from_pile(
-        support: Any,
-        support_labels: Any,
-        pile: Pile,
-        base_mean: Any = None,
-        *,
-        class_features: Any = None,
-        known: Any = None,
+        support: Any, support_labels: Any, pile: Pile, base_mean: Any = None, *, class_features: Any = None
     ) -> Tasks:
         """One task whose queries are read in blocks.
 
@@ -211,7 +205,6 @@ class Tasks:
             The queries.
         base_mean : array of shape [d], optional
         class_features : array of shape [k, d], optional
-        known : array of shape [q], optional
 
         Returns
         -------
@@ -219,8 +212,7 @@ class Tasks:
         """
         vectors = None if class_features is None else class_features[None]
         tasks = _checked(support[None], support_labels[None], None, base_mean, None, vectors)
-        tasks = replace(tasks, query_table=tasks.query[:, :0], pile=pile)
-        return tasks.with_known(None if known is None else known[None])
+        return replace(tasks, query_table=tasks.query[:, :0], pile=pile)
 
     @staticmethod
     def from_scores(

@@ -32,7 +32,7 @@ from manyway.core.blocks import Change, Extent
 from manyway.core.kernels import fused
 from manyway.core.ops import class_sums, extremes, prototypes
 from manyway.core.tasks import Tasks
-from manyway.errors import InputError, nearest
+from manyway.errors import named
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +104,7 @@ def learn_scaling(tasks: Tasks, name: str | None) -> Scalings:
     """What the transform of that name does to rows of these tasks."""
     if name is None:
         return Scalings.same(Scaling())
-    if name not in TRANSFORMS:
-        raise InputError(f"There is no feature transform '{name}'; {nearest(name, TRANSFORMS)}")
-    return TRANSFORMS[name](tasks)
+    return named(TRANSFORMS, name, "feature transform")(tasks)
 
 
 def apply(tasks: Tasks, scalings: Scalings) -> Tasks:

@@ -10,6 +10,7 @@ from .datasets.decode import read_picture as read_picture
 from .datasets.preprocess import ImageSet as ImageSet
 from .datasets.preprocess import Preprocess as Preprocess
 from .datasets.sources import ImageSource as ImageSource
+from .datasets.sources import Source as Source
 from .datasets.sources import check_pictures as check_pictures
 from .datasets.sources import from_names as from_names
 from .datasets.sources import grey_file as grey_file
@@ -21,7 +22,6 @@ from .encoders import encodes_texts as encodes_texts
 from .encoders import open_encoder as open_encoder
 from .extraction import base_mean_from as base_mean_from
 from .extraction import cache_for as cache_for
-from .extraction import check_output_of as check_output_of
 from .extraction import encode_items as encode_items
 from .extraction import extract as extract
 from .extraction import open_for as open_for
@@ -30,7 +30,6 @@ from .extraction import remarks as remarks
 from .kinds import FEATURES as FEATURES
 from .kinds import PICTURES as PICTURES
 from .kinds import TEXTS as TEXTS
-from .kinds import Source as Source
 from .kinds import kind_of as kind_of
 from .languages import ENGLISH as ENGLISH
 from .languages import ENOUGH as ENOUGH

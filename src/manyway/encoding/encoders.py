@@ -70,7 +70,9 @@ def open_encoder(
     if family in _FAMILIES and model:
         with _loading(name):
             check_network(name)
-            return _FAMILIES[family](model, device, say)
+            if not Path(model).is_dir():
+                say(f"{name}: the weights are downloaded now unless they are in the cache already.")
+            return _FAMILIES[family](name, device)
     if Path(name).suffix.lower() in CHECKPOINT_SUFFIXES:
         return checkpoint_encoder(Path(name), device, backbone)
     here = f"{', '.join(PACKAGED)}, a checkpoint ({', '.join(CHECKPOINT_SUFFIXES)})"
@@ -128,53 +130,50 @@ def checkpoint_encoder(path: Path, device: torch.device, backbone: str | None = 
     def encode(images: Tensor) -> Tensor:
         return encode_images(network, images.to(device), preprocess).cpu()
 
-    return ImageEncoder(
-        f"{backbone} ({path.name})", hashed, preprocess, encode, None if base_mean is None else base_mean.float()
-    )
+    mean = None if base_mean is None else base_mean.float()
+    return ImageEncoder(f"{backbone} ({path.name})", hashed, preprocess, encode, mean)
 
 
 def installed_encoders() -> dict[str, str]:
     """Every kind of encoder, and whether it can be used on this machine and without a network."""
 
-    def state(modules: Sequence[str], remark: str, extra: str) -> str:
-        return f"installed, {remark}" if all(map(is_installed, modules)) else f"missing: {install(extra)}"
+    def state(installed: bool, remark: str, extra: str) -> str:
+        return f"installed, {remark}" if installed else f"missing: {install(extra)}"
 
-    packaged = {name: state(each.modules, "works offline", each.extra) for name, each in PACKAGED.items()}
+    packaged = {name: state(each.installed(), "works offline", each.extra) for name, each in PACKAGED.items()}
     checkpoint = f"a file ({', '.join(CHECKPOINT_SUFFIXES)}), works offline"
     later = "downloads weights at first use", "encoders"
-    families = {f"{family}:NAME": state([family.replace("-", "_")], *later) for family in _FAMILIES}
+    families = {f"{family}:NAME": state(is_installed(family.replace("-", "_")), *later) for family in _FAMILIES}
     return {**packaged, "checkpoint": checkpoint, **families}
 
 
-def _timm(model: str, device: torch.device, say: Say) -> ImageEncoder:
-    timm = _package("timm", f"timm:{model}")
-    say(f"timm:{model}: the weights are downloaded now unless they are in the cache already.")
-    network = timm.create_model(model, pretrained=True, num_classes=0)
+def _timm(name: str, device: torch.device) -> ImageEncoder:
+    timm = _package("timm", name)
+    network = timm.create_model(name.removeprefix("timm:"), pretrained=True, num_classes=0)
     config = timm.data.resolve_model_data_config(network)
     size = int(config["input_size"][-1])
     interpolation = "bilinear" if config["interpolation"] == "bilinear" else "bicubic"
     standard = tuple(config["mean"]), tuple(config["std"])
     preprocess = Preprocess(round(size / config["crop_pct"]), size, *standard, interpolation)
-    return _foreign(f"timm:{model}", network, network, preprocess, device)
+    return _foreign(name, network, network, preprocess, device)
 
 
-def _open_clip(model: str, device: torch.device, say: Say) -> ImageEncoder:
-    open_clip = _package("open_clip", f"open_clip:{model}")
-    name, _, tag = (model, "", "") if model.startswith("hf-hub:") else model.partition("/")
-    say(f"open_clip:{model}: the weights are downloaded now unless they are in the cache already.")
-    network = open_clip.create_model(name, pretrained=tag or None)
+def _open_clip(name: str, device: torch.device) -> ImageEncoder:
+    open_clip, model = _package("open_clip", name), name.removeprefix("open_clip:")
+    model, _, tag = (model, "", "") if model.startswith("hf-hub:") else model.partition("/")
+    network = open_clip.create_model(model, pretrained=tag or None)
     config = open_clip.get_model_preprocess_cfg(network)
     size = config["size"] if isinstance(config["size"], int) else int(config["size"][0])
     preprocess = Preprocess(size, size, tuple(config["mean"]), tuple(config["std"]), config["interpolation"])
-    pictures = _foreign(f"open_clip:{model}", network, network.encode_image, preprocess, device)
-    tokenizer = _when_needed(pictures.name, lambda: open_clip.get_tokenizer(name))
+    pictures = _foreign(name, network, network.encode_image, preprocess, device)
+    tokenizer = _when_needed(name, lambda: open_clip.get_tokenizer(model))
 
     def encode(texts: Sequence[str]) -> Tensor:
         with torch.inference_mode():
             features: Tensor = network.encode_text(tokenizer()(list(texts)).to(device))
             return features.float().cpu().clone()
 
-    return replace(pictures, texts=TextEncoder(pictures.name, pictures.weights, encode))
+    return replace(pictures, texts=TextEncoder(name, pictures.weights, encode))
 
 
 def _foreign(
@@ -189,10 +188,8 @@ def _foreign(
     return ImageEncoder(name, weights_hash(network), preprocess, encode)
 
 
-def _sentence_transformers(model: str, device: torch.device, say: Say) -> ImageEncoder | TextEncoder:
-    package = _package("sentence_transformers", f"sentence-transformers:{model}")
-    if not Path(model).is_dir():
-        say(f"sentence-transformers:{model}: the weights are downloaded now unless they are in the cache already.")
+def _sentence_transformers(name: str, device: torch.device) -> ImageEncoder | TextEncoder:
+    package, model = _package("sentence_transformers", name), name.partition(":")[2]
     network = package.SentenceTransformer(model, device=str(device))
 
     def encode(items: Sequence[Any]) -> Tensor:
@@ -204,7 +201,7 @@ def _sentence_transformers(model: str, device: torch.device, say: Say) -> ImageE
 
         return encode([Image.fromarray(pixels) for pixels in images.permute(0, 2, 3, 1).numpy()])
 
-    name = f"sentence-transformers:{Path(model).name if Path(model).is_dir() else model}"
+    name = f"sentence-transformers:{Path(model).name}" if Path(model).is_dir() else name
     weights, first = weights_hash(network), type(next(network.children(), None)).__name__
     # Before version 5.4 a model does not say what it reads, and only CLIPModel reads pictures.
     reads = getattr(network, "modalities", ("text", "image") if first == "CLIPModel" else ("text",))
@@ -302,7 +299,7 @@ def _file_hash(path: Path) -> str:
         raise InputError(f"{path} cannot be read ({error.strerror}); install its package again.") from error
 
 
-_FAMILIES: dict[str, Callable[[str, torch.device, Say], ImageEncoder | TextEncoder]] = {
+_FAMILIES: dict[str, Callable[[str, torch.device], ImageEncoder | TextEncoder]] = {
     "timm": _timm,
     "open_clip": _open_clip,
     "sentence-transformers": _sentence_transformers,

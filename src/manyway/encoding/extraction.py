@@ -1,7 +1,6 @@
 """Pictures or texts to features, which the cache keeps, and to a FeatureSet with metadata about their origin."""
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,12 +11,12 @@ from torch import Tensor
 
 from manyway.encoding.cache import FeatureCache
 from manyway.encoding.datasets.preprocess import Remarks
-from manyway.encoding.datasets.sources import ImageSource, decode_rows, open_source
+from manyway.encoding.datasets.sources import ImageSource, Source, decode_rows, open_source
 from manyway.encoding.datasets.texts import TextSource, open_texts
 from manyway.encoding.encoders import PICTURES_AND_TEXTS, ImageEncoder, TextEncoder
-from manyway.encoding.kinds import PICTURES, TEXTS, Source, likely_kind
+from manyway.encoding.kinds import PICTURES, TEXTS, likely_kind
 from manyway.errors import InputError
-from manyway.files import Items, Options, check_output
+from manyway.files import AUTO, AnyPath, Items, Options, check_output
 from manyway.sampling import FeatureSet
 
 _DECODING = 3  # changes when the same file gives other pixels than before
@@ -50,27 +49,21 @@ def remarks(skipped: Remarks, notes: Remarks) -> Iterator[str]:
 
 
 def open_for(
-    encoder: Encoder,
-    path: str | Path,
-    root: str | Path | None = None,
-    options: Options | None = None,
-    *,
-    need_labels: bool = True,
+    encoder: Encoder, path: AnyPath, root: AnyPath | None = None, options: Options = AUTO, *, need_labels: bool = True
 ) -> Source:
     """Open what an encoder can read at a path: texts for a text encoder, pictures for an image encoder.
 
     A model that reads both gets texts where the path holds texts. ``root`` is the folder of the pictures of a table;
     ``options`` name the columns of a table of texts. For ``need_labels`` see ``open_source``.
     """
-    kind = likely_kind(Path(path), options)
-    if isinstance(encoder, TextEncoder):
-        if kind == PICTURES:
-            hint = "choose an `encoder` of pictures, or of pictures and texts if there are class names"
-            raise InputError(f"{path} holds pictures, which {encoder.name} cannot read; {hint}.")
+    path = Path(path)
+    kind = likely_kind(path, options)
+    if isinstance(encoder, TextEncoder) and kind == PICTURES:
+        hint = "choose an `encoder` of pictures, or of pictures and texts if there are class names"
+        raise InputError(f"{path} holds pictures, which {encoder.name} cannot read; {hint}.")
+    if isinstance(encoder, TextEncoder) or (kind == TEXTS and encoder.texts is not None):
         return open_texts(path, options, need_labels=need_labels)
-    if kind == TEXTS and encoder.texts is not None:
-        return open_texts(path, options, need_labels=need_labels)
-    if kind == TEXTS and Path(path).is_file():
+    if kind == TEXTS and path.is_file():
         hint = f"choose an `encoder` of texts or, for names of pictures, one of both, such as {PICTURES_AND_TEXTS}"
         raise InputError(f"{path} holds texts, which {encoder.name} cannot read; {hint}.")
     return open_source(path, root, options, need_labels=need_labels)
@@ -126,6 +119,7 @@ def encode(
         if isinstance(source, TextSource):
             new = [(row, source.texts[row]) for row in rows if unknown(row, _bytes(source.texts[row]))]
         else:
+            assert isinstance(source, ImageSource)
             assert isinstance(encoder, ImageEncoder)
             decoded = decode_rows(source, rows, encoder.preprocess, skip_bad=skip_bad, wanted=unknown)
             new = [(row, picture) for row, picture in zip(rows, decoded.pictures, strict=True) if picture is not None]
@@ -168,7 +162,7 @@ def extract(
     ``meta`` of the result says where the features come from; ``meta["skipped"]`` lists [name, reason] of the items that
     were left out, and ``meta["notes"]`` [name, note] of those that were read in an unusual way.
     """
-    output = check_output_of(output, inputs)
+    output = check_output(output, inputs)
     encoder = part_for(encoder, source)
     with cache_for(encoder, say) as cache:
         encoded = encode(source, encoder, skip_bad=skip_bad, cache=cache, progress=progress)
@@ -222,11 +216,8 @@ def encode_items(
     refuse_lost_class(source, encoded)
     classes = tuple(source.class_names[labels[row]] for row in encoded.rows) if source.is_labelled else None
     called, notes = [source.names[row] for row in encoded.rows], (*source.notes, *remarks((), encoded.notes))
-    n_damaged, row_of = (
-        len(encoded.skipped) - len(source.left_out),
-        {name: row for row, name in enumerate(source.names)},
-    )
-    rows = [*encoded.rows, *(row_of[name] for name, _ in encoded.skipped[:n_damaged])]
+    damaged = encoded.skipped[: len(encoded.skipped) - len(source.left_out)]
+    rows = [*encoded.rows, *(source.names.index(name) for name, _ in damaged)]
     rows += range(len(source), len(source) + len(source.left_out))
     carried = {name: [cells[row] for row in rows if row < len(cells)] for name, cells in source.carried.items()}
     about = encoded.features, classes, called, encoder.base_mean
@@ -243,15 +234,6 @@ def base_mean_from(path: str | Path, encoder: Encoder) -> Tensor:
     if path.suffix in {".safetensors", ".npz"}:
         return FeatureSet.load(path).features.mean(0)
     return encode(open_for(encoder, path), encoder).features.mean(0)
-
-
-def check_output_of(output: Path, inputs: Sequence[str | Path | None], *, overwrite: bool = True) -> Path:
-    """As :func:`check_output`, and refuse a new file in an input folder, where it would be read as an item."""
-    target = check_output(output, inputs, overwrite=overwrite)
-    for given in inputs:
-        if given is not None and Path(given).is_dir() and target.is_relative_to(os.path.realpath(given)):
-            raise InputError(f"The output {output} would lie in the input folder {given}; choose a place outside.")
-    return target
 
 
 def _encode_batch(encoder: Encoder, items: Sequence[Any]) -> Tensor:

@@ -6,22 +6,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from manyway import files
 from manyway.encoding.datasets.archives import open_zip
-from manyway.encoding.datasets.sources import FILMS, IMAGE_SUFFIXES, PATH_COLUMNS, ImageSource, walk
-from manyway.encoding.datasets.texts import TEXT_SUFFIXES, TextSource, is_tabbed
+from manyway.encoding.datasets.sources import FILMS, IMAGE_SUFFIXES, PATH_COLUMNS, walk
+from manyway.encoding.datasets.texts import TEXT_SUFFIXES, is_tabbed
 from manyway.errors import InputError
-from manyway.files.columns import Options, find_text, is_id, is_label, is_number_like, is_row_number, is_whole, words_in
-from manyway.files.tables import SAMPLE, Table, find_column, read_table
-from manyway.files.text import listed, read_text, suffix_of
 
-Source = ImageSource | TextSource
 FEATURES, PICTURES, TEXTS = "features", "pictures", "texts"
 _LOOKED_AT = 1000  # files of a folder
 _SOUNDS = frozenset({".aif", ".aiff", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wac", ".wav", ".wma"})
 _MANY = 16  # so many columns of measurements are features, whatever texts stand beside them
 
 
-def kind_of(path: Path, options: Options | None = None, expected: str | None = None) -> str:
+def kind_of(path: Path, options: files.Options = files.AUTO, expected: str | None = None) -> str:
     """Whether a path holds ``features``, ``pictures`` or ``texts``; an InputError where it cannot be told.
 
     Parameters
@@ -46,22 +43,22 @@ def kind_of(path: Path, options: Options | None = None, expected: str | None = N
     >>> kind_of(path), kind_of(Path("photos.npz"))
     ('texts', 'features')
     """
-    suffix = suffix_of(path)
+    suffix = files.suffix_of(path)
     if path.is_dir() and suffix != ".parquet":
         return _kind_of_files(path, list(islice((name for name in walk(path) if name[-1] != "/"), _LOOKED_AT)))
     if not path.is_file():
         return FEATURES
     if suffix == ".zip":
         return _kind_of_files(path, open_zip(path)[0])
-    if suffix == ".txt" and not is_tabbed(read_text(path)):
+    if suffix == ".txt" and not is_tabbed(files.read_text(path)):
         return TEXTS
     if suffix in IMAGE_SUFFIXES:
         raise InputError(f"{path} is a single picture; put the pictures into a folder and name the folder.")
     _refuse_films(path, {suffix})
-    return _kind_of_table(path, options or Options(), expected) if suffix in TEXT_SUFFIXES else FEATURES
+    return _kind_of_table(path, options, expected) if suffix in TEXT_SUFFIXES else FEATURES
 
 
-def likely_kind(path: Path, options: Options | None = None) -> str | None:
+def likely_kind(path: Path, options: files.Options = files.AUTO) -> str | None:
     """As ``kind_of``; None where it cannot be told."""
     try:
         return kind_of(path, options)
@@ -99,20 +96,20 @@ def _refuse_films(path: Path, suffixes: Collection[str]) -> None:
         raise InputError(f"{path} holds sound; let BirdNET or another listen, and name its tables with `scores`.")
 
 
-def _kind_of_table(path: Path, options: Options, expected: str | None) -> str:
+def _kind_of_table(path: Path, options: files.Options, expected: str | None) -> str:
     try:
-        table = read_table(path, rows=SAMPLE, sheet=options.sheet)
+        table = files.read_table(path, rows=files.SAMPLE, sheet=options.sheet)
     except InputError:
         return FEATURES  # their reader says more about it
     names = table.names
-    if options.text_column is not None and find_column(names, options.text_column) is not None:
+    if options.text_column is not None and files.find_column(names, options.text_column) is not None:
         return TEXTS
     chosen = {name for name in (options.label_column, options.item_column) if name} | set(options.ignore_columns)
-    left_out = {find_column(names, name) for name in chosen}
-    free = [at for at, name in enumerate(names) if at not in left_out and not is_label(name)]
-    numbers = [at for at in free if not is_id(names[at]) and not is_row_number(names[at]) and _are_numbers(table, at)]
-    text, _ = find_text(table, options, left_out.union(numbers))
-    text = None if text is None or not words_in(table, text) else text
+    left_out = {files.find_column(names, name) for name in chosen}
+    free = [at for at, name in enumerate(names) if at not in left_out and not files.is_label(name)]
+    numbers = [at for at in free if _are_numbers(table, at)]
+    text, _ = files.find_text(table, options, left_out.union(numbers))
+    text = None if text is None or not files.words_in(table, text) else text
     paths = [at for at in free if names[at].strip().lower() in PATH_COLUMNS and _are_pictures(table.sample(at))]
     possible = {TEXTS: text is not None or not (numbers or paths), FEATURES: bool(numbers), PICTURES: bool(paths)}
     if expected is not None and possible[expected]:
@@ -123,18 +120,19 @@ def _kind_of_table(path: Path, options: Options, expected: str | None) -> str:
         both = f"texts (column '{names[text]}') and pictures (column '{names[paths[0]]}')"
         raise InputError(f"{path} has {both}; leave one of them out with `ignore_columns`.")
     # Whole numbers beside a text are its number, date or priority; others may be what is measured.
-    measured = [names[at] for at in numbers if not all(map(is_whole, table.sample(at)))]
+    measured = [names[at] for at in numbers if not all(map(files.is_whole, table.sample(at)))]
     if 0 < len(measured) < _MANY:
-        both = f"texts (column '{names[text]}') and columns of numbers ({listed(measured, 3)})"
+        both = f"texts (column '{names[text]}') and columns of numbers ({files.listed(measured, 3)})"
         hint = f"choose the texts with `text_column`, or leave '{names[text]}' out with `ignore_columns`"
         raise InputError(f"{path} has {both}; {hint}.")
     return FEATURES if measured else TEXTS
 
 
-def _are_numbers(table: Table, at: int) -> bool:
-    """Whether there are numbers, or lists of them, and nothing else."""
+def _are_numbers(table: files.Table, at: int) -> bool:
+    """Whether there are numbers, or lists of them, and nothing else; those that identify or count rows are none."""
+    named = files.is_id(table.names[at]) or files.is_row_number(table.names[at])
     given = [cell for cell in table.sample(at) if cell is not None and cell != ""]
-    return bool(given) and (table.holds_lists(at) or all(map(is_number_like, given)))
+    return bool(given) and not named and (table.holds_lists(at) or all(map(files.is_number_like, given)))
 
 
 def _are_pictures(values: Iterable[Any]) -> bool:

@@ -5,15 +5,14 @@
 other.
 
 A class is made on its first use, from its solver: parameters, their defaults and their descriptions. So using one class
-imports no other method. ``__init__.pyi`` says to editors and type checkers what they are; ``tests/estimator_stub.py``
-writes it.
+imports no other method, and using none imports no scikit-learn. ``__init__.pyi`` says to editors and type checkers what
+they are; ``tests/estimator_stub.py`` writes it.
 """
 
 import re
 from types import new_class
 from typing import Any
 
-from manyway.estimators.base import TransductiveClassifier as TransductiveClassifier
 from manyway.estimators.inference import Inference as Inference
 from manyway.methods import METHODS, Method
 
@@ -31,9 +30,13 @@ __all__ = ["METHOD_OF", "Inference", "TransductiveClassifier", *METHOD_OF]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in METHOD_OF:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    base = TransductiveClassifier
+    # Importing scikit-learn takes a second, and `manyway label` needs none of it.
+    from manyway.estimators.base import TransductiveClassifier as base
+
+    if name == "TransductiveClassifier":
+        return globals().setdefault(name, base)
     if name == "Evidence":
         from manyway.estimators.stream import StreamClassifier as base
     made = new_class(name, (base,), {"method": METHOD_OF[name]}, lambda body: body.update(__module__=__name__))

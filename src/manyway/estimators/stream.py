@@ -29,11 +29,8 @@ class StreamClassifier(TransductiveClassifier):
     def __setstate__(self, state: dict[str, Any]) -> None:
         memory = state.get("memory_")
         if isinstance(memory, dict):
-            tensors: dict[str, Any] = {
-                name: tuple(map(torch.as_tensor, value)) if isinstance(value, tuple) else torch.as_tensor(value)
-                for name, value in memory.items()
-            }
-            state = state | {"memory_": Memory(**tensors)}
+            held = {name: _tensors(value) for name, value in memory.items()}
+            state = state | {"memory_": Memory(**held)}
         super().__setstate__(state)
 
     def partial_infer(
@@ -81,3 +78,7 @@ class StreamClassifier(TransductiveClassifier):
             return solution
 
         return self._inference(X, with_objective, solve)
+
+
+def _tensors(values: Any) -> Any:
+    return tuple(map(torch.as_tensor, values)) if isinstance(values, tuple) else torch.as_tensor(values)

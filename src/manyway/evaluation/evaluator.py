@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from warnings import warn
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 
 from manyway.core import Solution, Tasks, side_by_side
-from manyway.errors import InputError, nearest
+from manyway.errors import InputError, named
 from manyway.evaluation.metrics import METRICS, Count, Metric, Values, find_summary
 from manyway.evaluation.review import review
 from manyway.evaluation.scorers import get_scorer
@@ -168,6 +169,8 @@ def evaluate(
         raise InputError("A reviewer needs a method by its name, such as 'evidence'.")
     measured = _measured(metrics, spec, scorer)
     solver, name = _solver(method, params, len(measured) > 1)
+    if spec.reviewer is not None:
+        solver = partial(review, name, n_answers=spec.n_answers, reviewer=spec.reviewer)
     features = features.to(device=device)
     if isinstance(spec.unknown_from, FeatureSet):
         spec = replace(spec, unknown_from=spec.unknown_from.to(features.features.device))
@@ -176,10 +179,6 @@ def evaluate(
     unlike = _unlike_training(method, params, features, spec)
     if unlike is not None:
         warn(unlike, UserWarning, stacklevel=2)
-
-    def reviewed(tasks: Tasks) -> Solution:
-        assert spec.reviewer is not None
-        return review(name, tasks, spec.n_answers, spec.reviewer, params=params)
 
     def run(tasks: Tasks) -> tuple[list[Values], float]:
         """The values of some tasks, or of whole streams, whose batches are rows of the tasks."""
@@ -200,7 +199,7 @@ def evaluate(
 
     def attempt(tasks: Tasks) -> tuple[list[Values], float]:
         begin = clock(features)
-        solution = solver(tasks, **params) if spec.reviewer is None else reviewed(tasks)
+        solution = solver(tasks, **params)
         seconds = clock(features) - begin
         if scorer is not None:
             solution = solution.changed(unknown=get_scorer(scorer).score(tasks))
@@ -235,19 +234,18 @@ def evaluate(
             chunks = [tasks[place : place + rows] for place in range(0, len(tasks), rows)]
             parts += side_by_side(run, chunks) if on_cpu else list(map(run, chunks))
     correct, *others = _joined([values for values, _ in parts])
-    named = {metric.name: values for metric, values in zip(measured[1:], others, strict=True)}
-    return Evaluation(correct, spec.n_known, sum(seconds for _, seconds in parts), named)
+    more = {metric.name: values for metric, values in zip(measured[1:], others, strict=True)}
+    return Evaluation(correct, spec.n_known, sum(seconds for _, seconds in parts), more)
 
 
 def _measured(names: Iterable[str], spec: TaskSpec, scorer: str | None) -> list[Metric]:
     """The metrics of those names, accuracy first; with the number of queries, where tasks differ in it."""
     names = [names] if isinstance(names, str) else list(names)
     for name in names:
-        if name not in METRICS:
-            raise InputError(f"There is no metric '{name}'; {nearest(name, METRICS)}")
-        if spec.n_batches > 1 and METRICS[name].over_batches is None:
+        metric = named(METRICS, name, "metric")
+        if spec.n_batches > 1 and metric.over_batches is None:
             raise InputError(f"The metric {name} is not defined for a stream of batches; leave it out.")
-        if scorer is not None and METRICS[name].of_probability:
+        if scorer is not None and metric.of_probability:
             raise InputError(f"The metric {name} needs a probability, and the scorer {scorer} has none; leave it out.")
     if scorer is not None:
         get_scorer(scorer)

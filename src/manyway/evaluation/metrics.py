@@ -34,6 +34,8 @@ GROUPS = 20  # sums are kept for this many groups of tasks; the interval follows
 MILLION = 1_000_000  # probabilities are summed as whole millionths
 Values = np.ndarray[Any, np.dtype[Any]]
 Count = int | Values  # of known queries: the same in every task, or one number per task
+Measure = Callable[["Solution", "Tasks"], "Tensor"]
+Over = Callable[[Values, Count], Interval]  # (stored values, known queries per task) -> over all tasks
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Summary:
     """One number about all tasks, and how to show it."""
 
     title: str
-    of: Callable[[Values, Count], Interval]  # (stored values, known queries per task)
+    of: Over
     percent: bool = False  # shown as 100 times the value
     best: str | None = None  # "high", "low", or None where neither is better
 
@@ -55,7 +57,7 @@ class Metric:
     """
 
     name: str
-    measure: Callable[[Solution, Tasks], Tensor]
+    measure: Measure
     summaries: Mapping[str, Summary]  # part -> summary; the part "" is the metric itself
     summed: bool = False
     may_be_undefined: bool = False  # NaN where a task has no value
@@ -321,7 +323,7 @@ def _calibration_error(values: Values, n_query: Count) -> Interval:
     return jackknife(used, error, n_tasks)
 
 
-def _column(place: int) -> Callable[[Values, Count], Interval]:
+def _column(place: int) -> Over:
     return lambda values, n_query: _mean(values[:, place], n_query)
 
 
@@ -340,17 +342,10 @@ def _false(values: Values, n_query: Count) -> Interval:
 
 
 def _single(
-    name: str,
-    measure: Callable[[Solution, Tasks], Tensor],
-    title: str,
-    best: str | None = None,
-    of: Callable[[Values, Count], Interval] = _mean,
-    *,
-    percent: bool = True,
-    **more: Any,
+    name: str, measure: Measure, title: str, best: str | None = None, of: Over = _mean, percent: bool = True, **how: Any
 ) -> Metric:
     """A metric with one summary."""
-    return Metric(name, measure, {"": Summary(title, of, percent, best)}, **more)
+    return Metric(name, measure, {"": Summary(title, of, percent, best)}, **how)
 
 
 _SUMS: dict[str, Any] = {"summed": True, "over_batches": "sum"}

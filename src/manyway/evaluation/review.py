@@ -24,9 +24,7 @@ _NEAR = 0.3  # queries are near each other if their squared distance is about th
 
 
 @torch.no_grad()
-def review(
-    method: str, tasks: Tasks, n_answers: int, reviewer: Reviewer = "known", *, params: Mapping[str, Any] | None = None
-) -> Solution:
+def review(method: str, tasks: Tasks, n_answers: int, reviewer: Reviewer = "known", **params: Any) -> Solution:
     """What a method answers after a person has given the true labels of some queries.
 
     Parameters
@@ -39,7 +37,7 @@ def review(
         The number of queries per task that the person labels.
     reviewer : str, default="known"
         How the person works; see ``TaskSpec``.
-    params : mapping of str to object, optional
+    **params
         Parameters of the method.
 
     Returns
@@ -57,7 +55,7 @@ def review(
         raise InputError("The tasks have no query_labels, which the simulated person would read; give them.")
     if not 0 <= n_answers <= tasks.n_query:
         raise InputError(f"n_answers is {n_answers}; it must be from 0 to {tasks.n_query}, the number of queries.")
-    truth, answer = tasks.query_labels, REVIEWERS[reviewer](method, tasks, dict(params or {}))
+    truth, answer = tasks.query_labels, REVIEWERS[reviewer](method, tasks, params)
     known = torch.full_like(truth, -1)
     for _ in range(n_answers):
         asked = answer(known)[1]().masked_fill(known >= 0, -torch.inf).argmax(1, keepdim=True)

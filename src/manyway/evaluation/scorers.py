@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from manyway import core  # loads torch at the first use of a name
-from manyway.errors import InputError, nearest
+from manyway.errors import named
 from manyway.methods._table.checks import check_samples
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ class Scorer:
 
 def get_scorer(name: str) -> Scorer:
     """The scorer of that name; an unknown one is an error that names the nearest."""
-    if name not in SCORERS:
-        raise InputError(f"There is no scorer '{name}'; {nearest(name, SCORERS)}")
-    return SCORERS[name]
+    return named(SCORERS, name, "scorer")
 
 
 def nearest_distance(tasks: Tasks) -> Tensor:

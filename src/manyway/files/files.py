@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 import stat
 import sys
 import tempfile
@@ -96,8 +97,8 @@ def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = (), *, overwr
     ------
     InputError
         If ``path`` is a folder, a pipe or a device, is write-protected, is one of ``inputs`` under whatever name
-        (symbolic link, hard link, other spelling), is an existing file inside an input folder, or is any file that
-        must not be replaced.
+        (symbolic link, hard link, other spelling), lies in an input folder, or is any file that must not be
+        replaced.
 
     Examples
     --------
@@ -109,6 +110,10 @@ def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = (), *, overwr
         status = target.lstat() if os.path.lexists(target) else None
     except (OSError, ValueError) as error:
         raise InputError(f"Cannot write {path}: {_reason(error)}.") from error
+    given = [(one, _status(Path(one))) for one in inputs if one is not None]
+    for folder in (one for one, read in given if read is not None and stat.S_ISDIR(read.st_mode)):
+        if Path(os.path.realpath(folder)) in target.parents:
+            raise InputError(f"The output {path} lies in the input folder {folder}; choose a place outside.")
     if status is None:
         # What does not exist yet can harm nothing, unless a folder is named that is still to be made.
         if str(path).endswith(("/", os.sep)):
@@ -125,23 +130,17 @@ def check_output(path: AnyPath, inputs: Iterable[AnyPath | None] = (), *, overwr
         raise InputError(f"The output {path} is a folder; name a file in it.")
     if not stat.S_ISREG(status.st_mode):
         raise InputError(f"The output {path} is {_kind(status.st_mode)}; name an ordinary file.")
-    for given in inputs:
-        read = None if given is None else _status(Path(given))
-        if given is None or read is None:
-            continue
-        if (read.st_dev, read.st_ino) == (status.st_dev, status.st_ino):
-            same = "" if Path(given) == Path(path) else f" (it is the same file as {given})"
+    for one, read in given:
+        if read is not None and (read.st_dev, read.st_ino) == (status.st_dev, status.st_ino):
+            same = "" if Path(one) == Path(path) else f" (it is the same file as {one})"
             raise InputError(f"The output {path} is one of the inputs{same}; choose another name.")
-        if stat.S_ISDIR(read.st_mode) and target.is_relative_to(os.path.realpath(given)):
-            raise InputError(f"The output {path} is a file in the input folder {given}; choose another name.")
     if not overwrite:
         raise InputError(f"{path} exists; choose another name, or replace it with `overwrite`.")
     try:
         target.open("r+b").close()
     except OSError as error:  # Windows locks what Excel has open
-        raise InputError(
-            f"Cannot write {path}: it is write-protected, or open in another program. Close it, or choose another name."
-        ) from error
+        why = "it is write-protected, or open in another program"
+        raise InputError(f"Cannot write {path}: {why}. Close it, or choose another name.") from error
     return target
 
 
@@ -167,16 +166,18 @@ def atomic_write(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Iterat
     target = check_output(path, inputs)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # A short prefix: together with the random part the name must stay within the limit of the file system.
-        handle, name = tempfile.mkstemp(prefix=f".{target.stem[:40]}-", suffix=target.suffix[-40:], dir=target.parent)
+        replaced = target.exists()  # an error where the name is too long
+        # A short name: it must stay within the limit of the file system.
+        temporary = target.parent / f".{target.stem[:40]}-{secrets.token_hex(4)}{target.suffix[-40:]}"
+        temporary.touch(exist_ok=False)
+        # Those of the file that is replaced, else those of any new file; meanwhile it is private.
+        permissions = (target if replaced else temporary).stat().st_mode & 0o777
+        temporary.chmod(0o600)
     except (OSError, ValueError) as error:
         raise InputError(f"Cannot write {path}: {_reason(error)}. Choose a folder that you can write to.") from error
-    os.close(handle)
-    temporary = Path(name)
     try:
         yield temporary
-        # Temporary files are private, and some writers set the permissions again.
-        temporary.chmod(_permissions(target))
+        temporary.chmod(permissions)
         os.replace(temporary, target)
     except (OSError, SafetensorError) as error:  # safetensors reports a full disk with an error of its own
         raise InputError(f"Cannot write {path}: {_reason(error)}. Nothing was changed.") from error
@@ -192,16 +193,6 @@ def _status(path: Path) -> os.stat_result | None:
         return None
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {_reason(error)}.") from error
-
-
-def _permissions(target: Path) -> int:
-    """Those of the file that is replaced, else those of any new file."""
-    try:
-        return stat.S_IMODE(target.stat().st_mode) & 0o777
-    except FileNotFoundError:
-        umask = os.umask(0)
-        os.umask(umask)
-        return 0o666 & ~umask
 
 
 def _kind(mode: int) -> str:

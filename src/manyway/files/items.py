@@ -14,7 +14,7 @@ from torch import Tensor
 from manyway.core import describe_rows
 from manyway.errors import InputError
 from manyway.files.arrays import ARRAY_SUFFIXES, Contents, decoded, plain, read_arrays, read_npy, values_of
-from manyway.files.columns import Options, find_label, quoted, read_columns, remarks_on_classes, remarks_on_items
+from manyway.files.columns import AUTO, Options, find_label, quoted, read_columns, remarks_on_classes, remarks_on_items
 from manyway.files.files import check_input
 from manyway.files.tables import TABLE_SUFFIXES, missing, read_table
 from manyway.files.text import read_lines, shorten, suffix_of
@@ -90,7 +90,7 @@ class Items:
         return self.name(row) if self.texts is None else self.texts[row]
 
 
-def read_items(path: str | Path, options: Options | None = None, *, like: Items | None = None, **columns: Any) -> Items:
+def read_items(path: str | Path, options: Options = AUTO, *, like: Items | None = None, **columns: Any) -> Items:
     """Read the features in a file, with labels and item names where it has them.
 
     Parameters
@@ -125,10 +125,10 @@ def read_items(path: str | Path, options: Options | None = None, *, like: Items 
     (('ant', 'bee'), ('width', 'height'), tensor([[1.5000, 0.3000]]))
     """
     path = Path(path)
-    options = replace(options or Options(), like=None if like is None else like.columns, **columns)
+    options = replace(options, like=None if like is None else like.columns, **columns)
     contents = read_contents(path, options, with_labels=like is None)
     more = {name: getattr(contents, name) for name in ("base_mean", "columns", "notes", "header", "carried")}
-    items = Items(contents.features, _class_of_row(path, contents), contents.items, **more)
+    items = Items(contents.features, class_of_row(path, contents), contents.items, **more)
     _check_finite(path, items)
     return items if like is None else match_columns(like, items)
 
@@ -146,7 +146,7 @@ def match_columns(support: Items, query: Items) -> Items:
     return replace(query, features=query.features[:, order], columns=theirs)
 
 
-def read_contents(path: str | Path, options: Options | None = None, *, with_labels: bool = True) -> Contents:
+def read_contents(path: str | Path, options: Options = AUTO, *, with_labels: bool = True) -> Contents:
     """Read a feature file of any kind, see `read_items`; features are not checked for NaN in files of arrays."""
     path = Path(path)
     suffix = suffix_of(path)
@@ -154,10 +154,8 @@ def read_contents(path: str | Path, options: Options | None = None, *, with_labe
         check_input(path)
     if suffix not in SUFFIXES:
         raise InputError(f"{path} has an unknown ending; save it as one of {', '.join(SUFFIXES)}.")
-    if suffix in TABLE_SUFFIXES:
-        contents = read_columns(path, options or Options(), with_labels=with_labels)
-    else:
-        contents = read_arrays(path)
+    is_table = suffix in TABLE_SUFFIXES
+    contents = read_columns(path, options, with_labels=with_labels) if is_table else read_arrays(path)
     given = contents.labels if with_labels else None
     labels = None if given is None else clean_labels(path, given, contents.place)
     contents = replace(contents, labels=labels, items=item_names(path, contents.items))
@@ -234,7 +232,8 @@ def item_names(path: Path, values: Any) -> tuple[str, ...] | None:
     return tuple(f"(row {row})" if missing(value) else decoded(path, value) for row, value in enumerate(values))
 
 
-def _class_of_row(path: Path, contents: Contents) -> tuple[str, ...] | None:
+def class_of_row(path: Path, contents: Contents) -> tuple[str, ...] | None:
+    """The class of each row, by its name; None where the file does not say it."""
     labels, names = contents.labels, contents.class_names
     if labels is None or isinstance(labels, tuple):
         return labels

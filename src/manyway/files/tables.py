@@ -17,25 +17,9 @@ from typing import Any
 import numpy as np
 
 from manyway.errors import InputError, nearest, optional
+from manyway.files import text
 from manyway.files.files import check_input, most_unpacked
-from manyway.files.text import (
-    check_width,
-    first_twice,
-    is_filled,
-    is_formula,
-    is_number,
-    listed,
-    one_line,
-    read_json_lines,
-    read_records,
-    read_text,
-    reading,
-    shorten,
-    sniff,
-    suffix_of,
-    table_header,
-    with_point,
-)
+from manyway.files.text import listed, shorten, suffix_of
 
 EXCEL_SUFFIXES = (".xlsx", ".xlsm")
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", *EXCEL_SUFFIXES)
@@ -54,6 +38,7 @@ _HINT = (
     "`item_column` (texts need an `encoder`)."
 )
 Rows = Iterator[tuple[str, Sequence[Any]]]  # place ("line 3") and cells
+IsHeader = Callable[[Sequence[str]], bool | None]
 
 
 @dataclass(eq=False)
@@ -128,9 +113,9 @@ class Table:
             return cells if isinstance(cells, list) else list(cells.to_pylist())
         except Exception as error:  # strings that are no UTF-8, times out of range
             name = f"'{self.names[at]}' of {self.where}"
-            raise InputError(f"Column {name} cannot be read ({one_line(error)}).") from error
+            raise InputError(f"Column {name} cannot be read ({text.one_line(error)}).") from error
 
-    def rows(self) -> Iterator[tuple[str, Sequence[Any]]]:
+    def rows(self) -> Rows:
         """The place and the cells of each row."""
         for row, cells in enumerate(zip(*self.values(range(len(self.names))), strict=True)):
             yield self.place(row), cells
@@ -170,7 +155,7 @@ class Table:
     def _has_commas(self, wanted: Sequence[int]) -> bool:
         """Whether some texts are numbers with a decimal comma; 1,234 could be more than a thousand."""
         cells = (cell for at in wanted for cell in self.sample(at) if isinstance(cell, str) and "," in cell)
-        return any(is_number(cell, ",") and not _THOUSANDS.fullmatch(cell) for cell in cells)
+        return any(text.is_number(cell, ",") and not _THOUSANDS.fullmatch(cell) for cell in cells)
 
     def _read_commas(self) -> None:
         if self.decimal != ",":
@@ -205,11 +190,11 @@ class Table:
 class _TextTable(Table):
     """A csv or tsv file. Columns are read when they are asked for: by Arrow, at full speed, if nothing is unusual."""
 
-    def __init__(self, path: Path, is_header: Callable[[Sequence[str]], bool | None] | None) -> None:
-        self._text = read_text(path)
-        self._dialect = sniff(self._text)
-        records = read_records(self._text, self._dialect)
-        first, names = table_header(path, records)
+    def __init__(self, path: Path, is_header: IsHeader | None) -> None:
+        self._text = text.read_text(path)
+        self._dialect = text.sniff(self._text)
+        records = text.read_records(self._text, self._dialect)
+        first, names = text.table_header(path, records)
         self._decimals = (".",) if self._dialect.delimiter == "," else (".", ",")
         self._start = [cells for _, cells in itertools.islice(records, SAMPLE)]
         said, note = True if is_header is None else is_header(names), ""
@@ -226,9 +211,9 @@ class _TextTable(Table):
     @cached_property
     def _records(self) -> list[list[str]]:
         """All columns, read line by line: slow, and able to say what is wrong where."""
-        records = list(read_records(self._text, self._dialect))[1 if self.named else 0 :]
+        records = list(text.read_records(self._text, self._dialect))[1 if self.named else 0 :]
         for line, cells in records:
-            check_width(self._path, line, cells, self.names)
+            text.check_width(self._path, line, cells, self.names)
         self.numbers = [line for line, _ in records]
         return [[cells[at] for _, cells in records] for at in range(len(self.names))]
 
@@ -282,9 +267,8 @@ class _TextTable(Table):
         types = {columns[at]: pyarrow.string() for at in texts} | {columns[at]: pyarrow.float64() for at in numbers}
         reading = pyarrow.csv.ReadOptions(column_names=columns, skip_rows=self._skip, block_size=_BLOCK_BYTES)
         parsing = pyarrow.csv.ParseOptions(delimiter=self._dialect.delimiter, newlines_in_values=self._has_quotes)
-        converting = pyarrow.csv.ConvertOptions(
-            column_types=types, include_columns=list(types), null_values=[], decimal_point=decimal
-        )
+        asked = {"column_types": types, "include_columns": list(types), "null_values": [], "decimal_point": decimal}
+        converting = pyarrow.csv.ConvertOptions(**asked)
         try:
             source = self._path if self._text.data is None else pyarrow.BufferReader(self._text.data)
             table = pyarrow.csv.read_csv(source, reading, parsing, converting)
@@ -298,7 +282,7 @@ class _TextTable(Table):
         """Whether both readers agree on the first row: no line was taken for a header that is none, or the reverse."""
         first: list[Any] = [self._start[0][at] for at in wanted if at < len(self._start[0])]
         if columns and str(columns[0].type) == "double":
-            first = [float(with_point(cell, decimal)) if is_number(cell, decimal) else None for cell in first]
+            first = [text.number_in(cell, decimal) for cell in first]
         return all(map(len, columns)) and [column[0].as_py() for column in columns] == first
 
     @cached_property
@@ -316,10 +300,7 @@ class _TextTable(Table):
 
 
 def read_table(
-    path: Path,
-    is_header: Callable[[Sequence[str]], bool | None] | None = None,
-    rows: int | None = None,
-    sheet: str | None = None,
+    path: Path, is_header: IsHeader | None = None, rows: int | None = None, sheet: str | None = None
 ) -> Table:
     """Open a table: a .csv, .tsv, .txt, .jsonl (also packed), .xlsx or .parquet file, or a folder of parquet files.
 
@@ -348,7 +329,7 @@ def read_table(
         table = _open_excel(path, sheet, rows)
     else:
         table = _open_jsonl(path, rows) if suffix == ".jsonl" else _TextTable(path, is_header)
-    twice = first_twice(table.names)
+    twice = text.first_twice(table.names)
     if twice is not None:
         how = f"named '{twice}'; rename or remove one" if twice else "without a name; one row above the data names all"
         raise InputError(f"{path} has two columns {how}.")
@@ -412,11 +393,11 @@ def missing(value: Any) -> bool:
 
 
 def _open_jsonl(path: Path, rows: int | None) -> Table:
-    text = read_text(path)
-    found = list(itertools.islice(read_json_lines(text), rows))
+    source = text.read_text(path)
+    found = list(itertools.islice(text.read_json_lines(source), rows))
     names = list(dict.fromkeys(name for _, record in found for name in record))
     columns = [[record.get(name) for _, record in found] for name in names]
-    return Table(path, names, columns, "line", [number for number, _ in found], notes=[*text.notes])
+    return Table(path, names, columns, "line", [number for number, _ in found], notes=[*source.notes])
 
 
 def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
@@ -424,7 +405,7 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
     with path.open("rb") as file:
         if file.read(4) == _OLD_EXCEL:
             raise InputError(f"{path} has a password, or is of an old kind of Excel; save it anew as .xlsx.")
-    with reading(path, "an Excel file"):
+    with text.reading(path, "an Excel file"):
         with zipfile.ZipFile(path) as archive:
             if sum(info.file_size for info in archive.infolist()) > most_unpacked(path.stat().st_size):
                 raise ValueError("it unpacks to far more than its size")
@@ -437,8 +418,8 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
         if chosen is None:
             raise InputError(f"{path} has no sheet '{sheet}'; {nearest(str(sheet), names)}")
         book[chosen].reset_dimensions()  # what the file says about its size may be wrong
-        sheet_rows = enumerate(book[chosen].iter_rows(), 1)
-        rows = [(number, cells) for number, row in sheet_rows if any(map(is_filled, cells := [*map(_as_shown, row)]))]
+        every = [(number, [*map(_as_shown, row)]) for number, row in enumerate(book[chosen].iter_rows(), 1)]
+        rows = [(number, cells) for number, cells in every if any(map(text.is_filled, cells))]
         book.close()
     width = max((len(cells) for _, cells in rows), default=0)
     # A single cell above a table is its title.
@@ -472,7 +453,7 @@ def _open_parquet(path: Path, rows: int | None) -> Table:
     if path.is_dir():  # Spark and Dask write folders of files; those with a dot or an underscore are their own notes
         files = [file for file in path.rglob("*") if not file.is_dir() and not file.name.startswith((".", "_"))]
     packed = sum(check_input(file).stat().st_size for file in files)
-    with reading(path, "parquet"):
+    with text.reading(path, "parquet"):
         found = [pyarrow.parquet.read_metadata(file) for file in files]
         groups = [meta.row_group(group) for meta in found for group in range(meta.num_row_groups)]
         chunks = [group.column(at) for group in groups for at in range(group.num_columns)]
@@ -510,7 +491,7 @@ def _letters(column: Any) -> int:
 
 def _as_written(cells: list[str]) -> list[str]:
     """Cells without the apostrophe that the writer of tables puts in front of what looks like a formula."""
-    return [cell[1:] if cell[:1] == "'" and is_formula(cell[1:]) else cell for cell in cells]
+    return [cell[1:] if cell[:1] == "'" and text.is_formula(cell[1:]) else cell for cell in cells]
 
 
 def as_number(
@@ -521,8 +502,8 @@ def as_number(
     if cell is None or (isinstance(cell, str) and not cell.strip()):
         raise InputError(f"Column '{name}' of {where} is empty in {place}; fill the cell or remove the row.")
     if isinstance(cell, str):
-        sign = decimal or ("," if "," in cell and is_number(cell, ",") else ".")
-        number = float(with_point(cell, sign)) if is_number(cell, sign) else None
+        sign = decimal or ("," if "," in cell and text.is_number(cell, ",") else ".")
+        number = text.number_in(cell, sign)
     if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
         raise InputError(f"Column '{name}' of {where} is not all numbers ({place} has {shorten(cell)}); {hint}")
     if not -_LARGEST <= number <= _LARGEST:
@@ -531,10 +512,8 @@ def as_number(
 
 
 def _not_finite(where: Path | str, place: str, name: str, cell: Any) -> InputError:
-    return InputError(
-        f"Column '{name}' of {where} has {shorten(cell)} in {place}, which is not a finite number (of 32 bits); remove "
-        "or repair it."
-    )
+    wrong = f"{shorten(cell)} in {place}, which is not a finite number (of 32 bits)"
+    return InputError(f"Column '{name}' of {where} has {wrong}; remove or repair it.")
 
 
 def _is_plain(column: Any) -> bool:
@@ -602,7 +581,7 @@ def _guess_header(
     """Whether the first line names columns, and what to say about it; an error where it cannot be told."""
     shown, note = ", ".join(first[:4]), ""
     for sign in signs:
-        numbers = [float(with_point(cell, sign)) for cell in first if is_number(cell, sign)]
+        numbers = text.numbers_in(first, sign)
         # pandas numbers columns without names, and spectra have wavelengths
         names = numbers in ([*range(len(numbers))], [*range(1, len(numbers) + 1)]) or _is_scale(numbers)
         if not names and len(numbers) == len(first):
@@ -611,12 +590,10 @@ def _guess_header(
         if not names and 2 * len(numbers) >= len(first) and not whole:
             raise InputError(f"The first line of {path} looks like data ({shown}, …); add one that names the columns.")
         if len(numbers) == len(first):
-            others = ([float(with_point(cell, sign)) for cell in row if is_number(cell, sign)] for row in rows)
+            others = (text.numbers_in(row, sign) for row in rows)
             if not whole and all(map(_is_scale, others)):
-                raise InputError(
-                    f"The first line of {path} ({shown}, …) could be names of columns or an item, as all lines have "
-                    "rising numbers; add a first line that names the columns."
-                )
+                both = "could be names of columns or an item, as all lines have rising numbers"
+                raise InputError(f"The first line of {path} ({shown}, …) {both}; add one that names the columns.")
             note = note or f"the first line of {path.name} ({shown}, …) is taken as the names of the columns"
     return True, note
 

@@ -66,11 +66,6 @@ def suffix_of(path: Path) -> str:
     return (Path(path.stem) if path.suffix.lower() in _PACKED_SUFFIXES else path).suffix.lower()
 
 
-def as_text(path: Path | TextFile) -> TextFile:
-    """A text file that may have been looked at already."""
-    return path if isinstance(path, TextFile) else read_text(path)
-
-
 def read_text(path: Path) -> TextFile:
     """Find out how a text file is packed and encoded; a file that is no text is an error.
 
@@ -142,9 +137,8 @@ def _not_utf8(source: TextFile) -> str:
             position += len(piece)
 
 
-def sniff(path: Path | TextFile) -> Dialect:
+def sniff(source: TextFile) -> Dialect:
     """Find the delimiter from the first lines of a table."""
-    source = as_text(path)
     with source.open() as file:
         text = file.read(1 << 16)
         complete = not file.read(1)
@@ -178,9 +172,8 @@ def _mostly_numbers(rows: Sequence[Sequence[str]]) -> bool:
     return all(2 * sum(is_number(cell) or is_number(cell, ",") for cell in row) >= len(row) for row in rows[1:] or rows)
 
 
-def read_records(path: Path | TextFile, dialect: Dialect | None = None) -> Iterator[tuple[int, list[str]]]:
+def read_records(source: TextFile, dialect: Dialect | None = None) -> Iterator[tuple[int, list[str]]]:
     """Yield every record of a csv or tsv file, blank lines left out, with the line it starts on (from 1)."""
-    source = as_text(path)
     path, dialect = source.path, dialect or sniff(source)
     _allow_long_fields()
     with source.open() as file:
@@ -221,10 +214,9 @@ def table_header(path: Path, records: Iterator[tuple[int, list[str]]]) -> tuple[
 def check_width(path: Path, line: int, cells: Sequence[str], names: Sequence[str]) -> None:
     """Refuse a record that has not one cell per column."""
     if len(cells) != len(names):
-        raise InputError(
-            f"{path} has {len(names)} columns but another number of cells ({len(cells)}) in line {line}; "
-            "give one cell per column, and put cells that contain the delimiter between quotation marks."
-        )
+        hint = "give one cell per column, and put cells that contain the delimiter between quotation marks"
+        other = f"another number of cells ({len(cells)}) in line {line}"
+        raise InputError(f"{path} has {len(names)} columns but {other}; {hint}.")
 
 
 def read_json_lines(source: TextFile) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -266,7 +258,7 @@ def _parse_json(text: str, place: str) -> Any:
 
 def read_lines(path: Path | TextFile) -> Iterator[tuple[int, str]]:
     """Yield every line of a text file with its number (from 1), without the line break."""
-    with as_text(path).open() as file:
+    with (path if isinstance(path, TextFile) else read_text(path)).open() as file:
         for number, line in enumerate(file, start=1):
             yield number, line.rstrip("\r\n")
 
@@ -277,15 +269,23 @@ def tabs_in(source: TextFile) -> int:
     return counts.pop() if len(counts) == 1 else 0
 
 
-def is_number(cell: str, decimal: str = ".") -> bool:
-    """Whether a text is a number; 1_5, which Python takes for 15, is none."""
-    if "_" in cell:
-        return False
+def number_in(cell: str, decimal: str = ".") -> float | None:
+    """The number that a text is; None where it is none, such as 1_5, which Python takes for 15."""
+    written = cell if decimal == "." else cell.replace(".", "?").replace(decimal, ".")
     try:
-        float(cell if decimal == "." else with_point(cell, decimal))
+        return None if "_" in cell else float(written)
     except ValueError:
-        return False
-    return True
+        return None
+
+
+def numbers_in(cells: Sequence[str], decimal: str) -> list[float]:
+    """The numbers among some texts."""
+    return [number for cell in cells if (number := number_in(cell, decimal)) is not None]
+
+
+def is_number(cell: str, decimal: str = ".") -> bool:
+    """Whether a text is a number."""
+    return number_in(cell, decimal) is not None
 
 
 def is_filled(cell: Any) -> bool:
@@ -301,10 +301,6 @@ def is_formula(cell: str) -> bool:
     """
     start = cell.lstrip()
     return start[:1] in _FORMULA and len(start) > 1 and not is_number(cell) and not is_number(cell, ",")
-
-
-def with_point(cell: str, decimal: str) -> str:
-    return cell if decimal == "." else cell.replace(".", "?").replace(decimal, ".")
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from manyway.core import Blocks, Pile, Tasks, in_turn, moderate, on_dask, resolve_device, row_sizes
 from manyway.errors import InputError, nearest
-from manyway.estimators.values import known_places
 from manyway.files import Items, Scores, first_twice, listed, match_columns, shorten
 from manyway.labelling.taxonomy import Levels
 from manyway.methods.evidence.from_scores import SEVERAL, find_kind, log_odds, log_posteriors, without_prior
@@ -90,14 +89,7 @@ class Place:
 
 
 @contextmanager
-def features_batch(
-    support: Items,
-    query: Items,
-    place: Place,
-    *,
-    class_names: Items | None = None,
-    known: Mapping[int, str] | None = None,
-) -> Iterator[Batch]:
+def features_batch(support: Items, query: Items, place: Place, *, class_names: Items | None = None) -> Iterator[Batch]:
     """The batch of labelled examples and items. Named features of both are matched by name.
 
     Parameters
@@ -116,13 +108,11 @@ def features_batch(
     device = place.where
     labels = torch.tensor(numbers, dtype=torch.int64, device=device)
     examples = support.rows(0, len(support)).to(device)
-    given = known_places(known or {}, classes, len(query)).to(device)
     vectors = None if class_names is None else _vectors(class_names, classes).to(device)
     if place.fits(len(query), len(classes)):
         arrays = examples[None], labels[None], query.rows(0, len(query)).to(device)[None], support.base_mean
         named = None if vectors is None else vectors[None]
-        tasks = Tasks.from_arrays(*arrays, class_features=named, known=given[None])
-        yield Batch(tasks, tuple(classes), query)
+        yield Batch(Tasks.from_arrays(*arrays, class_features=named), tuple(classes), query)
         return
     # The largest example or class name decides how features of an extreme magnitude are rescaled.
     samples = examples if vectors is None else torch.cat([examples, vectors.to(examples)])
@@ -136,7 +126,7 @@ def features_batch(
             yield block[0]
 
     with place.pile(read, examples) as pile:
-        tasks = Tasks.from_pile(examples, labels, pile, support.base_mean, class_features=vectors, known=given)
+        tasks = Tasks.from_pile(examples, labels, pile, support.base_mean, class_features=vectors)
         yield Batch(tasks, tuple(classes), query)
 
 

@@ -280,10 +280,8 @@ def write_labels(
     best = solution.top(top)
     values, places, *unknown = (one[0] for one in best.best.values)
     if not bool(torch.isfinite(values).all()):
-        raise InputError(
-            "No probabilities were found for these features; look for constant columns and for values that are "
-            "extremely large or small. Nothing was written."
-        )
+        hint = "look for constant columns and for values that are extremely large or small"
+        raise InputError(f"No probabilities were found for these features; {hint}. Nothing was written.")
     at_levels = None if at_least is None else _at_levels(solution, batch.classes, batch.levels, at_least)
     counts = _Counts(batch, min_confidence)
     rows = counts.rows(values, places, unknown, at_levels)

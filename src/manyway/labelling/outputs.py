@@ -73,19 +73,12 @@ def scores_of(batch: Batch) -> Scores:
 
 
 def write_format(
-    form: str,
-    output: Path,
-    rows: Sequence[Row],
-    batch: Batch,
-    solution: Solution,
-    least: float = 0.0,
-    inputs: Inputs = (),
+    form: str, output: Path, rows: Sequence[Row], batch: Batch, solution: Solution, least: float, inputs: Inputs
 ) -> list[str]:
     """Write the answers of a batch of scores in another form than a table; return what there is to say about it."""
-    scores, inputs = scores_of(batch), tuple(inputs)
     if form == INPUT:
         return _write_back(output, batch, solution, least, inputs)
-    items, others = _sightings(scores)
+    items, others = _sightings(scores_of(batch))
     if form == CAMTRAP:
         notes = write_rows(output, _FIELDS, _observations(rows, batch, items, others), inputs)
         if any(one.time is not None and one.time.tzinfo is None for one in items):

@@ -75,11 +75,7 @@ def check_table(
         chosen = next(name for name in itertools.chain([chosen], others) if _is_free(name, inputs))
     if chosen.name.strip() == "-":
         raise InputError("The output is '-'; the table is written to a file: name one, such as labels.csv.")
-    target = check_output(chosen, inputs, overwrite=overwrite or path is None)
-    folders = [given for given in inputs if given is not None and Path(given).is_dir()]
-    for folder in folders:
-        if target.is_relative_to(Path(folder).resolve()):
-            raise InputError(f"The output {chosen} lies in the input folder {folder}, where it would be an item.")
+    check_output(chosen, inputs, overwrite=overwrite or path is None)
     suffix = chosen.suffix.lower()
     if suffix and suffix not in endings:
         raise InputError(f"The output is {chosen}; tables of labels are written as {', '.join(endings)}.")

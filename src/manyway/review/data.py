@@ -14,12 +14,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from manyway.errors import InputError
-from manyway.files import Items, atomic_write
+from manyway.files import BOX, Items, atomic_write, box_of
+from manyway.files import FILE as IN_FILE
 
 PICTURES, TEXTS, NAMES = KINDS = ("pictures", "texts", "names")
 FILE, JOURNAL = "review.safetensors", "journal.jsonl"
 TAKEN = "taken"  # the column that says when a picture was taken
-_FILE, _BOX = "file", ("box_x", "box_y", "box_width", "box_height")  # columns of detections
 _SECONDS = timedelta(seconds=10)  # between the pictures of a burst
 _FORMAT = 2
 _PARTS, _PLAIN = ("examples", "items", "class_names"), ("kind", "title", "open_set", "scores")  # what is saved
@@ -84,7 +84,7 @@ class ReviewData:
         found = {
             name: [*map(_text, cells), *more][: len(self.names)]
             for name, cells in carried.items()
-            if name not in (*_BOX, _FILE) and (told is None or tuple(cells[: len(told)]) != tuple(told))
+            if name not in (*BOX, IN_FILE) and (told is None or tuple(cells[: len(told)]) != tuple(told))
         }
         folders = [self.picture(row).rpartition("/")[0] for row in range(len(self.names))]
         if self.kind == PICTURES and len(set(folders)) > 1:
@@ -106,13 +106,12 @@ class ReviewData:
 
     def picture(self, row: int) -> str:
         """The name of the picture that an item is in."""
-        carried = self.items.carried.get(_FILE)
+        carried = self.items.carried.get(IN_FILE)
         return self.names[row] if carried is None or row >= len(self.items) else str(carried[row])
 
     def box(self, row: int) -> tuple[float, ...] | None:
         """Left, top, width and height of an item in its picture, in parts of the picture; None: all of it."""
-        found = [self.items.carried[name][row] for name in _BOX if name in self.items.carried and row < len(self.items)]
-        return tuple(map(float, found)) if len(found) == 4 and None not in found else None
+        return box_of({name: cells[row] for name, cells in self.items.carried.items() if row < len(self.items)})
 
     @cached_property
     def items_hash(self) -> str:
@@ -196,9 +195,8 @@ def _check(text: str, tensors: Mapping[str, Any]) -> str:
 
 
 def _items(features: Any, about: Mapping[str, Any], base_mean: Any) -> Items:
-    labels, names, columns, texts = (
-        None if about[key] is None else tuple(about[key]) for key in ("labels", "names", "columns", "texts")
-    )
+    saved = (about[key] for key in ("labels", "names", "columns", "texts"))
+    labels, names, columns, texts = (None if values is None else tuple(values) for values in saved)
     if any(known is not None and len(known) != len(features) for known in (labels, names, texts)):
         raise ValueError("names or labels do not fit the features")
     skipped = tuple((str(name), str(reason)) for name, reason in about["skipped"])

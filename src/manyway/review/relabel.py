@@ -52,9 +52,8 @@ class Relabel:
             labels = torch.tensor([[number[name] for name in data.examples.labels or ()]], dtype=torch.int64)
             support, query = (rows.rows(0, len(rows))[None] for rows in (data.examples, data.items))
             return Tasks.from_scores(query, support=support, support_labels=labels), classes
-        with features_batch(
-            data.examples, data.items, Place("cpu", in_blocks=False), class_names=data.class_names
-        ) as batch:
+        here = Place("cpu", in_blocks=False)
+        with features_batch(data.examples, data.items, here, class_names=data.class_names) as batch:
             return batch.tasks, batch.classes
 
     def __call__(self, known: Mapping[int, str | None]) -> tuple[tuple[str, ...], Solution]:

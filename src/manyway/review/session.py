@@ -3,7 +3,7 @@
 import secrets
 import threading
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from textwrap import shorten
 from typing import Any
 
@@ -134,7 +134,7 @@ class Session:
         with self.lock:
             n = len(self.answers)
             undecided = [row for row in range(n) if self.answers[row] == OPEN]
-            errors = self._expected_errors(undecided)
+            errors = sum(1.0 - self.chosen(row)[1] for row in undecided)
             return {
                 "items": n,
                 "reviewed": n - len(undecided),
@@ -159,9 +159,6 @@ class Session:
         answers = self._answers_of_items
         return Check(answers.count(OPEN), float(tolerance), self.risk, len(answers) if of == "all" else 0)
 
-    def _expected_errors(self, rows: Iterable[int]) -> float:
-        return sum(1.0 - self.chosen(row)[1] for row in rows)
-
     def overview(self) -> dict[str, Any]:
         """Everything that a page needs at the start; numbers instead of paths."""
         examples = self.data.examples
@@ -170,13 +167,9 @@ class Session:
             members[self._number[label]].append(row)
         with self.lock:
             return {
-                "title": self.data.title,
-                "kind": self.data.kind,
+                **{name: getattr(self.data, name) for name in ("title", "kind", "columns", "bursts", "open_set")},
                 "names": self.data.shown,
                 "ids": self.data.names if self.data.items.texts is not None else [],
-                "columns": self.data.columns,
-                "bursts": self.data.bursts,
-                "open_set": self.data.open_set,
                 "unread": dict(enumerate((reason for _, reason in self.data.items.skipped), len(self.data.items))),
                 "catalogue": [{"name": name, "examples": found[:6], "count": len(found)}
                               for name, found in zip(self.classes, members, strict=False)],

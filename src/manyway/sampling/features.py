@@ -14,9 +14,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from manyway import files
 from manyway.core import as_features, as_labels, moderate, shaped
 from manyway.errors import InputError
-from manyway.files import FORMAT, Contents, Options, atomic_write, plain, read_contents, refuse_same_classes
+from manyway.files import AnyPath, Contents, Options, read_contents
 
 _SPARSE = 100  # labels may go up to this many times the number of rows
 
@@ -84,7 +85,7 @@ class FeatureSet:
         names = tuple(map(str, class_names)) if class_names is not None else tuple(map(str, range(n_classes)))
         if len(names) < n_classes:
             raise InputError(f"labels go up to {n_classes - 1} but there are only {len(names)} class names.")
-        refuse_same_classes(names, "class_names")
+        files.refuse_same_classes(names, "class_names")
         if base_mean is not None:
             base_mean = as_features(base_mean, "base_mean").to(features)
             shaped(base_mean, features.shape[1:], "base_mean", "give one number per feature")
@@ -211,17 +212,13 @@ class FeatureSet:
         kept["features"] = self.features.half() if half else self.features
         tensors = {name: value.cpu().contiguous() for name, value in kept.items()}
         # One header entry: safetensors writes several in any order, and the same set should be the same bytes.
-        header = {FORMAT: json.dumps({"class_names": self.class_names, "meta": dict(self.meta)}, sort_keys=True)}
-        with atomic_write(path) as temporary:
+        header = {files.FORMAT: json.dumps({"class_names": self.class_names, "meta": dict(self.meta)}, sort_keys=True)}
+        with files.atomic_write(path) as temporary:
             save_file(tensors, temporary, metadata=header)
 
     @staticmethod
     def load(
-        path: str | Path,
-        *,
-        label_column: str | None = None,
-        ignore_columns: Sequence[str] = (),
-        unlabelled: bool = False,
+        path: AnyPath, *, label_column: str | None = None, ignore_columns: Sequence[str] = (), unlabelled: bool = False
     ) -> "FeatureSet":
         """Read a feature set from any file that `manyway.files.items.read_items` reads.
 
@@ -266,28 +263,22 @@ class FeatureSet:
 
 def _tensor(contents: Contents) -> Tensor:
     found = contents.features
-    return found if isinstance(found, Tensor) else torch.from_numpy(plain(found))
+    return found if isinstance(found, Tensor) else torch.from_numpy(files.plain(found))
 
 
 def _read_class_features(path: Path) -> tuple[Tensor, tuple[str, ...]]:
     """Vectors [c, d] and the class of each, from a file with one row per class."""
-    contents = read_contents(path, Options())
-    names, labels = contents.class_names, contents.labels
-    if isinstance(labels, tuple):
-        names = labels
-    elif labels is not None:
-        if names is not None and labels.max(initial=0) >= len(names):
-            raise InputError(f"{path} has a label {labels.max()} but only {len(names)} class names.")
-        names = tuple(str(label) if names is None else names[label] for label in labels.tolist())
+    contents = read_contents(path)
+    names = contents.class_names if contents.labels is None else files.class_of_row(path, contents)
     if names is None:
         raise InputError(f"{path} does not say which class each row is of; add 'class_names' or a column of labels.")
-    refuse_same_classes(names, str(path))
+    files.refuse_same_classes(names, str(path))
     return _tensor(contents), names
 
 
 def _places(classes: tuple[str, ...], names: tuple[str, ...], n_rows: int, where: str) -> list[int]:
     """The row of each class, where row i is of the class ``names[i]``."""
-    refuse_same_classes(names, where)
+    files.refuse_same_classes(names, where)
     if len(names) != n_rows:
         raise InputError(f"{where} has {n_rows} rows and {len(names)} class names; give one for each row.")
     row = {name: i for i, name in enumerate(names)}

@@ -118,23 +118,12 @@ def _repeated(rows: Tensor, times: int) -> Tensor:
 
 def _part(tasks: Tasks, which: Tensor, n_query: int) -> Tasks:
     """Some of the tasks, with their first queries."""
-    which = which.to(tasks.device)
-
-    def cut(value: Tensor | None) -> Tensor | None:
-        return None if value is None else value[which][:, :n_query]
-
-    labels = tasks.support_labels[:1].expand(int(which.sum()), -1)  # the same in every task that is drawn
-    shared = tasks.shared_support
-    assert tasks.support_index is not None
-    return replace(
-        tasks,
-        support_index=tasks.support_index[:1].expand(len(labels), -1) if shared else tasks.support_index[which],
-        support_labels=labels,
-        query_index=cut(tasks.query_index),
-        query_labels=cut(tasks.query_labels),
-        unknown_labels=cut(tasks.unknown_labels),
-        class_ids=None if tasks.class_ids is None else tasks.class_ids[which],
-    )
+    part = tasks[which.to(tasks.device)]
+    of_queries = {name: getattr(part, name) for name in ("query_index", "query_labels", "unknown_labels")}
+    changed: dict[str, Any] = {name: value[:, :n_query] for name, value in of_queries.items() if value is not None}
+    for name in ("support_labels", *(("support_index",) if tasks.shared_support else ())):  # the same in every task
+        changed[name] = getattr(tasks, name)[:1].expand(len(part), -1)
+    return replace(part, **changed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -403,7 +392,8 @@ def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
     device = left.device
     key, left = key.cpu(), left.cpu()
     of_class = draws.mix(key.unsqueeze(-1) ^ draws.mix(torch.arange(left.shape[1])))
-    shares = _gamma(of_class, 1.0 if spec.alpha is None else spec.alpha)
+    alpha = 1.0 if spec.alpha is None else spec.alpha
+    shares = torch.from_numpy(gammaincinv(alpha, draws.uniform(of_class, 0).numpy()))  # Gamma(α, 1), by inversion
     shares = shares / shares.amax(1, keepdim=True).clamp_min(1e-300)  # their sum must not overflow
     counts = torch.zeros_like(left)
     # What a class lacks is taken from the others in the same proportions; each round exhausts at least one class.
@@ -427,13 +417,11 @@ def _largest_remainder(weights: Tensor, total: Tensor) -> Tensor:
     return floor.long() + (rank < rest)
 
 
-def _gamma(key: Tensor, alpha: float) -> Tensor:
-    """float64 draws of Gamma(alpha, 1), one per key, by inversion of one uniform draw each."""
-    return torch.from_numpy(gammaincinv(alpha, draws.uniform(key, 0).numpy()))
-
-
 def _log_gamma(key: Tensor, alpha: float) -> Tensor:
-    """The logarithm of such draws, also where they are too small for float64: there P(x) = x^alpha / Γ(alpha + 1)."""
+    """The logarithm of draws of Gamma(alpha, 1), one per key.
+
+    Where they are too small for float64, P(x) = x^alpha / Γ(alpha + 1).
+    """
     uniform = draws.uniform(key, 0)
     drawn = torch.from_numpy(gammaincinv(alpha, uniform.numpy()))
     return torch.where(drawn > 1e-290, drawn.log(), (uniform.log() + float(gammaln(alpha + 1))) / alpha)

@@ -5,8 +5,10 @@ differs between columns, measurements that depend on each other, heavy tails, bi
 different numbers of examples. Each is drawn with a fixed seed.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import json
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -32,32 +34,11 @@ class Simulation(NamedTuple):
     n_features: int
     apart: float
     n_classes: int = 40
-    examples: tuple[int, ...] = ()  # of each class, where the support is given
+    examples: Sequence[int] = ()  # of each class, where the support is given
 
 
-SIMULATIONS: Mapping[str, Simulation] = {
-    "one-feature": Simulation("normal", 1, 8.0, 12),
-    "two-features": Simulation("normal", 2, 2.5, 12),
-    "plane": Simulation("normal", 2, 4.0, 20),
-    "four-features": Simulation("normal", 4, 1.6),
-    "measurements": Simulation("measurements", 5, 1.0, 16),
-    "twenty-features": Simulation("normal", 20, 0.8),
-    "units": Simulation("units", 20, 0.8),
-    "noise": Simulation("noise", 20, 1.0),
-    "tails": Simulation("tails", 20, 1.2),
-    "bits": Simulation("bits", 30, 1.5),
-    "counts": Simulation("counts", 50, 0.5),
-    "many-units": Simulation("units", 200, 0.25, 60),
-    "weak-100": Simulation("normal", 100, 0.25),
-    "weak-200": Simulation("normal", 200, 0.25, 150),
-    "weak-1000": Simulation("normal", 1000, 0.14),
-    "weak-3000": Simulation("normal", 3000, 0.1),
-    "unequal": Simulation("normal", 64, 0.8, 10, (500, 1, *[5] * 8)),
-    "unequal-units": Simulation("units", 30, 0.7, 10, (500, 1, *[5] * 8)),
-    "doubling": Simulation("normal", 10, 1.2, 10, tuple(2**k for k in range(10))),
-    "ones-and-twenties": Simulation("normal", 4, 1.6, 10, (1, 20) * 5),
-    "thousand": Simulation("normal", 64, 0.6, 1000),
-}
+_DATA: dict[str, list[Any]] = json.loads((resources.files("manyway.sampling") / "simulated.json").read_text("utf-8"))
+SIMULATIONS: Mapping[str, Simulation] = {name: Simulation(*values) for name, values in _DATA.items()}
 
 
 def simulated(name: str) -> FeatureSet:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ from manyway.encoding.backbones.checkpoint import read_checkpoint, save_checkpoi
 from manyway.encoding.backbones.networks import Backbone, encode_images, memory_format, precision
 from manyway.encoding.datasets.preprocess import ImageSet, Preprocess, from_metadata
 from manyway.errors import InputError
+from manyway.evaluation import evaluate
 from manyway.files import atomic_write
 from manyway.plots import Curve, Figure, Panel, draw
-from manyway.sampling import FeatureSet
+from manyway.sampling import FeatureSet, TaskSpec
 from manyway.training.recipe import AUGMENTATIONS, N_UNIFORMS, Recipe, learning_rate
 
 BEST, LAST, LOG, CURVES = "best.safetensors", "last.pt", "log.csv", "curves.png"
@@ -63,11 +65,7 @@ class Trained:
     network: Backbone  # with the weights of the best epoch
     base_mean: Tensor  # [d] mean feature of the base images
     history: tuple[EpochResult, ...]
-
-    @property
-    def best(self) -> EpochResult:
-        """The first epoch of the highest validation accuracy; without validation the last epoch."""
-        return best_epoch(self.history)
+    best: EpochResult  # see `best_epoch`
 
 
 def best_epoch(history: Sequence[EpochResult]) -> EpochResult:
@@ -134,16 +132,16 @@ def train(
             if folder is not None and rank == 0:
                 save_checkpoint(folder / BEST, best, {**description, "epoch": epoch})
         if checked and folder is not None and rank == 0:
-            _save_last(folder / LAST, network, optimizer, description, history)
+            _save_last(folder / LAST, description, history, model=network, optimizer=optimizer)
             write_log(folder / LOG, history)
         reporter.epoch(result)
 
     network.load_state_dict(best)
     base_mean = encode_images(network, base.images, preprocess).mean(0)
-    trained = Trained(network, base_mean, tuple(history))
+    chosen = best_epoch(history)
     if folder is not None and rank == 0:
-        save_checkpoint(folder / BEST, {**best, "base_mean": base_mean}, {**description, "epoch": trained.best.epoch})
-    return trained
+        save_checkpoint(folder / BEST, {**best, "base_mean": base_mean}, {**description, "epoch": chosen.epoch})
+    return Trained(network, base_mean, tuple(history), chosen)
 
 
 def _optimizer(network: nn.Module, recipe: Recipe) -> Optimizer:
@@ -193,22 +191,17 @@ def _run_epoch(
 
 def _validate(network: Backbone, val: ImageSet, recipe: Recipe, preprocess: Preprocess) -> float:
     """Accuracy of the nearest prototype on 5-way 1-shot tasks of the validation classes."""
-    from manyway.evaluation import evaluate
-    from manyway.sampling import TaskSpec
-
     features = FeatureSet(encode_images(network, val.images, preprocess, fast=True), val.labels, val.class_names)
     fewest = int(features.counts.min())
     spec = TaskSpec(shots=1, k_eff=5, n_ways=5, n_query=5 * min(15, fewest - 1), sampling="balanced")
     return float(evaluate("simpleshot", features, spec, n_tasks=recipe.val_tasks, seed=recipe.seed).accuracy)
 
 
-def _save_last(
-    path: Path, network: Backbone, optimizer: Optimizer, description: dict[str, Any], history: Sequence[EpochResult]
-) -> None:
+def _save_last(path: Path, description: Settings, history: Sequence[EpochResult], **parts: Any) -> None:
     """Save everything that the next epoch depends on."""
-    state = {"model": network.state_dict(), "optimizer": optimizer.state_dict(), "description": description}
+    state = {"description": description, "history": [asdict(result) for result in history]}
     with atomic_write(path) as temporary, temporary.open("wb") as file:
-        torch.save({**state, "history": [asdict(result) for result in history]}, file)
+        torch.save({**state, **{name: part.state_dict() for name, part in parts.items()}}, file)
 
 
 def _resume(folder: Path | None, network: Backbone, optimizer: Optimizer, description: Settings) -> list[EpochResult]:
@@ -315,10 +308,8 @@ class Batch:
         """Mean cross-entropy; for mixed images the weighted mean over their two labels."""
         if self.mixed_labels is None or self.weight is None:
             return F.cross_entropy(scores, self.labels, label_smoothing=label_smoothing)
-        first, second = (
-            F.cross_entropy(scores, labels, label_smoothing=label_smoothing, reduction="none")
-            for labels in (self.labels, self.mixed_labels)
-        )
+        each = partial(F.cross_entropy, scores, label_smoothing=label_smoothing, reduction="none")
+        first, second = each(self.labels), each(self.mixed_labels)
         return (self.weight * first + (1 - self.weight) * second).mean()
 
 
@@ -333,34 +324,27 @@ def training_batch(
 ) -> Batch:
     """The part ``mine`` of the global batch of images ``chosen``, augmented."""
     uniforms = torch.rand(len(chosen), N_UNIFORMS, generator=generator_for(recipe.seed, AUGMENT, epoch, step))
-    places = torch.arange(len(chosen))
-    own = _views(base, chosen, uniforms, places[mine], recipe, preprocess)
+    places, augment, device = torch.arange(len(chosen)), AUGMENTATIONS[recipe.augment], base.images.device
+
+    def views(places: Tensor) -> Batch:
+        """The images at some places of the batch, augmented with their own random numbers."""
+        rows = chosen[places].to(device, non_blocking=True)
+        images, labels = base.images[rows], base.labels[rows]
+        if augment is None:
+            return Batch(preprocess.standardise(images), labels)
+        own = uniforms[places].to(device, non_blocking=True)
+        return Batch(preprocess.normalise(augment(images.float().div(255), own, preprocess.crop)), labels)
+
+    own = views(places[mine])
     if recipe.mixup == 0:
         return own
-    # The next image serves as the second one: the batch is in random order.
-    other = _views(base, chosen, uniforms, places.roll(-1)[mine], recipe, preprocess)
+    other = views(places.roll(-1)[mine])  # the next image is mixed in: the batch is in random order
     seeds = np.random.SeedSequence([recipe.seed, MIX, epoch, step])
     weights = np.random.default_rng(seeds).beta(recipe.mixup, recipe.mixup, len(chosen)).astype(np.float32)
-    weight = torch.from_numpy(weights)[mine].to(own.images.device, non_blocking=True)
+    weight = torch.from_numpy(weights)[mine].to(device, non_blocking=True)
     scale = weight.view(-1, 1, 1, 1)
     mixed = scale * own.images + (1 - scale) * other.images
     return Batch(mixed, own.labels, other.labels, weight)
-
-
-def _views(
-    base: ImageSet, chosen: Tensor, uniforms: Tensor, places: Tensor, recipe: Recipe, preprocess: Preprocess
-) -> Batch:
-    """The images at some places of the batch, augmented with their own random numbers."""
-    device = base.images.device
-    rows = chosen[places].to(device, non_blocking=True)
-    images, labels = base.images[rows], base.labels[rows]
-    augment = AUGMENTATIONS[recipe.augment]
-    if augment is None:
-        ready = preprocess.standardise(images)
-    else:
-        own = uniforms[places].to(device, non_blocking=True)
-        ready = preprocess.normalise(augment(images.float().div(255), own, preprocess.crop))
-    return Batch(ready, labels)
 
 
 def write_log(path: Path, history: Sequence[EpochResult]) -> None:
@@ -376,10 +360,9 @@ def draw_curves(path: Path, history: Sequence[EpochResult]) -> None:
     epochs = [result.epoch for result in history]
     validated = [(result.epoch, 100 * result.val_accuracy) for result in history if result.val_accuracy is not None]
     x, y = zip(*validated, strict=True) if validated else ((), ())
-    accuracies = [
-        Curve("training", "paddle", epochs, [100 * result.accuracy for result in history], markers=False),
-        Curve("validation, 5-way 1-shot", "alpha-tim", x, y, markers=False),
-    ]
-    loss = Curve("training", "paddle", epochs, [result.loss for result in history], markers=False)
-    panels = [Panel("loss", [loss]), Panel("accuracy (%)", accuracies if validated else accuracies[:1])]
+    curve = partial(Curve, markers=False)
+    loss = curve("training", "paddle", epochs, [result.loss for result in history])
+    accuracies = [curve("training", "paddle", epochs, [100 * result.accuracy for result in history])]
+    accuracies += [curve("validation, 5-way 1-shot", "alpha-tim", x, y)] if validated else []
+    panels = [Panel("loss", [loss]), Panel("accuracy (%)", accuracies)]
     draw(Figure("curves", "Training", "", "epoch", "", panels, 2), path)

@@ -8,13 +8,14 @@ they are the same on a CPU and a GPU.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from manyway.errors import InputError, nearest
+from manyway.errors import InputError, named
 
 N_UNIFORMS = 8  # random numbers per image
 
@@ -67,11 +68,6 @@ def photo(images: Tensor, uniforms: Tensor, size: int, smallest: float = 0.08) -
     return random_flip(colour_jitter(images, uniforms[:, 4:7]), uniforms[:, 7:8])
 
 
-def small_photo(images: Tensor, uniforms: Tensor, size: int) -> Tensor:
-    """For photographs not much larger than ``size``: crops of at least 30 % of the area, since 8 % would be a blur."""
-    return photo(images, uniforms, size, smallest=0.3)
-
-
 def drawing(images: Tensor, uniforms: Tensor, size: int) -> Tensor:
     """For letters and other drawings: a small affine change, since a flip or a crop could give another class."""
     theta = affine(2 * uniforms[:, :6] - 1, 0.2, 0.2, 0.2, 0.15)
@@ -92,7 +88,7 @@ def affine(signed: Tensor, rotation: float, shear: float, log_stretch: float, sh
 _Augmentation = Callable[[Tensor, Tensor, int], Tensor]
 AUGMENTATIONS: Mapping[str, _Augmentation | None] = {
     "photo": photo,
-    "small-photo": small_photo,
+    "small-photo": partial(photo, smallest=0.3),  # not much larger than the input: 8 % of the area would be a blur
     "drawing": drawing,
     "none": None,
 }
@@ -146,8 +142,7 @@ class Recipe:
             raise InputError(f"There is no optimizer '{self.optimizer}'; choose 'sgd' or 'adamw'.")
         if self.schedule not in {"steps", "cosine"}:
             raise InputError(f"There is no schedule '{self.schedule}'; choose 'steps' or 'cosine'.")
-        if self.augment not in AUGMENTATIONS:
-            raise InputError(f"There is no augmentation '{self.augment}'; {nearest(self.augment, AUGMENTATIONS)}")
+        named(AUGMENTATIONS, self.augment, "augmentation")
         if self.epochs < 1 or self.batch < 2 or not 0 < self.lr < math.inf:
             given = f"epochs is {self.epochs}, batch {self.batch} and lr {self.lr}"
             raise InputError(f"{given}; they must be at least 1, at least 2, and positive and finite.")

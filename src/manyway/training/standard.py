@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from manyway.encoding import ImageSource, from_names, open_zip, read_file, read_picture, refuse_escape, sources
-from manyway.errors import InputError, nearest
+from manyway.errors import InputError, named, nearest
 from manyway.files import data_root, reading
 from manyway.training.recipe import Recipe, scaled_for
 
@@ -48,9 +48,7 @@ class DataSet:
 
 def open_dataset(name: str, split: str, root: str | Path | None = None) -> ImageSource:
     """List the pictures of one split of a data set in ``DATASETS``; ``root`` is the folder of data sets."""
-    if name not in DATASETS:
-        raise InputError(f"There is no data set '{name}'; {nearest(name, DATASETS)}")
-    entry, folder = DATASETS[name], data_root(root)
+    entry, folder = named(DATASETS, name, "data set"), data_root(root)
     if split not in entry.splits:
         raise InputError(f"{name} has no split '{split}'; {nearest(split, entry.splits)}")
     place = folder if not entry.places else entry.find(folder)
@@ -64,14 +62,15 @@ def base_and_validation(
     dataset: str, val: str | Path | None = None, root: str | Path | None = None, data: str | Path | None = None
 ) -> tuple[ImageSource, ImageSource | None, DataSet | None]:
     """Base and validation pictures of a data set by name or by path, and the entry of one that is known by name."""
-    if dataset in DATASETS:
-        entry = DATASETS[dataset]
-        if "base" not in entry.splits:
-            raise InputError(f"{dataset} has no base classes to train on; it is for testing.")
+    entry = DATASETS.get(dataset)
+    if entry is not None and "base" not in entry.splits:
+        raise InputError(f"{dataset} has no base classes to train on; it is for testing.")
+    if entry is not None:
         return open_dataset(dataset, "base", data), open_dataset(dataset, "val", data), entry
     if not Path(dataset).exists():
         raise InputError(f"There is no data set, folder or file '{dataset}'; {nearest(dataset, DATASETS)}")
-    return sources.open_source(dataset, root), None if val is None else sources.open_source(val, root), None
+    validation = None if val is None else sources.open_source(Path(val), root)
+    return sources.open_source(Path(dataset), root), validation, None
 
 
 def recipe_for(dataset: str, backbone: str, epochs: int | None = None, **asked: Any) -> Recipe:
@@ -170,7 +169,15 @@ def _open_omniglot(place: Path, split: str) -> ImageSource:
     """``base``: the 964 background characters; ``test``: the 659 evaluation ones; ``val``: background ones, rotated."""
     if place.is_file():
         return _omniglot_array(place, split)
-    return _omniglot_folder(place, split)
+    part = "images_evaluation" if split == "test" else "images_background"
+    names = [name for name in sources.list_files(place) if f"{part}/" in name and name.lower().endswith(".png")]
+    if not names:
+        raise InputError(f"{place} has no {part}/ALPHABET/CHARACTER/*.png.")
+    classes = sorted({_character(name) for name in names})
+    kept = set(classes[::_VAL_EVERY] if split == "val" else classes)
+    names = [name for name in names if _character(name) in kept]
+    labels = [_val_name(_character(name)) if split == "val" else _character(name) for name in names]
+    return from_names(names, labels, lambda name: _ink_file(place / name, turned=split == "val"), f"omniglot {split}")
 
 
 def _omniglot_array(path: Path, split: str) -> ImageSource:
@@ -189,18 +196,6 @@ def _omniglot_array(path: Path, split: str) -> ImageSource:
     called = [_val_name(names[c]) if split == "val" else names[c] for c in classes]
     numbers = torch.from_numpy(np.searchsorted(classes, labels[rows]))
     return sources.array_source(chosen, numbers, called, f"omniglot {split}")
-
-
-def _omniglot_folder(place: Path, split: str) -> ImageSource:
-    part = "images_evaluation" if split == "test" else "images_background"
-    names = [name for name in sources.list_files(place) if f"{part}/" in name and name.lower().endswith(".png")]
-    if not names:
-        raise InputError(f"{place} has no {part}/ALPHABET/CHARACTER/*.png.")
-    classes = sorted({_character(name) for name in names})
-    kept = set(classes[::_VAL_EVERY] if split == "val" else classes)
-    names = [name for name in names if _character(name) in kept]
-    labels = [_val_name(_character(name)) if split == "val" else _character(name) for name in names]
-    return from_names(names, labels, lambda name: _ink_file(place / name, turned=split == "val"), f"omniglot {split}")
 
 
 def _character(name: str) -> str:

@@ -68,7 +68,7 @@ def problem(mode: Mode) -> tuple[Tasks, Tasks]:
         class_features=None if names is None else names[None],
         known=known[None],
     )
-    return memory, Tasks.from_pile(support, labels, Pile.of(read, query), class_features=names, known=known)
+    return memory, Tasks.from_pile(support, labels, Pile.of(read, query), class_features=names).with_known(known[None])
 
 
 modes = st.builds(

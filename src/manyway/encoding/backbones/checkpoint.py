@@ -120,11 +120,8 @@ def network_from(checkpoint: Checkpoint, backbone: str | None = None) -> Backbon
         for part in ("weight", "bias"):
             tensors[f"{network.head_name}.{part}"] = tensors.pop(f"{head}.{part}", torch.zeros(n_classes))
     # Old versions of torch did not count batches, and a feature extractor needs no classifier.
-    optional = {
-        name
-        for name in network.state_dict()
-        if name.endswith("num_batches_tracked") or (head is None and name.startswith(f"{network.head_name}."))
-    }
+    optional = {name for name in network.state_dict() if name.endswith("num_batches_tracked")}
+    optional |= set() if head else {f"{network.head_name}.weight", f"{network.head_name}.bias"}
     extras = {name for name in tensors if name == "base_mean" or name.startswith("optimizer.")}
     load_weights(network, {k: v for k, v in tensors.items() if k not in extras}, checkpoint.source, backbone, optional)
     return network

@@ -29,11 +29,9 @@ class EfficientNetFeatures(nn.Module):
         network.eval().requires_grad_(False)
         for part in (network, *network._blocks):
             # Each convolution has a batch normalisation of its own behind it, in the order of their definition.
-            convolutions, norms = (
-                [name for name, child in part.named_children() if isinstance(child, kind)]
-                for kind in (nn.Conv2d, nn.BatchNorm2d)
-            )
-            for convolution, norm in zip(convolutions, norms, strict=True):
+            inner, kinds = dict(part.named_children()), (nn.Conv2d, nn.BatchNorm2d)
+            of_kinds = ([name for name in inner if isinstance(inner[name], kind)] for kind in kinds)
+            for convolution, norm in zip(*of_kinds, strict=True):
                 _fold(part, convolution, norm)
         for layer in network.modules():
             if isinstance(layer, nn.ReLU6):

@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from manyway.encoding.datasets.preprocess import Preprocess
-from manyway.errors import InputError, nearest
+from manyway.errors import named
+
+_TOGETHER = 512  # images that are encoded at once
 
 
 class Backbone(nn.Module):
@@ -151,16 +153,13 @@ def build(name: str, n_classes: int, in_channels: int = 3, *, seed: int = 0) -> 
     >>> build("resnet-small", n_classes=10, in_channels=1).n_features
     96
     """
-    if name not in BACKBONES:
-        raise InputError(f"There is no backbone '{name}'; {nearest(name, BACKBONES)}")
+    backbone = named(BACKBONES, name, "backbone")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return BACKBONES[name](n_classes, in_channels)
+        return backbone(n_classes, in_channels)
 
 
-def encode_images(
-    network: Backbone, images: Tensor, preprocess: Preprocess, *, batch: int = 512, fast: bool = False
-) -> Tensor:
+def encode_images(network: Backbone, images: Tensor, preprocess: Preprocess, *, fast: bool = False) -> Tensor:
     """Features [n, d] of images [n, c, h, w] uint8 on their device, with the statistics of batch normalisation frozen.
 
     ``preprocess`` crops and standardises the images, ``batch`` at a time. ``fast`` computes in bfloat16 on a GPU.
@@ -168,7 +167,7 @@ def encode_images(
     network.eval()
     features = []
     with torch.inference_mode():
-        for part in torch.split(images, batch):
+        for part in torch.split(images, _TOGETHER):
             ready = preprocess.standardise(part).contiguous(memory_format=memory_format(part.device))
             with precision(part.device, fast):
                 features.append(network.features(ready).float())

@@ -93,10 +93,8 @@ class Preprocess:
         # The square is cut out while resizing: as resizing first and cutting then, borders aside, with less work.
         side = min(picture.size)
         left, top = (picture.width - side) / 2, (picture.height - side) / 2
-        resized = picture.resize(
-            (self.resize, self.resize), _RESAMPLING[self.interpolation], box=(left, top, left + side, top + side)
-        )
-        pixels = torch.from_numpy(np.array(resized))
+        size, square = (self.resize, self.resize), (left, top, left + side, top + side)
+        pixels = torch.from_numpy(np.array(picture.resize(size, _RESAMPLING[self.interpolation], box=square)))
         return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
 
     def standardise(self, images: Tensor) -> Tensor:
@@ -108,10 +106,8 @@ class Preprocess:
     def normalise(self, images: Tensor) -> Tensor:
         """Intensities in [0, 1], minus the mean and divided by the standard deviation of their channel."""
         # Made on the host and copied without blocking: torch.tensor(..., device="cuda") would wait for the GPU.
-        mean, std = (
-            torch.tensor(values).view(1, -1, 1, 1).to(images.device, non_blocking=True)
-            for values in (self.mean, self.std)
-        )
+        usual = torch.tensor([self.mean, self.std]).to(images.device, non_blocking=True)
+        mean, std = usual.view(2, 1, -1, 1, 1).unbind()
         return (images - mean) / std
 
 

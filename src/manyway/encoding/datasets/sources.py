@@ -5,7 +5,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path, PurePosixPath
 from posixpath import splitext
 from typing import Any, TypeVar
@@ -14,15 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from manyway import files
 from manyway.encoding.datasets.archives import common_folder, open_zip, read_file, refuse_escape
 from manyway.encoding.datasets.decode import HEADER, looks_like_picture, read_picture, require_pillow
 from manyway.encoding.datasets.preprocess import ImageSet, Preprocess, Remarks
 from manyway.errors import InputError
-from manyway.files.columns import Options, find_label
-from manyway.files.files import check_input
-from manyway.files.items import clean_labels
-from manyway.files.tables import TABLE_SUFFIXES, Table, find_any, read_table
-from manyway.files.text import listed, suffix_of
 
 
 def _endings(names: str) -> frozenset[str]:
@@ -37,6 +33,7 @@ _OF_STORAGE = "@eaDir"  # the folder of thumbnails on a Synology
 _BAD_SHARE = 0.1  # of pictures that cannot be read: more are a mistake
 _MEND = "mend or remove such files, or leave them out with `skip_bad`"
 T = TypeVar("T")
+Read = Callable[..., bytes]  # the bytes of a picture, or so many of them
 Progress = Callable[[int], None]  # is told how many more pictures are read
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 UNLABELLED = "unlabelled"  # the one class of pictures that come without class folders
@@ -44,29 +41,25 @@ PATH_COLUMNS = ("filename", "path", "file", "image")
 
 
 @dataclass(frozen=True, eq=False)
-class ImageSource:
-    """Pictures by name, with classes.
+class Source:
+    """Pictures or texts, with classes; without labels they are all of one class, ``unlabelled``.
 
     Attributes
     ----------
     names : tuple of str
-        [n] paths inside the source.
+        [n] where they are: paths of pictures inside the source, numbers of lines or rows of texts in their file.
     labels : Tensor
         [n] int64, from 0 to k - 1.
     class_names : tuple of str
         [k]
-    read : callable
-        ``read(i)`` returns the bytes of picture i, ``read(i, n)`` its first n.
     title : str
         Its name in messages and metadata.
-    is_support : Tensor or None
-        [n] bool, marks pictures that are given as labelled examples (iNat).
     header : tuple of str
-        The columns of a list of pictures.
+        All columns, where it is a table.
     carried : mapping of str to sequence
-        Its columns that are neither picture nor label.
+        Its columns that are neither picture, name nor label.
     left_out : tuple of (str, str)
-        Files beside the pictures that are none, with what they are.
+        Files beside the pictures that are none, with what they are; rows without a text.
     notes : tuple of str
         What was guessed.
     """
@@ -74,9 +67,8 @@ class ImageSource:
     names: tuple[str, ...]
     labels: Tensor
     class_names: tuple[str, ...]
-    read: Callable[..., bytes]
     title: str
-    is_support: Tensor | None = None
+    _: KW_ONLY
     header: tuple[str, ...] = ()
     carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     left_out: Remarks = ()
@@ -91,8 +83,16 @@ class ImageSource:
         return self.class_names != (UNLABELLED,)
 
 
+@dataclass(frozen=True, eq=False)
+class ImageSource(Source):
+    """Pictures by name; ``read(i)`` returns the bytes of picture i, ``read(i, n)`` its first n."""
+
+    read: Read
+    is_support: Tensor | None = None  # [n] bool, marks pictures that are given as labelled examples (iNat)
+
+
 def open_source(
-    path: str | Path, root: str | Path | None = None, options: Options | None = None, *, need_labels: bool = True
+    path: Path, root: files.AnyPath | None = None, options: files.Options = files.AUTO, *, need_labels: bool = True
 ) -> ImageSource:
     """List the pictures at a path.
 
@@ -113,13 +113,12 @@ def open_source(
     -------
     ImageSource
     """
-    path = Path(path)
     if path.is_dir():
         return folder_source(path, need_labels)
     if not path.exists():
         raise InputError(f"There is no folder or file {path}.")
-    check_input(path)
-    if suffix_of(path) in TABLE_SUFFIXES:
+    files.check_input(path)
+    if files.suffix_of(path) in files.TABLE_SUFFIXES:
         return list_source(path, root, options, need_labels)
     return zip_source(path, need_labels)
 
@@ -179,7 +178,7 @@ def walk(folder: Path) -> Iterator[str]:
 
 
 def _labelled_by_folder(
-    names: Sequence[str], folders: Sequence[str], read: Callable[..., bytes], title: str, need_labels: bool
+    names: Sequence[str], folders: Sequence[str], read: Read, title: str, need_labels: bool
 ) -> ImageSource:
     suffixes = {name: splitext(name)[1].rstrip(".").lower() for name in names}
     # Where no name ends like a picture, the contents decide.
@@ -202,9 +201,9 @@ def _labelled_by_folder(
     left_out = tuple((name, _what_is(suffixes[name])) for name in shown)
     notes, inner = list[str](), sorted({name.split("/")[1] for name in kept if name.count("/") > 1})
     if need_labels and len(inner) > 1 and all(name.count("/") > 1 for name in kept):
-        outer = listed(sorted(set(classes)), 3)
-        notes.append(f"the classes of {title} are its outer folders ({outer}), not those in them ({listed(inner, 3)})")
-    return replace(from_names(kept, classes, read, title), left_out=left_out, notes=tuple(notes))
+        outer, those = files.listed(sorted(set(classes)), 3), files.listed(inner, 3)
+        notes.append(f"the classes of {title} are its outer folders ({outer}), not those in them ({those})")
+    return from_names(kept, classes, read, title, left_out=left_out, notes=tuple(notes))
 
 
 def _what_is(suffix: str) -> str:
@@ -215,40 +214,32 @@ def _what_is(suffix: str) -> str:
 
 
 def from_names(
-    names: Sequence[str],
-    classes: Sequence[str],
-    read: Callable[..., bytes],
-    title: str,
-    *,
-    order: Sequence[str] | None = None,
-    is_support: Tensor | None = None,
+    names: Sequence[str], classes: Sequence[str], read: Read, title: str, order: Sequence[str] = (), **more: Any
 ) -> ImageSource:
     """A source from one class name per picture; classes are numbered in ``order`` (by default sorted)."""
-    labels, class_names = numbered(classes, title, order)
     frozen = tuple(names)
-    return ImageSource(frozen, labels, class_names, lambda i, *n: read(frozen[i], *n), title, is_support)
+    return ImageSource(frozen, *numbered(classes, title, order), title, lambda i, *n: read(frozen[i], *n), **more)
 
 
-def numbered(classes: Sequence[str], title: str, order: Sequence[str] | None = None) -> tuple[Tensor, tuple[str, ...]]:
+def numbered(classes: Sequence[str], title: str, order: Sequence[str] = ()) -> tuple[Tensor, tuple[str, ...]]:
     """Labels [n] and names of the classes, which are numbered in ``order`` (by default sorted).
 
     Classes that differ only in case or Unicode form are refused: on some disks they are one folder, else a slip.
     """
-    class_names = tuple(sorted(set(classes)) if order is None else order)
+    class_names = tuple(order or sorted(set(classes)))
     seen: dict[str, str] = {}
     for name in class_names:
         other = seen.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
         if other != name:
-            raise InputError(
-                f"{title} has two classes that differ only in case or Unicode form: '{other}' and '{name}'."
-            )
+            two = f"'{other}' and '{name}'"
+            raise InputError(f"{title} has two classes that differ only in case or Unicode form: {two}.")
     number = {name: i for i, name in enumerate(class_names)}
     return torch.tensor([number[name] for name in classes], dtype=torch.int64), class_names
 
 
 def read_list(
-    path: Path, options: Options | None = None, *, need_labels: bool = True
-) -> tuple[list[str], Sequence[str], Table, list[int]]:
+    path: Path, options: files.Options = files.AUTO, *, need_labels: bool = True
+) -> tuple[list[str], Sequence[str], files.Table, list[int]]:
     """The pictures and labels of a table, the table, and its other columns; no labels where none are needed.
 
     A first row whose first cell ends like a picture is no header. The published loader always drops the first row, and
@@ -258,25 +249,24 @@ def read_list(
     def is_header(first: Sequence[str]) -> bool:
         return PurePosixPath(first[0].strip()).suffix.lower() not in IMAGE_SUFFIXES
 
-    options = options or Options()
-    table = read_table(path, is_header, sheet=options.sheet)
-    at_path, at_label = (find_any(table.names, *PATH_COLUMNS), None) if table.named else (0, 1)
+    table = files.read_table(path, is_header, sheet=options.sheet)
+    at_path, at_label = (files.find_any(table.names, *PATH_COLUMNS), None) if table.named else (0, 1)
     if table.named and need_labels:
-        at_label, _ = find_label(path, table.names, options)
+        at_label, _ = files.find_label(path, table.names, options)
     if at_path is None or (at_label is None and need_labels):
         wanted = f"one of {', '.join(PATH_COLUMNS)}" + " and a label" * need_labels
-        raise InputError(f"{path} has the columns {listed(table.names)}; it needs {wanted}.")
+        raise InputError(f"{path} has the columns {files.listed(table.names)}; it needs {wanted}.")
     others = [at for at in range(len(table.names)) if at not in (at_path, at_label)]
     pictures, labels = table.values([at_path, at_label if need_labels else None])
     if not pictures:
         raise InputError(f"{path} lists no pictures.")
     names = [str(cell).strip().replace("\\", "/") for cell in pictures]  # lists are written on Windows too
-    classes = map(str, clean_labels(path, labels, table.place)) if need_labels else ()
+    classes = map(str, files.clean_labels(path, labels, table.place)) if need_labels else ()
     return names, tuple(classes), table, others
 
 
 def list_source(
-    path: Path, root: str | Path | None = None, options: Options | None = None, need_labels: bool = True
+    path: Path, root: files.AnyPath | None = None, options: files.Options = files.AUTO, need_labels: bool = True
 ) -> ImageSource:
     """Pictures listed in a table, found under ``root`` (default: the folder of the file)."""
     folder = Path(root) if root is not None else path.parent
@@ -286,9 +276,9 @@ def list_source(
     if not any(os.path.isfile(folder / name) for name in names):
         raise InputError(f"{path} lists {names[0]}, which is not in {folder}; paths begin at the folder of the list.")
     labels = labels or [UNLABELLED] * len(names)
-    source = from_names(names, labels, lambda name, *n: read_file(folder / name, *n), str(path))
     carried = dict(zip((table.names[at] for at in others), table.values(others), strict=True))
-    return replace(source, header=tuple(table.names) if table.named else (), carried=carried)
+    about: dict[str, Any] = {"header": tuple(table.names) if table.named else (), "carried": carried}
+    return from_names(names, labels, lambda name, *n: read_file(folder / name, *n), str(path), **about)
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,7 +406,7 @@ def load_images(
 def array_source(images: Pixels, labels: Tensor, class_names: Sequence[str], title: str) -> ImageSource:
     """A source of pictures [n, h, w] in memory. They are read as grey PGM files, so that all later code is shared."""
     numbers = [str(i) for i in range(len(images))]
-    return ImageSource(tuple(numbers), labels, tuple(class_names), lambda i: grey_file(images[i]), title)
+    return ImageSource(tuple(numbers), labels, tuple(class_names), title, lambda i: grey_file(images[i]))
 
 
 def grey_file(pixels: Pixels) -> bytes:

@@ -1,50 +1,28 @@
 """Texts with labels, from csv, tsv, parquet, jsonl and txt files."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from manyway.encoding.datasets.preprocess import Remarks
-from manyway.encoding.datasets.sources import UNLABELLED, numbered
+from manyway import files
+from manyway.encoding.datasets.sources import UNLABELLED, Source, numbered
 from manyway.errors import InputError
-from manyway.files.columns import TEXT_NAMES, Options, find_item, find_label, find_text, remarks_on_items
-from manyway.files.items import clean_labels, item_names
-from manyway.files.tables import TABLE_SUFFIXES, read_table
-from manyway.files.text import TextFile, is_number, listed, read_lines, read_text, suffix_of, tabs_in
 
 _NAME_WORDS = 2  # a first line with more is hardly the name of a column
-TEXT_SUFFIXES = (*TABLE_SUFFIXES, ".txt")
+TEXT_SUFFIXES = (*files.TABLE_SUFFIXES, ".txt")
 
 
 @dataclass(frozen=True, eq=False)
-class TextSource:
-    """Texts in memory; without labels they are all of one class, ``unlabelled``."""
+class TextSource(Source):
+    """Texts in memory."""
 
-    names: tuple[str, ...]  # [n] where the texts are in their file: numbers of lines, or of rows
     texts: tuple[str, ...]  # [n]
-    labels: Tensor  # [n] int64
-    class_names: tuple[str, ...]
-    title: str
     items: tuple[str, ...] | None = None  # [n] names of the texts, where there is a column of names
-    header: tuple[str, ...] = ()  # all columns of a table
-    carried: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # the columns that are neither name nor label
-    notes: tuple[str, ...] = ()  # what was guessed
     text_column: str = ""
-    left_out: Remarks = ()  # rows without a text
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    @property
-    def is_labelled(self) -> bool:
-        """Whether classes were given."""
-        return self.class_names != (UNLABELLED,)
 
 
-def open_texts(path: str | Path, options: Options | None = None, *, need_labels: bool = True) -> TextSource:
+def open_texts(path: Path, options: files.Options = files.AUTO, *, need_labels: bool = True) -> TextSource:
     """Read texts and, where there are any, their labels.
 
     Parameters
@@ -63,37 +41,36 @@ def open_texts(path: str | Path, options: Options | None = None, *, need_labels:
     -------
     TextSource
     """
-    path, options = Path(path), options or Options()
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix.lower() == ".txt")
-        if not files:
+        found = sorted(file for file in path.iterdir() if file.suffix.lower() == ".txt")
+        if not found:
             raise InputError(f"{path} holds no CLASS.txt files with one text per line.")
-        found = [(f"{file.stem}:line {number}", text, file.stem) for file in files for number, text in _lines(file)]
-        places, texts, labels = ([row[at] for row in found] for at in range(3))
+        rows = [(f"{file.stem}:line {number}", text, file.stem) for file in found for number, text in _lines(file)]
+        places, texts, labels = ([row[at] for row in rows] for at in range(3))
         return _source(path, places, texts, labels)
-    suffix = suffix_of(path)
+    suffix = files.suffix_of(path)
     if suffix not in TEXT_SUFFIXES:
         raise InputError(f"{path} is no text file known here; give one of {', '.join(TEXT_SUFFIXES)}.")
-    if suffix == ".txt" and not is_tabbed(source := read_text(path)):
+    if suffix == ".txt" and not is_tabbed(source := files.read_text(path)):
         lines = _lines(source)
         places, texts = ([f"line {number}" for number, _ in lines], [text for _, text in lines])
         note = f"every line of {path.name} is one text; if tabs are between columns, name the file .tsv"
-        return _source(path, places, texts, notes=(*source.notes, *([note] if tabs_in(source) else [])))
-    table = read_table(path, sheet=options.sheet)
+        return _source(path, places, texts, notes=(*source.notes, *([note] if files.tabs_in(source) else [])))
+    table = files.read_table(path, sheet=options.sheet)
     names = table.names
-    label, remark = find_label(path, names, options) if need_labels else (None, None)
-    text, chosen = find_text(table, options, {label})
+    label, remark = files.find_label(path, names, options) if need_labels else (None, None)
+    text, chosen = files.find_text(table, options, {label})
     if text is None and not table.is_empty:
-        none = f"of which none holds texts (or is named {', '.join(TEXT_NAMES)})"
-        raise InputError(f"{path} has the columns {listed(names)}, {none}; name that of texts with `text_column`.")
+        none = f"{files.listed(names)}, of which none holds texts (or is named {', '.join(files.TEXT_NAMES)})"
+        raise InputError(f"{path} has the columns {none}; name that of texts with `text_column`.")
     others = [name for at, name in enumerate(names) if at != text]
-    if chosen and len(names[text or 0].split()) > _NAME_WORDS and all(map(is_number, others)):
+    if chosen and len(names[text or 0].split()) > _NAME_WORDS and all(map(files.is_number, others)):
         hint = f"write names of columns above it, or say that '{names[text or 0]}' is one with `text_column`"
         raise InputError(f"The first line of {path} looks like an item, not like names; {hint}.")
-    item, called = find_item(table, options, {label, text})
+    item, called = files.find_item(table, options, {label, text})
     kept = [at for at in range(len(names)) if at not in (label, item) and (at != text or item is not None)]
     texts, labels, items, *carried = table.values([text, label, item, *kept])
-    called_items = item_names(path, items)
+    called_items = files.item_names(path, items)
     places = [table.place(row) for row in range(len(texts or ()))]
     empty = {row for row, cell in enumerate(texts or ()) if not need_labels and not str(cell or "").strip()}
 
@@ -112,7 +89,7 @@ def open_texts(path: str | Path, options: Options | None = None, *, need_labels:
             names[at]: (*filled(cells), *(cells[row] for row in sorted(empty)))
             for at, cells in zip(kept, carried, strict=True)
         },
-        notes=(*table.notes, *filter(None, (remark, chosen, called)), *remarks_on_items(path, called_items)),
+        notes=(*table.notes, *filter(None, (remark, chosen, called)), *files.remarks_on_items(path, called_items)),
         left_out=tuple(((called_items or places)[row], "it has no text") for row in sorted(empty)),
     )
 
@@ -127,15 +104,15 @@ def _source(
             raise InputError(f"{place.capitalize()} of {path} needs a text in the column '{more['text_column']}'.")
     labels = [UNLABELLED] * len(texts)
     if given is not None:
-        labels = list(map(str, clean_labels(path, given, lambda row: places[row])))
+        labels = list(map(str, files.clean_labels(path, given, lambda row: places[row])))
     numbers = tuple(place.split()[-1] for place in places)
-    return TextSource(numbers, tuple(texts), *numbered(labels, str(path)), str(path), **more)
+    return TextSource(numbers, *numbered(labels, str(path)), str(path), tuple(texts), **more)
 
 
-def is_tabbed(source: TextFile) -> bool:
+def is_tabbed(source: files.TextFile) -> bool:
     """Whether a .txt file is a table, as Excel saves "Unicode text": UTF-16, with tabs."""
-    return any("UTF-16" in note for note in source.notes) and tabs_in(source) > 0
+    return any("UTF-16" in note for note in source.notes) and files.tabs_in(source) > 0
 
 
-def _lines(path: Path | TextFile) -> list[tuple[int, str]]:
-    return [(number, line.strip()) for number, line in read_lines(path) if line.strip()]
+def _lines(path: Path | files.TextFile) -> list[tuple[int, str]]:
+    return [(number, line.strip()) for number, line in files.read_lines(path) if line.strip()]

@@ -38,20 +38,10 @@ from manyway.core import Answered, Pile, Reading, Scaling, Solution, Sums, Tally
 from manyway.errors import InputError
 from manyway.methods.calibration import Calibration, Finish, FirstStep, calibrate, calibrate_and_place, tuned
 from manyway.methods.calibration.scaling import QUERY_DEPENDENT
+from manyway.methods.evidence import groups as grouping
 from manyway.methods.evidence.blocks import InBlocks
 from manyway.methods.evidence.from_scores import Tempering, for_scores, learn_scores
-from manyway.methods.evidence.groups import (
-    Groups,
-    Probabilities,
-    copies,
-    is_one_shot,
-    power_for,
-    powers,
-    query_weights,
-    review_scores,
-    single_queries,
-)
-from manyway.methods.evidence.groups import stride as one_shot_stride
+from manyway.methods.evidence.groups import Groups, Probabilities, is_one_shot
 from manyway.methods.evidence.likelihood import Blend, Distances, Likelihood, Scores, known_classes
 from manyway.methods.evidence.names import Named, guesses, log_probability, named
 from manyway.methods.evidence.queries import Held, InMemory, Part, TakeRows, excluded, sample
@@ -252,7 +242,7 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
 
     found = queries.search(prior, with_terms=with_objective)
     n_iter, converged = found.n_iter, found.converged
-    single = single_queries(queries)
+    single = grouping.single_queries(queries)
     queries.assign_singly(single)
     groups = Groups.of(queries, prior, single)
     updates = parameters.update_prototypes and groups.updated.classes.shape[1]
@@ -270,8 +260,8 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
     if not parameters.precision and isinstance(likelihood, Distances):
         power = likelihood.calibration.power
         if one_shot:
-            placed, found_there = queries.each(TakeRows(one_shot_stride(queries.n_query), answer)).values
-            power = powers(placed, found_there, likelihood.calibration, schedule)
+            placed, found_there = queries.each(TakeRows(grouping.stride(queries.n_query), answer)).values
+            power = grouping.powers(placed, found_there, likelihood.calibration, schedule)
         answer = replace(answer, power=power.view(-1, 1, 1))
 
     present = groups.presence.present
@@ -282,13 +272,13 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
         tallies = queries.each(partial(_tallied, alone, answer))
         labelled = tallies.labelled.surest.to(present)
         kept = torch.where(labelled > 0, kept, likelihood.blend.share.squeeze(1).to(present))
-        unsure = doubt(tallies.own.surest, tallies.own.masses / queries.n_query, schedule)
+        unsure = doubt(tallies.own.masses, tallies.own.unknown, schedule)
         unsure = unsure.masked_fill(some_known, torch.inf)
         surest = torch.maximum(tallies.alone.surest.to(present) * kept, labelled)
         more["tallied"] = tallies.alone._replace(surest=surest, doubt=unsure)
     at_least = labelled.masked_fill(some_known, 1)
     more["make_presence"] = lambda: torch.maximum(posterior.presence(present) * kept, at_least)
-    more["make_copies"], more["counting"] = (lambda: copies(queries, schedule)), schedule
+    more["make_copies"], more["counting"] = (lambda: grouping.copies(queries, schedule)), schedule
     more["learned"] = {**likelihood.learned, **more.get("learned", {})}
     more["objective_parts"] = found.terms
     finds = tuple(one.groups(*queries.each(TakeRows(one.stride, answer)).values) for one in judges)
@@ -300,14 +290,14 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
         return Solution(reading, n_iter, converged, **more)
     answered, part = queries.each(answers), queries.part
     outcomes = torch.cat([answered.probabilities, *([answered.unknown.unsqueeze(-1)] if finds else [])], -1)
-    more["make_review_scores"] = lambda: review_scores(part, outcomes, schedule)
+    more["make_review_scores"] = lambda: grouping.review_scores(part, outcomes, schedule)
     probabilities, unknown, its_groups = answered
     return Solution(probabilities, n_iter, converged, unknown=unknown, unknown_groups=its_groups, **more)
 
 
 def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities:
     """The answer with the classifier's own part, as sure as both together can be; see ``from_scores``."""
-    stride = one_shot_stride(queries.n_query)
+    stride = grouping.stride(queries.n_query)
     placed, alone = queries.each(TakeRows(stride, answer)).values
     weights = (sample(queries, stride)[1] < 0).to(alone)
     weights = weights / weights.sum(-1, keepdim=True).clamp_min(1)
@@ -321,7 +311,7 @@ def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities
     more = (1 - blend.independent**4) * (1 - doubted / constants.doubt).clamp_min(0)
     trust = trust + (1 - trust) * more.view(-1, 1, 1)
     wanted = (own.gather(-1, label).lerp(believed, trust).squeeze(-1) * weights).sum(-1)
-    power = power_for(both, wanted, weights).view(-1, 1, 1)
+    power = grouping.power_for(both, wanted, weights).view(-1, 1, 1)
     return replace(answer, power=torch.where(blend.share < 1, power, 1.0))
 
 
@@ -355,7 +345,7 @@ class _Tallies(NamedTuple):
 
     alone: Tally  # those of the search
     labelled: Tally  # the final ones, among the queries that have the label of the class
-    own: Tally  # the classifier's own: its highest probability of each class, and the sum of the highest of each query
+    own: Tally  # the classifier's own: sums of its highest probabilities, and of the second ones as "unknown"
 
     def plus(self, other: _Tallies) -> _Tallies:
         return _Tallies(*(one.plus(another) for one, another in zip(self, other, strict=True)))
@@ -366,9 +356,12 @@ def _tallied(alone: Probabilities, answer: Probabilities, part: Part) -> _Tallie
     searched, own = alone.searched(part), answer.blend.own(part.placed)
     best = answer.finished(searched, part).max(-1)
     surest = own.new_zeros(own.shape[0], own.shape[-1]).scatter_reduce(-1, best.indices, best.values, "amax")
-    highest = tally(Answered(own))._replace(masses=own.amax(-1).sum(1, keepdim=True, dtype=torch.float64))
     before = tally(Answered(alone.finished(searched, part)))
-    return _Tallies(before, before._replace(surest=surest), highest)
+    two = own.double().topk(2)
+    first, second = (
+        before.masses.new_zeros(surest.shape).scatter_add(1, two.indices[..., 0], n) for n in two.values.unbind(-1)
+    )
+    return _Tallies(before, before._replace(surest=surest), before._replace(masses=first, unknown=second))
 
 
 def _answers(probabilities: Probabilities, finds: tuple[UnknownGroups, ...], part: Part) -> Answered:
@@ -442,7 +435,7 @@ class Learned:
         where a is u times the weight of queries, and ``known_weight`` for a query that is known to be of the class.
         """
         part, parameters = queries.part, queries.parameters
-        taken = part.u * query_weights(queries.presence.masses).unsqueeze(1) * part.free
+        taken = part.u * grouping.query_weights(queries.presence.masses).unsqueeze(1) * part.free
         taken = taken * float(parameters.update_prototypes)
         taken = taken + parameters.constants.known_weight * known_classes(part.known, taken)
         sums, counts = class_sums(self.scaled)
@@ -617,10 +610,8 @@ def evidence_from_likelihood(
     [[0, 0, 0, 0]]
     """
     if likelihood.ndim != 3 or counts.shape not in (likelihood[:, 0].shape, (1, likelihood.shape[-1])):
-        raise InputError(
-            f"The likelihoods have shape {tuple(likelihood.shape)} and the counts {tuple(counts.shape)}; they must be "
-            "[task, query, class] and [task, class]."
-        )
+        shapes = f"The likelihoods have shape {tuple(likelihood.shape)} and the counts {tuple(counts.shape)}"
+        raise InputError(f"{shapes}; they must be [task, query, class] and [task, class].")
     if not bool(torch.isfinite(likelihood).all()):
         raise InputError("A log-likelihood is NaN or infinite; use a low finite number for what is impossible.")
     grouping: dict[str, Any] = {"group_posterior": group_posterior, "merge_groups": merge_groups, "schedule": schedule}

@@ -6,7 +6,7 @@
 from importlib import resources
 from pathlib import Path
 
-from manyway.errors import InputError, nearest
+from manyway.errors import named
 from manyway.sampling.features import FeatureSet
 
 FILES = {"test": "glyphs.safetensors", "val": "glyphs-val.safetensors"}
@@ -30,6 +30,4 @@ def load_glyphs(split: str = "test") -> FeatureSet:
     >>> load_glyphs("val").n_classes
     100
     """
-    if split not in FILES:
-        raise InputError(f"There are no embedded glyph features '{split}'; {nearest(split, FILES)}")
-    return FeatureSet.load(FOLDER / FILES[split])
+    return FeatureSet.load(FOLDER / named(FILES, split, "split of the embedded letters"))

@@ -10,7 +10,7 @@ from functools import lru_cache
 from torch import Tensor
 
 from manyway.encoding import ImageSet
-from manyway.errors import InputError, nearest, optional
+from manyway.errors import named, optional
 from manyway.training.glyphs.letters import Letter, candidate_letters
 from manyway.training.glyphs.render import Masters, choose_letters, draw_masters, draw_samples
 from manyway.training.recipe import Recipe
@@ -27,10 +27,9 @@ def image_set(split: str, per_class: int, *, seed: int = 0) -> ImageSet:
     Image i of a letter depends only on the seed, the letter and i.
     """
     classes, masters = _alphabet()
-    if split not in classes:
-        raise InputError(f"Glyphs have no split '{split}'; {nearest(split, classes)}")
-    images, labels = draw_samples(classes[split], masters, range(per_class), seed=seed)
-    return ImageSet(images, labels, tuple(letter.name for letter in classes[split]))
+    letters = named(classes, split, "split of glyphs")
+    images, labels = draw_samples(letters, masters, range(per_class), seed=seed)
+    return ImageSet(images, labels, tuple(letter.name for letter in letters))
 
 
 def draw(name: str, indices: range, *, seed: int = 0) -> Tensor:
