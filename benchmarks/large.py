@@ -3,7 +3,9 @@
     python -m benchmarks.large --queries 1000000 --classes 10000 [--method evidence] [--device cuda]
 
 Random queries are written to a safetensors file, which is then read block by block, memory-mapped. Printed are the
-time, the iterations, how many classes each of them updated, the accuracy and the peak memory.
+time, the iterations, how many classes each of them updated, the accuracy and the peak memory. ``--workers N`` then
+labels the same blocks on a Dask cluster of N local processes, and counts the labels that differ. ``--growth`` instead
+prints how the processor time grows as queries, classes and features are doubled, one after the other.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import argparse
 import resource
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from benchmarks.measure import show
+from benchmarks.measure import count_cpu_time, growth, seconds, show
 from manyway import Tasks
-from manyway.core.blocks import Pile, Spread, Work, in_turn
+from manyway.core.blocks import Blocks, Pile, Spread, Work, in_turn
+from manyway.core.dask import on_dask
+from manyway.core.solution import Solution
 from manyway.methods import get_method
 from manyway.methods.evidence.blocks import Assign
 from manyway.methods.paddle.streamed import Iterate
@@ -58,6 +62,51 @@ def watched(spread: Spread) -> tuple[Spread, list[int]]:
     return watch, active
 
 
+def make(arguments: argparse.Namespace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Class means, the classes that occur, and a support with its labels."""
+    generator = torch.Generator().manual_seed(0)
+    means = torch.randn(arguments.classes, arguments.features, generator=generator)
+    if arguments.means == "uniform":
+        means = torch.rand(arguments.classes, arguments.features, generator=generator).mul_(12**0.5).sub_(3**0.5)
+    means *= arguments.apart
+    present = torch.randperm(arguments.classes, generator=generator)[: arguments.present]
+    labels = torch.arange(arguments.classes).repeat_interleave(_SHOTS)
+    support = means[labels] + torch.randn(len(labels), arguments.features, generator=generator)
+    return means, present, support, labels
+
+
+def solved(arguments: argparse.Namespace, support: Tensor, labels: Tensor, spread: Spread) -> tuple[Solution, Tensor]:
+    """The solution of a task whose queries a spread holds, and their labels [q]."""
+    options = {} if arguments.tol is None else {"tol": arguments.tol}
+    support, labels = support.to(arguments.device), labels.to(arguments.device)
+    solution = get_method(arguments.method)(Tasks.from_pile(support, labels, Pile.of(spread, support)), **options)
+    return solution, solution.top(1).best.values[1][0, :, 0].cpu()
+
+
+def on_cluster(arguments: argparse.Namespace, support: Tensor, labels: Tensor, blocks: Blocks) -> tuple[float, Tensor]:
+    """Seconds and labels [q] on a cluster of local processes with one thread each; starting them is not counted."""
+    from distributed import LocalCluster
+
+    options: dict[str, Any] = {"n_workers": arguments.workers, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with LocalCluster(**options) as cluster:
+        begin = time.perf_counter()
+        with on_dask(cluster.scheduler_address, blocks) as spread:
+            found = solved(arguments, support, labels, spread)[1]
+        return time.perf_counter() - begin, found
+
+
+def grown(arguments: argparse.Namespace, at: Mapping[str, int]) -> tuple[float]:
+    """Seconds for a pile of these sizes that is in memory, in blocks."""
+    arguments = argparse.Namespace(**{**vars(arguments), **at})
+    means, present, support, labels = make(arguments)
+    generator = torch.Generator().manual_seed(1)
+    truth = present[torch.randint(len(present), (arguments.queries,), generator=generator)]
+    rows = means[truth] + torch.randn(arguments.queries, arguments.features, generator=generator)
+    size = max(1, _BLOCK_BYTES // (4 * (arguments.classes + arguments.features)))
+    spread = in_turn(lambda: iter(rows.split(size)), torch.device(arguments.device))
+    return (seconds(lambda: solved(arguments, support, labels, spread), repeats=2, warm=0),)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queries", type=int, default=100_000, help="default: 100000")
@@ -69,15 +118,18 @@ def main() -> None:
     parser.add_argument("--method", choices=("evidence", "paddle"), default="paddle")
     parser.add_argument("--tol", type=float, help="tolerance; default: the method's own")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--workers", type=int, default=0, help="label again on a Dask cluster of so many processes")
+    parser.add_argument("--growth", action="store_true", help="how the time grows with each size")
     arguments = parser.parse_args()
-    generator = torch.Generator().manual_seed(0)
-    means = torch.randn(arguments.classes, arguments.features, generator=generator)
-    if arguments.means == "uniform":
-        means = torch.rand(arguments.classes, arguments.features, generator=generator).mul_(12**0.5).sub_(3**0.5)
-    means *= arguments.apart
-    present = torch.randperm(arguments.classes, generator=generator)[: arguments.present]
-    labels = torch.arange(arguments.classes).repeat_interleave(_SHOTS)
-    support = means[labels] + torch.randn(len(labels), arguments.features, generator=generator)
+    if arguments.growth:
+        if arguments.device == "cpu":
+            count_cpu_time()
+        base = {name: getattr(arguments, name) for name in ("queries", "classes", "features")}
+        sizes = {name: [value, 2 * value] for name, value in base.items()}
+        rows = growth(base, sizes, lambda at: grown(arguments, at))
+        show(f"How {arguments.method} grows, {arguments.device}", ["grows", "sizes", "ms", "exponent"], rows)
+        return
+    means, present, support, labels = make(arguments)
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "queries.safetensors"
@@ -93,21 +145,19 @@ def main() -> None:
 
             begin, worked = time.perf_counter(), time.process_time()
             spread, active = watched(in_turn(blocks, torch.device(arguments.device)))
-            options = {} if arguments.tol is None else {"tol": arguments.tol}
-            support, labels = support.to(arguments.device), labels.to(arguments.device)
-            tasks = Tasks.from_pile(support, labels, Pile.of(spread, support))
-            solution = get_method(arguments.method)(tasks, **options)
-            found = solution.top(1).best.values[1][0, :, 0]
+            solution, found = solved(arguments, support, labels, spread)
             right = int((found == truth).sum())
             wall, worked = time.perf_counter() - begin, time.process_time() - worked
+            cluster = "–"
+            if arguments.workers:
+                seconds_there, there = on_cluster(arguments, support, labels, blocks)
+                cluster = f"{seconds_there:.1f} s, {int((there != found).sum())} labels differ"
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     work = (sum(active) + arguments.classes) / arguments.classes
     gpu = "–" if arguments.device == "cpu" else f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB"
-    found = (
-        "–"
-        if arguments.method != "evidence"
-        else f"{float(solution.n_present):.1f} ± {float(solution.n_present_sd):.1f}"
-    )
+    estimated = "–"
+    if arguments.method == "evidence":
+        estimated = f"{float(solution.n_present):.1f} ± {float(solution.n_present_sd):.1f}"
     row = {
         "method": f"{arguments.method}, {arguments.device}",
         "queries": f"{arguments.queries:,}",
@@ -119,7 +169,8 @@ def main() -> None:
         "work, in full iterations": f"{work:.1f} instead of {len(active) + 1}",
         "peak memory (before, to write the queries)": f"{peak:.2f} GiB ({before:.2f})",
         "GPU memory": gpu,
-        "classes estimated": found,
+        "classes estimated": estimated,
+        f"{arguments.workers} Dask processes": cluster,
         "correct": f"{100 * right / arguments.queries:.2f} %",
     }
     show(f"A large pile: {row['method']}, {row['queries']} queries", list(row), [list(row.values())])

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from bench_problems import SMALL, data_folder_with_toy, run_suite
 
@@ -228,9 +229,12 @@ def test_tables_of_results_load_scipy_for_their_intervals_and_nothing_else(tmp_p
     assert loaded(["compare", "paddle", "simpleshot"], tmp_path) == ["scipy"]
 
 
-def test_labels_from_scores_load_torch_and_nothing_else_that_is_slow(tmp_path):
-    (tmp_path / "scores.csv").write_text("item,fox,dog,owl\na,0.9,0.05,0.05\nb,0.8,0.1,0.1\n")
-    assert set(loaded(["label", "--scores", "scores.csv"], tmp_path)) <= {"torch"}
+def test_labelling_loads_torch_and_neither_scikit_learn_nor_scipy(tmp_path):
+    np.savez(tmp_path / "examples.npz", features=np.eye(4, dtype=np.float32).repeat(2, 0), labels=np.arange(8) // 2)
+    np.save(tmp_path / "items.npy", np.eye(4, dtype=np.float32))
+    found = loaded(["label", "examples.npz", "items.npy", "-o", "labels.csv"], tmp_path)
+    assert (tmp_path / "labels.csv").exists()
+    assert "torch" in found and not {"sklearn", "scipy", "pandas"} & set(found)  # noqa: PT018
 
 
 def loaded(words: list[str], folder: Path) -> list[str]:

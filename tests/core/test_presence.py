@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 from manyway import Evidence, InputError, Solution, Tasks, TaskSpec, sample_tasks, solve
-from manyway.core.presence import Counting, Tally, number_of, presence_of, unseen
+from manyway.core.presence import Counting, Tally, doubt, interval_of, number_of, presence_of, unseen
 from manyway.sampling.embedded import load_glyphs
 from tests.problems import make_tasks
 
@@ -83,6 +85,18 @@ def test_what_is_certain_stays_certain_whatever_its_size():
     assert presence_of(p, Tally(p, torch.tensor([[1.0, 500.0, 500.0]]), SURE, NONE), ONCE, Counting())[0, 0] == 1
 
 
+def test_a_class_that_a_classifier_gives_items_to_by_a_narrow_margin_is_doubtful_however_sure_it_is():
+    """Each has ten items; the second probabilities are almost as high as the first, or a hundredth of them."""
+    first = torch.full((1, 3), 10.0)
+    unsure = doubt(first, torch.tensor([[9.0, 0.1, 0.0]]), Counting())
+    certain = torch.ones(1, 3)
+    p = presence_of(certain, Tally(certain, first, unsure, torch.zeros(1, 3)), ONCE, Counting())[0]
+    assert p[0] < 0.9 < p[1] < p[2] < 1
+    assert doubt(torch.zeros(1, 1), torch.zeros(1, 1), Counting()) == Counting().scores_offset  # nothing is given to it
+    known = Tally(certain, first, torch.full((1, 3), torch.inf), torch.zeros(1, 3))
+    assert presence_of(certain, known, ONCE, Counting()).tolist() == [[1.0, 1.0, 1.0]]
+
+
 def test_copies_of_items_are_no_new_evidence():
     """A burst of near-copies of each item makes hardly a further class certain."""
     tasks = sample_tasks(load_glyphs("val"), TaskSpec(shots=5, k_eff=10, n_query=40), seed=4, count=24)
@@ -127,20 +141,30 @@ def test_answers_with_unknown_items_are_counted_with_their_number():
     assert not bool(solve("evidence", tasks).tallied.unknown.any())
 
 
-def test_the_interval_of_the_number_reaches_from_careful_to_independent_presence():
-    solution = solution_of([[0.9, 0.9, 0.9, 0.9] + [0.3] * 6])
-    low, high = solution.n_present_interval[0].tolist()
-    off = float(2 * solution.n_present_sd + 0.5)
-    assert low == -int(-(float(solution.n_present) - off) // 1)
-    assert high == min(int(float(solution.independent_presence.sum()) + off), 5)  # of five expected items
+def test_the_interval_of_the_number_is_that_of_a_simulation_with_shared_errors():
+    """Classes occur independently given a shared error, which is drawn; the interval has 95 % of the numbers."""
+    p, alone, masses = torch.full((1, 40), 0.3), torch.full((1, 40), 0.6), torch.full((1, 40), 2.0)
+    means, variances = number_of(p, alone, Tally(p, masses, SURE, torch.zeros(1, 40)), ONCE, Counting())
+    draw = torch.Generator().manual_seed(0)
+    z, ln = torch.randn(4000, 1, generator=draw), math.log(2)
+    more = 0.4 * ln + 1.2 * 0.3 + 0.3 * (math.log(0.6 / 0.4) - math.log(0.3 / 0.7))
+    odds = math.log(0.3 / 0.7) + z * torch.where(z < 0, 0.3 + 0.2 * ln, more)
+    numbers = (torch.rand(4000, 40, generator=draw) < odds.sigmoid()).sum(1)
+    low, high = interval_of(means, variances, torch.tensor([40]))[0].tolist()
+    assert 0.93 <= float(((low <= numbers) & (numbers <= high)).float().mean()) <= 0.97
+    assert interval_of(means, variances, torch.tensor([15]))[0].tolist() == [low, 15]  # of fifteen items
 
 
-def test_the_number_of_classes_is_less_certain_where_many_items_share_their_errors():
-    p = torch.tensor([[0.9, 0.5, 0.5, 0.1]])
-    few, many = (number_of(p, torch.tensor([n]), Counting()) for n in (15.0, 1500.0))
-    assert few[0] == many[0] == p.sum()
-    assert many[1] > 1.3 * few[1]
-    assert number_of(torch.tensor([[1.0, 0.0]]), torch.tensor([75.0]), Counting())[1] < 0.1  # nothing is uncertain
+def test_the_number_of_classes_is_less_certain_where_many_items_share_their_errors_or_some_are_unknown():
+    p, none = torch.tensor([[0.9, 0.5, 0.5, 0.1]]), torch.zeros(1, 4)
+
+    def spread(p: torch.Tensor, n: float, unknown: float = 0.0) -> float:
+        means, variances = number_of(p, p, Tally(p, p / p.sum() * n, SURE, none + unknown), ONCE, Counting())
+        return float((variances.mean() + means.var()).sqrt())
+
+    assert spread(p, 1500) > 1.1 * spread(p, 15)
+    assert spread(p, 60, 15) > 1.05 * spread(p, 75)
+    assert spread(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), 75) < 0.1  # nothing is uncertain
 
 
 def test_the_number_of_letters_is_within_two_deviations_in_at_least_nine_of_ten_tasks():
@@ -157,6 +181,18 @@ def test_further_classes_are_expected_where_many_occurred_once():
     assert unseen(presence * 0.8, sizes)[0] > 1
     assert unseen(presence, sizes).tolist() == [0.0, 0.0]  # all classes have been seen
     assert unseen(presence * 0.8, sizes)[1] < 0.01
+
+
+def test_further_classes_are_as_many_as_simulated_communities_have():
+    """Of 100 equally frequent classes in samples of 100 items; half a label in doubt counts half."""
+    draw = torch.randint(100, (300, 100), generator=torch.Generator().manual_seed(0))
+    counts = torch.zeros(300, 300).scatter_add_(1, draw, torch.ones(300, 100))
+    left = 100 - (counts > 0).sum(1)
+    found = unseen((counts > 0).float(), counts.clamp_min(1))
+    assert abs(float(found.mean() / left.float().mean()) - 1) < 0.05
+    f1, f2 = (counts == 1).sum(1), (counts == 2).sum(1)
+    torch.testing.assert_close(found, f1 * (f1 - 1) / (2.0 * (f2 + 1)))
+    assert float(unseen(torch.tensor([[1.0] * 4 + [0.0] * 9]), torch.tensor([[1.0, 1.0, 1.5, 1.5] + [1.0] * 9]))) == 1.5
 
 
 @pytest.mark.parametrize("method", ["evidence", "simpleshot", "paddle"])

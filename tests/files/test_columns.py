@@ -95,6 +95,12 @@ N = np.arange(12)
         ("taken", N // 2 + 20231220, True, "looks like a date"),
         ("taken", N // 2 + 1_700_000_000, True, "looks like a date"),
         ("taken", N // 2 + 17_000_000_000, False, None),
+        ("taken", N * 5 % 7 + 1_700_000_000.25, True, "looks like a date or time (1700000000.25, 1700000005.25, "),
+        ("taken", N * 5 % 12 + 45_000.375, False, "another day number in every row"),  # Excel
+        ("taken", N * 5 % 12 + 739_000.375, False, "another day number in every row"),  # MATLAB
+        ("date", N * 5 % 7 + 739_000.375, True, "looks like a date or time"),
+        ("taken", N * 5 % 7 + 739_000.375, False, None),
+        ("taken", N * 1900.5 + 40_000, False, None),
         ("year", N * 5 % 12 + 2000, False, "as ids and times do"),
     ],
 )

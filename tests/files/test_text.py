@@ -63,7 +63,7 @@ def test_what_is_no_text_is_one_sentence(data, tmp_path):
 )
 def test_the_delimiter_is_found(table, delimiter, first, tmp_path):
     (tmp_path / "a.csv").write_text(table)
-    found = sniff(tmp_path / "a.csv")
+    found = sniff(read_text(tmp_path / "a.csv"))
     assert (found.delimiter, found.first) == (delimiter, first)
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from warnings import catch_warnings, simplefilter
 
+from manyway import core
 from manyway.methods import METHODS, Method
 from manyway.methods import get_method as get_real_method
 
-if TYPE_CHECKING:
-    from manyway.core import Solution, Tasks
 
-
-def centroid(tasks: Tasks) -> Any:
+def centroid(tasks: core.Tasks) -> Any:
     """The nearest class mean of the features as they are."""
     from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 
@@ -22,7 +20,7 @@ def centroid(tasks: Tasks) -> Any:
     return KNeighborsClassifier(1) if tasks.n_support == tasks.n_classes else NearestCentroid()
 
 
-def logistic(tasks: Tasks) -> Any:
+def logistic(tasks: core.Tasks) -> Any:
     """Logistic regression on standardised features."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -31,7 +29,7 @@ def logistic(tasks: Tasks) -> Any:
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
 
 
-def lda(tasks: Tasks) -> Any:
+def lda(tasks: core.Tasks) -> Any:
     """Linear discriminant analysis with equal priors; the nearest class mean where no class has two examples."""
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
@@ -40,8 +38,8 @@ def lda(tasks: Tasks) -> Any:
     return LinearDiscriminantAnalysis(priors=[1 / tasks.n_classes] * tasks.n_classes)
 
 
-def _baseline(name: str, title: str, make: Callable[[Tasks], Any]) -> Method:
-    def solver(tasks: Tasks) -> Solution:
+def _baseline(name: str, title: str, make: Callable[[core.Tasks], Any]) -> Method:
+    def solver(tasks: core.Tasks) -> core.Solution:
         from manyway.evaluation import fit_and_predict
 
         with catch_warnings():

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from manyway.errors import InputError
 from manyway.files import data_root
-from manyway.sampling import FeatureSet
+from manyway.sampling import FeatureSet, load_glyphs
+from manyway.sampling.simulated import simulated, sklearn_table
 
 _NETWORKS = {"rn18": "resnet18", "wrn": "wrn28-10"}
 _EMBEDDED = {"glyphs": "test", "glyphs-val": "val"}
-_MADE = {"simulated": "simulated", "sklearn": "sklearn_table"}
+_MADE = {"simulated": simulated, "sklearn": sklearn_table}
 
 
 def find_features(key: str, data: Path | None) -> FeatureSet:
@@ -22,13 +23,8 @@ def find_features(key: str, data: Path | None) -> FeatureSet:
     """
     kind, colon, name = key.partition(":")
     if colon and kind in _MADE:
-        from manyway.sampling import simulated
-
-        made: FeatureSet = getattr(simulated, _MADE[kind])(name)
-        return made
+        return _MADE[kind](name)
     if key in _EMBEDDED:
-        from manyway.sampling import load_glyphs
-
         return load_glyphs(_EMBEDDED[key])
     if not re.fullmatch(r"\w[\w.+-]*(/\w[\w.+-]*)*", key):
         raise InputError(f"'{key}' is not the key of a feature set; to run on a file, give it as `features`.")
@@ -54,11 +50,6 @@ def find_strangers(key: str, data: Path | None) -> FeatureSet:
     return find_features(key, data) if found is None else FeatureSet.load(found, unlabelled=True)
 
 
-def _found(folder: Path | None, key: str) -> Path | None:
-    """The file of a key in the data folder; None where there is none."""
-    return None if folder is None else next(iter(_candidates(folder, key)), None)
-
-
 def _half(features: FeatureSet, parity: int) -> FeatureSet:
     """Every other class."""
     which = features.labels % 2 == parity
@@ -78,7 +69,10 @@ def data_folder(data: Path | None) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def _candidates(folder: Path, key: str) -> list[Path]:
+def _found(folder: Path | None, key: str) -> Path | None:
+    """The file of a key in the data folder; None where there is none."""
+    if folder is None:
+        return None
     suffixes = (".safetensors", ".npz")
     places = [folder, folder / "features"]
     exact = [place / f"{key}{suffix}" for place in places for suffix in suffixes]
@@ -91,7 +85,7 @@ def _candidates(folder: Path, key: str) -> list[Path]:
     if not any(path.exists() for path in exact) and len(longer) > 1:
         names = ", ".join(path.name for path in longer)
         raise InputError(f"Several files could be '{key}': {names}; name one of them with `features`.")
-    return [path for path in (*exact, *longer) if path.exists()]
+    return next((path for path in (*exact, *longer) if path.exists()), None)
 
 
 def _how_to_get(key: str, folder: Path | None) -> str:

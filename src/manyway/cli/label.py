@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.padding import Padding
+from rich.table import Table
 
 from manyway import files, labelling
 from manyway.cli.console import console, note
@@ -213,8 +215,6 @@ def methods(name: str | None = None) -> None:
     name : NAME
         Describe this method.
     """
-    from rich.table import Table
-
     if name is not None:
         _describe_method(name)
         return
@@ -229,9 +229,6 @@ def methods(name: str | None = None) -> None:
 
 def _describe_method(name: str) -> None:
     """Print what there is to know about a method before it is used."""
-    from rich.padding import Padding
-    from rich.table import Table
-
     method = get_method(name)
     screen = console()
     screen.print(f"{method.title} ({method.name})", style="bold")

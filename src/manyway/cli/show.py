@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
 from manyway import bench, evaluation, files, plots
 from manyway.bench import show
@@ -23,9 +25,6 @@ def status(*, results: Path = Path("results")) -> None:
 
     manyway status
     """
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     store = bench.Store(results)
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     for title in ("run", "done", "in progress", "missing", "started"):
@@ -191,8 +190,6 @@ def compare(
     width
         Print how many tasks the interval of the difference needs to be ± this many points.
     """
-    from rich.table import Table
-
     store = bench.Store(results)
     for pair in show.pairs(show.find_records(a, store), show.find_records(b, store)):
         test = pair[0].against(pair[1])

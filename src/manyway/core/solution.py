@@ -315,26 +315,26 @@ class Solution:
     @property
     def n_present_sd(self) -> Tensor:
         """[t] the standard deviation of that number."""
-        return occurring.number_of(self.presence, self.tallied.masses.sum(-1) / self.copies, self.counting)[1]
+        means, variances = self._numbers
+        found = ((means - self.n_present.unsqueeze(-1)).square() + variances).mean(-1).sqrt()
+        return found.to(self.n_present)
 
     @property
     def n_present_interval(self) -> Tensor:
-        """[t, 2] the lowest and the highest number within two standard deviations and half a class; at least 1.
+        """[t, 2] between which numbers it is with a probability of 95 %; see ``manyway.core.presence.number_of``."""
+        most = self.tallied.masses.sum(-1).clamp_max(self.presence.shape[-1]).round().long()
+        return occurring.interval_of(*self._numbers, most.clamp_min(1))
 
-        The highest is counted from the number of classes if the errors of queries were independent, where that is more:
-        presence is careful, so that rare classes count too little.
-        """
-        number, off = self.n_present, 2 * self.n_present_sd + 0.5
-        many = torch.maximum(number, self.independent_presence.sum(-1).to(number))
-        most = self.tallied.masses.sum(-1).clamp_max(self.presence.shape[-1]).round().to(number)
-        low, high = (number - off).ceil().clamp_min(1), (many + off).floor()
-        return torch.stack([torch.minimum(low, most), torch.minimum(high, most)], -1).long()
+    @cached_property
+    def _numbers(self) -> tuple[Tensor, Tensor]:
+        args = self.presence, self.independent_presence, self.tallied, self.copies, self.counting
+        return occurring.number_of(*args)
 
     @property
     def n_unseen(self) -> Tensor:
         """[t] how many further classes are expected to occur if sampling went on."""
         sizes = occurring.conditional_sizes(self.independent_presence, self.tallied.masses, self.copies)
-        return occurring.unseen(self.presence, sizes.to(self.presence))
+        return occurring.unseen(self.independent_presence, sizes.to(self.presence))
 
     @cached_property
     def review_scores(self) -> Tensor:

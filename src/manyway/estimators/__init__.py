@@ -5,14 +5,15 @@
 other.
 
 A class is made on its first use, from its solver: parameters, their defaults and their descriptions. So using one class
-imports no other method. ``__init__.pyi`` says to editors and type checkers what they are; ``tests/estimator_stub.py``
-writes it.
+imports no other method, and using none imports no scikit-learn. ``__init__.pyi`` says to editors and type checkers what
+they are; ``tests/estimator_stub.py`` writes it.
 """
 
 import re
 from types import new_class
 from typing import Any
 
+from manyway.estimators.inference import Inference as Inference
 from manyway.methods import METHODS, Method
 
 # A class has the title of its method, but for these.
@@ -31,12 +32,11 @@ __all__ = ["METHOD_OF", "Inference", "TransductiveClassifier", *METHOD_OF]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # scikit-learn takes two seconds to import, and the command line does without it.
-    from manyway.estimators.base import Inference
+    # Importing scikit-learn takes a second, and `manyway label` needs none of it.
     from manyway.estimators.base import TransductiveClassifier as base
 
-    if name not in METHOD_OF:
-        return {"Inference": Inference, "TransductiveClassifier": base}[name]
+    if name == "TransductiveClassifier":
+        return globals().setdefault(name, base)
     if name == "Evidence":
         from manyway.estimators.stream import StreamClassifier as base
     made = new_class(name, (base,), {"method": METHOD_OF[name]}, lambda body: body.update(__module__=__name__))

@@ -31,6 +31,7 @@ _NUMBERS = re.compile(
 )
 _DATES = re.compile(r"(.*[_\-. ])?(date|datum|timestamp|date[_ ]?time)")
 _TIMES = re.compile(r"(.*[_\-. ])?(time|zeit|uhrzeit|year|jahr|month|monat|day|tag|hour|stunde)")
+_DAYS = ((32_500, 51_000), (726_000, 745_000), (2_447_000, 2_466_000))  # 1989 to 2039: Excel, MATLAB, Julian days
 _WHOLE = re.compile(r"\s*[-+]?\d*\s*")
 _WORDS = 2  # texts have at least this many words on average
 
@@ -167,9 +168,9 @@ def find_item(table: Table, options: Options, taken: Collection[int | None]) -> 
     exact = [at for at in free if names[at].strip().casefold() == "item"]
     ids = [at for at in free if is_id(names[at])]
     found = exact or sorted(ids, key=lambda at: not _distinct(table.sample(at)))
-    found += [at for at in free if _distinct(table.sample(at)) and _are_codes(table.sample(at))]
+    found += [at for at in free if _are_codes(cells := table.sample(at)) and _distinct(cells)]
     if options.like is not None:  # the features are known, and this is none
-        found += [at for at in free if _distinct(table.sample(at)) and _are_numbered(names[at], table.sample(at))]
+        found += [at for at in free if _are_numbered(names[at], cells := table.sample(at)) and _distinct(cells)]
     found += [at for at in free if is_row_number(names[at]) or names[at] in table.index]
     if not found:
         return None, None
@@ -237,8 +238,11 @@ def _distinct(cells: Sequence[Any]) -> bool:
 
 
 def _are_codes(cells: Sequence[Any]) -> bool:
-    texts = [cell for cell in cells if isinstance(cell, str) and not is_number_like(cell) and not _DATE.fullmatch(cell)]
-    return len(cells) > 1 and sum(bool(_CODE.fullmatch(text)) for text in texts) == len(cells)
+    def is_code(cell: Any) -> bool:
+        other = not isinstance(cell, str) or is_number_like(cell) or _DATE.fullmatch(cell)
+        return not other and _CODE.fullmatch(cell) is not None
+
+    return len(cells) > 1 and all(map(is_code, cells))  # the first number of a column ends it: there may be thousands
 
 
 def _are_numbered(name: str, cells: Sequence[Any]) -> bool:
@@ -326,28 +330,32 @@ def odd_features(
     [0]
     """
     left_out, notes = [], []
-    perhaps = np.flatnonzero((features[:100] % 1 == 0).all(0)).tolist()
-    whole = [at for at in perhaps if names[at] not in kept and bool((features[:, at] % 1 == 0).all())]
+    first = features[:100]
+    perhaps = np.flatnonzero((first % 1 == 0).all(0) | (first >= _DAYS[0][0]).all(0)).tolist()
+    perhaps = [at for at in perhaps if names[at] not in kept]
+    whole = [at for at in perhaps if bool((features[:, at] % 1 == 0).all())]
     # What most columns look like is usual in this table.
     few = len(features) >= 3 and 2 * len(whole) <= len(names)
-    dates = [at for at in whole if _are_dates(features[:, at])]
+    dates = [at for at in perhaps if _are_dates(features[:, at])]
     dates = dates if 2 * len(dates) <= len(names) else []
-    for at in whole:
+    days = [at for at in perhaps if at not in whole and _within(features[:, at], _DAYS)]
+    numbers = [*whole, *(days if 2 * len(days) <= len(names) else [])]
+    for at in sorted({*numbers, *dates}):
         values, name = features[:, at].astype(np.float64), names[at].strip().casefold()
-        distinct = len(np.unique(values)) == len(values) > 2
-        reason = "numbers the rows" if few and _counts(values) else ""
+        distinct, kind = len(np.unique(values)) == len(values) > 2, "whole" if at in whole else "day"
+        reason = "numbers the rows" if few and at in whole and _counts(values) else ""
         if _DATES.fullmatch(name) or at in dates:
             reason = reason or "looks like a date or time"
-        if distinct and _NUMBERS.fullmatch(name):
+        if distinct and at in whole and _NUMBERS.fullmatch(name):
             reason = reason or "looks like an id"
-        column, start = f"column '{names[at]}' of {where}", ", ".join(str(int(value)) for value in values[:3])
+        column, start = f"column '{names[at]}' of {where}", ", ".join(f"{value:.15g}" for value in values[:3])
         if reason:
             left_out.append(at)
             hint = "is left out, as if named by `ignore_columns`; keep it with `feature_columns`"
             notes.append(f"{column} {reason} ({start}, …) and {hint}")
         elif few and distinct and (len(values) >= 8 or _TIMES.fullmatch(name)):
             hint = "as ids and times do; leave it out with `ignore_columns` if it is one"
-            notes.append(f"{column} has another whole number in every row ({start}, …), {hint}")
+            notes.append(f"{column} has another {kind} number in every row ({start}, …), {hint}")
     return left_out if len(left_out) < len(names) else [], notes
 
 
@@ -360,11 +368,15 @@ def _counts(values: np.ndarray[Any, Any]) -> bool:
 
 
 def _are_dates(values: np.ndarray[Any, Any]) -> bool:
-    """Whether whole numbers are days written as 20240531, or seconds (or parts of them) since 1970."""
+    """Whether numbers are days written as 20240531, or seconds (or parts of them) since 1970."""
     days = (values >= 19e6) & (values < 22e6) & (values // 100 % 100 - 1 < 12) & (values % 100 - 1 < 31)
-    days &= (values // 100 % 100 > 0) & (values % 100 > 0)
-    seconds = [(values >= 6e8 * unit) & (values < 2.2e9 * unit) for unit in (1, 1e3, 1e6, 1e9)]  # 1989 to 2039
-    return any(bool(found.all()) for found in (days, *seconds))
+    days &= (values // 100 % 100 > 0) & (values % 100 >= 1)
+    return bool(days.all()) or _within(values, [(6e8 * unit, 2.2e9 * unit) for unit in (1, 1e3, 1e6, 1e9)])
+
+
+def _within(values: np.ndarray[Any, Any], ranges: Sequence[tuple[float, float]]) -> bool:
+    """Whether all values lie in one of some ranges."""
+    return any(bool(((values >= least) & (values < most)).all()) for least, most in ranges)
 
 
 def _assign(path: Path, table: Table, options: Options) -> tuple[list[int], int | None, int | None, list[str]]:

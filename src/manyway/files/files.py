@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 import stat
 import sys
 import tempfile
@@ -165,16 +166,18 @@ def atomic_write(path: AnyPath, inputs: Iterable[AnyPath | None] = ()) -> Iterat
     target = check_output(path, inputs)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # A short prefix: together with the random part the name must stay within the limit of the file system.
-        handle, name = tempfile.mkstemp(prefix=f".{target.stem[:40]}-", suffix=target.suffix[-40:], dir=target.parent)
+        replaced = target.exists()  # an error where the name is too long
+        # A short name: it must stay within the limit of the file system.
+        temporary = target.parent / f".{target.stem[:40]}-{secrets.token_hex(4)}{target.suffix[-40:]}"
+        temporary.touch(exist_ok=False)
+        # Those of the file that is replaced, else those of any new file; meanwhile it is private.
+        permissions = (target if replaced else temporary).stat().st_mode & 0o777
+        temporary.chmod(0o600)
     except (OSError, ValueError) as error:
         raise InputError(f"Cannot write {path}: {_reason(error)}. Choose a folder that you can write to.") from error
-    os.close(handle)
-    temporary = Path(name)
     try:
         yield temporary
-        # Temporary files are private, and some writers set the permissions again.
-        temporary.chmod(_permissions(target))
+        temporary.chmod(permissions)
         os.replace(temporary, target)
     except (OSError, SafetensorError) as error:  # safetensors reports a full disk with an error of its own
         raise InputError(f"Cannot write {path}: {_reason(error)}. Nothing was changed.") from error
@@ -190,16 +193,6 @@ def _status(path: Path) -> os.stat_result | None:
         return None
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {_reason(error)}.") from error
-
-
-def _permissions(target: Path) -> int:
-    """Those of the file that is replaced, else those of any new file."""
-    try:
-        return stat.S_IMODE(target.stat().st_mode) & 0o777
-    except FileNotFoundError:
-        umask = os.umask(0)
-        os.umask(umask)
-        return 0o666 & ~umask
 
 
 def _kind(mode: int) -> str:

@@ -66,11 +66,6 @@ def suffix_of(path: Path) -> str:
     return (Path(path.stem) if path.suffix.lower() in _PACKED_SUFFIXES else path).suffix.lower()
 
 
-def as_text(path: Path | TextFile) -> TextFile:
-    """A text file that may have been looked at already."""
-    return path if isinstance(path, TextFile) else read_text(path)
-
-
 def read_text(path: Path) -> TextFile:
     """Find out how a text file is packed and encoded; a file that is no text is an error.
 
@@ -142,9 +137,8 @@ def _not_utf8(source: TextFile) -> str:
             position += len(piece)
 
 
-def sniff(path: Path | TextFile) -> Dialect:
+def sniff(source: TextFile) -> Dialect:
     """Find the delimiter from the first lines of a table."""
-    source = as_text(path)
     with source.open() as file:
         text = file.read(1 << 16)
         complete = not file.read(1)
@@ -178,9 +172,8 @@ def _mostly_numbers(rows: Sequence[Sequence[str]]) -> bool:
     return all(2 * sum(is_number(cell) or is_number(cell, ",") for cell in row) >= len(row) for row in rows[1:] or rows)
 
 
-def read_records(path: Path | TextFile, dialect: Dialect | None = None) -> Iterator[tuple[int, list[str]]]:
+def read_records(source: TextFile, dialect: Dialect | None = None) -> Iterator[tuple[int, list[str]]]:
     """Yield every record of a csv or tsv file, blank lines left out, with the line it starts on (from 1)."""
-    source = as_text(path)
     path, dialect = source.path, dialect or sniff(source)
     _allow_long_fields()
     with source.open() as file:
@@ -265,7 +258,7 @@ def _parse_json(text: str, place: str) -> Any:
 
 def read_lines(path: Path | TextFile) -> Iterator[tuple[int, str]]:
     """Yield every line of a text file with its number (from 1), without the line break."""
-    with as_text(path).open() as file:
+    with (path if isinstance(path, TextFile) else read_text(path)).open() as file:
         for number, line in enumerate(file, start=1):
             yield number, line.rstrip("\r\n")
 

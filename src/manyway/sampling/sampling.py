@@ -392,7 +392,8 @@ def _dirichlet_counts(key: Tensor, left: Tensor, spec: TaskSpec) -> Tensor:
     device = left.device
     key, left = key.cpu(), left.cpu()
     of_class = draws.mix(key.unsqueeze(-1) ^ draws.mix(torch.arange(left.shape[1])))
-    shares = _gamma(of_class, 1.0 if spec.alpha is None else spec.alpha)
+    alpha = 1.0 if spec.alpha is None else spec.alpha
+    shares = torch.from_numpy(gammaincinv(alpha, draws.uniform(of_class, 0).numpy()))  # Gamma(α, 1), by inversion
     shares = shares / shares.amax(1, keepdim=True).clamp_min(1e-300)  # their sum must not overflow
     counts = torch.zeros_like(left)
     # What a class lacks is taken from the others in the same proportions; each round exhausts at least one class.
@@ -416,13 +417,11 @@ def _largest_remainder(weights: Tensor, total: Tensor) -> Tensor:
     return floor.long() + (rank < rest)
 
 
-def _gamma(key: Tensor, alpha: float) -> Tensor:
-    """float64 draws of Gamma(alpha, 1), one per key, by inversion of one uniform draw each."""
-    return torch.from_numpy(gammaincinv(alpha, draws.uniform(key, 0).numpy()))
-
-
 def _log_gamma(key: Tensor, alpha: float) -> Tensor:
-    """The logarithm of such draws, also where they are too small for float64: there P(x) = x^alpha / Γ(alpha + 1)."""
+    """The logarithm of draws of Gamma(alpha, 1), one per key.
+
+    Where they are too small for float64, P(x) = x^alpha / Γ(alpha + 1).
+    """
     uniform = draws.uniform(key, 0)
     drawn = torch.from_numpy(gammaincinv(alpha, uniform.numpy()))
     return torch.where(drawn > 1e-290, drawn.log(), (uniform.log() + float(gammaln(alpha + 1))) / alpha)

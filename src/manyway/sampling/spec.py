@@ -112,19 +112,14 @@ class TaskSpec:
             raise InputError("alpha is the parameter of sampling='dirichlet', positive and finite; else leave it out.")
         if self.sampling == "balanced" and not self.is_ragged and self.n_query % self.most_k_eff:
             raise InputError(f"n_query = {self.n_query} cannot be shared equally by k_eff = {self.k_eff} classes.")
-        self._check_unknown()
-        self._check_batches()
-        self._check_review()
-
-    def _check_unknown(self) -> None:
+        # Unknown queries.
         if self.n_unknown < 0:
             raise InputError(f"n_unknown is {self.n_unknown}; it must not be negative.")
         if self.unknown_classes is not None and self.unknown_classes < 1:
             raise InputError(f"unknown_classes is {self.unknown_classes}; it must be at least 1.")
         if not self.n_unknown and (self.unknown_classes is not None or self.unknown_from is not None):
             raise InputError("unknown_classes and unknown_from go with n_unknown, the number of unknown queries.")
-
-    def _check_batches(self) -> None:
+        # Streams of batches.
         if self.n_batches < 1:
             raise InputError(f"n_batches is {self.n_batches}; it must be at least 1.")
         if self.gamma is not None and (self.n_batches == 1 or not (isfinite(self.gamma) and self.gamma >= 0)):
@@ -133,8 +128,7 @@ class TaskSpec:
             raise InputError("A range of k_eff and a stream (n_batches) go with sampling='uniform' only.")
         if self.n_batches > 1 and (self.is_ragged or self.n_unknown):
             raise InputError("A stream (n_batches) goes with one k_eff and without unknown queries.")
-
-    def _check_review(self) -> None:
+        # A person who answers.
         if self.reviewer is not None and self.reviewer not in get_args(Reviewer):
             raise InputError(f"reviewer is '{self.reviewer}'; choose {', '.join(get_args(Reviewer))} or None.")
         if not 0 <= self.n_answers <= self.n_query:

@@ -26,9 +26,10 @@ from manyway.encoding.backbones.checkpoint import read_checkpoint, save_checkpoi
 from manyway.encoding.backbones.networks import Backbone, encode_images, memory_format, precision
 from manyway.encoding.datasets.preprocess import ImageSet, Preprocess, from_metadata
 from manyway.errors import InputError
+from manyway.evaluation import evaluate
 from manyway.files import atomic_write
 from manyway.plots import Curve, Figure, Panel, draw
-from manyway.sampling import FeatureSet
+from manyway.sampling import FeatureSet, TaskSpec
 from manyway.training.recipe import AUGMENTATIONS, N_UNIFORMS, Recipe, learning_rate
 
 BEST, LAST, LOG, CURVES = "best.safetensors", "last.pt", "log.csv", "curves.png"
@@ -190,9 +191,6 @@ def _run_epoch(
 
 def _validate(network: Backbone, val: ImageSet, recipe: Recipe, preprocess: Preprocess) -> float:
     """Accuracy of the nearest prototype on 5-way 1-shot tasks of the validation classes."""
-    from manyway.evaluation import evaluate
-    from manyway.sampling import TaskSpec
-
     features = FeatureSet(encode_images(network, val.images, preprocess, fast=True), val.labels, val.class_names)
     fewest = int(features.counts.min())
     spec = TaskSpec(shots=1, k_eff=5, n_ways=5, n_query=5 * min(15, fewest - 1), sampling="balanced")

@@ -41,6 +41,13 @@ def test_a_precision_of_the_user_is_obeyed_as_it_is():
     assert sure > unsure
 
 
+@pytest.mark.parametrize("units", [[1.0, 1.0], [1.0, 30.0]])
+def test_few_degrees_of_freedom_do_not_make_a_metric_that_tells_nothing_apart(units):
+    examples = torch.tensor([[0, 9], [1, 9], [9, 0], [9, 1], [8, 1], [8, 0]]) * torch.tensor(units)
+    tasks = Tasks.from_arrays(examples[None], [[0, 0, 1, 1, 2, 2]], torch.tensor([[[0.0, 8.0]]]) * torch.tensor(units))
+    assert solve("evidence", tasks).probabilities[0, 0, 0] > 0.9
+
+
 def in_units(units: list[float], n_examples: list[int]) -> Tasks:
     """Two classes that differ by six deviations in all columns but the first; each column has a unit of its own."""
     generator = torch.Generator().manual_seed(1)

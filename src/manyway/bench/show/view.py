@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -185,15 +186,11 @@ def find_records(text: str, store: Store) -> list[Record]:
 
 def pairs(a: Sequence[Record], b: Sequence[Record]) -> list[tuple[Record, Record]]:
     """Every pair of results on the same tasks; if one has more tasks than the other, these are left out."""
-    found = []
-    for left in a:
-        for right in b:
-            if left.key != right.key and left.stream == right.stream:
-                n_tasks = min(left.n_tasks, right.n_tasks)
-                found.append((left.first(n_tasks), right.first(n_tasks)))
-    if not found:
+    same = [(one, other) for one, other in product(a, b) if one.key != other.key and one.stream == other.stream]
+    if not same:
         raise InputError("The two have no tasks in common; compare results with the same features, task and seed.")
-    return found
+    shared = (min(one.n_tasks, other.n_tasks) for one, other in same)
+    return [(one.first(n_tasks), other.first(n_tasks)) for (one, other), n_tasks in zip(same, shared, strict=True)]
 
 
 def axis_title(axis: str) -> str:

@@ -141,11 +141,7 @@ def open_originals(path: str | Path) -> Originals:
         prefix = common_folder(names)
         return Originals(lambda name: read(prefix + name))
     folder = path if path.is_dir() or suffix_of(path) not in TABLE_SUFFIXES else path.parent
-
-    def read_inside(name: str) -> bytes:
-        return read_file(folder / _below(folder, name))
-
-    return Originals(read_inside, folder)
+    return Originals(lambda name: read_file(folder / _below(folder, name)), folder)
 
 
 def _below(folder: Path, name: str) -> str:

@@ -6,12 +6,10 @@ import types
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
+from manyway import core  # its parts are imported at their first use, which loads torch
 from manyway.errors import InputError
-
-if TYPE_CHECKING:
-    from manyway.core import Solution, Tasks
 
 # A parameter means the same in every method, so its range is written once. Integers are counts, at least 1.
 _POSITIVE = {"logit_scale", "temperature", "inlier_temperature", "tempering", "precision", "concentration", "power"}
@@ -43,18 +41,17 @@ def check_params(method: str, params: Mapping[str, Any], annotations: Mapping[st
                 raise InputError(f"{method}: {name} is {value!r}; it must be positive.")
 
 
-def check_samples(method: str, tasks: Tasks) -> None:
+def check_samples(method: str, tasks: core.Tasks) -> None:
     """Refuse classes without a support sample, for a method that does not use class features."""
-    from manyway.core import class_without_sample
 
-    bare = class_without_sample(tasks.support_labels, tasks.n_classes)
+    bare = core.class_without_sample(tasks.support_labels, tasks.n_classes)
     if bare is not None:
         lacking = f"class {bare[1]} has no example in the support of task {bare[0]}"
         hint = "give it one, or choose a method that uses class features"
         raise InputError(f"{method} does not use class features, and {lacking}; {hint}.")
 
 
-def check_solution(method: str, tasks: Tasks, solution: Solution) -> None:
+def check_solution(method: str, tasks: core.Tasks, solution: core.Solution) -> None:
     """Refuse a solution whose probabilities are not finite or, where one class is right, do not sum to 1."""
     if tasks.pile is not None:
         return  # another pass would only be for this; whoever reads the answers sees them

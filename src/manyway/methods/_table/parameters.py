@@ -14,32 +14,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 def described_as(source: Callable[..., Any]) -> Callable[[F], F]:
     """Describe the parameters that a docstring leaves out as ``source`` does, with the function's own defaults.
 
-    >>> def one(*, step=1.0):
-    ...     '''Do it.
-    ...
-    ...     Parameters
-    ...     ----------
-    ...     step : float, default=1.0
-    ...         How far.
-    ...     '''
-    >>> @described_as(one)
-    ... def other(*, step=2.0):
-    ...     '''Do it further.
-    ...
-    ...     Parameters
-    ...     ----------
-    ...     '''
-    >>> doc_sections(other.__doc__)["Parameters"].splitlines()
-    ['step : float, default=2.0', '    How far.']
+    It is found by its name in the source code, as it is where no code may be loaded.
+
+    >>> from manyway.methods.dirichlet.solver import hard_em_dirichlet
+    >>> doc_entries(doc_sections(hard_em_dirichlet.__doc__)["Parameters"])["max_iter"].splitlines()[0]
+    'max_iter : int, default=10'
     """
 
     def decorate(function: F) -> F:
-        theirs, own = _described(source), _described(function)
-        entries = [
-            own[name] if name in own else with_default(theirs[name], parameter.default)
-            for name, parameter in inspect.signature(function).parameters.items()
-            if name in own or name in theirs
-        ]
+        entries = described_parameters(function.__module__, function.__name__).values()
         section = "\n".join(dict.fromkeys(entries)) + "\n"
         doc = f"{inspect.getdoc(function)}\n"
         function.__doc__ = re.sub(r"(?<=Parameters\n----------\n)(?:.+\n)*", lambda _: section, doc, count=1)
@@ -71,10 +54,6 @@ def doc_entries(section: str) -> dict[str, str]:
             if name.strip():
                 entries[name.strip().lstrip("*")] = entry.rstrip()
     return entries
-
-
-def _described(source: Callable[..., Any]) -> dict[str, str]:
-    return doc_entries(doc_sections(inspect.getdoc(source) or "").get("Parameters", ""))
 
 
 def with_default(entry: str, default: Any) -> str:

@@ -11,16 +11,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast, get_type_hints
+from typing import Any, cast, get_type_hints
 from warnings import warn
 
+from manyway import core  # its parts are imported at their first use, which loads torch
 from manyway.errors import ConvergenceWarning, InputError, named, nearest
 from manyway.methods._table.checks import check_params, check_samples, check_solution
 from manyway.methods._table.parameters import described_parameters, doc_entries, doc_sections, first_line
-
-if TYPE_CHECKING:
-    from manyway.core import Solution, Tasks
-
 
 _DATA = ("prepared",)  # arguments of solvers that are data, not parameters
 _NO_CHANGE = ("with_objective", "carry")  # parameters that do not change the answers for one task
@@ -32,7 +29,7 @@ class Method:
 
     name: str
     title: str
-    home: str | Callable[..., Solution]  # "module:function" below manyway.methods, or the function itself
+    home: str | Callable[..., core.Solution]  # "module:function" below manyway.methods, or the function itself
     reference: str
     transductive: bool = True
     holds_support: bool = False  # whether it keeps every support sample in memory, not only class sums
@@ -53,7 +50,7 @@ class Method:
     learned: tuple[str, ...] = ()  # attributes of what is prepared that estimators show, as `precision_`
 
     @cached_property
-    def solver(self) -> Callable[..., Solution]:
+    def solver(self) -> Callable[..., core.Solution]:
         """The function itself, imported now."""
         return _imported(self.home)
 
@@ -63,7 +60,7 @@ class Method:
         return None if self.prepare is None else _imported(self.prepare)
 
     @cached_property
-    def streamed(self) -> Callable[..., Solution] | None:
+    def streamed(self) -> Callable[..., core.Solution] | None:
         """The function for queries in blocks, imported now; None where the method needs all queries at once."""
         return None if self.in_blocks is None else _imported(self.in_blocks)
 
@@ -118,10 +115,8 @@ class Method:
                 found[name] = Any
         return found
 
-    def __call__(self, tasks: Tasks, *, prepared: Any = None, known: Any = None, **params: Any) -> Solution:
+    def __call__(self, tasks: core.Tasks, *, prepared: Any = None, known: Any = None, **params: Any) -> core.Solution:
         import torch
-
-        from manyway.core import threads_for
 
         self.check(params)
         tasks = tasks.with_known(known)
@@ -132,12 +127,12 @@ class Method:
         solver = self.solver
         if tasks.pile is not None:
             solver = self._row_by_row if self.streamed is None else self.streamed
-        with torch.no_grad(), threads_for(tasks.n_query * tasks.n_classes):
+        with torch.no_grad(), core.threads_for(tasks.n_query * tasks.n_classes):
             solution = solver(tasks, **params, **given)
             check_solution(self.name, tasks, solution)
         return solution
 
-    def _refuse(self, tasks: Tasks) -> None:
+    def _refuse(self, tasks: core.Tasks) -> None:
         """What a method cannot do is said here, once."""
         if not self.class_features and not tasks.scores:
             check_samples(self.name, tasks)
@@ -153,17 +148,16 @@ class Method:
             many = f"{tasks.n_query} items and {tasks.n_classes} classes cannot be labelled by {self.name} in blocks"
             raise InputError(f"{many}; choose the `method` {able}, or cut the items into smaller batches.")
 
-    def _row_by_row(self, tasks: Tasks, *, prepared: Any = None, **params: Any) -> Solution:
+    def _row_by_row(self, tasks: core.Tasks, *, prepared: Any = None, **params: Any) -> core.Solution:
         """The answers of a method that answers each query on its own, for a pile."""
-        from manyway.core import Reading, Solution
 
         if prepared is None and self.preparation is not None:
             prepared = self.preparation(tasks, **{**self.parameters, **params})
         assert tasks.pile is not None
         work = partial(_row_by_row, self.name, tasks, {**params, "prepared": prepared})
-        return Solution(Reading(tasks.pile, work), 1, True)
+        return core.Solution(core.Reading(tasks.pile, work), 1, True)
 
-    def unfinished(self, solution: Solution, params: Mapping[str, Any]) -> str | None:
+    def unfinished(self, solution: core.Solution, params: Mapping[str, Any]) -> str | None:
         """A sentence where an iteration limit was reached before the stopping rule was met; None where it was not."""
         values = {**self.defaults, **params}
         if values.get("tol") is None and not self.stops_without_tol:
@@ -183,7 +177,7 @@ class Method:
         sizes = {"shots": shots, "n_classes": n_classes, "n_query": n_query, "k_eff": k_eff}
         return cast("str | None", _imported(self.training)({**self.defaults, **params}, **sizes))
 
-    def remarks(self, tasks: Tasks, solution: Solution, params: Mapping[str, Any]) -> list[tuple[str, bool]]:
+    def remarks(self, tasks: core.Tasks, solution: core.Solution, params: Mapping[str, Any]) -> list[tuple[str, bool]]:
         """What to warn of after solving tasks, each with whether it is about convergence.
 
         How many classes are present is not known, so that learned parameters are not asked about it.
@@ -194,12 +188,11 @@ class Method:
         return [(sentence, about_convergence) for sentence, about_convergence in both if sentence is not None]
 
 
-def _row_by_row(method: str, tasks: Tasks, params: Mapping[str, Any], rows: Any, memory: Any) -> Any:
+def _row_by_row(method: str, tasks: core.Tasks, params: Mapping[str, Any], rows: Any, memory: Any) -> Any:
     """From the rows [1, b, d] of a block to the answers of a method that answers each query on its own."""
-    from manyway.core import Answered
 
     block = replace(tasks, query_table=rows, query_index=None, pile=None)
-    return Answered(METHODS[method](block, **params).probabilities)
+    return core.Answered(METHODS[method](block, **params).probabilities)
 
 
 def _imported(home: str | Callable[..., Any]) -> Callable[..., Any]:
@@ -262,7 +255,7 @@ def get_method(name: str) -> Method:
     return named(METHODS, name, "method")
 
 
-def solve(method: str, tasks: Tasks, **params: Any) -> Solution:
+def solve(method: str, tasks: core.Tasks, **params: Any) -> core.Solution:
     """Run the named method on a batch of tasks.
 
     Parameters

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
-from math import ceil
+from math import ceil, log
 from typing import Any, NamedTuple
 
 import torch
@@ -346,7 +346,9 @@ def _with_metric(
     """The calibration with the metric whose answers for left-out samples have the smallest cross-entropy.
 
     ``samples`` [t, n] with ``residuals`` [t, n, d] are left out; some of them, with plain products ``inner``, are used.
-    The cross-entropy falls and then rises along γ. A task therefore takes γ after γ until its cross-entropy rises.
+    The cross-entropy falls and then rises along γ. A task therefore takes γ after γ until its cross-entropy rises. With
+    few features, γ below g = d/(d + 4f) costs ln(g/γ) nats: a prior, for f contrasts do not support a covariance that
+    is sharper. Left-out samples may hardly differ in what they gain from one that is singular by chance.
     """
     every = ceil(samples.shape[1] / _MOST_FOR_METRIC)
     left_out = left_out.some(every)
@@ -366,12 +368,15 @@ def _with_metric(
     going = torch.arange(len(weight), device=weight.device)  # tasks whose cross-entropy falls
     root = None
     tried = constants.shrinkages + (constants.little_shrinkages if little else ())
+    least = n_features / (n_features + constants.metric_freedom * freedom)  # γ that costs nothing
     for gamma in sorted(tried, reverse=not upwards):
         with nullcontext() if little else tensor_cores(support):  # a choice among a few values needs no more digits
             factor = metrics.root(gamma, going)
             found = products(factor, gamma, going)
         spread, part = rows_of_tasks(answers.spread, going), (1 - gamma) * rows_of_tasks(weight, going)
         one = left_out.of_tasks(going).classified(found, part, spread, near)
+        if little and gamma < least:
+            one = one._replace(losses=one.losses + log(least / gamma) / one.losses.shape[-1])
         loss = one.losses.sum(-1)
         falls = loss < _LESS * last
         better = falls & (loss < _LESS * rows_of_tasks(best.losses, going).sum(-1))

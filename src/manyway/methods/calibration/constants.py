@@ -25,6 +25,9 @@ class Constants:
     shrinkages: tuple[float, ...] = (0.95, 0.85, 0.6, 0.3)
     # Further values, tried where there are few features, or four times as many samples as features.
     little_shrinkages: tuple[float, ...] = (0.1, 0.03, 0.01)
+    # With few features and f degrees of freedom, γ below d/(d + 4f) has a price (see `calibration`). As a strict limit
+    # it costs 12 points on five correlated measurements with two examples per class.
+    metric_freedom: float = 4.0
     # A metric is used where its gain in cross-entropy is larger than this many standard errors.
     metric_gain: float = 1.0
 

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Protocol
 
 import torch
@@ -123,11 +124,6 @@ def sample(queries: Held, stride: int) -> tuple[Tensor, Tensor]:
     return placed, known
 
 
-def known_of(part: Part) -> Tensor:
-    """[t, b] the known labels of a part."""
-    return part.known
-
-
 @dataclass(frozen=True)
 class TakeRows:
     """The work that takes every so many placed queries, and of each what ``also`` makes of its part [t, b, …].
@@ -137,7 +133,7 @@ class TakeRows:
     """
 
     stride: int
-    also: Callable[[Part], Tensor] = known_of
+    also: Callable[[Part], Tensor] = attrgetter("known")
 
     def __call__(self, part: Part) -> Joined:
         some = part.every(self.stride)

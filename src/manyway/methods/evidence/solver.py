@@ -279,7 +279,7 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
         tallies = queries.each(partial(_tallied, searched, alone, answers, answer.blend))
         labelled = tallies.labelled.surest.to(present)
         kept = torch.where(labelled > 0, kept, likelihood.blend.share.squeeze(1).to(present))
-        unsure = doubt(tallies.own.surest, tallies.own.masses / queries.n_query, schedule)
+        unsure = doubt(tallies.own.masses, tallies.own.unknown, schedule)
         unsure = unsure.masked_fill(some_known, torch.inf)
         surest = torch.maximum(tallies.alone.surest.to(present) * kept, labelled)
         more["tallied"] = tallies.alone._replace(surest=surest, doubt=unsure)
@@ -348,7 +348,7 @@ class _Tallies(NamedTuple):
 
     alone: Tally  # those of the search
     labelled: Tally  # the final ones, among the queries that have the label of the class
-    own: Tally  # the classifier's own: its highest probability of each class, and the sum of the highest of each query
+    own: Tally  # the classifier's own: sums of its highest probabilities, and of the second ones as "unknown"
 
     def plus(self, other: _Tallies) -> _Tallies:
         return _Tallies(*(one.plus(another) for one, another in zip(self, other, strict=True)))
@@ -364,9 +364,13 @@ def _tallied(
     """The work that finds it, from what the search says, and the answers."""
     own, best = blend.own(part.placed), answers(part).probabilities.max(-1)
     surest = own.new_zeros(own.shape[0], own.shape[-1]).scatter_reduce(-1, best.indices, best.values, "amax")
-    highest = tally(Answered(own))._replace(masses=own.amax(-1).sum(1, keepdim=True, dtype=torch.float64))
     before = tally(Answered(alone.finished(searched(part), part)))
-    return _Tallies(before, before._replace(surest=surest), highest)
+    two = own.topk(2)
+    first, second = (
+        before.masses.new_zeros(surest.shape).scatter_add(1, two.indices[..., 0], n.double())
+        for n in two.values.unbind(-1)
+    )
+    return _Tallies(before, before._replace(surest=surest), before._replace(masses=first, unknown=second))
 
 
 def _answers(

@@ -52,11 +52,6 @@ def script_of(code: int) -> str:
     return unicodedata.name(chr(code), "?").split()[0]
 
 
-def is_letter(code: int) -> bool:
-    """Capital, small, title-case and caseless letters: no marks, modifiers or digits."""
-    return unicodedata.category(chr(code)) in {"Lu", "Ll", "Lt", "Lo"}
-
-
 def candidate_letters() -> tuple[Letter, ...]:
     """The letters of the scripts above that enough faces have, by code point; read from the tables of the fonts."""
     from matplotlib.ft2font import FT2Font
@@ -64,7 +59,7 @@ def candidate_letters() -> tuple[Letter, ...]:
     faces_of: dict[int, list[str]] = {}
     for face in FACES:
         for code in FT2Font(str(font_folder() / f"{face}.ttf")).get_charmap():
-            if is_letter(code):
+            if unicodedata.category(chr(code)) in ("Lu", "Ll", "Lt", "Lo"):  # no marks, modifiers or digits
                 faces_of.setdefault(code, []).append(face)
     needed = {script: (split, n) for split, scripts in SCRIPTS.items() for script, n in scripts.items()}
     letters = []
