@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from manyway.bench.baselines import get_method
 from manyway.bench.data import find_features, find_strangers
@@ -18,8 +18,7 @@ from manyway.errors import InputError, nearest
 from manyway.sampling import DEFAULTS, FeatureSet, TaskSpec, sample_tasks, task_fields
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """An experiment with the features it runs on and the key of its result."""
 
     key: str

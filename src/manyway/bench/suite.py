@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -266,8 +266,7 @@ class _File(Presentation):
         return self
 
 
-@dataclass(frozen=True)
-class Suite:
+class Suite(NamedTuple):
     """Experiments with the tables and plots that show them."""
 
     name: str

@@ -9,8 +9,7 @@ distances to the prototypes, a fixed temperature. Importing this module loads no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from manyway import core  # loads torch at the first use of a name
 from manyway.errors import named
@@ -30,8 +29,7 @@ LOF_SAMPLES = 3
 _BLOCK_NUMBERS = 1 << 26  # tasks are scored in blocks of about this many distances
 
 
-@dataclass(frozen=True)
-class Scorer:
+class Scorer(NamedTuple):
     """A score for unknown queries: (tasks) -> [t, q]."""
 
     name: str

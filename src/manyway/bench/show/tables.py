@@ -7,7 +7,7 @@ in a paired test (two-sided t, p < 0.05 for each; requiring all of them at once 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isnan
-from typing import Any
+from typing import Any, NamedTuple
 
 from manyway.bench import Record, Table, in_words
 from manyway.bench.show.view import View, axis_title, context, grouped, label, old_note, undecided, values_of
@@ -56,8 +56,7 @@ class Grid:
     rows: Sequence[tuple[str, Sequence[Cell]]]
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A record, seen by one metric."""
 
     record: Record
