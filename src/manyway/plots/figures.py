@@ -11,7 +11,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from manyway.errors import InputError, optional
+from manyway.errors import InputError, optional, refusal
 from manyway.files import atomic_write
 from manyway.plots.style import MARK, SETTINGS, Style, styles_of
 
@@ -65,11 +65,7 @@ class Figure(NamedTuple):
 
 def cannot_draw() -> str:
     """Why nothing can be drawn here; '' where it can."""
-    try:
-        optional("matplotlib", "plot", "Plotting")
-    except InputError as error:
-        return str(error)
-    return ""
+    return refusal(optional, "matplotlib", "plot", "Plotting")
 
 
 def write_figures(

@@ -293,8 +293,7 @@ def _from_first(compute: Callable[..., float], network: Backbone, *arguments: An
     return float(value)
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
+class Batch(NamedTuple):
     """Images with labels; where a second image is mixed in, also its label and the weight of the first."""
 
     images: Tensor  # [n, c, h, w] float
