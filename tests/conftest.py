@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-torch.set_num_threads(1)  # the problems are small, and machines that test are shared
+# One thread for each process of the tests and for those that they start: the problems are small, and machines that test
+# are shared. Dask's workers are forks of one process that has loaded torch, which takes longer than most tests.
+torch.set_num_threads(1)
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+os.environ.setdefault("DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD", "spawn" if os.name == "nt" else "forkserver")
 if os.name == "nt":
     for _missing in ("mkfifo", "mknod"):
         setattr(os, _missing, lambda *_: pytest.skip("Windows has no pipes and devices among its files"))
     setattr(os, "geteuid", lambda: 0)  # noqa: B010 -- what only others than root can see is not seen on Windows
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays until the end: the collector of garbage need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +48,22 @@ def cluster() -> Iterator[str]:
     distributed = pytest.importorskip("distributed", reason="needs Dask")
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as made:
         yield made.scheduler_address
+
+
+@pytest.fixture(scope="session")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A cluster of two worker processes on this machine. One that is killed is replaced."""
+    distributed = pytest.importorskip("distributed", reason="needs dask.distributed: pip install manyway[dask]")
+    distributed.utils.get_mp_context().set_forkserver_preload(["distributed", "torch"])
+    with distributed.LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=None,
+        local_directory=str(tmp_path_factory.mktemp("workers")),
+        silence_logs=50,
+    ) as made:
+        yield made
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,18 +12,9 @@ from manyway import InputError
 from manyway.bench.records import Store
 from manyway.bench.runner import run_jobs
 
-distributed = pytest.importorskip("distributed", reason="needs dask.distributed: pip install manyway[dask]")
+pytest.importorskip("distributed", reason="needs dask.distributed: pip install manyway[dask]")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own
-
-
-@pytest.fixture(scope="module")
-def workers():
-    """A cluster of two worker processes on this machine."""
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
-    ) as workers:
-        yield workers
 
 
 class Killing(Watching):

@@ -214,18 +214,17 @@ def test_an_output_is_checked_before_anything_is_read(folder):
         check_table(folder)
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_a_process_without_terminal_in_any_encoding(encoding, folder):
+def test_a_process_without_terminal_in_a_poor_encoding(folder):
     names = np.where(Y == "c1", "[/b]bée ±", Y)
     write(folder / "[red]c.npz", {"features": X, "labels": names})
     code = "from manyway.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "label", "[red]c.npz", "p.npz", "-o", "[/o]ut.csv"],
         capture_output=True,
-        env={**os.environ, "PYTHONIOENCODING": encoding},
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
         stdin=subprocess.DEVNULL,
     )
-    out = done.stdout.decode(encoding)
+    out = done.stdout.decode("ascii")
     assert (done.returncode, done.stderr) == (0, b"")
     assert "[/b]b" in out
     assert "Written to [/o]ut.csv." in out
@@ -233,9 +232,9 @@ def test_a_process_without_terminal_in_any_encoding(encoding, folder):
     assert "[/b]bée ±" in written
 
 
-def test_a_closed_pipe_ends_quietly(folder):
+def test_a_closed_pipe_ends_quietly():
     process = subprocess.Popen(
-        [sys.executable, "-c", "from manyway.cli import main; main()", "label", "c.npz", "p.npz"],
+        [sys.executable, "-c", "from manyway.cli import main; main()", "methods"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

@@ -195,8 +195,13 @@ EXTREMES = {
 }
 
 
-@pytest.mark.parametrize("method", ["evidence", "paddle", "soft-kmeans", "simpleshot"])
-@pytest.mark.parametrize("kind", EXTREMES)
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        *((kind, "evidence") for kind in EXTREMES),
+        *zip(EXTREMES, ["paddle", "simpleshot", "soft-kmeans"] * 3, strict=False),
+    ],
+)
 def test_extreme_features_end_in_blocks_as_in_memory(kind, method, problem, tmp_path, monkeypatch, capsys):
     ends = []
     x, query = EXTREMES[kind](problem["x"], problem["query"])

@@ -111,12 +111,12 @@ def test_effective_classes_are_uniform_and_ways_too(features):
 def test_dirichlet_shares_have_the_right_mean_and_variance(alpha):
     features = make_features(n_classes=4, per_class=300)
     tasks = sample_tasks(
-        features, TaskSpec(shots=1, k_eff=4, n_query=200, sampling="dirichlet", alpha=alpha), count=4_000
+        features, TaskSpec(shots=1, k_eff=4, n_query=200, sampling="dirichlet", alpha=alpha), count=1_000
     )
     shares = torch.stack([row.bincount(minlength=4) for row in tasks.query_labels]).double() / 200
     variance = 0.25 * 0.75 / (4 * alpha + 1)
-    assert shares.mean(0).sub(0.25).abs().max() < 4 * (variance / 4_000) ** 0.5
-    assert shares.var(0).div(variance).sub(1).abs().max() < 0.1
+    assert shares.mean(0).sub(0.25).abs().max() < 4 * (variance / 1_000) ** 0.5
+    assert shares.var(0).div(variance).sub(1).abs().max() < 0.15
 
 
 def test_dirichlet_never_asks_a_class_for_more_than_it_has():

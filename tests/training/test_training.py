@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from datetime import timedelta
 
@@ -184,7 +183,7 @@ def test_the_papers_schedule():
     assert rates[66:] == pytest.approx([0.001] * 24)
 
 
-SHARED_RECIPES = {"plain": replace(RECIPE, epochs=2), "mixed": replace(RECIPE, epochs=2, mixup=0.4)}
+SHARED_RECIPES = {"plain": replace(RECIPE, epochs=1), "mixed": replace(RECIPE, epochs=2, mixup=0.4)}
 SECOND_PROCESS = "import sys; from test_training import train_in_two; train_in_two(1, sys.argv[1])"
 
 
@@ -305,7 +304,7 @@ def write_pictures(folder):
 
 def train_options(pictures, out, *more):
     options = ["--dataset", pictures, "--val", pictures, "--out", out, "--backbone", "resnet-small", "--grey"]
-    options += ["--size", "16", "--epochs", "6", "--batch", "16", "--augment", "drawing", "--device", "cpu", *more]
+    options += ["--size", "16", "--epochs", "3", "--batch", "16", "--augment", "drawing", "--device", "cpu", *more]
     return [str(option) for option in options]
 
 
@@ -319,14 +318,25 @@ def train_command(*options):
 def test_a_killed_command_resumes(tmp_path):
     """SIGKILL to ``manyway train``; the same command again gives the weights of an uninterrupted run."""
     pictures = write_pictures(tmp_path / "pictures")
-    code = "import sys, typer; from manyway.cli.train import train; typer.run(train)"
+    # The process kills itself when it begins its second epoch.
+    code = """
+import os, signal, typer
+import manyway.training.loop as loop
+from manyway.cli.train import train
+batch = loop.training_batch
+def batch_or_death(*arguments):
+    if arguments[4] == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch(*arguments)
+loop.training_batch = batch_or_death
+typer.run(train)
+"""
     command = [sys.executable, "-c", code, *train_options(pictures, tmp_path / "killed")]
     environment = {**os.environ, "PYTHONPATH": FOLDERS, "OMP_NUM_THREADS": "1"}
-    killed = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-    while not (tmp_path / "killed" / "last.pt").exists() and killed.poll() is None:
-        time.sleep(0.02)
-    killed.send_signal(signal.SIGKILL)
-    assert killed.wait() == -signal.SIGKILL
+    killed = subprocess.run(command, env=environment, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert (tmp_path / "killed" / "last.pt").exists()
+    assert not (tmp_path / "killed" / "curves.png").exists()
     for out in ("killed", "whole"):
         result = train_command(*train_options(pictures, tmp_path / out))
         assert result.exit_code == 0, result.output
@@ -362,6 +372,14 @@ def test_a_checkpoint_of_another_run_is_not_replaced(tmp_path):
     assert (tmp_path / "best.safetensors").read_bytes() == before
 
 
+@pytest.fixture(scope="module")
+def one_epoch(tmp_path_factory):
+    """The folder of a run of one epoch."""
+    folder = tmp_path_factory.mktemp("one epoch")
+    run(folder, replace(RECIPE, epochs=1))
+    return folder
+
+
 @pytest.mark.parametrize(
     ("part", "content", "why"),
     [
@@ -374,9 +392,8 @@ def test_a_checkpoint_of_another_run_is_not_replaced(tmp_path):
         ("description", 3, "is not the state of a run"),
     ],
 )
-def test_a_damaged_state_of_a_run_is_one_sentence(part, content, why, tmp_path):
-    run(tmp_path, replace(RECIPE, epochs=1))
-    torch.save({**torch.load(tmp_path / "last.pt", weights_only=True), part: content}, tmp_path / "last.pt")
+def test_a_damaged_state_of_a_run_is_one_sentence(part, content, why, one_epoch, tmp_path):
+    torch.save({**torch.load(one_epoch / "last.pt", weights_only=True), part: content}, tmp_path / "last.pt")
     with pytest.raises(InputError, match=why) as caught:
         run(tmp_path, replace(RECIPE, epochs=1))
     assert "\n" not in str(caught.value)

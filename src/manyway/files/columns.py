@@ -168,9 +168,9 @@ def find_item(table: Table, options: Options, taken: Collection[int | None]) -> 
     exact = [at for at in free if names[at].strip().casefold() == "item"]
     ids = [at for at in free if is_id(names[at])]
     found = exact or sorted(ids, key=lambda at: not _distinct(table.sample(at)))
-    found += [at for at in free if _distinct(table.sample(at)) and _are_codes(table.sample(at))]
+    found += [at for at in free if _are_codes(cells := table.sample(at)) and _distinct(cells)]
     if options.like is not None:  # the features are known, and this is none
-        found += [at for at in free if _distinct(table.sample(at)) and _are_numbered(names[at], table.sample(at))]
+        found += [at for at in free if _are_numbered(names[at], cells := table.sample(at)) and _distinct(cells)]
     found += [at for at in free if is_row_number(names[at]) or names[at] in table.index]
     if not found:
         return None, None
@@ -238,8 +238,11 @@ def _distinct(cells: Sequence[Any]) -> bool:
 
 
 def _are_codes(cells: Sequence[Any]) -> bool:
-    texts = [cell for cell in cells if isinstance(cell, str) and not is_number_like(cell) and not _DATE.fullmatch(cell)]
-    return len(cells) > 1 and sum(bool(_CODE.fullmatch(text)) for text in texts) == len(cells)
+    def is_code(cell: Any) -> bool:
+        other = not isinstance(cell, str) or is_number_like(cell) or _DATE.fullmatch(cell)
+        return not other and _CODE.fullmatch(cell) is not None
+
+    return len(cells) > 1 and all(map(is_code, cells))  # the first number of a column ends it: there may be thousands
 
 
 def _are_numbered(name: str, cells: Sequence[Any]) -> bool:

@@ -225,8 +225,13 @@ class _TextTable(Table):
         _ = self._records
         return super().place(row)
 
+    @cached_property
+    def _samples(self) -> list[list[str]]:
+        """The first cells of each column: a table may have thousands, which are looked at again and again."""
+        return [[cells[at] for cells in self._start if at < len(cells)] for at in range(len(self.names))]
+
     def sample(self, at: int) -> list[Any]:
-        return [cells[at] for cells in self._start if at < len(cells)]
+        return self._samples[at]
 
     def holds_lists(self, at: int) -> bool:
         return False
