@@ -202,7 +202,7 @@ def compare_scores(
             if name in METHODS:
                 found = solve(name, tasks, **({"open_set": True} if "open_set" in METHODS[name].parameters else {}))
             else:
-                found = replace(nearest, unknown=SCORERS[name].score(tasks))
+                found = nearest.changed(unknown=SCORERS[name].score(tasks))
             means = [float(METRICS[metric].measure(found, tasks).mean()) for metric in ("auroc", "fpr95", "oscr")]
             right = METRICS["accuracy"].measure(found, tasks) / METRICS["n_query"].measure(found, tasks)
             yield Scored(dataset, name, recorded.get(name), *means, float(right.mean()))

@@ -23,7 +23,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,7 @@ def make(spec: Spec, stores: Sequence[Store]) -> Made:
         title = find_summary(one.metric[0])[1].title
         named = len(one.metric) > 1 or (title,) in grid.columns  # the columns name their metrics
         columns += [column if named else (title, *column) for column in grid.columns]
-    whole = replace(grids[0], columns=columns, rows=list(cells.items()))
+    whole = grids[0]._replace(columns=columns, rows=list(cells.items()))
     header = [whole.corner, *(", ".join(filter(None, column)) for column in whole.columns)]
     used = list({record.key: record for one in specs for record in view.chosen(one)}.values())
     versions = {(record.method, record.version) for record in used}
@@ -129,7 +129,7 @@ def _view(run: str, stores: Sequence[Store]) -> View:
     for view in views:
         if view.missing:
             raise Missing(f"{view.missing} of {len(view.plan.experiments)} experiments of {run} have no result yet")
-    return replace(views[-1], records=[record for view in views for record in view.records])
+    return views[-1]._replace(records=[record for view in views for record in view.records])
 
 
 def _merged(views: Sequence[View], specs: Sequence[Spec]) -> View:
@@ -139,7 +139,7 @@ def _merged(views: Sequence[View], specs: Sequence[Spec]) -> View:
     for record in (record for view in views for record in view.records):
         axes = record.axes if versions else {**record.axes, "version": None}
         kept[f"{axes} {record.trace}"] = record
-    return replace(views[-1], records=list(kept.values()))
+    return views[-1]._replace(records=list(kept.values()))
 
 
 def _find_printed(title: str, stores: Sequence[Store]) -> Printed:

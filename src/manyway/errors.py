@@ -3,7 +3,7 @@
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,6 +53,19 @@ def named(known: Mapping[str, T], name: str, what: str) -> T:
     if name not in known:
         raise InputError(f"There is no {what} '{name}'; {nearest(name, known)}")
     return known[name]
+
+
+def refusal(work: Callable[..., Any], *given: Any) -> str:
+    """The sentence with which work refuses its input; '' where it does not.
+
+    >>> refusal(named, {"one": 1}, "two", "number")
+    "There is no number 'two'; choose one of: one."
+    """
+    try:
+        work(*given)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def optional(module: str, extra: str, what: str) -> Any:

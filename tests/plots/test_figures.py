@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -59,14 +58,14 @@ def test_an_unknown_format_is_refused_before_anything_is_drawn(figure, tmp_path)
 @pytest.mark.parametrize("name", ["../../../x", "/x", "a/../../x", "..\\x", "x\0y", "x" * 300, ""])
 def test_a_name_cannot_leave_the_folder(tmp_path, name):
     figure = figure_of(Curve("a", "paddle", [1], [1]))
-    (path,) = write_figures([replace(figure, name=name)], tmp_path / "a" / "b", f"{name}@toy", ["svg"])
+    (path,) = write_figures([figure._replace(name=name)], tmp_path / "a" / "b", f"{name}@toy", ["svg"])
     assert path.resolve().parent == tmp_path / "a" / "b"
     assert [found for found in tmp_path.rglob("*") if found.is_file()] == [path]
 
 
 def test_two_plots_of_one_name_are_two_files(figure, tmp_path):
     paths = write_figures(
-        [figure, replace(figure, name="ke/ff"), replace(figure, name="ke\\ff")], tmp_path, "s", ["svg"]
+        [figure, figure._replace(name="ke/ff"), figure._replace(name="ke\\ff")], tmp_path, "s", ["svg"]
     )
     assert len(set(paths)) == 3
 

@@ -4,9 +4,9 @@ import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from manyway.bench.baselines import get_method
 from manyway.bench.data import find_features, find_strangers
@@ -14,12 +14,11 @@ from manyway.bench.presentation import in_words, number
 from manyway.bench.records import Asked, Plan, Store, experiment_key, now, request
 from manyway.bench.suite import Block, Experiment, Suite, TaskAxes, Tuned
 from manyway.core import checked
-from manyway.errors import InputError, nearest
+from manyway.errors import InputError, nearest, refusal
 from manyway.sampling import DEFAULTS, FeatureSet, TaskSpec, sample_tasks, task_fields
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """An experiment with the features it runs on and the key of its result."""
 
     key: str
@@ -82,7 +81,7 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
     def strangers(name: str) -> FeatureSet:
         return find_strangers(name, wishes.data)
 
-    problem_of = cache(_problem)
+    problem_of = cache(partial(refusal, sample_tasks))  # why no such task can be drawn
     jobs: dict[str, Job] = {}
     skipped: dict[str, None] = {}
     without_support = False
@@ -101,7 +100,7 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
                 without_support = True
                 continue
             if block.skip_impossible:
-                problem = problem_of(features, experiment.spec, experiment.seed)
+                problem = problem_of(features, experiment.spec, experiment.seed, 0, 1)
                 if experiment.task.shots == 0 and not get_method(experiment.method).class_features:
                     problem = f"{experiment.method} needs labelled examples"
                 if problem:
@@ -116,15 +115,6 @@ def make_jobs(suite: Suite, wishes: Wishes) -> tuple[list[Job], list[str]]:
         reason = f"the features cannot serve it ({next(iter(skipped))})" if skipped else "`only` keeps no experiment."
         raise InputError(f"Nothing of {suite.name} is left to run; {reason}")
     return list(jobs.values()), list(skipped)
-
-
-def _problem(features: FeatureSet, task: TaskSpec, seed: int) -> str:
-    """Why no such task can be drawn; '' when one can."""
-    try:
-        sample_tasks(features, task, seed, 0, 1)
-    except InputError as error:
-        return str(error)
-    return ""
 
 
 def make_plan(

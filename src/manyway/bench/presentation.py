@@ -90,9 +90,8 @@ class Table(Strict):
     @property
     def axes(self) -> dict[str, Sequence[str]]:
         """The axes that it names, by the key that names them."""
-        best = [self.best] if self.best else []
-        named = {"rows": self.rows, "columns": self.columns, "where": [*self.where]}
-        return {**named, "minus": [*self.minus], "over": self.over, "best": best}
+        named = {"rows": self.rows, "columns": self.columns, "where": [*self.where], "minus": [*self.minus]}
+        return {**named, "over": self.over, "best": [self.best] if self.best else []}
 
 
 class Plot(Strict):

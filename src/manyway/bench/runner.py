@@ -12,13 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -42,16 +41,14 @@ Answer = tuple[Stretch, float, Provenance]  # metrics, seconds in the solver, wh
 Block = tuple[Job, int, int, int]  # job, first task, count, tries so far
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """An experiment that failed. It is reported and nothing of it is stored."""
 
     job: Job
     error: str
 
 
-@dataclass(frozen=True)
-class Pool:
+class Pool(NamedTuple):
     """Where blocks of tasks are solved."""
 
     submit: Callable[..., Future[Answer]]

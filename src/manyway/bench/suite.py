@@ -34,22 +34,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from manyway import sampling
 from manyway.bench.baselines import BASELINES, COMPARED, get_method
 from manyway.bench.presentation import NONE, Plot, Presentation, Table, one_of
 from manyway.core import OneOrMore, Strict, checked
 from manyway.errors import InputError, nearest
 from manyway.evaluation import METRICS, SCORERS
 from manyway.files import text_of
+from manyway.methods import Method
 from manyway.sampling import DEFAULTS, Reviewer, TaskSpec, task_fields
-
-if TYPE_CHECKING:
-    from manyway.methods import Method
-    from manyway.sampling import FeatureSet
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -116,7 +114,7 @@ class Experiment:
     metrics: Sequence[str] = ()  # besides accuracy
     learn: Learning | None = None  # what `manyway tune` does before it runs
     scorer: str | None = None  # of unknown queries; None: the method's own score
-    strangers: FeatureSet | None = None  # what `task.unknown_from` names
+    strangers: sampling.FeatureSet | None = None  # what `task.unknown_from` names
 
     @property
     def axes(self) -> dict[str, Any]:
@@ -266,8 +264,7 @@ class _File(Presentation):
         return self
 
 
-@dataclass(frozen=True)
-class Suite:
+class Suite(NamedTuple):
     """Experiments with the tables and plots that show them."""
 
     name: str

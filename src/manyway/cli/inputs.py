@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -191,8 +192,7 @@ def _no_examples(named: files.Items | None) -> files.Items:
     return replace(named, features=named.features[:0], labels=(), names=None, skipped=(), notes=())
 
 
-@dataclass(frozen=True)
-class ScoreInputs:
+class ScoreInputs(NamedTuple):
     """Files of scores of a classifier, and how to read them."""
 
     scores: Path

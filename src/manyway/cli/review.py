@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from manyway.cli.inputs import Inputs, Read
-    from manyway.core import Solution
 
 
 DEFAULT_FOLDER = Path("review")
@@ -232,7 +231,7 @@ def run_review(
     *,
     port: int = 8765,
     browser: bool = True,
-    first: Solution | None = None,
+    first: core.Solution | None = None,
     kept: bool = True,
 ) -> None:
     """Start or go on with a review: serve the page."""

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TypeVar
 
 import torch
@@ -22,17 +23,9 @@ S = TypeVar("S")
 LARGE = 2**22
 
 
-class _Setting:
-    """torch's number of threads while it is changed."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.users = 0  # threads of Python inside ``threads_for``
-        self.before = 1  # torch's setting when there was none
-        self.here = threading.local()  # of this thread. count: inside threads_for; worker: always one thread
-
-
-_setting = _Setting()
+# torch's number of threads while it is changed: how many threads of Python are inside ``threads_for``, torch's setting
+# when there was none, and of each thread ``count`` (inside of it) and ``worker`` (always one thread).
+_setting = SimpleNamespace(lock=threading.Lock(), users=0, before=1, here=threading.local())
 
 
 @contextmanager

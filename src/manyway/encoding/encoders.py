@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -306,8 +306,7 @@ _FAMILIES: dict[str, Callable[[str, torch.device], ImageEncoder | TextEncoder]] 
 }
 
 
-@dataclass(frozen=True)
-class Packaged:
+class Packaged(NamedTuple):
     """An encoder whose weights are installed by pip: nothing is downloaded later."""
 
     extra: str  # of manyway, which installs it; also what it encodes

@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,8 +25,7 @@ Encoder = ImageEncoder | TextEncoder
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, eq=False)
-class Encoded:
+class Encoded(NamedTuple):
     """Features of the items that could be read."""
 
     features: Tensor  # [n, d] float32

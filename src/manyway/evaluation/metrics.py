@@ -16,8 +16,7 @@ summarising stored values loads no torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -38,8 +37,7 @@ Measure = Callable[["Solution", "Tasks"], "Tensor"]
 Over = Callable[[Values, Count], Interval]  # (stored values, known queries per task) -> over all tasks
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(NamedTuple):
     """One number about all tasks, and how to show it."""
 
     title: str
@@ -48,8 +46,7 @@ class Summary:
     best: str | None = None  # "high", "low", or None where neither is better
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(NamedTuple):
     """Something that is measured in every task.
 
     ``measure`` gets a solution and its tasks, whose ``query_labels`` are known, and returns a tensor whose first axis

@@ -9,8 +9,7 @@ distances to the prototypes, a fixed temperature. Importing this module loads no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from manyway import core  # loads torch at the first use of a name
 from manyway.errors import named
@@ -18,8 +17,6 @@ from manyway.methods._table.checks import check_samples
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from manyway.core import Tasks
 
 TEMPERATURE = 20.0  # multiplies −½ ‖z − w‖²
 NEIGHBOURS = 5  # other queries
@@ -30,13 +27,12 @@ LOF_SAMPLES = 3
 _BLOCK_NUMBERS = 1 << 26  # tasks are scored in blocks of about this many distances
 
 
-@dataclass(frozen=True)
-class Scorer:
+class Scorer(NamedTuple):
     """A score for unknown queries: (tasks) -> [t, q]."""
 
     name: str
     title: str
-    score: Callable[[Tasks], Tensor]
+    score: Callable[[core.Tasks], Tensor]
     version: int = 1  # rises when its scores change; stored results remember it
 
 
@@ -45,22 +41,22 @@ def get_scorer(name: str) -> Scorer:
     return named(SCORERS, name, "scorer")
 
 
-def nearest_distance(tasks: Tasks) -> Tensor:
+def nearest_distance(tasks: core.Tasks) -> Tensor:
     """The distance to the nearest prototype."""
     return _distances(tasks).amin(-1).sqrt()
 
 
-def max_probability(tasks: Tasks) -> Tensor:
+def max_probability(tasks: core.Tasks) -> Tensor:
     """1 minus the highest class probability (Hendrycks and Gimpel, 2017)."""
     return 1 - _logits(tasks).softmax(-1).amax(-1)
 
 
-def energy(tasks: Tasks) -> Tensor:
+def energy(tasks: core.Tasks) -> Tensor:
     """The free energy −log Σ_k exp(logit_k) (Liu et al., 2020)."""
     return -_logits(tasks).logsumexp(-1)
 
 
-def neighbour_distance(tasks: Tasks) -> Tensor:
+def neighbour_distance(tasks: core.Tasks) -> Tensor:
     """The distance to the nearest prototype, averaged over the query and its five nearest other queries.
 
     Unknown queries come in groups, too: what is said of a query's neighbours is evidence about the query.
@@ -75,7 +71,7 @@ def neighbour_distance(tasks: Tasks) -> Tensor:
     return (own + others.sum(-1)) / (1 + near.shape[-1])
 
 
-def k_nearest(tasks: Tasks) -> Tensor:
+def k_nearest(tasks: core.Tasks) -> Tensor:
     """The distance to the k-th nearest support sample (Sun et al., 2022) with k = 1."""
 
     def score(support: Tensor, query: Tensor) -> Tensor:
@@ -84,7 +80,7 @@ def k_nearest(tasks: Tasks) -> Tensor:
     return _in_blocks(tasks, tasks.n_query, score)
 
 
-def local_outlier_factor(tasks: Tasks) -> Tensor:
+def local_outlier_factor(tasks: core.Tasks) -> Tensor:
     """The local outlier factor with respect to the support (Breunig et al., 2000)."""
 
     def score(support: Tensor, query: Tensor) -> Tensor:
@@ -117,7 +113,7 @@ def _density(distances: Tensor, near: Tensor, reach: Tensor) -> Tensor:
     return 1 / (distances.maximum(_of_rows(reach, near)).mean(-1) + 1e-10)
 
 
-def _prepared(tasks: Tasks) -> tuple[Tasks, Tensor]:
+def _prepared(tasks: core.Tasks) -> tuple[core.Tasks, Tensor]:
     """The tasks after the feature transform, and the prototypes [t, k, d]."""
     if tasks.class_table is not None:
         check_samples("a scorer", tasks)
@@ -125,17 +121,17 @@ def _prepared(tasks: Tasks) -> tuple[Tasks, Tensor]:
     return tasks, core.unit(core.prototypes(tasks))
 
 
-def _distances(tasks: Tasks) -> Tensor:
+def _distances(tasks: core.Tasks) -> Tensor:
     """[t, q, k] the squared distances to the prototypes."""
     tasks, prototypes = _prepared(tasks)
     return core.squared_distances(tasks.query, prototypes)
 
 
-def _logits(tasks: Tasks) -> Tensor:
+def _logits(tasks: core.Tasks) -> Tensor:
     return _distances(tasks) * (-TEMPERATURE / 2)
 
 
-def _in_blocks(tasks: Tasks, n_rows: int, score: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+def _in_blocks(tasks: core.Tasks, n_rows: int, score: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """Scores [t, q] by a function of support [t, s, d] and queries [t, q, d], some tasks at a time.
 
     A task needs ``n_rows`` times as many distances as it has support samples.

@@ -5,10 +5,9 @@ scipy is imported where it is used, so that commands which need no interval star
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil, sqrt
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +16,7 @@ Counts = Sequence[int] | np.ndarray[Any, Any]  # one per task
 Labels = Mapping[str, str]  # by item
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """A mean with half the width of its 95 % interval (Student's t); the width is nan for a single value."""
 
     mean: float
@@ -84,8 +82,7 @@ def accuracy(correct: Counts, n_query: int | np.ndarray[Any, Any]) -> Interval:
     return interval(correct).over(n_query) if isinstance(n_query, int) else interval(np.asarray(correct) / n_query)
 
 
-@dataclass(frozen=True)
-class Paired:
+class Paired(NamedTuple):
     """a − b on the same tasks."""
 
     difference: Interval
@@ -121,8 +118,7 @@ def tasks_needed(deviation: float, half: float) -> int:
     return max(2, ceil((NormalDist().inv_cdf(0.5 + LEVEL / 2) * deviation / half) ** 2 - 1e-9))
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """What a change of labels does to some verified items.
 
     Parameters

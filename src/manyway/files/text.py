@@ -10,9 +10,8 @@ import lzma
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import IO, Any, NamedTuple, TextIO
 
 from manyway.errors import InputError
 from manyway.files.files import check_input, most_unpacked
@@ -31,8 +30,7 @@ _FORMULA = {"=", "+", "-", "@"}
 _PIECE = 1 << 22
 
 
-@dataclass(frozen=True, eq=False)
-class TextFile:
+class TextFile(NamedTuple):
     """A text file, to be read as UTF-8."""
 
     path: Path
@@ -48,8 +46,7 @@ class TextFile:
         return io.TextIOWrapper(self.binary(), encoding="utf-8-sig", newline=newline)
 
 
-@dataclass(frozen=True)
-class Dialect:
+class Dialect(NamedTuple):
     """How a text table is written."""
 
     delimiter: str

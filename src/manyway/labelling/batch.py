@@ -4,7 +4,7 @@ from scores, and the names of its classes and items."""
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -49,8 +49,7 @@ class Batch:
     described: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where and how to compute.
 
     Parameters

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,8 +24,7 @@ _LOOK_AT, _DOUBT = 3, 0.1  # so many items are named that may be unknown, with a
 _LIKELY = 0.5  # where items may have several classes, these have at least this probability
 
 
-@dataclass(frozen=True)
-class ClassSummary:
+class ClassSummary(NamedTuple):
     """The result for one class.
 
     Parameters
@@ -51,8 +50,7 @@ class ClassSummary:
     verdict: str = ""
 
 
-@dataclass(frozen=True)
-class UnknownGroup:
+class UnknownGroup(NamedTuple):
     """Unknown items that belong together.
 
     Parameters

@@ -1,6 +1,6 @@
 """PT-MAP: balanced optimal transport between queries and class centres (Hu et al., ICANN 2021)."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -104,8 +104,7 @@ def pt_map(
     return Solution(plan, max_iter, converged, lambda: problem.centres(a, b), objective_parts=recorder.parts)
 
 
-@dataclass(frozen=True, eq=False)
-class _Problem:
+class _Problem(NamedTuple):
     """The centres as w_k = a_k S_k + Σ_q b_qk z_q, with S_k the class sums of the support.
 
     All distances follow from inner products among queries and class sums, so a round costs q²·k whatever d is. Features

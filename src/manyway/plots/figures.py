@@ -7,12 +7,11 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from manyway.errors import InputError, optional
+from manyway.errors import InputError, optional, refusal
 from manyway.files import atomic_write
 from manyway.plots.style import MARK, SETTINGS, Style, styles_of
 
@@ -26,8 +25,7 @@ FORMATS = ("png", "svg", "pdf")
 _DATES: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """Points in the order of x. ``low`` and ``high`` bound a band; they are empty where there is none."""
 
     label: str
@@ -40,16 +38,14 @@ class Curve:
     dots: Sequence[tuple[float, float]] = ()  # single points that do not belong to the line
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(NamedTuple):
     title: str
     curves: Sequence[Curve]
     verticals: Sequence[tuple[str, float, str]] = ()  # label, x, "dashed" or "dotted"
     identity: bool = False  # draw y = x
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     name: str
     title: str
     caption: str
@@ -69,11 +65,7 @@ class Figure:
 
 def cannot_draw() -> str:
     """Why nothing can be drawn here; '' where it can."""
-    try:
-        optional("matplotlib", "plot", "Plotting")
-    except InputError as error:
-        return str(error)
-    return ""
+    return refusal(optional, "matplotlib", "plot", "Plotting")
 
 
 def write_figures(

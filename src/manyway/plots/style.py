@@ -7,9 +7,8 @@ blindness. Variants of a method share its colour and differ in dash and marker.
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 # No date and a fixed salt: the same results give the same file. Text stays text, so that it can be searched and edited.
 SETTINGS: dict[Any, Any] = {"svg.hashsalt": "manyway", "svg.fonttype": "none"}
@@ -17,8 +16,7 @@ SETTINGS |= {"font.size": 9.5, "axes.spines.top": False, "axes.spines.right": Fa
 MARK: dict[str, Any] = {"color": "0.5", "linewidth": 1.2, "zorder": 1}  # a line that is no curve
 
 
-@dataclass(frozen=True)
-class Style:
+class Style(NamedTuple):
     colour: str
     marker: str  # as matplotlib names it
     dash: tuple[float, ...] = ()  # on, off, ... in points; empty is solid

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from math import exp, log
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
@@ -118,8 +118,7 @@ class Check:
         return wrong > 0 and self.left(asked, wrong) > again.left(0, 0)
 
 
-@dataclass(frozen=True)
-class RandomCheck:
+class RandomCheck(NamedTuple):
     """A check that is going on: the items in the order in which they are asked for, and their labels when it began."""
 
     check: Check

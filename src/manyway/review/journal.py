@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import count, pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from manyway.errors import InputError
 from manyway.files.files import atomic_write
@@ -24,8 +24,7 @@ _START, _MIDDLE = b'{"check":"', b'","entry":'
 _DIGITS = 32  # of a checksum
 
 
-@dataclass(frozen=True)
-class Action:
+class Action(NamedTuple):
     """One step of a review.
 
     Parameters
@@ -188,8 +187,7 @@ class Journal:
             file.close()
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     """A line of the journal."""
 
     number: int

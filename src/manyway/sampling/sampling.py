@@ -3,8 +3,8 @@
 Task i depends on (seed, i) alone: not on the chunk, the device or the worker.
 """
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from scipy.special import gammaincinv, gammaln
@@ -126,8 +126,7 @@ def _part(tasks: Tasks, which: Tensor, n_query: int) -> Tasks:
     return replace(part, **changed)
 
 
-@dataclass(frozen=True, eq=False)
-class _Drawn:
+class _Drawn(NamedTuple):
     """What is drawn for some tasks; unknown queries come first."""
 
     support: Tensor | None  # [t, k·shots] rows; None where the support is given
@@ -141,13 +140,11 @@ class _Drawn:
     def joined(parts: "list[_Drawn]") -> "_Drawn":
         if len(parts) == 1:
             return parts[0]
-        columns = {name: [getattr(part, name) for part in parts] for name in (field.name for field in fields(_Drawn))}
-        whole: dict[str, Any] = {name: None if of[0] is None else torch.cat(of) for name, of in columns.items()}
-        return _Drawn(**whole)
+        whole: Any = [None if of[0] is None else torch.cat(of) for of in zip(*parts, strict=True)]
+        return _Drawn(*whole)
 
 
-@dataclass(frozen=True, eq=False)
-class _Pool:
+class _Pool(NamedTuple):
     """The rows that tasks draw from, class by class."""
 
     rows: Tensor  # rows sorted by class

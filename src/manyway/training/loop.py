@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -50,16 +50,14 @@ class EpochResult:
     val_accuracy: float | None  # 5-way 1-shot, nearest prototype
 
 
-@dataclass(frozen=True)
-class Reporter:
+class Reporter(NamedTuple):
     """Callbacks that follow the training: ``step(epoch, n_images)`` per batch and ``epoch(result)`` per epoch."""
 
     step: Step = lambda epoch, n_images: None
     epoch: Callable[[EpochResult], None] = lambda result: None
 
 
-@dataclass(frozen=True, eq=False)
-class Trained:
+class Trained(NamedTuple):
     """The result of training."""
 
     network: Backbone  # with the weights of the best epoch
@@ -295,8 +293,7 @@ def _from_first(compute: Callable[..., float], network: Backbone, *arguments: An
     return float(value)
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
+class Batch(NamedTuple):
     """Images with labels; where a second image is mixed in, also its label and the weight of the first."""
 
     images: Tensor  # [n, c, h, w] float

@@ -7,11 +7,11 @@ is a folder or a zip archive in it, with any nesting inside: the class of a pict
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,8 +27,7 @@ _WORDNET_ID = re.compile(r"n\d{8}")
 _VAL_EVERY = 4
 
 
-@dataclass(frozen=True)
-class DataSet:
+class DataSet(NamedTuple):
     """An entry of ``manyway datasets``; the table is datasets.json."""
 
     name: str

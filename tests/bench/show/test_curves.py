@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from bench.show.results import ANSWERS, calibrated, make_record, make_view, old
 
@@ -36,7 +34,7 @@ def test_results_that_share_a_point_get_separate_lines():
 
 
 def test_a_line_with_an_old_result_has_a_dagger_in_all_panels(view):
-    (figure,) = make_figures(replace(view, records=[old(view.records[0]), *view.records[1:]]))
+    (figure,) = make_figures(view._replace(records=[old(view.records[0]), *view.records[1:]]))
     labels = [[curve.label for curve in panel.curves] for panel in figure.panels]
     assert labels == [["PADDLE †", "soft K-means", "SimpleShot"]] * 2
     assert "†: made by version 2 of paddle, now 1" in figure.caption

@@ -6,7 +6,6 @@ import csv
 import io
 import re
 import sys
-from dataclasses import replace
 
 import pytest
 from bench.show.results import old
@@ -45,7 +44,7 @@ def test_latex_spans_the_levels_of_the_header(grid):
 
 
 def test_csv_has_means_half_intervals_and_the_names_of_old_results(view):
-    (grid,) = make_grids(replace(view, records=[old(view.records[0]), *view.records[1:]]))
+    (grid,) = make_grids(view._replace(records=[old(view.records[0]), *view.records[1:]]))
     head, paddle, *_ = csv.reader(io.StringIO(to_csv(grid)))
     assert head[:3] == ["Method", "1-shot, K_eff = 2", "1-shot, K_eff = 2 ±"]
     assert paddle[0] == "PADDLE"

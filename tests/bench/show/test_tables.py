@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from bench.show.results import ANSWERS, SOURCE, calibrated, changed, make_record, make_view, old
 
@@ -37,19 +35,19 @@ def test_a_table_has_one_row_per_method_and_one_column_per_setting(view):
 def test_the_best_is_bold_and_has_a_star_if_it_beats_each_other_in_a_paired_test(view, simpleshot, best):
     answers = {**ANSWERS, "simpleshot": simpleshot}
     records = [changed(r, outcome=r.outcome.model_copy(update={"correct": answers[r.method]})) for r in view.records]
-    (grid,) = make_grids(replace(view, records=records))
+    (grid,) = make_grids(view._replace(records=records))
     assert [(cell.best, cell.star) for _, (cell, *_) in grid.rows] == best
 
 
 def test_a_missing_result_is_a_dash(view):
-    (grid,) = make_grids(replace(view, records=view.records[1:]))
+    (grid,) = make_grids(view._replace(records=view.records[1:]))
     assert grid.rows[0][1][0].words == "–"
 
 
 def test_a_result_of_another_version_of_the_method_has_a_dagger_and_a_note(view):
     (grid,) = make_grids(view)
     assert "†" not in grid.note
-    (grid,) = make_grids(replace(view, records=[old(view.records[0]), *view.records[1:]]))
+    (grid,) = make_grids(view._replace(records=[old(view.records[0]), *view.records[1:]]))
     assert [cell.words for cell in grid.rows[0][1]] == ["87.5 ± 3.0*†", *["87.5 ± 3.0*"] * 3]
     assert "†: made by version 2 of paddle, now 1" in grid.note
 

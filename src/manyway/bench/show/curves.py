@@ -87,13 +87,9 @@ def _verticals(plot: Plot, records: Sequence[Record], curves: Sequence[Curve]) -
     if not plot.reference or plot.y in ("criterion", "best"):
         return []
     pick = min if find_summary(plot.y)[1].best == "low" else max
-    marks: list[tuple[str, float, str]] = []
-    for n_query in sorted({record.task["n_query"] for record in records}):
-        marks.append((f"{axis_title(plot.x)} = |Q|", float(n_query), "dashed"))
-    for curve in curves:
-        if curve.y:
-            marks.append(("best", float(curve.x[list(curve.y).index(pick(curve.y))]), "dotted"))
-    return marks
+    sizes, axis = sorted({record.task["n_query"] for record in records}), axis_title(plot.x)
+    best = [float(curve.x[list(curve.y).index(pick(curve.y))]) for curve in curves if curve.y]
+    return [*((f"{axis} = |Q|", float(n), "dashed") for n in sizes), *(("best", x, "dotted") for x in best)]
 
 
 def _formulas(plot: Plot) -> Figure:

@@ -5,9 +5,8 @@ in a paired test (two-sided t, p < 0.05 for each; requiring all of them at once 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import isnan
-from typing import Any
+from typing import Any, NamedTuple
 
 from manyway.bench import Record, Table, in_words
 from manyway.bench.show.view import View, axis_title, context, grouped, label, old_note, undecided, values_of
@@ -17,8 +16,7 @@ from manyway.evaluation import find_summary
 ABSENT = "–"
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """One entry: a mean with its half interval, in the unit of the table; a text is shown in its place."""
 
     mean: float | None = None
@@ -44,8 +42,7 @@ class Cell:
         return f"{value:{'+' if self.signed else ''}.{self.digits}f}"
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     """A table ready to be written: the one value that every format takes."""
 
     title: str
@@ -56,8 +53,7 @@ class Grid:
     rows: Sequence[tuple[str, Sequence[Cell]]]
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A record, seen by one metric."""
 
     record: Record
@@ -74,7 +70,7 @@ def make_grids(view: View, metric: str | None = None) -> list[Grid]:
 
 def grids_of(view: View, table: Table) -> list[Grid]:
     """A table of a plan; traces have one of their own."""
-    records = replace(view, records=[*view.records, *_bests(view.records, table.best)]).chosen(table)
+    records = view._replace(records=[*view.records, *_bests(view.records, table.best)]).chosen(table)
     traces = [record for record in records if record.trace is not None]
     others = [record for record in records if record.trace is None]
     return ([_trace_grid(view, table, traces)] if traces else []) + ([_grid(view, table, others)] if others else [])
@@ -133,14 +129,14 @@ def _value(view: View, table: Table, point: Point, best: dict[tuple[str, str], b
         result = record.against(other).difference
         named = " · ".join(view.label(axis, other.axis(axis)) for axis in table.minus)
         after = f" over {named}" if "best" in table.minus.values() else ""
-        cell = replace(cell, old=bool(record.old or other.old), after=after)
+        cell = cell._replace(old=bool(record.old or other.old), after=after)
     else:
         result = record.value(point.metric)
         ahead = best.get((record.key, point.metric))
-        cell = replace(cell, best=ahead is not None, star=bool(ahead))
+        cell = cell._replace(best=ahead is not None, star=bool(ahead))
     if isnan(result.mean):
         return Cell(text="undefined")
-    return replace(cell, mean=unit * result.mean, half=unit * result.half if table.interval else float("nan"))
+    return cell._replace(mean=unit * result.mean, half=unit * result.half if table.interval else float("nan"))
 
 
 def _cell(values: Sequence[Cell], table: Table) -> Cell:

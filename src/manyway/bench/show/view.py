@@ -1,10 +1,9 @@
 """Stored results of a plan or of a name, their order along axes, and words for them. Nothing here runs anything."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from manyway.bench import COMPARED, Plan, Plot, Presentation, Record, Store, Table, in_words, number, read_presentation
 from manyway.errors import InputError, nearest
@@ -40,8 +39,7 @@ class Placed(Protocol):
 P = TypeVar("P", bound=Placed)
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """A plan, how its suite is shown, and those of its records that are finished."""
 
     plan: Plan

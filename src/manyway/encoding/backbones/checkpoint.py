@@ -8,9 +8,8 @@ import json
 import pickle
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import safe_open
@@ -26,8 +25,7 @@ HEADS = ("fc", "linear")  # names of the classifier in public checkpoints
 _LISTED = 6  # names listed in an error before "and n more"
 
 
-@dataclass(frozen=True, eq=False)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """The content of a file of weights."""
 
     tensors: Mapping[str, Tensor]

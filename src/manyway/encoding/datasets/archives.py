@@ -7,9 +7,9 @@ import io
 import os
 import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from manyway.encoding.datasets.decode import read_picture
 from manyway.errors import InputError
@@ -86,8 +86,7 @@ def common_folder(names: Sequence[str]) -> str:
     return "".join(f"{part}/" for part in shared)
 
 
-@dataclass(frozen=True, eq=False)
-class Originals:
+class Originals(NamedTuple):
     """Picture files by the names that their source gives them.
 
     Attributes

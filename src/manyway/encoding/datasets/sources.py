@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path, PurePosixPath
 from posixpath import splitext
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -281,8 +281,7 @@ def list_source(
     return from_names(names, labels, lambda name, *n: read_file(folder / name, *n), str(path), **about)
 
 
-@dataclass(frozen=True, eq=False)
-class Decoded:
+class Decoded(NamedTuple):
     """Pictures of some rows of a source.
 
     Attributes

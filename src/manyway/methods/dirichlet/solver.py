@@ -1,7 +1,6 @@
 """EM-Dirichlet and its hard version: mixtures of Dirichlet distributions on the simplex (Martin et al., CVPR 2024)."""
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,8 +19,7 @@ _BLOCK_NUMBERS = {"cpu": 1 << 16, "cuda": 1 << 26}
 _AUTHORS_BLOCK_NUMBERS = {"cpu": 1 << 21}
 
 
-@dataclass(frozen=True)
-class _Parameters:
+class _Parameters(NamedTuple):
     """The parameters of ``em_dirichlet``, and whether each query is in one class."""
 
     lam: float | None

@@ -78,8 +78,7 @@ class Sums(NamedTuple):
         return Sums(masses, log_absent, idle, torch.maximum(self.moved, other.moved))
 
 
-@dataclass(frozen=True, eq=False)
-class Idle:
+class Idle(NamedTuple):
     """Classes that are left out of the next updates; by default none is.
 
     Their weight is computed for each sharpness that the next updates may have, because it is not linear in it.
@@ -220,8 +219,7 @@ class Assign:
         return places, memory.values[which]
 
 
-@dataclass(frozen=True, eq=False)
-class After:
+class After(NamedTuple):
     """A search that has ended; another goes on with the prototypes that it has updated.
 
     The updated likelihood of a query depends on its own last assignment, which is left out of the mean. It is computed

@@ -1,8 +1,7 @@
 """TransCLIP: Gaussian classes near a first guess, smoothed over nearest queries (Zanella et al., NeurIPS 2024)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -155,8 +154,7 @@ def _graph(
     return (among + among.mT) * weight, labelled.mT @ targets * weight
 
 
-@dataclass(frozen=True, eq=False)
-class _Moments:
+class _Moments(NamedTuple):
     """Sums of support and queries; features are centred on the queries' mean wherever they are squared."""
 
     query: Tensor  # [t, q, d]

@@ -14,7 +14,7 @@ constant. All is in double precision, because the result is an order of samples,
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,8 +26,7 @@ _NEWTON_UNKNOWNS = 128  # up to so many unknowns k·r, Newton's direction is use
 _LONGEST, _SHORTEST = 4, -20  # powers of two that the line search compares
 
 
-@dataclass(frozen=True, eq=False)
-class RobustRegression:
+class RobustRegression(NamedTuple):
     """The robust regression of one-hot labels on features, for a batch of tasks."""
 
     features: Tensor  # [t, n, r], samples in the order of their labels

@@ -14,6 +14,7 @@ last m moves.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,8 +29,7 @@ _MAX_PASSES = 1000  # over the data
 _CROWD = 0.75  # once so few tasks of a batch go on, they are copied and the others left: a copy costs a pass or two
 
 
-@dataclass(frozen=True, eq=False)
-class Fit:
+class Fit(NamedTuple):
     """A fit with its quasi-Newton matrix. A fit to nearly the same samples can start with both.
 
     P = (d + 1)·k. Move i is kept in row i mod m.
@@ -53,12 +53,12 @@ class Fit:
 
     def take(self, which: Tensor) -> Fit:
         """A copy of the fits of some tasks."""
-        return Fit(*(getattr(self, field.name)[which] for field in fields(self)))
+        return Fit(*(one[which] for one in self))
 
     def put(self, which: Tensor, fit: Fit) -> None:
         """Overwrite the fits of some tasks."""
-        for field in fields(self):
-            getattr(self, field.name)[which] = getattr(fit, field.name)
+        for mine, theirs in zip(self, fit, strict=True):
+            mine[which] = theirs
 
     def move(self, which: Tensor, step: Tensor, change: Tensor) -> None:
         """Move the weights of the tasks [a] by step [t, P], in which their gradients changed by ``change``."""

@@ -78,7 +78,8 @@ def read_parameters(given: str | PathLike[str] | Mapping[str, Any]) -> Parameter
     if str(given) in presets:
         path = _FOLDER / f"{given}.json"
     elif not path.is_file():  # nor a pipe or a device, which could block for ever
-        raise InputError(f"There is no file {path} with parameters of unem, nor a set of that name; {_hint(path)}")
+        hint = "make one with `manyway tune`." if path.suffix == ".json" else nearest(str(path), presets)
+        raise InputError(f"There is no file {path} with parameters of unem, nor a set of that name; {hint}")
     return _checked(_read(path), str(path))
 
 
@@ -98,10 +99,6 @@ def unlike_training(
     then, now = (", ".join(f"{round(of[name], 1):g} {_SIZES[name]}" for name in differ) for of in (learned, known))
     unlike = f"unem: its parameters were learned on tasks with {then}, and these have {now}"
     return f"{unlike}; learn others with `manyway tune`."
-
-
-def _hint(path: Path) -> str:
-    return nearest(str(path), preset_names()) if path.suffix != ".json" else "make one with `manyway tune`."
 
 
 def _read(path: Path) -> Any:

@@ -2,8 +2,8 @@
 
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 # The text faces among the fonts of matplotlib. Its TeX faces (cm*) have symbols at the code points of letters, and its
 # display, size and "last resort" faces have no alphabets.
@@ -23,8 +23,7 @@ SCRIPTS: Mapping[str, Mapping[str, int]] = {
 }
 
 
-@dataclass(frozen=True)
-class Letter:
+class Letter(NamedTuple):
     """A candidate class: a code point and the faces that have a glyph for it."""
 
     code: int

@@ -9,7 +9,7 @@ scaled to the same box, so that upper and lower case of the same shape (o O, c C
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,16 +26,14 @@ FONT_SIZE = 72
 SAME_ON_AVERAGE, SAME_IN_ONE = 0.88, 0.97
 
 
-@dataclass(frozen=True, eq=False)
-class Masters:
+class Masters(NamedTuple):
     """Undistorted letters, scaled so that the ink of each fills the same box: they differ in shape, not in size."""
 
     images: Tensor  # [m, 64, 64] uint8
     row: dict[tuple[int, str], int]  # (code point, face) -> row of images
 
 
-@dataclass(frozen=True)
-class Distortion:
+class Distortion(NamedTuple):
     """The largest changes from the master to a sample."""
 
     rotation: float = 0.25  # radians, either way
