@@ -51,7 +51,7 @@ def test_the_page_is_served_until_the_command_is_stopped_and_nothing_is_lost(fil
         address = re.search(r"http://127\.0\.0\.1:\d+/\?token=\S+", server.stdout.readline())[0]
         origin = address.partition("/?")[0]
         with httpx.Client(base_url=origin, headers={"Origin": origin}, timeout=30) as client:
-            for _ in range(50):
+            for _ in range(300):
                 try:
                     client.get(address, headers={"Origin": origin})
                     break
@@ -62,7 +62,7 @@ def test_the_page_is_served_until_the_command_is_stopped_and_nothing_is_lost(fil
             assert client.post("/api/actions", json=action).json().get("said") == "photo-1.png: fir."
         server.send_signal(signal.SIGINT)
         rest = server.stdout.read()
-        assert server.wait(20) == 0
+        assert server.wait(120) == 0
     assert "1 of 40 items are reviewed." in rest
     session = open_review(files / "trees")
     assert session.classes[session.answers[1]] == "fir"

@@ -42,7 +42,7 @@ def test_an_error_restores_the_setting():
 
 
 def test_threads_of_python_that_work_at_the_same_time_have_one_thread_each_after_the_first():
-    first, last = Barrier(2, timeout=10), Barrier(2, timeout=10)
+    first, last = Barrier(2, timeout=60), Barrier(2, timeout=60)
 
     def work(_: int) -> int:
         with threads_for(1):

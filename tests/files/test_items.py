@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from manyway import FeatureSet, InputError
 from manyway.encoding.datasets.texts import TextSource, open_texts
-from manyway.files.items import Items, read_items
+from manyway.files.items import Items, clean_labels, read_items
 
 FORMATS = [
     "csv",
@@ -140,3 +140,18 @@ def test_any_texts_survive_a_csv(texts):
         if "\0" in text.getvalue():
             return
         assert list(open_texts(path).texts) == texts
+
+
+@pytest.mark.parametrize(
+    ("gone", "words"),
+    [
+        ({1: ""}, "no label in row 1; every"),
+        ({1: "", 2: "", 4: ""}, "no label in row 1, row 2, row 4; every"),
+        ({0: "", 1: "", 2: "", 4: ""}, "no label in row 0, row 1, row 2 and 1 more; every"),
+        ({1: "nan", 2: ""}, "no label in row 1, row 2; 'nan' stands for a missing label; every"),
+        ({1: "", 2: "nan"}, "no label in row 1, row 2; every"),
+    ],
+)
+def test_the_first_labels_that_are_missing_are_named_and_the_others_counted(gone, words):
+    with pytest.raises(InputError, match=words):
+        clean_labels(Path("a.npz"), [gone.get(row, "oak") for row in range(6)])

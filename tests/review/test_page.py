@@ -52,11 +52,11 @@ def listening(page, complaints):
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("dialog", lambda dialog: (complaints.append(f"{dialog.type} {dialog.message}"), dialog.accept()))
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(60_000)
     return page
 
 
-def until(page, condition, seconds=20.0):
+def until(page, condition, seconds=60.0):
     """Wait for a condition in JavaScript. Playwright's own way needs eval, which the policy of the page forbids."""
     end = time.monotonic() + seconds
     while not page.evaluate(condition):

@@ -199,7 +199,10 @@ def test_the_page_notices_a_request(page_of, text):
     # The policy of the page refuses it, and the browser says so: the check at the end of every test can fail.
     page = page_of(text)
     page.evaluate("fetch('https://example.org/').catch(() => 'refused')")
-    page.wait_for_timeout(100)
+    for _ in range(200):  # the browser says it soon, but not at once
+        if len(page.seen) > 1:
+            break
+        page.wait_for_timeout(10)
     assert any("Content Security Policy" in entry for entry in page.seen)
     del page.seen[1:]
 
