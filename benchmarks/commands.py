@@ -25,7 +25,12 @@ import numpy as np
 from benchmarks.measure import show
 
 MANYWAY = [sys.executable, "-m", "manyway"]
-LISTING = "from pathlib import Path; from manyway.encoding.datasets.sources import open_source; open_source(Path('many'))"
+LISTING = """
+from pathlib import Path
+from manyway.encoding.datasets.sources import open_source
+
+open_source(Path("many"))
+"""
 SHAPE, SHOTS = (1536, 2048), 5  # of a picture; examples of each of ten classes
 
 
