@@ -142,7 +142,7 @@ def single_queries(queries: Held) -> Tensor:
     many = agreement(masses) < schedule.agreement_below
     stride = ceil(queries.n_query * masses.shape[1] / _MOST_TRIED)
     enough = queries.n_query >= schedule.queries_per_class * masses.shape[1] * stride
-    if not enough or queries.any_known or parameters.open_set or not bool(many.any()):
+    if not enough or queries.any_known or not bool(many.any()):
         return torch.zeros_like(many)
     likelihood = queries.of.of(sample(queries, stride)[0])
     prior = parameters.prior(likelihood.shape[1], queries.of.counts)

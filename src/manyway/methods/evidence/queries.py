@@ -189,7 +189,8 @@ class InMemory(Held):
     def assign_singly(self, which: Tensor) -> None:
         """In these tasks [t], assign every query by its likelihoods alone."""
         if bool(which.any()):
-            self.u = torch.where(which.view(-1, 1, 1), self.part.likelihood.softmax(-1), self.u)
+            singly = self.part.likelihood.softmax(-1) * self.counted
+            self.u = torch.where(which.view(-1, 1, 1), singly, self.u)
 
     def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Found[Dense]:
         """Search on from the present assignments with updated prototypes, in tasks with a known label."""
