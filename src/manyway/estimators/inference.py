@@ -66,7 +66,7 @@ class Inference:
     >>> from manyway import SimpleShot
     >>> result = SimpleShot().fit([[0.0, 1.0], [1.0, 0.0]], ["ant", "bee"]).infer([[0.1, 1.0], [1.0, 0.2]])
     >>> result
-    Inference(labels=[2], probabilities=[2, 2], prototypes=[2, 2], n_iter=1, converged=True, n_present=1.7 ± 0.4)
+    Inference(labels=[2], probabilities=[2, 2], prototypes=[2, 2], n_iter=1, converged=True, n_present=1.7 ± 0.5)
     >>> result.labels.tolist()
     ['ant', 'bee']
     """
