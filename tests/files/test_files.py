@@ -54,8 +54,9 @@ ALIASES = ["same name", "other spelling", "symbolic link", "link to a link", "li
 def test_an_input_is_never_written_over_under_whatever_name(kind, way, precious):
     other = alias(precious, kind)
     output, given = (other, precious) if way == "output" else (precious, other)
-    with pytest.raises(InputError, match="is one of the inputs"):
+    with pytest.raises(InputError, match="is one of the inputs") as refused:
         write(output, [None, given])
+    assert ("the same file as" in str(refused.value)) == (output != given)  # another name is said
     assert precious.read_text() == "precious"
     assert not list(precious.parent.glob(".*"))
 

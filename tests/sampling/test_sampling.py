@@ -204,3 +204,8 @@ def test_impossible_requests_are_refused_before_any_work(features, spec, message
 def test_a_given_support_must_exist():
     with pytest.raises(InputError, match="no given support"):
         sample_tasks(make_features(), TaskSpec(shots=None), count=1)
+
+
+def test_tasks_are_those_of_the_paper_unless_asked_otherwise():
+    spec = TaskSpec()
+    assert (spec.shots, spec.k_eff, spec.n_query) == (5, 5, 75)
