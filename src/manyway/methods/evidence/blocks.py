@@ -265,7 +265,7 @@ class OnPart:
         return found.double() if isinstance(found, AddedUp) else found, None
 
     def found(self, rows: Tensor, memory: Memory) -> Any:
-        """The block as a part of the queries."""
+        """What the work finds in the block, sums as it gave them."""
         assign = cache(lambda: self.last.assign(rows, memory))
         remembered = memory.first, memory.known, memory.unknown
         part = Part(rows, *remembered, assign, self.of, self.last.any_known, self.any_unknown)
