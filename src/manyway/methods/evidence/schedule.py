@@ -33,9 +33,6 @@ class Schedule(Counting, Constants):
     # ln of the usual power of queries without partners: a + b ln c for the mean probability c of their labels, between
     # the last two values. Chosen on one half of the classes of five sets.
     one_shot_alone: tuple[float, float, float, float] = (0.4, 0.8, -0.35, 0.1)
-    # The same with few features: by how much the precision may exceed that of so many independent features. On 116
-    # tables of KEEL claims are 14 points beside the truth on average (30 without it; with 4 instead of 2: 18).
-    one_shot_few: float = 2.0
 
     # --- Known labels and names of classes ---
     # A query with a known label counts this much of an example in its prototype: a person is asked about doubtful

@@ -37,6 +37,7 @@ from torch import Tensor
 from manyway.core import Answered, Pile, Reading, Scaling, Solution, Sums, Tally, Tasks, class_sums, doubt, tally
 from manyway.errors import InputError
 from manyway.methods.calibration import Calibration, Finish, FirstStep, calibrate, calibrate_and_place, tuned
+from manyway.methods.calibration.calibration import FEW_FEATURES
 from manyway.methods.calibration.scaling import QUERY_DEPENDENT
 from manyway.methods.evidence import groups as grouping
 from manyway.methods.evidence.blocks import InBlocks
@@ -482,14 +483,13 @@ def finishing(found: Named, parameters: Parameters) -> Finish | None:
     tasks, constants, likelihood = found.tasks, parameters.constants, parameters.likelihood
     if is_one_shot(tasks) or parameters.precision or found.vectors.shape[1]:
         return None
-    many = tasks.n_support >= constants.tuning_examples * tasks.n_classes and not parameters.open_set
-    tune = likelihood == "logistic" or (likelihood == "auto" and many)
+    many = tasks.n_support >= constants.tuning_examples * tasks.n_classes and tasks.n_features > FEW_FEATURES
+    tune = likelihood == "logistic" or (likelihood == "auto" and many and not parameters.open_set)
 
     def finish(calibration: Calibration, support: Tensor, labels: Tensor) -> Calibration:
+        means, placed = calibration.offsets, calibration.place(support) if tune else support
         calibration = calibration.shrunk(constants)
-        if not tune:
-            return calibration
-        return tuned(calibration, calibration.place(support), labels, constants, always=likelihood == "logistic")
+        return tuned(calibration, means, placed, labels, constants, likelihood == "logistic") if tune else calibration
 
     return finish
 
