@@ -18,6 +18,9 @@ def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tens
     ``centre`` [t, 1, d] is subtracted from every feature. Gathering and summing are one pass (``embedding_bag``): the
     [t, s, d] support is never written to memory, and the order of the sum does not depend on the device's scheduling.
     """
+    if tasks.centre is not None:
+        sums, counts, _ = class_moments(tasks)
+        return _centred(sums, counts, centre), counts
     if tasks.shared_support and tasks.n_tasks > 1:
         sums, counts = class_sums(replace(tasks, factor=None)[:1])
         sums, counts = sums.expand(tasks.n_tasks, -1, -1), counts.expand(tasks.n_tasks, -1)
@@ -27,11 +30,7 @@ def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tens
     rows = labels[:1] if labels.stride(0) == 0 else labels
     counts = torch.zeros(len(rows), n_classes, dtype=torch.int64, device=labels.device)
     counts = counts.scatter_add_(1, rows, torch.ones_like(rows)).expand(n_tasks, -1)
-    if tasks.support_index is None:
-        table = tasks.support_table.reshape(-1, tasks.n_features)
-        index = torch.arange(len(table), device=labels.device).view(n_tasks, -1)
-    else:
-        table, index = tasks.support_table, tasks.support_index
+    table, index = tasks.support_table.reshape(-1, tasks.n_features), tasks.support_rows
     if bool((rows.diff(dim=1) < 0).any()):
         index = index.gather(1, rows.argsort(dim=1, stable=True).expand(n_tasks, -1))
     if len(rows) == 1 and table.dtype == torch.float32 and fused(table):
@@ -43,6 +42,19 @@ def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tens
     sums = torch.nn.functional.embedding_bag(index.reshape(-1), table, starts, mode="sum")
     sums, counts = sums.view(n_tasks, n_classes, -1), counts.to(tasks.dtype)
     return _centred(sums if tasks.factor is None else sums.mul_(tasks.factor), counts, centre), counts
+
+
+def class_moments(tasks: Tasks) -> tuple[Tensor, Tensor, Tensor]:
+    """``class_sums``, and the sum of the squared lengths of the support features of each class [t, k]."""
+    if tasks.centre is None:
+        (sums, counts), lengths = class_sums(tasks), torch.linalg.vector_norm(tasks.support, dim=-1).square_()
+        return sums, counts, torch.zeros_like(counts).scatter_add_(1, tasks.support_labels, lengths)
+    from manyway.core.kernels.rows import unit_sums
+
+    number = tasks.support_labels[0].bincount(minlength=tasks.n_classes)
+    ends = torch.nn.functional.pad(number.cumsum(0), (1, 0))
+    sums, squares = unit_sums(tasks.support_table, tasks.support_rows, ends, tasks.centre)
+    return sums, number.to(tasks.dtype).expand(tasks.n_tasks, -1), squares
 
 
 def _centred(sums: Tensor, counts: Tensor, centre: Tensor | None) -> Tensor:

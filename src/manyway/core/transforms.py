@@ -127,13 +127,16 @@ def apply(tasks: Tasks, scalings: Scalings) -> Tasks:
         return rowwise(tasks, support.table)
     centred = support.curve is None and support.factor is None and support.unit and support.then is None
     if one and centred and _fused_rows(tasks):
-        from manyway.core.kernels.rows import centred_units
+        from manyway.core.kernels.rows import gathered
 
-        support_rows, query_rows, centre = tasks.support_index, tasks.query_index, support.middle
-        assert support_rows is not None and query_rows is not None and centre is not None  # noqa: PT018
-        moved = centred_units(tasks.support_table, support_rows, centre)
+        query_rows, centre = tasks.query_index, support.middle
+        assert query_rows is not None and centre is not None  # noqa: PT018
         vectors = None if tasks.class_features is None else classes(tasks.class_features)
-        return tasks.with_rows(moved, centred_units(tasks.query_table, query_rows, centre), class_table=vectors)
+        lazy = replace(tasks, centre=centre, class_table=vectors, query_index=None)
+        lazy = replace(lazy, query_table=gathered(tasks.query_table, query_rows, centre))
+        labels = tasks.support_labels
+        alike = labels.stride(0) == 0 and not bool((labels[0].diff() < 0).any())
+        return lazy if alike else lazy.with_rows(lazy.support, lazy.query)
     return _mapped(tasks, support, query, classes)
 
 
@@ -291,7 +294,7 @@ TRANSFORMS: Mapping[str, Callable[[Tasks], Scalings]] = {
 
 def rowwise(tasks: Tasks, change: Change) -> Tasks:
     """Apply a map of single rows to the table or to the gathered batch, whichever has fewer rows."""
-    if tasks.factor is not None:
+    if tasks.factor is not None or tasks.centre is not None:
         return dense(tasks, change)
     rows_asked = tasks.n_tasks * (tasks.n_support + tasks.n_query)
     rows_held = tasks.support_table.shape[0] if tasks.support_table.ndim == 2 else 0

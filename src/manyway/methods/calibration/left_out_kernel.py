@@ -74,7 +74,8 @@ def _fit(
 
     centre = tl.log(tl.load(centre_ptr + t))
     log_precision = tl.log(tl.load(start_ptr + t))
-    for _ in range(steps):
+    moved, done = centre * 0 + 1.0, 0
+    while (done < steps) & (moved > 1e-4):  # Newton steps: the error is the square of the last one
         precision = tl.exp(log_precision)
         slopes = tl.zeros((ROWS,), tl.float32)
         curvatures = tl.zeros((ROWS,), tl.float32)
@@ -91,7 +92,9 @@ def _fit(
         slope = tl.sum(slopes, axis=0)
         curvature = tl.sum(curvatures, axis=0) + tl.maximum(slope, 0.0)
         step = (slope + (log_precision - centre) * prior_weight) / (curvature + prior_weight)
-        log_precision -= tl.minimum(tl.maximum(step, -1.0), 1.0)
+        step = tl.minimum(tl.maximum(step, -1.0), 1.0)
+        log_precision -= step
+        moved, done = tl.abs(step), done + 1
 
     precision = tl.exp(log_precision)
     tl.store(precision_ptr + t, precision)

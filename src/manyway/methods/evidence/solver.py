@@ -485,11 +485,12 @@ def finishing(found: Named, parameters: Parameters) -> Finish | None:
     many = tasks.n_support >= constants.tuning_examples * tasks.n_classes and not parameters.open_set
     tune = likelihood == "logistic" or (likelihood == "auto" and many)
 
-    def finish(calibration: Calibration, support: Tensor, labels: Tensor) -> Calibration:
+    def finish(calibration: Calibration, tasks: Tasks) -> Calibration:
         calibration = calibration.shrunk(constants)
         if not tune:
             return calibration
-        return tuned(calibration, calibration.place(support), labels, constants, always=likelihood == "logistic")
+        placed, always = calibration.place(tasks.support), likelihood == "logistic"
+        return tuned(calibration, placed, tasks.support_labels, constants, always=always)
 
     return finish
 
