@@ -47,8 +47,8 @@ def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tens
 def class_moments(tasks: Tasks) -> tuple[Tensor, Tensor, Tensor]:
     """``class_sums``, and the sum of the squared lengths of the support features of each class [t, k]."""
     if tasks.centre is None:
-        (sums, counts), lengths = class_sums(tasks), torch.linalg.vector_norm(tasks.support, dim=-1).square_()
-        return sums, counts, torch.zeros_like(counts).scatter_add_(1, tasks.support_labels, lengths)
+        lengths = torch.linalg.vector_norm(tasks.support, dim=-1, keepdim=True).square_()
+        return *class_sums(tasks), class_sums(tasks.with_rows(lengths, lengths[:, :0]))[0].squeeze(-1)
     from manyway.core.kernels.rows import unit_sums
 
     number = tasks.support_labels[0].bincount(minlength=tasks.n_classes)

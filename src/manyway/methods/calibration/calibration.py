@@ -255,12 +255,16 @@ def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:
         more = share + 2**step
         share = torch.where(torch.minimum(counts, more).sum(-1, keepdim=True) <= _MOST_SAMPLES, more, share)
     shares = torch.minimum(counts, share).gather(1, labels)
-    order = labels.argsort(dim=1, stable=True)
-    ranks = torch.empty_like(order).scatter_(1, order, everything.expand(n_tasks, -1))
-    starts = (counts.cumsum(1) - counts).gather(1, labels)
-    ranks, sizes = ranks - starts, counts.gather(1, labels)
+    ranks, sizes = ranks_of(labels, counts), counts.gather(1, labels)
     chosen = ((ranks + 1) * shares / sizes).floor() > (ranks * shares / sizes).floor()
     return (~chosen).long().argsort(dim=1, stable=True)[:, :_MOST_SAMPLES].sort(1).values
+
+
+def ranks_of(labels: Tensor, counts: Tensor) -> Tensor:
+    """[t, s] the number of earlier samples of the same class, from labels [t, s] and counts [t, k]."""
+    order, places = labels.argsort(dim=1, stable=True), torch.arange(labels.shape[1], device=labels.device)
+    places = torch.empty_like(order).scatter_(1, order, places.expand_as(order))
+    return places - (counts.cumsum(1) - counts).gather(1, labels).long()
 
 
 def calibrated(
