@@ -327,3 +327,15 @@ def test_a_taxonomy_is_nested_and_ordered_from_fine_to_coarse(tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             read_taxonomy(write(tmp_path, "t.csv", text.replace(old, new)))
+
+
+@pytest.mark.parametrize("digits", [2, 3])
+def test_probabilities_that_were_rounded_stay_probabilities(tmp_path, digits):
+    # Five probabilities of three digits can sum to 1.0025; one such detection made all scores of the file independent.
+    thirds = [["0", round(0.335, digits)], ["1", round(0.335, digits)], ["2", 0.33], ["3", round(0.0056, digits)]]
+    content = json.loads((EXAMPLES / "megadetector.json").read_text())
+    content["images"][1]["detections"][1]["classifications"] = thirds
+    content["classification_categories"] |= {str(n): f"animal {n}" for n in range(4)}
+    scores = read_scores(write(tmp_path, "m.json", json.dumps(content)))
+    assert sum(score for _, score in thirds) > 1.001
+    assert (scores.kind, scores.independent) == ("probability", False)

@@ -402,7 +402,7 @@ def _assign(path: Path, table: Table, options: Options) -> tuple[list[int], int 
     left_out = [names[at] for at in free if at not in used and names[at].strip()]
     if left_out:
         what = f"texts, dates, ids or row numbers of {path.name} that are no features: {listed(left_out)}"
-        notes.append(f"{what}; keep one with `feature_columns`")
+        notes.append(f"{what}; keep one of numbers with `feature_columns`")
     return features, label, item, notes
 
 

@@ -105,6 +105,7 @@ def check(mode: Mode) -> None:
         assert torch.equal(other.unknown_groups[sure], one.unknown_groups[sure])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=36, derandomize=True, database=None)
 @given(modes)
 def test_any_combination_gives_the_same_answers_in_blocks_and_in_memory(mode):

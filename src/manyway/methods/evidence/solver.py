@@ -104,7 +104,7 @@ def evidence(
         "metric": prototypes are class means. "logistic": they are tuned by logistic regression on the examples. "auto":
         they are tuned where there are five examples per class, left-out ones gain by it, and no query is unknown.
     temperature : float or None, default=None
-        For scores: what log-probabilities are divided by. By default labelled scores or the batch itself say it.
+        T, which divides the logits before a softmax. For scores; by default labelled scores or the batch itself say it.
     concentration : float or None, default=None
         α of the Dirichlet prior of the class proportions. Small values favour few classes. By default the value with
         the highest evidence is chosen for each task.
@@ -119,20 +119,19 @@ def evidence(
         Whether queries may be unknown: of none of the classes. The solution then has ``unknown``, the probability of
         that, and class probabilities sum to 1 − ``unknown``. It is calibrated on the support, by leaving classes out.
     max_iter : int, default=50
-        Maximum number of iterations after annealing.
+        The largest number of iterations. Updates of the annealing come before them.
     tol : float, default=0.01
-        A task has converged when no assignment changes by as much in an iteration.
+        A task stops when an iteration changes less than this. What changes are the assignments u.
     scale : {"auto", "rcl2", "cl2", "tcl2", "l2", "range", "power", "white"} or None, default="auto"
-        The transform of the features; see ``manyway.methods.calibration.scaling``. "auto": features as they are, rows
-        of unit length, columns divided by their scale, or both, as the support says; see
-        ``manyway.methods.calibration.first_step``.
+        Feature transform; None uses the features as they are. "auto": as they are, rows of unit length, columns divided
+        by their scale, or both, as the support says; see ``manyway.methods.calibration.first_step``.
     schedule : mapping of str to object or None, default=None
         Other values for constants of the method, by name; see ``manyway.methods.evidence.schedule``. For research.
     prepared : Learned or None, default=None
         What ``prepare_evidence`` learned from the same support, so that it is not learned again.
     with_objective : bool, default=False
-        Whether to record the bound after each iteration, and its terms ``fit``, ``entropy`` and ``prior``. Updates of
-        the annealing are not iterations. Not for a pile.
+        Whether to record the objective after each iteration. It is the bound, with its terms ``fit``, ``entropy`` and
+        ``prior``. Not for a pile.
     carry : bool, default=False
         Whether the batches of a stream (``Tasks.stream``) are labelled one after another, each with what earlier ones
         taught; see ``manyway.methods.evidence.streams``. Tasks without a stream are labelled alone.
