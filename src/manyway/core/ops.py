@@ -18,15 +18,11 @@ def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tens
     ``centre`` [t, 1, d] is subtracted from every feature. Gathering and summing are one pass (``embedding_bag``): the
     [t, s, d] support is never written to memory, and the order of the sum does not depend on the device's scheduling.
     """
-    if tasks.centre is not None:
-        sums, counts, _ = class_moments(tasks)
-        return _centred(sums, counts, centre), counts
     if tasks.shared_support and tasks.n_tasks > 1:
         sums, counts = class_sums(replace(tasks, factor=None)[:1])
         sums, counts = sums.expand(tasks.n_tasks, -1, -1), counts.expand(tasks.n_tasks, -1)
         return _centred(sums if tasks.factor is None else sums * tasks.factor, counts, centre), counts
-    n_tasks, n_classes = tasks.n_tasks, tasks.n_classes
-    labels = tasks.support_labels
+    n_tasks, n_classes, labels = tasks.n_tasks, tasks.n_classes, tasks.support_labels
     rows = labels[:1] if labels.stride(0) == 0 else labels
     counts = torch.zeros(len(rows), n_classes, dtype=torch.int64, device=labels.device)
     counts = counts.scatter_add_(1, rows, torch.ones_like(rows)).expand(n_tasks, -1)
@@ -34,10 +30,12 @@ def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tens
     if bool((rows.diff(dim=1) < 0).any()):
         index = index.gather(1, rows.argsort(dim=1, stable=True).expand(n_tasks, -1))
     if len(rows) == 1 and table.dtype == torch.float32 and fused(table):
-        from manyway.core.kernels.rows import class_sums as fused_sums
+        from manyway.core.kernels import rows as kernels
 
-        ends = torch.nn.functional.pad(counts[0].cumsum(0), (1, 0))
-        return fused_sums(table, index, ends, tasks.factor, centre), counts.to(tasks.dtype)
+        ends, counts = torch.nn.functional.pad(counts[0].cumsum(0), (1, 0)), counts.to(tasks.dtype)
+        if tasks.centre is not None:
+            return _centred(kernels.unit_sums(table, index, ends, tasks.centre), counts, centre), counts
+        return kernels.class_sums(table, index, ends, tasks.factor, centre), counts
     starts = counts.reshape(-1).cumsum(0) - counts.reshape(-1)
     sums = torch.nn.functional.embedding_bag(index.reshape(-1), table, starts, mode="sum")
     sums, counts = sums.view(n_tasks, n_classes, -1), counts.to(tasks.dtype)
@@ -46,15 +44,11 @@ def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tens
 
 def class_moments(tasks: Tasks) -> tuple[Tensor, Tensor, Tensor]:
     """``class_sums``, and the sum of the squared lengths of the support features of each class [t, k]."""
-    if tasks.centre is None:
-        lengths = torch.linalg.vector_norm(tasks.support, dim=-1, keepdim=True).square_()
-        return *class_sums(tasks), class_sums(tasks.with_rows(lengths, lengths[:, :0]))[0].squeeze(-1)
-    from manyway.core.kernels.rows import unit_sums
-
-    number = tasks.support_labels[0].bincount(minlength=tasks.n_classes)
-    ends = torch.nn.functional.pad(number.cumsum(0), (1, 0))
-    sums, squares = unit_sums(tasks.support_table, tasks.support_rows, ends, tasks.centre)
-    return sums, number.to(tasks.dtype).expand(tasks.n_tasks, -1), squares
+    sums, counts = class_sums(tasks)
+    if tasks.centre is not None:  # unit length
+        return sums, counts, counts
+    lengths = torch.linalg.vector_norm(tasks.support, dim=-1, keepdim=True).square_()
+    return sums, counts, class_sums(tasks.with_rows(lengths, lengths[:, :0]))[0].squeeze(-1)
 
 
 def _centred(sums: Tensor, counts: Tensor, centre: Tensor | None) -> Tensor:

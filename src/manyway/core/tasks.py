@@ -49,7 +49,7 @@ class Tasks:
         Multiplies every feature of a task. It is applied when the features are gathered.
     centre : Tensor of shape [t, 1, d], optional
         Support rows are gathered less this and with unit length, by fused code: the rows of many tasks take more time
-        to write than to compute. Their labels are sorted, and the same in all tasks.
+        to write than to compute. Their labels are the same in all tasks.
     class_table : Tensor of shape [n, d], [t, k, d] or [1, k, d], optional
         One vector per class, in the space of the items. [n, d] holds one row per class of the FeatureSet, gathered by
         ``class_ids``; [1, k, d] serves all tasks.
@@ -423,8 +423,8 @@ class Tasks:
     def shared_support(self) -> bool:
         """Whether all tasks have one and the same support (an expanded index), so that its statistics serve all."""
         index = self.support_index
-        shared = index is not None and index.stride(0) == 0 and self.support_labels.stride(0) == 0
-        return shared and self.centre is None
+        alike = index is not None and index.stride(0) == 0 and self.support_labels.stride(0) == 0
+        return alike and self.centre is None
 
     @property
     def shared_classes(self) -> bool:

@@ -132,11 +132,8 @@ def apply(tasks: Tasks, scalings: Scalings) -> Tasks:
         query_rows, centre = tasks.query_index, support.middle
         assert query_rows is not None and centre is not None  # noqa: PT018
         vectors = None if tasks.class_features is None else classes(tasks.class_features)
-        lazy = replace(tasks, centre=centre, class_table=vectors, query_index=None)
-        lazy = replace(lazy, query_table=gathered(tasks.query_table, query_rows, centre))
-        labels = tasks.support_labels
-        alike = labels.stride(0) == 0 and not bool((labels[0].diff() < 0).any())
-        return lazy if alike else lazy.with_rows(lazy.support, lazy.query)
+        moved = gathered(tasks.query_table, query_rows, centre)
+        return replace(tasks, centre=centre, class_table=vectors, query_table=moved, query_index=None)
     return _mapped(tasks, support, query, classes)
 
 
@@ -204,10 +201,10 @@ def _middle(tasks: Tasks) -> Tensor:
 
 
 def _fused_rows(tasks: Tasks) -> bool:
-    """Whether gathering, centring and dividing by the norm can be one pass."""
+    """Whether gathering, centring and dividing by the norm can be one pass: all tasks have the same labels."""
     if tasks.factor is not None or tasks.dtype != torch.float32 or not fused(tasks.query_table):
         return False
-    if tasks.support_index is None or tasks.query_index is None:
+    if tasks.support_index is None or tasks.query_index is None or tasks.support_labels.stride(0):
         return False
     from manyway.core.kernels.rows import MAX_FEATURES
 

@@ -74,36 +74,30 @@ def _units(table_ptr, source, centre, inside, n_features, d):
     return values / tl.maximum(norm, 1.1754943508222875e-38)[:, None]
 
 
-def unit_sums(table: Tensor, index: Tensor, starts: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
-    """As ``class_sums`` of rows less the centre and with unit length, and the sums of their squared lengths [t, k]."""
+def unit_sums(table: Tensor, index: Tensor, starts: Tensor, centre: Tensor) -> Tensor:
+    """As ``class_sums``, of rows less the centre and with unit length."""
     sums = torch.empty(len(index), len(starts) - 1, table.shape[1], dtype=table.dtype, device=table.device)
-    squares = torch.empty_like(sums[..., 0], memory_format=torch.contiguous_format)
     width = triton.next_power_of_2(table.shape[1])
-    tensors = (table, index.contiguous(), starts, centre.contiguous(), sums, squares)
+    tensors, rows = (table, index.contiguous(), starts, centre.contiguous(), sums), max(1, 2048 // width)
     # The programs of a class follow one another: its rows stay in the cache of a multiprocessor.
-    _unit_sums[(squares.numel(),)](*tensors, *sums.shape, index.shape[1], ROWS=max(1, 2048 // width), WIDTH=width)
-    return sums, squares
+    _unit_sums[(sums[..., 0].numel(),)](*tensors, *sums.shape, index.shape[1], ROWS=rows, WIDTH=width)
+    return sums
 
 
 @triton.jit
 def _unit_sums(
-    table_ptr, index_ptr, starts_ptr, centre_ptr, sums_ptr, squares_ptr,
-    n_tasks, n_classes, n_features, n_support, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    table_ptr, index_ptr, starts_ptr, centre_ptr, sums_ptr, n_tasks, n_classes, n_features, n_support,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     t, k, d = (tl.program_id(0) % n_tasks).to(tl.int64), tl.program_id(0) // n_tasks, tl.arange(0, WIDTH)
     centre = tl.load(centre_ptr + t * n_features + d, d < n_features, other=0.0)
-    end = tl.load(starts_ptr + k + 1)
-    total, square = tl.zeros((ROWS, WIDTH), tl.float32), tl.zeros((ROWS, WIDTH), tl.float32)
+    end, total = tl.load(starts_ptr + k + 1), tl.zeros((ROWS, WIDTH), tl.float32)
     for first in range(tl.load(starts_ptr + k), end, ROWS):
         row = first + tl.arange(0, ROWS)
         inside = (row < end)[:, None] & (d < n_features)[None, :]
         source = tl.load(index_ptr + t * n_support + row, row < end, other=0)
-        values = _units(table_ptr, source, centre, inside, n_features, d)
-        total += values
-        square += values * values
-    at = t * n_classes + k
-    tl.store(sums_ptr + at * n_features + d, tl.sum(total, 0), d < n_features)
-    tl.store(squares_ptr + at, tl.sum(tl.sum(square, 1), 0))
+        total += _units(table_ptr, source, centre, inside, n_features, d)
+    tl.store(sums_ptr + (t * n_classes + k) * n_features + d, tl.sum(total, 0), d < n_features)
 
 
 def class_sums(table: Tensor, index: Tensor, starts: Tensor, factor: Tensor | None, centre: Tensor | None) -> Tensor:

@@ -35,7 +35,7 @@ from manyway.methods.calibration.metric import Contrasts, Inner, Metric, differe
 
 _MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit a precision
 _MOST_FOR_METRIC = 256  # of these, evenly spaced, to choose among metrics on the same samples
-_BLOCK_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 32}  # tasks are calibrated in blocks of about this many numbers
+_BLOCK_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 33}  # tasks are calibrated in blocks of about this many numbers
 _NEWTON_STEPS = 8  # from the usual precision
 _REFIT_STEPS = 3  # from the precision for a similar metric
 _MANY_CONTRASTS = 4  # with this many per feature, little shrinkage is tried first
@@ -245,8 +245,7 @@ def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:
     """
     if labels.stride(0) == 0 and len(labels) > 1:
         return left_out_samples(labels[:1], counts[:1]).expand(len(labels), -1)
-    n_tasks, n_samples = labels.shape
-    n_classes = counts.shape[1]
+    (n_tasks, n_samples), n_classes = labels.shape, counts.shape[1]
     everything = torch.arange(n_samples, device=labels.device)
     if n_samples <= _MOST_SAMPLES or n_classes > _MOST_SAMPLES:
         return everything[:: ceil(n_samples / _MOST_SAMPLES)].expand(n_tasks, -1)
@@ -295,7 +294,8 @@ def calibrated(
     left_out = LeftOut.of(tasks.support_labels.gather(1, samples), plain, usual, constants, few)
     left_out = replace(left_out, given=given)
     residuals = differences(tasks, samples, prototypes, left_out.labels)
-    inner = Inner.of(residuals, offsets, left_out.labels)
+    with nullcontext() if few else tensor_cores(residuals):  # the precision is that of many distances
+        inner = Inner.of(residuals, offsets, left_out.labels)
     every = ceil(residuals.shape[1] / _MOST_FOR_METRIC)
     some = inner.some(every) if metric else inner  # a copy, because classifying may overwrite the others
     if grown is None:
