@@ -34,7 +34,7 @@ def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tens
 
         ends, counts = torch.nn.functional.pad(counts[0].cumsum(0), (1, 0)), counts.to(tasks.dtype)
         if tasks.centre is not None:
-            return _centred(kernels.unit_sums(table, index, ends, tasks.centre), counts, centre), counts
+            return _centred(kernels.class_sums(table, index, ends, None, tasks.centre, True), counts, centre), counts
         return kernels.class_sums(table, index, ends, tasks.factor, centre), counts
     starts = counts.reshape(-1).cumsum(0) - counts.reshape(-1)
     sums = torch.nn.functional.embedding_bag(index.reshape(-1), table, starts, mode="sum")

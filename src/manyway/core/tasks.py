@@ -423,8 +423,7 @@ class Tasks:
     def shared_support(self) -> bool:
         """Whether all tasks have one and the same support (an expanded index), so that its statistics serve all."""
         index = self.support_index
-        alike = index is not None and index.stride(0) == 0 and self.support_labels.stride(0) == 0
-        return alike and self.centre is None
+        return index is not None and index.stride(0) == self.support_labels.stride(0) == 0 and self.centre is None
 
     @property
     def shared_classes(self) -> bool:

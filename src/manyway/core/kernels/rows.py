@@ -74,19 +74,9 @@ def _units(table_ptr, source, centre, inside, n_features, d):
     return values / tl.maximum(norm, 1.1754943508222875e-38)[:, None]
 
 
-def unit_sums(table: Tensor, index: Tensor, starts: Tensor, centre: Tensor) -> Tensor:
-    """As ``class_sums``, of rows less the centre and with unit length."""
-    sums = torch.empty(len(index), len(starts) - 1, table.shape[1], dtype=table.dtype, device=table.device)
-    width = triton.next_power_of_2(table.shape[1])
-    tensors, rows = (table, index.contiguous(), starts, centre.contiguous(), sums), max(1, 2048 // width)
-    # The programs of a class follow one another: its rows stay in the cache of a multiprocessor.
-    _unit_sums[(sums[..., 0].numel(),)](*tensors, *sums.shape, index.shape[1], ROWS=rows, WIDTH=width)
-    return sums
-
-
 @triton.jit
 def _unit_sums(
-    table_ptr, index_ptr, starts_ptr, centre_ptr, sums_ptr, n_tasks, n_classes, n_features, n_support,
+    table_ptr, index_ptr, starts_ptr, factor_ptr, centre_ptr, sums_ptr, n_tasks, n_classes, n_support, n_features,
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     t, k, d = (tl.program_id(0) % n_tasks).to(tl.int64), tl.program_id(0) // n_tasks, tl.arange(0, WIDTH)
@@ -100,22 +90,28 @@ def _unit_sums(
     tl.store(sums_ptr + (t * n_classes + k) * n_features + d, tl.sum(total, 0), d < n_features)
 
 
-def class_sums(table: Tensor, index: Tensor, starts: Tensor, factor: Tensor | None, centre: Tensor | None) -> Tensor:
+def class_sums(
+    table: Tensor, index: Tensor, starts: Tensor, factor: Tensor | None, centre: Tensor | None, unit: bool = False
+) -> Tensor:
     """[t, k, d] = Σ_s factor·z_s − n_k·centre, over the support rows starts[k]..starts[k+1]-1 of each class.
 
     Shapes: ``table`` [n, d], ``index`` [t, s] sorted by class, ``starts`` [k+1], ``factor`` and ``centre`` [t, 1, d].
+    With ``unit`` they are sums of the rows less the centre, with unit length.
     """
     sums = torch.empty(len(index), len(starts) - 1, table.shape[1], dtype=table.dtype, device=table.device)
     n_tasks, n_classes, n_features = sums.shape
+    tensors = [sums if one is None else one.contiguous() for one in (table, index, starts, factor, centre)]
+    if unit:  # the programs of a class follow one another: its rows stay in the cache of a multiprocessor
+        width = triton.next_power_of_2(n_features)
+        shape = {"ROWS": max(1, 2048 // width), "WIDTH": width}
+        _unit_sums[(n_tasks * n_classes,)](*tensors, sums, n_tasks, n_classes, index.shape[1], n_features, **shape)
+        return sums
     bands = triton.cdiv(n_features, _BAND)
     splits = min(triton.cdiv(n_tasks, _TASKS), triton.cdiv(_PROGRAMS, n_classes * bands))
     tasks_per_split = triton.cdiv(triton.cdiv(n_tasks, splits), _TASKS) * _TASKS
     _class_sums[(n_classes * bands * splits,)](
-        table, index.contiguous(), starts, sums if factor is None else factor.contiguous(),
-        sums if centre is None else centre.contiguous(), sums,
-        n_tasks, n_classes, index.shape[1], n_features, bands, splits, tasks_per_split,
-        FACTOR=factor is not None, CENTRE=centre is not None, BAND=_BAND, TASKS=_TASKS, ROWS=5,
-        num_warps=16,
+        *tensors, sums, n_tasks, n_classes, index.shape[1], n_features, bands, splits, tasks_per_split,
+        FACTOR=factor is not None, CENTRE=centre is not None, BAND=_BAND, TASKS=_TASKS, ROWS=5, num_warps=16,
     )  # fmt: skip
     return sums
 

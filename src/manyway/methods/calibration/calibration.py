@@ -38,11 +38,9 @@ _MOST_FOR_METRIC = 256  # of these, evenly spaced, to choose among metrics on th
 _BLOCK_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 33}  # tasks are calibrated in blocks of about this many numbers
 _NEWTON_STEPS = 8  # from the usual precision
 _REFIT_STEPS = 3  # from the precision for a similar metric
-_MANY_CONTRASTS = 4  # with this many per feature, little shrinkage is tried first
 _MOMENT_STEPS = 3  # to estimate how much class means differ
 _LEAST_SCATTER = 1e-6  # S, as a part of the variance
 _LESS = 1 - 1e-5  # two values of γ that differ by rounding alone are equally good, whatever the unit of the features
-FEW_FEATURES = 64  # with at most so many, little shrinkage is tried in any case
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,7 +275,7 @@ def calibrated(
 ) -> Calibration:
     """The calibration of tasks with these ``class_moments``; ``samples`` [t, n] are left out in turn."""
     sums, counts, squares = moments
-    freedom, few = tasks.n_support - tasks.n_classes, tasks.n_features <= FEW_FEATURES
+    freedom, few = tasks.n_support - tasks.n_classes, tasks.n_features <= constants.few_features
     prototypes = sums / counts.unsqueeze(-1)
     middle, offsets, lengths = _from_middle(prototypes)
     variance, scatter = _spreads(squares, prototypes, counts, constants)
@@ -348,8 +346,8 @@ def _with_metric(
     contrasts = Contrasts.of(tasks, plain.middle + plain.offsets, plain.counts)
     freedom, n_features = contrasts.rows.shape[1:]
     weight = n_features / (freedom * plain.scatter).clamp_min(torch.finfo(tasks.dtype).tiny)  # 1/(f·v)
-    upwards = freedom >= _MANY_CONTRASTS * n_features
-    little = n_features <= FEW_FEATURES
+    upwards = freedom >= constants.many_contrasts * n_features
+    little = n_features <= constants.few_features
     with nullcontext() if little else tensor_cores(samples):  # with little shrinkage, rounded products may have no root
         metrics = metrics_of(contrasts, weight)
     crossed = metrics.crossed(plain.offsets)

@@ -20,7 +20,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from manyway.core import one_hot
+from manyway.core import Tasks, one_hot
 from manyway.core.kernels import tensor_cores
 from manyway.methods.calibration.calibration import Calibration, ranks_of
 from manyway.methods.calibration.constants import Constants
@@ -30,13 +30,9 @@ _POWER_STEPS = 8  # to find how steep the objective is at most
 _MOST_LEVERAGE = 0.9
 
 
-def tuned(
-    calibration: Calibration, placed: Tensor, labels: Tensor, constants: Constants, *, always: bool = False
-) -> Calibration:
-    """The calibration with tuned prototypes in the tasks where that helps, or in all.
-
-    ``placed`` [t, s, d] is the support as the calibration places it, with labels [t, s].
-    """
+def tuned(calibration: Calibration, tasks: Tasks, constants: Constants, *, always: bool = False) -> Calibration:
+    """The calibration with tuned prototypes in the tasks where that helps, or in all."""
+    placed, labels = calibration.place(tasks.support), tasks.support_labels
     examples, n_steps = calibration.examples, constants.tuning_steps
     member, own_counts = one_hot(labels, examples.shape[1], placed.dtype), examples.gather(1, labels)
     weights = 1 / (1 + own_counts / constants.class_limit)
