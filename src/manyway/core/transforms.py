@@ -23,7 +23,7 @@ Features of any finite magnitude are allowed: no square overflows or vanishes (s
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -129,11 +129,9 @@ def apply(tasks: Tasks, scalings: Scalings) -> Tasks:
     if one and centred and _fused_rows(tasks):
         from manyway.core.kernels.rows import gathered
 
-        query_rows, centre = tasks.query_index, support.middle
-        assert query_rows is not None and centre is not None  # noqa: PT018
         vectors = None if tasks.class_features is None else classes(tasks.class_features)
-        moved = gathered(tasks.query_table, query_rows, centre)
-        return replace(tasks, centre=centre, class_table=vectors, query_table=moved, query_index=None)
+        moved = gathered(tasks.query_table, cast(Tensor, tasks.query_index), support.middle)
+        return replace(tasks, centre=support.middle, class_table=vectors, query_table=moved, query_index=None)
     return _mapped(tasks, support, query, classes)
 
 
@@ -202,9 +200,8 @@ def _middle(tasks: Tasks) -> Tensor:
 
 def _fused_rows(tasks: Tasks) -> bool:
     """Whether gathering, centring and dividing by the norm can be one pass: all tasks have the same labels."""
-    if tasks.factor is not None or tasks.dtype != torch.float32 or not fused(tasks.query_table):
-        return False
-    if tasks.support_index is None or tasks.query_index is None or tasks.support_labels.stride(0):
+    indexed = tasks.support_index is not None and tasks.query_index is not None and not tasks.support_labels.stride(0)
+    if tasks.factor is not None or tasks.dtype != torch.float32 or not (indexed and fused(tasks.query_table)):
         return False
     from manyway.core.kernels.rows import MAX_FEATURES
 

@@ -47,8 +47,7 @@ def _gathered(
 ):  # fmt: skip
     blocks = tl.cdiv(n_rows, ROWS)  # per task; one axis for both, because only the first may be longer than 65,535
     t = (tl.program_id(0) // blocks).to(tl.int64)
-    row = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
-    d = tl.arange(0, WIDTH)
+    row, d = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
     inside = (row < n_rows)[:, None] & (d < n_features)[None, :]
     source = tl.load(index_ptr + t * n_rows + row, row < n_rows, other=0)
     if CENTRE:
@@ -102,8 +101,10 @@ def class_sums(
     n_tasks, n_classes, n_features = sums.shape
     tensors = [sums if one is None else one.contiguous() for one in (table, index, starts, factor, centre)]
     if unit:  # the programs of a class follow one another: its rows stay in the cache of a multiprocessor
-        width = triton.next_power_of_2(n_features)
-        shape = {"ROWS": max(1, 2048 // width), "WIDTH": width}
+        shape = {
+            "ROWS": max(1, 2048 // triton.next_power_of_2(n_features)),
+            "WIDTH": triton.next_power_of_2(n_features),
+        }
         _unit_sums[(n_tasks * n_classes,)](*tensors, sums, n_tasks, n_classes, index.shape[1], n_features, **shape)
         return sums
     bands = triton.cdiv(n_features, _BAND)
