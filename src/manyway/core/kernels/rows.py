@@ -101,10 +101,8 @@ def class_sums(
     n_tasks, n_classes, n_features = sums.shape
     tensors = [sums if one is None else one.contiguous() for one in (table, index, starts, factor, centre)]
     if unit:  # the programs of a class follow one another: its rows stay in the cache of a multiprocessor
-        shape = {
-            "ROWS": max(1, 2048 // triton.next_power_of_2(n_features)),
-            "WIDTH": triton.next_power_of_2(n_features),
-        }
+        width = triton.next_power_of_2(n_features)
+        shape = {"ROWS": max(1, 2048 // width), "WIDTH": width}
         _unit_sums[(n_tasks * n_classes,)](*tensors, sums, n_tasks, n_classes, index.shape[1], n_features, **shape)
         return sums
     bands = triton.cdiv(n_features, _BAND)

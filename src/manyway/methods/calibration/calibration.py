@@ -303,9 +303,7 @@ def calibrated(
         answers = left_out.fitted(left_out.grown_distances(rows, residuals, offsets, grown))
     losses, found, _, noise = answers
     plain = replace(plain, precision=found, noise=noise, losses=losses, power=1 / (1 + left_out.unsure))
-    if not metric:
-        return plain
-    return _with_metric(plain, tasks, samples, residuals, some, left_out, constants)
+    return _with_metric(plain, tasks, samples, residuals, some, left_out, constants) if metric else plain
 
 
 def _spreads(totals: Tensor, prototypes: Tensor, counts: Tensor, constants: Constants) -> tuple[Tensor, Tensor]:
