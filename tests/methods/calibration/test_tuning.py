@@ -7,8 +7,8 @@ import torch
 from problems import make_tasks
 
 from manyway import Tasks, solve
-from manyway.methods.calibration.calibration import calibrate
-from manyway.methods.calibration.tuning import _ranks, _steepness, _without_themselves, tuned
+from manyway.methods.calibration.calibration import calibrate, ranks_of
+from manyway.methods.calibration.tuning import _steepness, _without_themselves, tuned
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.solver import prepare_evidence
 
@@ -73,7 +73,7 @@ def test_more_steps_lower_the_cross_entropy_of_samples_that_are_left_out():
     losses = [torch.inf]
     for steps in (0, 2, 8, 400):
         schedule = Schedule(tuning_steps=(max(steps, 1),))
-        found = tuned(calibration, calibration.offsets, placed, labels, schedule, always=True) if steps else calibration
+        found = tuned(calibration, calibration.offsets, tasks, schedule, always=True) if steps else calibration
         v = found.offsets
         scores = rows @ v.mT - 0.5 * (v.square().sum(-1) + biases).unsqueeze(1)
         logs = (scores * calibration.precision.view(-1, 1, 1)).log_softmax(-1)
@@ -129,7 +129,7 @@ def test_steepness_and_ranks():
     expected = torch.linalg.eigvalsh(sum(torch.kron(a.diag() - a.outer(a), z.outer(z)) * w for z, a, w in samples))[-1]
     assert 0.75 * expected < _steepness(rows, p, member, weights) <= expected * (1 + 1e-9)
     labels = torch.tensor([[1, 0, 1, 1, 0]])
-    assert _ranks(labels, torch.tensor([[2.0, 3.0]])).tolist() == [[0, 0, 1, 2, 1]]
+    assert ranks_of(labels, torch.tensor([[2.0, 3.0]])).tolist() == [[0, 0, 1, 2, 1]]
 
 
 def test_unknown_queries_are_told_by_class_means():

@@ -25,9 +25,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from manyway.core import one_hot
+from manyway.core import Tasks, one_hot
 from manyway.core.kernels import tensor_cores
-from manyway.methods.calibration.calibration import Calibration
+from manyway.methods.calibration.calibration import Calibration, ranks_of
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import rows_of
 
@@ -38,42 +38,37 @@ _MOST_LEVERAGE = 0.9
 _MOST_SAMPLES = 512  # so many samples take part in the steps, those in most doubt: the others would change little
 
 
-def tuned(
-    calibration: Calibration, means: Tensor, placed: Tensor, labels: Tensor, constants: Constants, always: bool = False
-) -> Calibration:
+def tuned(calibration: Calibration, means: Tensor, tasks: Tasks, constants: Constants, always: bool) -> Calibration:
     """The calibration with tuned prototypes in the tasks where that helps, or in all.
 
-    ``means`` [t, k, d] are those of the classes, which the calibration may have shrunk, and ``placed`` [t, s, d] is the
-    support as it places it, with labels [t, s].
+    ``means`` [t, k, d] are the placed means of the classes, which the calibration may have shrunk.
     """
+    placed, labels = calibration.place(tasks.support), tasks.support_labels
     examples, stops, n_classes = calibration.examples, constants.tuning_steps, means.shape[1]
-    own_counts = examples.gather(1, labels)
+    member, own_counts = one_hot(labels, n_classes, placed.dtype), examples.gather(1, labels)
     weights = own_counts.gt(1) / (1 + own_counts / constants.class_limit)
     biases = calibration.squares - calibration.offsets.square().sum(-1)
-    lengths = means.square().sum(-1).clamp_min(torch.finfo(placed.dtype).tiny)
-    shorter = ((calibration.offsets * means).sum(-1) / lengths).unsqueeze(-1)  # how much prototypes are shrunk
+    shorter = calibration.offsets.norm(dim=-1, keepdim=True) / means.norm(dim=-1, keepdim=True).clamp_min(1e-30)
     tau = calibration.precision.view(-1, 1, 1)
 
-    def left_out(means: Tensor, counts: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-        """Samples ``which`` [t, n], each as if it had no part in the mean of its class, and their classes [t, n, k]."""
-        own, others = labels.gather(1, which), counts.gather(1, labels.gather(1, which)) - 1
-        samples = rows_of(rows, which)
-        samples = samples + (samples - rows_of(means, own)) / others.clamp_min(1).unsqueeze(-1)
-        return samples, one_hot(own, n_classes, placed.dtype)
+    def left_out(means: Tensor, counts: Tensor) -> Tensor:
+        """[t, s, d] the samples, each as if it had no part in the mean of its class."""
+        return rows + (rows - rows_of(means, labels)) / (counts.gather(1, labels) - 1).clamp_min(1).unsqueeze(-1)
 
     def path(means: Tensor, counts: Tensor, used: Tensor, n_steps: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Prototypes [t, k, d], before each step and after the last, and biases; ``used`` [t, s] weighs the samples."""
         here = first = before = means * shorter
-        (samples, member), farther = left_out(means, counts, hardest), biases * examples / counts
+        samples, of = (rows_of(one, hardest) for one in (left_out(means, counts), member))
+        farther = biases * examples / counts
         column = (used.gather(1, hardest) * (n_classes / used.sum(-1, keepdim=True))).unsqueeze(-1)
         momentum, pace, most = torch.ones_like(tau), step, torch.full_like(tau, torch.inf)
         for number in range(n_steps):
             yield before, farther
             logs = _scores(samples, here, farther, tau).log_softmax(-1)
-            loss = -(logs * member * column).sum((1, 2), keepdim=True)
+            loss = -(logs * of * column).sum((1, 2), keepdim=True)
             good, most = loss <= most, most if number else loss
             pace = torch.where(good, pace, pace / 4)  # too long: begin again with shorter steps
-            errors = logs.exp_().sub_(member).mul_(column)
+            errors = logs.exp_().sub_(of).mul_(column)
             after = here - pace * (errors.mT @ samples - errors.sum(1).unsqueeze(-1) * here)
             faster = (1 + (1 + 4 * momentum.square()).sqrt()) / 2
             further = after + (momentum - 1) / faster * (after - before)
@@ -83,8 +78,7 @@ def tuned(
 
     with tensor_cores(placed):
         rows = _without_themselves(calibration, placed, placed - rows_of(means, labels), own_counts)
-        everyone = torch.arange(labels.shape[1], device=labels.device).expand_as(labels)
-        samples, member = left_out(means, examples, everyone)
+        samples = left_out(means, examples)
         p = _scores(samples, calibration.offsets, biases, tau).softmax(-1)
         doubts = (1 - p.gather(-1, labels.unsqueeze(-1)).squeeze(-1)) * weights
         hardest = doubts.topk(min(labels.shape[1], _MOST_SAMPLES), 1).indices
@@ -92,27 +86,23 @@ def tuned(
         steepness = _steepness(*(rows_of(one, hardest) for one in (samples, p, member, column)))
         step = 1 / (steepness * tau).clamp_min(_LEAST_STEEPNESS)
 
-        folds, gains = _ranks(labels, examples) % _FOLDS, []
+        folds, gains = ranks_of(labels, examples) % _FOLDS, []
         for fold in range(_TRIED):
             without = weights * (folds == fold)
             missing, which = without.topk(int((without > 0).sum(-1).max()), 1)
             own = rows_of(member, which) * missing.gt(0).unsqueeze(-1)
             counts = examples - own.sum(1)
             centres = (means * examples.unsqueeze(-1) - own.mT @ rows_of(placed, which)) / counts.unsqueeze(-1)
-            logs = [
-                (_scores(rows_of(rows, which), *found, tau).log_softmax(-1) * own).sum(-1)
-                for number, found in enumerate(path(centres, counts, weights - without, stops[-1]))
-                if number in (0, *stops)
-            ]
-            gains.append(((torch.stack(logs[1:]) - logs[0]) * missing).sum(-1))
+            steps = enumerate(path(centres, counts, weights - without, stops[-1]))
+            found = [one for number, one in steps if number in (0, *stops)]
+            first, *logs = (_scores(rows_of(rows, which), *one, tau).log_softmax(-1) for one in found)
+            gains.append(torch.stack([((one - first) * own).sum(-1) * missing for one in logs]).sum(-1))
         gain, best = torch.stack(gains).sum(0).max(0)
         better = (gain > 0) & (examples.amin(-1) >= constants.tuning_examples) | always
-        if not bool(better.any()):
-            return calibration
         wanted = torch.tensor(stops, device=best.device)[best].where(better, 0).view(-1, 1, 1)
-        offsets = calibration.offsets
-        for number, (found, _) in enumerate(path(means, examples, weights, int(wanted.max()))):
-            offsets = torch.where(wanted == number, found, offsets) if number else offsets
+        offsets, steps = calibration.offsets, enumerate(path(means, examples, weights, int(wanted.max())))
+        for number, (prototypes, _) in steps:
+            offsets = torch.where((wanted == number) & better.view(-1, 1, 1), prototypes, offsets)
     return replace(calibration, offsets=offsets, squares=offsets.square().sum(-1) + biases)
 
 
@@ -128,20 +118,12 @@ def _steepness(rows: Tensor, p: Tensor, member: Tensor, weights: Tensor) -> Tens
 
     ``rows`` [t, s, d] have the probabilities p [t, s, k], the classes ``member`` [t, s, k] and weights [t, s, 1].
     """
-    direction, value = ((p - member) * weights).mT @ rows, rows.new_zeros(1)
+    direction = ((p - member) * weights).mT @ rows
     for _ in range(_POWER_STEPS):
         length = torch.linalg.vector_norm(direction, dim=(1, 2), keepdim=True)
         along = p * (rows @ (direction / length.clamp_min(torch.finfo(rows.dtype).tiny)).mT)
         direction = (along - p * along.sum(-1, keepdim=True)).mul_(weights).mT @ rows
-        value = torch.linalg.vector_norm(direction, dim=(1, 2), keepdim=True)
-    return value
-
-
-def _ranks(labels: Tensor, counts: Tensor) -> Tensor:
-    """[t, s] the number of earlier samples of the same class."""
-    order, places = labels.argsort(dim=1, stable=True), torch.arange(labels.shape[1], device=labels.device)
-    places = torch.empty_like(order).scatter_(1, order, places.expand_as(order))
-    return places - (counts.cumsum(1) - counts).gather(1, labels).long()
+    return torch.linalg.vector_norm(direction, dim=(1, 2), keepdim=True)
 
 
 def _without_themselves(calibration: Calibration, placed: Tensor, residuals: Tensor, own_counts: Tensor) -> Tensor:

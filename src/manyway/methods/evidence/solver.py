@@ -485,10 +485,9 @@ def finishing(found: Named, parameters: Parameters) -> Finish | None:
     many = tasks.n_support >= constants.tuning_examples * tasks.n_classes and tasks.n_features > constants.few_features
     tune = likelihood == "logistic" or (likelihood == "auto" and many and not parameters.open_set)
 
-    def finish(calibration: Calibration, support: Tensor, labels: Tensor) -> Calibration:
-        means, placed = calibration.offsets, calibration.place(support) if tune else support
-        calibration = calibration.shrunk(constants)
-        return tuned(calibration, means, placed, labels, constants, likelihood == "logistic") if tune else calibration
+    def finish(calibration: Calibration, tasks: Tasks) -> Calibration:
+        shrunk, always = calibration.shrunk(constants), likelihood == "logistic"
+        return tuned(shrunk, calibration.offsets, tasks, constants, always) if tune else shrunk
 
     return finish
 
