@@ -12,7 +12,7 @@ from problems import make_tasks as make_tasks_of
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 pytest.importorskip("triton", reason="needs Triton, which there is for Linux")
 
-from manyway import FeatureSet, TaskSpec, sample_tasks, solve
+from manyway import FeatureSet, Tasks, TaskSpec, sample_tasks, solve
 from manyway.core import random as draws
 from manyway.core.kernels import fused, halves, rows, subset, tensor_cores, two_blocks
 from manyway.core.ops import class_sums, prototypes
@@ -28,6 +28,7 @@ from manyway.methods.gradient.information import Euclidean, Information, descend
 from manyway.methods.ici import logistic
 from manyway.methods.paddle import kernel as loop
 from manyway.methods.paddle.forms import GramForm, prototype_form
+from manyway.methods.paddle.solver import _fused
 
 DEVICE = "cpu" if os.environ["TRITON_INTERPRET"] == "1" else "cuda"
 
@@ -375,3 +376,10 @@ def test_tensor_cores_are_not_used_on_a_cpu_nor_with_plain_code(monkeypatch):
     monkeypatch.setenv("MANYWAY_PLAIN", "1")
     with tensor_cores(OnTheGPU()):
         assert torch.backends.cuda.matmul.fp32_precision == before
+
+
+@pytest.mark.parametrize(("n_query", "dtype"), [(20, torch.float64), (loop.MAX_QUERY + 1, torch.float32)])
+def test_the_loop_leaves_other_precisions_and_large_tasks_to_the_plain_code(n_query, dtype):
+    query = torch.eye(n_query, dtype=dtype)[None]
+    form = prototype_form(Tasks.from_arrays(query[:, :3], [[0, 1, 2]], query), "gram")
+    assert _fused(form, 1.0, 1e-6, 2, None) is None
