@@ -1,8 +1,8 @@
 """Every parameter and every constant of evidence, in one place, the constants with the reason for their value.
 
 ``Constants`` of ``manyway.methods.calibration`` has those of the calibration, ``Counting`` of ``manyway.core.presence``
-those that say which classes occur; ``schedule=`` reaches all.
-docs/evidence.md has a table of the effect of each: accuracy and calibration without it, on the study's sets. Limits of
+those that say which classes occur, ``OfScores`` those of scores; ``schedule=`` reaches all.
+docs/results/evidence-parts.csv has a table of the effect of each (``python -m benchmarks.effects``). Limits of
 memory and time, and what keeps arithmetic finite, are constants of their modules: they do not change answers.
 """
 
