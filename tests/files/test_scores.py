@@ -11,6 +11,7 @@ import pytest
 from manyway import InputError
 from manyway.files.columns import Options
 from manyway.files.score_files import read_class_prior, read_expected, read_item_labels, read_scores
+from manyway.files.scores import box_of
 from manyway.labelling.taxonomy import read_taxonomy
 
 EXAMPLES = Path(__file__).parent / "scores"
@@ -72,14 +73,18 @@ def test_birdnet_has_one_item_per_segment(name, first, genus):
     assert "nocall" not in scores.classes
 
 
+def box(scores, row):
+    return box_of({name: cells[row] for name, cells in scores.carried.items()})
+
+
 def test_boxes_files_and_names_are_kept():
     scores = read_scores(EXAMPLES / "megadetector.json")
     assert [scores.file(row) for row in range(3)] == ["week1/a.jpg", "week1/b.jpg", "week1/b.jpg"]
-    assert [scores.box(row) for row in (0, 2)] == [(0.0, 0.2762, 0.1539, 0.2825), (0.5, 0.5, 0.5, 0.5)]
+    assert [box(scores, row) for row in (0, 2)] == [(0.0, 0.2762, 0.1539, 0.2825), (0.5, 0.5, 0.5, 0.5)]
     assert scores.carried["detection"] == ["animal"] * 3
     assert scores.carried["detection_conf"] == [0.926, 0.8, 0.7]
     speciesnet = read_scores(EXAMPLES / "speciesnet.json")
-    assert [speciesnet.box(row) for row in (0, 1)] == [(0.1, 0.2, 0.3, 0.4), None]
+    assert [box(speciesnet, row) for row in (0, 1)] == [(0.1, 0.2, 0.3, 0.4), None]
     assert speciesnet.file(1) == "cam1/0002.jpg"
     assert speciesnet.carried["country"] == ["KEN", None]
     assert speciesnet.carried["prediction"] == ["lion", None]

@@ -40,7 +40,7 @@ from manyway.methods.calibration import Calibration, Finish, FirstStep, calibrat
 from manyway.methods.calibration.scaling import QUERY_DEPENDENT
 from manyway.methods.evidence import groups as grouping
 from manyway.methods.evidence.blocks import InBlocks
-from manyway.methods.evidence.from_scores import Tempering, for_scores, learn_scores
+from manyway.methods.evidence.from_scores import for_scores, learn_scores
 from manyway.methods.evidence.groups import Groups, Probabilities, is_one_shot
 from manyway.methods.evidence.likelihood import Blend, Distances, Likelihood, Scores, known_classes
 from manyway.methods.evidence.names import Named, guesses, log_probability, named
@@ -191,7 +191,7 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
     if tasks.several:
         if isinstance(tasks.pile, Pile):
             raise InputError("Items with several classes are labelled in memory; give smaller batches.")
-        found = several(tasks.query, tasks.known_labels, tasks.expected)
+        found = several(tasks.query, tasks.known_labels, tasks.expected, parameters.constants)
         return Solution(found, 1, True, make_presence=lambda: -torch.expm1((-found.clamp_max(1 - 1e-6)).log1p().sum(1)))
     if tasks.scores:
         parameters = for_scores(parameters)
@@ -307,10 +307,10 @@ def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities
     both, own = blend(alone, placed), blend.own(placed)
     label = both.argmax(-1, keepdim=True)
     changed = ((label != own.argmax(-1, keepdim=True)).squeeze(-1) * weights).sum(-1)
-    constants, believed = Tempering(), alone.gather(-1, label)
-    trust = (constants.trust * (1 - blend.independent) * (1 - changed)).view(-1, 1, 1) * blend.free(own, alone)
+    constants, believed = queries.parameters.constants, alone.gather(-1, label)
+    trust = (constants.scores_trust * (1 - blend.independent) * (1 - changed)).view(-1, 1, 1) * blend.free(own, alone)
     doubted = ((1 - believed.squeeze(-1)) * weights).sum(-1)
-    more = (1 - blend.independent**4) * (1 - doubted / constants.doubt).clamp_min(0)
+    more = (1 - blend.independent**4) * (1 - doubted / constants.scores_doubt).clamp_min(0)
     trust = trust + (1 - trust) * more.view(-1, 1, 1)
     wanted = (own.gather(-1, label).lerp(believed, trust).squeeze(-1) * weights).sum(-1)
     power = grouping.power_for(both, wanted, weights).view(-1, 1, 1)
