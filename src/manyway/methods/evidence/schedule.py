@@ -182,7 +182,7 @@ class Schedule(OfScores, Counting, Constants):
     # s: by how much the excess of unknown queries varies, relative to its mean.
     unknown_spread: float = 0.4
     # ε: the probability that a query of a class looks as if it were unknown. It limits what a single query can say.
-    odd_members: float = 0.022
+    odd_members: float = 0.024
     # b: how much of the log-odds counts in the proportion of unknown queries.
     independent: float = 0.025
     # π: the prior probability that no query is unknown. It is high, because all queries share errors of the scales,
