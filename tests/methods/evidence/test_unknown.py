@@ -174,6 +174,14 @@ def test_a_query_between_two_classes_is_sooner_unknown_than_one_beside_them():
     assert between > 2 * beside
 
 
+def test_large_batches_do_not_turn_slightly_odd_queries_into_unknown_ones():
+    """One query in fifty looks unknown, as members of classes do now and then: more such queries are no evidence."""
+    for n_query in (50, 300):
+        odds = torch.full((1, n_query), -1.0, dtype=torch.float64)
+        odds[0, : n_query // 50] = 6.0
+        assert _with_proportion(odds, torch.ones_like(odds), Schedule()).max() < 0.05
+
+
 def test_without_evidence_the_probability_is_that_of_the_prior():
     schedule, none = Schedule(), torch.zeros(1, 4, dtype=torch.float64)
     unknown = _with_proportion(none, none + 1, schedule)
