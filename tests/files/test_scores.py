@@ -344,3 +344,18 @@ def test_probabilities_that_were_rounded_stay_probabilities(tmp_path, digits):
     scores = read_scores(write(tmp_path, "m.json", json.dumps(content)))
     assert sum(score for _, score in thirds) > 1.001
     assert (scores.kind, scores.independent) == ("probability", False)
+
+
+@pytest.mark.parametrize("cells", [(3, 0, 2), (0.9, 0.6, 0.8)])
+def test_a_column_beside_probabilities_is_no_class(tmp_path, cells):
+    # The number of boxes, or the score of the best class: it would be a class, or make all scores independent.
+    rows = zip("abc", ("0.1,0.9", "0.6,0.4", "0.8,0.2"), cells, strict=True)
+    text = "item,dog,fox,extra\n" + "".join(f"{item},{scores},{cell}\n" for item, scores, cell in rows)
+    with pytest.raises(InputError, match=r"Column 'extra' of .* is no score of a class, it seems: the others sum to 1"):
+        read_scores(write(tmp_path, "s.csv", text))
+    assert read_scores(tmp_path / "s.csv", Options(ignore_columns=("extra",))).classes == ("dog", "fox")
+
+
+def test_a_class_that_never_occurs_is_a_class(tmp_path):
+    text = "item,dog,fox,cat\na,0.1,0.9,0\nb,0.6,0.4,0.001\n"
+    assert read_scores(write(tmp_path, "s.csv", text)).classes == ("dog", "fox", "cat")

@@ -99,10 +99,8 @@ def remarks_on_items(path: Path, names: Sequence[str] | None) -> tuple[str, ...]
     ("2 items of a.csv share their name with another, such as '1.jpg'",)
     """
     counts = {name: count for name, count in Counter(names or ()).items() if count > 1}
-    if not counts:
-        return ()
-    first = quoted(next(iter(counts)))
-    return (f"{sum(counts.values())} items of {path.name} share their name with another, such as {first}",)
+    said = f"{sum(counts.values())} items of {path.name} share their name with another, such as "
+    return tuple(said + quoted(first) for first in [*counts][:1])
 
 
 def quoted(name: str) -> str:

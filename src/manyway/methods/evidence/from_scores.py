@@ -58,7 +58,6 @@ from manyway.methods.label_shift import class_proportions
 
 KINDS = ("auto", "probability", "log-probability", "logit", "sigmoid")
 SEVERAL = "independent"  # each class has a yes-or-no probability of its own, and several may be right
-_TEMPERATURES = 7  # so many are tried
 _SLACK = 0.02  # by which rounded probabilities may sum to more than 1
 _LEAST_MISSING = 1e-3  # the probability of the classes that an item does not list is at least this
 _LARGEST_SIGMOID = 0.9999  # tables are rounded to four digits
@@ -247,13 +246,8 @@ class Tempered:
         return rescale(z, self.scaling).log_softmax(-1)
 
 
-class Learned(NamedTuple):
-    """What is learned about the scores of one task."""
-
-    sharp: float
-    taught: Taught
-    scaling: Tensor  # [k + 1]
-    blend: Blend
+# What is learned about the scores of one task, as in ``Tempered``, and how answers are blended.
+Learned = tuple[float, Taught, Tensor, Blend]
 
 
 def for_scores(parameters: Parameters) -> Parameters:
@@ -280,11 +274,8 @@ def learn_scores(tasks: Tasks, parameters: Parameters) -> tuple[Scores, Tensor |
     sharp, taught, scalings, blends = zip(*found, strict=True)
     place = Tempered(sharp, taught, torch.stack(scalings))
     temperature = 1 / (place.scaling[:, -1] * torch.tensor(sharp).to(place.scaling))
-    likelihood = Scores(
-        rows.new_full((1, rows.shape[-1]), parameters.constants.scores_count),
-        {"temperature": temperature},
-        Blend.joined(blends),
-    )
+    counts = rows.new_full((1, rows.shape[-1]), parameters.constants.scores_count)
+    likelihood = Scores(counts, {"temperature": temperature}, Blend.joined(blends))
     return likelihood, tasks.pile.then(place) if isinstance(tasks.pile, Pile) else place(tasks.query)
 
 
@@ -296,12 +287,12 @@ def _learn(
     nothing = Taught.by(rows[:0], labels[:0], constants)
     if given:
         scaling = _scaling(expectation(rows, expected, constants)[0], rows.new_tensor(given))
-        return Learned(1.0, nothing, scaling, Blend.none(rows))
+        return (1.0, nothing, scaling, Blend.none(rows))
     if covered(labels, n_classes, constants.scores_covered):
         scaling = fit_posteriors(labelled, labels)
         z = rescale(rows[None], scaling[None])[0].log_softmax(-1)
         scaling[:-1] += expectation(z, expected, constants)[0]
-        return Learned(1.0, nothing, scaling, Blend.none(rows))
+        return (1.0, nothing, scaling, Blend.none(rows))
     sure = max(float(rows.exp().amax(-1).mean()), constants.scores_sharpness)
     sharp = 1 / _sharpness(rows, sure)
     theirs = (labelled * sharp).log_softmax(-1)
@@ -309,7 +300,7 @@ def _learn(
     z = taught((rows * sharp).log_softmax(-1))
     popular, (likely, said) = popularity(z, constants), expectation(z, expected, constants)
     low, high = constants.scores_temperatures
-    grid = torch.linspace(log(low), log(high), _TEMPERATURES).exp().to(rows)
+    grid = torch.linspace(log(low), log(high), 7).exp().to(rows)
     likelihood = (tempered(z - popular, grid) + likely).log_softmax(-1)
     score, part = held_out(excluded(likelihood, known.expand(len(grid), -1)), parameters)
     places = labels.view(1, -1, 1).expand(len(grid), -1, 1)
@@ -322,7 +313,7 @@ def _learn(
     kept, peak = held(own, constants), own.topk(min(constants.scores_surest, len(own)), 0).values.mean(0)
     wide = (each.view(1, 1, -1) for each in (kept, peak, popular.new_tensor(constants.scores_surer)))
     blend = Blend(temperature * one, offset, one / sharp, share * one, independent.view(1), *wide)
-    return Learned(sharp, taught, _scaling(likely - popular / temperature, temperature), blend)
+    return (sharp, taught, _scaling(likely - popular / temperature, temperature), blend)
 
 
 def _choose(

@@ -268,8 +268,7 @@ class Parameters:
     schedule: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        types = {one.name: get_type_hints(Parameters)[one.name] for one in fields(self)}
-        check_params("evidence", vars(self), types)
+        check_params("evidence", vars(self), get_type_hints(Parameters))
         known = {one.name for one in fields(Schedule)}
         for name in self.schedule or {}:
             if name not in known:

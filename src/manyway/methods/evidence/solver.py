@@ -483,11 +483,11 @@ def finishing(found: Named, parameters: Parameters) -> Finish | None:
     many = tasks.n_support >= constants.tuning_examples * tasks.n_classes and not parameters.open_set
     tune = likelihood == "logistic" or (likelihood == "auto" and many)
 
-    def finish(calibration: Calibration, support: Tensor, labels: Tensor) -> Calibration:
+    def finish(calibration: Calibration, tasks: Tasks) -> Calibration:
         calibration = calibration.shrunk(constants)
         if not tune:
             return calibration
-        return tuned(calibration, calibration.place(support), labels, constants, always=likelihood == "logistic")
+        return tuned(calibration, tasks, constants, always=likelihood == "logistic")
 
     return finish
 
