@@ -533,7 +533,7 @@ def first_proportions(tasks: Tasks, parameters: Parameters) -> Tensor:
     for guess in guesses(tasks):
         learned, placed = learn_and_place(tasks, named(tasks, parameters, guess), parameters)
         queries = hold(tasks, placed, Distances(learned.calibration), plain)
-        proportions = find(queries).proportions.to(learned.precision)
+        proportions = (find(queries).tallied.masses / queries.n_query).to(learned.precision)
         tried.append((proportions, queries.each(partial(_fit, proportions)).values[0]))
     (one, fit), (other, other_fit) = tried
     return torch.where((fit >= other_fit).unsqueeze(-1), one, other)
