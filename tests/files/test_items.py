@@ -83,7 +83,7 @@ def write(folder, kind, features, labels):
 
 @pytest.mark.filterwarnings("ignore")  # remarks on labels such as NULL
 @pytest.mark.parametrize("kind", FORMATS)
-@SETTINGS
+@settings(SETTINGS, max_examples=15)
 @given(table=tables())
 def test_what_is_written_is_read(kind, table):
     features, labels = table

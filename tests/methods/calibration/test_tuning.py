@@ -65,7 +65,7 @@ def test_tuned_prototypes_are_where_the_objective_is_flat():
     schedule = Schedule(tuning_steps=2000)
     calibration = calibrate(tasks, schedule)
     placed, labels = calibration.place(tasks.support), tasks.support_labels
-    found = tuned(calibration, placed, labels, schedule, always=True)
+    found = tuned(calibration, tasks, schedule, always=True)
     biases = calibration.squares - calibration.offsets.square().sum(-1)
     v = found.offsets.clone().requires_grad_()
     scores = placed @ v.mT - 0.5 * (v.square().sum(-1) + biases).unsqueeze(1)
