@@ -322,7 +322,7 @@ def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
 
     A sample of the queries is first assigned as if none were unknown: the groups of this search, and groups of similar
     queries, are compared with what classes that are left out look like (``unknown``). In the search that follows, query
-    q has the weight (1 − ν_q)/max(1 − ν).
+    q has the weight 1 − ν_q.
     """
     likelihood, n_classes = queries.of, queries.of.counts.shape[1]
     stride = judged_stride(queries.n_query, n_classes)
@@ -332,12 +332,11 @@ def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
     parameters = queries.parameters
     schedule, prior = parameters.constants, parameters.prior(placed.shape[1], likelihood.counts)
     assigned = fused_search(Dense.of(closed), prior, parameters).queries.u
-    any_known = queries.known_classes.any(1)
     if isinstance(likelihood, Distances):
         calibration = likelihood.calibration
-        posterior = judge(placed, assigned, any_known, calibration, stride, schedule, one_shot=one_shot)
+        posterior = judge(placed, assigned, calibration, stride, schedule, one_shot=one_shot)
     else:
-        posterior = judge_scores(placed, assigned, any_known, stride, schedule)
+        posterior = judge_scores(placed, assigned, stride, schedule)
     queries.weigh(posterior)
     return posterior
 
