@@ -203,6 +203,17 @@ def test_a_wide_table_may_have_some_labels(tmp_path):
     assert scores.labels == ("fox", None)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "labels"), [("", "", None), ("fox", "", ("fox", None)), ("fox", "dog", ("fox", "dog"))]
+)
+def test_a_folder_has_the_labels_of_its_files_and_none_where_no_file_has_one(first, second, labels, tmp_path):
+    for name, label in (("a", first), ("b", second)):
+        text = "item,dog,fox,label\n{0},0.1,0.9,{1}\n" if label else "item,dog,fox\n{0},0.1,0.9\n"
+        (tmp_path / "s").mkdir(exist_ok=True)
+        write(tmp_path / "s", f"{name}.csv", text.format(name, label))
+    assert read_scores(tmp_path / "s").labels == labels
+
+
 BAD = {
     "two scores": ("s.csv", LONG + "a,fox,0.5\n", "two scores of class 'fox' .*the second in line 6"),
     "an item twice": ("s.csv", WIDE + "a,0.5,0.5\n", "the item 'a' twice"),
