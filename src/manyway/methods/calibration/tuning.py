@@ -33,7 +33,6 @@ from manyway.methods.calibration.metric import rows_of
 
 _FOLDS, _TRIED = 5, 2  # more would cost more than they tell
 _POWER_STEPS = 3  # to find how steep the objective is at most; accelerated steps may be a third too long
-_LEAST_STEEPNESS = 0.01  # where no sample is in doubt, prototypes stay
 _MOST_LEVERAGE = 0.9
 _MOST_SAMPLES = 512  # so many samples take part in the steps, those in most doubt: the others would change little
 
@@ -80,11 +79,10 @@ def tuned(calibration: Calibration, means: Tensor, tasks: Tasks, constants: Cons
         rows = _without_themselves(calibration, placed, placed - rows_of(means, labels), own_counts)
         samples = left_out(means, examples)
         p = _scores(samples, calibration.offsets, biases, tau).softmax(-1)
-        doubts = (1 - p.gather(-1, labels.unsqueeze(-1)).squeeze(-1)) * weights
-        hardest = doubts.topk(min(labels.shape[1], _MOST_SAMPLES), 1).indices
+        hardest = ((1 - (p * member).sum(-1)) * weights).topk(min(labels.shape[1], _MOST_SAMPLES), 1).indices
         column = (weights * (n_classes / weights.sum(-1, keepdim=True))).unsqueeze(-1)
         steepness = _steepness(*(rows_of(one, hardest) for one in (samples, p, member, column)))
-        step = 1 / (steepness * tau).clamp_min(_LEAST_STEEPNESS)
+        step = 1 / (steepness * tau).clamp_min(0.01)  # where no sample is in doubt, prototypes stay
 
         folds, gains = ranks_of(labels, examples) % _FOLDS, []
         for fold in range(_TRIED):
@@ -108,9 +106,8 @@ def tuned(calibration: Calibration, means: Tensor, tasks: Tasks, constants: Cons
 
 def _scores(rows: Tensor, prototypes: Tensor, biases: Tensor, tau: Tensor) -> Tensor:
     """[t, n, k] log-likelihoods of rows [t, n, d], up to a number per row."""
-    lengths = prototypes.square().sum(-1) + biases
     products = rows @ prototypes.mT  # on a CPU much faster than baddbmm
-    return products.sub_(0.5 * lengths.unsqueeze(1)).mul_(tau)
+    return products.sub_(0.5 * (prototypes.square().sum(-1) + biases).unsqueeze(1)).mul_(tau)
 
 
 def _steepness(rows: Tensor, p: Tensor, member: Tensor, weights: Tensor) -> Tensor:
@@ -131,8 +128,7 @@ def _without_themselves(calibration: Calibration, placed: Tensor, residuals: Ten
     if calibration.metric is None:
         return placed
     n_samples, n_features = placed.shape[1:]
-    freedom = n_samples - calibration.counts.shape[1]
-    total = (freedom * calibration.scatter).clamp_min(torch.finfo(placed.dtype).tiny)
+    total = ((n_samples - calibration.counts.shape[1]) * calibration.scatter).clamp_min(torch.finfo(placed.dtype).tiny)
     parts = (1 - calibration.shrinkage) * n_features / total
     parts = (parts / calibration.metric.stretch.square()).unsqueeze(-1) * own_counts / (own_counts - 1).clamp_min(1)
     leverage = (parts * residuals.square().sum(-1)).clamp_max(_MOST_LEVERAGE)
