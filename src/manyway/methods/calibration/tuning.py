@@ -120,7 +120,7 @@ def _steepness(rows: Tensor, p: Tensor, member: Tensor, weights: Tensor) -> Tens
         length = torch.linalg.vector_norm(direction, dim=(1, 2), keepdim=True)
         along = p * (rows @ (direction / length.clamp_min(torch.finfo(rows.dtype).tiny)).mT)
         direction = (along - p * along.sum(-1, keepdim=True)).mul_(weights).mT @ rows
-    return torch.linalg.vector_norm(direction, dim=(1, 2), keepdim=True)
+    return direction.square().sum((1, 2), keepdim=True).sqrt()
 
 
 def _without_themselves(calibration: Calibration, placed: Tensor, residuals: Tensor, own_counts: Tensor) -> Tensor:
