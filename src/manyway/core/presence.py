@@ -67,8 +67,7 @@ class Counting:
     # The values of β that are averaged over: from very unequal to equal sizes. More values change nothing.
     evenness: tuple[float, ...] = (0.1, 0.4, 1.7, 7.2, 30.0)
     # How far log-odds are believed, what the size beside the largest group adds, and a constant. Of 255 settings, two
-    # then list more absent classes than the error rate allows and chance explains; four did where a part of the rate
-    # was kept back instead, and as many classes are found.
+    # then list more absent classes than the error rate allows and chance explains.
     presence_believed: float = 0.8
     presence_beside: float = 0.4
     presence_offset: float = 0.3
@@ -100,8 +99,7 @@ class Counting:
     more_unknown: float = 1.5
     more_independent: float = 0.3
     more_spread: float = 0.45
-    # The power of the probabilities that proportions are the mean of: 1 for methods that do not say another.
-    shares_power: float = 1.0
+    shares_power: float = 1.0  # proportions are the mean of probabilities to this power
 
 
 USUAL = Counting()
@@ -240,14 +238,13 @@ def number_of(
     total = masses.sum(-1, keepdim=True) + unknown
     effective = effective_number(masses).unsqueeze(-1)
     each = (total / copies.double().unsqueeze(-1) / effective).clamp_min(1).log()
-    fewer = constants.fewer + constants.fewer_items * each
-    more = constants.more_items * each + constants.more_present * presence.double().mean(-1, keepdim=True)
-    more = more + constants.more_unknown * (unknown / total).sqrt()
     believed = constants.more_independent + constants.more_spread * (effective / masses.shape[-1]) ** 3
     z = torch.special.ndtri((torch.arange(_SHARED, device=before.device).double() + 0.5) / _SHARED).view(1, -1, 1)
     missing = (alone - before).clamp_min(0) * (1 + found.doubt.isfinite().double().unsqueeze(1))
-    upwards = more.unsqueeze(-1) + believed.unsqueeze(-1) * missing
-    shifted = torch.sigmoid(before + z * torch.where(z < 0, fewer.unsqueeze(-1), upwards))
+    fewer = constants.fewer + constants.fewer_items * each
+    more = constants.more_items * each + constants.more_present * presence.double().mean(-1, keepdim=True)
+    more = (more + constants.more_unknown * (unknown / total).sqrt()).unsqueeze(-1) + believed.unsqueeze(-1) * missing
+    shifted = torch.sigmoid(before + z * torch.where(z < 0, fewer.unsqueeze(-1), more))
     return shifted.sum(-1), (shifted * (1 - shifted)).sum(-1)
 
 

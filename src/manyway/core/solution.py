@@ -316,8 +316,7 @@ class Solution:
     def n_present_sd(self) -> Tensor:
         """[t] the standard deviation of that number."""
         means, variances = self._numbers
-        found = ((means - self.n_present.unsqueeze(-1)).square() + variances).mean(-1).sqrt()
-        return found.to(self.n_present)
+        return ((means - self.n_present.unsqueeze(-1)).square() + variances).mean(-1).sqrt().to(self.n_present)
 
     @property
     def n_present_interval(self) -> Tensor:
@@ -327,8 +326,7 @@ class Solution:
 
     @cached_property
     def _numbers(self) -> tuple[Tensor, Tensor]:
-        args = self.presence, self.independent_presence, self.tallied, self.copies, self.counting
-        return occurring.number_of(*args)
+        return occurring.number_of(self.presence, self.independent_presence, self.tallied, self.copies, self.counting)
 
     @property
     def n_unseen(self) -> Tensor:
