@@ -13,7 +13,7 @@ import numpy as np
 from manyway.errors import InputError
 from manyway.files.arrays import Contents
 from manyway.files.tables import Table, find_column, plain, read_table
-from manyway.files.text import is_number, listed
+from manyway.files.text import is_filled, is_number, listed
 
 LABEL_NAMES = ("label", "labels", "class", "class_name", "category", "target", "intent")
 _PERHAPS_LABELS = ("species", "taxon", "topic", "kategorie", "klasse", "art", "catégorie", "classe", "categoría")
@@ -172,7 +172,8 @@ def find_item(table: Table, options: Options, taken: Collection[int | None]) -> 
     found += [at for at in free if _are_codes(cells := table.sample(at)) and _distinct(cells)]
     if options.like is not None:  # the features are known, and this is none
         found += [at for at in free if _are_numbered(names[at], cells := table.sample(at)) and _distinct(cells)]
-    found += [at for at in free if is_row_number(names[at]) or names[at] in table.index]
+    counts = [at for at in free if is_row_number(names[at]) or names[at] in table.index]
+    found += [at for at in counts if any(map(is_filled, table.sample(at)))]  # a comma at the end of lines is no name
     if not found:
         return None, None
     at, others = found[0], [names[other] for other in dict.fromkeys(ids) if other != found[0]]
@@ -225,7 +226,8 @@ def _repeats(cells: Sequence[Any]) -> bool:
 def is_number_like(cell: Any) -> bool:
     """Whether a cell is a number, or a text that is one."""
     if isinstance(cell, str):
-        return is_number(cell) or is_number(cell, ",")
+        bare = cell.strip(" %−")  # numbers of people, which are refused later, and no names of items
+        return is_number(bare) or is_number(bare, ",")
     return isinstance(cell, int | float)
 
 
@@ -303,9 +305,8 @@ def _without_gaps(path: Path, contents: Contents) -> Contents:
     if not count:
         raise InputError(f"Every row of {path} lacks a feature; leave columns with gaps out with `ignore_columns`.")
     labels, items = (values and [values[row] for row in order] for values in (contents.labels, contents.items))
-    gaps = [(row, lacking[row].argmax()) for row in order[count:]]
-    names = items[count:] if items else [contents.place(row) for row, _ in gaps]
-    why = [f"it has no number in column '{(contents.columns or range(1, at + 2))[at]}'" for _, at in gaps]
+    names, at = items or list(map(contents.place, order)), lacking[order].argmax(1).tolist()
+    why = [f"it has no number in column '{(contents.columns or range(1, d + 2))[d]}'" for d in at]
     lost = sorted({*map(str, labels or ())} - {*map(str, (labels or ())[:count])})
     return replace(
         contents,
@@ -315,7 +316,7 @@ def _without_gaps(path: Path, contents: Contents) -> Contents:
         carried={name: [cells[row] for row in order] for name, cells in contents.carried.items()},
         notes=(*contents.notes, *(f"no complete row of {path.name} is left of '{name}'" for name in lost)),
         place=lambda row: contents.place(order[row]),
-        skipped=tuple(zip(map(str, names), why, strict=True)),
+        skipped=tuple(zip(map(str, names), why, strict=True))[count:],
     )
 
 

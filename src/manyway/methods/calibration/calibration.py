@@ -188,8 +188,6 @@ def calibrate_and_place(tasks: Tasks, constants: Constants, *how: Any) -> tuple[
 
 def _joined(parts: list[Calibration], metric: Metric | None) -> Calibration:
     """The calibrations of consecutive tasks as one."""
-    if len(parts) == 1:
-        return replace(parts[0], metric=metric)
     names = [one.name for one in fields(Calibration) if one.name != "metric"]
     return Calibration(metric=metric, **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
 
