@@ -138,9 +138,12 @@ def judge(
     similarity = _similarity(placed, calibration)
     means = similarity @ placed / similarity.sum(-1, keepdim=True)
     sizes = _effective_size(similarity, -1)
-    alone = scales.log_ratio(*_nearest(placed, torch.ones_like(sizes), calibration))
+    nearest = _nearest(placed, torch.ones_like(sizes), calibration)
+    alone = scales.log_ratio(*nearest)
+    # Members of a class look unknown with the probability ε, but they are seldom farther off than unknown queries are.
+    odd = 2 * schedule.odd_members * (scales.farthest(nearest[2]) / nearest[0].clamp_min(1e-30)).clamp_max(1)
     around = scales.log_ratio(*_nearest(means, sizes, calibration))
-    of_class = (assigned * scales.log_ratio(*_of_classes(placed, assigned, calibration)).unsqueeze(1)).sum(-1)
+    of_class = (assigned * scales.log_ratio(*_of_classes(placed, assigned, calibration, scales)).unsqueeze(1)).sum(-1)
     first, second = closed.topk(2).values.unbind(-1)
     between = 0.5 * ((second - first).exp() + schedule.odd_members).log()
     of_alone, of_around, of_classes = schedule.unknown_weights
@@ -151,7 +154,7 @@ def judge(
         far = (2 * scales.distinct).clamp_max(1).square()
         log_odds = log_odds + far * (between - 0.5 * log(2 * schedule.odd_members))
     groups = means, calibration.scatter.unsqueeze(-1) / sizes, calibration.precision, similarity
-    return UnknownPosterior(*groups, _with_proportion(log_odds, sizes, schedule), stride, schedule)
+    return UnknownPosterior(*groups, _with_proportion(log_odds, sizes, odd, schedule), stride, schedule)
 
 
 def judge_scores(likelihood: Tensor, assigned: Tensor, stride: int, schedule: Schedule) -> UnknownPosterior:
@@ -167,7 +170,7 @@ def judge_scores(likelihood: Tensor, assigned: Tensor, stride: int, schedule: Sc
     log_odds = -(likelihood.log_softmax(-1) + (n_classes * others).log()).logsumexp(-1)
     similarity, one = _overlap(likelihood.softmax(-1)), torch.ones_like(log_odds)
     groups = likelihood, 0 * one, one[:, 0], similarity
-    unknown = _with_proportion(log_odds, similarity.sum(-1), schedule)
+    unknown = _with_proportion(log_odds, similarity.sum(-1), 2 * schedule.odd_members * one, schedule)
     return UnknownPosterior(*groups, unknown, stride, schedule)
 
 
@@ -256,14 +259,19 @@ def _nearest(means: Tensor, sizes: Tensor, calibration: Calibration) -> tuple[Te
     return excess - calibration.scatter.unsqueeze(-1) / sizes, sizes, counts
 
 
-def _of_classes(placed: Tensor, assigned: Tensor, calibration: Calibration) -> tuple[Tensor, Tensor, Tensor]:
-    """The same [t, k] for the groups of queries that are assigned to one class, over its own prototype."""
+def _of_classes(placed: Tensor, assigned: Tensor, calibration: Calibration, scales: Scales) -> tuple[Tensor, ...]:
+    """The same [t, k] for the groups of queries that are assigned to one class, over its own prototype.
+
+    A query that is farther from the prototype than unknown queries are pulls as if it were no farther: one outlier
+    must not decide about the others.
+    """
     some = assigned.clamp_min(torch.finfo(assigned.dtype).eps)
     sizes = _effective_size(some, 1).clamp_min(1)
-    means = assigned.mT @ placed / some.sum(1).unsqueeze(-1)
-    excess = (means - calibration.offsets).square().sum(-1)
-    excess = excess - calibration.scatter.unsqueeze(-1) * (1 / sizes + 1 / calibration.counts)
-    return excess, sizes, calibration.counts.expand_as(sizes)
+    scatter, counts = calibration.scatter.unsqueeze(-1), calibration.counts.expand_as(sizes)
+    farthest = scatter + scales.farthest(counts)
+    pulls = assigned * (farthest.unsqueeze(1) / calibration.squared_distances(placed).clamp_min(1e-30)).sqrt().clamp_max(1)
+    means = (pulls.mT @ placed - pulls.sum(1).unsqueeze(-1) * calibration.offsets) / some.sum(1).unsqueeze(-1)
+    return means.square().sum(-1) - scatter * (1 / sizes + 1 / counts), sizes, counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,6 +291,11 @@ class Scales:
         alone = (calibration.noise * (1 + errors)).clamp_min(torch.finfo(excess.dtype).tiny)
         distinct = (excess / (excess + alone)).unsqueeze(-1)
         return Scales(calibration.noise.unsqueeze(-1), excess.unsqueeze(-1), distinct, schedule)
+
+    def farthest(self, counts: Tensor) -> Tensor:
+        """[t, k] the excess of single unknown queries near classes of n samples, and two deviations more."""
+        variance = (self.noise * (1 + 1 / counts)).square()
+        return self.apart + 2 * (variance + (self.schedule.unknown_spread * self.apart).square()).sqrt()
 
     def log_ratio(self, excess: Tensor, sizes: Tensor, counts: Tensor) -> Tensor:
         """[t, n] r, for groups of m queries near classes of n samples.
@@ -321,12 +334,13 @@ def _with_scatter(calibration: Calibration, apart: Tensor, schedule: Schedule) -
     return replace(calibration, scatter=scatter, squares=squares, noise=schedule.one_shot_noise * scatter)
 
 
-def _with_proportion(log_odds: Tensor, sizes: Tensor, schedule: Schedule) -> Tensor:
+def _with_proportion(log_odds: Tensor, sizes: Tensor, odd: Tensor, schedule: Schedule) -> Tensor:
     """[t, q] the probability of unknown, with the proportion of such queries integrated out.
 
-    ``sizes`` [t, q]: how many queries lie together with each, and judge together whether any is unknown.
+    ``sizes`` [t, q]: how many queries lie together with each, and judge together whether any is unknown. ``odd``
+    [t, q]: what the odds of each are limited by for this, as 1/odds.
     """
-    odds, odd = log_odds.unsqueeze(-1), 2 * schedule.odd_members
+    odds, odd = log_odds.unsqueeze(-1), odd.unsqueeze(-1)
     grid = (torch.arange(_PROPORTIONS, dtype=log_odds.dtype, device=log_odds.device) + 0.5) / _PROPORTIONS
     prior = torch.log1p(-grid).log_softmax(0)
 
@@ -334,7 +348,7 @@ def _with_proportion(log_odds: Tensor, sizes: Tensor, schedule: Schedule) -> Ten
         # With the proportion 0 every query is known: the probability of the data is 1 in these units.
         return torch.logaddexp(torch.log1p(-grid), odds + grid.log())
 
-    limited = -torch.logaddexp(log(1 - odd) - odds, torch.full_like(odds, log(odd)))
+    limited = -torch.logaddexp(torch.log1p(-odd) - odds, odd.log())
     some = ((sizes.pow(-0.4).unsqueeze(-1) * mixed(limited)).sum(1) + prior).logsumexp(-1)
     some = some + log((1 - schedule.none_unknown) / schedule.none_unknown)
     proportion = (schedule.independent * mixed(odds).sum(1) + prior).softmax(-1)
