@@ -46,7 +46,7 @@ def test_queries_that_count_less_than_one_keep_their_weight_while_others_rest(sc
     queries = search.Dense.of(likelihood, counted)
     presence = queries.begin(1.0)
     slopes = presence.slopes(torch.tensor([0.1]))
-    found, places, before = queries._assign(lambda part, u: slopes.add_to(part, 1 - u).softmax(-1), keep=False)
+    found, places, before = queries._assign(lambda rows: slopes.add_to(likelihood[:, rows], 1 - queries.u[:, rows]).softmax(-1))
     assert not len(places)
     places = (queries.u > 1e-3).view(-1).nonzero().squeeze(1)
     before = torch.zeros(len(places))

@@ -33,7 +33,7 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    to a class of which the classifier is less sure in its surest items than of the one that it comes from: some classes
    take what a classifier does not know, a little of everything, and no item for certain.
 
-Up to 512 items are used to learn this, evenly spaced; of more than 1,024 classes fewer.
+Up to 512 items are used to learn this, evenly spaced; of more than 512 classes fewer.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _LOG_TEMPERATURES = (log(0.4), log(2.5), 7)  # the values that are tried: lowest
 _SLACK = 0.02  # by which rounded probabilities may sum to more than 1
 _LEAST_MISSING = 1e-3  # the probability of the classes that an item does not list is at least this
 _LARGEST_SIGMOID = 0.9999  # tables are rounded to four digits
-_MOST_SCORES, _LEAST_ITEMS = 2**19, 128  # of very many classes fewer items are used to learn, but not fewer than these
+_MOST_SCORES, _LEAST_ITEMS = 2**18, 128  # of very many classes fewer items are used to learn, but not fewer than these
 _EM_STEPS = 50  # of the part of the items that a list covers
 _COVERED = 0.5  # part of the classes that must have labelled items before each class gets a bias
 
@@ -257,6 +257,8 @@ def without_prior(posteriors: Tensor, class_prior: Tensor) -> Tensor:
         raise InputError(f"There are {len(class_prior)} class priors for {posteriors.shape[-1]} classes.")
     if not bool(torch.isfinite(class_prior).all()) or not bool((class_prior > 0).all()):
         raise InputError("A class prior is not positive; every class that the classifier can answer needs one.")
+    if bool((class_prior == class_prior[0]).all()):
+        return posteriors
     return (posteriors - class_prior.to(posteriors).log()).log_softmax(-1)
 
 
