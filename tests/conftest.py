@@ -23,6 +23,11 @@ if os.name == "nt":
     setattr(os, "geteuid", lambda: 0)  # noqa: B010 -- what only others than root can see is not seen on Windows
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes seconds comes first, so that at the end no process waits for another one's long test."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_collection_finish() -> None:
     """What is loaded by now stays until the end: the collector of garbage need not look at it again and again."""
     gc.collect()

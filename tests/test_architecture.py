@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -86,10 +87,17 @@ def room_of(module: str) -> str | None:
     return next((name for name in names if name in ROOMS), None)
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All that a file says."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@cache
 def imports(path: Path) -> set[str]:
     """Every module that a file imports, anywhere in it."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -221,6 +229,7 @@ def test_commands_that_only_read_load_no_heavy_library(words, tmp_path):
     assert loaded(words, tmp_path) == []
 
 
+@pytest.mark.slow
 def test_tables_of_results_load_scipy_for_their_intervals_and_nothing_else(tmp_path):
     features = data_folder_with_toy(tmp_path)
     run_suite(SMALL, features, tmp_path / "results", n_tasks=3)
@@ -229,6 +238,7 @@ def test_tables_of_results_load_scipy_for_their_intervals_and_nothing_else(tmp_p
     assert loaded(["compare", "paddle", "simpleshot"], tmp_path) == ["scipy"]
 
 
+@pytest.mark.slow
 def test_labelling_loads_torch_and_neither_scikit_learn_nor_scipy(tmp_path):
     np.savez(tmp_path / "examples.npz", features=np.eye(4, dtype=np.float32).repeat(2, 0), labels=np.arange(8) // 2)
     np.save(tmp_path / "items.npy", np.eye(4, dtype=np.float32))
@@ -264,7 +274,7 @@ def sentences_with_flags(root: Path) -> list[str]:
         name = path.relative_to(root).as_posix()
         if name.startswith("cli/") or name in NOT_FLAGS:
             continue
-        strings = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
+        strings = (node for node in nodes(path) if isinstance(node, ast.Constant))
         texts = [node for node in strings if isinstance(node.value, str) and re.search(r"--[a-zA-Z]", node.value)]
         found += [f"{name}:{node.lineno}: {node.value}" for node in texts]
     return found

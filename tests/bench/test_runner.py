@@ -83,6 +83,7 @@ def test_metrics_are_stored_and_do_not_depend_on_interruptions(tmp_path, monkeyp
         record.value("calibratoin")
 
 
+@pytest.mark.slow
 def test_kill_9_in_the_middle_loses_nothing_but_time(tmp_path, monkeypatch):
     data_folder_with_toy(tmp_path)
     toml = (
@@ -171,6 +172,7 @@ def test_a_crash_inside_a_method_is_a_failure_too(tmp_path, monkeypatch):
     assert len(failures) == 4
 
 
+@pytest.mark.slow
 def test_side_by_side_gives_the_same_bits(tmp_path):
     data_folder_with_toy(tmp_path)
     run_suite(METRICS, tmp_path, tmp_path / "one")
@@ -187,6 +189,7 @@ class Interrupting(Watching):
         raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_side_by_side_keeps_finished_blocks_when_it_is_interrupted(tmp_path, monkeypatch):
     data_folder_with_toy(tmp_path)
     monkeypatch.setitem(evaluator._CHUNK_BYTES, "cpu", 2**15)

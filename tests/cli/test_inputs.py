@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -460,3 +461,51 @@ def test_items_in_the_folder_of_the_examples_are_refused(run_in_folder, folder, 
     code, _, err = run_in_folder("label", "known", "known/pile")
     assert code == 2
     assert "The items known/pile lie in the folder of examples known; move them out" in err
+
+
+KNOWN = "label,a,b\nant,0,0\nant,0.1,0\nbee,5,5\nbee,5.1,\ncat,NA,9\n"
+
+
+def test_rows_that_lack_a_number_are_left_out_where_wanted_and_listed(run_in_folder):
+    Path("known.csv").write_text(KNOWN)
+    Path("pile.csv").write_text("id,a,b,site\nx1,5,5.2,hill\nx2,,5,lake\nx3,0,0.1,lake\nx4,nan,1,hill\n")
+    code, _, err = run_in_folder("label", "known.csv", "pile.csv")
+    assert code == 2
+    assert "Column 'a' of known.csv is not all numbers (line 6 has 'NA')" in err
+    assert "all such rows with --skip-bad" in err
+    code, out, err = run_in_folder("label", "known.csv", "pile.csv", "--skip-bad")
+    assert code == 0, err
+    found = list(csv.DictReader(Path("labels.csv").read_text(encoding="utf-8").splitlines()))
+    # The other columns stay with their items, also with those that were left out.
+    assert [(row["item"], row["label"], row["site"]) for row in found] == [
+        ("x1", "bee", "hill"),
+        ("x3", "ant", "lake"),
+        ("x2", "", "lake"),
+        ("x4", "", "hill"),
+    ]
+    assert found[2]["note"] == "skipped: it has no number in column 'a'"
+    assert "2 items could not be read" in out
+    # A class whose only example is left out cannot be an answer: that is said.
+    assert "no complete row of known.csv is left of 'cat'" in err
+    Path("pile.csv").write_text("a,b\n,1\n1,\n")
+    code, _, err = run_in_folder("label", "known.csv", "pile.csv", "--skip-bad")
+    assert (code, "Every row of pile.csv lacks a feature" in err) == (2, True)
+
+
+def test_scores_that_lack_a_number_are_left_out_where_wanted(run_in_folder):
+    Path("scores.csv").write_text("item,cat,dog\na,0.9,0.1\nb,,0.5\nc,0.2,0.8\n")
+    assert run_in_folder("label", "--scores", "scores.csv")[0] == 2
+    code, _, err = run_in_folder("label", "--scores", "scores.csv", "--skip-bad")
+    assert code == 0, err
+    found = list(csv.DictReader(Path("labels.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row["item"] for row in found] == ["a", "c", "b"]
+    assert found[2]["note"] == "skipped: it has no number in column 'cat'"
+
+
+def test_one_example_per_class_is_said_to_teach_no_probabilities(run_in_folder):
+    Path("pile.csv").write_text("a,b\n0,0\n5,5\n")
+    told = {}
+    for name, rows in {"one": "ant,0,0\nbee,5,5\n", "more": "ant,0,0\nant,1,0\nbee,5,5\n"}.items():
+        Path("known.csv").write_text(f"label,a,b\n{rows}")
+        told[name] = "do not rely on the probabilities" in run_in_folder("label", "known.csv", "pile.csv")[2]
+    assert told == {"one": True, "more": False}

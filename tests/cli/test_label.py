@@ -214,6 +214,7 @@ def test_an_output_is_checked_before_anything_is_read(folder):
         check_table(folder)
 
 
+@pytest.mark.slow
 def test_a_process_without_terminal_in_a_poor_encoding(folder):
     names = np.where(Y == "c1", "[/b]bée ±", Y)
     write(folder / "[red]c.npz", {"features": X, "labels": names})

@@ -44,6 +44,7 @@ def saved(folder, data=None):
     session.close()
 
 
+@pytest.mark.slow
 def test_the_page_is_served_until_the_command_is_stopped_and_nothing_is_lost(files):
     words = ["review", "examples.npz", "items.npz", "-o", "trees", "--no-browser", "--port", "8801"]
     code = f"import sys; sys.argv[1:] = {words}; from manyway.cli import main; main()"

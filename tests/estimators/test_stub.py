@@ -48,6 +48,7 @@ def test_an_estimator_that_does_not_exist_is_an_error_that_says_so():
         _ = estimators.PADLE
 
 
+@pytest.mark.slow
 def test_using_one_estimator_loads_no_other_methods_solver():
     fit = "SimpleShot().fit([[0.0, 1.0], [1.0, 0.0]], [0, 1]).predict([[0.0, 1.0]])"
     steps = [

@@ -95,6 +95,15 @@ def test_labels_are_scored_on_the_known_queries(tasks):
     assert occurs.tolist() == [len(row[row >= 0].unique()) for row in tasks.query_labels]
 
 
+def test_the_answer_unknown_has_a_confidence_too(tasks):
+    solution, known = solve("evidence", tasks, open_set=True), tasks.query_labels >= 0
+    assert (solution.labels < 0).any()
+    given = solution.probabilities.amax(-1).where(solution.labels >= 0, solution.unknown).double()
+    expected = (given * known).sum(1) / known.sum(1)
+    np.testing.assert_allclose(measured("confidence", solution, tasks), expected, rtol=1e-6)
+    assert measured("calibration", solution, tasks)[..., 0].sum() == known.sum()
+
+
 def test_an_unknown_probability_that_is_the_fraction_of_unknown_queries_is_calibrated(tasks):
     solution = solve("simpleshot", tasks).changed(unknown=torch.full(tasks.query_labels.shape, 0.4))
     metric = METRICS["unknown_calibration"]

@@ -16,6 +16,7 @@ def correct(reviewer, n_answers, n_tasks=2, seed=3, **changes):
     return evaluate("evidence", load_glyphs("val"), spec, n_tasks, seed).correct
 
 
+@pytest.mark.slow
 def test_every_reviewer_begins_with_the_labels_of_evidence_and_ends_with_the_true_ones():
     small = {"n_ways": 40, "n_query": 6}
     tasks = sample_tasks(load_glyphs("val"), TaskSpec(**{**SHAPE, **small}), seed=3, count=2)

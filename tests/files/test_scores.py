@@ -11,6 +11,7 @@ import pytest
 from manyway import InputError
 from manyway.files.columns import Options
 from manyway.files.score_files import read_class_prior, read_expected, read_item_labels, read_scores
+from manyway.files.scores import box_of
 from manyway.labelling.taxonomy import read_taxonomy
 
 EXAMPLES = Path(__file__).parent / "scores"
@@ -72,14 +73,18 @@ def test_birdnet_has_one_item_per_segment(name, first, genus):
     assert "nocall" not in scores.classes
 
 
+def box(scores, row):
+    return box_of({name: cells[row] for name, cells in scores.carried.items()})
+
+
 def test_boxes_files_and_names_are_kept():
     scores = read_scores(EXAMPLES / "megadetector.json")
     assert [scores.file(row) for row in range(3)] == ["week1/a.jpg", "week1/b.jpg", "week1/b.jpg"]
-    assert [scores.box(row) for row in (0, 2)] == [(0.0, 0.2762, 0.1539, 0.2825), (0.5, 0.5, 0.5, 0.5)]
+    assert [box(scores, row) for row in (0, 2)] == [(0.0, 0.2762, 0.1539, 0.2825), (0.5, 0.5, 0.5, 0.5)]
     assert scores.carried["detection"] == ["animal"] * 3
     assert scores.carried["detection_conf"] == [0.926, 0.8, 0.7]
     speciesnet = read_scores(EXAMPLES / "speciesnet.json")
-    assert [speciesnet.box(row) for row in (0, 1)] == [(0.1, 0.2, 0.3, 0.4), None]
+    assert [box(speciesnet, row) for row in (0, 1)] == [(0.1, 0.2, 0.3, 0.4), None]
     assert speciesnet.file(1) == "cam1/0002.jpg"
     assert speciesnet.carried["country"] == ["KEN", None]
     assert speciesnet.carried["prediction"] == ["lion", None]
@@ -327,3 +332,15 @@ def test_a_taxonomy_is_nested_and_ordered_from_fine_to_coarse(tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             read_taxonomy(write(tmp_path, "t.csv", text.replace(old, new)))
+
+
+@pytest.mark.parametrize("digits", [2, 3])
+def test_probabilities_that_were_rounded_stay_probabilities(tmp_path, digits):
+    # Five probabilities of three digits can sum to 1.0025; one such detection made all scores of the file independent.
+    thirds = [["0", round(0.335, digits)], ["1", round(0.335, digits)], ["2", 0.33], ["3", round(0.0056, digits)]]
+    content = json.loads((EXAMPLES / "megadetector.json").read_text())
+    content["images"][1]["detections"][1]["classifications"] = thirds
+    content["classification_categories"] |= {str(n): f"animal {n}" for n in range(4)}
+    scores = read_scores(write(tmp_path, "m.json", json.dumps(content)))
+    assert sum(score for _, score in thirds) > 1.001
+    assert (scores.kind, scores.independent) == ("probability", False)

@@ -262,7 +262,7 @@ LABELLED = {
         p=pile(first={"item": lambda i: f"x{i}", "NO": lambda i: i + 0.5})),
     "row numbers in the pile alone": case(p=pile(first={"nr": count})),
     "texts and dates among the examples": case(
-        "no features: 'site', 'date'; keep one with --feature-column",
+        "no features: 'site', 'date'; keep one of numbers with --feature-column",
         c=known(first={"site": lambda i: "creek"}, last={"date": lambda i: f"2024-05-{i + 1:02}"})),
     "column of files": case("taken as the item name", **in_front("file", lambda i: f"{i}.jpg")),
     "column of numbered paths": case("taken as the item name", **in_front("image_path", lambda i: i * 37 % 19)),

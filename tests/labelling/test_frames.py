@@ -299,7 +299,7 @@ def test_samples_without_an_embedding_or_a_label_are_counted():
     vectors = [np.ones(2), None, np.ones(2)]
     with pytest.raises(InputError, match="1 of 3 samples have no embedding in the field 'embeddings', the first is"):
         from_fiftyone(Samples(embeddings=vectors))
-    with pytest.raises(InputError, match="3 of 3 samples have no label in the field 'truth'"):
+    with pytest.raises(InputError, match="3 of 3 samples have no label in 'truth'"):
         from_fiftyone(Samples(embeddings=[np.ones(2)] * 3, truth=[None] * 3), label="truth")
     with pytest.raises(InputError, match="vectors of different lengths"):
         from_fiftyone(Samples(embeddings=[np.ones(2), np.ones(3)]))

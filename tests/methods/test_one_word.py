@@ -10,12 +10,10 @@ import pytest
 
 from manyway import METHODS
 
-TO_COME = {"evidence"}  # it is being rewritten; remove it from here when its descriptions follow
 METHODS_OF = defaultdict(list)  # parameter -> the methods that have it
 for _method in METHODS.values():
-    if _method.name not in TO_COME:
-        for _name in _method.defaults:
-            METHODS_OF[_name].append(_method)
+    for _name in _method.defaults:
+        METHODS_OF[_name].append(_method)
 SHARED = {name: methods for name, methods in METHODS_OF.items() if len(methods) > 1}
 # A word has one spelling, the field's: these are taken by the names on the right.
 SYNONYMS = {

@@ -9,7 +9,7 @@ import pytest
 
 from manyway import InputError
 from manyway.methods import METHODS
-from manyway.plots.figures import FORMATS, Curve, Figure, Panel, write_figures
+from manyway.plots.figures import FORMATS, Curve, Figure, Panel, canvas_of, draw, draw_panel, write_figures
 from manyway.plots.style import METHOD_STYLES
 from manyway.plots.svg import panel_svg, sample_svg
 
@@ -126,3 +126,62 @@ def test_a_line_looks_the_same_in_all_panels_and_in_the_legend():
     assert colour in panel_svg(figure, 1, "p")
     assert figure.styles["a"].colour.lower() not in panel_svg(figure, 1, "p")
     assert colour in sample_svg(figure.styles["b"], "s")
+
+
+def panel_of(*curves: Curve, **options):
+    """What is drawn of one panel, and its legend."""
+    with canvas_of(3, 3) as canvas:
+        (ax,) = canvas.subplots(1, 1, squeeze=False).flat
+        figure = figure_of(*curves, **{key: options.pop(key) for key in ("log_x", "log_y") if key in options})
+        legend = draw_panel(ax, figure, Panel("p", curves, **options))
+        return ax, legend
+
+
+def test_a_panel_has_a_line_per_curve_paddles_above_a_band_and_single_points():
+    one = Curve("PADDLE", "paddle", [1, 2], [3, 4], [2, 3], [4, 5], dots=[(1.5, 3.5)])
+    ax, legend = panel_of(one, Curve("TIM", "tim", [1, 2], [1, 2]))
+    lines = {line.get_gid(): line for line in ax.lines}
+    assert list(lines) == ["line-0", "dots-0", "line-1"]
+    assert (lines["line-0"].get_zorder(), lines["line-1"].get_zorder()) == (3, 2)
+    assert lines["dots-0"].get_xydata().tolist() == [[1.5, 3.5]]
+    assert [band.get_gid() for band in ax.collections] == ["band-0"]
+    assert list(legend) == ["PADDLE", "TIM"]
+
+
+@pytest.mark.parametrize(("n", "markers", "shown"), [(59, True, True), (60, True, False), (3, False, False)])
+def test_few_points_have_markers_where_they_are_asked_for(n, markers, shown):
+    ax, _ = panel_of(Curve("PADDLE", "paddle", range(n), range(n), markers=markers))
+    assert (ax.lines[0].get_marker() not in ("None", None)) == shown
+
+
+def test_a_panel_marks_values_and_the_line_of_equal_values():
+    curve = Curve("PADDLE", "paddle", [1, 4], [2, 3])
+    ax, legend = panel_of(curve, verticals=[("best", 2, "dotted")], identity=True)
+    assert list(legend) == ["PADDLE", "best", "λ = |Q|"]
+    assert ax.lines[-1].get_xydata().tolist() == [[1, 1], [4, 4]]
+    assert legend["best"].get_linestyle() == ":"
+
+
+@pytest.mark.parametrize(
+    ("x", "log", "ticks"),
+    [([1, 2, 3], False, {1, 2, 3}), ([1, 1.5, 2], False, {1.2, 1.4}), ([1, 20, 100], True, {1, 2, 5, 10, 20, 50, 100})],
+)
+def test_ticks_are_round_numbers_and_whole_ones_where_all_values_are(x, log, ticks):
+    ax, _ = panel_of(Curve("PADDLE", "paddle", x, x), log_x=log)
+    found = {round(float(tick), 3) for tick in ax.get_xticks() if 1 <= tick <= max(x)}
+    assert ticks <= found
+    assert all(tick == int(tick) for tick in found) == (ticks != {1.2, 1.4})
+
+
+@pytest.mark.parametrize(("n_panels", "n_curves", "legends"), [(1, 1, 0), (1, 2, 1), (3, 1, 1)])
+def test_a_figure_has_one_legend_and_one_label_of_y_per_row(n_panels, n_curves, legends, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        "matplotlib.figure.Figure.savefig", lambda self, path, **options: (drawn.append(self), path.touch())
+    )
+    curves = [Curve(name, name, [1, 2], [1, 2]) for name in ("paddle", "tim")[:n_curves]]
+    draw(Figure("f", "t", "c", "x", "y", [Panel("p", curves)] * n_panels, 2), tmp_path / "f.png")
+    (canvas,) = drawn
+    assert len(canvas.legends) == legends
+    assert [ax.get_ylabel() for ax in canvas.axes if ax.axison] == ["y", "", "y"][:n_panels]
+    assert len(canvas.axes) == {1: 1, 3: 4}[n_panels]  # two columns; the last place stays empty

@@ -223,7 +223,7 @@ def test_actions_of_several_threads_are_all_kept(session):
         (Action("label", (40,), ("oak",), "k"), "from 0 to 39"),
         (Action("label", (-1,), ("oak",), "k"), "from 0 to 39"),
         (Action("label", (), (), "k"), "at least one"),
-        (Action("label", (1, 1), ("oak", "elm"), "k"), "twice"),
+        (Action("label", (1, 1), ("oak", "elm"), "k"), "each once"),
         (Action("label", (1, 2), ("oak",), "k"), "1 labels for 2 items"),
         (Action("label", (1,), (" \n",), "k"), "1 to 200 printable"),
         (Action("label", (1,), ("a\x00b",), "k"), "1 to 200 printable"),

@@ -107,6 +107,7 @@ def test_a_run_that_died_goes_on_to_the_same_bits(optimizer, tmp_path):
     assert (one["history"], one["description"]) == (other["history"], other["description"])
 
 
+@pytest.mark.slow
 def test_a_run_checked_every_second_epoch_resumes_from_there_to_the_same_bits(tmp_path):
     recipe = replace(RECIPE, epochs=5, check_every=2, mixup=0.4)
     whole = run(tmp_path / "whole", recipe)

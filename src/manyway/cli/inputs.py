@@ -39,7 +39,6 @@ class Inputs:
     class_names: Path | None
     encoder: str | None
     columns: files.Options
-    skip_bad: bool = False
     cached: bool = True  # whether features of earlier runs are used, and new ones kept
     texts: Mapping[str, encoding.Source] = field(default_factory=dict)  # what was read to choose the encoder
 
@@ -98,6 +97,9 @@ class Inputs:
     def read(self, device: torch.device) -> Read:
         """Read or encode examples, items and class names, and print what the reader guessed."""
         examples, items, named = self._features() if self.encoder is None else self._encode(self.encoder, device)
+        for path, part in ((self.support, examples), (self.query, items)):
+            for sentence in encoding.remarks(part.skipped, ()):
+                note(f"{sentence} ({path})")
         classes = files.remarks_on_classes(self.support or self.query, examples.labels or ()) if self.encoder else ()
         for remark in (*examples.notes, *classes, *items.notes):
             note(remark)
@@ -111,6 +113,8 @@ class Inputs:
             for remark in files.remarks_on_classes(self.labels, names):
                 note(remark)
             examples = replace(examples, labels=names)
+        if len(examples) == len({*(examples.labels or ("",))}):
+            note("every class has one example, which cannot teach how sure to be: do not rely on the probabilities")
         if items.all_alike():
             note(f"all items in {self.query} have the same features; check the encoder or the file")
         return examples, items, named
@@ -137,7 +141,7 @@ class Inputs:
             raise InputError(f"The labelled examples in {self.support} (they come first) have no labels; {hint}.")
         for source in sources.values():
             if isinstance(source, encoding.ImageSource):
-                encoding.check_pictures(source, skip_bad=self.skip_bad)
+                encoding.check_pictures(source, skip_bad=self.columns.skip_bad)
         bar = progress_bar(console(stderr=True))
         parts = {what: encoding.part_for(opened, source) for what, source in sources.items()}
         with bar, ExitStack() as stack:
@@ -158,9 +162,6 @@ class Inputs:
                 read[what] = encode(skip_bad=what != "class names", progress=advance)
         named, items = read.get("class names"), read["items"]
         examples = read["examples"] if "examples" in read else _no_examples(named)
-        for path, part in ((self.support, examples), (self.query, items)):
-            for sentence in encoding.remarks(part.skipped, ()):
-                note(f"{sentence} ({path})")
         return examples, items, named
 
     def _check_columns(self, examples: Sequence[str], items: Sequence[str]) -> None:

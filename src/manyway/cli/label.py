@@ -137,7 +137,7 @@ def label(
     from manyway.methods.evidence.from_scores import SEVERAL
 
     columns = (label_column, item_column, ignore_columns or (), feature_columns or ())
-    options = files.Options(*columns, text_column=text_column, sheet=sheet)
+    options = files.Options(*columns, text_column=text_column, sheet=sheet, skip_bad=skip_bad)
     in_blocks = get_method(method).in_blocks is not None
     if review:
         check_review(method, dask, several=several or kind == SEVERAL)
@@ -160,7 +160,7 @@ def label(
         if query is None and class_names is None:
             raise InputError("There is one input; give EXAMPLES and ITEMS, or --class-names and ITEMS.")
         support, query = (None, support) if query is None else (support, query)
-        source = Inputs(support, query, labels, class_names, encoder, options, skip_bad, not no_cache).with_encoder()
+        source = Inputs(support, query, labels, class_names, encoder, options, not no_cache).with_encoder()
         paths = source.paths
         table = labelling.check_table(output, paths, overwrite=overwrite)
         read = source.read(place.where)

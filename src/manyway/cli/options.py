@@ -13,7 +13,7 @@ root
 results
     The folder of stored results.
 skip_bad
-    Leave out all files that cannot be read, not just a few.
+    Leave out all files that cannot be read, not just a few; in a table of numbers, rows that lack one.
 class_names : FILE
     One vector per class, such as the text embedding of its name: a feature file with labels, or a file of texts if the
     encoder reads texts. Classes then need no examples.

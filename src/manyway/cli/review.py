@@ -123,7 +123,7 @@ def review(
     for table in (path for path in targets[:2] if path is not None and not path.is_dir()):
         files.check_output(table, overwrite=may_replace(table, overwrite))
     columns = (label_column, item_column, ignore_columns or (), feature_columns or ())
-    options = files.Options(*columns, text_column=text_column, sheet=sheet)
+    options = files.Options(*columns, text_column=text_column, sheet=sheet, skip_bad=skip_bad)
     if demo:
         if examples is not None:
             raise InputError("--demo brings its own examples and items; name none.")
@@ -149,7 +149,7 @@ def review(
         raise InputError("Exports are made of a saved review: manyway review FOLDER --export FILE.")
     else:
         known, pile = (None, examples) if items is None else (examples, items)
-        source = Inputs(known, pile, labels, class_names, encoder, options, skip_bad, not no_cache).with_encoder()
+        source = Inputs(known, pile, labels, class_names, encoder, options, not no_cache).with_encoder()
         data = features_data(source, source.read(core.resolve_device(device)), pictures, open_set=open_set)
         serve(data, output or DEFAULT_FOLDER)
 

@@ -15,9 +15,9 @@ _LIKELY = 0.5  # a class without items is shown where it occurs with at least th
 
 # How features are compared, where that is not how embeddings are.
 _FIRST_STEPS = {
-    0: "Features are compared as they are: the examples say so.",
-    2: "Columns are divided by their scale before they are compared: the examples say so.",
-    3: "Columns are divided by their scale, and rows get equal length: the examples say so.",
+    0: "Features are compared as they are.",
+    2: "Columns are divided by their scale before they are compared.",
+    3: "Columns are divided by their scale, and rows get equal length.",
 }
 
 
@@ -70,10 +70,11 @@ def _listed(summary: labelling.Summary) -> str:
     """A sentence about the list of classes that occur, those that may, and those that more items would show."""
     count = Counter(found.verdict for found in summary.present)
     number, more = count["present"], count["possible"]
-    line = f"No class can be listed as present, so that at most 5 % of a list are absent; {more} are possible ▒"
+    verb = "is" if more == 1 else "are"
+    line = f"No class can be listed as present, so that at most 5 % of a list are absent; {more} {verb} possible ▒"
     if number:
         line = f"{number} class{'es are' if number > 1 else ' is'} present █ (at most 5 % of such a list are absent on "
-        line += "average)" + (f", {more} more {'is' if more == 1 else 'are'} possible ▒" if more else "")
+        line += "average)" + (f", {more} more {verb} possible ▒" if more else "")
     further = summary.n_unseen or 0.0
     return line + (f"; more items would show about {further:.0f} further classes." if further > 1 else ".")
 

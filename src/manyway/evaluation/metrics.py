@@ -245,8 +245,9 @@ def _confidence(solution: Solution, tasks: Tasks) -> Tensor:
 
 
 def _of_labels(solution: Solution) -> Tensor:
-    """[t, q] the probability of the label that is given to each query."""
-    return solution.probabilities.gather(-1, solution.labels.unsqueeze(-1)).squeeze(-1)
+    """[t, q] the probability of the answer to each query: of its label, or of being unknown (-1: the last outcome)."""
+    outcomes = solution.outcomes
+    return outcomes.gather(-1, (solution.labels % outcomes.shape[-1]).unsqueeze(-1)).squeeze(-1)
 
 
 def _calibration(solution: Solution, tasks: Tasks) -> Tensor:

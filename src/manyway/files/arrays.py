@@ -41,6 +41,7 @@ class Contents:
     header: tuple[str, ...] = ()  # all columns
     notes: tuple[str, ...] = ()
     place: Callable[[int], str] = "row {}".format  # where a row is, for a person who looks for it
+    skipped: tuple[tuple[str, str], ...] = ()  # rows that were left out, and why
 
 
 def read_arrays(path: Path) -> Contents:

@@ -52,6 +52,8 @@ class Options:
         The feature columns of the labelled examples, or their column of texts: these and no others are the features.
     sheet : str or None
         The name or number of the sheet of an Excel file. None: the first.
+    skip_bad : bool
+        Leave out rows of a table that lack a feature, and list them.
     """
 
     label_column: str | None = None
@@ -61,6 +63,7 @@ class Options:
     like: Sequence[str] | None = None
     text_column: str | None = None
     sheet: str | None = None
+    skip_bad: bool = False
 
 
 AUTO = Options()  # everything is found
@@ -238,11 +241,11 @@ def _distinct(cells: Sequence[Any]) -> bool:
 
 
 def _are_codes(cells: Sequence[Any]) -> bool:
-    def is_code(cell: Any) -> bool:
-        other = not isinstance(cell, str) or is_number_like(cell) or _DATE.fullmatch(cell)
-        return not other and _CODE.fullmatch(cell) is not None
-
-    return len(cells) > 1 and all(map(is_code, cells))  # the first number of a column ends it: there may be thousands
+    # The first number of a column ends it: there may be thousands.
+    codes = (
+        isinstance(c, str) and _CODE.fullmatch(c) and not is_number_like(c) and not _DATE.fullmatch(c) for c in cells
+    )
+    return len(cells) > 1 and all(codes)
 
 
 def _are_numbered(name: str, cells: Sequence[Any]) -> bool:
@@ -269,6 +272,7 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True, tabl
     if table.named:
         chosen, label, item, notes = _assign(path, table, _with_lists(options, table.names))
         label = label if with_labels else None
+    table.gaps = options.skip_bad
     features = table.features(chosen)
     if table.named and with_labels and features.shape[1] == len(chosen) > 1:
         called = [table.names[at] for at in chosen]
@@ -283,7 +287,7 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True, tabl
         names = tuple(f"{names[0]}[{i}]" for i in range(features.shape[1]))
     elif options.like is not None:  # as the examples spell them
         names = tuple(options.like)
-    return Contents(
+    contents = Contents(
         features,
         labels,
         items=items,
@@ -293,6 +297,30 @@ def read_columns(path: Path, options: Options, *, with_labels: bool = True, tabl
         header=tuple(table.names) if table.named else (),
         notes=(*notes, *table.notes),
         place=table.place,
+    )
+    return _without_gaps(path, contents) if options.skip_bad else contents
+
+
+def _without_gaps(path: Path, contents: Contents) -> Contents:
+    """The same without rows that lack a feature. These are listed; the cells that say more about them come last."""
+    lacking = np.isnan(contents.features)
+    order, count = np.argsort(lacking.any(1), kind="stable").tolist(), int((~lacking.any(1)).sum())
+    if not count:
+        raise InputError(f"Every row of {path} lacks a feature; leave columns with gaps out with `ignore_columns`.")
+    labels, items = (values and [values[row] for row in order] for values in (contents.labels, contents.items))
+    gaps = [(row, lacking[row].argmax()) for row in order[count:]]
+    names = items[count:] if items else [contents.place(row) for row, _ in gaps]
+    why = [f"it has no number in column '{(contents.columns or range(1, at + 2))[at]}'" for _, at in gaps]
+    lost = sorted({*map(str, labels or ())} - {*map(str, (labels or ())[:count])})
+    return replace(
+        contents,
+        features=contents.features[order[:count]],
+        labels=labels and labels[:count],
+        items=items and items[:count],
+        carried={name: [cells[row] for row in order] for name, cells in contents.carried.items()},
+        notes=(*contents.notes, *(f"no complete row of {path.name} is left of '{name}'" for name in lost)),
+        place=lambda row: contents.place(order[row]),
+        skipped=tuple(zip(map(str, names), why, strict=True)),
     )
 
 
@@ -405,7 +433,7 @@ def _assign(path: Path, table: Table, options: Options) -> tuple[list[int], int 
     left_out = [names[at] for at in free if at not in used and names[at].strip()]
     if left_out:
         what = f"texts, dates, ids or row numbers of {path.name} that are no features: {listed(left_out)}"
-        notes.append(f"{what}; keep one with `feature_columns`")
+        notes.append(f"{what}; keep one of numbers with `feature_columns`")
     return features, label, item, notes
 
 

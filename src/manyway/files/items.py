@@ -127,7 +127,7 @@ def read_items(path: str | Path, options: Options = AUTO, *, like: Items | None 
     path = Path(path)
     options = replace(options, like=None if like is None else like.columns, **columns)
     contents = read_contents(path, options, with_labels=like is None)
-    more = {name: getattr(contents, name) for name in ("base_mean", "columns", "notes", "header", "carried")}
+    more = {name: getattr(contents, name) for name in ("base_mean", "columns", "skipped", "notes", "header", "carried")}
     items = Items(contents.features, class_of_row(path, contents), contents.items, **more)
     _check_finite(path, items)
     return items if like is None else match_columns(like, items)

@@ -180,7 +180,8 @@ def _read_wide(path: Path, options: Options, opened: Table | None) -> Scores:
     if table.labels is not None:
         labels = tuple(None if missing(label) else str(label).strip() for label in table.labels)
     values = np.asarray(table.features, np.float32)
-    return Scores(values, table.columns, names, labels, notes=table.notes, carried=table.carried)
+    told = {name: getattr(table, name) for name in ("skipped", "notes", "carried")}
+    return Scores(values, table.columns, names, labels, **told)
 
 
 def read_item_labels(path: Path, options: Options | None = None) -> dict[str, str]:

@@ -21,6 +21,7 @@ from manyway.files.text import listed, read_json, read_text, shorten
 _DECODE = json.JSONDecoder().raw_decode
 _BLANK = re.compile(r"[ \t\r\n]*")
 _SLACK = 1e-3  # scores are rounded
+_HALF_A_DIGIT = 0.005
 _THRESHOLD = 0.2  # the usual confidence from which a detection of MegaDetector counts
 _NO_SCORE = "all of its scores are 0"
 
@@ -185,11 +186,14 @@ def _detected(path: Path, place: str, detection: Any, kinds: Mapping[str, Any]) 
 
 
 def _kind(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """What the scores are: where those of an item sum to more than 1, each class has a score of its own."""
+    """What the scores are: where those of an item sum to more than 1, each class has a score of its own.
+
+    Programs write two or three digits, so that the sum of probabilities can be above 1 by half a digit of each.
+    """
     total: dict[str, float] = {}
     for _, item, _, score in pairs:
-        total[item] = total.get(item, 0.0) + score
-    independent = any(value > 1 + _SLACK for value in total.values())
+        total[item] = total.get(item, 0.0) + max(score - _HALF_A_DIGIT, 0.0)
+    independent = any(value > 1 for value in total.values())
     return {"kind": "sigmoid" if independent else "probability", "independent": independent}
 
 

@@ -92,10 +92,6 @@ class Scores:
         """The picture or recording that an item is in."""
         return str(self.carried[FILE][row]) if FILE in self.carried else self.names[row]
 
-    def box(self, row: int) -> tuple[float, ...] | None:
-        """Left, top, width and height of an item in its picture, in parts of the picture; None: all of it."""
-        return box_of({name: self.carried[name][row] for name in BOX if name in self.carried})
-
     def with_classes(self, classes: Sequence[str]) -> "Scores":
         """The same scores with columns for these classes, in this order; a class that is not here is listed nowhere."""
         if tuple(classes) == self.classes:
@@ -117,7 +113,7 @@ def number_of(cell: Any) -> float | None:
 
 
 def box_of(cells: Mapping[str, Any]) -> tuple[float, ...] | None:
-    """The box in some carried cells."""
+    """Left, top, width and height in some carried cells, in parts of the picture; None: all of it."""
     found = tuple(side for name in BOX if (side := number_of(cells.get(name))) is not None)
     return found if len(found) == len(BOX) else None
 

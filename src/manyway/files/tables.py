@@ -35,8 +35,8 @@ _NOT_COMPUTED = re.compile(rb"</f>\s*(<v ?/>|<v></v>)?\s*</c>")  # a formula of 
 _THOUSANDS = re.compile(r"\s*[-+]?\d{1,3},\d{3}\s*")
 _OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 _HINT = (
-    "write a number there, leave the column out with `ignore_columns`, or say that it is the `label_column` or the "
-    "`item_column` (texts need an `encoder`)."
+    "write a number there, leave the column out with `ignore_columns` or all such rows with `skip_bad`, or say that it "
+    "is the `label_column` or the `item_column` (texts need an `encoder`)."
 )
 Rows = Iterator[tuple[str, Sequence[Any]]]  # place ("line 3") and cells
 IsHeader = Callable[[Sequence[str]], bool | None]
@@ -68,6 +68,8 @@ class Table:
         Whether the columns have names, or only an order.
     decimal : str, default="."
         The sign in numbers that are written as texts.
+    gaps : bool, default=False
+        Whether features may be missing; they are NaN then.
 
     Examples
     --------
@@ -86,6 +88,7 @@ class Table:
     notes: list[str] = field(default_factory=list)
     named: bool = True
     decimal: str = "."
+    gaps: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -137,7 +140,10 @@ class Table:
         found = self._lists(wanted[0]) if lists else self._stacked(wanted)
         if not found.size or (found.min() >= -_LARGEST and found.max() <= _LARGEST):
             return found
-        row, at = np.argwhere(~(np.abs(found) <= _LARGEST))[0].tolist()
+        wrong = np.argwhere(~(np.abs(found) <= _LARGEST) & ~(np.isnan(found) & self.gaps))
+        if not len(wrong):
+            return found
+        row, at = wrong[0].tolist()
         column = wanted[0 if lists else at]
         cell = found[row, at] if lists else self.values([column])[0][row]
         raise _not_finite(self.where, self.place(row), self.names[column], cell)
@@ -166,6 +172,8 @@ class Table:
     def _number(self, row: int, name: str, cell: Any) -> float:
         if type(cell) is float and abs(cell) <= _LARGEST:
             return cell
+        if self.gaps and (missing(cell) or cell in ("NA", "N/A", "NULL", "?")):
+            return math.nan
         return as_number(self.where, self.place(row), name, cell, self.decimal, self.hint)
 
     def _lists(self, at: int) -> np.ndarray[Any, Any]:
@@ -506,7 +514,7 @@ def as_number(
     """A cell as a finite number. ``decimal`` is the sign that texts use; None: a point, or a comma where it fits."""
     number: Any = cell
     if cell is None or (isinstance(cell, str) and not cell.strip()):
-        raise InputError(f"Column '{name}' of {where} is empty in {place}; fill the cell or remove the row.")
+        raise InputError(f"Column '{name}' of {where} is empty in {place}; {hint}")
     if isinstance(cell, str):
         sign = decimal or ("," if "," in cell and text.is_number(cell, ",") else ".")
         number = text.number_in(cell, sign)

@@ -250,7 +250,7 @@ def _parse_json(text: str, place: str) -> Any:
     except (ValueError, RecursionError) as error:
         why = getattr(error, "msg", None) or one_line(error)
         line = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) and "\n" in text.strip() else ""
-        raise InputError(f"{place} is not JSON ({why}{line}).") from error
+        raise InputError(f"{place} is not JSON ({why}{line}): it is damaged or incomplete; write it again.") from error
 
 
 def read_lines(path: Path | TextFile) -> Iterator[tuple[int, str]]:

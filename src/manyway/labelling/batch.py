@@ -99,8 +99,6 @@ def features_batch(support: Items, query: Items, place: Place, *, class_names: I
     class_names : Items, optional
         One vector per class, such as the text embedding of its name. Its labels are the classes; without labels, its
         item names are. Classes then need no examples.
-    known : mapping of int to str, optional
-        Classes that are known for some items, by their row.
     """
     query = match_columns(support, query)
     classes, numbers = check_items(support, query, class_names)
@@ -231,10 +229,9 @@ def check_items(support: Items, query: Items, class_names: Items | None = None) 
     nameless = sorted(set(support.labels) - set(classes))
     if nameless:
         raise InputError(f"The class '{nameless[0]}' of the examples is not among the class names; add it there.")
-    if len(classes) < 2 and class_names is not None:
-        raise InputError("There are fewer than two class names; there is nothing to choose between.")
     if len(classes) < 2:
-        raise InputError(f"All labelled examples are of class '{classes[0]}'; there is nothing to choose between.")
+        one = f"All labelled examples are of class '{classes[0]}'" if class_names is None else "One class has a name"
+        raise InputError(f"{one}; there is nothing to choose between.")
     number = {name: k for k, name in enumerate(classes)}
     return classes, [number[name] for name in support.labels]
 
@@ -274,8 +271,7 @@ def _known_scores(scores: Scores, labels: Mapping[str, str] | None, place_of: Ma
         _not_among("item", min(unknown), scores.names)
     found = torch.full((len(scores),), -1)
     for row, name in enumerate(scores.names):
-        own = None if scores.labels is None else scores.labels[row]
-        label = given.get(name, own)
+        label = given.get(name, None if scores.labels is None else scores.labels[row])
         if label is not None and label not in place_of:
             _not_among("class", label, list(place_of))
         found[row] = -1 if label is None else place_of[label]

@@ -203,21 +203,19 @@ def from_fiftyone(samples: Any, embeddings: str = "embeddings", label: str | Non
     >>> labelled = dataset.exists("ground_truth")  # doctest: +SKIP
     >>> clf = Evidence().fit(*from_fiftyone(labelled, label="ground_truth"))  # doctest: +SKIP
     """
-    vectors = samples.values(embeddings)
-    _refuse_missing(vectors, f"embedding in the field '{embeddings}'")
+    vectors = _filled(samples.values(embeddings), f"embedding in the field '{embeddings}'")
     if len({np.shape(vector) for vector in vectors}) != 1:
         raise InputError(f"The field '{embeddings}' holds no vectors, or vectors of different lengths.")
-    labels = None if label is None else samples.values(f"{label}.label")
-    if labels is not None:
-        _refuse_missing(labels, f"label in the field '{label}'")
-    return np.stack([np.asarray(vector) for vector in vectors]), None if labels is None else np.array(labels)
+    labels = None if label is None else np.array(_filled(samples.values(f"{label}.label"), f"label in '{label}'"))
+    return np.stack([np.asarray(vector) for vector in vectors]), labels
 
 
-def _refuse_missing(values: Sequence[Any], what: str) -> None:
+def _filled(values: Sequence[Any], what: str) -> Sequence[Any]:
     missing = [row for row, value in enumerate(values) if value is None]
     if missing:
         few = f"{len(missing)} of {len(values)} samples have no {what}, the first is number {missing[0]}"
         raise InputError(f"{few}; compute it, or take a view of the samples that have one.")
+    return values
 
 
 def _check_length(n_rows: int, result: Inference) -> None:

@@ -32,7 +32,7 @@ def oslo(
     inlier_temperature : float, default=0.05
         λ_s, which divides the mean cosine in the inlierness.
     temperature : float, default=0.1
-        λ_z, which divides the logits before a softmax. The logits are cosines.
+        T, which divides the logits before a softmax. The paper's λ_z. The logits are cosines.
     max_iter : int, default=2
         The largest number of iterations. All are done.
     scale : str or None, default="tcl2"

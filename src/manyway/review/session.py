@@ -222,10 +222,9 @@ class Session:
             if action.labels and OPEN not in self._answers_of_items:
                 raise InputError("Every item is reviewed.")
             return action
-        if not action.rows or not all(0 <= row < len(self.answers) for row in action.rows):
-            raise InputError(f"An action names items from 0 to {len(self.answers) - 1}, and at least one.")
-        if len(set(action.rows)) != len(action.rows):
-            raise InputError("An action names an item twice.")
+        rows = set(action.rows)
+        if not 0 < len(rows) == len(action.rows) or not all(0 <= row < len(self.answers) for row in rows):
+            raise InputError(f"An action names items from 0 to {len(self.answers) - 1}, each once, and at least one.")
         if action.kind == COMMENT:
             if len(action.labels) != 1 or len(action.labels[0]) > _LONGEST_COMMENT:
                 raise InputError(f"A comment is one text of at most {_LONGEST_COMMENT:,} characters.")

@@ -41,6 +41,7 @@ def slow_steps(alpha: torch.Tensor, target: torch.Tensor, count: int) -> torch.T
     return alpha
 
 
+@pytest.mark.slow
 def test_the_authors_steps_are_those_of_the_formula():
     # One sample in a corner of the simplex: 1,000 steps are far from enough.
     corner = torch.tensor([[[0.999, 5e-4, 4e-4, 1e-4], [1e-12, 0.3, 0.3, 0.4]]], dtype=torch.float64).log()

@@ -259,6 +259,7 @@ def test_an_iteration_reads_the_queries_once():
     assert len(spread.passes) == len(active(spread)) + 3
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_a_block_and_of_what_it_remembers_whatever_the_number_of_queries(monkeypatch):
     largest = 0
 

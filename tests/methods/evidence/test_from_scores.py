@@ -11,7 +11,6 @@ from manyway import InputError, Tasks, evidence_from_likelihood, solve
 from manyway.core.solution import Solution
 from manyway.labelling.taxonomy import answer_at_least
 from manyway.methods.evidence.from_scores import (
-    Tempering,
     covered,
     find_kind,
     fit_posteriors,
@@ -22,7 +21,7 @@ from manyway.methods.evidence.from_scores import (
     log_posteriors,
     without_prior,
 )
-from manyway.methods.evidence.schedule import Parameters
+from manyway.methods.evidence.schedule import Parameters, Schedule
 
 NAN = math.nan
 
@@ -179,7 +178,7 @@ def test_few_labelled_items_teach_that_a_class_is_called_by_another_name():
     renamed = posteriors.index_select(1, torch.tensor([20, 1, 2, 3, *range(4, 20), 0, *range(21, 30)]))
     known = torch.full((120,), -1)
     known[:8] = truth[:8]
-    assert not covered(truth[:8], 30)
+    assert not covered(truth[:8], 30, 0.5)
     without, given = (from_scores(renamed, known=each) for each in (None, known))
     first = truth[8:] == 0
     assert (without.labels[0, 8:][first] == 20).float().mean() > 0.7
@@ -342,7 +341,7 @@ def test_answers_are_as_fine_as_the_wanted_probability_allows():
 
 def test_a_class_that_the_classifier_expects_to_be_right_is_held():
     own = torch.tensor([[0.6, 0.35, 0.05]] * 10 + [[0.35, 0.6, 0.05]] * 9 + [[0.3, 0.3, 0.4]])
-    assert held(own, Tempering()).tolist() == [1, 1, 0]
+    assert held(own, Schedule()).tolist() == [1, 1, 0]
     # a group of items that goes by two names about equally often keeps both
     padded = torch.cat([own[:19], torch.full((19, 20), 1e-3)], 1)
     labels = solve("evidence", Tasks.from_scores(padded.log().log_softmax(-1)[None])).labels[0]

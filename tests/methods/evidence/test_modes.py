@@ -105,7 +105,8 @@ def check(mode: Mode) -> None:
         assert torch.equal(other.unknown_groups[sure], one.unknown_groups[sure])
 
 
-@settings(deadline=None, max_examples=36, derandomize=True, database=None)
+@pytest.mark.slow
+@settings(deadline=None, max_examples=28, derandomize=True, database=None)
 @given(modes)
 def test_any_combination_gives_the_same_answers_in_blocks_and_in_memory(mode):
     check(mode)

@@ -90,7 +90,7 @@ def test_is_em_for_a_gaussian_mixture_when_lambda_is_the_number_of_queries():
     torch.testing.assert_close(u, r)
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     n_classes=st.integers(2, 8),
     n_query=st.integers(1, 12),

@@ -38,11 +38,9 @@ _MOST_FOR_METRIC = 256  # of these, evenly spaced, to choose among metrics on th
 _BLOCK_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 32}  # tasks are calibrated in blocks of about this many numbers
 _NEWTON_STEPS = 8  # from the usual precision
 _REFIT_STEPS = 3  # from the precision for a similar metric
-_MANY_CONTRASTS = 4  # with this many per feature, little shrinkage is tried first
 _MOMENT_STEPS = 3  # to estimate how much class means differ
 _LEAST_SCATTER = 1e-6  # S, as a part of the variance
 _LESS = 1 - 1e-5  # two values of γ that differ by rounding alone are equally good, whatever the unit of the features
-FEW_FEATURES = 64  # with at most so many, little shrinkage is tried in any case
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +279,7 @@ def calibrated(
     variance, scatter = _spreads(support, labels, prototypes, counts, constants)
     # The error of a prototype adds 1/n to the scatter of a sample around it.
     usual = constants.one_shot_precision / variance * (2 * counts / (counts + 1)).mean(-1)
-    if freedom and support.shape[-1] <= FEW_FEATURES:
+    if freedom and support.shape[-1] <= constants.few_features:
         usual = torch.minimum(usual, gaussian_precision(support - middle, scatter, counts))
     given = None if precision is None else torch.full_like(usual, precision)
     squares, noise = lengths - scatter.unsqueeze(-1) / counts, constants.one_shot_noise * scatter
@@ -289,7 +287,9 @@ def calibrated(
     plain = Calibration(middle, None, offsets, squares, counts, counts, *meaning, torch.ones_like(usual))
     if not freedom or not (metric or given is None):
         return plain
-    left_out = LeftOut.of(labels.gather(1, samples), plain, usual, constants, support.shape[-1] <= FEW_FEATURES)
+    left_out = LeftOut.of(
+        labels.gather(1, samples), plain, usual, constants, support.shape[-1] <= constants.few_features
+    )
     left_out = replace(left_out, given=given)
     residuals = differences(support, samples, prototypes, left_out.labels)
     inner = Inner.of(residuals, offsets, left_out.labels)
@@ -356,8 +356,8 @@ def _with_metric(
     contrasts = Contrasts.of(support, labels, plain.middle + plain.offsets, plain.counts)
     freedom, n_features = contrasts.rows.shape[1:]
     weight = n_features / (freedom * plain.scatter).clamp_min(torch.finfo(support.dtype).tiny)  # 1/(f·v)
-    upwards = freedom >= _MANY_CONTRASTS * n_features
-    little = n_features <= FEW_FEATURES
+    upwards = freedom >= constants.many_contrasts * n_features
+    little = n_features <= constants.few_features
     with nullcontext() if little else tensor_cores(support):  # with little shrinkage, rounded products may have no root
         metrics = metrics_of(contrasts, weight)
     crossed = metrics.crossed(plain.offsets)

@@ -23,8 +23,11 @@ class Constants:
     few_features_doubt: float = 5.0
     # The values of γ that are tried besides 1 (see `metric`), about equally spaced in ln(γ/(1 − γ)).
     shrinkages: tuple[float, ...] = (0.95, 0.85, 0.6, 0.3)
-    # Further values, tried where there are few features, or four times as many samples as features.
+    # Further values, tried where there are few features: at most as many as the first value says; or many contrasts per
+    # feature: as many as the second says.
     little_shrinkages: tuple[float, ...] = (0.1, 0.03, 0.01)
+    few_features: int = 64
+    many_contrasts: float = 4.0
     # With few features and f degrees of freedom, γ below d/(d + 4f) has a price (see `calibration`). As a strict limit
     # it costs 12 points on five correlated measurements with two examples per class.
     metric_freedom: float = 4.0

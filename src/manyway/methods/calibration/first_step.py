@@ -51,7 +51,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Scaling, Scalings, Tasks, apply, class_sums, dense, level, prototypes, rowwise, unit
-from manyway.methods.calibration.calibration import FEW_FEATURES, Grown, Growth, calibrated, left_out_samples
+from manyway.methods.calibration.calibration import Grown, Growth, calibrated, left_out_samples
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import rows_of
 
@@ -204,7 +204,7 @@ def _seen(tasks: Tasks, counts: Tensor, middle: Tensor, constants: Constants) ->
     unequal = _variance(overall.clamp_min(torch.finfo(overall.dtype).tiny).log(), varies) - _chance(freedom)
     by_chance = _chance(freedom) * (2 / (varies.sum(-1) - 1).clamp_min(1)).sqrt()  # the standard deviation of `unequal`
     columns = (unequal > constants.unequal_columns + 3 * by_chance) & (freedom >= constants.least_freedom)
-    columns |= torch.full_like(columns, tasks.n_features <= FEW_FEATURES)
+    columns |= torch.full_like(columns, tasks.n_features <= constants.few_features)
     many = torch.where(columns, varies.sum(-1).to(many), many)
     way = (many >= constants.many_columns).long() * _UNIT + columns.long() * _COLUMNS
     return way, (many >= constants.usual_columns) & (unequal <= constants.usual_unequal)

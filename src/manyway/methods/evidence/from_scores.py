@@ -52,82 +52,17 @@ from manyway.methods.calibration.temperature_scaling import balanced_weights, fi
 from manyway.methods.evidence.groups import independent_part, stride
 from manyway.methods.evidence.likelihood import Blend, Scores
 from manyway.methods.evidence.queries import excluded
-from manyway.methods.evidence.schedule import Parameters
+from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.search import Dense, search
 from manyway.methods.label_shift import class_proportions
 
 KINDS = ("auto", "probability", "log-probability", "logit", "sigmoid")
 SEVERAL = "independent"  # each class has a yes-or-no probability of its own, and several may be right
-_USUAL_COUNT = 100.0  # training samples per class of a classifier, where nothing is said
-_LOG_TEMPERATURES = (log(0.4), log(2.5), 7)  # the values that are tried: lowest, highest, number
 _SLACK = 0.02  # by which rounded probabilities may sum to more than 1
 _LEAST_MISSING = 1e-3  # the probability of the classes that an item does not list is at least this
 _LARGEST_SIGMOID = 0.9999  # tables are rounded to four digits
 _MOST_SCORES, _LEAST_ITEMS = 2**18, 128  # of very many classes fewer items are used to learn, but not fewer than these
 _EM_STEPS = 50  # of the part of the items that a list covers
-_COVERED = 0.5  # part of the classes that must have labelled items before each class gets a bias
-
-
-class Tempering(NamedTuple):
-    """Prior of the temperature that is fitted to an unlabelled batch, and how far the batch is trusted.
-
-    Chosen on lid.176, py3langid and lingua, and on classifiers of CLINC150, CUB-200 and CIFAR-100.
-    """
-
-    sharpness: float = 0.7  # the mean of the highest probabilities that every classifier is brought to at least
-    usual: float = 1.15  # the median of the prior of T
-    sd: float = 0.45  # the standard deviation of ln T
-    lower: float = 0.7  # T is multiplied by this: too low a T costs little, at too high a T a class swallows others
-    shared: float = 2.2  # T is multiplied by this to the power 1 − 2w: items that share errors say too low a T. The
-    # power fades as the highest probabilities rise from the sharpness to 1: a sure classifier has few errors to share
-    most_items: float = 100.0  # items count as at most so many
-    likely: int = 10  # classes of an item that say nothing about popularity
-    unlike: float = 0.3  # items with a lower overlap of their probabilities are unlike each other
-    most_popular: float = 1.25  # popularity with a larger standard deviation is shrunk
-    begin: float = 0.9  # the annealing begins near the classifier's own answers, and not with one large class;
-    steps: int = 5  # so that it is short
-    share: float = 0.65  # of evidence in the blend where items are many per class
-    # ln of how many times as probable the others make an item, on average: below the first value all classes seem to
-    # occur and what items share is errors; from the second on they are believed.
-    gain: tuple[float, float] = (0.5, 0.9)
-    total_gain: tuple[float, float] = (8.0, 16.0)  # the same in total: a few items can be alike by chance
-    trust: float = 0.75  # of evidence in the confidence of the blend, likewise
-    # Evidence that doubts less of the labels than this is trusted more: classifiers that know their classes have 0 to
-    # 5 %, those that call some by other names 9 to 16 %.
-    doubt: float = 0.04
-    neighbour: float = 10.0  # ν: what a labelled item that is exactly alike counts, where the classifier counts 1
-    alike: float = 8.0  # γ
-    surest: int = 2  # a class is as sure as so many of its surest items, on average
-    surer: float = 0.8  # and is not dissolved into one that is less sure than this part of it
-    held: tuple[float, float] = (2.0, 0.06)  # items, and part of all items, that must be right for a class to be held
-    short: tuple[float, float] = (2.0, 1.5)  # a list of at most so many times the classes that seem to occur says what
-    # occurs; second: where a class that it lacks seems to have many items
-    complete: float = 1e6  # of so many items such a list lacks the class of one
-    lacking: float = 0.1  # a longer list that lacks so much of the items says nothing
-    missed: float = 0.15  # the part of the items that are many of a class
-
-    def choose(
-        self, grid: Tensor, score: Tensor, part: Tensor, n_items: int, labelled: Tensor, sure: float
-    ) -> tuple[Tensor, Tensor]:
-        """[] the temperature and w, given for each of the grid [g] the log-likelihood of the items and w.
-
-        ``sure`` is the mean of the highest probabilities.
-        """
-        away = grid.log() - log(self.usual)
-        usual = away.abs().argmin()
-        independent = part[usual]
-        prior = -0.5 * (away / self.sd).square()
-        found = score * independent * min(1.0, self.most_items / n_items) + labelled + prior
-        best = int(found.argmax().clamp(1, len(grid) - 2))
-        low, middle, high = found[best - 1 : best + 2]  # the maximum of a parabola
-        off = (0.5 * (low - high) / (low - 2 * middle + high).clamp_max(-1e-6)).clamp(-1, 1)
-        step = grid[1].log() - grid[0].log()
-        found = (grid[best].log() + off * step).exp()
-        doubt = min(1.0, (1 - sure) / (1 - self.sharpness))
-        gained = ((score[usual] / n_items, self.gain), (score[usual], self.total_gain))
-        said = prod(((each - least) / (most - least)).clamp(0, 1) for each, (least, most) in gained)
-        temperature = self.lower * found * self.shared ** (doubt * (1 - 2 * independent))
-        return temperature, (1 - said * (1 - independent**4)) ** 0.25
 
 
 Place = Callable[[int], str]  # what an error message calls an item
@@ -262,9 +197,9 @@ def without_prior(posteriors: Tensor, class_prior: Tensor) -> Tensor:
     return (posteriors - class_prior.to(posteriors).log()).log_softmax(-1)
 
 
-def covered(labels: Tensor, n_classes: int) -> bool:
-    """Whether half of the classes have one of the labels [n], so that biases are more than which were labelled."""
-    return int((labels.bincount(minlength=n_classes) > 0).sum()) >= _COVERED * n_classes
+def covered(labels: Tensor, n_classes: int, part: float) -> bool:
+    """Whether this part of the classes has one of the labels [n], so that biases are more than which were labelled."""
+    return int((labels.bincount(minlength=n_classes) > 0).sum()) >= part * n_classes
 
 
 def fit_posteriors(posteriors: Tensor, labels: Tensor) -> Tensor:
@@ -283,17 +218,19 @@ class Taught(NamedTuple):
 
     roots: Tensor  # [n, k] √p of the labelled items
     votes: Tensor  # [n, k] ν where it is their class, else 0
+    power: float  # γ
 
     @staticmethod
-    def by(z: Tensor, labels: Tensor, constants: Tempering) -> Taught:
+    def by(z: Tensor, labels: Tensor, constants: Schedule) -> Taught:
         """From log-probabilities [n, k] and labels [n]."""
-        return Taught((z / 2).exp(), constants.neighbour * one_hot(labels, z.shape[-1], z.dtype))
+        votes = constants.scores_neighbour * one_hot(labels, z.shape[-1], z.dtype)
+        return Taught((z / 2).exp(), votes, constants.scores_alike)
 
     def __call__(self, z: Tensor, others: Tensor | float = 1.0) -> Tensor:
         """[…, b, k] log-probabilities that have learned; ``others`` [b, n]: 0 where a neighbour is not asked."""
         if not len(self.roots):
             return z
-        alike = ((z / 2).exp() @ self.roots.mT).clamp(0, 1).pow(Tempering().alike) * others
+        alike = ((z / 2).exp() @ self.roots.mT).clamp(0, 1).pow(self.power) * others
         return torch.logaddexp(z, (alike @ self.votes).log()).log_softmax(-1)
 
 
@@ -311,19 +248,15 @@ class Tempered:
         return rescale(z, self.scaling).log_softmax(-1)
 
 
-class Learned(NamedTuple):
-    """What is learned about the scores of one task."""
-
-    sharp: float
-    taught: Taught
-    scaling: Tensor  # [k + 1]
-    blend: Blend
+# What is learned about the scores of one task, as in ``Tempered``, and how answers are blended.
+Learned = tuple[float, Taught, Tensor, Blend]
 
 
 def for_scores(parameters: Parameters) -> Parameters:
     """The parameters with the schedule of scores; what a user has said stays."""
-    constants, given = Tempering(), parameters.schedule or {}
-    return replace(parameters, schedule={"anneal_from": constants.begin, "anneal_steps": constants.steps, **given})
+    constants, given = parameters.constants, parameters.schedule or {}
+    usual = {"anneal_from": constants.scores_anneal_from, "anneal_steps": constants.scores_anneal_steps}
+    return replace(parameters, schedule={**usual, **given})
 
 
 def learn_scores(tasks: Tasks, parameters: Parameters) -> tuple[Scores, Tensor | Pile]:
@@ -343,9 +276,8 @@ def learn_scores(tasks: Tasks, parameters: Parameters) -> tuple[Scores, Tensor |
     sharp, taught, scalings, blends = zip(*found, strict=True)
     place = Tempered(sharp, taught, torch.stack(scalings))
     temperature = 1 / (place.scaling[:, -1] * torch.tensor(sharp).to(place.scaling))
-    likelihood = Scores(
-        rows.new_full((1, rows.shape[-1]), _USUAL_COUNT), {"temperature": temperature}, Blend.joined(blends)
-    )
+    counts = rows.new_full((1, rows.shape[-1]), parameters.constants.scores_count)
+    likelihood = Scores(counts, {"temperature": temperature}, Blend.joined(blends))
     return likelihood, tasks.pile.then(place) if isinstance(tasks.pile, Pile) else place(tasks.query)
 
 
@@ -353,39 +285,64 @@ def _learn(
     rows: Tensor, known: Tensor, labelled: Tensor, labels: Tensor, expected: Tensor, parameters: Parameters
 ) -> Learned:
     """What rows [q, k], known labels [q] of some, labelled scores [n, k] with labels [n], and a list [k] say."""
-    constants, given, n_classes = Tempering(), parameters.temperature or 0.0, rows.shape[-1]
+    constants, given, n_classes = parameters.constants, parameters.temperature or 0.0, rows.shape[-1]
     nothing = Taught.by(rows[:0], labels[:0], constants)
     if given:
         scaling = _scaling(expectation(rows, expected, constants)[0], rows.new_tensor(given))
-        return Learned(1.0, nothing, scaling, Blend.none(rows))
-    if covered(labels, n_classes):
+        return (1.0, nothing, scaling, Blend.none(rows))
+    if covered(labels, n_classes, constants.scores_covered):
         scaling = fit_posteriors(labelled, labels)
         z = rescale(rows[None], scaling[None])[0].log_softmax(-1)
         scaling[:-1] += expectation(z, expected, constants)[0]
-        return Learned(1.0, nothing, scaling, Blend.none(rows))
-    sure = max(float(rows.exp().amax(-1).mean()), constants.sharpness)
+        return (1.0, nothing, scaling, Blend.none(rows))
+    sure = max(float(rows.exp().amax(-1).mean()), constants.scores_sharpness)
     sharp = 1 / _sharpness(rows, sure)
     theirs = (labelled * sharp).log_softmax(-1)
     taught = Taught.by(theirs, labels, constants)
     z = taught((rows * sharp).log_softmax(-1))
     popular, (likely, said) = popularity(z, constants), expectation(z, expected, constants)
-    grid = temperatures().to(rows)
+    low, high = constants.scores_temperatures
+    grid = torch.linspace(log(low), log(high), 7).exp().to(rows)
     likelihood = (tempered(z - popular, grid) + likely).log_softmax(-1)
     score, part = held_out(excluded(likelihood, known.expand(len(grid), -1)), parameters)
     places = labels.view(1, -1, 1).expand(len(grid), -1, 1)
     alone = taught(theirs, 1 - torch.eye(len(labels)).to(rows))  # each labelled item learns from the others
     own = (tempered(alone - popular, grid) + likely).log_softmax(-1).gather(-1, places).sum(1).squeeze(-1)
-    temperature, independent = constants.choose(grid, score, part, len(z), own, sure)
-    one, share = popular.new_ones(1, 1, 1), constants.share * (1 - independent**4) * (not said)
+    temperature, independent = _choose(grid, score, part, len(z), own, sure, constants)
+    one, share = popular.new_ones(1, 1, 1), constants.scores_share * (1 - independent**4) * (not said)
     offset = (popular + likely - temperature * likely).view(1, 1, -1)
     own = (z / sharp).softmax(-1)
-    kept, peak = held(own, constants), own.topk(min(constants.surest, len(own)), 0).values.mean(0)
-    wide = (each.view(1, 1, -1) for each in (kept, peak, popular.new_tensor(constants.surer)))
+    kept, peak = held(own, constants), own.topk(min(constants.scores_surest, len(own)), 0).values.mean(0)
+    wide = (each.view(1, 1, -1) for each in (kept, peak, popular.new_tensor(constants.scores_surer)))
     blend = Blend(temperature * one, offset, one / sharp, share * one, independent.view(1), *wide)
-    return Learned(sharp, taught, _scaling(likely - popular / temperature, temperature), blend)
+    return (sharp, taught, _scaling(likely - popular / temperature, temperature), blend)
 
 
-def expectation(z: Tensor, expected: Tensor, constants: Tempering) -> tuple[Tensor, bool]:
+def _choose(
+    grid: Tensor, score: Tensor, part: Tensor, n_items: int, labelled: Tensor, sure: float, constants: Schedule
+) -> tuple[Tensor, Tensor]:
+    """[] the temperature and w, given for each of the grid [g] the log-likelihood of the items and w.
+
+    ``sure`` is the mean of the highest probabilities.
+    """
+    away = grid.log() - log(constants.scores_temperature)
+    usual = away.abs().argmin()
+    independent = part[usual]
+    prior = -0.5 * (away / constants.scores_temperature_sd).square()
+    found = score * independent * min(1.0, constants.scores_most_items / n_items) + labelled + prior
+    best = int(found.argmax().clamp(1, len(grid) - 2))
+    low, middle, high = found[best - 1 : best + 2]  # the maximum of a parabola
+    off = (0.5 * (low - high) / (low - 2 * middle + high).clamp_max(-1e-6)).clamp(-1, 1)
+    step = grid[1].log() - grid[0].log()
+    found = (grid[best].log() + off * step).exp()
+    doubt = min(1.0, (1 - sure) / (1 - constants.scores_sharpness))
+    gained = ((score[usual] / n_items, constants.scores_gain), (score[usual], constants.scores_total_gain))
+    said = prod(((each - least) / (most - least)).clamp(0, 1) for each, (least, most) in gained)
+    temperature = constants.scores_lower * found * constants.scores_shared ** (doubt * (1 - 2 * independent))
+    return temperature, (1 - said * (1 - independent**4)) ** 0.25
+
+
+def expectation(z: Tensor, expected: Tensor, constants: Schedule) -> tuple[Tensor, bool]:
     """[k] the logarithm of how likely each class is, from log-probabilities [q, k] and a list; whether it says all.
 
     ``expected`` [k] says how likely each class is in any unit; 0: the class is not listed. The listed classes have the
@@ -401,16 +358,16 @@ def expectation(z: Tensor, expected: Tensor, constants: Tempering) -> tuple[Tens
     proportions = class_proportions(z.exp()[None], _EM_STEPS, 0.0)[0][0]
     seem = effective_number(proportions)
     seem = seem / (1 - seem / (len(z) + 1))  # few items show few of many classes
-    lacks = bool((proportions * (expected <= 0)).amax() > constants.missed)
-    if bool(n_listed < n_classes) and bool(n_listed <= constants.short[lacks] * seem):
-        part = 1 - 1 / constants.complete
+    lacks = bool((proportions * (expected <= 0)).amax() > constants.scores_missed)
+    if bool(n_listed < n_classes) and bool(n_listed <= constants.scores_short[lacks] * seem):
+        part = 1 - 1 / constants.scores_complete
         return (part * listed + (1 - part) * others).log(), True
     inside, outside, found = z.exp() @ listed, z.exp() @ others, z.new_tensor(0.5)
     for _ in range(_EM_STEPS):
         odds = found * inside
         found = ((odds / (odds + (1 - found) * outside)).sum() + 1) / (len(z) + 2)
     found = torch.maximum(found, n_listed / n_classes)
-    trusted = ((found - 1 + constants.lacking) / constants.lacking).clamp_min(0)
+    trusted = ((found - 1 + constants.scores_lacking) / constants.scores_lacking).clamp_min(0)
     return trusted * (found * listed + (1 - found) * others).log(), False
 
 
@@ -429,7 +386,7 @@ def _sharpness(posteriors: Tensor, wanted: float) -> float:
     return exp((low + high) / 2)
 
 
-def held(probabilities: Tensor, constants: Tempering) -> Tensor:
+def held(probabilities: Tensor, constants: Schedule) -> Tensor:
     """[k] how far items that a classifier gives to a class keep its answer, from its probabilities [q, k].
 
     The sum S_k of the probabilities of the items that are given to class k is the number that is expected to be right.
@@ -438,23 +395,25 @@ def held(probabilities: Tensor, constants: Tempering) -> Tensor:
     """
     best = probabilities.max(-1)
     expected = torch.zeros_like(probabilities[0]).index_add_(0, best.indices, best.values)
-    few, part = constants.held
+    few, part = constants.scores_held
     return (2 * expected / max(few, part * len(probabilities)) - 1).clamp(0, 1)
 
 
-def popularity(z: Tensor, constants: Tempering) -> Tensor:
+def popularity(z: Tensor, constants: Schedule) -> Tensor:
     """[k] by how much a classifier prefers each class whatever the item is, from log-posteriors [q, k].
 
     The likely classes of an item are left out. Items count less where others are like them, and the agreement of items
     that are unlike each other says how much of the mean is preference and not chance.
     """
     n_query, n_classes = z.shape
-    keep = torch.ones_like(z).scatter_(-1, z.topk(min(constants.likely, max(1, n_classes // 4)), -1).indices, 0.0)
+    keep = torch.ones_like(z).scatter_(
+        -1, z.topk(min(constants.scores_likely, max(1, n_classes // 4)), -1).indices, 0.0
+    )
     rest = (z - (z * keep).sum(-1, keepdim=True) / keep.sum(-1, keepdim=True)) * keep
     direction = rest / rest.norm(dim=-1, keepdim=True).clamp_min(1e-6)
     root = (z / 2).exp()
     alike = (root @ root.mT).clamp(0, 1)
-    far = (alike < constants.unlike).to(z)
+    far = (alike < constants.scores_unlike).to(z)
     agreement = (((direction @ direction.mT) * far).sum() / (far.sum() + n_query)).clamp(0, 1)
     weights = (1 / alike.square().sum(-1).clamp_min(1)).unsqueeze(-1)
     number = weights.sum()
@@ -462,7 +421,7 @@ def popularity(z: Tensor, constants: Tempering) -> Tensor:
     mean = (rest * weights).sum(0) / (keep * weights).sum(0).clamp_min(1e-6)
     mean = mean - mean.mean()
     spread = mean.std().clamp_min(1e-9)
-    found: Tensor = trusted * mean * (constants.most_popular / spread).square().clamp_max(1)
+    found: Tensor = trusted * mean * (constants.scores_most_popular / spread).square().clamp_max(1)
     return found
 
 
@@ -478,11 +437,6 @@ def _read(tasks: Tasks, step: int) -> tuple[Tensor, Tensor]:
 
 def _take(rows: Tensor, wanted: Tensor) -> tuple[Joined, None]:
     return Joined((rows[:, wanted[0]],)), None
-
-
-def temperatures() -> Tensor:
-    """[g] the temperatures that are tried."""
-    return torch.linspace(*_LOG_TEMPERATURES).exp()
 
 
 def tempered(posteriors: Tensor, temperatures: Tensor) -> Tensor:

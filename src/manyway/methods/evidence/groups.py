@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import Sums, Tasks, effective_number
-from manyway.methods.calibration.calibration import FEW_FEATURES, Calibration, distances_between, gaussian_precision
+from manyway.methods.calibration.calibration import Calibration, distances_between, gaussian_precision
 from manyway.methods.evidence.likelihood import Blend, Likelihood, Updated, columns_of, known_classes
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
 from manyway.methods.evidence.queries import Held, Part, sample
@@ -429,7 +429,7 @@ def powers(placed: Tensor, probabilities: Tensor, calibration: Calibration, sche
         prior = (log_power - centre) / schedule.one_shot_power_sd
         losses.append(entropy * found + 0.5 * prior.square())
     power = log_powers[torch.stack(losses).argmin(0)].exp()
-    if placed.shape[-1] > FEW_FEATURES:
+    if placed.shape[-1] > schedule.few_features:
         return power
     usual = gaussian_precision(calibration.offsets, calibration.scatter, calibration.counts)
     return power * (schedule.one_shot_few * usual / calibration.precision).clamp_max(1)

@@ -13,51 +13,29 @@ How much lower than the first one further classes of an item score, says the bat
 highest score stands out, and the second is as near to the third as chance makes it.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from manyway.core import one_hot
+from manyway.methods.evidence.schedule import Schedule
 
 
-class Constants(NamedTuple):
-    """Chosen on CLINC150, items that were composed of two intents; see ``benchmarks.scores``."""
-
-    having: int = 3  # the highest scores of an item that say nothing about classes that it does not have
-    tail: tuple[float, float] = (0.999, 2.58)  # the quantile that gives f₀ its width, and how many widths it is away
-    # By how many deviations the classes of an item score lower than its first one: where it has one, and where it has
-    # several. Between these, by the second gap of the scores of an item relative to the first: about 0.2 to 0.35 with
-    # one class each, 0.5 with one to three, 1 with two.
-    lower: tuple[float, float] = (-0.5, 1.0)
-    gaps: tuple[float, float] = (0.35, 0.5)
-    weight: float = 3.0  # a mean of a class of its own counts from so many items
-    sure: tuple[float, float, float] = (0.0, 1.5, 1.5)  # prior of f₁: mean and deviation, worth so many sure items
-    rare: float = 0.01  # a
-    begin: float = 0.02  # the first π
-    steps: int = 60
-    narrow: float = 0.2  # no deviation is below this: lists that were cut have equal scores
-    temper: float = 0.7  # what log-odds are multiplied by at last: items of one class share errors
-    unlisted: float = 0.3  # the odds of a class that a list of expected classes lacks
-
-
-def several(odds: Tensor, known: Tensor, expected: Tensor) -> Tensor:
+def several(odds: Tensor, known: Tensor, expected: Tensor, constants: Schedule) -> Tensor:
     """[t, q, k] the probability that an item has each class, from log-odds [t, q, k].
 
     ``known`` [t, q] are classes that items are known to have, -1 for none; ``expected`` [k] says how likely each class
     is in any unit, 0: it is not on a list.
     """
-    constants = Constants()
     n_classes = odds.shape[-1]
-    having = constants.having if n_classes > constants.having else 0
+    having = constants.several_having if n_classes > constants.several_having else 0
     best = odds.topk(having, -1)
     others = torch.ones_like(odds).scatter_(-1, best.indices, 0.0)
     total = others.sum(1, keepdim=True)
     mean = (odds * others).sum((1, 2), keepdim=True) / others.sum((1, 2), keepdim=True)
     own = (odds * others).sum(1, keepdim=True) / total.clamp_min(1) - mean
-    x = odds - own * total / (total + constants.weight)
+    x = odds - own * total / (total + constants.several_weight)
     most = expected[expected > 0].mean()
-    likely = (expected / most).clamp(constants.unlisted, 1 / constants.unlisted).log().to(odds)
+    likely = (expected / most).clamp(constants.several_unlisted, 1 / constants.several_unlisted).log().to(odds)
     probability = odds.sigmoid()  # nothing says what absent classes look like where there are few
     for task in range(len(odds) if having else 0):
         probability[task] = _mixture(x[task], best.values[task], odds[task].amin(), others[task] > 0, likely, constants)
@@ -65,27 +43,27 @@ def several(odds: Tensor, known: Tensor, expected: Tensor) -> Tensor:
     return probability.masked_fill_(is_known, 1.0)
 
 
-def _lower(best: Tensor, least: Tensor, constants: Constants) -> Tensor:
-    """[] ``Constants.lower`` for items with these highest log-odds [q, 3]; lists may have been cut at the least one."""
+def _lower(best: Tensor, least: Tensor, constants: Schedule) -> Tensor:
+    """[] ``several_lower`` for items with these highest log-odds [q, 3]; lists may have been cut at the least one."""
     first, second, third = best[best[:, -1] > least].mT
     gap = (second - third).mean() / (first - second).mean().clamp_min(1e-6)
-    one, several = constants.gaps
+    one, several = constants.several_gaps
     part: Tensor = ((gap.nan_to_num(several) - one) / (several - one)).clamp(0, 1)
-    lowest, highest = constants.lower
+    lowest, highest = constants.several_lower
     return lowest + part * (highest - lowest)
 
 
-def _mixture(x: Tensor, best: Tensor, least: Tensor, absent: Tensor, likely: Tensor, constants: Constants) -> Tensor:
+def _mixture(x: Tensor, best: Tensor, least: Tensor, absent: Tensor, likely: Tensor, constants: Schedule) -> Tensor:
     """[q, k] the probabilities of one task, from levelled log-odds [q, k] and the highest of each item [q, 3].
 
     ``least`` is the lowest of all log-odds, ``absent`` [q, k] says which are taken for classes that the item does not
     have, and ``likely`` [k] what is added to the log-odds of each class.
     """
     values = x[absent].sort().values
-    quantile, deviations = constants.tail
+    quantile, deviations = constants.several_tail
     middle = values[len(values) // 2]
-    width = ((values[int(quantile * (len(values) - 1))] - middle) / deviations).clamp_min(constants.narrow)
-    usual, spread, worth = constants.sure
+    width = ((values[int(quantile * (len(values) - 1))] - middle) / deviations).clamp_min(constants.several_narrow)
+    usual, spread, worth = constants.several_sure
     first, weights = x.amax(-1), best[:, 0].sigmoid() ** 1.5  # an item without any class has no high score
     mean = ((weights * first).sum() + worth * usual) / (weights.sum() + worth)
     square = (weights * (first - mean).square()).sum() + worth * spread**2
@@ -93,8 +71,8 @@ def _mixture(x: Tensor, best: Tensor, least: Tensor, absent: Tensor, likely: Ten
     mean = torch.maximum(mean - _lower(best, least, constants) * deviation, middle + width)
     present = -0.5 * ((x.clamp_max(mean) - mean) / deviation).square() - deviation.log()
     ratio = likely + present + 0.5 * ((x.clamp_min(middle) - middle) / width).square() + width.log()
-    part = torch.full_like(x[0], constants.begin)
-    for _ in range(constants.steps):
+    part = torch.full_like(x[0], constants.several_begin)
+    for _ in range(constants.several_steps):
         probability = (ratio + part.logit()).sigmoid()
-        part = ((probability.sum(0) + constants.rare) / (len(x) + constants.rare + 1)).clamp(1e-6, 0.95)
-    return (constants.temper * probability.logit(1e-6)).sigmoid()
+        part = ((probability.sum(0) + constants.several_rare) / (len(x) + constants.several_rare + 1)).clamp(1e-6, 0.95)
+    return (constants.several_temper * probability.logit(1e-6)).sigmoid()

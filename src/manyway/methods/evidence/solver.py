@@ -42,7 +42,7 @@ from manyway.methods.calibration import Calibration, Finish, FirstStep, calibrat
 from manyway.methods.calibration.scaling import QUERY_DEPENDENT
 from manyway.methods.evidence import groups as grouping
 from manyway.methods.evidence.blocks import InBlocks
-from manyway.methods.evidence.from_scores import Tempering, for_scores, learn_scores
+from manyway.methods.evidence.from_scores import for_scores, learn_scores
 from manyway.methods.evidence.groups import Groups, Probabilities, is_one_shot
 from manyway.methods.evidence.likelihood import Blend, Distances, Likelihood, Scores, known_classes
 from manyway.methods.evidence.names import Named, guesses, log_probability, named
@@ -106,7 +106,7 @@ def evidence(
         "metric": prototypes are class means. "logistic": they are tuned by logistic regression on the examples. "auto":
         they are tuned where there are five examples per class, left-out ones gain by it, and no query is unknown.
     temperature : float or None, default=None
-        For scores: what log-probabilities are divided by. By default labelled scores or the batch itself say it.
+        T, which divides the logits before a softmax. For scores; by default labelled scores or the batch itself say it.
     concentration : float or None, default=None
         α of the Dirichlet prior of the class proportions. Small values favour few classes. By default the value with
         the highest evidence is chosen for each task.
@@ -121,20 +121,19 @@ def evidence(
         Whether queries may be unknown: of none of the classes. The solution then has ``unknown``, the probability of
         that, and class probabilities sum to 1 − ``unknown``. It is calibrated on the support, by leaving classes out.
     max_iter : int, default=50
-        Maximum number of iterations after annealing.
+        The largest number of iterations. Updates of the annealing come before them.
     tol : float, default=0.01
-        A task has converged when no assignment changes by as much in an iteration.
+        A task stops when an iteration changes less than this. What changes are the assignments u.
     scale : {"auto", "rcl2", "cl2", "tcl2", "l2", "range", "power", "white"} or None, default="auto"
-        The transform of the features; see ``manyway.methods.calibration.scaling``. "auto": features as they are, rows
-        of unit length, columns divided by their scale, or both, as the support says; see
-        ``manyway.methods.calibration.first_step``.
+        Feature transform; None uses the features as they are. "auto": as they are, rows of unit length, columns divided
+        by their scale, or both, as the support says; see ``manyway.methods.calibration.first_step``.
     schedule : mapping of str to object or None, default=None
         Other values for constants of the method, by name; see ``manyway.methods.evidence.schedule``. For research.
     prepared : Learned or None, default=None
         What ``prepare_evidence`` learned from the same support, so that it is not learned again.
     with_objective : bool, default=False
-        Whether to record the bound after each iteration, and its terms ``fit``, ``entropy`` and ``prior``. Updates of
-        the annealing are not iterations. Not for a pile.
+        Whether to record the objective after each iteration. It is the bound, with its terms ``fit``, ``entropy`` and
+        ``prior``. Not for a pile.
     carry : bool, default=False
         Whether the batches of a stream (``Tasks.stream``) are labelled one after another, each with what earlier ones
         taught; see ``manyway.methods.evidence.streams``. Tasks without a stream are labelled alone.
@@ -194,7 +193,7 @@ def label(tasks: Tasks, parameters: Parameters, learned: Learned | None, with_ob
     if tasks.several:
         if isinstance(tasks.pile, Pile):
             raise InputError("Items with several classes are labelled in memory; give smaller batches.")
-        found = several(tasks.query, tasks.known_labels, tasks.expected)
+        found = several(tasks.query, tasks.known_labels, tasks.expected, parameters.constants)
         return Solution(found, 1, True, make_presence=lambda: -torch.expm1((-found.clamp_max(1 - 1e-6)).log1p().sum(1)))
     if tasks.scores:
         parameters = for_scores(parameters)
@@ -311,10 +310,10 @@ def blended(answer: Probabilities, queries: Held, blend: Blend) -> Probabilities
     both, own = blend(alone, placed), blend.own(placed)
     label = both.argmax(-1, keepdim=True)
     changed = ((label != own.argmax(-1, keepdim=True)).squeeze(-1) * weights).sum(-1)
-    constants, believed = Tempering(), alone.gather(-1, label)
-    trust = (constants.trust * (1 - blend.independent) * (1 - changed)).view(-1, 1, 1) * blend.free(own, alone)
+    constants, believed = queries.parameters.constants, alone.gather(-1, label)
+    trust = (constants.scores_trust * (1 - blend.independent) * (1 - changed)).view(-1, 1, 1) * blend.free(own, alone)
     doubted = ((1 - believed.squeeze(-1)) * weights).sum(-1)
-    more = (1 - blend.independent**4) * (1 - doubted / constants.doubt).clamp_min(0)
+    more = (1 - blend.independent**4) * (1 - doubted / constants.scores_doubt).clamp_min(0)
     trust = trust + (1 - trust) * more.view(-1, 1, 1)
     wanted = (own.gather(-1, label).lerp(believed, trust).squeeze(-1) * weights).sum(-1)
     power = grouping.power_for(both, wanted, weights).view(-1, 1, 1)

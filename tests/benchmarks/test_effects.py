@@ -1,0 +1,39 @@
+"""The table of effects has every constant of evidence, and every one can be changed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from benchmarks.effects import NAMES, SITUATIONS, changes, measured
+from manyway import InputError, Tasks, solve
+from manyway.methods.evidence.schedule import Parameters
+from manyway.sampling.embedded import load_glyphs
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_schedule_reaches_every_constant(name):
+    for value in changes(name):
+        assert getattr(Parameters(schedule={name: value}).constants, name) == value
+
+
+@pytest.mark.parametrize("schedule", [{"anneal": 0.5}, {"anneal_from": "low"}, {"anneal_from": 1.5}, {"hazard": 1.0}])
+def test_a_constant_that_does_not_exist_or_cannot_have_the_value_is_an_error(schedule):
+    tasks = Tasks.from_arrays(torch.eye(3)[None], [[0, 1, 2]], torch.eye(3)[None])
+    with pytest.raises(InputError, match=next(iter(schedule))):
+        solve("evidence", tasks, schedule=schedule)
+
+
+def test_every_constant_is_tried_in_some_situation():
+    assert [name for name in NAMES if not any(re.match(of, name) for of, _ in SITUATIONS.values())] == []
+
+
+@pytest.mark.parametrize("title", ["1 to 10 shots", "names, half with 2 shots", "scores and a list", "a review"])
+def test_a_situation_is_answered_and_measured(title):
+    situation = SITUATIONS[title][1]
+    tasks = situation.draw(load_glyphs("val"), 1)
+    values, labels = measured(situation.answer(tasks, {}), tasks)
+    assert all(-1e-9 <= value <= 100 + 1e-9 for value in values)
+    assert torch.tensor(labels).shape == tasks.query_labels.shape
