@@ -7,8 +7,8 @@ constant was chosen on): one to twenty examples per class, few and weak features
 queries, names, known labels, streams, scores, near-copies, and a review. The table has the situation in which the
 answers differ most, and there the labels that change, the change of accuracy (unknown ones included), of the
 calibration error, of the classes that are listed rightly and wrongly, and of how often the interval of their number has
-the truth, in percentage points. ``tests/benchmarks/test_effects.py`` wants a row for each constant. What is measured is
-kept in FILE, a line per change and situation, and is not measured again; parts may run beside each other.
+the truth, in percentage points. What is measured is kept in FILE, a line per change and situation, and is not measured
+again; parts may run beside each other.
 """
 
 from __future__ import annotations
@@ -156,10 +156,10 @@ def by_itself(tasks: Tasks) -> Tasks:
 
 UNKNOWN = {"n_query": 50, "n_unknown": 25}
 ALL = 10**9  # classes: as many as there are
-COUNTED = "presence|evenness|fewer|more_"
+COUNTED = "presence|evenness|fewer|more_|shares"
 SEARCHED = "anneal|agreement|many_classes|n_alphas|least_(total_)?alpha|most_alpha|shared_error|most_groups|largest"
 SCALED = "few_|little|many_co|metric|shrink|precision_prior|unequal|least_freedom|usual|way"
-JUDGED = "unknown|least_unknown|odd|independent|alike|one_shot_(unknown|within)|fewer_unknown"
+JUDGED = "unknown|none_|more_unknown|least_unknown|odd|independent|alike|one_shot_(unknown|within)|fewer_unknown"
 # What is tried, and a pattern of the constants that matter there.
 SITUATIONS: Mapping[str, tuple[str, Situation]] = {
     "one shot, 2 classes": (f"one_shot|{SEARCHED}", Situation({"shots": 1, "k_eff": 2})),
@@ -212,9 +212,14 @@ def changes(name: str) -> Iterator[Any]:
         if other is not None:
             yield other
         elif isinstance(usual, tuple):
-            yield tuple(factor * one for one in usual)
+            yield tuple(_times(one, factor) for one in usual)
         else:
-            yield max(1, round(factor * usual)) if isinstance(usual, int) else factor * usual
+            yield _times(usual, factor)
+
+
+def _times(value: float, factor: float) -> float:
+    """A whole number stays one."""
+    return max(1, round(factor * value)) if isinstance(value, int) else factor * value
 
 
 def measured(found: Solution, tasks: Tasks) -> tuple[list[float], list[Any]]:

@@ -153,12 +153,28 @@ TABLE1 = ("baseline", "ici", "bd-cspn", "pt-map", "laplacianshot", "tim", "alpha
 def table1(options: argparse.Namespace) -> Iterator[list[object]]:
     """Seconds for 10,000 tasks of each of the paper's methods, at tiered-ImageNet's size."""
     features, whole = make_features(160, 1300, 512, "cuda"), 0.0
+    copy = rates()[0]
     for name in TABLE1:
         count = options.tasks if name in ("baseline", "ici", "tim", "alpha-tim") else N_TASKS
         times = [_method(name, features, TaskSpec(shots=shots), count) * N_TASKS / count for shots in (5, 10, 20)]
         whole += sum(times)
         yield [name, count, *times, sum(times)]
     yield ["all", "", "", "", "", whole]
+    for name, steps in (("tim", 2000), ("alpha-tim", 1000)):
+        floors = [steps * N_TASKS * _step_products(160 * shots + 75) for shots in (5, 10, 20)]
+        yield [f"{name}: its two products alone, float16", 66, *floors, sum(floors)]
+        # Samples twice, slopes written and read, w and the two means of Adam read and written, w as float16 likewise.
+        moved = [(2 * 512 * n + 2 * 160 * n + 14 * 160 * 512) * 2 for n in (875, 1675, 3275)]
+        floors = [steps * N_TASKS * one / copy for one in moved]
+        yield [f"{name}: its memory traffic alone", 66, *floors, sum(floors)]
+
+
+def _step_products(n_rows: int, at_once: int = 66) -> float:
+    """Seconds per task of the two products of a step: logits of the samples, and the gradient."""
+    z, w, slopes = (
+        torch.randn(at_once, *shape, device="cuda").half() for shape in ((n_rows, 512), (512, 160), (n_rows, 160))
+    )
+    return seconds(lambda: [(z @ w, slopes.mT @ z) for _ in range(20)], repeats=5) / 20 / at_once
 
 
 def default(options: argparse.Namespace) -> Iterator[list[object]]:

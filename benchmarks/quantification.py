@@ -10,9 +10,8 @@ classes. KDEyML and EDy are QuaPy's with two faster parts that find the same: th
 EM instead of a search by differences, which takes minutes, and the distances of EDy are those of SciPy. Each rival
 lists the classes whose estimated proportion is that of half an item, one, two or three items or more, whichever gives
 it the highest F1 on the tasks of a set; ``evidence`` lists ``present(error_rate=None)``, and beside it stands
-``present(error_rate=0.05)``, the list that can be signed. Its proportions are those of its labels, which on validation
-classes have a smaller absolute error than the mean of its probabilities (``Solution.proportions``). "error" is half the
-sum of absolute differences; the first table has intervals of 95 %.
+``present(error_rate=0.05)``, the list that can be signed. "error" is half the sum of absolute differences of the
+proportions; the first table has intervals of 95 %.
 
 What is measured is kept in FILE, a line per task and method, and is not measured again. A method that takes longer than
 the limit in a task is left out of it, which is kept as well.
@@ -231,8 +230,7 @@ def by_evidence(task: Problem) -> Row:
     else:
         clf = Evidence()
     result = clf.fit(task.examples, task.labels).infer(task.items)
-    labels = np.bincount(np.asarray(result.labels), minlength=len(task.truth))
-    return judged(labels / len(task.items), {"": result.present(None), SIGNED: result.present()}, task.truth)
+    return judged(result.proportions, {"": result.present(None), SIGNED: result.present()}, task.truth)
 
 
 def measure(work: tuple[Key, Path, tuple[str, ...], float]) -> list[Row]:

@@ -40,7 +40,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     "did you mean 'paddle'?"
     """
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, names, n=1)
     return f"did you mean '{close[0]}'?" if close else f"choose one of: {', '.join(names)}."
 
 

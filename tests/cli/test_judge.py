@@ -53,7 +53,7 @@ def test_each_rank_and_class_is_counted_with_an_interval(judge):
 def test_what_is_the_same_is_not_better(judge):
     code, out, _ = judge("before.json", "before.json", "--labels", "verified.csv")
     assert code == 0
-    assert "These items do not show which is better; verify more." in out
+    assert "these items do not show which is better; verify more." in out
     assert "0 corrected, 0 made worse" in out
     assert "is worse" in judge("after.csv", "before.json", "--labels", "verified.csv")[1]
 

@@ -29,6 +29,22 @@ def test_without_arguments_it_says_what_to_type_for_each_kind(run_in_folder):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no folder in use")
+def test_paragraphs_of_the_help_are_broken_by_the_terminal_alone(run_in_folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = run_in_folder("label", "--help")
+    lines = [line.strip() for line in out.splitlines()]
+    start = next(at for at, line in enumerate(lines) if line.startswith("EXAMPLES holds features"))
+    paragraph = lines[start : lines.index("", start)]
+    assert code == 0
+    assert min(map(len, paragraph[:-1])) > 60, paragraph  # none ends where a line of the source does
+    assert any(line.startswith("manyway label catalogue/ photos/") for line in lines)  # commands keep their lines
+
+
+def test_a_name_that_is_like_none_gets_the_list(run_in_folder):
+    assert "did you mean" not in run_in_folder("bench", "paddle")[2]
+    assert "did you mean 'quickstart'" in run_in_folder("bench", "quick-start")[2]
+
+
 def test_a_removed_working_folder_is_one_sentence(tmp_path):
     (tmp_path / "gone").mkdir()
     code = "import os, sys; os.chdir('gone'); os.rmdir('../gone'); sys.argv[1:] = ['label', 'a.csv', 'b.csv']\n"

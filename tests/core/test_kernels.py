@@ -12,10 +12,10 @@ from problems import make_tasks as make_tasks_of
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 pytest.importorskip("triton", reason="needs Triton, which there is for Linux")
 
-from manyway import FeatureSet, TaskSpec, sample_tasks, solve
+from manyway import FeatureSet, Tasks, TaskSpec, sample_tasks, solve
 from manyway.core import random as draws
 from manyway.core.kernels import fused, halves, rows, subset, tensor_cores, two_blocks
-from manyway.core.ops import class_sums, prototypes
+from manyway.core.ops import class_moments, class_sums, prototypes
 from manyway.core.transforms import transform, unit
 from manyway.methods.calibration.calibration import LeftOut
 from manyway.methods.calibration.metric import Inner
@@ -28,6 +28,7 @@ from manyway.methods.gradient.information import Euclidean, Information, descend
 from manyway.methods.ici import logistic
 from manyway.methods.paddle import kernel as loop
 from manyway.methods.paddle.forms import GramForm, prototype_form
+from manyway.methods.paddle.solver import _fused
 
 DEVICE = "cpu" if os.environ["TRITON_INTERPRET"] == "1" else "cuda"
 
@@ -89,14 +90,33 @@ def test_class_sums_of_classes_of_different_sizes():
     torch.testing.assert_close(got[0], torch.stack([table[4], table[[0, 1, 8, 2]].sum(0), table[2]]))
 
 
-def test_differences_of_gathered_rows():
+@pytest.mark.parametrize("centred", [False, True])
+def test_differences_of_gathered_rows(centred):
     generator = torch.Generator().manual_seed(0)
-    table, others = torch.randn(3, 7, 5, generator=generator), torch.randn(3, 4, 5, generator=generator)
+    table, others = torch.randn(7, 5, generator=generator), torch.randn(3, 4, 5, generator=generator)
     index, of = (torch.randint(0, n, (3, 6), generator=generator) for n in (7, 4))
-    got = there(rows.differences)(table, index, others, of)
-    assert torch.equal(
-        got, table.gather(1, index[..., None].expand(-1, -1, 5)) - others.gather(1, of[..., None].expand(-1, -1, 5))
-    )
+    centre = torch.randn(3, 1, 5, generator=generator) if centred else None
+    got = there(rows.gathered)(table, index, centre, others, of)
+    gathered = table[index] if centre is None else unit(table[index] - centre)
+    torch.testing.assert_close(got, gathered - others.gather(1, of[..., None].expand(-1, -1, 5)))
+
+
+@pytest.mark.parametrize("n_features", [5, 700])  # several rows at a time, and few
+def test_moments_of_rows_that_are_centred_when_they_are_gathered_are_those_of_the_rows(n_features, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    features = FeatureSet(torch.randn(60, n_features, generator=generator), torch.arange(60) % 6)
+    tasks = sample_tasks(features, TaskSpec(shots=7, k_eff=2, n_query=4), count=5)
+    plain = transform(tasks, "cl2")
+    moments = class_moments(plain)
+    monkeypatch.setattr("manyway.core.transforms.fused", lambda tensor: True)
+    monkeypatch.setattr("manyway.core.ops.fused", lambda tensor: True)
+    found = transform(tasks.to(DEVICE), "cl2")
+    assert found.centre is not None
+    for got, expected in zip(class_moments(found), moments, strict=True):
+        torch.testing.assert_close(got.cpu(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[1:3].support.cpu(), plain[1:3].support, rtol=1e-5, atol=1e-6)
+    which = torch.tensor([[3, 0, 41]] * 5)
+    torch.testing.assert_close(found.some_support(which.to(DEVICE)).cpu(), plain.support[:, which[0]])
 
 
 @pytest.mark.parametrize(
@@ -247,6 +267,20 @@ def test_evidence_by_fused_code_gives_the_same_labels(monkeypatch):
     assert torch.equal(solve("evidence", tasks.to(DEVICE), with_objective=True).labels.cpu(), plain.labels)
 
 
+@pytest.mark.parametrize("metric", [False, True])
+def test_evidence_of_rows_that_are_centred_when_they_are_gathered_gives_the_same_labels(metric, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randn(5, 70, generator=generator).repeat(12, 1) + 1.5 * torch.randn(60, 70, generator=generator)
+    features = FeatureSet(table, torch.arange(60) % 5)
+    tasks = sample_tasks(features, TaskSpec(shots=4, k_eff=2, n_query=12), count=3)
+    plain = solve("evidence", tasks, metric=metric)
+    for place in ("core.transforms", "core.ops", "methods.calibration.metric"):
+        monkeypatch.setattr(f"manyway.{place}.fused", lambda tensor: True)
+    found = solve("evidence", tasks.to(DEVICE), metric=metric)
+    assert torch.equal(found.labels.cpu(), plain.labels)
+    torch.testing.assert_close(found.probabilities.cpu(), plain.probabilities, rtol=0, atol=5e-3)
+
+
 def test_evidence_by_fused_code_keeps_known_labels(monkeypatch):
     tasks = make_tasks_of(2, n_classes=6, n_query=24, n_features=8, shots=3, spread=1.0, dtype=torch.float32)
     known = torch.full((2, 24), -1)
@@ -266,7 +300,7 @@ def test_gathered_rows_are_centred_and_divided_by_their_norm(size):
     index = torch.randint(0, 20, (3, 11), generator=generator)
     centre = torch.randn(3, 1, 37, generator=generator) * size
     centre[0, 0] = table[index[0, 0]]  # a row at the centre stays zero
-    found = there(rows.centred_units)(table, index, centre)
+    found = there(rows.gathered)(table, index, centre)
     torch.testing.assert_close(found, unit(table[index] - centre), rtol=1e-6, atol=1e-7)
     assert not found[0, 0].any()
 
@@ -375,3 +409,10 @@ def test_tensor_cores_are_not_used_on_a_cpu_nor_with_plain_code(monkeypatch):
     monkeypatch.setenv("MANYWAY_PLAIN", "1")
     with tensor_cores(OnTheGPU()):
         assert torch.backends.cuda.matmul.fp32_precision == before
+
+
+@pytest.mark.parametrize(("n_query", "dtype"), [(20, torch.float64), (loop.MAX_QUERY + 1, torch.float32)])
+def test_the_loop_leaves_other_precisions_and_large_tasks_to_the_plain_code(n_query, dtype):
+    query = torch.eye(n_query, dtype=dtype)[None]
+    form = prototype_form(Tasks.from_arrays(query[:, :3], [[0, 1, 2]], query), "gram")
+    assert _fused(form, 1.0, 1e-6, 2, None) is None

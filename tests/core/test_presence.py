@@ -147,8 +147,8 @@ def test_the_interval_of_the_number_is_that_of_a_simulation_with_shared_errors()
     means, variances = number_of(p, alone, Tally(p, masses, SURE, torch.zeros(1, 40)), ONCE, Counting())
     draw = torch.Generator().manual_seed(0)
     z, ln = torch.randn(4000, 1, generator=draw), math.log(2)
-    more = 0.4 * ln + 1.2 * 0.3 + 0.3 * (math.log(0.6 / 0.4) - math.log(0.3 / 0.7))
-    odds = math.log(0.3 / 0.7) + z * torch.where(z < 0, 0.3 + 0.2 * ln, more)
+    more = 0.4 * ln + 2.3 * 0.3 + (0.3 + 0.45) * (math.log(0.6 / 0.4) - math.log(0.3 / 0.7))  # all classes are as large
+    odds = math.log(0.3 / 0.7) + z * torch.where(z < 0, 0.4 + 0.15 * ln, more)
     numbers = (torch.rand(4000, 40, generator=draw) < odds.sigmoid()).sum(1)
     low, high = interval_of(means, variances, torch.tensor([40]))[0].tolist()
     assert 0.93 <= float(((low <= numbers) & (numbers <= high)).float().mean()) <= 0.97
@@ -163,7 +163,7 @@ def test_the_number_of_classes_is_less_certain_where_many_items_share_their_erro
         return float((variances.mean() + means.var()).sqrt())
 
     assert spread(p, 1500) > 1.1 * spread(p, 15)
-    assert spread(p, 60, 15) > 1.05 * spread(p, 75)
+    assert spread(p, 45, 30) > 1.05 * spread(p, 75)
     assert spread(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), 75) < 0.1  # nothing is uncertain
 
 
@@ -201,3 +201,18 @@ def test_every_method_lists_classes_and_a_task_is_the_same_alone(method):
     together = solve(method, tasks).presence
     alone = torch.cat([solve(method, tasks[task : task + 1]).presence for task in range(3)])
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-4)
+
+
+def test_all_classes_may_occur_where_items_are_spread_over_all_however_doubtful_each_class_is():
+    p, alone = torch.full((1, 40), 0.2), torch.full((1, 40), 0.9)
+    for n_large in (40, 8):
+        masses = torch.full((1, 40), 0.05).index_fill(1, torch.arange(n_large), 7.5)
+        numbers = number_of(p, alone, Tally(p, masses, SURE, torch.zeros(1, 40)), ONCE, Counting())
+        assert (int(interval_of(*numbers, torch.tensor([40]))[0, 1]) == 40) == (n_large == 40)
+
+
+def test_proportions_are_those_of_the_likely_classes_and_count_unknown_items_as_such():
+    doubtful = torch.tensor([[[0.6, 0.2, 0.2], [0.3, 0.1, 0.1]]])
+    mean, sharp = (Solution(doubtful, 1, True, counting=Counting(shares_power=a)).proportions[0] for a in (1.0, 3.0))
+    torch.testing.assert_close(mean, doubtful[0].mean(0))
+    torch.testing.assert_close(sharp, 0.75 * torch.tensor([27.0, 1.0, 1.0]) / 29)

@@ -275,7 +275,9 @@ def test_cub_is_found_in_any_nesting(layout, tmp_path):
 def test_flat_mini_imagenet_is_recognised_by_file_names(tmp_path):
     classes = standard_classes()["mini"]["val"]
     write(tmp_path, [f"mini/images/{name}00000005.png" for name in classes])
-    assert open_dataset("mini", "val", tmp_path).class_names == tuple(classes)
+    source = open_dataset("mini", "val", tmp_path)
+    assert source.class_names == tuple(classes)
+    assert len(load_images(source, Preprocess.for_size(28, channels=1)).images) == len(classes)
 
 
 def test_inat_has_a_given_support_of_variable_size(tmp_path):

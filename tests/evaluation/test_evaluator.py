@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
@@ -153,3 +155,7 @@ def test_a_single_task_that_does_not_fit_into_memory_is_one_sentence():
 
     with pytest.raises(InputError, match="greedy needs more GPU memory than there is for a single task"):
         evaluate(greedy, make_features(), TaskSpec(shots=2, k_eff=3, n_query=6), n_tasks=3)
+
+
+def test_the_number_of_tasks_is_that_of_the_paper_by_default():
+    assert inspect.signature(evaluate).parameters["n_tasks"].default == 10_000

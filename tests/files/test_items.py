@@ -83,7 +83,7 @@ def write(folder, kind, features, labels):
 
 @pytest.mark.filterwarnings("ignore")  # remarks on labels such as NULL
 @pytest.mark.parametrize("kind", FORMATS)
-@SETTINGS
+@settings(SETTINGS, max_examples=15)
 @given(table=tables())
 def test_what_is_written_is_read(kind, table):
     features, labels = table
@@ -155,3 +155,24 @@ def test_any_texts_survive_a_csv(texts):
 def test_the_first_labels_that_are_missing_are_named_and_the_others_counted(gone, words):
     with pytest.raises(InputError, match=words):
         clean_labels(Path("a.npz"), [gone.get(row, "oak") for row in range(6)])
+
+
+def test_three_digits_after_a_comma_are_decimals_where_empty_lines_follow(tmp_path):
+    # 0,412 could be a thousand in a file with commas; Excel writes it with semicolons, and rows of semicolons below.
+    (tmp_path / "a.csv").write_text("label;a;b\nx;0,412;5,871\ny;1,234;6,500\n;;\n;;\n", encoding="utf-8")
+    items = read_items(tmp_path / "a.csv")
+    assert np.allclose(items.rows(0, 2), [[0.412, 5.871], [1.234, 6.5]])
+
+
+def test_numbers_with_signs_of_people_are_no_names_of_items(tmp_path):
+    for cells in (("−0.5", "−1.5"), ("5%", "7 %")):
+        text = f"label,a,b\nx,{cells[0]},1\ny,{cells[1]},2\n"
+        (tmp_path / "a.csv").write_text(text, encoding="utf-8")
+        with pytest.raises(InputError, match=r"Column 'a' of .* is not all numbers"):
+            read_items(tmp_path / "a.csv")
+
+
+def test_a_comma_at_the_end_of_all_lines_is_no_column_of_names(tmp_path):
+    (tmp_path / "a.csv").write_text("label,a,b,\nx,0,1,\ny,1,2,\n", encoding="utf-8")
+    items = read_items(tmp_path / "a.csv")
+    assert (items.names, items.columns) == (None, ("a", "b"))

@@ -203,6 +203,17 @@ def test_a_wide_table_may_have_some_labels(tmp_path):
     assert scores.labels == ("fox", None)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "labels"), [("", "", None), ("fox", "", ("fox", None)), ("fox", "dog", ("fox", "dog"))]
+)
+def test_a_folder_has_the_labels_of_its_files_and_none_where_no_file_has_one(first, second, labels, tmp_path):
+    for name, label in (("a", first), ("b", second)):
+        text = "item,dog,fox,label\n{0},0.1,0.9,{1}\n" if label else "item,dog,fox\n{0},0.1,0.9\n"
+        (tmp_path / "s").mkdir(exist_ok=True)
+        write(tmp_path / "s", f"{name}.csv", text.format(name, label))
+    assert read_scores(tmp_path / "s").labels == labels
+
+
 BAD = {
     "two scores": ("s.csv", LONG + "a,fox,0.5\n", "two scores of class 'fox' .*the second in line 6"),
     "an item twice": ("s.csv", WIDE + "a,0.5,0.5\n", "the item 'a' twice"),
@@ -344,3 +355,18 @@ def test_probabilities_that_were_rounded_stay_probabilities(tmp_path, digits):
     scores = read_scores(write(tmp_path, "m.json", json.dumps(content)))
     assert sum(score for _, score in thirds) > 1.001
     assert (scores.kind, scores.independent) == ("probability", False)
+
+
+@pytest.mark.parametrize("cells", [(3, 0, 2), (0.9, 0.6, 0.8)])
+def test_a_column_beside_probabilities_is_no_class(tmp_path, cells):
+    # The number of boxes, or the score of the best class: it would be a class, or make all scores independent.
+    rows = zip("abc", ("0.1,0.9", "0.6,0.4", "0.8,0.2"), cells, strict=True)
+    text = "item,dog,fox,extra\n" + "".join(f"{item},{scores},{cell}\n" for item, scores, cell in rows)
+    with pytest.raises(InputError, match=r"Column 'extra' of .* is no score of a class, it seems: the others sum to 1"):
+        read_scores(write(tmp_path, "s.csv", text))
+    assert read_scores(tmp_path / "s.csv", Options(ignore_columns=("extra",))).classes == ("dog", "fox")
+
+
+def test_a_class_that_never_occurs_is_a_class(tmp_path):
+    text = "item,dog,fox,cat\na,0.1,0.9,0\nb,0.6,0.4,0.001\n"
+    assert read_scores(write(tmp_path, "s.csv", text)).classes == ("dog", "fox", "cat")

@@ -71,3 +71,13 @@ def test_numbers_are_what_a_person_would_write():
     cells = ["1", " -1.5 ", "+2", "1e3", ".5", "nan", "1_5", "1,5", "0x1", "", "1 5", "--1"]
     assert [cell for cell in cells if is_number(cell)] == ["1", " -1.5 ", "+2", "1e3", ".5", "nan"]
     assert [cell for cell in cells if is_number(cell, ",")] == ["1", "+2", "1e3", "nan", "1,5"]
+
+
+@pytest.mark.parametrize("encoding", ["cp1251", "koi8-r", "cp1253"])
+def test_other_scripts_are_not_read_as_windows_1252(tmp_path, encoding):
+    words = "принтер сломан" if encoding != "cp1253" else "εκτυπωτής χαλασμένος"
+    (tmp_path / "a.csv").write_bytes(f"label,text\na,{words}\n".encode(encoding))
+    with pytest.raises(InputError, match=r"is not readable as UTF-8 text .*; save it as UTF-8"):
+        read_text(tmp_path / "a.csv")
+    (tmp_path / "b.csv").write_bytes("label,text\nÄÖÜ,œuvre été à Málaga, þjóð\n".encode("cp1252"))
+    assert read_text(tmp_path / "b.csv").notes == ("b.csv is read as Windows-1252 text",)

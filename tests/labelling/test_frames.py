@@ -14,7 +14,7 @@ import pytest
 
 from manyway import Baseline, Evidence, InputError, SimpleShot, from_fiftyone, from_frame, label_frame, to_frame
 from manyway.files.items import read_items
-from manyway.labelling.frames import to_fiftyone
+from manyway.labelling.frames import _holds_lists, to_fiftyone
 
 polars = pytest.importorskip("polars", reason="needs the extra 'polars'")
 datasets = pytest.importorskip("datasets", reason="needs the extra 'datasets'")
@@ -303,3 +303,10 @@ def test_samples_without_an_embedding_or_a_label_are_counted():
         from_fiftyone(Samples(embeddings=[np.ones(2)] * 3, truth=[None] * 3), label="truth")
     with pytest.raises(InputError, match="vectors of different lengths"):
         from_fiftyone(Samples(embeddings=[np.ones(2), np.ones(3)]))
+
+
+@pytest.mark.parametrize(
+    ("cells", "lists"), [([[1.0, 2.0], [3.0, 4.0]], True), ([1.0, 2.0], False), ([object(), object()], False)]
+)
+def test_a_column_holds_lists_numbers_or_objects_that_are_neither(cells, lists):
+    assert _holds_lists(pd.DataFrame({"a": cells}), "a") == lists

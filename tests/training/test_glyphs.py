@@ -13,7 +13,15 @@ from manyway.sampling import embedded
 from manyway.sampling.embedded import load_glyphs
 from manyway.training.glyphs import draw
 from manyway.training.glyphs.letters import FACES, Letter, candidate_letters, script_of
-from manyway.training.glyphs.render import choose_letters, draw_masters, draw_samples, look_alike
+from manyway.training.glyphs.render import (
+    INK,
+    MASTER,
+    _stroke,
+    choose_letters,
+    draw_masters,
+    draw_samples,
+    look_alike,
+)
 
 
 def letters(text: str, split: str = "base") -> tuple[Letter, ...]:
@@ -62,6 +70,29 @@ def test_a_sample_depends_on_seed_letter_and_index_alone():
     assert torch.equal(alone, images[10:12])
     other, _ = draw_samples(three, masters, range(6), seed=4)
     assert not torch.equal(other, images)
+
+
+@pytest.mark.parametrize(("side", "pixels", "ink"), [
+    (1, 0.0, 1.0), (1, 1.0, 9.0), (1, 2.0, 25.0), (1, 0.5, 5.0), (3, -1.0, 1.0), (5, -2.0, 1.0), (3, -0.5, 5.0),
+])  # fmt: skip
+def test_strokes_become_thicker_and_thinner_on_each_side_and_stay_where_they_are(side, pixels, ink):
+    picture = torch.zeros(1, 1, 64, 64)
+    corner = 30 - side // 2
+    picture[..., corner : corner + side, corner : corner + side] = 1
+    found = _stroke(picture, torch.tensor([pixels]))
+    assert found.shape == picture.shape
+    assert float(found.sum()) == ink
+    assert torch.equal(found, found.transpose(2, 3))
+    assert float(found[0, 0, 30, 30]) == 1
+
+
+def test_a_master_has_its_ink_in_the_middle_and_its_longer_side_is_the_same():
+    for letter in letters("lIWЖ."):
+        image = draw_masters([letter]).images[0]
+        rows, columns = (image.amax(axis).nonzero().flatten() for axis in (1, 0))
+        sides = [int(of[-1] - of[0]) + 1 for of in (rows, columns)]
+        assert max(sides) == INK
+        assert all(abs(int(of[0]) + int(of[-1]) - (MASTER - 1)) <= 1 for of in (rows, columns))
 
 
 def test_a_letter_of_the_embedded_features_is_drawn_by_its_name():

@@ -60,15 +60,14 @@ def judge(
     ranks = {"class": judge_at(), **{name: judge_at(of) for name, of in levels.items()}}
     ranks = {name: changes for name, changes in ranks.items() if changes[0].n_items}
     everything, *of_classes = ranks["class"]
-    same = f"{everything.unchanged} unchanged ({everything.moved} of them from one error to another)"
-    changed = f"{everything.corrected} corrected, {everything.worse} made worse"
-    say(f"{everything.n_items} verified items: {changed}, {same}.")
+    counts = f"{everything.corrected} corrected, {everything.worse} made worse, {everything.unchanged} unchanged"
+    say(f"{everything.n_items} verified items: {counts} ({everything.moved} of them from one error to another).")
     _show("rank", {name: changes[0] for name, changes in ranks.items()})
     _show("class", {one.name: one for one in of_classes})
     mean, low, high = everything.difference
-    verdict = f"{after.name} is better." if low > 0 else f"{after.name} is worse."
-    verdict = verdict if low > 0 or high < 0 else "These items do not show which is better; verify more."
-    say(f"{100 * mean:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}): {verdict}")
+    verdict = f"{after.name} is {'better' if low > 0 else 'worse'}"
+    verdict = verdict if low > 0 or high < 0 else "these items do not show which is better; verify more"
+    say(f"{100 * mean:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}): {verdict}.")
 
 
 def _show(title: str, changes: dict[str, evaluation.Change]) -> None:

@@ -94,6 +94,7 @@ batch_by : WHAT
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from copy import copy
@@ -138,7 +139,7 @@ def command(function: F) -> F:
         first, _, text = entry.partition("\n")
         info.metavar, info.help = first.partition(" : ")[2] or None, " ".join(text.split())
         function.__annotations__[name] = Annotated[kind, info]
-    function.__doc__ = sections[""]
+    function.__doc__ = re.sub(r"(?<=\S)\n(?=\S)", " ", sections[""])  # the terminal breaks the lines of a paragraph
     return function
 
 

@@ -53,9 +53,8 @@ def table(
 ) -> None:
     """Show stored results as tables, with 95 % intervals.
 
-    Bold: the best result on the same tasks.
-    *: it is significantly better than each of the others.
-    †: an earlier version of the method made the result.
+    Bold: the best result on the same tasks; with *, it is significantly better than each of the others. †: an earlier
+    version of the method made the result.
 
     [bold]Examples:[/bold]
 

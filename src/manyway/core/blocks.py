@@ -207,7 +207,7 @@ def _on_answers(assign: Assign, work: Any, rows: Tensor, memory: Any) -> tuple[A
 
 
 class TopK(NamedTuple):
-    """The best classes of each query, and the expected number of queries of each class."""
+    """The best classes of each query, and the number of queries of each class (``shares``)."""
 
     best: Joined  # probabilities and classes [t, q, n]; where the method has them, also ``unknown`` and groups [t, q]
     total: Tensor  # [t, k], float64
@@ -216,12 +216,19 @@ class TopK(NamedTuple):
         return TopK(self.best.plus(other.best), self.total + other.total)
 
 
-def top(n: int, part: Answered) -> TopK:
-    """The work that keeps the ``n`` best classes of each query."""
+def shares(power: float, part: Answered) -> Sums:
+    """The work that counts the queries of each class [t, k]: Σ_q p_qk^a Σ_j p_qj / Σ_j p_qj^a with the power a."""
+    sharp = part.probabilities**power
+    of_each = part.probabilities.sum(-1, keepdim=True) / sharp.sum(-1, keepdim=True).clamp_min(torch.finfo().tiny)
+    return Sums(((sharp * of_each).sum(1, dtype=torch.float64),))
+
+
+def top(n: int, power: float, part: Answered) -> TopK:
+    """The work that keeps the ``n`` best classes of each query; ``power`` as in ``shares``."""
     probabilities, *unknown = part
     best = probabilities.topk(min(n, probabilities.shape[-1]))
     rows = (best.values, best.indices, *(value for value in unknown if value is not None))
-    return TopK(Joined(tuple(value.cpu() for value in rows)), probabilities.sum(1, dtype=torch.float64).cpu())
+    return TopK(Joined(tuple(value.cpu() for value in rows)), shares(power, part).values[0].cpu())
 
 
 def whole(part: Answered) -> Joined:

@@ -22,27 +22,33 @@ def class_sums(tasks: Tasks, centre: Tensor | None = None) -> tuple[Tensor, Tens
         sums, counts = class_sums(replace(tasks, factor=None)[:1])
         sums, counts = sums.expand(tasks.n_tasks, -1, -1), counts.expand(tasks.n_tasks, -1)
         return _centred(sums if tasks.factor is None else sums * tasks.factor, counts, centre), counts
-    n_tasks, n_classes = tasks.n_tasks, tasks.n_classes
-    labels = tasks.support_labels
+    n_tasks, n_classes, labels = tasks.n_tasks, tasks.n_classes, tasks.support_labels
     rows = labels[:1] if labels.stride(0) == 0 else labels
     counts = torch.zeros(len(rows), n_classes, dtype=torch.int64, device=labels.device)
     counts = counts.scatter_add_(1, rows, torch.ones_like(rows)).expand(n_tasks, -1)
-    if tasks.support_index is None:
-        table = tasks.support_table.reshape(-1, tasks.n_features)
-        index = torch.arange(len(table), device=labels.device).view(n_tasks, -1)
-    else:
-        table, index = tasks.support_table, tasks.support_index
+    table, index = tasks.support_table.reshape(-1, tasks.n_features), tasks.support_rows
     if bool((rows.diff(dim=1) < 0).any()):
         index = index.gather(1, rows.argsort(dim=1, stable=True).expand(n_tasks, -1))
     if len(rows) == 1 and table.dtype == torch.float32 and fused(table):
-        from manyway.core.kernels.rows import class_sums as fused_sums
+        from manyway.core.kernels import rows as kernels
 
-        ends = torch.nn.functional.pad(counts[0].cumsum(0), (1, 0))
-        return fused_sums(table, index, ends, tasks.factor, centre), counts.to(tasks.dtype)
+        ends, counts = torch.nn.functional.pad(counts[0].cumsum(0), (1, 0)), counts.to(tasks.dtype)
+        if tasks.centre is not None:
+            return _centred(kernels.class_sums(table, index, ends, None, tasks.centre, True), counts, centre), counts
+        return kernels.class_sums(table, index, ends, tasks.factor, centre), counts
     starts = counts.reshape(-1).cumsum(0) - counts.reshape(-1)
     sums = torch.nn.functional.embedding_bag(index.reshape(-1), table, starts, mode="sum")
     sums, counts = sums.view(n_tasks, n_classes, -1), counts.to(tasks.dtype)
     return _centred(sums if tasks.factor is None else sums.mul_(tasks.factor), counts, centre), counts
+
+
+def class_moments(tasks: Tasks) -> tuple[Tensor, Tensor, Tensor]:
+    """``class_sums``, and the sum of the squared lengths of the support features of each class [t, k]."""
+    sums, counts = class_sums(tasks)
+    if tasks.centre is not None:  # unit length
+        return sums, counts, counts
+    lengths = torch.linalg.vector_norm(tasks.support, dim=-1, keepdim=True).square_()
+    return sums, counts, class_sums(tasks.with_rows(lengths, lengths[:, :0]))[0].squeeze(-1)
 
 
 def _centred(sums: Tensor, counts: Tensor, centre: Tensor | None) -> Tensor:

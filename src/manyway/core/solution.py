@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from manyway.core import presence as occurring
-from manyway.core.blocks import Answered, Reading, TopK, top, whole
+from manyway.core.blocks import Answered, Reading, TopK, shares, top, whole
 from manyway.core.presence import DEFAULT_RATE, Counting, Tally, tally
 from manyway.errors import InputError, optional
 
@@ -166,7 +166,7 @@ class Solution:
         return Solution(**kept | values)
 
     def top(self, n: int) -> TopK:
-        """The most probable classes of each query, and the expected number of queries of each class.
+        """The most probable classes of each query, and the estimated number of queries of each class.
 
         Parameters
         ----------
@@ -177,7 +177,7 @@ class Solution:
         -------
         TopK
         """
-        return cast(TopK, self.each(partial(top, n)))
+        return cast(TopK, self.each(partial(top, n, self.counting.shares_power)))
 
     @cached_property
     def _whole(self) -> Answered:
@@ -232,10 +232,10 @@ class Solution:
     @property
     def proportions(self) -> Tensor:
         """[t, k] the estimated proportion of each class among the queries."""
+        found: Tensor = self.each(partial(shares, self.counting.shares_power)).values[0]
         if isinstance(self._answers, Answered):
-            return self._answers.probabilities.mean(1)
-        masses: Tensor = self.each(tally).masses
-        return masses / self._answers.pile.n_rows
+            return found.to(self.probabilities) / self.probabilities.shape[1]
+        return found / self._answers.pile.n_rows
 
     @cached_property
     def presence(self) -> Tensor:
@@ -316,8 +316,7 @@ class Solution:
     def n_present_sd(self) -> Tensor:
         """[t] the standard deviation of that number."""
         means, variances = self._numbers
-        found = ((means - self.n_present.unsqueeze(-1)).square() + variances).mean(-1).sqrt()
-        return found.to(self.n_present)
+        return ((means - self.n_present.unsqueeze(-1)).square() + variances).mean(-1).sqrt().to(self.n_present)
 
     @property
     def n_present_interval(self) -> Tensor:
@@ -327,8 +326,7 @@ class Solution:
 
     @cached_property
     def _numbers(self) -> tuple[Tensor, Tensor]:
-        args = self.presence, self.independent_presence, self.tallied, self.copies, self.counting
-        return occurring.number_of(*args)
+        return occurring.number_of(self.presence, self.independent_presence, self.tallied, self.copies, self.counting)
 
     @property
     def n_unseen(self) -> Tensor:

@@ -18,8 +18,7 @@ from manyway.errors import InputError
 
 # What has a row for every task.
 _PER_TASK = ["support_index", "support_labels", "query_index", "query_labels", "class_ids"]
-_PER_TASK += ["factor", "unknown_labels", "stream", "known"]
-_PER_TASK += ["factor", "unknown_labels", "stream", "known"]
+_PER_TASK += ["factor", "centre", "unknown_labels", "stream", "known"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,6 +47,9 @@ class Tasks:
         The mean feature of the encoder's base classes; the transform ``cl2`` subtracts it.
     factor : Tensor of shape [t, 1, d], optional
         Multiplies every feature of a task. It is applied when the features are gathered.
+    centre : Tensor of shape [t, 1, d], optional
+        Support rows are gathered less this and with unit length, by fused code: the rows of many tasks take more time
+        to write than to compute. Their labels are the same in all tasks.
     class_table : Tensor of shape [n, d], [t, k, d] or [1, k, d], optional
         One vector per class, in the space of the items. [n, d] holds one row per class of the FeatureSet, gathered by
         ``class_ids``; [1, k, d] serves all tasks.
@@ -103,6 +105,7 @@ class Tasks:
     class_ids: Tensor | None = None
     base_mean: Tensor | None = None
     factor: Tensor | None = None
+    centre: Tensor | None = None
     class_table: Tensor | None = None
     unknown_labels: Tensor | None = None
     stream: Tensor | None = None
@@ -296,7 +299,7 @@ class Tasks:
         Tasks
         """
         rows: dict[str, Any] = {"support_table": support, "query_table": query}
-        return replace(self, support_index=None, query_index=None, factor=None, **rows, **more)
+        return replace(self, support_index=None, query_index=None, factor=None, centre=None, **rows, **more)
 
     def scores_as_features(self, *, class_features: bool) -> Tasks:
         """Scores as features, for methods that have no better use for them: probabilities.
@@ -383,7 +386,22 @@ class Tasks:
     @property
     def support(self) -> Tensor:
         """[t, s, d], gathered now."""
+        if self.centre is not None:
+            from manyway.core.kernels.rows import gathered
+
+            return gathered(self.support_table, self.support_rows, self.centre)
         return _gather(self.support_table, self.support_index, self.factor)
+
+    @property
+    def support_rows(self) -> Tensor:
+        """[t, s] the row of each sample in the table; in all rows of it where the table has an axis of tasks."""
+        every = torch.arange(self.n_tasks * self.n_support, device=self.device).view(self.n_tasks, -1)
+        return every if self.support_index is None else self.support_index
+
+    def some_support(self, which: Tensor) -> Tensor:
+        """[t, n, d] the samples ``which`` [t, n] of the support, gathered now."""
+        table, rows = self.support_table.reshape(-1, self.n_features), self.support_rows.gather(1, which)
+        return replace(self, support_table=table, support_index=rows).support
 
     @property
     def query(self) -> Tensor:
@@ -405,7 +423,7 @@ class Tasks:
     def shared_support(self) -> bool:
         """Whether all tasks have one and the same support (an expanded index), so that its statistics serve all."""
         index = self.support_index
-        return index is not None and index.stride(0) == 0 and self.support_labels.stride(0) == 0
+        return index is not None and index.stride(0) == self.support_labels.stride(0) == 0 and self.centre is None
 
     @property
     def shared_classes(self) -> bool:

@@ -23,7 +23,7 @@ Features of any finite magnitude are allowed: no square overflows or vanishes (s
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -127,13 +127,11 @@ def apply(tasks: Tasks, scalings: Scalings) -> Tasks:
         return rowwise(tasks, support.table)
     centred = support.curve is None and support.factor is None and support.unit and support.then is None
     if one and centred and _fused_rows(tasks):
-        from manyway.core.kernels.rows import centred_units
+        from manyway.core.kernels.rows import gathered
 
-        support_rows, query_rows, centre = tasks.support_index, tasks.query_index, support.middle
-        assert support_rows is not None and query_rows is not None and centre is not None  # noqa: PT018
-        moved = centred_units(tasks.support_table, support_rows, centre)
         vectors = None if tasks.class_features is None else classes(tasks.class_features)
-        return tasks.with_rows(moved, centred_units(tasks.query_table, query_rows, centre), class_table=vectors)
+        moved = gathered(tasks.query_table, cast(Tensor, tasks.query_index), support.middle)
+        return replace(tasks, centre=support.middle, class_table=vectors, query_table=moved, query_index=None)
     return _mapped(tasks, support, query, classes)
 
 
@@ -201,10 +199,9 @@ def _middle(tasks: Tasks) -> Tensor:
 
 
 def _fused_rows(tasks: Tasks) -> bool:
-    """Whether gathering, centring and dividing by the norm can be one pass."""
-    if tasks.factor is not None or tasks.dtype != torch.float32 or not fused(tasks.query_table):
-        return False
-    if tasks.support_index is None or tasks.query_index is None:
+    """Whether gathering, centring and dividing by the norm can be one pass: all tasks have the same labels."""
+    indexed = tasks.support_index is not None and tasks.query_index is not None and not tasks.support_labels.stride(0)
+    if tasks.factor is not None or tasks.dtype != torch.float32 or not (indexed and fused(tasks.query_table)):
         return False
     from manyway.core.kernels.rows import MAX_FEATURES
 
@@ -291,7 +288,7 @@ TRANSFORMS: Mapping[str, Callable[[Tasks], Scalings]] = {
 
 def rowwise(tasks: Tasks, change: Change) -> Tasks:
     """Apply a map of single rows to the table or to the gathered batch, whichever has fewer rows."""
-    if tasks.factor is not None:
+    if tasks.factor is not None or tasks.centre is not None:
         return dense(tasks, change)
     rows_asked = tasks.n_tasks * (tasks.n_support + tasks.n_query)
     rows_held = tasks.support_table.shape[0] if tasks.support_table.ndim == 2 else 0

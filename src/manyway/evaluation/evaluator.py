@@ -303,15 +303,15 @@ def fit_and_predict(estimator: Any, tasks: Tasks, with_probabilities: bool) -> S
 def chunk_size(method: Any, features: FeatureSet, spec: TaskSpec, device: str | None = None) -> int:
     """How many tasks to solve together on that type of device (None: the one the features are on)."""
     kind = features.features.device.type if device is None else torch.device(device).type
-    return max(1, _CHUNK_BYTES.get(kind, _CHUNK_BYTES["cpu"]) // _task_bytes(method, features, spec))
+    return max(1, _CHUNK_BYTES.get(kind, _CHUNK_BYTES["cpu"]) // _task_bytes(method, features, spec, kind))
 
 
-def _task_bytes(method: Any, features: FeatureSet, spec: TaskSpec) -> int:
+def _task_bytes(method: Any, features: FeatureSet, spec: TaskSpec, kind: str) -> int:
     """The memory of one task (or stream) in a solver: class sums, prototypes, samples, [n, k] arrays, one [q, q]."""
     n_ways = spec.ways(features.n_classes)
     n_support = _n_support(features, spec)
     holds_support = get_method(method).holds_support if isinstance(method, str) else True
-    samples = spec.n_queries + (n_support if holds_support else 0)
+    samples = spec.n_queries + (n_support if holds_support in (True, kind) else 0)
     numbers = 2 * (n_ways + samples) * features.features.shape[1] + 4 * samples * n_ways + spec.n_queries**2
     return (numbers + 2 * n_support) * features.features.element_size() * spec.n_batches
 
@@ -328,7 +328,7 @@ def _fitting(size: int, method: Any, features: FeatureSet, spec: TaskSpec) -> in
     device = features.features.device
     free, _ = torch.cuda.mem_get_info(device)
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    while size > 1 and size * _task_bytes(method, features, spec) > free:
+    while size > 1 and size * _task_bytes(method, features, spec, device.type) > free:
         size = (size + 1) // 2
     return size
 

@@ -13,7 +13,7 @@ import numpy as np
 from manyway.errors import InputError
 from manyway.files.arrays import Contents
 from manyway.files.tables import Table, find_column, plain, read_table
-from manyway.files.text import is_number, listed
+from manyway.files.text import is_filled, is_number, listed
 
 LABEL_NAMES = ("label", "labels", "class", "class_name", "category", "target", "intent")
 _PERHAPS_LABELS = ("species", "taxon", "topic", "kategorie", "klasse", "art", "catégorie", "classe", "categoría")
@@ -99,10 +99,8 @@ def remarks_on_items(path: Path, names: Sequence[str] | None) -> tuple[str, ...]
     ("2 items of a.csv share their name with another, such as '1.jpg'",)
     """
     counts = {name: count for name, count in Counter(names or ()).items() if count > 1}
-    if not counts:
-        return ()
-    first = quoted(next(iter(counts)))
-    return (f"{sum(counts.values())} items of {path.name} share their name with another, such as {first}",)
+    said = f"{sum(counts.values())} items of {path.name} share their name with another, such as "
+    return tuple(said + quoted(first) for first in [*counts][:1])
 
 
 def quoted(name: str) -> str:
@@ -174,7 +172,8 @@ def find_item(table: Table, options: Options, taken: Collection[int | None]) -> 
     found += [at for at in free if _are_codes(cells := table.sample(at)) and _distinct(cells)]
     if options.like is not None:  # the features are known, and this is none
         found += [at for at in free if _are_numbered(names[at], cells := table.sample(at)) and _distinct(cells)]
-    found += [at for at in free if is_row_number(names[at]) or names[at] in table.index]
+    filled = [at for at in free if any(map(is_filled, table.sample(at)))]  # a comma at the end of a line is no name
+    found += [at for at in filled if is_row_number(names[at]) or names[at] in table.index]
     if not found:
         return None, None
     at, others = found[0], [names[other] for other in dict.fromkeys(ids) if other != found[0]]
@@ -227,7 +226,8 @@ def _repeats(cells: Sequence[Any]) -> bool:
 def is_number_like(cell: Any) -> bool:
     """Whether a cell is a number, or a text that is one."""
     if isinstance(cell, str):
-        return is_number(cell) or is_number(cell, ",")
+        bare = cell.strip(" %−")  # numbers of people, which are refused later, and no names of items
+        return is_number(bare) or is_number(bare, ",")
     return isinstance(cell, int | float)
 
 

@@ -23,6 +23,7 @@ _CLASS_NAMES = ("class", "species", *LABEL_NAMES)
 _OF_CLASS = re.compile(r"scientific|latin|taxon|species|genus|family|order|common", re.IGNORECASE)  # columns of classes
 _HOW_LIKELY = ("probability", "likelihood", "likely", "prior", "frequency", "count", "n")
 _MEDIA = ("mediaID", "deploymentID", "timestamp")
+_ROUNDING = 0.02  # of the sum of probabilities
 _SCORE_NAMES = ("score", "probability", "prob", "confidence", "log_probability", "log_prob", "logit")
 
 
@@ -180,6 +181,11 @@ def _read_wide(path: Path, options: Options, opened: Table | None) -> Scores:
     if table.labels is not None:
         labels = tuple(None if missing(label) else str(label).strip() for label in table.labels)
     values = np.asarray(table.features, np.float32)
+    rest = values.sum(1, keepdims=True) - values  # [n, k] the sum of the other columns
+    odd = np.flatnonzero((np.abs(rest - 1) < _ROUNDING).all(0) & (values > _ROUNDING).any(0))
+    if len(odd) == 1 and values.shape[1] > 2:
+        hint = "the others sum to 1 in every row; leave it out with `ignore_columns`"
+        raise InputError(f"Column '{table.columns[odd[0]]}' of {path} is no score of a class, it seems: {hint}.")
     told = {name: getattr(table, name) for name in ("skipped", "notes", "carried")}
     return Scores(values, table.columns, names, labels, **told)
 

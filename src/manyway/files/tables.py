@@ -259,7 +259,9 @@ class _TextTable(Table):
     def _stacked(self, wanted: Sequence[int]) -> np.ndarray[Any, Any]:
         signs = self._decimals[::-1] if self._has_commas(wanted) else self._decimals
         read = ((sign, self._by_arrow(wanted, "float64", sign)) for sign in signs)
-        sign, table = next((found for found in read if found[1] is not None), (signs[0], None))
+        cells = [cell for at in wanted for cell in self.sample(at) if cell.strip()]
+        fits = next((sign for sign in signs if len(text.numbers_in(cells, sign)) == len(cells)), signs[0])
+        sign, table = next((found for found in read if found[1] is not None), (fits, None))
         if sign == ",":
             self._read_commas()
         if table is not None:

@@ -25,6 +25,7 @@ _MAGIC |= {b"\xd0\xcf\x11\xe0": "an Excel file", b"\x89PNG": "a picture", b"%PDF
 _MAGIC |= dict.fromkeys((b"<!DOCTYPE", b"<!doctype", b"<html"), "a web page")
 _PACKED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+_OTHER_SCRIPT = re.compile(r"[\xc0-\xff]{6}")  # Cyrillic, Greek or Hebrew: no word of Windows-1252 has only accents
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x7f]")  # in no text; Windows-1252 has a letter for nearly every other byte
 _FORMULA = {"=", "+", "-", "@"}
 _PIECE = 1 << 22
@@ -91,8 +92,8 @@ def read_text(path: Path) -> TextFile:
         content = file.read()
     try:
         text = content.decode(encoding)
-        if _CONTROL.search(text):
-            raise UnicodeError("it has control characters")
+        if _CONTROL.search(text) or (where and _OTHER_SCRIPT.search(text)):
+            raise UnicodeError("it has control characters, or words of another script")
     except UnicodeError as error:
         name = "UTF-8" if where else encoding
         raise InputError(f"{path} is not readable as {name} text{where}; save it as UTF-8.") from error

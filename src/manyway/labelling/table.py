@@ -216,12 +216,10 @@ def _write_csv(path: Path, header: Sequence[str], rows: Rows) -> int:
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         writer = csv.writer(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
         for row in itertools.chain([header], rows):
-            cells = [f"{cell:.4f}" if isinstance(cell, float) else cell for cell in row]
-            dangerous = [at for at, cell in enumerate(cells) if isinstance(row[at], str) and is_formula(cell)]
-            for at in dangerous:
-                cells[at] = f"'{cells[at]}"
-            defused += len(dangerous)
-            writer.writerow(cells)
+            risky = [isinstance(cell, str) and is_formula(cell) for cell in row]
+            cells = [f"'{cell}" if odd else cell for cell, odd in zip(row, risky, strict=True)]
+            writer.writerow([f"{cell:.4f}" if isinstance(cell, float) else cell for cell in cells])
+            defused += sum(risky)
     return defused
 
 

@@ -56,8 +56,7 @@ def read_taxonomy(path: str | Path) -> Levels:
 
 
 def _check_nested(path: Path, levels: Levels) -> None:
-    names = list(levels)
-    for finer, coarser in pairwise(names):
+    for finer, coarser in pairwise(levels):
         above: dict[str, str] = {}
         for name, group in levels[finer].items():
             other = levels[coarser].get(name)
@@ -103,11 +102,10 @@ def answer_at_least(probabilities: Tensor, levels: Sequence[Tensor], wanted: flo
     probability, group = best.values, best.indices
     level = torch.where(probability >= wanted, 0, -1)
     for number, groups in enumerate(levels, start=1):
-        n_groups = int(groups.max()) + 1 if len(groups) else 0
-        if n_groups <= 0:
-            continue
         inside = groups >= 0
-        sums = probabilities.new_zeros(len(probabilities), n_groups)
+        if not bool(inside.any()):
+            continue
+        sums = probabilities.new_zeros(len(probabilities), int(groups.max()) + 1)
         found = sums.index_add_(1, groups[inside], probabilities[:, inside]).max(-1)
         open_ = level < 0
         probability = torch.where(open_, found.values, probability)

@@ -52,7 +52,7 @@ def residuals_of(tasks):
 def contrasts_of(tasks):
     means, _ = residuals_of(tasks)
     counts = torch.full((1, tasks.n_classes), float(SHOTS), dtype=torch.float64)
-    return Contrasts.of(tasks.support, tasks.support_labels, means[None], counts)
+    return Contrasts.of(tasks, means[None], counts)
 
 
 def inner_products(metrics, tasks, gamma):
@@ -73,7 +73,7 @@ def test_contrasts_span_the_residuals():
     counts = member.sum(1)
     means = member.mT @ support / counts.unsqueeze(-1)
     residuals = support - member @ means
-    contrasts = Contrasts.of(support, labels, means, counts)
+    contrasts = Contrasts.of(Tasks.from_arrays(support, labels, support), means, counts)
     assert contrasts.rows.shape == (2, 3, 4)
     torch.testing.assert_close(contrasts.rows.mT @ contrasts.rows, residuals.mT @ residuals)
     coefficients = contrasts.coefficients(torch.arange(6), labels)

@@ -7,8 +7,8 @@ import torch
 from problems import make_tasks
 
 from manyway import Tasks, solve
-from manyway.methods.calibration.calibration import calibrate
-from manyway.methods.calibration.tuning import _ranks, _steepness, _without_themselves, tuned
+from manyway.methods.calibration.calibration import calibrate, ranks_of
+from manyway.methods.calibration.tuning import _steepness, _without_themselves, tuned
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.solver import prepare_evidence
 
@@ -65,7 +65,7 @@ def test_tuned_prototypes_are_where_the_objective_is_flat():
     schedule = Schedule(tuning_steps=2000)
     calibration = calibrate(tasks, schedule)
     placed, labels = calibration.place(tasks.support), tasks.support_labels
-    found = tuned(calibration, placed, labels, schedule, always=True)
+    found = tuned(calibration, tasks, schedule, always=True)
     biases = calibration.squares - calibration.offsets.square().sum(-1)
     v = found.offsets.clone().requires_grad_()
     scores = placed @ v.mT - 0.5 * (v.square().sum(-1) + biases).unsqueeze(1)
@@ -120,7 +120,7 @@ def test_steepness_and_ranks():
     expected = torch.linalg.eigvalsh(rows.mT @ (weights * rows))[:, -1:]
     torch.testing.assert_close(_steepness(rows, weights).squeeze(-1), expected, rtol=0.02, atol=0)
     labels = torch.tensor([[1, 0, 1, 1, 0]])
-    assert _ranks(labels, torch.tensor([[2.0, 3.0]])).tolist() == [[0, 0, 1, 2, 1]]
+    assert ranks_of(labels, torch.tensor([[2.0, 3.0]])).tolist() == [[0, 0, 1, 2, 1]]
 
 
 def test_unknown_queries_are_told_by_class_means():

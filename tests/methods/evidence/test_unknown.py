@@ -174,24 +174,26 @@ def test_a_query_between_two_classes_is_sooner_unknown_than_one_beside_them():
     assert between > 2 * beside
 
 
+def test_large_batches_do_not_turn_slightly_odd_queries_into_unknown_ones():
+    """One query in fifty looks unknown, as members of classes do now and then: more such queries are no evidence."""
+    for n_query in (50, 300):
+        odds = torch.full((1, n_query), -1.0, dtype=torch.float64)
+        odds[0, : n_query // 50] = 6.0
+        assert _with_proportion(odds, torch.ones_like(odds), Schedule()).max() < 0.05
+
+
 def test_without_evidence_the_probability_is_that_of_the_prior():
     schedule, none = Schedule(), torch.zeros(1, 4, dtype=torch.float64)
     unknown = _with_proportion(none, none + 1, schedule)
-    expected = 1 / 6  # none is unknown with the probability ½, else a third is
+    expected = (1 - schedule.none_unknown) / 3  # if any is unknown, a third is
     assert expected < schedule.least_unknown
     torch.testing.assert_close(unknown, torch.full_like(unknown, expected), atol=2e-3, rtol=0)
 
 
-def test_queries_count_relative_to_the_surest_one_and_fully_without_evidence():
-    before = 1 / 6
-
-    def counted(unknown: list[float]) -> torch.Tensor:
-        values, none = torch.tensor([unknown]), torch.zeros(1, 0)
-        return UnknownPosterior(none, none, none, none, values, torch.tensor([False]), 1, Schedule()).counted(values)
-
-    torch.testing.assert_close(counted([before, before]), torch.ones(1, 2))
-    torch.testing.assert_close(counted([0.0, 0.5, 1.0]), torch.tensor([[1.0, 0.5, 0.001]]))
-    assert counted([0.9, 0.95]).max() < 0.13
+def test_queries_count_as_much_as_they_are_known():
+    values, none = torch.tensor([[0.0, 0.5, 1.0]]), torch.zeros(1, 0)
+    counted = UnknownPosterior(none, none, none, none, values, 1, Schedule()).counted(values)
+    torch.testing.assert_close(counted, torch.tensor([[1.0, 0.5, 0.001]]))
 
 
 def test_the_prior_is_that_of_as_many_queries_as_count():

@@ -20,83 +20,97 @@ _PROGRAMS = 4096  # as many as keep a GPU busy
 MAX_FEATURES = 8192  # a row must fit into registers
 
 
-def centred_units(table: Tensor, index: Tensor, centre: Tensor) -> Tensor:
-    """[t, n, d] from rows [m, d], their numbers [t, n] and the centre of each task [t, 1, d]."""
-    return _by_rows(_centred_units, table, index, (centre,), ())
+def gathered(
+    table: Tensor, index: Tensor, centre: Tensor | None, others: Tensor | None = None, of: Tensor | None = None
+) -> Tensor:
+    """[t, n, d] rows ``index`` [t, n] of a table [m, d].
 
-
-def differences(table: Tensor, index: Tensor, others: Tensor, of: Tensor) -> Tensor:
-    """[t, n, d] rows ``index`` [t, n] of a table [t, m, d], less the rows ``of`` [t, n] of others [t, k, d]."""
-    return _by_rows(_differences, table, index, (others, of), (table.shape[1], others.shape[1]))
-
-
-def _by_rows(kernel, table: Tensor, index: Tensor, more: tuple[Tensor, ...], sizes: tuple[int, ...]) -> Tensor:
-    """[t, n, d] what a kernel writes for gathered rows, a few rows per program."""
+    With a centre [t, 1, d] they are taken less that and with unit length; with others [t, k, d], less the rows ``of``
+    [t, n] of these.
+    """
     (n_tasks, n_rows), n_features = index.shape, table.shape[-1]
     found = torch.empty(n_tasks, n_rows, n_features, dtype=table.dtype, device=table.device)
     width = triton.next_power_of_2(n_features)
     rows = max(1, 2048 // width)
-    tensors = (*(one.contiguous() for one in (table, index, *more)), found)
-    programs = (n_tasks * triton.cdiv(n_rows, rows),)
-    kernel[programs](*tensors, n_rows, *sizes, n_features, ROWS=rows, WIDTH=width, num_warps=4)
+    tensors = [found if one is None else one.contiguous() for one in (table, index, centre, others, of)]
+    _gathered[(n_tasks * triton.cdiv(n_rows, rows),)](
+        *tensors, found, n_rows, 1 if others is None else others.shape[1], n_features,
+        CENTRE=centre is not None, OTHERS=others is not None, ROWS=rows, WIDTH=width, num_warps=4,
+    )  # fmt: skip
     return found
 
 
 @triton.jit
-def _centred_units(
-    table_ptr, index_ptr, centre_ptr, units_ptr, n_rows, n_features, ROWS: tl.constexpr, WIDTH: tl.constexpr
-):
+def _gathered(
+    table_ptr, index_ptr, centre_ptr, others_ptr, of_ptr, found_ptr, n_rows, in_others, n_features,
+    CENTRE: tl.constexpr, OTHERS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
     blocks = tl.cdiv(n_rows, ROWS)  # per task; one axis for both, because only the first may be longer than 65,535
     t = (tl.program_id(0) // blocks).to(tl.int64)
-    row = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
-    d = tl.arange(0, WIDTH)
+    row, d = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
     inside = (row < n_rows)[:, None] & (d < n_features)[None, :]
     source = tl.load(index_ptr + t * n_rows + row, row < n_rows, other=0)
-    centre = tl.load(centre_ptr + t * n_features + d, d < n_features, other=0.0)
+    if CENTRE:
+        centre = tl.load(centre_ptr + t * n_features + d, d < n_features, other=0.0)
+        values = _units(table_ptr, source, centre, inside, n_features, d)
+    else:
+        values = tl.load(table_ptr + source[:, None] * n_features + d[None, :], inside, other=0.0)
+    if OTHERS:
+        other = t * in_others + tl.load(of_ptr + t * n_rows + row, row < n_rows, other=0)
+        values -= tl.load(others_ptr + other[:, None] * n_features + d[None, :], inside, other=0.0)
+    tl.store(found_ptr + (t * n_rows + row[:, None]) * n_features + d[None, :], values, inside)
+
+
+@triton.jit
+def _units(table_ptr, source, centre, inside, n_features, d):
+    """Rows of a table less the centre, with unit length; 0 outside."""
     values = tl.load(table_ptr + source[:, None] * n_features + d[None, :], inside, other=0.0) - centre[None, :]
     values = tl.where(inside, values, 0.0)
     # A power of two that brings the largest entry near 1: no square overflows or vanishes, and no digit changes.
     largest = tl.maximum(tl.max(tl.abs(values), axis=1), 1.1754943508222875e-38)
     values *= tl.exp2(-tl.floor(tl.log2(largest)))[:, None]
     norm = tl.sqrt(tl.sum(values * values, axis=1))
-    values = values / tl.maximum(norm, 1.1754943508222875e-38)[:, None]
-    tl.store(units_ptr + (t * n_rows + row[:, None]) * n_features + d[None, :], values, inside)
+    return values / tl.maximum(norm, 1.1754943508222875e-38)[:, None]
 
 
 @triton.jit
-def _differences(
-    table_ptr, index_ptr, others_ptr, of_ptr, found_ptr,
-    n_rows, in_table, in_others, n_features,
+def _unit_sums(
+    table_ptr, index_ptr, starts_ptr, factor_ptr, centre_ptr, sums_ptr, n_tasks, n_classes, n_support, n_features,
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    blocks = tl.cdiv(n_rows, ROWS)  # per task; one axis for both, because only the first may be longer than 65,535
-    t = (tl.program_id(0) // blocks).to(tl.int64)
-    row = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
-    d = tl.arange(0, WIDTH)
-    inside = (row < n_rows)[:, None] & (d < n_features)[None, :]
-    source = t * in_table + tl.load(index_ptr + t * n_rows + row, row < n_rows, other=0)
-    other = t * in_others + tl.load(of_ptr + t * n_rows + row, row < n_rows, other=0)
-    values = tl.load(table_ptr + source[:, None] * n_features + d[None, :], inside, other=0.0)
-    values -= tl.load(others_ptr + other[:, None] * n_features + d[None, :], inside, other=0.0)
-    tl.store(found_ptr + (t * n_rows + row[:, None]) * n_features + d[None, :], values, inside)
+    t, k, d = (tl.program_id(0) % n_tasks).to(tl.int64), tl.program_id(0) // n_tasks, tl.arange(0, WIDTH)
+    centre = tl.load(centre_ptr + t * n_features + d, d < n_features, other=0.0)
+    end, total = tl.load(starts_ptr + k + 1), tl.zeros((ROWS, WIDTH), tl.float32)
+    for first in range(tl.load(starts_ptr + k), end, ROWS):
+        row = first + tl.arange(0, ROWS)
+        inside = (row < end)[:, None] & (d < n_features)[None, :]
+        source = tl.load(index_ptr + t * n_support + row, row < end, other=0)
+        total += _units(table_ptr, source, centre, inside, n_features, d)
+    tl.store(sums_ptr + (t * n_classes + k) * n_features + d, tl.sum(total, 0), d < n_features)
 
 
-def class_sums(table: Tensor, index: Tensor, starts: Tensor, factor: Tensor | None, centre: Tensor | None) -> Tensor:
+def class_sums(
+    table: Tensor, index: Tensor, starts: Tensor, factor: Tensor | None, centre: Tensor | None, unit: bool = False
+) -> Tensor:
     """[t, k, d] = Σ_s factor·z_s − n_k·centre, over the support rows starts[k]..starts[k+1]-1 of each class.
 
     Shapes: ``table`` [n, d], ``index`` [t, s] sorted by class, ``starts`` [k+1], ``factor`` and ``centre`` [t, 1, d].
+    With ``unit`` they are sums of the rows less the centre, with unit length.
     """
     sums = torch.empty(len(index), len(starts) - 1, table.shape[1], dtype=table.dtype, device=table.device)
     n_tasks, n_classes, n_features = sums.shape
+    tensors = [sums if one is None else one.contiguous() for one in (table, index, starts, factor, centre)]
+    if unit:  # the programs of a class follow one another: its rows stay in the cache of a multiprocessor
+        width = triton.next_power_of_2(n_features)
+        shape = {"ROWS": max(1, 2048 // width), "WIDTH": width}
+        _unit_sums[(n_tasks * n_classes,)](*tensors, sums, n_tasks, n_classes, index.shape[1], n_features, **shape)
+        return sums
     bands = triton.cdiv(n_features, _BAND)
     splits = min(triton.cdiv(n_tasks, _TASKS), triton.cdiv(_PROGRAMS, n_classes * bands))
     tasks_per_split = triton.cdiv(triton.cdiv(n_tasks, splits), _TASKS) * _TASKS
     _class_sums[(n_classes * bands * splits,)](
-        table, index.contiguous(), starts, sums if factor is None else factor.contiguous(),
-        sums if centre is None else centre.contiguous(), sums,
-        n_tasks, n_classes, index.shape[1], n_features, bands, splits, tasks_per_split,
-        FACTOR=factor is not None, CENTRE=centre is not None, BAND=_BAND, TASKS=_TASKS, ROWS=5,
-        num_warps=16,
+        *tensors, sums, n_tasks, n_classes, index.shape[1], n_features, bands, splits, tasks_per_split,
+        FACTOR=factor is not None, CENTRE=centre is not None, BAND=_BAND, TASKS=_TASKS, ROWS=5, num_warps=16,
     )  # fmt: skip
     return sums
 

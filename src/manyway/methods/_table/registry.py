@@ -32,7 +32,7 @@ class Method:
     home: str | Callable[..., core.Solution]  # "module:function" below manyway.methods, or the function itself
     reference: str
     transductive: bool = True
-    holds_support: bool = False  # whether it keeps every support sample in memory, not only class sums
+    holds_support: bool | str = False  # whether it keeps every support sample in memory, or on this type of device only
     version: int = 1  # rises when the method's answers change; stored results remember it
     stops_without_tol: bool = False  # whether it has a stopping rule that no parameter `tol` switches on
     # What depends on the support alone, "module:function" or the function: (tasks, **parameters) -> prepared, a
@@ -237,7 +237,7 @@ _ALL = (
     Method("moon", "MOON", "graph.anchors:moon", "von Mises–Fisher relative of StatA", class_features=True),
     Method("zlap", "ZLaP", "graph.zlap:zlap", "Stojnić et al., CVPR 2024", class_features=True),
     Method("evidence", "Evidence", "evidence.solver:evidence", "this project, docs/evidence.md", version=9,
-           holds_support=True, class_features=True, scores=True, takes_known=True, learned=("precision", "transform"),
+           holds_support="cpu", class_features=True, scores=True, takes_known=True, learned=("precision", "transform"),
            prepare="evidence.solver:prepare_evidence", in_blocks="evidence.solver:evidence"),
     Method("em-dirichlet", "EM-Dirichlet", "dirichlet.solver:em_dirichlet", "Martin et al., CVPR 2024",
            holds_support=True, class_features=True),

@@ -28,14 +28,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core import Tasks, class_sums, column_sums
+from manyway.core import Tasks, class_moments, column_sums
 from manyway.core.kernels import fused, tensor_cores
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import Contrasts, Inner, Metric, differences, metrics_of, rows_of, rows_of_tasks
 
 _MOST_SAMPLES = 512  # samples that are left out in turn, evenly spaced: enough to fit a precision
 _MOST_FOR_METRIC = 256  # of these, evenly spaced, to choose among metrics on the same samples
-_BLOCK_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 32}  # tasks are calibrated in blocks of about this many numbers
+_BLOCK_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 33}  # tasks are calibrated in blocks of about this many numbers
 _NEWTON_STEPS = 8  # from the usual precision
 _REFIT_STEPS = 3  # from the precision for a similar metric
 _MOMENT_STEPS = 3  # to estimate how much class means differ
@@ -188,8 +188,6 @@ def calibrate_and_place(tasks: Tasks, constants: Constants, *how: Any) -> tuple[
 
 def _joined(parts: list[Calibration], metric: Metric | None) -> Calibration:
     """The calibrations of consecutive tasks as one."""
-    if len(parts) == 1:
-        return replace(parts[0], metric=metric)
     names = [one.name for one in fields(Calibration) if one.name != "metric"]
     return Calibration(metric=metric, **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
 
@@ -205,27 +203,27 @@ def _blocks(
     """Calibrate some tasks at a time. A given precision is used as it is.
 
     ``growth`` is given where the features were divided by a scale that was learned from the same support. ``finish``
-    changes the calibration of some tasks, given their support [t, s, d] and labels [t, s].
+    changes the calibration of some tasks.
     """
     tasks = tasks[:1] if tasks.shared_support else tasks
-    sums, counts = class_sums(tasks)
-    prototypes = sums / counts.unsqueeze(-1)
     per_task = min(tasks.n_support, _MOST_SAMPLES) * (2 * tasks.n_features + 6 * tasks.n_classes)
     if metric:
         per_task += 2 * tasks.n_support * tasks.n_features + 5 * min(tasks.n_support, tasks.n_features) ** 2
     size = max(1, _BLOCK_NUMBERS[tasks.device.type] // per_task)
-    for first in range(0, len(prototypes), size):
+    for first in range(0, tasks.n_tasks, size):
         block = slice(first, first + size)
-        labels = tasks.support_labels[block]
-        samples = left_out_samples(labels, counts[block])
+        some = tasks[block]
+        if some.centre is None:  # gathered once
+            some = replace(some, support_table=some.support, support_index=None, factor=None)
+        moments = class_moments(some)
+        samples = left_out_samples(some.support_labels, moments[1])
         grown = None if growth is None else growth(block, samples)
-        support, means = tasks[block].support, prototypes[block]
-        one = calibrated(support, labels, means, counts[block], samples, grown, constants, precision, metric)
-        yield block, one if finish is None else finish(one, support, labels)
+        one = calibrated(some, moments, samples, grown, constants, precision, metric)
+        yield block, one if finish is None else finish(one, some)
 
 
 Growth = Callable[[slice, Tensor], "Grown | None"]  # for some tasks and their samples [t, n] that are left out
-Finish = Callable[[Calibration, Tensor, Tensor], Calibration]
+Finish = Callable[[Calibration, Tasks], Calibration]
 
 
 class Grown(NamedTuple):
@@ -241,8 +239,9 @@ def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:
     At most 512, as equally shared by the classes (with counts [t, k]) as their samples allow. There are as many for
     each task; where the shares leave a rest, some samples appear that add to the share of their class.
     """
-    n_tasks, n_samples = labels.shape
-    n_classes = counts.shape[1]
+    if labels.stride(0) == 0 and len(labels) > 1:
+        return left_out_samples(labels[:1], counts[:1]).expand(len(labels), -1)
+    (n_tasks, n_samples), n_classes = labels.shape, counts.shape[1]
     everything = torch.arange(n_samples, device=labels.device)
     if n_samples <= _MOST_SAMPLES or n_classes > _MOST_SAMPLES:
         return everything[:: ceil(n_samples / _MOST_SAMPLES)].expand(n_tasks, -1)
@@ -251,83 +250,71 @@ def left_out_samples(labels: Tensor, counts: Tensor) -> Tensor:
         more = share + 2**step
         share = torch.where(torch.minimum(counts, more).sum(-1, keepdim=True) <= _MOST_SAMPLES, more, share)
     shares = torch.minimum(counts, share).gather(1, labels)
-    order = labels.argsort(dim=1, stable=True)
-    ranks = torch.empty_like(order).scatter_(1, order, everything.expand(n_tasks, -1))
-    starts = (counts.cumsum(1) - counts).gather(1, labels)
-    ranks, sizes = ranks - starts, counts.gather(1, labels)
+    ranks, sizes = ranks_of(labels, counts), counts.gather(1, labels)
     chosen = ((ranks + 1) * shares / sizes).floor() > (ranks * shares / sizes).floor()
     return (~chosen).long().argsort(dim=1, stable=True)[:, :_MOST_SAMPLES].sort(1).values
 
 
+def ranks_of(labels: Tensor, counts: Tensor) -> Tensor:
+    """[t, s] the number of earlier samples of the same class, from labels [t, s] and counts [t, k]."""
+    order, places = labels.argsort(dim=1, stable=True), torch.arange(labels.shape[1], device=labels.device)
+    places = torch.empty_like(order).scatter_(1, order, places.expand_as(order))
+    return places - (counts.cumsum(1) - counts).gather(1, labels).long()
+
+
 def calibrated(
-    support: Tensor,
-    labels: Tensor,
-    prototypes: Tensor,
-    counts: Tensor,
+    tasks: Tasks,
+    moments: tuple[Tensor, Tensor, Tensor],
     samples: Tensor,
     grown: Grown | None,
     constants: Constants,
     precision: float | None = None,
     metric: bool = True,
 ) -> Calibration:
-    """The calibration of tasks with support [t, s, d], labels [t, s], prototypes [t, k, d] and counts [t, k].
-
-    ``samples`` [t, n] are left out in turn.
-    """
-    freedom = support.shape[1] - counts.shape[1]  # 0: one sample per class, and none can be left out
+    """The calibration of tasks with these ``class_moments``; ``samples`` [t, n] are left out in turn."""
+    sums, counts, squares = moments
+    freedom, few = tasks.n_support - tasks.n_classes, tasks.n_features <= constants.few_features
+    prototypes = sums / counts.unsqueeze(-1)
     middle, offsets, lengths = _from_middle(prototypes)
-    variance, scatter = _spreads(support, labels, prototypes, counts, constants)
+    variance, scatter = _spreads(squares, prototypes, counts, constants)
     # The error of a prototype adds 1/n to the scatter of a sample around it.
     usual = constants.one_shot_precision / variance * (2 * counts / (counts + 1)).mean(-1)
-    if freedom and support.shape[-1] <= constants.few_features:
-        usual = torch.minimum(usual, gaussian_precision(support - middle, scatter, counts))
+    if freedom and few:
+        usual = torch.minimum(usual, gaussian_precision(tasks.support - middle, scatter, counts))
     given = None if precision is None else torch.full_like(usual, precision)
     squares, noise = lengths - scatter.unsqueeze(-1) / counts, constants.one_shot_noise * scatter
     meaning = scatter, usual if given is None else given, torch.ones_like(usual), noise, torch.zeros_like(counts[:, :1])
     plain = Calibration(middle, None, offsets, squares, counts, counts, *meaning, torch.ones_like(usual))
-    if not freedom or not (metric or given is None):
+    if not freedom or not (metric or given is None):  # with one sample per class none can be left out
         return plain
-    left_out = LeftOut.of(
-        labels.gather(1, samples), plain, usual, constants, support.shape[-1] <= constants.few_features
-    )
+    left_out = LeftOut.of(tasks.support_labels.gather(1, samples), plain, usual, constants, few)
     left_out = replace(left_out, given=given)
-    residuals = differences(support, samples, prototypes, left_out.labels)
-    inner = Inner.of(residuals, offsets, left_out.labels)
+    residuals = differences(tasks, samples, prototypes, left_out.labels)
+    with nullcontext() if few else tensor_cores(residuals):  # the precision is that of many distances
+        inner = Inner.of(residuals, offsets, left_out.labels)
     every = ceil(residuals.shape[1] / _MOST_FOR_METRIC)
     some = inner.some(every) if metric else inner  # a copy, because classifying may overwrite the others
     if grown is None:
         answers = left_out.classified(inner)
     else:
-        rows = rows_of(support, samples) - middle
+        rows = tasks.some_support(samples) - middle
         answers = left_out.fitted(left_out.grown_distances(rows, residuals, offsets, grown))
     losses, found, _, noise = answers
     plain = replace(plain, precision=found, noise=noise, losses=losses, power=1 / (1 + left_out.unsure))
-    if not metric:
-        return plain
-    return _with_metric(plain, support, labels, samples, residuals, some, left_out, constants)
+    return _with_metric(plain, tasks, samples, residuals, some, left_out, constants) if metric else plain
 
 
-def _spreads(
-    support: Tensor, labels: Tensor, prototypes: Tensor, counts: Tensor, constants: Constants
-) -> tuple[Tensor, Tensor]:
-    """[t] the variance of all samples and S, the within-class scatter."""
-    n_samples, n_classes = support.shape[1], counts.shape[1]
-    squares = prototypes.square().sum(-1)
-    if bool((counts == counts[:, :1]).all()):
-        total = torch.linalg.vector_norm(support, dim=(1, 2)).square()
-        within = total - (squares * counts).sum(-1)
-        freedom: Tensor | int = n_samples - n_classes
-        mean_square = total / n_samples
-    else:  # classes of many samples must not decide alone
-        each = torch.linalg.vector_norm(support, dim=-1).square()
-        totals = torch.zeros_like(squares).scatter_add_(1, labels, each)
-        weights = 1 / (1 + (counts - 1) / constants.class_limit)
-        within = ((totals - squares * counts).clamp_min(0) * weights).sum(-1)
-        freedom = ((counts - 1) * weights).sum(-1)
-        mean_square = (totals / counts).mean(-1)
+def _spreads(totals: Tensor, prototypes: Tensor, counts: Tensor, constants: Constants) -> tuple[Tensor, Tensor]:
+    """[t] the variance of all samples and S, the within-class scatter, from sums of squared lengths [t, k]."""
+    n_classes, squares = counts.shape[1], prototypes.square().sum(-1)
+    # Classes of many samples must not decide alone; where all have as many, all weights are the same.
+    weights = 1 / (1 + (counts - 1) / constants.class_limit)
+    within = ((totals - squares * counts).clamp_min(0) * weights).sum(-1)
+    freedom = ((counts - 1) * weights).sum(-1)
+    mean_square = (totals / counts).mean(-1)
     mean = column_sums(prototypes) / n_classes
     variance = (mean_square - mean.square().sum(-1)).clamp_min(torch.finfo(mean.dtype).tiny)
-    if n_samples == n_classes:
+    if not bool((counts > 1).any()):
         return variance, constants.one_shot_scatter * variance
     # Examples may be copies of each other, and what is divided by S must stay finite.
     return variance, torch.maximum(within / freedom, _LEAST_SCATTER * variance)
@@ -335,8 +322,7 @@ def _spreads(
 
 def _with_metric(
     plain: Calibration,
-    support: Tensor,
-    labels: Tensor,
+    tasks: Tasks,
     samples: Tensor,
     residuals: Tensor,
     inner: Inner,
@@ -353,12 +339,12 @@ def _with_metric(
     every = ceil(samples.shape[1] / _MOST_FOR_METRIC)
     left_out = left_out.some(every)
     answers = left_out.classified(inner, near=plain.precision)
-    contrasts = Contrasts.of(support, labels, plain.middle + plain.offsets, plain.counts)
+    contrasts = Contrasts.of(tasks, plain.middle + plain.offsets, plain.counts)
     freedom, n_features = contrasts.rows.shape[1:]
-    weight = n_features / (freedom * plain.scatter).clamp_min(torch.finfo(support.dtype).tiny)  # 1/(f·v)
+    weight = n_features / (freedom * plain.scatter).clamp_min(torch.finfo(tasks.dtype).tiny)  # 1/(f·v)
     upwards = freedom >= constants.many_contrasts * n_features
     little = n_features <= constants.few_features
-    with nullcontext() if little else tensor_cores(support):  # with little shrinkage, rounded products may have no root
+    with nullcontext() if little else tensor_cores(samples):  # with little shrinkage, rounded products may have no root
         metrics = metrics_of(contrasts, weight)
     crossed = metrics.crossed(plain.offsets)
     products = metrics.inner(samples[:, ::every], left_out.labels, residuals[:, ::every], plain.offsets, crossed, inner)
@@ -370,7 +356,7 @@ def _with_metric(
     tried = constants.shrinkages + (constants.little_shrinkages if little else ())
     least = n_features / (n_features + constants.metric_freedom * freedom)  # γ that costs nothing
     for gamma in sorted(tried, reverse=not upwards):
-        with nullcontext() if little else tensor_cores(support):  # a choice among a few values needs no more digits
+        with nullcontext() if little else tensor_cores(samples):  # a choice among a few values needs no more digits
             factor = metrics.root(gamma, going)
             found = products(factor, gamma, going)
         spread, part = rows_of_tasks(answers.spread, going), (1 - gamma) * rows_of_tasks(weight, going)

@@ -50,7 +50,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyway.core import Scaling, Scalings, Tasks, apply, class_sums, dense, level, prototypes, rowwise, unit
+from manyway.core import Scaling, Scalings, Tasks, apply, class_moments, class_sums, dense, level, rowwise, unit
 from manyway.methods.calibration.calibration import Grown, Growth, calibrated, left_out_samples
 from manyway.methods.calibration.constants import Constants
 from manyway.methods.calibration.metric import rows_of
@@ -303,8 +303,8 @@ def _tried(
         losses = []
         for step in steps:
             rows, growth = step(support), Grown(grown, step.unit) if bool(step.scaled.any()) else None
-            means = _means(rows, labels, n_classes)
-            losses.append(calibrated(rows, labels, means, counts, samples, growth, constants, metric=metric).losses)
+            one = Tasks(rows, None, labels, rows[:, :0], None, n_classes)
+            losses.append(calibrated(one, class_moments(one), samples, growth, constants, metric=metric).losses)
         stacked = torch.stack(losses)  # [w, t, n]
         own = stacked.gather(0, seen.way.view(1, -1, 1).expand(1, -1, stacked.shape[-1]))
         gains, z, n = own - stacked, constants.way_gain, samples.shape[1]
@@ -323,7 +323,8 @@ def _tried(
 
 def _means(rows: Tensor, labels: Tensor, n_classes: int) -> Tensor:
     """[t, k, d] class means of rows [t, s, d]."""
-    return prototypes(Tasks(rows, None, labels, rows[:, :0], None, n_classes))
+    sums, counts = class_sums(Tasks(rows, None, labels, rows[:, :0], None, n_classes))
+    return sums / counts.unsqueeze(-1)
 
 
 def _left_out_scales(rows: Tensor, labels: Tensor, counts: Tensor, samples: Tensor) -> tuple[Scales, Tensor]:

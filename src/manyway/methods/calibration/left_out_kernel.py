@@ -12,7 +12,7 @@ from torch import Tensor
 from manyway.methods.calibration.metric import Inner
 
 MAX_CLASSES = 2048  # the distances of one sample must fit into registers
-_TILE = 4096  # distances per tile
+_TILE = 2048  # distances per tile
 
 
 def fit(
@@ -35,7 +35,7 @@ def fit(
         products, gram.contiguous(), labels.contiguous(), rows.contiguous(), classes.contiguous(),
         stretch.contiguous(), start.contiguous(), centre.contiguous(), precision, losses,
         n_tasks, n_samples, n_classes, steps, float(prior_weight),
-        WIDTH=width, ROWS=max(1, _TILE // width), num_warps=8,
+        WIDTH=width, ROWS=max(1, _TILE // width), num_warps=4,
     )  # fmt: skip
     return precision, losses
 

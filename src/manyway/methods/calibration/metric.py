@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from manyway.core import Tasks
 from manyway.core.kernels import fused
 
 _MANY_CLASSES = 4096  # with more, no number is kept for each pair of classes
@@ -72,16 +73,17 @@ class Contrasts:
     counts: Tensor  # [t, k] n
 
     @staticmethod
-    def of(support: Tensor, labels: Tensor, means: Tensor, counts: Tensor) -> Contrasts:
-        """From support [t, s, d], labels [t, s], class means [t, k, d] and counts [t, k]; no class is empty."""
+    def of(tasks: Tasks, means: Tensor, counts: Tensor) -> Contrasts:
+        """From the support of tasks, class means [t, k, d] and counts [t, k]; no class is empty."""
+        labels = tasks.support_labels[:1] if tasks.support_labels.stride(0) == 0 else tasks.support_labels
         sorted_labels, order = labels.sort(dim=1, stable=True)
         first = torch.ones_like(labels, dtype=torch.bool)
         first[:, 1:] = sorted_labels[:, 1:] != sorted_labels[:, :-1]
-        firsts, others = order[first].view(len(labels), -1), order[~first].view(len(labels), -1)
+        parts = (one.view(len(labels), -1) for one in (order[first], order[~first], sorted_labels[~first]))
+        firsts, others, names = (one.expand(tasks.n_tasks, -1) for one in parts)
         scale = 1 / (counts.sqrt() - 1).clamp_min(torch.finfo(counts.dtype).eps)
-        middles = means + (means - rows_of(support, firsts)) * scale.unsqueeze(-1)
-        names = sorted_labels[~first].view_as(others)
-        return Contrasts(differences(support, others, middles, names), names, others, counts)
+        middles = means + (means - tasks.some_support(firsts)) * scale.unsqueeze(-1)
+        return Contrasts(differences(tasks, others, middles, names), names, others, counts)
 
     def coefficients(self, samples: Tensor, labels: Tensor) -> Tensor:
         """[t, n, f] the rows of Q for samples [t, n] with labels [t, n]."""
@@ -103,14 +105,15 @@ def rows_of_tasks(values: Tensor, which: Tensor) -> Tensor:
     return values if len(which) == len(values) else values[which]
 
 
-def differences(table: Tensor, index: Tensor, others: Tensor, of: Tensor) -> Tensor:
-    """[t, n, d] rows ``index`` [t, n] of a table [t, m, d], less the rows ``of`` [t, n] of others [t, k, d]."""
-    if fused(table):
+def differences(tasks: Tasks, which: Tensor, others: Tensor, of: Tensor) -> Tensor:
+    """[t, n, d] the samples ``which`` [t, n] of the support, less the rows ``of`` [t, n] of others [t, k, d]."""
+    if fused(others) and tasks.factor is None:
         from manyway.core.kernels import rows
 
-        if table.shape[-1] <= rows.MAX_FEATURES:
-            return rows.differences(table, index, others, of)
-    return rows_of(table, index).sub_(rows_of(others, of))
+        if tasks.n_features <= rows.MAX_FEATURES:
+            table, index = tasks.support_table.reshape(-1, tasks.n_features), tasks.support_rows.gather(1, which)
+            return rows.gathered(table, index, tasks.centre, others, of)
+    return tasks.some_support(which).sub_(rows_of(others, of))
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,9 +20,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from manyway.core import one_hot
+from manyway.core import Tasks, one_hot
 from manyway.core.kernels import tensor_cores
-from manyway.methods.calibration.calibration import Calibration
+from manyway.methods.calibration.calibration import Calibration, ranks_of
 from manyway.methods.calibration.constants import Constants
 
 _FOLDS, _TRIED = 5, 2  # more would cost more than they tell
@@ -30,13 +30,9 @@ _POWER_STEPS = 8  # to find how steep the objective is at most
 _MOST_LEVERAGE = 0.9
 
 
-def tuned(
-    calibration: Calibration, placed: Tensor, labels: Tensor, constants: Constants, *, always: bool = False
-) -> Calibration:
-    """The calibration with tuned prototypes in the tasks where that helps, or in all.
-
-    ``placed`` [t, s, d] is the support as the calibration places it, with labels [t, s].
-    """
+def tuned(calibration: Calibration, tasks: Tasks, constants: Constants, *, always: bool = False) -> Calibration:
+    """The calibration with tuned prototypes in the tasks where that helps, or in all."""
+    placed, labels = calibration.place(tasks.support), tasks.support_labels
     examples, n_steps = calibration.examples, constants.tuning_steps
     member, own_counts = one_hot(labels, examples.shape[1], placed.dtype), examples.gather(1, labels)
     weights = 1 / (1 + own_counts / constants.class_limit)
@@ -76,7 +72,7 @@ def tuned(
                 found = _scores(rows, prototypes, biases, tau).log_softmax(-1)
                 return found.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
 
-            folds, gains = _ranks(labels, examples) % _FOLDS, torch.zeros_like(weights)
+            folds, gains = ranks_of(labels, examples) % _FOLDS, torch.zeros_like(weights)
             for fold in range(_TRIED):
                 left_out = (folds == fold) & (own_counts > 1)
                 kept = (~left_out).to(placed.dtype)
@@ -111,13 +107,6 @@ def _steepness(rows: Tensor, weights: Tensor) -> Tensor:
         direction = rows.mT @ (weights * (rows @ direction))
     value: Tensor = direction.norm(dim=1, keepdim=True)
     return value
-
-
-def _ranks(labels: Tensor, counts: Tensor) -> Tensor:
-    """[t, s] the number of earlier samples of the same class."""
-    order, places = labels.argsort(dim=1, stable=True), torch.arange(labels.shape[1], device=labels.device)
-    places = torch.empty_like(order).scatter_(1, order, places.expand_as(order))
-    return places - (counts.cumsum(1) - counts).gather(1, labels).long()
 
 
 def _without_themselves(calibration: Calibration, placed: Tensor, residuals: Tensor, own_counts: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """Every parameter and every constant of evidence, in one place, the constants with the reason for their value.
 
 ``Constants`` of ``manyway.methods.calibration`` has those of the calibration, ``Counting`` of ``manyway.core.presence``
-those that say which classes occur; ``schedule=`` reaches all.
-docs/evidence.md has a table of the effect of each: accuracy and calibration without it, on the study's sets. Limits of
+those that say which classes occur, ``OfScores`` those of scores; ``schedule=`` reaches all.
+docs/results/evidence-parts.csv has a table of the effect of each (``python -m benchmarks.effects``). Limits of
 memory and time, and what keeps arithmetic finite, are constants of their modules: they do not change answers.
 """
 
@@ -111,6 +111,9 @@ class OfScores:
 class Schedule(OfScores, Counting, Constants):
     """The constants of calibration, search and post-processing, and of which classes occur (``Counting``)."""
 
+    # Proportions are the mean of probabilities to this power. Their error on validation classes is 28.6 %; with the
+    # mean of probabilities, which spread doubt over absent classes, it is 30.5, and with shares of labels 28.9.
+    shares_power: float = 3.0
     # Probabilities with one example per class are raised to a power near this value, which pairs of queries decide;
     # see `powers`. Second: the standard deviation of its logarithm.
     one_shot_power: float = 0.75
@@ -176,18 +179,21 @@ class Schedule(OfScores, Counting, Constants):
     # --- Unknown queries: see `unknown` for the formulas; values chosen on the validation halves of four sets ---
     # a₁, a₂, a₃ of the log-odds: a logistic regression of the truth has them 0.3 to 0.9, 0.2 to 0.9 and 0.1 to 1. The
     # ratios share errors, so that their sum counts less than three would.
-    unknown_weights: tuple[float, float, float] = (0.9, 0.6, 0.3)
+    unknown_weights: tuple[float, float, float] = (0.65, 0.55, 0.2)
     # With one example per class the weights are so many times larger: the scatter is guessed high.
-    one_shot_unknown: float = 5.0
+    one_shot_unknown: float = 9.0
     # s: by how much the excess of unknown queries varies, relative to its mean.
     unknown_spread: float = 0.4
     # ε: the probability that a query of a class looks as if it were unknown. It limits what a single query can say.
-    odd_members: float = 0.062
+    odd_members: float = 0.024
     # b: how much of the log-odds counts in the proportion of unknown queries.
-    independent: float = 0.05
-    # The answer is not "unknown" below this probability, where classes may be less probable still: without evidence the
-    # probability is 1/6.
-    least_unknown: float = 0.25
+    independent: float = 0.025
+    # π: the prior probability that no query is unknown. It is high, because all queries share errors of the scales,
+    # which the sum of their log-odds does not know.
+    none_unknown: float = 0.9
+    # The answer is not "unknown" below this probability, where classes may be less probable still: without it, batches
+    # in which hardly any class is certain would have false alarms.
+    least_unknown: float = 0.35
     # With one example per class: 2S relative to the distance between neighbouring classes. 0.64 to 0.94 on five sets;
     # a value at the upper end, because with a lower one batches without unknown queries would seem to have some.
     one_shot_within: float = 0.9

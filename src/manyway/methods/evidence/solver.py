@@ -325,7 +325,7 @@ def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
 
     A sample of the queries is first assigned as if none were unknown: the groups of this search, and groups of similar
     queries, are compared with what classes that are left out look like (``unknown``). In the search that follows, query
-    q has the weight (1 − ν_q)/max(1 − ν).
+    q has the weight 1 − ν_q.
     """
     likelihood, n_classes = queries.of, queries.of.counts.shape[1]
     stride = judged_stride(queries.n_query, n_classes)
@@ -335,12 +335,11 @@ def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
     parameters = queries.parameters
     schedule, prior = parameters.constants, parameters.prior(placed.shape[1], likelihood.counts)
     assigned = fused_search(Dense.of(closed), prior, parameters).queries.u
-    any_known = queries.known_classes.any(1)
     if isinstance(likelihood, Distances):
         calibration = likelihood.calibration
-        posterior = judge(placed, assigned, any_known, calibration, stride, schedule, one_shot=one_shot)
+        posterior = judge(placed, assigned, calibration, stride, schedule, one_shot=one_shot)
     else:
-        posterior = judge_scores(placed, assigned, any_known, stride, schedule)
+        posterior = judge_scores(placed, assigned, stride, schedule)
     queries.weigh(posterior)
     return posterior
 
@@ -487,11 +486,11 @@ def finishing(found: Named, parameters: Parameters) -> Finish | None:
     many = tasks.n_support >= constants.tuning_examples * tasks.n_classes and not parameters.open_set
     tune = likelihood == "logistic" or (likelihood == "auto" and many)
 
-    def finish(calibration: Calibration, support: Tensor, labels: Tensor) -> Calibration:
+    def finish(calibration: Calibration, tasks: Tasks) -> Calibration:
         calibration = calibration.shrunk(constants)
         if not tune:
             return calibration
-        return tuned(calibration, calibration.place(support), labels, constants, always=likelihood == "logistic")
+        return tuned(calibration, tasks, constants, always=likelihood == "logistic")
 
     return finish
 
@@ -537,7 +536,7 @@ def first_proportions(tasks: Tasks, parameters: Parameters) -> Tensor:
     for guess in guesses(tasks):
         learned, placed = learn_and_place(tasks, named(tasks, parameters, guess), parameters)
         queries = hold(tasks, placed, Distances(learned.calibration), plain)
-        proportions = find(queries).proportions.to(learned.precision)
+        proportions = (find(queries).tallied.masses / queries.n_query).to(learned.precision)
         tried.append((proportions, queries.each(partial(_fit, proportions)).values[0]))
     (one, fit), (other, other_fit) = tried
     return torch.where((fit >= other_fit).unsqueeze(-1), one, other)

@@ -14,18 +14,18 @@ of its class (those that a search assigns to one class: unknown queries gather a
 is that over the prototype of this class). An unknown query also lies between classes more often: its nearest class
 exceeds the second by a small margin g in log-likelihood. The log-odds of a query are
 
-    λ = a₁ r_alone + a₂ r_around + a₃ r_class + ½ min(1, 2x) ln((e⁻ᵍ + ε)/2ε),   x = D/(D + σ(1, n)).
+    λ = a₁ r_alone + a₂ r_around + a₃ r_class + ½ min(1, 2x)² ln((e⁻ᵍ + ε)/2ε),   x = D/(D + σ(1, n)).
 
 The wider a group is, the less of it is about the query. With e⁻ᵍ = ε the margin says nothing: a member of a class may
 have any margin, and ε says how often. Where classes hardly differ, x is small, and margins are small for members too.
 
 The proportion p of unknown queries in the batch is not known. It is integrated out, with a prior that is 0 with the
-probability ½, and has the density 2(1 − p) otherwise. Whether any query is unknown, the whole batch says:
+probability π, and has the density 2(1 − p) otherwise. Whether any query is unknown, the whole batch says:
 
-    ln Σ_p prior(p) exp Σ_q m_q^(−½) ln(1 − p + p o_q),   1/o_q = ε + (1 − ε) exp(−λ_q),
+    ln (1 − π)/π + ln Σ_p prior(p) exp Σ_q m_q^(−0.4) ln(1 − p + p o_q),   1/o_q = 2ε + (1 − 2ε) exp(−λ_q),
 
 where m_q queries lie together with q, and judge together. Few queries cannot decide it, because odds are limited by
-1/ε. The value of p follows from b Σ_q ln(1 − p + p exp λ_q) with a small b: the queries of a batch share the errors of
+1/2ε. The value of p follows from b Σ_q ln(1 − p + p exp λ_q) with a small b: the queries of a batch share the errors of
 prototypes and metric. So a batch without unknown queries stays without. A query is answered as unknown where that is
 more probable than any class, and not without some evidence.
 
@@ -49,7 +49,6 @@ from manyway.methods.evidence.schedule import Schedule
 MOST_JUDGED = 2048  # queries whose groups are found from all pairs; further queries are judged as their groups are
 _MOST_ASSIGNED = 1 << 24  # numbers at once: fewer queries are judged where they could be of very many classes
 _PROPORTIONS = 40  # grid of the proportion of unknown queries
-_PRIOR = 1 / 6  # the mean of the prior of p: the probability to be unknown without evidence
 _LEAST_COUNTED = 1e-3  # so that classes have a count where all queries are unknown
 
 
@@ -65,7 +64,6 @@ class UnknownPosterior:
     precision: Tensor  # [t] τ
     similarity: Tensor  # [t, a, a] how much each other query belongs to the group of a query
     judged: Tensor  # [t, a] the probability to be unknown
-    any_known: Tensor  # [t] whether the label of a query is known: it is not unknown
     stride: int
     schedule: Schedule
 
@@ -76,14 +74,8 @@ class UnknownPosterior:
         return (self.weights(placed) @ self.judged.unsqueeze(-1)).squeeze(-1).clamp_max(1)
 
     def counted(self, unknown: Tensor) -> Tensor:
-        """[t, b] how much queries count in the search for the classes that are present, given ``unknown`` [t, b].
-
-        It is the probability to be of a class, relative to that of the query for which it is highest. So queries count
-        fully where there is no evidence about any of them. No query counts more than its evidence supports: the
-        highest probability is at least that before any query was seen.
-        """
-        least = self.judged.amin(1, keepdim=True).masked_fill(self.any_known.unsqueeze(-1), 0)
-        return ((1 - unknown) / (1 - least.clamp_max(_PRIOR))).clamp(_LEAST_COUNTED, 1)
+        """[t, b] how much queries count in the search for the classes that are present: 1 − ``unknown`` [t, b]."""
+        return (1 - unknown).clamp(_LEAST_COUNTED, 1)
 
     def weights(self, placed: Tensor) -> Tensor:
         """[t, q, a] the probability that another query is of the group around each query, if all are as frequent."""
@@ -126,7 +118,6 @@ def judged_stride(n_query: int, n_classes: int) -> int:
 def judge(
     placed: Tensor,
     assigned: Tensor,
-    any_known: Tensor,
     calibration: Calibration,
     stride: int,
     schedule: Schedule,
@@ -136,8 +127,7 @@ def judge(
     """How probable it is that queries [t, q, d], placed as the calibration does, are unknown.
 
     ``assigned`` [t, q, k] are their assignments by a search in which every query is of a class. They are every so many
-    (``stride``) of all queries. ``any_known`` [t]: whether the label of a query is known. ``one_shot``: whether no
-    class had two samples to calibrate with.
+    (``stride``) of all queries. ``one_shot``: whether no class had two samples to calibrate with.
     """
     if calibration.counts.shape[1] < 2:
         raise InputError("open_set needs two classes or more: it learns from the classes what none of them looks like.")
@@ -158,14 +148,13 @@ def judge(
     if one_shot:
         log_odds = schedule.one_shot_unknown * log_odds + between
     else:
-        log_odds = log_odds + (2 * scales.distinct).clamp_max(1) * (between - 0.5 * log(2 * schedule.odd_members))
+        far = (2 * scales.distinct).clamp_max(1).square()
+        log_odds = log_odds + far * (between - 0.5 * log(2 * schedule.odd_members))
     groups = means, calibration.scatter.unsqueeze(-1) / sizes, calibration.precision, similarity
-    return UnknownPosterior(*groups, _with_proportion(log_odds, sizes, schedule), any_known, stride, schedule)
+    return UnknownPosterior(*groups, _with_proportion(log_odds, sizes, schedule), stride, schedule)
 
 
-def judge_scores(
-    likelihood: Tensor, assigned: Tensor, any_known: Tensor, stride: int, schedule: Schedule
-) -> UnknownPosterior:
+def judge_scores(likelihood: Tensor, assigned: Tensor, stride: int, schedule: Schedule) -> UnknownPosterior:
     """The same for scores of a classifier: rows of log-likelihoods [t, q, k] that are normalised.
 
     A classifier has to name one of its classes, so the scores of an unknown query are those of a class at random. The
@@ -179,7 +168,7 @@ def judge_scores(
     similarity, one = _overlap(likelihood.softmax(-1)), torch.ones_like(log_odds)
     groups = likelihood, 0 * one, one[:, 0], similarity
     unknown = _with_proportion(log_odds, similarity.sum(-1), schedule)
-    return UnknownPosterior(*groups, unknown, any_known, stride, schedule)
+    return UnknownPosterior(*groups, unknown, stride, schedule)
 
 
 def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tensor, Tensor]:
@@ -337,7 +326,7 @@ def _with_proportion(log_odds: Tensor, sizes: Tensor, schedule: Schedule) -> Ten
 
     ``sizes`` [t, q]: how many queries lie together with each, and judge together whether any is unknown.
     """
-    odds, odd = log_odds.unsqueeze(-1), schedule.odd_members
+    odds, odd = log_odds.unsqueeze(-1), 2 * schedule.odd_members
     grid = (torch.arange(_PROPORTIONS, dtype=log_odds.dtype, device=log_odds.device) + 0.5) / _PROPORTIONS
     prior = torch.log1p(-grid).log_softmax(0)
 
@@ -346,7 +335,8 @@ def _with_proportion(log_odds: Tensor, sizes: Tensor, schedule: Schedule) -> Ten
         return torch.logaddexp(torch.log1p(-grid), odds + grid.log())
 
     limited = -torch.logaddexp(log(1 - odd) - odds, torch.full_like(odds, log(odd)))
-    some = ((sizes.rsqrt().unsqueeze(-1) * mixed(limited)).sum(1) + prior).logsumexp(-1)
+    some = ((sizes.pow(-0.4).unsqueeze(-1) * mixed(limited)).sum(1) + prior).logsumexp(-1)
+    some = some + log((1 - schedule.none_unknown) / schedule.none_unknown)
     proportion = (schedule.independent * mixed(odds).sum(1) + prior).softmax(-1)
     given = ((odds + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
     return (given * some.sigmoid().unsqueeze(-1)).clamp_max(1)  # by rounding it could be more
