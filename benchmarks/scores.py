@@ -271,7 +271,7 @@ def measure_several(data: Path, count: int) -> Iterator[list[object]]:
 
 
 def simulated(n_classes: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Items [n, d], learned classes [k, d] and labels [n] of a classifier that confuses classes of a genus, and less so of a family.
+    """Items [n, d], learned classes [k, d] and labels [n]: classes of a genus are confused, less so those of a family.
 
     Classes are species, ten to a genus and ten genera to a family. It has learned each class with an error of its own,
     and is too sure: 60 to 70 % of its answers are right.

@@ -74,11 +74,10 @@ def _read_file(path: Path, options: Options) -> Scores:
     if suffix == ".json":
         return read_score_json(check_input(path))
     table = tables.read_table(path)
-    names, rows = table.names, table.rows()
-    if is_birdnet(names):
-        return read_birdnet(path, names, rows)
-    if _is_long(names, options):
-        return _read_long(path, names, rows, options)
+    if is_birdnet(table.names):
+        return read_birdnet(path, table.names, table.rows())
+    if _is_long(table.names, options):
+        return _read_long(path, table.names, table.rows(), options)
     return _read_wide(path, options, table if suffix in (".parquet", ".jsonl") else None)
 
 

@@ -24,7 +24,7 @@ is above that of so many independent features. Labels do not change.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, isqrt, log
+from math import ceil, log
 from typing import NamedTuple
 
 import torch
@@ -39,7 +39,7 @@ from manyway.methods.evidence.schedule import Parameters, Schedule, agreement
 from manyway.methods.evidence.search import Dense
 
 _MOST_TRIED = 1 << 24  # numbers: fewer queries are looked at where they could be of very many classes
-_MOST_COMPARED, _MOST_PRODUCTS = 2048, 1 << 31  # queries that are compared with each other, and products in all
+_MOST_COMPARED = 2048  # queries that are compared with each other
 _MOST_PAIRS = 1 << 25  # of queries that are compared for a review: limits memory and time
 _MOST_QUERIES = 512  # evenly spaced: enough to fit one number
 _LOG_POWERS = (-1.5, 0.75, 46)  # the values that are tried: lowest, highest, number
@@ -164,8 +164,6 @@ def copies(queries: Held, schedule: Schedule) -> Tensor:
     """
     stride = ceil(queries.n_query / _MOST_COMPARED)
     placed = sample(queries, stride)[0]
-    more = ceil(placed.shape[1] / isqrt(_MOST_PRODUCTS // placed.shape[-1]))
-    placed, stride = placed[:, ::more], stride * more
     part = schedule.near_copy ** max(1.0, 16 / placed.shape[-1])
     limit = part * queries.of.usual_distance(placed)
     near: Tensor = (distances_between(placed) <= limit.view(-1, 1, 1)).sum((1, 2)) / placed.shape[1]

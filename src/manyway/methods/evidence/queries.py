@@ -12,7 +12,7 @@ search.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from manyway.core import Joined, Tasks
-from manyway.core.parallel import LARGE, side_by_side
 from manyway.methods.evidence.likelihood import Likelihood, Updated, known_classes
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, remainders
 from manyway.methods.evidence.schedule import Parameters
@@ -29,7 +28,6 @@ from manyway.methods.evidence.search import Dense, Found, fused_search, resume, 
 # The log-likelihood of the classes that a query with a known label does not have. It is finite, so that 0 times it is
 # 0, and it can be multiplied by any sharpness in float32.
 EXCLUDED = -1e30
-_PIECE = 2**20  # numbers of a large task that a thread works on at once
 
 
 @dataclass(eq=False)
@@ -78,12 +76,9 @@ class Part:
 
     def every(self, stride: int) -> "Part":
         """The part that has every so many of all queries."""
-        return self.some(slice(-self.first % stride, None, stride))
-
-    def some(self, rows: slice) -> "Part":
-        """The part that has some of these queries."""
+        rows = slice(-self.first % stride, None, stride)
         cut = {name: getattr(self, name)[:, rows] for name in ("placed", "known", "unknown")}
-        return replace(self, **cut, first=self.first + rows.start, assign=lambda: self.u[:, rows])
+        return replace(self, **cut, assign=lambda: self.u[:, rows])
 
 
 class Judge(Protocol):
@@ -156,7 +151,7 @@ def excluded(likelihood: Tensor, known: Tensor) -> Tensor:
 
 
 class InMemory(Held):
-    """The queries of many tasks, in memory: one part, or of one large task several that threads work on.
+    """The queries of many tasks, in memory: one part.
 
     ``u`` [t, q, k] are the assignments of the last search. Weights of queries that may be unknown are an expanded 1
     until ``weigh`` is called, so that closed tasks multiply nothing.
@@ -169,24 +164,14 @@ class InMemory(Held):
         self.counted: Tensor | float = 1.0
         self.u = placed[..., :0]  # [t, q, k] after the search
 
-    @cached_property
-    def parts(self) -> list[Part]:
-        """What ``each`` goes through."""
-        large = len(self.part.placed) == 1 and not self.part.placed.is_cuda and self.part.placed.numel() >= LARGE
-        step = max(1, _PIECE // self.part.placed.shape[-1]) if large else self.n_query
-        pieces = [self.part.some(slice(first, first + step)) for first in range(0, self.n_query, step)]
-        return pieces if large else [self.part]
-
     def each(self, work: Callable[[Part], Any]) -> Any:
-        first, *others = side_by_side(work, self.parts)
-        return reduce(lambda one, other: one.plus(other), others, first)
+        return work(self.part)
 
     def weigh(self, judge: Judge) -> None:
         """Let queries count in the search as much as they are members of classes."""
         part = self.part
         part.unknown = judge.unknown(part.placed, 0).masked_fill(part.known >= 0, 0)
         part.any_unknown = True
-        self.__dict__.pop("parts", None)
         self.counted = judge.counted(part.unknown).unsqueeze(-1)
 
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Found[Dense]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, prod
+from math import prod
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -236,7 +236,7 @@ class Dense:
         return Presence.of(self.u, remainders(self.u))
 
     def begin(self, sharpness: float) -> Presence:
-        return self._assign(lambda rows: (self.likelihood[:, rows] * sharpness).softmax(-1), keep=False)[0].presence
+        return self._assign(lambda rows: (self.likelihood[:, rows] * sharpness).softmax(-1))[0].presence
 
     def update(self, slopes: Slopes, sharpness: float, ahead: Sequence[float] = (), tol: float = 0.0) -> Update:
         """Assign again. Of one large task, few assignments may be updated several times before all are."""
@@ -287,19 +287,17 @@ class Dense:
         share = self.u / self.counted.clamp_min(torch.finfo(self.u.dtype).tiny)
         return torch.stack([fit, -(self.counted * torch.xlogy(share, share)).sum((1, 2))])
 
-    def _assign(
-        self, assigned: Callable[[slice], Tensor], tol: float = 0.0, *, keep: bool = True
-    ) -> tuple[Update, Tensor, Tensor]:
+    def _assign(self, assigned: Callable[[slice], Tensor], tol: float = 0.0) -> tuple[Update, Tensor, Tensor]:
         """Take over the assignments that ``assigned`` makes of some queries.
 
-        Large arrays are gone through in pieces of few queries, which stay in the cache of a core. With ``keep``, the
-        places of the assignments of one large task that matter, and what they were before, are also returned.
+        Large arrays are gone through in pieces of few queries, which stay in the cache of a core. The places of the
+        assignments of one large task that matter, and what they were before, are also returned.
         """
         weighted = self.counted.stride() != (0, 0, 0)  # an expanded number says that every query counts one
         n_query, per_query = self.u.shape[1], self.u[:, :1].numel()
         small = self.u.is_cuda or self.u.numel() < LARGE
         step = n_query if small else max(1, _PIECE // per_query)
-        large = keep and not small and len(self.u) == 1
+        large = not small and len(self.u) == 1
 
         def work(first: int) -> tuple[Tensor, ...]:
             rows = slice(first, first + step)
@@ -319,8 +317,7 @@ class Dense:
                 before.copy_(u)
             return masses, absent, moved, kept + first * per_query, was
 
-        each = zip(*side_by_side(work, range(0, n_query, step)), strict=True)
-        parts, absents, moved, kept, was = each
+        parts, absents, moved, kept, was = zip(*side_by_side(work, range(0, n_query, step)), strict=True)
         masses, places, before = sum(parts[1:], parts[0]), torch.cat(kept), torch.cat(was)
         absent = prod(absents[1:], start=absents[0])
         if large:  # ln(1 − u) of small u is −u

@@ -35,8 +35,6 @@ import torch
 from torch import Tensor
 
 from manyway.core import Answered, Pile, Reading, Scaling, Solution, Sums, Tally, Tasks, class_sums, doubt, tally
-from manyway.core.blocks import whole
-from manyway.core.parallel import side_by_side
 from manyway.errors import InputError
 from manyway.methods.calibration import Calibration, Finish, FirstStep, calibrate, calibrate_and_place, tuned
 from manyway.methods.calibration.scaling import QUERY_DEPENDENT
@@ -292,8 +290,7 @@ def find(queries: Queries, *, one_shot: bool = False, with_objective: bool = Fal
     if isinstance(queries, InBlocks):
         reading = Reading(queries.pile, queries.on_part(answers).found, queries.before)
         return Solution(reading, n_iter, converged, **more)
-    pieces, part = side_by_side(lambda part: whole(answers(part)).values, queries.parts), queries.part
-    answered = Answered(*(torch.cat(each, 1) for each in zip(*pieces, strict=True)))
+    answered, part = queries.each(answers), queries.part
     outcomes = torch.cat([answered.probabilities, *([answered.unknown.unsqueeze(-1)] if finds else [])], -1)
     more["make_review_scores"] = lambda: grouping.review_scores(part, outcomes, schedule)
     probabilities, unknown, its_groups = answered
