@@ -172,8 +172,8 @@ def find_item(table: Table, options: Options, taken: Collection[int | None]) -> 
     found += [at for at in free if _are_codes(cells := table.sample(at)) and _distinct(cells)]
     if options.like is not None:  # the features are known, and this is none
         found += [at for at in free if _are_numbered(names[at], cells := table.sample(at)) and _distinct(cells)]
-    filled = [at for at in free if any(map(is_filled, table.sample(at)))]  # a comma at the end of a line is no name
-    found += [at for at in filled if is_row_number(names[at]) or names[at] in table.index]
+    counts = [at for at in free if is_row_number(names[at]) or names[at] in table.index]
+    found += [at for at in counts if any(map(is_filled, table.sample(at)))]  # a comma at the end of lines is no name
     if not found:
         return None, None
     at, others = found[0], [names[other] for other in dict.fromkeys(ids) if other != found[0]]
@@ -308,9 +308,8 @@ def _without_gaps(path: Path, contents: Contents) -> Contents:
     if not count:
         raise InputError(f"Every row of {path} lacks a feature; leave columns with gaps out with `ignore_columns`.")
     labels, items = (values and [values[row] for row in order] for values in (contents.labels, contents.items))
-    gaps = [(row, lacking[row].argmax()) for row in order[count:]]
-    names = items[count:] if items else [contents.place(row) for row, _ in gaps]
-    why = [f"it has no number in column '{(contents.columns or range(1, at + 2))[at]}'" for _, at in gaps]
+    names, at = items or list(map(contents.place, order)), lacking[order].argmax(1).tolist()
+    why = [f"it has no number in column '{(contents.columns or range(1, d + 2))[d]}'" for d in at]
     lost = sorted({*map(str, labels or ())} - {*map(str, (labels or ())[:count])})
     return replace(
         contents,
@@ -320,7 +319,7 @@ def _without_gaps(path: Path, contents: Contents) -> Contents:
         carried={name: [cells[row] for row in order] for name, cells in contents.carried.items()},
         notes=(*contents.notes, *(f"no complete row of {path.name} is left of '{name}'" for name in lost)),
         place=lambda row: contents.place(order[row]),
-        skipped=tuple(zip(map(str, names), why, strict=True)),
+        skipped=tuple(zip(map(str, names), why, strict=True))[count:],
     )
 
 

@@ -82,8 +82,6 @@ class OfScores:
     scores_lacking: float = 0.1
 
     # --- Several classes per item: see `several`. Chosen on CLINC150, items that were composed of two intents ---
-    # The highest scores of an item that say nothing about classes that it does not have.
-    several_having: int = 3
     # The quantile that gives f₀ its width, and how many widths it is away; no deviation is below the third: lists that
     # were cut have equal scores.
     several_tail: tuple[float, float] = (0.999, 2.58)

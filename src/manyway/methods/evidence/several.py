@@ -19,6 +19,8 @@ from torch import Tensor
 from manyway.core import one_hot
 from manyway.methods.evidence.schedule import Schedule
 
+_HAVING = 3  # highest scores of an item, whose gaps say how many classes it has; the others are of classes it lacks
+
 
 def several(odds: Tensor, known: Tensor, expected: Tensor, constants: Schedule) -> Tensor:
     """[t, q, k] the probability that an item has each class, from log-odds [t, q, k].
@@ -27,7 +29,7 @@ def several(odds: Tensor, known: Tensor, expected: Tensor, constants: Schedule) 
     is in any unit, 0: it is not on a list.
     """
     n_classes = odds.shape[-1]
-    having = constants.several_having if n_classes > constants.several_having else 0
+    having = _HAVING if n_classes > _HAVING else 0
     best = odds.topk(having, -1)
     others = torch.ones_like(odds).scatter_(-1, best.indices, 0.0)
     total = others.sum(1, keepdim=True)
