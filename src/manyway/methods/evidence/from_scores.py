@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import ceil, exp, log, prod
+from math import ceil, exp, log
 from typing import NamedTuple
 
 import torch
@@ -335,8 +335,9 @@ def _choose(
     step = grid[1].log() - grid[0].log()
     found = (grid[best].log() + off * step).exp()
     doubt = min(1.0, (1 - sure) / (1 - constants.scores_sharpness))
-    gained = ((score[usual] / n_items, constants.scores_gain), (score[usual], constants.scores_total_gain))
-    helped = prod(((each - least) / (most - least)).clamp(0, 1) for each, (least, most) in gained)
+    (least, most), (few, many) = constants.scores_gain, constants.scores_total_gain
+    helped = ((score[usual] / n_items - least) / (most - least)).clamp(0, 1)
+    helped = helped * ((score[usual] - few) / (many - few)).clamp(0, 1)
     temperature = constants.scores_lower * found * constants.scores_shared ** (doubt * (1 - 2 * independent))
     return temperature, 1 - helped * (1 - independent), helped
 
