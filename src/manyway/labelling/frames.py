@@ -39,7 +39,7 @@ def label_frame(
     label : str, default="label"
         The column of the examples that holds their labels.
     estimator : estimator, optional
-        The method with its parameters. None: ``Evidence()``.
+        The method with its parameters. None: ``Evidence(likelihood="auto")``.
     prefix : str, default=""
         What the names of the new columns begin with.
 
@@ -61,7 +61,7 @@ def label_frame(
     >>> label_frame(examples, items).select(["photo", "label"]).to_pylist()
     [{'photo': '1.png', 'label': 'ant'}, {'photo': '2.png', 'label': 'bee'}]
     """
-    estimator = Evidence() if estimator is None else estimator
+    estimator = Evidence(likelihood="auto") if estimator is None else estimator
     known, names = _read(examples, features, label, "examples")
     query, _ = _read(items, features, None, "items")
     return to_frame(items, estimator.fit(known, names).infer(query), prefix)

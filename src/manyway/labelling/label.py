@@ -157,6 +157,8 @@ def solve_batch(batch: Batch, method: str = DEFAULT_METHOD, *, open_set: bool = 
         if UNKNOWN in batch.classes:
             raise InputError(f"A class is called '{UNKNOWN}', the label of unknown items; rename it.")
         params["open_set"] = True
+    # One support is tuned in little time; thousands of tasks would wait for it.
+    params = {name: "auto" for name in solver.parameters if name == "likelihood"} | params
     return solver(batch.tasks, **params)
 
 

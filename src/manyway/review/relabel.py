@@ -107,7 +107,7 @@ class Relabel:
     def _placed(self) -> Placed | None:
         """What is learned from the examples, and the items where distances are measured: once, for all answers."""
         with torch.no_grad():
-            return None if self.data.scores else place_once(self.tasks)
+            return None if self.data.scores else place_once(self.tasks, self.data.open_set)
 
     def nearest(self, row: int, count: int) -> list[int]:
         """The examples whose features have the highest cosine similarity with those of an item, nearest first."""

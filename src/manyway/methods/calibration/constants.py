@@ -51,9 +51,7 @@ class Constants:
     # the factor by which the best guess is shorter is below the first value. Second: the smallest such factor.
     trust_above: float = 0.5
     least_trust: float = 0.005
-    # Tuned prototypes (see `calibration.tuning`): how strongly they are held at class means, the number of steps, how
-    # many standard errors the gain must exceed, and how many examples of each class there must be.
-    tuning_pull: float = 0.3
-    tuning_steps: int = 12
-    tuning_gain: float = 1.0
+    # Tuned prototypes (see `calibration.tuning`): the numbers of steps that are tried, and how many examples of each
+    # class there must be.
+    tuning_steps: tuple[int, ...] = (2, 4, 8)
     tuning_examples: float = 5.0

@@ -101,8 +101,9 @@ def evidence(
         Whether distances are measured in a metric that is learned from the support: directions in which samples of one
         class differ much count less. It needs two examples of some class.
     likelihood : {"auto", "metric", "logistic"}, default="metric"
-        "metric": prototypes are class means. "logistic": they are tuned by logistic regression on the examples. "auto":
-        they are tuned where there are five examples per class, left-out ones gain by it, and no query is unknown.
+        "metric": prototypes are class means. "logistic": they are tuned by logistic regression on the examples. "auto",
+        about three times the time: tuned where left-out examples gain by it, every class has five, there are more than
+        64 features, and no query is unknown.
     temperature : float or None, default=None
         T, which divides the logits before a softmax. For scores; by default labelled scores or the batch itself say it.
     concentration : float or None, default=None
@@ -480,14 +481,12 @@ def finishing(found: Named, parameters: Parameters) -> Finish | None:
     tasks, constants, likelihood = found.tasks, parameters.constants, parameters.likelihood
     if is_one_shot(tasks) or parameters.precision or found.vectors.shape[1]:
         return None
-    many = tasks.n_support >= constants.tuning_examples * tasks.n_classes and not parameters.open_set
-    tune = likelihood == "logistic" or (likelihood == "auto" and many)
+    many = tasks.n_support >= constants.tuning_examples * tasks.n_classes and tasks.n_features > constants.few_features
+    tune = likelihood == "logistic" or (likelihood == "auto" and many and not parameters.open_set)
 
     def finish(calibration: Calibration, tasks: Tasks) -> Calibration:
-        calibration = calibration.shrunk(constants)
-        if not tune:
-            return calibration
-        return tuned(calibration, tasks, constants, always=likelihood == "logistic")
+        shrunk, always = calibration.shrunk(constants), likelihood == "logistic"
+        return tuned(shrunk, calibration.offsets, tasks, constants, always) if tune else shrunk
 
     return finish
 
@@ -509,9 +508,10 @@ def learn_and_place(tasks: Tasks, found: Named, parameters: Parameters) -> tuple
     return Learned(found.tasks, found.scaling, calibration, is_one_shot(found.tasks)), placed[:, : tasks.n_query]
 
 
-def place_once(tasks: Tasks) -> Placed:
+def place_once(tasks: Tasks, open_set: bool = False) -> Placed:
     """What is learned of one batch in memory that is labelled again and again, with more known labels each time."""
-    learned, placed = learn_and_place(tasks, scaled(tasks, Parameters()), Parameters())
+    parameters = Parameters(likelihood="auto", open_set=open_set)
+    learned, placed = learn_and_place(tasks, scaled(tasks, parameters), parameters)
     assert isinstance(placed, Tensor)
     return Placed(learned.scaled, learned.scaling, learned.calibration, learned.one_shot, placed)
 
