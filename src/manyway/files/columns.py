@@ -254,15 +254,18 @@ def _are_numbered(name: str, cells: Sequence[Any]) -> bool:
     return named and not any(is_number_like(cell) and not is_whole(cell) for cell in cells)
 
 
-def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> Contents:
-    """Read a table of features, with item names and further columns, of which one may be the labels."""
+def read_columns(path: Path, options: Options, *, with_labels: bool = True, table: Table | None = None) -> Contents:
+    """Read a table of features, with item names and further columns, of which one may be the labels.
+
+    ``table`` is the open table, where it has a header for certain.
+    """
     known = {name.casefold() for name in (options.label_column, options.item_column, "item", *LABEL_NAMES) if name}
     like = set(options.like or ("",))
 
     def is_header(first: Sequence[str]) -> bool | None:
         return bool({*map(str.casefold, first)} & known) or like <= {*first} or None
 
-    table = read_table(path, is_header, sheet=options.sheet)
+    table = table or read_table(path, is_header, sheet=options.sheet)
     if table.is_empty:
         raise InputError(f"{path} has no data row; the first line names the columns, the others are items.")
     chosen, label, item, notes = list(range(len(table.names))), None, None, list[str]()

@@ -29,6 +29,7 @@ _BLOCK_BYTES = 1 << 23
 _LARGEST = float(np.finfo(np.float32).max)
 _FAR = 1000  # float32 keeps four digits of the differences between numbers that lie this many times as far from 0
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT96": 12}  # bytes of a value of parquet; others have 8
+_STACKED = 256  # rows that are written at once
 _LOOKED_AT = 1000  # rows that say how far numbers are from 0
 _NOT_COMPUTED = re.compile(rb"</f>\s*(<v ?/>|<v></v>)?\s*</c>")  # a formula of Excel without its value
 _THOUSANDS = re.compile(r"\s*[-+]?\d{1,3},\d{3}\s*")
@@ -542,7 +543,7 @@ def _is_plain(column: Any) -> bool:
 
 
 def _stack(table: Any) -> np.ndarray[Any, Any]:
-    """The columns of an Arrow table as one array, written batch by batch so that memory is visited in order."""
+    """The columns of an Arrow table as one array, written some rows at a time so that memory is visited in order."""
     n, step = table.num_rows, max(1, table.num_rows // _LOOKED_AT)
     batches = [[_numbers(column) for column in batch.columns] for batch in table.to_batches()]
     parts = [np.stack([column[::step] for column in batch], 1).astype(np.float64) for batch in batches]
@@ -550,9 +551,10 @@ def _stack(table: Any) -> np.ndarray[Any, Any]:
     row = 0
     with np.errstate(over="ignore"):  # what is too large is found later
         for batch in batches:
-            for at, column in enumerate(batch):
-                stacked[row : row + len(column), at] = column
-            row += len(batch[0])
+            for first in range(0, len(batch[0]), _STACKED):
+                some = [column[first : first + _STACKED] for column in batch]
+                stacked[row : row + len(some[0])] = np.stack(some, 1)
+                row += len(some[0])
     return stacked
 
 

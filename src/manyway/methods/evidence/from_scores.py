@@ -21,26 +21,25 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    maximises w Σ_q ln Σ_k K π_qk exp ℓ_qk − ½ ((ln T − μ)/σ)². Items of one class share the errors of the classifier,
    so m of them count as m / (1 + ρ(m − 1)) independent ones; w is the fraction of all items that this leaves. The grid
    ends at 2.5, so that T cannot run away: at a high temperature one class would explain everything.
-4. **Blend.** The answer is the mean of evidence, with the share s (1 − w⁴), and of the classifier's own z: where items
-   have few others like them, the classifier decides. So it does where the others do not help to predict an item. The
-   mean over q of ln Σ_k K π_qk exp ℓ_qk is what they gain over the classifier alone, in nats. w becomes 1 where that is
-   below 0.5 (all classes occur), or the sum below 8 (a few items are alike by chance); it has its own value from 0.9
-   and 16 on. Evidence is trusted by τ (1 − w)(1 − c), where c is the part of the labels that it changes, and the more
-   the less it doubts them. The answer is as sure on average as its labels are likely: by evidence with that trust, and
-   by the classifier's own probabilities otherwise.
+4. **Blend.** The answer is the mean of evidence, with the share s h, and of the classifier's own z. h says how far the
+   others help to predict an item: the mean over q of ln Σ_k K π_qk exp ℓ_qk is what they gain over the classifier
+   alone, in nats. h is 0 where that is below 0.3 (all classes occur), or the sum below 2 (a few items are alike by
+   chance), and 1 from 0.5 and 6 on. Evidence is trusted by τ h (1 − w)(1 − c), where c is the part of the labels that
+   it changes, and the more the less it doubts them. The answer is as sure on average as its labels are likely: by
+   evidence with that trust, and by the classifier's own probabilities otherwise.
 5. **Hold.** A class that the classifier expects to be right for many of the items is not dissolved: they keep the
    classifier's answer (`held`). Evidence gathers the items that are scattered over many classes. It never moves an item
    to a class of which the classifier is less sure in its surest items than of the one that it comes from: some classes
    take what a classifier does not know, a little of everything, and no item for certain.
 
-Up to 512 items are used to learn this, evenly spaced; of more than 1,024 classes fewer.
+Up to 512 items are used to learn this, evenly spaced; of more than 512 classes fewer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import ceil, exp, log, prod
+from math import ceil, exp, log
 from typing import NamedTuple
 
 import torch
@@ -61,7 +60,7 @@ SEVERAL = "independent"  # each class has a yes-or-no probability of its own, an
 _SLACK = 0.02  # by which rounded probabilities may sum to more than 1
 _LEAST_MISSING = 1e-3  # the probability of the classes that an item does not list is at least this
 _LARGEST_SIGMOID = 0.9999  # tables are rounded to four digits
-_MOST_SCORES, _LEAST_ITEMS = 2**19, 128  # of very many classes fewer items are used to learn, but not fewer than these
+_MOST_SCORES, _LEAST_ITEMS = 2**18, 128  # of very many classes fewer items are used to learn, but not fewer than these
 _EM_STEPS = 50  # of the part of the items that a list covers
 
 
@@ -192,6 +191,8 @@ def without_prior(posteriors: Tensor, class_prior: Tensor) -> Tensor:
         raise InputError(f"There are {len(class_prior)} class priors for {posteriors.shape[-1]} classes.")
     if not bool(torch.isfinite(class_prior).all()) or not bool((class_prior > 0).all()):
         raise InputError("A class prior is not positive; every class that the classifier can answer needs one.")
+    if bool((class_prior == class_prior[0]).all()):
+        return posteriors
     return (posteriors - class_prior.to(posteriors).log()).log_softmax(-1)
 
 
@@ -306,8 +307,8 @@ def _learn(
     places = labels.view(1, -1, 1).expand(len(grid), -1, 1)
     alone = taught(theirs, 1 - torch.eye(len(labels)).to(rows))  # each labelled item learns from the others
     own = (tempered(alone - popular, grid) + likely).log_softmax(-1).gather(-1, places).sum(1).squeeze(-1)
-    temperature, independent = _choose(grid, score, part, len(z), own, sure, constants)
-    one, share = popular.new_ones(1, 1, 1), constants.scores_share * (1 - independent**4) * (not said)
+    temperature, independent, helped = _choose(grid, score, part, len(z), own, sure, constants)
+    one, share = popular.new_ones(1, 1, 1), constants.scores_share * helped * (not said)
     offset = (popular + likely - temperature * likely).view(1, 1, -1)
     own = (z / sharp).softmax(-1)
     kept, peak = held(own, constants), own.topk(min(constants.scores_surest, len(own)), 0).values.mean(0)
@@ -318,8 +319,8 @@ def _learn(
 
 def _choose(
     grid: Tensor, score: Tensor, part: Tensor, n_items: int, labelled: Tensor, sure: float, constants: Schedule
-) -> tuple[Tensor, Tensor]:
-    """[] the temperature and w, given for each of the grid [g] the log-likelihood of the items and w.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """[] the temperature, w and h, given for each of the grid [g] the log-likelihood of the items and w.
 
     ``sure`` is the mean of the highest probabilities.
     """
@@ -334,10 +335,11 @@ def _choose(
     step = grid[1].log() - grid[0].log()
     found = (grid[best].log() + off * step).exp()
     doubt = min(1.0, (1 - sure) / (1 - constants.scores_sharpness))
-    gained = ((score[usual] / n_items, constants.scores_gain), (score[usual], constants.scores_total_gain))
-    said = prod(((each - least) / (most - least)).clamp(0, 1) for each, (least, most) in gained)
+    (least, most), (few, many) = constants.scores_gain, constants.scores_total_gain
+    helped = ((score[usual] / n_items - least) / (most - least)).clamp(0, 1)
+    helped = helped * ((score[usual] - few) / (many - few)).clamp(0, 1)
     temperature = constants.scores_lower * found * constants.scores_shared ** (doubt * (1 - 2 * independent))
-    return temperature, (1 - said * (1 - independent**4)) ** 0.25
+    return temperature, 1 - helped * (1 - independent), helped
 
 
 def expectation(z: Tensor, expected: Tensor, constants: Schedule) -> tuple[Tensor, bool]:

@@ -211,7 +211,7 @@ class Blend:
 
     def free(self, mine: Tensor, found: Tensor) -> Tensor:
         """[t, b, 1] how far evidence [t, b, k] may change the answers of a classifier with probabilities [t, b, k]."""
-        here, there = (one.argmax(-1, keepdim=True) for one in (mine, found))
+        here, there = (one.max(-1, keepdim=True).indices for one in (mine, found))  # faster than argmax
         held, peak = self.held.expand_as(mine), self.peak.expand_as(mine)
         return (1 - held.gather(-1, here)) * (self.surer * peak.gather(-1, here) <= peak.gather(-1, there))
 
