@@ -200,7 +200,8 @@ def find_text(table: Table, options: Options, taken: Collection[int | None]) -> 
     if usual:
         return usual[0], None
     words = {at: words_in(table, at) for at in free if not is_label(names[at]) and not is_id(names[at])}
-    found = [at for at in words if words[at] >= _WORDS and not _repeats(table.sample(at))]
+    different = {at: len({*map(str, table.sample(at))}) for at in words}  # classes and places repeat themselves
+    found = [at for at in words if words[at] >= _WORDS and 2 * different[at] >= len(table.sample(at))]
     found.sort(key=lambda at: (words[at], sum(map(len, map(str, table.sample(at))))), reverse=True)
     if not found:
         return None, None
@@ -216,11 +217,6 @@ def words_in(table: Table, at: int) -> float:
     # Chinese and Japanese have no blanks: two of their characters are about a word.
     words = sum(len(text.split()) + sum("\u3040" <= c <= "\u9fff" for c in text) / 2 for text in texts)
     return words / max(1, len(cells))
-
-
-def _repeats(cells: Sequence[Any]) -> bool:
-    """Whether most cells are repetitions, as names of classes or places are."""
-    return 2 * len(set(map(str, cells))) < len(cells)
 
 
 def is_number_like(cell: Any) -> bool:
@@ -254,18 +250,15 @@ def _are_numbered(name: str, cells: Sequence[Any]) -> bool:
     return named and not any(is_number_like(cell) and not is_whole(cell) for cell in cells)
 
 
-def read_columns(path: Path, options: Options, *, with_labels: bool = True, table: Table | None = None) -> Contents:
-    """Read a table of features, with item names and further columns, of which one may be the labels.
-
-    ``table`` is the open table, where it has a header for certain.
-    """
+def read_columns(path: Path, options: Options, *, with_labels: bool = True) -> Contents:
+    """Read a table of features, with item names and further columns, of which one may be the labels."""
     known = {name.casefold() for name in (options.label_column, options.item_column, "item", *LABEL_NAMES) if name}
     like = set(options.like or ("",))
 
     def is_header(first: Sequence[str]) -> bool | None:
         return bool({*map(str.casefold, first)} & known) or like <= {*first} or None
 
-    table = table or read_table(path, is_header, sheet=options.sheet)
+    table = read_table(path, is_header, sheet=options.sheet)
     if table.is_empty:
         raise InputError(f"{path} has no data row; the first line names the columns, the others are items.")
     chosen, label, item, notes = list(range(len(table.names))), None, None, list[str]()

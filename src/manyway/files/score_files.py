@@ -15,7 +15,7 @@ from manyway.files.columns import LABEL_NAMES, Options, is_id, read_columns, rem
 from manyway.files.files import check_input
 from manyway.files.score_json import read_score_json
 from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Pair, Scores, check_size, from_pairs, short_name
-from manyway.files.tables import TABLE_SUFFIXES, Rows, Table, as_number, column, find_any, missing, read_rows
+from manyway.files.tables import TABLE_SUFFIXES, Rows, as_number, column, find_any, missing, read_rows
 from manyway.files.text import first_twice, listed, read_lines, shorten, suffix_of
 
 SCORE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".json")
@@ -73,12 +73,10 @@ def _read_file(path: Path, options: Options) -> Scores:
         raise InputError(f"{path} has an unknown ending; scores come as {', '.join(SCORE_SUFFIXES)}.")
     if suffix == ".json":
         return read_score_json(check_input(path))
-    table = tables.read_table(path)
-    if is_birdnet(table.names):
-        return read_birdnet(path, table.names, table.rows())
-    if _is_long(table.names, options):
-        return _read_long(path, table.names, table.rows(), options)
-    return _read_wide(path, options, table if suffix in (".parquet", ".jsonl") else None)
+    names, rows = read_rows(path)
+    if is_birdnet(names):
+        return read_birdnet(path, names, rows)
+    return _read_long(path, names, rows, options) if _is_long(names, options) else _read_wide(path, options)
 
 
 def _read_folder(folder: Path, options: Options) -> Scores:
@@ -166,8 +164,8 @@ def _read_long(path: Path, names: Sequence[str], rows: Rows, options: Options) -
     return replace(found, carried=carried, described={n: cells for n, cells in described.items() if n not in differs})
 
 
-def _read_wide(path: Path, options: Options, opened: Table | None) -> Scores:
-    table = read_columns(path, options, table=opened)
+def _read_wide(path: Path, options: Options) -> Scores:
+    table = read_columns(path, options)
     if table.columns is None:
         raise InputError(f"The first line of {path} holds numbers; add one that names the class of each column.")
     count = len(table.features)

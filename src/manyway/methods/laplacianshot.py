@@ -1,7 +1,6 @@
 """LaplacianShot: nearest prototypes that agree with nearby queries (Ziko et al., ICML 2020)."""
 
 import torch
-from torch import Tensor
 
 from manyway.core import Recorder, Solution, Tasks, nearest_others, prototypes, squared_distances
 from manyway.methods.calibration.scaling import transform
@@ -96,7 +95,7 @@ def laplacianshot(
     for iteration in range(max_iter):
         u = (pull - unary).softmax(-1)
         pull = graph @ u
-        terms = _terms(u, unary, pull)
+        terms = torch.stack([torch.xlogy(u, u).sum((1, 2)), (u * unary).sum((1, 2)), -(u * pull).sum((1, 2))])
         if with_objective:
             recorder.add(terms, alive)
         before, energy = energy, terms.sum(0)
@@ -112,8 +111,3 @@ def laplacianshot(
                 break
     answer[alive] = u
     return Solution(answer, n_iter, converged, lambda: centres, objective_parts=recorder.parts)
-
-
-def _terms(u: Tensor, unary: Tensor, pull: Tensor) -> Tensor:
-    """[3, t] the terms of the energy; pull is λ W u."""
-    return torch.stack([torch.xlogy(u, u).sum((1, 2)), (u * unary).sum((1, 2)), -(u * pull).sum((1, 2))])

@@ -82,7 +82,7 @@ class ReviewData:
         carried, more = self.items.carried, [""] * len(self.items.skipped)
         told = self.items.texts  # a column of texts is what the page shows: once is enough
         found = {
-            name: [*map(_text, cells), *more][: len(self.names)]
+            name: [*("" if cell is None or cell != cell else str(cell) for cell in cells), *more][: len(self.names)]
             for name, cells in carried.items()
             if name not in (*BOX, IN_FILE) and (told is None or tuple(cells[: len(told)]) != tuple(told))
         }
@@ -166,10 +166,6 @@ class ReviewData:
         except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
             hint = "move this file away and start the review with the same examples and items in the same folder"
             raise InputError(f"{path} is damaged ({error}). Its answers are not lost: {hint}.") from error
-
-
-def _text(value: Any) -> str:
-    return "" if value is None or value != value else str(value)
 
 
 def _time(text: str) -> datetime | None:

@@ -157,7 +157,7 @@ def test_the_probability_rises_with_the_excess_and_with_the_proportion():
 
     def unknown(n):
         odds = torch.tensor([[2.0] * n + [-3.0] * (10 - n)])
-        return _with_proportion(odds, torch.ones(1, 10), Schedule())
+        return _with_proportion(odds, torch.ones(1, 10), torch.full((1, 10), 0.05), Schedule())
 
     few, many = unknown(1), unknown(8)
     assert few[0, 0] < many[0, 0]
@@ -179,12 +179,12 @@ def test_large_batches_do_not_turn_slightly_odd_queries_into_unknown_ones():
     for n_query in (50, 300):
         odds = torch.full((1, n_query), -1.0, dtype=torch.float64)
         odds[0, : n_query // 50] = 6.0
-        assert _with_proportion(odds, torch.ones_like(odds), Schedule()).max() < 0.05
+        assert _with_proportion(odds, torch.ones_like(odds), torch.full_like(odds, 0.05), Schedule()).max() < 0.05
 
 
 def test_without_evidence_the_probability_is_that_of_the_prior():
     schedule, none = Schedule(), torch.zeros(1, 4, dtype=torch.float64)
-    unknown = _with_proportion(none, none + 1, schedule)
+    unknown = _with_proportion(none, none + 1, none + 0.05, schedule)
     expected = (1 - schedule.none_unknown) / 3  # if any is unknown, a third is
     assert expected < schedule.least_unknown
     torch.testing.assert_close(unknown, torch.full_like(unknown, expected), atol=2e-3, rtol=0)
@@ -210,11 +210,22 @@ def test_strangers_at_a_class_that_is_absent_are_seen_by_the_group_of_the_class(
     calibration, placed = calibrate_and_place(tasks, Schedule())
     nearest = calibration.log_likelihood(placed).argmax(-1)
     assigned = torch.nn.functional.one_hot(nearest, 10).double()
-    groups = _of_classes(placed, assigned, calibration)
-    ratios, sizes = Scales.of(calibration, _apart(calibration), Schedule()).log_ratio(*groups), groups[1]
+    scales = Scales.of(calibration, _apart(calibration), Schedule())
+    groups = _of_classes(placed, assigned, calibration, scales)
+    ratios, sizes = scales.log_ratio(*groups), groups[1]
     members, strangers = nearest[0, truth == 0].unique(), nearest[0, truth == 10].unique()
     assert ratios[0, members].max() < 0 < ratios[0, strangers].min()
     assert float(sizes[0, members].sum()) == pytest.approx(8)
+
+
+@pytest.mark.parametrize("far", [100, 1e4])
+def test_one_outlier_is_unknown_and_the_class_that_is_nearest_to_it_is_not(far):
+    X = np.random.default_rng(0).normal(size=(12, 3)) + np.repeat([[0], [4], [8]], 4, 0)
+    y = np.repeat(list("abc"), 4)
+    found = Evidence(open_set=True).fit(X, y).infer(np.vstack([X, [[far, far, -far]]]))
+    assert found.unknown[-1] > 0.9
+    assert found.unknown[:-1].max() < 0.05
+    assert found.labels[:-1].tolist() == y.tolist()
 
 
 def test_scattered_unknown_queries_are_found_one_by_one():

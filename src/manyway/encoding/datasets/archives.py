@@ -38,7 +38,8 @@ def open_zip(path: Path) -> tuple[list[str], Callable[..., bytes]]:
     total = sum(entry.file_size for entry in entries)
     if total > MAX_TOTAL:
         raise InputError(f"{path} would unpack to {total:,} bytes, more than {MAX_TOTAL:,}; it was not opened.")
-    names = sorted(entry.filename for entry in entries if not _hidden(entry.filename))
+    inside = [(entry.filename, entry.filename.split("/")) for entry in entries]
+    names = sorted(name for name, parts in inside if not any(p.startswith(".") or p == "__MACOSX" for p in parts))
     if len(set(names)) != len(names):
         raise InputError(f"{path} holds two files of the same name; pack it again.")
 
@@ -60,10 +61,6 @@ def read_file(path: Path, most: int = MAX_FILE + 1) -> bytes:
     if len(data) > MAX_FILE:
         raise OSError(f"it is larger than {MAX_FILE:,} bytes")
     return data
-
-
-def _hidden(name: str) -> bool:
-    return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
 
 
 def refuse_escape(name: str, path: Path) -> None:

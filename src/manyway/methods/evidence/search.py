@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import inf, prod
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -76,8 +76,6 @@ Q = TypeVar("Q", bound=Queries)
 AHEAD = 10  # how many updates ``Queries.update`` is told in advance
 _PIECE = 2**17  # assignments that are worked on at once where there are many; a few such arrays fit into a cache
 _MATTERS = 1e-4  # assignments above this are updated every time, where there are many; see ``Few``
-_FEW = 0.25  # part of the assignments that are few
-_NEAR_SHARPNESS, _NEAR_ALPHA = 1.1, 16.0  # others rest while sharpness and α change by less than these factors
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,12 +193,10 @@ class Few:
     def updated(self, slopes: Slopes, s: float) -> tuple[Few, Update]:
         """The same after an update."""
         weights = (self.base + _scores(self.likelihood, slopes, self.classes, self.u, s)).exp_()
-        idle = float(slopes.alpha) / self.alpha  # what the weight of a class without queries is multiplied by
-        total = (idle * self.rest).index_add_(0, self.query, weights)
+        total = self.rest.index_add(0, self.query, weights)
         u = weights.mul_(self.counted).div_(total[self.query])
-        resting = idle * self.masses
-        masses = resting.index_add(0, self.classes, u)
-        log_absent = resting.neg_().index_add_(0, self.classes, log_remainders(u))  # ln(1 − u) of small u is −u
+        masses = self.masses.index_add(0, self.classes, u)
+        log_absent = (-self.masses).index_add_(0, self.classes, log_remainders(u))  # ln(1 − u) of small u is −u
         presence = Presence.of_products(masses[None], log_absent.exp_()[None])
         return replace(self, u=u, left=self.left - 1), Update(presence, (u - self.u).abs_().amax()[None])
 
@@ -236,35 +232,24 @@ class Dense:
         return Presence.of(self.u, remainders(self.u))
 
     def begin(self, sharpness: float) -> Presence:
-        return self._assign(lambda rows: (self.likelihood[:, rows] * sharpness).softmax(-1))[0].presence
+        return self._assign(lambda likelihood, u: (likelihood * sharpness).softmax(-1))[0].presence
 
     def update(self, slopes: Slopes, sharpness: float, ahead: Sequence[float] = (), tol: float = 0.0) -> Update:
         """Assign again. Of one large task, few assignments may be updated several times before all are."""
         for few in self.few:
-            if few.left and few.alpha / _NEAR_ALPHA < float(slopes.alpha) < few.alpha * _NEAR_ALPHA:
+            if few.left and few.alpha == float(slopes.alpha):
                 later, found = few.updated(slopes, sharpness)
                 self.few = (later,)
                 if float(found.moved) >= tol:
                     return found
             self.u.view(-1)[few.places] = few.u
 
-        def assigned(rows: slice) -> Tensor:
-            likelihood, first = self.likelihood[:, rows], rows.start * self.u.shape[-1]
-            for few in self.few:  # 1 − u differs from 1 in few places
-                scores = torch.add(offset, likelihood, alpha=sharpness)
-                here = slice(*torch.searchsorted(few.places, torch.tensor([first, first + scores.numel()])).tolist())
-                scores.view(-1).index_add_(0, few.places[here] - first, extra[here])
-                return scores.softmax(-1)
+        def assigned(likelihood: Tensor, u: Tensor) -> Tensor:
             scores = likelihood if sharpness == 1 else likelihood * sharpness
-            return slopes.add_to(scores, remainders(self.u[:, rows])).softmax(-1)
+            return slopes.add_to(scores, remainders(u)).softmax(-1)
 
-        offset = (slopes.slope + slopes.entry_cost).unsqueeze(1)
-        for few in self.few:
-            extra = slopes.entry_cost[0, few.classes] * few.u / remainders(few.u)
-        found, kept, before = self._assign(assigned, tol)
-        some = 0 < len(kept) < _FEW * self.u.numel()
-        near = sum(later <= _NEAR_SHARPNESS * sharpness for later in ahead)
-        self.few = (Few.of(kept, before, self, found.presence, slopes, sharpness, near),) if some else ()
+        found, kept, before = self._assign(assigned, tol, bool(ahead))
+        self.few = (Few.of(kept, before, self, found.presence, slopes, sharpness, len(ahead)),) if len(kept) else ()
         return found
 
     def select(self, which: Tensor) -> Dense:
@@ -287,43 +272,38 @@ class Dense:
         share = self.u / self.counted.clamp_min(torch.finfo(self.u.dtype).tiny)
         return torch.stack([fit, -(self.counted * torch.xlogy(share, share)).sum((1, 2))])
 
-    def _assign(self, assigned: Callable[[slice], Tensor], tol: float = 0.0) -> tuple[Update, Tensor, Tensor]:
-        """Take over the assignments that ``assigned`` makes of some queries.
+    def _assign(
+        self, assigned: Callable[[Tensor, Tensor], Tensor], tol: float = 0.0, keep: bool = False
+    ) -> tuple[Update, Tensor, Tensor]:
+        """Take over the assignments that ``assigned`` makes of the likelihoods and assignments of some queries.
 
-        Large arrays are gone through in pieces of few queries, which stay in the cache of a core. The places of the
-        assignments of one large task that matter, and what they were before, are also returned.
+        Large arrays are gone through in pieces of few queries, which stay in the cache of a core. With ``keep``, the
+        places of the assignments of one large task that matter, and what they were before, are also returned.
         """
         weighted = self.counted.stride() != (0, 0, 0)  # an expanded number says that every query counts one
         n_query, per_query = self.u.shape[1], self.u[:, :1].numel()
         small = self.u.is_cuda or self.u.numel() < LARGE
         step = n_query if small else max(1, _PIECE // per_query)
-        large = not small and len(self.u) == 1
+        above = _MATTERS if keep and not small and len(self.u) == 1 else inf
 
         def work(first: int) -> tuple[Tensor, ...]:
             rows = slice(first, first + step)
-            u, before = assigned(rows), self.u[:, rows]
+            before = self.u[:, rows]
+            u = assigned(self.likelihood[:, rows], before)
             u = u.mul_(self.counted[:, rows]) if weighted else u
-            masses, kept = u.sum(1), torch.zeros(0, dtype=torch.int64)
-            if large:  # looked for among the classes of which one matters
-                likely = (u.amax(1)[0] > _MATTERS).nonzero().squeeze(1)
-                query, at = (u[0, :, likely] > _MATTERS).nonzero().unbind(1)
-                kept = query * per_query + likely[at]
-            absent = masses if large else remainders(u).prod(1)
+            masses = u.sum(1)
             moved = (u - before).abs_().amax((1, 2)) if tol else masses
+            kept = (u > above).view(-1).nonzero().squeeze(1) if above < 1 else moved.new_zeros(0, dtype=torch.int64)
             was = before.reshape(-1)[kept]
             if small:
                 self.u = u
             else:
                 before.copy_(u)
-            return masses, absent, moved, kept + first * per_query, was
+            return masses, remainders(u).prod(1), moved, kept + first * per_query, was
 
-        parts, absents, moved, kept, was = zip(*side_by_side(work, range(0, n_query, step)), strict=True)
-        masses, places, before = sum(parts[1:], parts[0]), torch.cat(kept), torch.cat(was)
-        absent = prod(absents[1:], start=absents[0])
-        if large:  # ln(1 − u) of small u is −u
-            u = self.u.view(-1)[places]
-            absent = (-masses).index_add_(1, places % per_query, (u + log_remainders(u))[None]).exp_()
-        return Update(Presence.of_products(masses, absent), torch.stack(moved).amax(0)), places, before
+        masses, absent, moved, kept, was = zip(*side_by_side(work, range(0, n_query, step)), strict=True)
+        presence = Presence.of_products(sum(masses[1:], masses[0]), prod(absent[1:], start=absent[0]))
+        return Update(presence, torch.stack(moved).amax(0)), torch.cat(kept), torch.cat(was)
 
 
 def fused_search(queries: Dense, prior: Concentrations, parameters: Parameters) -> Found[Dense]:

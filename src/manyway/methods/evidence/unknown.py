@@ -25,7 +25,7 @@ probability π, and has the density 2(1 − p) otherwise. Whether any query is u
     ln (1 − π)/π + ln Σ_p prior(p) exp Σ_q m_q^(−0.4) ln(1 − p + p o_q),   1/o_q = 2ε + (1 − 2ε) exp(−λ_q),
 
 where m_q queries lie together with q, and judge together. Few queries cannot decide it, because odds are limited by
-1/2ε. The value of p follows from b Σ_q ln(1 − p + p exp λ_q) with a small b: the queries of a batch share the errors of
+1/2ε, unless they are farther off than unknown queries are (D and two deviations f): ε is then less, by f/e. The value of p follows from b Σ_q ln(1 − p + p exp λ_q) with a small b: the queries of a batch share the errors of
 prototypes and metric. So a batch without unknown queries stays without. A query is answered as unknown where that is
 more probable than any class, and not without some evidence.
 
@@ -146,8 +146,7 @@ def judge(
     of_class = (assigned * scales.log_ratio(*_of_classes(placed, assigned, calibration, scales)).unsqueeze(1)).sum(-1)
     first, second = closed.topk(2).values.unbind(-1)
     between = 0.5 * ((second - first).exp() + schedule.odd_members).log()
-    of_alone, of_around, of_classes = schedule.unknown_weights
-    log_odds = of_alone * alone + of_around * around + of_classes * of_class
+    log_odds = torch.stack([alone, around, of_class], -1) @ alone.new_tensor(schedule.unknown_weights)
     if one_shot:
         log_odds = schedule.one_shot_unknown * log_odds + between
     else:
@@ -169,9 +168,8 @@ def judge_scores(likelihood: Tensor, assigned: Tensor, stride: int, schedule: Sc
     others = (assigned.sum(1, keepdim=True) - assigned + 1) / (n_query + n_classes)
     log_odds = -(likelihood.log_softmax(-1) + (n_classes * others).log()).logsumexp(-1)
     similarity, one = _overlap(likelihood.softmax(-1)), torch.ones_like(log_odds)
-    groups = likelihood, 0 * one, one[:, 0], similarity
     unknown = _with_proportion(log_odds, similarity.sum(-1), 2 * schedule.odd_members * one, schedule)
-    return UnknownPosterior(*groups, unknown, stride, schedule)
+    return UnknownPosterior(likelihood, 0 * one, one[:, 0], similarity, unknown, stride, schedule)
 
 
 def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tensor, Tensor]:
@@ -269,7 +267,8 @@ def _of_classes(placed: Tensor, assigned: Tensor, calibration: Calibration, scal
     sizes = _effective_size(some, 1).clamp_min(1)
     scatter, counts = calibration.scatter.unsqueeze(-1), calibration.counts.expand_as(sizes)
     farthest = scatter + scales.farthest(counts)
-    pulls = assigned * (farthest.unsqueeze(1) / calibration.squared_distances(placed).clamp_min(1e-30)).sqrt().clamp_max(1)
+    nearer = farthest.unsqueeze(1) / calibration.squared_distances(placed).clamp_min(1e-30)
+    pulls = assigned * nearer.clamp_max(1).sqrt()
     means = (pulls.mT @ placed - pulls.sum(1).unsqueeze(-1) * calibration.offsets) / some.sum(1).unsqueeze(-1)
     return means.square().sum(-1) - scatter * (1 / sizes + 1 / counts), sizes, counts
 
@@ -340,7 +339,7 @@ def _with_proportion(log_odds: Tensor, sizes: Tensor, odd: Tensor, schedule: Sch
     ``sizes`` [t, q]: how many queries lie together with each, and judge together whether any is unknown. ``odd``
     [t, q]: what the odds of each are limited by for this, as 1/odds.
     """
-    odds, odd = log_odds.unsqueeze(-1), odd.unsqueeze(-1)
+    odds, odd, none = log_odds.unsqueeze(-1), odd.unsqueeze(-1), schedule.none_unknown
     grid = (torch.arange(_PROPORTIONS, dtype=log_odds.dtype, device=log_odds.device) + 0.5) / _PROPORTIONS
     prior = torch.log1p(-grid).log_softmax(0)
 
@@ -350,7 +349,8 @@ def _with_proportion(log_odds: Tensor, sizes: Tensor, odd: Tensor, schedule: Sch
 
     limited = -torch.logaddexp(torch.log1p(-odd) - odds, odd.log())
     some = ((sizes.pow(-0.4).unsqueeze(-1) * mixed(limited)).sum(1) + prior).logsumexp(-1)
-    some = some + log((1 - schedule.none_unknown) / schedule.none_unknown)
     proportion = (schedule.independent * mixed(odds).sum(1) + prior).softmax(-1)
     given = ((odds + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
-    return (given * some.sigmoid().unsqueeze(-1)).clamp_max(1)  # by rounding it could be more
+    return (given * (some + log((1 - none) / none)).sigmoid().unsqueeze(-1)).clamp_max(
+        1
+    )  # by rounding it could be more
