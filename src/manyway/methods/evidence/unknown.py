@@ -25,9 +25,10 @@ probability π, and has the density 2(1 − p) otherwise. Whether any query is u
     ln (1 − π)/π + ln Σ_p prior(p) exp Σ_q m_q^(−0.4) ln(1 − p + p o_q),   1/o_q = 2ε + (1 − 2ε) exp(−λ_q),
 
 where m_q queries lie together with q, and judge together. Few queries cannot decide it, because odds are limited by
-1/2ε, unless they are farther off than unknown queries are (D and two deviations f): ε is then less, by f/e. The value of p follows from b Σ_q ln(1 − p + p exp λ_q) with a small b: the queries of a batch share the errors of
-prototypes and metric. So a batch without unknown queries stays without. A query is answered as unknown where that is
-more probable than any class, and not without some evidence.
+1/2ε, unless they are farther off than unknown queries are (D and two deviations f): ε is then less, by f/e. The value
+of p follows from b Σ_q ln(1 − p + p exp λ_q) with a small b: the queries of a batch share the errors of prototypes and
+metric. So a batch without unknown queries stays without. A query is answered as unknown where that is more probable
+than any class, and not without some evidence.
 
 With one example per class no sample can be left out. S is then taken from the distances between prototypes, the
 weights a are larger, and the last term is ½ ln(e⁻ᵍ + ε), which is cautious.
