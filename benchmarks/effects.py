@@ -41,6 +41,7 @@ OTHER: Mapping[str, tuple[Any, Any]] = {
     "little_shrinkages": ((0.1,), (0.2, 0.1, 0.05, 0.03, 0.02, 0.01)),
     "presence_believed": (0.4, 1.0),
     "anneal_from": (0.2, 0.7),
+    "none_unknown": (0.5, 0.99),
     "scores_anneal_from": (0.45, 1.0),
     "scores_sharpness": (0.35, 0.9),
     "scores_share": (0.3, 1.0),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,7 +21,9 @@ def test_the_schedule_reaches_every_constant(name):
         assert getattr(Parameters(schedule={name: value}).constants, name) == value
 
 
-@pytest.mark.parametrize("schedule", [{"anneal": 0.5}, {"anneal_from": "low"}, {"anneal_from": 1.5}, {"hazard": 1.0}])
+@pytest.mark.parametrize(
+    "schedule", [{"anneal": 0.5}, {"anneal_from": "low"}, {"anneal_from": 1.5}, {"hazard": 1.0}, {"none_unknown": 1.8}]
+)
 def test_a_constant_that_does_not_exist_or_cannot_have_the_value_is_an_error(schedule):
     tasks = Tasks.from_arrays(torch.eye(3)[None], [[0, 1, 2]], torch.eye(3)[None])
     with pytest.raises(InputError, match=next(iter(schedule))):
@@ -28,6 +32,13 @@ def test_a_constant_that_does_not_exist_or_cannot_have_the_value_is_an_error(sch
 
 def test_every_constant_is_tried_in_some_situation():
     assert [name for name in NAMES if not any(re.match(of, name) for of, _ in SITUATIONS.values())] == []
+
+
+def test_the_page_has_a_row_for_every_constant():
+    page = Path(__file__).parents[2] / "docs" / "results" / "evidence-parts.csv"
+    with page.open(encoding="utf-8", newline="") as file:
+        rows = {row[1] for row in csv.reader(file) if row[:1] == ["constants"]}
+    assert sorted({*NAMES} - rows) == []
 
 
 @pytest.mark.parametrize("title", ["1 to 10 shots", "names, half with 2 shots", "scores and a list", "a review"])

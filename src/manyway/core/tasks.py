@@ -399,7 +399,18 @@ class Tasks:
         return every if self.support_index is None else self.support_index
 
     def some_support(self, which: Tensor) -> Tensor:
-        """[t, n, d] the samples ``which`` [t, n] of the support, gathered now."""
+        """Some samples of the support, gathered now.
+
+        Parameters
+        ----------
+        which : Tensor
+            [t, n] their places in the support of each task.
+
+        Returns
+        -------
+        Tensor
+            [t, n, d]
+        """
         table, rows = self.support_table.reshape(-1, self.n_features), self.support_rows.gather(1, which)
         return replace(self, support_table=table, support_index=rows).support
 

@@ -277,8 +277,9 @@ class Parameters:
             if name not in known:
                 raise InputError(f"The schedule of evidence has no constant '{name}'; {nearest(name, known)}")
         check_params("evidence, schedule", self.schedule or {}, get_type_hints(Schedule))
-        if self.constants.anneal_from > 1:
-            raise InputError(f"evidence, schedule: anneal_from is {self.constants.anneal_from}; it is at most 1.")
+        for name, most in (("anneal_from", 1), ("none_unknown", 0.999)):
+            if (value := getattr(self.constants, name)) > most:
+                raise InputError(f"evidence, schedule: {name} is {value}; it is at most {most}.")
 
     @cached_property
     def constants(self) -> Schedule:

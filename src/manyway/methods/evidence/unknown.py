@@ -352,6 +352,5 @@ def _with_proportion(log_odds: Tensor, sizes: Tensor, odd: Tensor, schedule: Sch
     some = ((sizes.pow(-0.4).unsqueeze(-1) * mixed(limited)).sum(1) + prior).logsumexp(-1)
     proportion = (schedule.independent * mixed(odds).sum(1) + prior).softmax(-1)
     given = ((odds + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
-    return (given * (some + log((1 - none) / none)).sigmoid().unsqueeze(-1)).clamp_max(
-        1
-    )  # by rounding it could be more
+    # By rounding it could be more than 1.
+    return (given * (some + log((1 - none) / none)).sigmoid().unsqueeze(-1)).clamp_max(1)
