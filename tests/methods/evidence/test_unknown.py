@@ -211,7 +211,7 @@ def test_strangers_at_a_class_that_is_absent_are_seen_by_the_group_of_the_class(
     nearest = calibration.log_likelihood(placed).argmax(-1)
     assigned = torch.nn.functional.one_hot(nearest, 10).double()
     scales = Scales.of(calibration, _apart(calibration), Schedule())
-    groups = _of_classes(placed, assigned, calibration, scales)
+    groups = _of_classes(placed, assigned, assigned, calibration)
     ratios, sizes = scales.log_ratio(*groups), groups[1]
     members, strangers = nearest[0, truth == 0].unique(), nearest[0, truth == 10].unique()
     assert ratios[0, members].max() < 0 < ratios[0, strangers].min()

@@ -59,8 +59,8 @@ class OfScores:
     scores_trust: float = 0.75
     # ln of how many times as probable the others make an item, on average: below the first value all classes seem to
     # occur and what items share is errors; from the second on they are believed. The same in total: a few items can be
-    # alike by chance. They do best on one half of the classes of
-    # five classifiers; the other half and lid.176 were looked at too.
+    # alike by chance. They do best on one half of the classes of five classifiers; the other half and lid.176 were
+    # looked at too.
     scores_gain: tuple[float, float] = (0.3, 0.5)
     scores_total_gain: tuple[float, float] = (2.0, 6.0)
     # Evidence that doubts less of the labels than this is trusted more: classifiers that know their classes have 0 to

@@ -139,12 +139,18 @@ def judge(
     similarity = _similarity(placed, calibration)
     means = similarity @ placed / similarity.sum(-1, keepdim=True)
     sizes = _effective_size(similarity, -1)
-    nearest = _nearest(placed, torch.ones_like(sizes), calibration)
+    distances = calibration.squared_distances(placed)
+    nearest = _nearest(distances, torch.ones_like(sizes), calibration)
     alone = scales.log_ratio(*nearest)
     # Members of a class look unknown with the probability ε, but they are seldom farther off than unknown queries are.
     odd = 2 * schedule.odd_members * (scales.farthest(nearest[2]) / nearest[0].clamp_min(1e-30)).clamp_max(1)
-    around = scales.log_ratio(*_nearest(means, sizes, calibration))
-    of_class = (assigned * scales.log_ratio(*_of_classes(placed, assigned, calibration, scales)).unsqueeze(1)).sum(-1)
+    around = scales.log_ratio(*_nearest(calibration.squared_distances(means), sizes, calibration))
+    # A query that is farther from a prototype than unknown queries are pulls the mean of the class as if it were no
+    # farther: one outlier must not decide about the others.
+    farthest = calibration.scatter.view(-1, 1, 1) + scales.farthest(calibration.counts).unsqueeze(1)
+    pulls = assigned * (farthest / distances.clamp_min(1e-30)).clamp_max(1).sqrt()
+    of_classes = scales.log_ratio(*_of_classes(placed, assigned, pulls, calibration))
+    of_class = (assigned * of_classes.unsqueeze(1)).sum(-1)
     first, second = closed.topk(2).values.unbind(-1)
     between = 0.5 * ((second - first).exp() + schedule.odd_members).log()
     log_odds = torch.stack([alone, around, of_class], -1) @ alone.new_tensor(schedule.unknown_weights)
@@ -251,25 +257,22 @@ def _effective_size(weights: Tensor, dim: int) -> Tensor:
     return weights.sum(dim).square() / weights.square().sum(dim)
 
 
-def _nearest(means: Tensor, sizes: Tensor, calibration: Calibration) -> tuple[Tensor, Tensor, Tensor]:
-    """The excess [t, q] of groups with these means [t, q, d] over the nearest prototype, their sizes, and its count."""
-    excess, nearest = calibration.squared_distances(means).min(-1)
-    counts = calibration.counts.expand(len(means), -1).gather(1, nearest)
+def _nearest(distances: Tensor, sizes: Tensor, calibration: Calibration) -> tuple[Tensor, Tensor, Tensor]:
+    """The excess [t, q] of groups, whose means have these distances [t, q, k], over the nearest prototype, their sizes,
+    and its count."""
+    excess, nearest = distances.min(-1)
+    counts = calibration.counts.expand(len(distances), -1).gather(1, nearest)
     return excess - calibration.scatter.unsqueeze(-1) / sizes, sizes, counts
 
 
-def _of_classes(placed: Tensor, assigned: Tensor, calibration: Calibration, scales: Scales) -> tuple[Tensor, ...]:
+def _of_classes(placed: Tensor, assigned: Tensor, pulls: Tensor, calibration: Calibration) -> tuple[Tensor, ...]:
     """The same [t, k] for the groups of queries that are assigned to one class, over its own prototype.
 
-    A query that is farther from the prototype than unknown queries are pulls as if it were no farther: one outlier
-    must not decide about the others.
+    ``pulls`` [t, q, k]: how much each query moves the mean of a class away from the prototype.
     """
     some = assigned.clamp_min(torch.finfo(assigned.dtype).eps)
     sizes = _effective_size(some, 1).clamp_min(1)
     scatter, counts = calibration.scatter.unsqueeze(-1), calibration.counts.expand_as(sizes)
-    farthest = scatter + scales.farthest(counts)
-    nearer = farthest.unsqueeze(1) / calibration.squared_distances(placed).clamp_min(1e-30)
-    pulls = assigned * nearer.clamp_max(1).sqrt()
     means = (pulls.mT @ placed - pulls.sum(1).unsqueeze(-1) * calibration.offsets) / some.sum(1).unsqueeze(-1)
     return means.square().sum(-1) - scatter * (1 / sizes + 1 / counts), sizes, counts
 
