@@ -188,9 +188,14 @@ def _read_wide(path: Path, options: Options) -> Scores:
 
 
 def read_item_labels(path: Path, options: Options | None = None) -> dict[str, str]:
-    """Known labels of items: a table with the columns ``item`` and ``label``."""
+    """Known labels of items: a table with the columns ``item`` and ``label``.
+
+    Where it has a column ``reviewed``, as that of a review, labels without a ``yes`` in it are not known.
+    """
     options = options or Options()
     names, rows = read_rows(path)
+    seen = names.index("reviewed") if "reviewed" in names else None
+    rows = rows if seen is None else (row for row in rows if str(row[1][seen]).casefold() == "yes")
     of_label = column(path, names, *filter(None, (options.label_column, *LABEL_NAMES, "species")))
     of_item = column(path, names, *filter(None, (options.item_column, "item", *filter(is_id, names))))
     found = {item: label for item, label in _labels(path, rows, of_item, of_label).items() if label}

@@ -18,6 +18,7 @@ from manyway.methods.evidence.from_scores import SEVERAL, find_kind, log_odds, l
 IN_MEMORY_BYTES = 2**28  # more assignments than this are computed block by block, where the method can
 AT_MOST_BYTES = 2**30  # more than this never fit
 _BLOCK_BYTES = 2**27
+UNKNOWN = "unknown"  # the label of items of none of the classes
 Named = Items | Scores  # what has names and cells of its own
 
 
@@ -272,9 +273,9 @@ def _known_scores(scores: Scores, labels: Mapping[str, str] | None, place_of: Ma
     found = torch.full((len(scores),), -1)
     for row, name in enumerate(scores.names):
         label = given.get(name, None if scores.labels is None else scores.labels[row])
-        if label is not None and label not in place_of:
+        if label is not None and label not in {*place_of, UNKNOWN}:
             _not_among("class", label, list(place_of))
-        found[row] = -1 if label is None else place_of[label]
+        found[row] = place_of.get(label or "", -1)
     return found
 
 

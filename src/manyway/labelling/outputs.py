@@ -15,8 +15,8 @@ from manyway.core import Solution
 from manyway.errors import InputError, nearest
 from manyway.files import AnyPath, atomic_write, find_any, shorten, suffix_of
 from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Scores, box_of, number_of
-from manyway.labelling.batch import Batch
-from manyway.labelling.table import UNKNOWN, Inputs, Row, remember, write_rows
+from manyway.labelling.batch import UNKNOWN, Batch
+from manyway.labelling.table import Inputs, Row, remember, write_rows
 
 TABLE, INPUT, CAMTRAP, PRESENCE = FORMATS = ("table", "input", "camtrap-dp", "presence")
 _SITES = ("deploymentID", "deployment", "deployment_id", "locationID", "location", "site", "station", "camera")

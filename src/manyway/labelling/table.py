@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 from manyway.errors import InputError, optional
 from manyway.files import AnyPath, atomic_write, cache_folder, check_output, is_formula
-from manyway.labelling.batch import Named
+from manyway.labelling.batch import UNKNOWN, Named
 
 Inputs = Iterable[AnyPath | None]  # files and folders that must not be written over
 Rows = Iterable[Sequence[Any]]  # cells
 DEFAULT_OUTPUT = Path("labels.csv")
 _FIRST_COLUMNS = ("item", "label", "probability")
-UNKNOWN = "unknown"  # the label of items of none of the classes
 WRITTEN = (".csv", ".tsv", ".parquet", ".jsonl", ".xlsx")
 _EXCEL_ROWS, _EXCEL_LETTERS, _EXCEL_EXACT = 2**20, 2**15 - 1, 10**15  # the limits of Excel
 _NOT_IN_EXCEL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
