@@ -118,11 +118,10 @@ def _learned(found: labelling.Summary, at_least: float | None) -> list[str]:
     chosen = _FIRST_STEPS.get(int(found.learned.get("first_step", 1)))
     if chosen is not None:
         lines.append(chosen)
-    if temperature is not None and found.n_labelled:
-        helped = f"{found.n_labelled} labelled item" + ("s" if found.n_labelled > 1 else "")
-        lines.append(f"The scores have the temperature {temperature:.2f}; {helped} helped.")
-    elif temperature is not None:
-        lines.append(f"The batch gave the scores the temperature {temperature:.2f}; labelled items would help.")
+    if temperature is not None:
+        number = found.n_labelled
+        helped = f"{number} labelled item{'s' * (number > 1)} helped" if number else "labelled items would help"
+        lines.append(f"The scores have the temperature {temperature:.2f}; {helped}.")
     if at_least is not None:
         levels = dict(found.levels)
         without = levels.pop("", 0)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from manyway.errors import InputError, optional
 from manyway.files import AnyPath, atomic_write, cache_folder, check_output, is_formula
-from manyway.labelling.batch import UNKNOWN, Named
+from manyway.labelling.batch import Named
 
 Inputs = Iterable[AnyPath | None]  # files and folders that must not be written over
 Rows = Iterable[Sequence[Any]]  # cells

@@ -289,9 +289,8 @@ class Session:
 
     def _class_number(self, name: str) -> int:
         if name not in self._number:
-            self._number[name] = len(self.classes)
             self.classes.append(name)
-        return self._number[name]
+        return self._number.setdefault(name, len(self.classes) - 1)
 
     def _set(self, action: Action, answers: Mapping[int, Any]) -> None:
         self.version += 1
