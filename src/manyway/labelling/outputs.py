@@ -1,5 +1,6 @@
 """Answers in the forms of other programs: the format of the input, Camtrap DP, and presence per site and night."""
 
+import codecs
 import os
 import re
 from collections import Counter
@@ -108,8 +109,10 @@ def _write_back(output: Path, batch: Batch, solution: Solution, least: float, in
     folder = Path(os.path.commonpath([path.parent for path in texts]))
     for path, text in texts.items():
         target = output / path.relative_to(folder) if SOURCE in scores.carried else output
+        with path.open("rb") as file:
+            encoding = "utf-8-sig" if file.read(3) == codecs.BOM_UTF8 else "utf-8"
         with atomic_write(target, inputs) as temporary:
-            temporary.write_text(text, encoding="utf-8", newline="")
+            temporary.write_text(text, encoding=encoding, newline="")
         remember(target)
     return []
 
