@@ -155,7 +155,7 @@ def test_a_birdnet_csv_keeps_its_delimiter_and_line_breaks(label):
 def test_every_byte_beside_a_confidence_comes_back(label):
     lines = (EXAMPLES / "birdnet.csv").read_text().splitlines()
     quoted = ['"' + line.replace(",", '","') + '"' for line in lines]
-    quoted[2] = quoted[2].replace('"0.0","3.0"', '0.0, "3.0"').replace("Song Thrush", "Thrush, ""Song""")
+    quoted[2] = quoted[2].replace('"0.0","3.0"', '0.0, "3.0"').replace("Song Thrush", "Thrush, Song")
     content = codecs.BOM_UTF8 + "\r\n".join([quoted[0], "", *quoted[1:]]).encode()
     Path("b.csv").write_bytes(content)
     code, _, err = label("b.csv", "--format", "input", "-o", "out.csv")

@@ -12,12 +12,10 @@ import numpy as np
 
 from manyway.errors import InputError
 from manyway.files.arrays import Contents
-from manyway.files.tables import Table, find_column, plain, read_table
+from manyway.files.tables import LABEL_NAMES, TEXT_NAMES, Table, find_column, plain, read_table
 from manyway.files.text import is_filled, is_number, listed
 
-LABEL_NAMES = ("label", "labels", "class", "class_name", "category", "target", "intent")
 _PERHAPS_LABELS = ("species", "taxon", "topic", "kategorie", "klasse", "art", "catégorie", "classe", "categoría")
-TEXT_NAMES = ("text", "sentence", "utterance", "query")
 _PERHAPS_MISSING = {"na", "n/a", "null", "none", "?", "-"}
 _ALIKE = str.maketrans("аеорсухіјѕԁһкмтвнαβεζηικμνορτυχ", "aeopcyxijsdhkmtbhabezhikmnoptyx")  # Cyrillic and Greek
 _ROW_NUMBERS = re.compile(
@@ -425,7 +423,7 @@ def _assign(path: Path, table: Table, options: Options) -> tuple[list[int], int 
     left_out = [names[at] for at in free if at not in used and names[at].strip()]
     if left_out:
         what = f"texts, dates, ids or row numbers of {path.name} that are no features: {listed(left_out)}"
-        notes.append(f"{what}; keep one of numbers with `feature_columns`")
+        notes.append(f"{what}; keep one of numbers, or of yes and no, with `feature_columns`")
     return features, label, item, notes
 
 

@@ -11,11 +11,11 @@ import numpy as np
 from manyway.errors import InputError
 from manyway.files import tables
 from manyway.files.birdnet import is_birdnet, read_birdnet
-from manyway.files.columns import LABEL_NAMES, Options, is_id, read_columns, remarks_on_classes
+from manyway.files.columns import Options, is_id, read_columns, remarks_on_classes
 from manyway.files.files import check_input
 from manyway.files.score_json import read_score_json
 from manyway.files.scores import FILE, SCIENTIFIC, SOURCE, Pair, Scores, check_size, from_pairs, short_name
-from manyway.files.tables import TABLE_SUFFIXES, Rows, as_number, column, find_any, missing, read_rows
+from manyway.files.tables import LABEL_NAMES, TABLE_SUFFIXES, Rows, as_number, column, find_any, missing, read_rows
 from manyway.files.text import first_twice, listed, read_lines, shorten, suffix_of
 
 SCORE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".json")

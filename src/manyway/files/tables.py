@@ -38,6 +38,10 @@ _HINT = (
     "write a number there, leave the column out with `ignore_columns` or all such rows with `skip_bad`, or say that it "
     "is the `label_column` or the `item_column` (texts need an `encoder`)."
 )
+_TRUTHS = dict.fromkeys(("yes", "y", "true", "t", "ja", "wahr", "oui", "vrai", "si", "sí"), 1.0)
+_TRUTHS |= dict.fromkeys(("no", "n", "false", "f", "nein", "falsch", "non", "faux"), 0.0)
+LABEL_NAMES = ("label", "labels", "class", "class_name", "category", "target", "intent")
+TEXT_NAMES = ("text", "sentence", "utterance", "query")
 Rows = Iterator[tuple[str, Sequence[Any]]]  # place ("line 3") and cells
 IsHeader = Callable[[Sequence[str]], bool | None]
 
@@ -156,7 +160,7 @@ class Table:
             return _stack(pyarrow.Table.from_arrays(columns, [str(at) for at in wanted]))
         if self._has_commas(wanted):
             self._read_commas()
-        named = [(self.names[at], enumerate(self._list(at, self.columns[at]))) for at in wanted]
+        named = [(self.names[at], enumerate(_without_words(self._list(at, self.columns[at])))) for at in wanted]
         return _narrow(np.array([[self._number(row, name, cell) for row, cell in cells] for name, cells in named]).T)
 
     def _has_commas(self, wanted: Sequence[int]) -> bool:
@@ -352,6 +356,17 @@ def read_table(
     return table
 
 
+def _without_words(cells: list[Any]) -> list[Any]:
+    """A column of yes and no as one of 1 and 0; any other as it is.
+
+    >>> _without_words(["Yes", "no", ""]), _without_words(["1.5", "no"])
+    ([1.0, 0.0, ''], ['1.5', 'no'])
+    """
+    first = next((cell for cell in cells if not missing(cell)), None)
+    found = [_TRUTHS.get(str(cell).strip().casefold(), cell) for cell in cells] if isinstance(first, str) else cells
+    return cells if any(cell is old and not missing(old) for cell, old in zip(found, cells, strict=True)) else found
+
+
 def read_rows(path: Path) -> tuple[Sequence[str], Rows]:
     """The names of the columns, and the rows, of a table or a .txt file of that kind."""
     if suffix_of(path) not in (*TABLE_SUFFIXES, ".txt"):
@@ -430,7 +445,8 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         names = [page.title for page in book.worksheets]
         shown = [page.title for page in book.worksheets if page.sheet_state == "visible"] or names
-        chosen = shown[0] if sheet is None else next((n for i, n in enumerate(names, 1) if sheet in (n, str(i))), None)
+        first = next((name for name in shown if len(shown) > 1 and _is_table(book[name])), shown[0])
+        chosen = first if sheet is None else next((n for i, n in enumerate(names, 1) if sheet in (n, str(i))), None)
         if chosen is None:
             raise InputError(f"{path} has no sheet '{sheet}'; {nearest(str(sheet), names)}")
         book[chosen].reset_dimensions()  # what the file says about its size may be wrong
@@ -447,11 +463,22 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
     used = [at for at in range(width) if header[at] is not None or any(cells[at] is not None for _, cells in rows)]
     titles = ["" if header[at] is None else str(header[at]).strip() for at in used]
     columns = [[cells[at] for _, cells in rows] for at in used]
-    note = f"the first sheet of {path.name} is read ('{chosen}'); choose another with `sheet`"
+    others = listed([name for name in names if name != chosen], 3)
+    note = f"the sheet '{chosen}' of {path.name} is read, not {others}; choose another with `sheet`"
     notes = [note] if len(names) > 1 and sheet is None else []
     if formulas:
         notes.append(f"{path.name} has formulas that were never computed: their cells are empty; save it in Excel once")
     return Table(path, titles, columns, numbers=[number for number, _ in rows], notes=notes)
+
+
+def _is_table(page: Any) -> bool:
+    """Whether a sheet of Excel looks like a table, not like notes: three columns, numbers, or a name of a column."""
+    page.reset_dimensions()
+    rows = [[*filter(text.is_filled, row)] for row in page.iter_rows(max_row=SAMPLE, values_only=True)]
+    cells = list(itertools.chain(*rows))
+    named = any(str(cell).strip().casefold() in ("item", *LABEL_NAMES, *TEXT_NAMES) for cell in cells)
+    numbers = sum(isinstance(cell, int | float) for cell in cells)
+    return max(map(len, rows), default=0) > 2 or named or 0 < len(cells) <= 2 * numbers + 2
 
 
 def _as_shown(cell: Any) -> Any:
