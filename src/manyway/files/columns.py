@@ -12,7 +12,7 @@ import numpy as np
 
 from manyway.errors import InputError
 from manyway.files.arrays import Contents
-from manyway.files.tables import LABEL_NAMES, TEXT_NAMES, Table, find_column, plain, read_table
+from manyway.files.tables import LABEL_NAMES, TEXT_NAMES, Table, find_column, missing, plain, read_table
 from manyway.files.text import is_filled, is_number, listed
 
 _PERHAPS_LABELS = ("species", "taxon", "topic", "kategorie", "klasse", "art", "catégorie", "classe", "categoría")
@@ -429,8 +429,10 @@ def _assign(path: Path, table: Table, options: Options) -> tuple[list[int], int 
 
 def _may_be_feature(table: Table, at: int) -> bool:
     name = table.names[at]
+    cells = [c for c in table.sample(at) if not missing(c) and str(c).strip().casefold() not in _PERHAPS_MISSING]
     named = is_id(name) or is_row_number(name) or name in table.index
-    return not named and (table.holds_lists(at) or any(map(is_number_like, table.sample(at))))
+    numbers = sum(map(is_number_like, cells))  # 4, f, r: kinds, of which one has the name of a number
+    return not named and (table.holds_lists(at) or 2 * numbers >= len(cells) > 0)
 
 
 def _like(path: Path, names: Sequence[str], taken: Collection[int | None], like: Sequence[str]) -> list[int]:
