@@ -185,7 +185,7 @@ def test_a_column_of_yes_and_no_is_a_feature_where_it_is_asked_for(tmp_path, yes
 
 def test_a_column_of_kinds_is_no_feature_where_some_are_called_by_a_number(tmp_path):
     (tmp_path / "a.csv").write_text("width,drive,wear,label\n1,4,NA,a\n2,f,NA,b\n3,f,0.5,a\n")
-    with pytest.raises(InputError, match="Column 'wear' of .* line 2 has 'NA'"):
+    with pytest.raises(InputError, match=r"Column 'wear' of .* \(line 2 has 'NA'\)"):
         read_items(tmp_path / "a.csv")
     (tmp_path / "a.csv").write_text("width,drive,label\n1.5,4,a\n2.5,f,b\n3.5,f,a\n")
     assert read_items(tmp_path / "a.csv").columns == ("width",)

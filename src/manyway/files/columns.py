@@ -236,10 +236,8 @@ def _distinct(cells: Sequence[Any]) -> bool:
 
 def _are_codes(cells: Sequence[Any]) -> bool:
     # The first number of a column ends it: there may be thousands.
-    codes = (
-        isinstance(c, str) and _CODE.fullmatch(c) and not is_number_like(c) and not _DATE.fullmatch(c) for c in cells
-    )
-    return len(cells) > 1 and all(codes)
+    texts = (c if isinstance(c, str) and not is_number_like(c) and not _DATE.fullmatch(c) else "" for c in cells)
+    return len(cells) > 1 and all(map(_CODE.fullmatch, texts))
 
 
 def _are_numbered(name: str, cells: Sequence[Any]) -> bool:

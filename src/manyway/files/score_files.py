@@ -194,8 +194,8 @@ def read_item_labels(path: Path, options: Options | None = None) -> dict[str, st
     """
     options = options or Options()
     names, rows = read_rows(path)
-    seen = names.index("reviewed") if "reviewed" in names else None
-    rows = rows if seen is None else (row for row in rows if str(row[1][seen]).casefold() == "yes")
+    seen = names.index("reviewed") if "reviewed" in names else len(names)
+    rows = ((place, cells) for place, cells in rows if [*cells, "yes"][seen] == "yes")
     of_label = column(path, names, *filter(None, (options.label_column, *LABEL_NAMES, "species")))
     of_item = column(path, names, *filter(None, (options.item_column, "item", *filter(is_id, names))))
     found = {item: label for item, label in _labels(path, rows, of_item, of_label).items() if label}

@@ -463,9 +463,9 @@ def _open_excel(path: Path, sheet: str | None, count: int | None) -> Table:
     used = [at for at in range(width) if header[at] is not None or any(cells[at] is not None for _, cells in rows)]
     titles = ["" if header[at] is None else str(header[at]).strip() for at in used]
     columns = [[cells[at] for _, cells in rows] for at in used]
-    others = listed([name for name in names if name != chosen], 3)
-    note = f"the sheet '{chosen}' of {path.name} is read, not {others}; choose another with `sheet`"
-    notes = [note] if len(names) > 1 and sheet is None else []
+    others = [name for name in names if name != chosen and sheet is None]
+    read = f"the sheet '{chosen}' of {path.name} is read, not {listed(others, 3)}; choose another with `sheet`"
+    notes = [read] if others else []
     if formulas:
         notes.append(f"{path.name} has formulas that were never computed: their cells are empty; save it in Excel once")
     return Table(path, titles, columns, numbers=[number for number, _ in rows], notes=notes)
@@ -541,12 +541,10 @@ def as_number(
     where: Path | str, place: str, name: str, cell: Any, decimal: str | None = None, hint: str = "write a number."
 ) -> float:
     """A cell as a finite number. ``decimal`` is the sign that texts use; None: a point, or a comma where it fits."""
-    number: Any = cell
-    if cell is None or (isinstance(cell, str) and not cell.strip()):
+    if not text.is_filled(cell):
         raise InputError(f"Column '{name}' of {where} is empty in {place}; {hint}")
-    if isinstance(cell, str):
-        sign = decimal or ("," if "," in cell and text.is_number(cell, ",") else ".")
-        number = text.number_in(cell, sign)
+    sign = decimal or ("," if isinstance(cell, str) and text.is_number(cell, ",") and "," in cell else ".")
+    number: Any = text.number_in(cell, sign) if isinstance(cell, str) else cell
     if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
         raise InputError(f"Column '{name}' of {where} is not all numbers ({place} has {shorten(cell)}); {hint}")
     if not -_LARGEST <= number <= _LARGEST:
@@ -565,8 +563,7 @@ def _is_plain(column: Any) -> bool:
 
     if isinstance(column, list) or column.null_count:
         return False
-    tests = (kinds.is_floating, kinds.is_integer, kinds.is_boolean, kinds.is_decimal)
-    return any(test(column.type) for test in tests)
+    return any(is_(column.type) for is_ in (kinds.is_floating, kinds.is_integer, kinds.is_boolean, kinds.is_decimal))
 
 
 def _stack(table: Any) -> np.ndarray[Any, Any]:
@@ -590,8 +587,7 @@ def _numbers(column: Any) -> np.ndarray[Any, Any]:
     import pyarrow.types as kinds
 
     if not len(column) or not (kinds.is_floating(column.type) or kinds.is_integer(column.type)):
-        converted: np.ndarray[Any, Any] = column.to_numpy(zero_copy_only=False)
-        return converted
+        return np.asarray(column.to_numpy(zero_copy_only=False))
     kind = np.dtype(column.type.to_pandas_dtype())
     return np.frombuffer(column.buffers()[1], kind, len(column), column.offset * kind.itemsize)
 

@@ -1,6 +1,5 @@
 """Answers in the forms of other programs: the format of the input, Camtrap DP, and presence per site and night."""
 
-import codecs
 import os
 import re
 from collections import Counter
@@ -109,8 +108,7 @@ def _write_back(output: Path, batch: Batch, solution: Solution, least: float, in
     folder = Path(os.path.commonpath([path.parent for path in texts]))
     for path, text in texts.items():
         target = output / path.relative_to(folder) if SOURCE in scores.carried else output
-        with path.open("rb") as file:
-            encoding = "utf-8-sig" if file.read(3) == codecs.BOM_UTF8 else "utf-8"
+        encoding = "utf-8-sig" if path.read_bytes().startswith(b"\xef\xbb\xbf") else "utf-8"
         with atomic_write(target, inputs) as temporary:
             temporary.write_text(text, encoding=encoding, newline="")
         remember(target)

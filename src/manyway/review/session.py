@@ -47,8 +47,7 @@ class Session:
         self._number = {name: k for k, name in enumerate(self.classes)}  # names that differ are two classes
         self.n_catalogue = len(self.classes)
         n = len(data.names)
-        self.answers = [OPEN] * n
-        self.comments = [""] * n
+        self.answers, self.comments = [OPEN] * n, [""] * n
         self.best: list[list[int]] = [[] for _ in range(n)]  # numbers of classes, most probable first
         self.probabilities: list[list[float]] = [[] for _ in range(n)]
         self.unknown = [0.0] * n  # the probability of being unknown

@@ -166,12 +166,12 @@ def thumbnail(data: bytes, size: int, box: tuple[float, ...] | None = None) -> b
     if box is not None:
         w, h = picture.size
         left, top, width, height = (part * picture.size[at % 2] for at, part in enumerate(box))
-        right, bottom = max(left, min(left + width, w - 1)), max(top, min(top + height, h - 1))
+        corners = left, top, max(left, min(left + width, w - 1)), max(top, min(top + height, h - 1))
         reach = max(width, height, 16) if size <= _CLOSE else max(w, h)
         pen, line = ImageDraw.Draw(picture), max(2, round(4 * min(reach, max(w, h) / 2) / size))
         for colour, wide in (("black", line + 1), ("yellow", line)):  # seen on dark and on light
-            pen.rectangle((left, top, right, bottom), outline=colour, width=wide)
-        x, y, reach = map(round, ((left + right) / 2, (top + bottom) / 2, reach))
+            pen.rectangle(corners, outline=colour, width=wide)
+        x, y, reach = map(round, (left + width / 2, top + height / 2, reach))
         picture = picture.crop((max(0, x - reach), max(0, y - reach), min(w, x + reach), min(h, y + reach)))
     picture.thumbnail((size, size), Image.Resampling.LANCZOS)
     file = io.BytesIO()
