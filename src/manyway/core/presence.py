@@ -264,8 +264,8 @@ def unseen(independent: Tensor, presence: Tensor, sizes: Tensor) -> Tensor:
     """[t] how many further classes are expected if sampling goes on: Chao's estimate, with uncertain counts.
 
     It is f₁(f₁ − 1) / (2 (f₂ + 1)) and at most what is left of all classes, where f₁ and f₂ are the numbers of classes
-    with one and with two queries: f_n = Σ_k w_k max(0, 1 − |m_k − n|) with the sizes m_k and w_k = independent_k^¾ p_k^¼
-    (fragments count less). It is right where classes are equally frequent, and a lower bound where they are not.
+    with one and with two queries: f_n = Σ_k w_k max(0, 1 − |m_k − n|) with the sizes m_k. Fragments count less:
+    w_k = independent_k^¾ p_k^¼. It is right where classes are equally frequent, and a lower bound where they are not.
     """
     counted = independent**0.75 * presence**0.25
     once, twice = ((counted * (1 - (sizes - n).abs()).clamp_min(0)).sum(-1) for n in (1, 2))
