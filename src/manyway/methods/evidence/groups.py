@@ -168,7 +168,7 @@ def copies(queries: Held, schedule: Schedule) -> Tensor:
     part = schedule.near_copy ** max(1.0, 16 / placed.shape[-1])
     limit = (part * queries.of.usual_distance(placed)).view(-1, 1, 1)
     # Those of some features are no larger, and tell almost all pairs.
-    near = distances_between(placed[..., :: ceil(placed.shape[-1] / _MOST_FEATURES)]) <= limit
+    near: Tensor = distances_between(placed[..., :: ceil(placed.shape[-1] / _MOST_FEATURES)]) <= limit
     task, one, other = near.nonzero().unbind(1)
     if len(task) > _MOST_NEAR * near[0, 0].numel():
         near = distances_between(placed) <= limit
