@@ -186,8 +186,6 @@ class Schedule(OfScores, Counting, Constants):
     unknown_spread: float = 0.4
     # ε: the probability that a query of a class looks as if it were unknown. It limits what a single query can say.
     odd_members: float = 0.024
-    # b: how much of the log-odds counts in the proportion of unknown queries.
-    independent: float = 0.025
     # π: the prior probability that no query is unknown. It is high, because all queries share errors of the scales,
     # which the sum of their log-odds does not know.
     none_unknown: float = 0.9
