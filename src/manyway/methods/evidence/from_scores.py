@@ -50,6 +50,7 @@ from manyway.errors import InputError
 from manyway.methods.calibration.temperature_scaling import balanced_weights, fit_scaling, rescale
 from manyway.methods.evidence.groups import independent_part, stride
 from manyway.methods.evidence.likelihood import Blend, Scores
+from manyway.methods.evidence.prior import SURE
 from manyway.methods.evidence.queries import excluded
 from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.search import Dense, search
@@ -358,7 +359,7 @@ def expectation(z: Tensor, expected: Tensor, constants: Schedule) -> tuple[Tenso
     seem = seem / (1 - seem / (len(z) + 1))  # few items show few of many classes
     lacks = bool((proportions * (expected <= 0)).amax() > constants.scores_missed)
     if bool(n_listed < n_classes) and bool(n_listed <= constants.scores_short[lacks] * seem):
-        part = 1 - 1 / constants.scores_complete
+        part = SURE  # of so many items such a list lacks the class of one
         return (part * listed + (1 - part) * others).log(), True
     inside, outside, found = z.exp() @ listed, z.exp() @ others, z.new_tensor(0.5)
     for _ in range(_EM_STEPS):
