@@ -183,7 +183,7 @@ def whole_accuracy(solution: Solution, tasks: Tasks, said: Tensor | None = None)
 
 
 def ordered_accuracy(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t] the same with the true number: as many queries as are unknown, those with the highest scores, are said to be."""
+    """[t] the same where as many queries as are unknown are said to be so: those with the highest scores."""
     order = unknown_score(solution).argsort(dim=1, descending=True, stable=True)
     return whole_accuracy(solution, tasks, order.argsort(1) < (truth_of(tasks) < 0).sum(1, keepdim=True))
 
@@ -385,7 +385,7 @@ _ALL = (
     _single("oscr", oscr, "OSCR", "high", may_be_undefined=True),
     _single("whole_accuracy", whole_accuracy, "accuracy on all queries, unknown ones included", "high",
             of_probability=True),
-    _single("ordered_accuracy", ordered_accuracy, "accuracy on all queries with the true number of unknown ones", "high"),
+    _single("ordered_accuracy", ordered_accuracy, "accuracy on all queries, true number of unknown ones", "high"),
     Metric("rejected", rejected, **_OF_UNKNOWN, summaries={
         "": Summary("known queries answered as unknown", _column(0), percent=True, best="low"),
         "unknown": Summary("unknown queries answered as unknown", _column(1), percent=True, best="high"),

@@ -27,8 +27,8 @@ probability π, and has the density 2(1 − p) otherwise. Whether any query is u
 where m_q queries lie together with q, and judge together. Few queries cannot decide it, because odds are limited by
 1/2ε, unless they are farther off than unknown queries are (D and two deviations f): ε is then less, by f/e. The value
 of p follows from b Σ_q ln(1 − p + p exp λ_q): the queries of a batch share errors of prototypes and metric, and b is
-the part of them that is independent (``independent_part``). So a batch without unknown queries stays without. A query is
-answered as unknown where that is more probable than any class, and not without some evidence.
+the part of them that is independent (``independent_part``). So a batch without unknown queries stays without. A query
+is answered as unknown where that is more probable than any class, and not without some evidence.
 
 With one example per class no sample can be left out. S is then taken from the distances between prototypes, the
 weights a are larger, and the last term is ½ ln(e⁻ᵍ + ε), which is cautious.
