@@ -343,10 +343,6 @@ class InBlocks(Held):
         self.idle = self.none_idle
         return resume(self, presence, prior, self.parameters)
 
-    @property
-    def presence(self) -> Presence:
-        return Presence.of_products(self.masses[None], self.log_absent[None].exp())
-
     def begin(self, sharpness: float) -> Presence:
         self.before = self.memory
         self._take(replace(self.all_classes, sharpness=sharpness))
@@ -384,7 +380,8 @@ class InBlocks(Held):
         """Nothing to do: ``select`` returned this very object."""
 
     def sharpened(self, sharpness: Tensor) -> InBlocks:
-        self.sharpness = float(sharpness)
+        if self.sharpness != float(sharpness):
+            self.sharpness, self.idle = float(sharpness), self.none_idle
         return self
 
     def terms(self) -> Tensor:
@@ -408,6 +405,7 @@ class InBlocks(Held):
         drift[which] = (sums.masses - masses[which]).abs()
         masses[which], log_absent[which] = sums.masses, sums.log_absent
         self.masses, self.log_absent, self.drift = masses, log_absent, drift
+        self.presence = Presence.of_products(masses[None], log_absent[None].exp())
         self.active.append(len(sums.masses))
         return sums
 

@@ -3,7 +3,8 @@
 ``Constants`` of ``manyway.methods.calibration`` has those of the calibration, ``Counting`` of ``manyway.core.presence``
 those that say which classes occur, ``OfScores`` those of scores; ``schedule=`` reaches all.
 docs/results/evidence-parts.csv has a table of the effect of each (``python -m benchmarks.effects``). Limits of
-memory and time, and what keeps arithmetic finite, are constants of their modules: they do not change answers.
+memory and time, numbers of steps, how fine a grid is, and what keeps arithmetic finite are constants of their modules:
+twice of them changes no label (tests/methods/evidence/test_limits.py).
 """
 
 from collections.abc import Mapping
