@@ -33,7 +33,7 @@ from manyway.core import Pile, Tasks, threads_for
 from manyway.core import Sums as AddedUp
 from manyway.methods.evidence.likelihood import Columns, Likelihood, Linear, Updated, known_classes
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
-from manyway.methods.evidence.queries import Held, Judge, Part
+from manyway.methods.evidence.queries import Held, Judge, Part, counted
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import Found, Update, resume, search
 
@@ -240,8 +240,8 @@ def _go_on(last: Assign, rows: Tensor, memory: Memory) -> tuple[None, Memory]:
 
 def _weigh(judge: Judge, rows: Tensor, memory: Memory) -> tuple[None, Memory]:
     """The work that remembers how probable it is that queries are unknown."""
-    unknown = judge.unknown(rows, memory.first).masked_fill(memory.known >= 0, 0)
-    return None, memory._replace(unknown=unknown, counted=judge.counted(unknown))
+    unknown = judge(rows, memory.first).masked_fill(memory.known >= 0, 0)
+    return None, memory._replace(unknown=unknown, counted=counted(unknown))
 
 
 @dataclass(frozen=True, eq=False)
