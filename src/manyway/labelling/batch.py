@@ -208,7 +208,8 @@ def _posteriors(scores: Scores, names: Sequence[str], kind: str | None, prior: T
             return values[:0].to(torch.float32 if values.dtype == torch.float16 else values.dtype)
         if kind == SEVERAL:
             return log_odds(values[first:end], lambda row: place(first + row))
-        return without_prior(log_posteriors(values[first:end], kind, lambda row: place(first + row)), prior)
+        found = log_posteriors(values[first:end], kind, lambda row: place(first + row))
+        return found if bool((prior == prior[0]).all()) else without_prior(found, prior)
 
     return rows
 
@@ -270,13 +271,13 @@ def _known_scores(scores: Scores, labels: Mapping[str, str] | None, place_of: Ma
     unknown = given.keys() - set(scores.names)
     if unknown:
         _not_among("item", min(unknown), scores.names)
-    found = torch.full((len(scores),), -1)
+    found = []
     for row, name in enumerate(scores.names):
         label = given.get(name, None if scores.labels is None else scores.labels[row])
-        if label is not None and label not in {*place_of, UNKNOWN}:
+        if label not in (None, UNKNOWN) and label not in place_of:
             _not_among("class", label, list(place_of))
-        found[row] = place_of.get(label or "", -1)
-    return found
+        found.append(place_of.get(label or "", -1))
+    return torch.tensor(found, dtype=torch.int64)
 
 
 def _not_among(what: str, name: str, names: Sequence[str]) -> NoReturn:
