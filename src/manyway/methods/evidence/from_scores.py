@@ -21,8 +21,8 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    maximises w Σ_q ln Σ_k K π_qk exp ℓ_qk − ½ ((ln T − μ)/σ)². Items of one class share the errors of the classifier,
    so m of them count as m / (1 + ρ(m − 1)) independent ones; w is the fraction of all items that this leaves. The grid
    ends at 2.5, so that T cannot run away: at a high temperature one class would explain everything.
-4. **Blend.** The answer is the mean of evidence, with the share s h, and of the classifier's own z. h says how far the
-   others help to predict an item: the mean over q of ln Σ_k K π_qk exp ℓ_qk is what they gain over the classifier
+4. **Blend.** The answer is the mean of evidence, with the share s h, and of the classifier's own z. s falls as w rises
+   from 0.3 to 0.6: of many small classes evidence is worth less. h says how far the others help to predict an item: the mean over q of ln Σ_k K π_qk exp ℓ_qk is what they gain over the classifier
    alone, in nats. h is 0 where that is below 0.3 (all classes occur), or the sum below 2 (a few items are alike by
    chance), and 1 from 0.5 and 6 on. Evidence is trusted by τ h (1 − w)(1 − c), where c is the part of the labels that
    it changes, and the more the less it doubts them. The answer is as sure on average as its labels are likely: by
@@ -30,7 +30,8 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
 5. **Hold.** A class that the classifier expects to be right for many of the items is not dissolved: they keep the
    classifier's answer (`held`). Evidence gathers the items that are scattered over many classes. It never moves an item
    to a class of which the classifier is less sure in its surest items than of the one that it comes from: some classes
-   take what a classifier does not know, a little of everything, and no item for certain.
+   take what a classifier does not know, a little of everything, and no item for certain. Nor is a class of three
+   items or more, by the sum of z, dissolved into one that is not twice as large: which of the two is right?
 
 Up to 512 items are used to learn this, evenly spaced; of more than 512 classes fewer.
 """
@@ -306,11 +307,14 @@ def _learn(
     alone = taught(theirs, 1 - torch.eye(len(labels)).to(rows))  # each labelled item learns from the others
     own = (tempered(alone - popular, grid) + likely).log_softmax(-1).gather(-1, places).sum(1).squeeze(-1)
     temperature, independent, helped = _choose(grid, score, part, len(z), own, sure, constants)
-    one, share = popular.new_ones(1, 1, 1), constants.scores_share * helped * (not said)
+    (most, least), (few, many) = constants.scores_share, constants.scores_many
+    share = most + (least - most) * ((independent - few) / (many - few)).clamp(0, 1)
+    one, share = popular.new_ones(1, 1, 1), share * helped * (not said)
     offset = (popular + likely - temperature * likely).view(1, 1, -1)
     own = (z / sharp).softmax(-1)
     kept, peak = held(own, constants), own.topk(min(constants.scores_surest, len(own)), 0).values.mean(0)
-    wide = (each.view(1, 1, -1) for each in (kept, peak, popular.new_tensor(constants.scores_surer)))
+    rules = popular.new_tensor([constants.scores_surer, *constants.scores_larger])
+    wide = (each.view(1, 1, -1) for each in (kept, peak, right(z.exp()), rules))
     blend = Blend(temperature * one, offset, one / sharp, share * one, independent.view(1), *wide)
     return (sharp, taught, _scaling(likely - popular / temperature, temperature), blend)
 
@@ -391,10 +395,14 @@ def held(probabilities: Tensor, constants: Schedule) -> Tensor:
     Where S_k is large, the class occurs or a group of items goes by two names, and the batch cannot say which is right:
     these items are held. It grows from 0 at half of the limit to 1.
     """
-    best = probabilities.max(-1)
-    expected = torch.zeros_like(probabilities[0]).index_add_(0, best.indices, best.values)
     few, part = constants.scores_held
-    return (2 * expected / max(few, part * len(probabilities)) - 1).clamp(0, 1)
+    return (2 * right(probabilities) / max(few, part * len(probabilities)) - 1).clamp(0, 1)
+
+
+def right(probabilities: Tensor) -> Tensor:
+    """[k] S_k: how many of the items that are given to a class are expected to be right."""
+    best = probabilities.max(-1)
+    return torch.zeros_like(probabilities[0]).index_add_(0, best.indices, best.values)
 
 
 def popularity(z: Tensor, constants: Schedule) -> Tensor:
