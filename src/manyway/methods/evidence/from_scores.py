@@ -21,12 +21,13 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    maximises w Σ_q ln Σ_k K π_qk exp ℓ_qk − ½ ((ln T − μ)/σ)². Items of one class share the errors of the classifier,
    so m of them count as m / (1 + ρ(m − 1)) independent ones; w is the fraction of all items that this leaves. The grid
    ends at 2.5, so that T cannot run away: at a high temperature one class would explain everything.
-4. **Blend.** The answer is the mean of evidence, with the share s h, and of the classifier's own z. s falls as w rises
-   from 0.3 to 0.6: of many small classes evidence is worth less. h says how far the others help to predict an item: the mean over q of ln Σ_k K π_qk exp ℓ_qk is what they gain over the classifier
-   alone, in nats. h is 0 where that is below 0.3 (all classes occur), or the sum below 2 (a few items are alike by
-   chance), and 1 from 0.5 and 6 on. Evidence is trusted by τ h (1 − w)(1 − c), where c is the part of the labels that
-   it changes, and the more the less it doubts them. The answer is as sure on average as its labels are likely: by
-   evidence with that trust, and by the classifier's own probabilities otherwise.
+4. **Blend.** The answer is the mean of evidence, with the share s h, and of the classifier's own z. s is 1 − w, from
+   0.5 to 0.7: with many small classes evidence is worth less. h says how far the others help to predict an item: the
+   mean over q of ln Σ_k K π_qk exp ℓ_qk is what they gain over the classifier alone, in nats. h is 0 where that is
+   below 0.3 (all classes occur), or the sum below 2 (a few items are alike by chance), and 1 from 0.5 and 6 on.
+   Evidence is trusted by τ h (1 − w)(1 − c), where c is the part of the labels that it changes, and the more the less
+   it doubts them. The answer is as sure on average as its labels are likely: by evidence with that trust, and by the
+   classifier's own probabilities otherwise.
 5. **Hold.** A class that the classifier expects to be right for many of the items is not dissolved: they keep the
    classifier's answer (`held`). Evidence gathers the items that are scattered over many classes. It never moves an item
    to a class of which the classifier is less sure in its surest items than of the one that it comes from: some classes
@@ -51,6 +52,7 @@ from manyway.errors import InputError
 from manyway.methods.calibration.temperature_scaling import balanced_weights, fit_scaling, rescale
 from manyway.methods.evidence.groups import independent_part, stride
 from manyway.methods.evidence.likelihood import Blend, Scores
+from manyway.methods.evidence.prior import SURE
 from manyway.methods.evidence.queries import excluded
 from manyway.methods.evidence.schedule import Parameters, Schedule
 from manyway.methods.evidence.search import Dense, search
@@ -284,15 +286,11 @@ def _learn(
 ) -> Learned:
     """What rows [q, k], known labels [q] of some, labelled scores [n, k] with labels [n], and a list [k] say."""
     constants, given, n_classes = parameters.constants, parameters.temperature or 0.0, rows.shape[-1]
-    nothing = Taught.by(rows[:0], labels[:0], constants)
-    if given:
-        scaling = _scaling(expectation(rows, expected, constants)[0], rows.new_tensor(given))
-        return (1.0, nothing, scaling, Blend.none(rows))
-    if covered(labels, n_classes, constants.scores_covered):
-        scaling = fit_posteriors(labelled, labels)
+    if given or covered(labels, n_classes, constants.scores_covered):
+        scaling = _scaling(0 * rows[0], rows.new_tensor(given)) if given else fit_posteriors(labelled, labels)
         z = rescale(rows[None], scaling[None])[0].log_softmax(-1)
         scaling[:-1] += expectation(z, expected, constants)[0]
-        return (1.0, nothing, scaling, Blend.none(rows))
+        return (1.0, Taught.by(rows[:0], labels[:0], constants), scaling, Blend.none(rows))
     sure = max(float(rows.exp().amax(-1).mean()), constants.scores_sharpness)
     sharp = 1 / _sharpness(rows, sure)
     theirs = (labelled * sharp).log_softmax(-1)
@@ -307,9 +305,7 @@ def _learn(
     alone = taught(theirs, 1 - torch.eye(len(labels)).to(rows))  # each labelled item learns from the others
     own = (tempered(alone - popular, grid) + likely).log_softmax(-1).gather(-1, places).sum(1).squeeze(-1)
     temperature, independent, helped = _choose(grid, score, part, len(z), own, sure, constants)
-    (most, least), (few, many) = constants.scores_share, constants.scores_many
-    share = most + (least - most) * ((independent - few) / (many - few)).clamp(0, 1)
-    one, share = popular.new_ones(1, 1, 1), share * helped * (not said)
+    one, share = popular.new_ones(1, 1, 1), (1 - independent).clamp(*constants.scores_share) * helped * (not said)
     offset = (popular + likely - temperature * likely).view(1, 1, -1)
     own = (z / sharp).softmax(-1)
     kept, peak = held(own, constants), own.topk(min(constants.scores_surest, len(own)), 0).values.mean(0)
@@ -362,7 +358,7 @@ def expectation(z: Tensor, expected: Tensor, constants: Schedule) -> tuple[Tenso
     seem = seem / (1 - seem / (len(z) + 1))  # few items show few of many classes
     lacks = bool((proportions * (expected <= 0)).amax() > constants.scores_missed)
     if bool(n_listed < n_classes) and bool(n_listed <= constants.scores_short[lacks] * seem):
-        part = 1 - 1 / constants.scores_complete
+        part = SURE  # of so many items such a list lacks the class of one
         return (part * listed + (1 - part) * others).log(), True
     inside, outside, found = z.exp() @ listed, z.exp() @ others, z.new_tensor(0.5)
     for _ in range(_EM_STEPS):

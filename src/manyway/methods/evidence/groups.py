@@ -303,7 +303,7 @@ class Groups(NamedTuple):
             if len(which):
                 own = totals.gather(-1, columns.unsqueeze(-1))
                 tensors = (one[which] for one in (totals, own, theirs, alpha, masses))
-                larger, joining = _joining(*tensors, most=schedule.largest_groups)
+                larger, joining = _joining(*tensors, most=ceil(schedule.most_groups_with_fragments))
                 fading = few[which, None]
                 if named:  # a group with a known query is not a fragment that lacks a name
                     fading = fading * self.names[which, part].amax(-1).neg().exp()

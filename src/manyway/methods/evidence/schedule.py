@@ -54,11 +54,9 @@ class OfScores:
     # The annealing begins near the classifier's own answers, and not with one large class; so it is short.
     scores_anneal_from: float = 0.9
     scores_anneal_steps: int = 5
-    # The part of evidence in the blend where the items help to predict each other: where few are independent, and where
-    # many are, by these limits of w; and in its confidence. With 0.7 for both, 5 of 205 cells of 36 classifiers lose more
-    # than 0.5 points, instead of 3, and the mean gain is 6.6 instead of 6.5.
-    scores_share: tuple[float, float] = (0.7, 0.5)
-    scores_many: tuple[float, float] = (0.3, 0.6)
+    # The least and most part of evidence in the blend where the items help to predict each other, which is 1 − w between;
+    # and in its confidence. With 0.7 always, 5 of 205 cells of 36 classifiers lose more than 0.5 points, instead of 3.
+    scores_share: tuple[float, float] = (0.5, 0.7)
     scores_trust: float = 0.75
     # ln of how many times as probable the others make an item, on average: below the first value all classes seem to
     # occur and what items share is errors; from the second on they are believed. The same in total: a few items can be
@@ -80,11 +78,10 @@ class OfScores:
     scores_larger: tuple[float, float] = (2.0, 3.0)
     scores_held: tuple[float, float] = (2.0, 0.06)
     # A list of at most so many times the classes that seem to occur says what occurs; second: where a class that it
-    # lacks seems to have many items, which are this part of them. Of so many items such a list lacks the class of one.
-    # A longer list that lacks so much of the items says nothing.
+    # lacks seems to have many items, which are this part of them. A longer list that lacks so much of the items says
+    # nothing.
     scores_short: tuple[float, float] = (2.0, 1.5)
     scores_missed: float = 0.15
-    scores_complete: float = 1e6
     scores_lacking: float = 0.1
 
     # --- Several classes per item: see `several`. Chosen on CLINC150, items that were composed of two intents ---
@@ -98,16 +95,14 @@ class OfScores:
     several_lower: tuple[float, float] = (-0.5, 1.0)
     several_gaps: tuple[float, float] = (0.35, 0.5)
     # What the batch may add to log-odds at most, for the same. Without a limit the calibration error per item and class
-    # is 6 instead of 2 to 4 where items have two classes, and 10 to 18 instead of 4 to 12 where they have one; F1 is equal.
+    # is 6 instead of 2 to 4 where items have two classes, and 10 to 18 instead of 6 to 11 where they have one.
     several_most: tuple[float, float] = (2.5, 4.5)
     # A mean of a class of its own counts from so many items.
     several_weight: float = 3.0
     # The prior of f₁: mean and deviation, worth so many sure items.
     several_sure: tuple[float, float, float] = (0.0, 1.5, 1.5)
-    # a, the first π, and the number of steps.
+    # a, and the first π.
     several_rare: float = 0.01
-    several_begin: float = 0.02
-    several_steps: int = 60
     # What log-odds are multiplied by at last: items of one class share errors.
     several_temper: float = 0.7
     # The odds of a class that a list of expected classes lacks.
@@ -137,9 +132,8 @@ class Schedule(OfScores, Counting, Constants):
     # A query with a known label counts this much of an example in its prototype: a person is asked about doubtful
     # queries, which lie at the edge of their class.
     known_weight: float = 0.5
-    # A name counts as many examples as its error says, within these limits: beyond them the estimate of that number is
-    # mostly its own error.
-    least_name_worth: float = 0.1
+    # A name counts as many examples as its error says, at most this number and at least one divided by it: beyond that
+    # the estimate of the number is mostly its own error.
     most_name_worth: float = 8.0
     # The errors of names lie between similar classes more often than those of examples, so that they count this much
     # less.
@@ -176,10 +170,8 @@ class Schedule(OfScores, Counting, Constants):
     # shared_error + 1/(n + 1) for n examples; the first part does not shrink with more examples.
     shared_error: float = 0.2
     # A small group may be a fragment of a larger one. Fragments are looked for where few groups were found: the
-    # probability fades to 0 at this effective number.
+    # probability fades to 0 at this effective number. As many of the largest groups can have fragments.
     most_groups_with_fragments: float = 6.0
-    # How many of the largest groups can have fragments. More than the effective number above adds nothing.
-    largest_groups: int = 16
 
     # Two queries are near-copies where their squared distance is below this part of that of two samples of a class.
     near_copy: float = 0.05
@@ -209,14 +201,9 @@ class Schedule(OfScores, Counting, Constants):
     alike: float = 0.1
 
     # --- Streams of batches ---
-    # The probability that a run of batches ends has this Beta prior: uniform.
-    hazard: tuple[float, float] = (1.0, 1.0)
     # A batch is labelled alone unless it begins a run with less than this probability. Joining a run of other classes
     # costs more than leaving a run of the same classes out, and where few classes occur the evidence is clear.
     doubt: float = 0.05
-    # Where more than this part of all classes occurs in a run, by their effective number in the joint answers, its
-    # groups are mixtures of neighbours, and little is learned about which classes occur: the batch is labelled alone.
-    most_classes: float = 0.5
 
     # --- Questions to a person: see `review` ---
     # Two samples of a class have the squared distance 2S on average; at that distance two queries count as half alike.
