@@ -19,14 +19,13 @@ from manyway.files.text import read_records, read_text, sniff, suffix_of
 
 _START = ("Start (s)", "Begin Time (s)", "OFFSET", "start")
 _END = ("End (s)", "End Time (s)", "end")
-_LENGTH = ("DURATION",)
 _COMMON = ("Common name", "common_name")
 _SCIENTIFIC = ("Scientific name", "scientific_name")
-_CODE = ("Species Code",)
 _FILE = ("File", "Begin Path", "Begin File", "IN FILE", "filepath")
-_FOLDER = ("FOLDER",)
-_CONFIDENCE = ("Confidence",)
-_NUMBER = ("Selection",)
+# What all tables call by one name.
+_LENGTH, _FOLDER, _CODE, _CONFIDENCE, _NUMBER = (
+    (name,) for name in ("DURATION", "FOLDER", "Species Code", "Confidence", "Selection")
+)
 _NO_CALL = "nocall"  # the row of a recording without a detection
 
 

@@ -287,7 +287,8 @@ def _learn(
     """What rows [q, k], known labels [q] of some, labelled scores [n, k] with labels [n], and a list [k] say."""
     constants, given, n_classes = parameters.constants, parameters.temperature or 0.0, rows.shape[-1]
     if given or covered(labels, n_classes, constants.scores_covered):
-        scaling = _scaling(0 * rows[0], rows.new_tensor(given)) if given else fit_posteriors(labelled, labels)
+        plain = torch.cat([0 * rows[0], 1 / rows.new_tensor([given or 1.0])])
+        scaling = plain if given else fit_posteriors(labelled, labels)
         z = rescale(rows[None], scaling[None])[0].log_softmax(-1)
         scaling[:-1] += expectation(z, expected, constants)[0]
         return (1.0, Taught.by(rows[:0], labels[:0], constants), scaling, Blend.none(rows))
@@ -305,14 +306,15 @@ def _learn(
     alone = taught(theirs, 1 - torch.eye(len(labels)).to(rows))  # each labelled item learns from the others
     own = (tempered(alone - popular, grid) + likely).log_softmax(-1).gather(-1, places).sum(1).squeeze(-1)
     temperature, independent, helped = _choose(grid, score, part, len(z), own, sure, constants)
-    one, share = popular.new_ones(1, 1, 1), (1 - independent).clamp(*constants.scores_share) * helped * (not said)
+    one, (least, most, times) = popular.new_ones(1, 1, 1), constants.scores_share
+    share = torch.minimum((1 - independent).clamp(least, most), times * (1 - independent)) * helped * (not said)
     offset = (popular + likely - temperature * likely).view(1, 1, -1)
     own = (z / sharp).softmax(-1)
     kept, peak = held(own, constants), own.topk(min(constants.scores_surest, len(own)), 0).values.mean(0)
     rules = popular.new_tensor([constants.scores_surer, *constants.scores_larger])
     wide = (each.view(1, 1, -1) for each in (kept, peak, right(z.exp()), rules))
     blend = Blend(temperature * one, offset, one / sharp, share * one, independent.view(1), *wide)
-    return (sharp, taught, _scaling(likely - popular / temperature, temperature), blend)
+    return (sharp, taught, torch.cat([likely - popular / temperature, 1 / temperature.view(1)]), blend)
 
 
 def _choose(
@@ -330,8 +332,7 @@ def _choose(
     best = int(found.argmax().clamp(1, len(grid) - 2))
     low, middle, high = found[best - 1 : best + 2]  # the maximum of a parabola
     off = (0.5 * (low - high) / (low - 2 * middle + high).clamp_max(-1e-6)).clamp(-1, 1)
-    step = grid[1].log() - grid[0].log()
-    found = (grid[best].log() + off * step).exp()
+    found = (grid[best].log() + off * (grid[1] / grid[0]).log()).exp()
     doubt = min(1.0, (1 - sure) / (1 - constants.scores_sharpness))
     (least, most), (few, many) = constants.scores_gain, constants.scores_total_gain
     helped = ((score[usual] / n_items - least) / (most - least)).clamp(0, 1)
@@ -367,11 +368,6 @@ def expectation(z: Tensor, expected: Tensor, constants: Schedule) -> tuple[Tenso
     found = torch.maximum(found, n_listed / n_classes)
     trusted = ((found - 1 + constants.scores_lacking) / constants.scores_lacking).clamp_min(0)
     return trusted * (found * listed + (1 - found) * others).log(), False
-
-
-def _scaling(biases: Tensor, temperature: Tensor) -> Tensor:
-    """[k + 1] the biases [k] and 1/T."""
-    return torch.cat([biases, 1 / temperature.view(1)])
 
 
 def _sharpness(posteriors: Tensor, wanted: float) -> float:
