@@ -9,6 +9,9 @@ There are four ways:
 ``both``        columns divided by their scale, then rows of unit length
 ==============  ======================================================================================
 
+With ``both``, the squares of a row are near 1 on average. A row with an average above 9, three scales, is longer than 1
+by as much as it is farther: an outlier has the direction of some class by chance.
+
 All but ``raw`` take sign(z)·|z|^⅝ first where the support has nothing negative (see ``transforms.level``). The middle
 is the mean of the class means, so that a class of many examples does not move it.
 
@@ -61,6 +64,7 @@ _MOST_ROWS = 128  # evenly spaced samples that show how the features look
 _TASK_NUMBERS = 1 << 24  # tasks are tried in blocks of about this many numbers
 _LEAST_REST = 0.05  # of a variance without one sample
 _SMALLEST, _LARGEST = 1e-12, 1e12  # the largest feature of ordinary supports lies between these
+_FAR, _LONGEST = 3.0, 1e3  # scales from which on rows are longer than 1, and the greatest length
 _CONSTANT = 1e-10  # a column with this part of the largest variance is constant, but for rounding
 
 
@@ -100,7 +104,10 @@ class FirstStep:
             rows = rows * (self.factor if rows.ndim == 3 else self.factor[0])
         if not bool(self.unit.any()):
             return rows
-        return unit(rows) if bool(self.unit.all()) else torch.where(_like(self.unit), unit(rows), rows)
+        short = unit(rows)
+        if bool(self.scaled.any()):
+            short = short * (rows.square().mean(-1, keepdim=True).sqrt() / _FAR).clamp(1, _LONGEST)
+        return short if bool(self.unit.all()) else torch.where(_like(self.unit), short, rows)
 
     def apply(self, tasks: Tasks) -> Tasks:
         """The tasks with all rows changed."""

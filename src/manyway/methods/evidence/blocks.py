@@ -33,7 +33,7 @@ from manyway.core import Pile, Tasks, threads_for
 from manyway.core import Sums as AddedUp
 from manyway.methods.evidence.likelihood import Columns, Likelihood, Linear, Updated, known_classes
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
-from manyway.methods.evidence.queries import Held, Judge, Part
+from manyway.methods.evidence.queries import Held, Judge, Part, counted
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import Found, Update, resume, search
 
@@ -244,8 +244,8 @@ def _go_on(last: Assign, rows: Tensor, memory: Memory) -> tuple[None, Memory]:
 
 def _weigh(judge: Judge, rows: Tensor, memory: Memory) -> tuple[None, Memory]:
     """The work that remembers how probable it is that queries are unknown."""
-    unknown = judge.unknown(rows, memory.first).masked_fill(memory.known >= 0, 0)
-    return None, memory._replace(unknown=unknown, counted=judge.counted(unknown))
+    unknown = judge(rows, memory.first).masked_fill(memory.known >= 0, 0)
+    return None, memory._replace(unknown=unknown, counted=counted(unknown))
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,10 +343,6 @@ class InBlocks(Held):
         self.idle = self.none_idle
         return resume(self, presence, prior, self.parameters)
 
-    @property
-    def presence(self) -> Presence:
-        return Presence.of_products(self.masses[None], self.log_absent[None].exp())
-
     def begin(self, sharpness: float) -> Presence:
         self.before = self.memory
         self._take(replace(self.all_classes, sharpness=sharpness))
@@ -384,7 +380,8 @@ class InBlocks(Held):
         """Nothing to do: ``select`` returned this very object."""
 
     def sharpened(self, sharpness: Tensor) -> InBlocks:
-        self.sharpness = float(sharpness)
+        if self.sharpness != float(sharpness):
+            self.sharpness, self.idle = float(sharpness), self.none_idle
         return self
 
     def terms(self) -> Tensor:
@@ -408,6 +405,7 @@ class InBlocks(Held):
         drift[which] = (sums.masses - masses[which]).abs()
         masses[which], log_absent[which] = sums.masses, sums.log_absent
         self.masses, self.log_absent, self.drift = masses, log_absent, drift
+        self.presence = Presence.of_products(masses[None], log_absent[None].exp())
         self.active.append(len(sums.masses))
         return sums
 
