@@ -22,10 +22,8 @@ _END = ("End (s)", "End Time (s)", "end")
 _COMMON = ("Common name", "common_name")
 _SCIENTIFIC = ("Scientific name", "scientific_name")
 _FILE = ("File", "Begin Path", "Begin File", "IN FILE", "filepath")
-# What all tables call by one name.
-_LENGTH, _FOLDER, _CODE, _CONFIDENCE, _NUMBER = (
-    (name,) for name in ("DURATION", "FOLDER", "Species Code", "Confidence", "Selection")
-)
+_LENGTH, _FOLDER, _CODE = ("DURATION",), ("FOLDER",), ("Species Code",)
+_CONFIDENCE, _NUMBER = ("Confidence",), ("Selection",)
 _NO_CALL = "nocall"  # the row of a recording without a detection
 
 

@@ -22,12 +22,12 @@ say how sharp their posteriors should be, and a real classifier is not trusted b
    so m of them count as m / (1 + ρ(m − 1)) independent ones; w is the fraction of all items that this leaves. The grid
    ends at 2.5, so that T cannot run away: at a high temperature one class would explain everything.
 4. **Blend.** The answer is the mean of evidence, with the share s h, and of the classifier's own z. s is 1 − w, from
-   0.5 to 0.7: with many small classes evidence is worth less. h says how far the others help to predict an item: the
-   mean over q of ln Σ_k K π_qk exp ℓ_qk is what they gain over the classifier alone, in nats. h is 0 where that is
-   below 0.3 (all classes occur), or the sum below 2 (a few items are alike by chance), and 1 from 0.5 and 6 on.
-   Evidence is trusted by τ h (1 − w)(1 − c), where c is the part of the labels that it changes, and the more the less
-   it doubts them. The answer is as sure on average as its labels are likely: by evidence with that trust, and by the
-   classifier's own probabilities otherwise.
+   0.5 to 0.7 and at most 2(1 − w): with many small classes evidence is worth less. h says how far the others help to
+   predict an item: the mean over q of ln Σ_k K π_qk exp ℓ_qk is what they gain over the classifier alone, in nats. h is
+   0 where that is below 0.3 (all classes occur), or the sum below 2 (a few items are alike by chance), and 1 from 0.5
+   and 6 on. Evidence is trusted by τ h (1 − w)(1 − c), where c is the part of the labels that it changes, and the more
+   the less it doubts them. The answer is as sure on average as its labels are likely: by evidence with that trust, and
+   by the classifier's own probabilities otherwise.
 5. **Hold.** A class that the classifier expects to be right for many of the items is not dissolved: they keep the
    classifier's answer (`held`). Evidence gathers the items that are scattered over many classes. It never moves an item
    to a class of which the classifier is less sure in its surest items than of the one that it comes from: some classes
@@ -290,8 +290,7 @@ def _learn(
     """What rows [q, k], known labels [q] of some, labelled scores [n, k] with labels [n], and a list [k] say."""
     constants, given, n_classes = parameters.constants, parameters.temperature or 0.0, rows.shape[-1]
     if given or covered(labels, n_classes, constants.scores_covered):
-        plain = torch.cat([0 * rows[0], 1 / rows.new_tensor([given or 1.0])])
-        scaling = plain if given else fit_posteriors(labelled, labels)
+        scaling = torch.cat([0 * rows[0], 1 / rows.new_tensor([given])]) if given else fit_posteriors(labelled, labels)
         z = rescale(rows[None], scaling[None])[0].log_softmax(-1)
         scaling[:-1] += expectation(z, expected, constants)[0]
         return (1.0, Taught.by(rows[:0], labels[:0], constants), scaling, Blend.none(rows))

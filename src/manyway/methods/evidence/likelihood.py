@@ -180,8 +180,7 @@ class Blend:
     held: Tensor  # [t, 1, k] how far the items that the classifier gives to a class keep its answer
     peak: Tensor  # [t, 1, k] how sure the classifier is of each class in its surest items
     size: Tensor  # [t, 1, k] how many items of each class seem to be right
-    rules: Tensor  # [t, 1, 3] no item moves to a class with a peak below this part of that of its own, nor to one that
-    # is not so many times larger, if its own has this size
+    rules: Tensor  # [t, 1, 3] of ``free``
 
     @staticmethod
     def none(like: Tensor) -> Blend:
@@ -212,7 +211,11 @@ class Blend:
         return mine.lerp_(probabilities, self.share * self.free(mine, probabilities))
 
     def free(self, mine: Tensor, found: Tensor) -> Tensor:
-        """[t, b, 1] how far evidence [t, b, k] may change the answers of a classifier with probabilities [t, b, k]."""
+        """[t, b, 1] how far evidence [t, b, k] may change the answers of a classifier with probabilities [t, b, k].
+
+        No item moves to a class with a peak below a part of that of its own, nor to one that is not so many times
+        larger, if its own has at least some size; these are the rules.
+        """
         here, there = (one.max(-1, keepdim=True).indices for one in (mine, found))  # faster than argmax
         held, peak, size = (one.expand_as(mine) for one in (self.held, self.peak, self.size))
         surer, larger, least = self.rules.split(1, -1)

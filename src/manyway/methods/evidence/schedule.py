@@ -55,9 +55,8 @@ class OfScores:
     # The annealing begins near the classifier's own answers, and not with one large class; so it is short.
     scores_anneal_from: float = 0.9
     scores_anneal_steps: int = 5
-    # The least and most part of evidence in the blend where the items help to predict each other, which is 1 − w between,
-    # and at most so many times 1 − w; and in its confidence. With 0.7 always, 8 of 1,786 batches of 36 classifiers lose
-    # more than 5.5 points, instead of 2; where w is 0.85 or more, few items gain as many as they lose.
+    # The least and most part of evidence in the blend, which is 1 − w between, and at most so many times 1 − w; and in
+    # its confidence. With 0.7 always, 8 of 1,786 batches of 36 classifiers lose more than 5.5 points, instead of 2.
     scores_share: tuple[float, float, float] = (0.5, 0.7, 2.0)
     scores_trust: float = 0.75
     # ln of how many times as probable the others make an item, on average: below the first value all classes seem to
@@ -76,7 +75,7 @@ class OfScores:
     # than this part of it. Items, and part of all items, that must be right for a class to be held.
     scores_surest: int = 2
     scores_surer: float = 0.8
-    # A class dissolves into one that is so many times larger, or if it is smaller than the second value.
+    # A class dissolves into one that is so many times larger, or if it is smaller than this.
     scores_larger: tuple[float, float] = (2.0, 3.0)
     scores_held: tuple[float, float] = (2.0, 0.06)
     # A list of at most so many times the classes that seem to occur says what occurs; second: where a class that it

@@ -67,10 +67,9 @@ def _mixture(x: Tensor, own: Tensor, best: Tensor, absent: Tensor, likely: Tenso
     does not have, and ``likely`` [k] what is added to the log-odds of each class.
     """
     values = x[absent].sort().values
-    quantile, deviations = constants.several_tail
+    (quantile, deviations), (usual, spread, worth) = constants.several_tail, constants.several_sure
     middle = values[len(values) // 2]
     width = ((values[int(quantile * (len(values) - 1))] - middle) / deviations).clamp_min(constants.several_narrow)
-    usual, spread, worth = constants.several_sure
     first, weights = x.amax(-1), best[:, 0].sigmoid() ** 1.5  # an item without any class has no high score
     mean = ((weights * first).sum() + worth * usual) / (weights.sum() + worth)
     square = (weights * (first - mean).square()).sum() + worth * spread**2
