@@ -31,14 +31,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded by now stays until the end: the collector of garbage need not look at it again and again."""
-    gc.collect()
+    """What is loaded by now stays until the end: the collector of garbage need not look at it, and looks seldom."""
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
     gc.enable()
-
-
-def pytest_sessionfinish() -> None:
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
