@@ -58,13 +58,14 @@ ax = plot_presence(result, top=top, truth=set(names[y_query]))
 ax.figure.set_size_inches(7, 3)
 
 # %%
-# The number of letters comes with a deviation. Tasks with 3 to 30 letters: bars are the estimate and two deviations,
-# the line is the truth.
+# The number of letters comes with an interval. Tasks with 3 to 30 letters: bars are the estimate and its interval, the
+# line is the truth.
 figure, ax = plt.subplots(figsize=(7, 3))
 for k_eff in (3, 6, 10, 15, 20, 30):
     found = solve("evidence", sample_tasks(letters, TaskSpec(shots=5, k_eff=k_eff, n_query=75), seed=4, count=3))
     places = k_eff + np.array([-0.5, 0, 0.5])
-    ax.errorbar(places, found.n_present, yerr=2 * found.n_present_sd, fmt="o", color="C0", capsize=3)
+    ends = (found.n_present_interval.T - found.n_present).abs()
+    ax.errorbar(places, found.n_present, yerr=ends, fmt="o", color="C0", capsize=3)
 ax.plot([0, 31], [0, 31], "k:")
 ax.set(xlabel="letters that occur", ylabel="estimated number")
 

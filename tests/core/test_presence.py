@@ -178,9 +178,11 @@ def test_the_number_of_letters_is_within_two_deviations_in_at_least_nine_of_ten_
 def test_further_classes_are_expected_where_many_occurred_once():
     presence = torch.ones(2, 10)
     sizes = torch.tensor([[1.0] * 6 + [9.0] * 4, [9.0] * 10])
-    assert unseen(presence * 0.8, sizes)[0] > 1
-    assert unseen(presence, sizes).tolist() == [0.0, 0.0]  # all classes have been seen
-    assert unseen(presence * 0.8, sizes)[1] < 0.01
+    some = unseen(presence * 0.8, presence * 0.8, sizes)
+    assert some[0] > 1
+    assert some[1] < 0.01
+    assert unseen(presence, presence, sizes).tolist() == [0.0, 0.0]  # all classes have been seen
+    assert unseen(presence * 0.8, presence * 0.001, sizes)[0] < 0.2  # single items of others
 
 
 def test_further_classes_are_as_many_as_simulated_communities_have():
@@ -188,11 +190,13 @@ def test_further_classes_are_as_many_as_simulated_communities_have():
     draw = torch.randint(100, (300, 100), generator=torch.Generator().manual_seed(0))
     counts = torch.zeros(300, 300).scatter_add_(1, draw, torch.ones(300, 100))
     left = 100 - (counts > 0).sum(1)
-    found = unseen((counts > 0).float(), counts.clamp_min(1))
+    seen = (counts > 0).float()
+    found = unseen(seen, seen, counts.clamp_min(1))
     assert abs(float(found.mean() / left.float().mean()) - 1) < 0.05
     f1, f2 = (counts == 1).sum(1), (counts == 2).sum(1)
     torch.testing.assert_close(found, f1 * (f1 - 1) / (2.0 * (f2 + 1)))
-    assert float(unseen(torch.tensor([[1.0] * 4 + [0.0] * 9]), torch.tensor([[1.0, 1.0, 1.5, 1.5] + [1.0] * 9]))) == 1.5
+    seen = torch.tensor([[1.0] * 4 + [0.0] * 9])
+    assert float(unseen(seen, seen, torch.tensor([[1.0, 1.0, 1.5, 1.5] + [1.0] * 9]))) == 1.5
 
 
 @pytest.mark.parametrize("method", ["evidence", "simpleshot", "paddle"])

@@ -180,9 +180,8 @@ def conditional_sizes(independent: Tensor, masses: Tensor, copies: Tensor) -> Te
 def _size_evidence(sizes: Tensor, total: Tensor, presence: Tensor, evenness: tuple[float, ...]) -> Tensor:
     """[t, k] ln P(size | occurs) − ln P(size | fragment)."""
     n = torch.maximum(total, sizes.amax(-1, keepdim=True)) + _CERTAIN
-    others = (presence.sum(-1, keepdim=True) - presence).clamp_min(_LEAST_OTHERS)
     beta = sizes.new_tensor(evenness).view(-1, 1, 1)
-    rest = beta * others
+    rest = beta * (presence.sum(-1, keepdim=True) - presence).clamp_min(_LEAST_OTHERS)  # β times the number of others
     none = _log_beta(beta, n + rest) - _log_beta(beta, rest)
     ways = torch.lgamma(n + 1) - torch.lgamma(sizes + 1) - torch.lgamma(n - sizes + 1)
     likely = ways + _log_beta(sizes + beta, n - sizes + rest) - _log_beta(beta, rest)
@@ -241,10 +240,10 @@ def number_of(
     believed = constants.more_independent + constants.more_spread * (effective / masses.shape[-1]) ** 3
     z = torch.special.ndtri((torch.arange(_SHARED, device=before.device).double() + 0.5) / _SHARED).view(1, -1, 1)
     missing = (alone - before).clamp_min(0) * (1 + found.doubt.isfinite().double().unsqueeze(1))
-    fewer = constants.fewer + constants.fewer_items * each
+    fewer = (constants.fewer + constants.fewer_items * each).unsqueeze(-1)
     more = constants.more_items * each + constants.more_present * presence.double().mean(-1, keepdim=True)
     more = (more + constants.more_unknown * (unknown / total).sqrt()).unsqueeze(-1) + believed.unsqueeze(-1) * missing
-    shifted = torch.sigmoid(before + z * torch.where(z < 0, fewer.unsqueeze(-1), more))
+    shifted = torch.sigmoid(before + z * torch.where(z < 0, fewer, more))
     return shifted.sum(-1), (shifted * (1 - shifted)).sum(-1)
 
 
@@ -261,12 +260,13 @@ def interval_of(means: Tensor, variances: Tensor, most: Tensor) -> Tensor:
     return torch.minimum(ends, most.unsqueeze(-1))
 
 
-def unseen(independent: Tensor, sizes: Tensor) -> Tensor:
+def unseen(independent: Tensor, presence: Tensor, sizes: Tensor) -> Tensor:
     """[t] how many further classes are expected if sampling goes on: Chao's estimate, with uncertain counts.
 
     It is f₁(f₁ − 1) / (2 (f₂ + 1)) and at most what is left of all classes, where f₁ and f₂ are the numbers of classes
-    with one and with two queries: f_n = Σ_k independent_k max(0, 1 − |m_k − n|) with the sizes m_k. It is right where
-    classes are equally frequent, and a lower bound where they are not.
+    with one and with two queries: f_n = Σ_k w_k max(0, 1 − |m_k − n|) with the sizes m_k. Fragments count less:
+    w_k = independent_k^¾ p_k^¼. It is right where classes are equally frequent, and a lower bound where they are not.
     """
-    once, twice = ((independent * (1 - (sizes - n).abs()).clamp_min(0)).sum(-1) for n in (1, 2))
-    return torch.minimum((once * (once - 1)).clamp_min(0) / (2 * (twice + 1)), (1 - independent).sum(-1))
+    counted = independent**0.75 * presence**0.25
+    once, twice = ((counted * (1 - (sizes - n).abs()).clamp_min(0)).sum(-1) for n in (1, 2))
+    return torch.minimum((once * (once - 1)).clamp_min(0) / (2 * (twice + 1)), (1 - counted).sum(-1))

@@ -40,6 +40,7 @@ _NEWTON_STEPS = 8  # from the usual precision
 _REFIT_STEPS = 3  # from the precision for a similar metric
 _MOMENT_STEPS = 3  # to estimate how much class means differ
 _LEAST_SCATTER = 1e-6  # S, as a part of the variance
+_LEAST_TRUST = 0.005  # a factor could be 0; half and twice of it change no label
 _LESS = 1 - 1e-5  # two values of γ that differ by rounding alone are equally good, whatever the unit of the features
 
 
@@ -125,7 +126,7 @@ class Calibration:
         for _ in range(_MOMENT_STEPS):
             weights = (ratio + errors) ** -2
             ratio = ((excess * weights).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)).clamp_min(0)
-        trusted = (ratio / (ratio + errors)).clamp_min(constants.least_trust)
+        trusted = (ratio / (ratio + errors)).clamp_min(_LEAST_TRUST)
         most = trusted.amax(-1, keepdim=True)
         factors = trusted / most * (most / constants.trust_above).clamp_max(1)
         worth = self.counts / factors

@@ -48,9 +48,8 @@ class Constants:
     # The n samples of a class count as n/(1 + n/8) where classes have different numbers of samples.
     class_limit: float = 8.0
     # Prototypes are shrunk (see `Calibration.shrunk`) where class means differ less than prototypes err, that is, where
-    # the factor by which the best guess is shorter is below the first value. Second: the smallest such factor.
+    # the factor by which the best guess is shorter is below this.
     trust_above: float = 0.5
-    least_trust: float = 0.005
     # Tuned prototypes (see `calibration.tuning`): the numbers of steps that are tried, and how many examples of each
     # class there must be.
     tuning_steps: tuple[int, ...] = (2, 4, 8)

@@ -197,5 +197,5 @@ def _worth(items: Tasks, sums: Tensor, counts: Tensor, vectors: Tensor, schedule
     apart = (means - vectors).square().sum(-1) - scatter.unsqueeze(-1) / counts.clamp_min(1)
     error = (apart * some).sum(-1) / some.sum(-1)
     worth = schedule.name_discount * scatter / error.clamp_min(torch.finfo(error.dtype).tiny)
-    worth = worth.clamp(schedule.least_name_worth, schedule.most_name_worth)
+    worth = worth.clamp(1 / schedule.most_name_worth, schedule.most_name_worth)
     return torch.where((freedom > 0) & (scatter > 0), worth, torch.ones_like(worth))

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-_SURE = 1 - 1e-6  # assignments are treated as at most this certain, so that 1/(1 − u) stays finite
+SURE = 1 - 1e-6  # assignments are treated as at most this certain, so that 1/(1 − u) stays finite
 _NODES = 256  # number of counts at which φ is tabulated for float32 on a CPU
 
 
@@ -114,12 +114,12 @@ class Presence:
 
 def remainders(u: Tensor) -> Tensor:
     """1 − u."""
-    return (1 - u).clamp_min_(1 - _SURE)
+    return (1 - u).clamp_min_(1 - SURE)
 
 
 def log_remainders(u: Tensor) -> Tensor:
     """ln(1 − u)."""
-    return u.clamp_max(_SURE).neg_().log1p_()
+    return u.clamp_max(SURE).neg_().log1p_()
 
 
 @dataclass(frozen=True, eq=False)

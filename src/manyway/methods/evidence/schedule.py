@@ -3,7 +3,8 @@
 ``Constants`` of ``manyway.methods.calibration`` has those of the calibration, ``Counting`` of ``manyway.core.presence``
 those that say which classes occur, ``OfScores`` those of scores; ``schedule=`` reaches all.
 docs/results/evidence-parts.csv has a table of the effect of each (``python -m benchmarks.effects``). Limits of
-memory and time, and what keeps arithmetic finite, are constants of their modules: they do not change answers.
+memory and time, numbers of steps, how fine a grid is, and what keeps arithmetic finite are constants of their modules:
+twice of them changes no label (tests/methods/evidence/test_limits.py).
 """
 
 from collections.abc import Mapping
@@ -75,11 +76,10 @@ class OfScores:
     scores_surer: float = 0.8
     scores_held: tuple[float, float] = (2.0, 0.06)
     # A list of at most so many times the classes that seem to occur says what occurs; second: where a class that it
-    # lacks seems to have many items, which are this part of them. Of so many items such a list lacks the class of one.
-    # A longer list that lacks so much of the items says nothing.
+    # lacks seems to have many items, which are this part of them. A longer list that lacks so much of the items says
+    # nothing.
     scores_short: tuple[float, float] = (2.0, 1.5)
     scores_missed: float = 0.15
-    scores_complete: float = 1e6
     scores_lacking: float = 0.1
 
     # --- Several classes per item: see `several`. Chosen on CLINC150, items that were composed of two intents ---
@@ -96,10 +96,8 @@ class OfScores:
     several_weight: float = 3.0
     # The prior of f₁: mean and deviation, worth so many sure items.
     several_sure: tuple[float, float, float] = (0.0, 1.5, 1.5)
-    # a, the first π, and the number of steps.
+    # a, and the first π.
     several_rare: float = 0.01
-    several_begin: float = 0.02
-    several_steps: int = 60
     # What log-odds are multiplied by at last: items of one class share errors.
     several_temper: float = 0.7
     # The odds of a class that a list of expected classes lacks.
@@ -129,9 +127,8 @@ class Schedule(OfScores, Counting, Constants):
     # A query with a known label counts this much of an example in its prototype: a person is asked about doubtful
     # queries, which lie at the edge of their class.
     known_weight: float = 0.5
-    # A name counts as many examples as its error says, within these limits: beyond them the estimate of that number is
-    # mostly its own error.
-    least_name_worth: float = 0.1
+    # A name counts as many examples as its error says, at most this number and at least one divided by it: beyond that
+    # the estimate of the number is mostly its own error.
     most_name_worth: float = 8.0
     # The errors of names lie between similar classes more often than those of examples, so that they count this much
     # less.
@@ -168,10 +165,8 @@ class Schedule(OfScores, Counting, Constants):
     # shared_error + 1/(n + 1) for n examples; the first part does not shrink with more examples.
     shared_error: float = 0.2
     # A small group may be a fragment of a larger one. Fragments are looked for where few groups were found: the
-    # probability fades to 0 at this effective number.
+    # probability fades to 0 at this effective number. As many of the largest groups can have fragments.
     most_groups_with_fragments: float = 6.0
-    # How many of the largest groups can have fragments. More than the effective number above adds nothing.
-    largest_groups: int = 16
 
     # Two queries are near-copies where their squared distance is below this part of that of two samples of a class.
     near_copy: float = 0.05
@@ -186,8 +181,6 @@ class Schedule(OfScores, Counting, Constants):
     unknown_spread: float = 0.4
     # ε: the probability that a query of a class looks as if it were unknown. It limits what a single query can say.
     odd_members: float = 0.024
-    # b: how much of the log-odds counts in the proportion of unknown queries.
-    independent: float = 0.025
     # π: the prior probability that no query is unknown. It is high, because all queries share errors of the scales,
     # which the sum of their log-odds does not know.
     none_unknown: float = 0.9
@@ -201,14 +194,9 @@ class Schedule(OfScores, Counting, Constants):
     alike: float = 0.1
 
     # --- Streams of batches ---
-    # The probability that a run of batches ends has this Beta prior: uniform.
-    hazard: tuple[float, float] = (1.0, 1.0)
     # A batch is labelled alone unless it begins a run with less than this probability. Joining a run of other classes
     # costs more than leaving a run of the same classes out, and where few classes occur the evidence is clear.
     doubt: float = 0.05
-    # Where more than this part of all classes occurs in a run, by their effective number in the joint answers, its
-    # groups are mixtures of neighbours, and little is learned about which classes occur: the batch is labelled alone.
-    most_classes: float = 0.5
 
     # --- Questions to a person: see `review` ---
     # Two samples of a class have the squared distance 2S on average; at that distance two queries count as half alike.

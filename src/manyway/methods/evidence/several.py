@@ -20,6 +20,7 @@ from manyway.core import one_hot
 from manyway.methods.evidence.schedule import Schedule
 
 _HAVING = 3  # highest scores of an item, whose gaps say how many classes it has; the others are of classes it lacks
+_EM_STEPS = 60  # half of them change no answer
 
 
 def several(odds: Tensor, known: Tensor, expected: Tensor, constants: Schedule) -> Tensor:
@@ -73,8 +74,8 @@ def _mixture(x: Tensor, best: Tensor, least: Tensor, absent: Tensor, likely: Ten
     mean = torch.maximum(mean - _lower(best, least, constants) * deviation, middle + width)
     present = -0.5 * ((x.clamp_max(mean) - mean) / deviation).square() - deviation.log()
     ratio = likely + present + 0.5 * ((x.clamp_min(middle) - middle) / width).square() + width.log()
-    part = torch.full_like(x[0], constants.several_begin)
-    for _ in range(constants.several_steps):
+    part = torch.full_like(x[0], constants.several_rare)
+    for _ in range(_EM_STEPS):
         probability = (ratio + part.logit()).sigmoid()
         part = ((probability.sum(0) + constants.several_rare) / (len(x) + constants.several_rare + 1)).clamp(1e-6, 0.95)
     return (constants.several_temper * probability.logit(1e-6)).sigmoid()

@@ -2,8 +2,7 @@
 
 A *run* is a number of consecutive batches whose classes have the same proportions. If the new batch continues a run,
 its queries are labelled jointly with those of the run. Which classes occur is then known better, and prototypes are
-updated by more queries. If it may begin a run, or if most classes occur in the run, it is labelled alone. Labels that
-were given out before do not change.
+updated by more queries. If it may begin a run, it is labelled alone. Labels that were given out before do not change.
 
 Let E(b) be the bound on ln p(labels) that the prior of the class proportions gives to some batches together (see
 ``prior``). Likelihoods and entropies of the queries are the same for runs of any length, so a batch is
@@ -32,7 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyway.core import Answered, Joined, Pile, Solution, Tally, Tasks, effective_number, mapped, tally
+from manyway.core import Answered, Joined, Pile, Solution, Tally, Tasks, mapped, tally
 from manyway.methods.evidence.prior import Presence, remainders
 from manyway.methods.evidence.schedule import Parameters
 
@@ -66,8 +65,8 @@ class Memory:
     def empty(tasks: Tasks, parameters: Parameters) -> Memory:
         """Nothing, for the streams that tasks [t] are the first batches of."""
         rows = torch.zeros(len(tasks), 0, tasks.n_classes, dtype=torch.float64, device=tasks.device)
-        changes, stays = (rows.new_full((len(tasks),), value) for value in parameters.constants.hazard)
-        return Memory((), (), rows, rows, rows.sum(-1), rows.sum(-1), changes, stays)
+        once = rows.new_ones(len(tasks))  # the probability that a run ends has a uniform prior
+        return Memory((), (), rows, rows, rows.sum(-1), rows.sum(-1), once, once)
 
     def after(self, alone: Solution, query: Tensor, known: Tensor, parameters: Parameters) -> Memory:
         """The memory with one more batch, given the answers for it alone.
@@ -163,9 +162,7 @@ def next_batch(tasks: Tasks, solve: Solve, parameters: Parameters, learned: Any)
         run = replace(tasks[rows], query_table=items, query_index=None, query_labels=None, unknown_labels=None)
         run = replace(run, known=None).with_known(given)
         found = solve(run, select_rows(learned, rows))
-        few = effective_number(found.probabilities.sum(1)) <= parameters.constants.most_classes * tasks.n_classes
-        if bool(few.any()):
-            parts.append((rows[few], _first(found, tasks.n_query, few)))
+        parts.append((rows, _first(found, tasks.n_query)))
     solution = _put_together(alone, parts)
     solution.memory = remembered
     return solution
@@ -215,18 +212,17 @@ def select_rows(value: Any, which: Tensor) -> Any:
     return mapped(value, lambda one: one if len(one) == 1 else one[which])
 
 
-def _first(found: Solution, n_query: int, which: Tensor) -> dict[str, Any]:
-    """The answers for the first queries of some tasks, given as a mask [t]."""
-    whole = _plain(found)
-    probabilities = found.probabilities[which, :n_query]
-    judged = None if found.unknown is None else found.unknown[which, :n_query]
-    counted = tally(Answered(probabilities, judged))._replace(doubt=found.tallied.doubt[which])
-    part = Solution(probabilities, found.n_iter[which], found.converged[which], tallied=counted)
-    kept = _plain(part) | {"review_scores": found.review_scores[which, :n_query]}
+def _first(found: Solution, n_query: int) -> dict[str, Any]:
+    """The answers for the first queries."""
+    whole, probabilities = _plain(found), found.probabilities[:, :n_query]
+    judged = None if found.unknown is None else found.unknown[:, :n_query]
+    counted = tally(Answered(probabilities, judged))._replace(doubt=found.tallied.doubt)
+    part = Solution(probabilities, found.n_iter, found.converged, tallied=counted)
+    kept = _plain(part) | {"review_scores": found.review_scores[:, :n_query]}
     if "unknown" in whole:
-        unknown, groups = whole["unknown"][which, :n_query], whole["unknown_groups"][which, :n_query]
-        kept |= {"unknown": unknown, **_regrouped(unknown, groups)}
-    return kept | {"prototypes": lambda: select_rows(found.prototypes, which), "objective": found.objective}
+        unknown = whole["unknown"][:, :n_query]
+        kept |= {"unknown": unknown, **_regrouped(unknown, whole["unknown_groups"][:, :n_query])}
+    return kept | {"prototypes": lambda: found.prototypes, "objective": found.objective}
 
 
 def _regrouped(unknown: Tensor, groups: Tensor) -> dict[str, Tensor]:
