@@ -218,7 +218,7 @@ class Blend:
         """
         here, there = (one.max(-1, keepdim=True).indices for one in (mine, found))  # faster than argmax
         held, peak, size = (one.expand_as(mine) for one in (self.held, self.peak, self.size))
-        surer, larger, least = self.rules.split(1, -1)
+        surer, larger, least = self.rules.unsqueeze(-2).unbind(-1)
         own = size.gather(-1, here)
         small = (own < least) | (size.gather(-1, there) >= larger * own) | (here == there)
         return (1 - held.gather(-1, here)) * small * (surer * peak.gather(-1, here) <= peak.gather(-1, there))
