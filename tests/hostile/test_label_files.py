@@ -375,7 +375,8 @@ LABELLED = {
     "excel with empty rows and columns": case(
         p=("p.xlsx", {"a": [[], *([None, *row, None] for row in sheet(QUERY)), [], [None]]})),
     "excel with several sheets": case(
-        "the sheet 'items' of p.xlsx is read, not 'notes'", p=("p.xlsx", {"items": sheet(QUERY), "notes": [["a"], [1]]})),
+        "the sheet 'items' of p.xlsx is read, not 'notes'",
+        p=("p.xlsx", {"items": sheet(QUERY), "notes": [["a"], [1]]})),
     "excel with notes in the first sheet": case(
         "the sheet 'items' of p.xlsx is read, not 'About'",
         p=("p.xlsx", {"About": [["Survey"], ["Author", "Smith"], ["Year", 2024], []], "items": sheet(QUERY)})),
