@@ -356,14 +356,8 @@ def read_rows(path: Path) -> tuple[Sequence[str], Rows]:
     """The names of the columns, and the rows, of a table or a .txt file of that kind."""
     if suffix_of(path) not in (*TABLE_SUFFIXES, ".txt"):
         raise InputError(f"{path} has an unknown ending; tables come as {', '.join(TABLE_SUFFIXES)}.")
-    if suffix_of(path) == ".parquet" and path.is_file():  # names alone are often enough
-        return read_table(path, rows=0).names, _rows(path)
     table = read_table(path)
     return table.names, table.rows()
-
-
-def _rows(path: Path) -> Rows:
-    yield from read_table(path).rows()
 
 
 def one_row_per_class(path: Path, rows: Rows, at: int) -> Iterator[tuple[str, str, Sequence[Any]]]:
