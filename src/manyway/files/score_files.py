@@ -73,6 +73,9 @@ def _read_file(path: Path, options: Options) -> Scores:
         raise InputError(f"{path} has an unknown ending; scores come as {', '.join(SCORE_SUFFIXES)}.")
     if suffix == ".json":
         return read_score_json(check_input(path))
+    named = tables.read_table(path, rows=0).names if suffix == ".parquet" else ()
+    if named and not is_birdnet(named) and not _is_long(named, options):  # it is read once
+        return _read_wide(path, options)
     names, rows = read_rows(path)
     if is_birdnet(names):
         return read_birdnet(path, names, rows)

@@ -371,14 +371,8 @@ def read_rows(path: Path) -> tuple[Sequence[str], Rows]:
     """The names of the columns, and the rows, of a table or a .txt file of that kind."""
     if suffix_of(path) not in (*TABLE_SUFFIXES, ".txt"):
         raise InputError(f"{path} has an unknown ending; tables come as {', '.join(TABLE_SUFFIXES)}.")
-    if suffix_of(path) == ".parquet" and path.is_file():  # names alone are often enough
-        return read_table(path, rows=0).names, _rows(path)
     table = read_table(path)
     return table.names, table.rows()
-
-
-def _rows(path: Path) -> Rows:
-    yield from read_table(path).rows()
 
 
 def one_row_per_class(path: Path, rows: Rows, at: int) -> Iterator[tuple[str, str, Sequence[Any]]]:
@@ -520,7 +514,8 @@ def _open_parquet(path: Path, rows: int | None) -> Table:
                 start = [] if rows is None else list(itertools.islice(file.iter_batches(rows), 1))
                 table = pyarrow.Table.from_batches(start) if start else file.read()
         table.validate(full=True)
-        letters = sum(map(_letters, table.columns))
+        few = most_unpacked(packed) // max(1, len(texts))
+        letters = sum(_letters(column, few) for column in table.columns)
         if letters > most_unpacked(packed):
             raise ValueError(f"its texts unpack to {letters:,} bytes, far more than its size")
         stored = json.loads((table.schema.metadata or {}).get(b"pandas", b"{}"))
@@ -529,13 +524,15 @@ def _open_parquet(path: Path, rows: int | None) -> Table:
         return Table(path, [str(name) for name in table.column_names], table.columns, index=names)
 
 
-def _letters(column: Any) -> int:
-    """The number of bytes of a dictionary of texts when it is unfolded."""
-    import pyarrow.compute as compute
-
+def _letters(column: Any, few: int) -> int:
+    """The number of bytes of a dictionary of texts when it is unfolded; 0 where it cannot be more than ``few``."""
     kind = column.type
     if not str(kind).startswith("dictionary<values=") or str(kind.value_type) not in ("string", "binary"):
         return 0
+    if sum(len(chunk) * chunk.dictionary.nbytes for chunk in column.chunks) <= few:
+        return 0
+    import pyarrow.compute as compute  # it takes a tenth of a second
+
     lengths = (compute.binary_length(chunk.dictionary).take(chunk.indices) for chunk in column.chunks)
     return sum(compute.sum(found).as_py() or 0 for found in lengths)
 
