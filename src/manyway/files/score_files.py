@@ -178,8 +178,11 @@ def _read_wide(path: Path, options: Options) -> Scores:
     if table.labels is not None:
         labels = tuple(None if missing(label) else str(label).strip() for label in table.labels)
     values = np.asarray(table.features, np.float32)
-    rest = values.sum(1, keepdims=True) - values  # [n, k] the sum of the other columns
-    odd = np.flatnonzero((np.abs(rest - 1) < _ROUNDING).all(0) & (values > _ROUNDING).any(0))
+    total, odd = values.sum(1, keepdims=True), np.arange(values.shape[1])
+    for some in (slice(100), slice(None)):  # few columns are left after the first rows
+        rest = total[some] - values[some, odd]  # the sum of the other columns
+        odd = odd[(np.abs(rest - 1) < _ROUNDING).all(0)]
+    odd = odd[(values[:, odd] > _ROUNDING).any(0)]
     if len(odd) == 1 and values.shape[1] > 2:
         hint = "the others sum to 1 in every row; leave it out with `ignore_columns`"
         raise InputError(f"Column '{table.columns[odd[0]]}' of {path} is no score of a class, it seems: {hint}.")

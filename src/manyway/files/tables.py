@@ -29,7 +29,7 @@ _BLOCK_BYTES = 1 << 23
 _LARGEST = float(np.finfo(np.float32).max)
 _FAR = 1000  # float32 keeps four digits of the differences between numbers that lie this many times as far from 0
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT96": 12}  # bytes of a value of parquet; others have 8
-_STACKED = 256  # rows that are written at once
+_STACKED = 1024  # rows that are written at once
 _LOOKED_AT = 1000  # rows that say how far numbers are from 0
 _NOT_COMPUTED = re.compile(rb"</f>\s*(<v ?/>|<v></v>)?\s*</c>")  # a formula of Excel without its value
 _THOUSANDS = re.compile(r"\s*[-+]?\d{1,3},\d{3}\s*")
@@ -356,8 +356,14 @@ def read_rows(path: Path) -> tuple[Sequence[str], Rows]:
     """The names of the columns, and the rows, of a table or a .txt file of that kind."""
     if suffix_of(path) not in (*TABLE_SUFFIXES, ".txt"):
         raise InputError(f"{path} has an unknown ending; tables come as {', '.join(TABLE_SUFFIXES)}.")
+    if suffix_of(path) == ".parquet" and path.is_file():  # names alone are often enough
+        return read_table(path, rows=0).names, _rows(path)
     table = read_table(path)
     return table.names, table.rows()
+
+
+def _rows(path: Path) -> Rows:
+    yield from read_table(path).rows()
 
 
 def one_row_per_class(path: Path, rows: Rows, at: int) -> Iterator[tuple[str, str, Sequence[Any]]]:
@@ -482,6 +488,8 @@ def _open_parquet(path: Path, rows: int | None) -> Table:
             table = pyarrow.parquet.read_table(path, memory_map=True, read_dictionary=texts)
         else:
             with pyarrow.parquet.ParquetFile(path, memory_map=True, read_dictionary=texts) as file:
+                if rows == 0:
+                    return Table(path, file.schema_arrow.names)
                 start = [] if rows is None else list(itertools.islice(file.iter_batches(rows), 1))
                 table = pyarrow.Table.from_batches(start) if start else file.read()
         table.validate(full=True)
@@ -553,7 +561,7 @@ def _stack(table: Any) -> np.ndarray[Any, Any]:
         for batch in batches:
             for first in range(0, len(batch[0]), _STACKED):
                 some = [column[first : first + _STACKED] for column in batch]
-                stacked[row : row + len(some[0])] = np.stack(some, 1)
+                np.stack(some, 1, out=stacked[row : row + len(some[0])], casting="unsafe")
                 row += len(some[0])
     return stacked
 

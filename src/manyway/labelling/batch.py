@@ -207,7 +207,8 @@ def _posteriors(scores: Scores, names: Sequence[str], kind: str | None, prior: T
             return values[:0].to(torch.float32 if values.dtype == torch.float16 else values.dtype)
         if kind == SEVERAL:
             return log_odds(values[first:end], lambda row: place(first + row))
-        return without_prior(log_posteriors(values[first:end], kind, lambda row: place(first + row)), prior)
+        found = log_posteriors(values[first:end], kind, lambda row: place(first + row))
+        return found if bool((prior == prior[0]).all()) else without_prior(found, prior)
 
     return rows
 
@@ -269,13 +270,13 @@ def _known_scores(scores: Scores, labels: Mapping[str, str] | None, place_of: Ma
     unknown = given.keys() - set(scores.names)
     if unknown:
         _not_among("item", min(unknown), scores.names)
-    found = torch.full((len(scores),), -1)
+    found = []
     for row, name in enumerate(scores.names):
         label = given.get(name, None if scores.labels is None else scores.labels[row])
         if label is not None and label not in place_of:
             _not_among("class", label, list(place_of))
-        found[row] = -1 if label is None else place_of[label]
-    return found
+        found.append(-1 if label is None else place_of[label])
+    return torch.tensor(found, dtype=torch.int64)
 
 
 def _not_among(what: str, name: str, names: Sequence[str]) -> NoReturn:

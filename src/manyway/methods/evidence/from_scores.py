@@ -79,10 +79,11 @@ def find_kind(scores: Tensor, place: Place = _row) -> str:
     ['probability', 'log-probability', 'logit']
     """
     values = scores.nan_to_num(0.0)
-    if bool((values >= 0).all()):
+    lowest, highest = (float(one) for one in values.aminmax())
+    if lowest >= 0:
         total = values.sum(-1)
         row = int(total.argmax())
-        if float(values.amax()) > 1:
+        if highest > 1:
             row = int(values.amax(-1).argmax())
             raise InputError(
                 f"The scores of {place(row)} go up to {float(values[row].amax()):.6g} and none is negative: they could "
@@ -94,7 +95,7 @@ def find_kind(scores: Tensor, place: Place = _row) -> str:
                 "has a yes-or-no score of its own, say `kind='sigmoid'`, or 'independent' where several may be right."
             )
         return "probability"
-    if bool((values <= 0).all()):
+    if highest <= 0:
         listed = torch.where(scores.isnan(), -torch.inf, scores)
         if float(listed.logsumexp(-1).amax()) <= log(1 + _SLACK):
             return "log-probability"
@@ -241,6 +242,8 @@ class Tempered:
     scaling: Tensor  # [t, k + 1] the biases b, and 1/T
 
     def __call__(self, rows: Tensor) -> Tensor:
+        if not any(len(taught.roots) for taught in self.taught):  # what rows sum to does not matter then
+            return rescale(rows * rows.new_tensor(self.sharp).view(-1, 1, 1), self.scaling).log_softmax(-1)
         each = zip(rows, self.sharp, self.taught, strict=True)
         z = torch.stack([taught((row * sharp).log_softmax(-1)) for row, sharp, taught in each])
         return rescale(z, self.scaling).log_softmax(-1)

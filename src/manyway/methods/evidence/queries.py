@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,14 +81,13 @@ class Part:
         return replace(self, **cut, assign=lambda: self.u[:, rows])
 
 
-class Judge(Protocol):
-    """How probable it is that queries are unknown; see ``manyway.methods.evidence.unknown``."""
+# The probability [t, b] of placed queries [t, b, d] to be unknown, the first of which has that number; see ``unknown``.
+Judge = Callable[[Tensor, int], Tensor]
 
-    def unknown(self, placed: Tensor, first: int) -> Tensor:
-        """[t, b] of placed queries [t, b, d], the first of which has that number."""
 
-    def counted(self, unknown: Tensor) -> Tensor:
-        """[t, b] how much the queries count in the search."""
+def counted(unknown: Tensor) -> Tensor:
+    """How much queries count in the search: 1 − ``unknown``. Classes have a count where all queries are unknown."""
+    return (1 - unknown).clamp(1e-3, 1)
 
 
 class Held(ABC):
@@ -96,6 +95,8 @@ class Held(ABC):
 
     The steps of evidence ask for sums over the queries (``each``), for a search, and for what the search found.
     """
+
+    presence: Presence  # what the last assignments say about the number of queries of each class
 
     def __init__(self, tasks: Tasks, of: Likelihood, parameters: Parameters) -> None:
         self.known, self.any_known = tasks.known_labels, tasks.any_known  # [t, q] known labels, -1 for the others
@@ -111,11 +112,6 @@ class Held(ABC):
     @abstractmethod
     def each(self, work: Callable[[Part], Any]) -> Any:
         """The sum of the work over all parts."""
-
-    @property
-    @abstractmethod
-    def presence(self) -> Presence:
-        """What the assignments say about the number of queries of each class."""
 
 
 def sample(queries: Held, stride: int) -> tuple[Tensor, Tensor]:
@@ -162,7 +158,7 @@ class InMemory(Held):
         unknown = placed.new_zeros(1, 1).expand(placed.shape[:2])
         self.part = Part(placed, 0, self.known, unknown, lambda: self.u, likelihood, self.any_known, False)
         self.counted: Tensor | float = 1.0
-        self.u = placed[..., :0]  # [t, q, k] after the search
+        self._take(placed[..., :0])  # [t, q, k] after the search
 
     def each(self, work: Callable[[Part], Any]) -> Any:
         return work(self.part)
@@ -170,9 +166,9 @@ class InMemory(Held):
     def weigh(self, judge: Judge) -> None:
         """Let queries count in the search as much as they are members of classes."""
         part = self.part
-        part.unknown = judge.unknown(part.placed, 0).masked_fill(part.known >= 0, 0)
+        part.unknown = judge(part.placed, 0).masked_fill(part.known >= 0, 0)
         part.any_unknown = True
-        self.counted = judge.counted(part.unknown).unsqueeze(-1)
+        self.counted = counted(part.unknown).unsqueeze(-1)
 
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Found[Dense]:
         """Assign all queries."""
@@ -183,14 +179,14 @@ class InMemory(Held):
             found = search(queries, prior, self.parameters, with_terms=True)
         else:
             found = fused_search(queries, prior, self.parameters)
-        self.u = found.queries.u
+        self._take(found.queries.u)
         return found
 
     def assign_singly(self, which: Tensor) -> None:
         """In these tasks [t], assign every query by its likelihoods alone."""
         if bool(which.any()):
             singly = self.part.likelihood.softmax(-1) * self.counted
-            self.u = torch.where(which.view(-1, 1, 1), singly, self.u)
+            self._take(torch.where(which.view(-1, 1, 1), singly, self.u))
 
     def resume(self, updated: Updated, presence: Presence, prior: Concentrations) -> Found[Dense]:
         """Search on from the present assignments with updated prototypes, in tasks with a known label."""
@@ -199,9 +195,8 @@ class InMemory(Held):
         queries = replace(Dense.of(likelihood, self.counted), u=self.u.clone())
         found = resume(queries, presence, prior, self.parameters)
         some = (part.known >= 0).any(1)  # tasks without a known query keep what was found
-        self.u = torch.where(some.view(-1, 1, 1), found.queries.u, self.u)
+        self._take(torch.where(some.view(-1, 1, 1), found.queries.u, self.u))
         return Found(found.queries, found.n_iter * some, found.converged)
 
-    @property
-    def presence(self) -> Presence:
-        return Presence.of(self.u, remainders(self.u))
+    def _take(self, u: Tensor) -> None:
+        self.u, self.presence = u, Presence.of(u, remainders(u))

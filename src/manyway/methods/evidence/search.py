@@ -73,8 +73,8 @@ class Queries(Protocol):
 
 
 Q = TypeVar("Q", bound=Queries)
-AHEAD = 10  # how many updates ``Queries.update`` is told in advance
-_PIECE = 2**17  # assignments that are worked on at once where there are many; a few such arrays fit into a cache
+_AHEAD = 10  # how many updates of the annealing ``Queries.update`` is told in advance
+_PIECE = 2**19  # assignments that are worked on at once where there are many; a few such arrays fit into a cache
 _MATTERS = 1e-4  # assignments above this are updated every time, where there are many; see ``Few``
 
 
@@ -111,8 +111,10 @@ def search(queries: Q, prior: Concentrations, parameters: Parameters, *, with_te
     """
     schedule = parameters.constants
     presence, annealing = queries.begin(schedule.anneal_from), schedule.annealing
-    for number, sharpness in enumerate(annealing):  # convergence is not checked during annealing
-        presence = queries.update(prior.slopes(presence), sharpness, annealing[number + 1 : -1][:AHEAD]).presence
+    for number, sharpness in enumerate(annealing, 1):  # convergence is not checked during annealing
+        rest = annealing[number:]
+        ahead = rest[:_AHEAD] if len(rest) > _AHEAD else (*rest, *(1.0,) * (parameters.max_iter - 1))
+        presence = queries.update(prior.slopes(presence), sharpness, ahead).presence
     if annealing:
         queries = queries.sharpened(schedule.sharpness(presence.masses))
     return _iterate(queries, presence, prior, parameters, with_terms=with_terms)
@@ -141,7 +143,7 @@ def _iterate(
     converged = torch.zeros(n_tasks, dtype=torch.bool, device=device)
     terms = Recorder(("fit", "entropy", "prior"))  # after each iteration; a task that has converged repeats its last
     for iteration in range(max_iter):
-        ahead = (1.0,) * min(AHEAD, max_iter - iteration - 2)
+        ahead = (1.0,) * (max_iter - iteration - 2)
         presence, moved = running.update(prior.slopes(presence), 1.0, ahead, parameters.tol)
         if with_terms:
             terms.add(torch.cat([running.terms(), prior.log_prior(presence).amax(-1)[None]]), alive)
@@ -164,6 +166,11 @@ class Few:
 
     A query has a handful of likely classes among thousands. The weight exp(s ℓ + slope + entry_cost/(1 − u)) of the
     other classes hardly changes from one update to the next, so that their total per query is kept.
+
+    ``manyway.methods.evidence.blocks.Idle`` is the same idea for a pile, whose likelihoods are not kept: there whole
+    classes rest, so that they need not be computed again. Neither can do the other's work, and both pay: scores of
+    10,000 items for 2,000 classes take 8 instead of 13 s, and 30,000 queries of 50 among 2,000 classes with 256
+    features, read in blocks, 23 instead of 33 s; with all classes present neither gains.
     """
 
     places: Tensor  # [n] query·K + class
@@ -239,10 +246,10 @@ class Dense:
         for few in self.few:
             if few.left and few.alpha == float(slopes.alpha):
                 later, found = few.updated(slopes, sharpness)
-                self.few = (later,)
                 if float(found.moved) >= tol:
+                    self.few = (later,)
                     return found
-            self.u.view(-1)[few.places] = few.u
+        self._write_few()
 
         def assigned(likelihood: Tensor, u: Tensor) -> Tensor:
             scores = likelihood if sharpness == 1 else likelihood * sharpness
@@ -261,7 +268,14 @@ class Dense:
     def sharpened(self, sharpness: Tensor) -> Dense:
         if bool((sharpness == 1).all()):
             return self
+        self._write_few()
         return replace(self, likelihood=self.likelihood * sharpness.view(-1, 1, 1))
+
+    def _write_few(self) -> None:
+        """Put the few assignments that were updated back among all."""
+        for few in self.few:
+            self.u.view(-1)[few.places] = few.u
+        self.few = ()
 
     def terms(self) -> Tensor:
         """[2, t] the terms of the bound that depend on the queries: fit and entropy, of what counts.
