@@ -74,6 +74,15 @@ def test_what_is_rejected_is_what_is_likelier_unknown_than_of_any_class(tasks):
     assert measured("rejected", sure, tasks).tolist() == [[0, 1]] * 10
 
 
+def test_with_the_true_number_the_queries_with_the_highest_scores_are_unknown(tasks):
+    truth = tasks.query_labels
+    known = solve("simpleshot", tasks).changed(unknown=(truth < 0).float())
+    hits = ((known.probabilities.argmax(-1) == truth) & (truth >= 0)).sum(1) + 8
+    np.testing.assert_allclose(measured("ordered_accuracy", known, tasks), hits / 20)
+    wrong = known.changed(unknown=-(truth < 0).float())  # eight known queries come first
+    assert (METRICS["ordered_accuracy"].measure(wrong, tasks) <= 4 / 20).all()
+
+
 def test_without_an_unknown_probability_the_score_is_one_minus_the_highest_probability(tasks):
     plain = solve("simpleshot", tasks)
     given = plain.changed(unknown=1 - plain.probabilities.amax(-1))

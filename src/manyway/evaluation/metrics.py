@@ -155,8 +155,7 @@ def oscr(solution: Solution, tasks: Tasks) -> Tensor:
 
     It is the probability that a known query is labelled correctly and has a lower score than an unknown one.
     """
-    truth = truth_of(tasks)
-    return _mean_below(unknown_score(solution), truth >= 0, (truth >= 0) & (solution.labels == truth))
+    return _mean_below(unknown_score(solution), truth_of(tasks) >= 0, _hits(solution, tasks))
 
 
 def fpr_at_95(solution: Solution, tasks: Tasks) -> Tensor:
@@ -176,11 +175,17 @@ def rejected(solution: Solution, tasks: Tasks) -> Tensor:
     return _columns(*((said & of).sum(1) / of.sum(1).double() for of in (known, ~known)))
 
 
-def whole_accuracy(solution: Solution, tasks: Tasks) -> Tensor:
-    """[t] the fraction of all queries with the right answer: their class, or unknown."""
-    truth, said = truth_of(tasks), said_unknown(solution)
+def whole_accuracy(solution: Solution, tasks: Tasks, said: Tensor | None = None) -> Tensor:
+    """[t] the fraction of all queries with the right answer: their class, or unknown where that is ``said`` [t, q]."""
+    truth, said = truth_of(tasks), said_unknown(solution) if said is None else said
     right = (said & (truth < 0)) | (~said & (solution.probabilities.argmax(-1) == truth))
     return right.double().mean(1)
+
+
+def ordered_accuracy(solution: Solution, tasks: Tasks) -> Tensor:
+    """[t] the same where as many queries as are unknown are said to be so: those with the highest scores."""
+    order = unknown_score(solution).argsort(dim=1, descending=True, stable=True)
+    return whole_accuracy(solution, tasks, order.argsort(1) < (truth_of(tasks) < 0).sum(1, keepdim=True))
 
 
 def unknown_groups(solution: Solution, tasks: Tasks) -> Tensor:
@@ -380,6 +385,7 @@ _ALL = (
     _single("oscr", oscr, "OSCR", "high", may_be_undefined=True),
     _single("whole_accuracy", whole_accuracy, "accuracy on all queries, unknown ones included", "high",
             of_probability=True),
+    _single("ordered_accuracy", ordered_accuracy, "accuracy on all queries, true number of unknown ones", "high"),
     Metric("rejected", rejected, **_OF_UNKNOWN, summaries={
         "": Summary("known queries answered as unknown", _column(0), percent=True, best="low"),
         "unknown": Summary("unknown queries answered as unknown", _column(1), percent=True, best="high"),

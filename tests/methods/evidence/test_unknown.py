@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 import torch
 from problems import piled
+from sklearn.datasets import load_wine
 
 from manyway import Evidence, Tasks, TaskSpec, sample_tasks, solve
 from manyway.errors import InputError
 from manyway.methods.calibration.calibration import calibrate, calibrate_and_place
 from manyway.methods.evidence.prior import Concentrations, Presence
+from manyway.methods.evidence.queries import counted
 from manyway.methods.evidence.schedule import Schedule
 from manyway.methods.evidence.unknown import (
     Scales,
-    UnknownPosterior,
     _apart,
     _of_classes,
     _with_proportion,
@@ -157,7 +158,7 @@ def test_the_probability_rises_with_the_excess_and_with_the_proportion():
 
     def unknown(n):
         odds = torch.tensor([[2.0] * n + [-3.0] * (10 - n)])
-        return _with_proportion(odds, torch.ones(1, 10), torch.full((1, 10), 0.05), Schedule())
+        return _with_proportion(odds, torch.ones(1, 10), torch.full((1, 10), 0.05), torch.tensor([0.4]), Schedule())
 
     few, many = unknown(1), unknown(8)
     assert few[0, 0] < many[0, 0]
@@ -179,21 +180,20 @@ def test_large_batches_do_not_turn_slightly_odd_queries_into_unknown_ones():
     for n_query in (50, 300):
         odds = torch.full((1, n_query), -1.0, dtype=torch.float64)
         odds[0, : n_query // 50] = 6.0
-        assert _with_proportion(odds, torch.ones_like(odds), torch.full_like(odds, 0.05), Schedule()).max() < 0.05
+        given = torch.ones_like(odds), torch.full_like(odds, 0.05), odds.new_tensor([0.4])
+        assert _with_proportion(odds, *given, Schedule()).max() < 0.05
 
 
 def test_without_evidence_the_probability_is_that_of_the_prior():
     schedule, none = Schedule(), torch.zeros(1, 4, dtype=torch.float64)
-    unknown = _with_proportion(none, none + 1, none + 0.05, schedule)
+    unknown = _with_proportion(none, none + 1, none + 0.05, none[:, 0], schedule)
     expected = (1 - schedule.none_unknown) / 3  # if any is unknown, a third is
     assert expected < schedule.least_unknown
     torch.testing.assert_close(unknown, torch.full_like(unknown, expected), atol=2e-3, rtol=0)
 
 
 def test_queries_count_as_much_as_they_are_known():
-    values, none = torch.tensor([[0.0, 0.5, 1.0]]), torch.zeros(1, 0)
-    counted = UnknownPosterior(none, none, none, none, values, 1, Schedule()).counted(values)
-    torch.testing.assert_close(counted, torch.tensor([[1.0, 0.5, 0.001]]))
+    torch.testing.assert_close(counted(torch.tensor([[0.0, 0.5, 1.0]])), torch.tensor([[1.0, 0.5, 0.001]]))
 
 
 def test_the_prior_is_that_of_as_many_queries_as_count():
@@ -226,6 +226,16 @@ def test_one_outlier_is_unknown_and_the_class_that_is_nearest_to_it_is_not(far):
     assert found.unknown[-1] > 0.9
     assert found.unknown[:-1].max() < 0.05
     assert found.labels[:-1].tolist() == y.tolist()
+
+
+def test_outliers_are_seen_where_rows_get_unit_length():
+    """The direction of an outlier is that of some class; its length is not."""
+    X, y = load_wine(return_X_y=True)
+    outliers = X.mean(0) + [[30.0], [-40.0]] * X.std(0) * np.resize([1, -1, -1], X.shape[1])
+    classifier = Evidence(open_set=True).fit(X[::5], y[::5])
+    found = classifier.infer(np.vstack([X[1::5], outliers]))
+    assert found.unknown[-2:].min() > 0.8
+    assert (found.labels[:-2] == classifier.predict(X[1::5])).mean() > 0.9
 
 
 def test_scattered_unknown_queries_are_found_one_by_one():

@@ -180,7 +180,8 @@ def walk(folder: Path) -> Iterator[str]:
 def _labelled_by_folder(
     names: Sequence[str], folders: Sequence[str], read: Read, title: str, need_labels: bool
 ) -> ImageSource:
-    suffixes = {name: splitext(name)[1].rstrip(".").lower() for name in names}
+    pictures = tuple(IMAGE_SUFFIXES)
+    suffixes = {name: splitext(name)[1].rstrip(".").lower() for name in names if not name.lower().endswith(pictures)}
     # Where no name ends like a picture, the contents decide.
     others = {name for name, suffix in suffixes.items() if suffix and suffix not in IMAGE_SUFFIXES}
     others = others if len(others) < len(names) else set()

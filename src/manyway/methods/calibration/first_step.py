@@ -9,6 +9,9 @@ There are four ways:
 ``both``        columns divided by their scale, then rows of unit length
 ==============  ======================================================================================
 
+With ``both``, the squares of a row are near 1 on average. A row with an average above 9, three scales, is longer than 1
+by as much as it is farther: an outlier has the direction of some class by chance.
+
 All but ``raw`` take sign(z)·|z|^⅝ first where the support has nothing negative (see ``transforms.level``). The middle
 is the mean of the class means, so that a class of many examples does not move it.
 
@@ -45,6 +48,7 @@ experiments", Statistical Applications in Genetics and Molecular Biology, 2004.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -61,6 +65,7 @@ _MOST_ROWS = 128  # evenly spaced samples that show how the features look
 _TASK_NUMBERS = 1 << 24  # tasks are tried in blocks of about this many numbers
 _LEAST_REST = 0.05  # of a variance without one sample
 _SMALLEST, _LARGEST = 1e-12, 1e12  # the largest feature of ordinary supports lies between these
+_FAR, _LONGEST = 3.0, 1e3  # scales from which on rows are longer than 1, and the greatest length
 _CONSTANT = 1e-10  # a column with this part of the largest variance is constant, but for rounding
 
 
@@ -91,16 +96,26 @@ class FirstStep:
 
     def __call__(self, rows: Tensor) -> Tensor:
         """[t, n, d] from rows [t, n, d], or [m, d] where the step serves all tasks."""
-        if not bool((self.size == 1).all()):
+        sized, levelled, scaled, united = self._done
+        if sized:
             rows = rows * (self.size if rows.ndim == 3 else self.size[0])
-        if bool(self.levels.any()):
-            rows = level(rows) if bool(self.levels.all()) else torch.where(_like(self.levels), level(rows), rows)
+        if levelled:
+            rows = level(rows) if levelled == 1 else torch.where(_like(self.levels), level(rows), rows)
         rows = rows - (self.middle if rows.ndim == 3 else self.middle[0])
-        if bool(self.scaled.any()):
+        if scaled:
             rows = rows * (self.factor if rows.ndim == 3 else self.factor[0])
-        if not bool(self.unit.any()):
+        if not united:
             return rows
-        return unit(rows) if bool(self.unit.all()) else torch.where(_like(self.unit), unit(rows), rows)
+        short = unit(rows)
+        if scaled:
+            short = short * (rows.square().mean(-1, keepdim=True).sqrt() / _FAR).clamp(1, _LONGEST)
+        return short if united == 1 else torch.where(_like(self.unit), short, rows)
+
+    @cached_property
+    def _done(self) -> list[float]:
+        """In which part of the tasks sizes, levels, scales and lengths change. A pile is asked in every block."""
+        of_each = (self.size.flatten() != 1, self.levels, self.scaled, self.unit)
+        return torch.stack([one.expand(len(self.way)).double().mean() for one in of_each]).tolist()
 
     def apply(self, tasks: Tasks) -> Tasks:
         """The tasks with all rows changed."""
@@ -113,7 +128,12 @@ class FirstStep:
         return dense(tasks, self)
 
     def __getitem__(self, which: slice | Tensor) -> FirstStep:
-        return FirstStep(*(one[which] for one in vars(self).values()))
+        return FirstStep(*(one[which] for one in self.values))
+
+    @property
+    def values(self) -> tuple[Tensor, ...]:
+        """The fields."""
+        return self.way, self.levels, self.middle, self.factor, self.size
 
 
 def _like(flags: Tensor) -> Tensor:
@@ -147,9 +167,8 @@ def choose(tasks: Tasks, constants: Constants, metric: bool = True) -> FirstStep
             some = which[first : first + at_once]
             one = tasks[some]
             parts.append(_tried(one.support, one.support_labels, counts[some], chosen[some], constants, metric))
-        found = (torch.cat([getattr(part, name) for part in parts]) for name in vars(chosen))
-        old = vars(chosen).values()
-        chosen = FirstStep(*(one.index_copy(0, which, new) for one, new in zip(old, found, strict=True)))
+        found = map(torch.cat, zip(*(part.values for part in parts), strict=True))
+        chosen = FirstStep(*(one.index_copy(0, which, new) for one, new in zip(chosen.values, found, strict=True)))
     chosen = chosen if base_mean is None else _with_base_mean(chosen, base_mean)
     return replace(chosen, size=size.expand_as(chosen.size))
 
@@ -316,7 +335,7 @@ def _tried(
         best = torch.where(better.any(0), total.argmin(0), seen.way)
         usable = stacked.isfinite().all(-1).gather(0, best[None])[0]  # single values may be far too large for some ways
         best = torch.where(usable, best, _UNIT)
-    fields = [torch.stack([getattr(step, name) for step in steps]) for name in vars(seen)]
+    fields = map(torch.stack, zip(*(step.values for step in steps), strict=True))
     rows_ = torch.arange(n_tasks, device=best.device)
     return FirstStep(*(field[best, rows_] for field in fields))
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from math import exp, log
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from manyway.core import Pile, Tasks, threads_for
 from manyway.core import Sums as AddedUp
 from manyway.methods.evidence.likelihood import Columns, Likelihood, Linear, Updated, known_classes
 from manyway.methods.evidence.prior import Concentrations, Presence, Slopes, log_remainders, remainders
-from manyway.methods.evidence.queries import Held, Judge, Part
+from manyway.methods.evidence.queries import Held, Judge, Part, counted
 from manyway.methods.evidence.schedule import Parameters
 from manyway.methods.evidence.search import Found, Update, resume, search
 
@@ -78,7 +78,8 @@ class Sums(NamedTuple):
         return Sums(masses, log_absent, idle, torch.maximum(self.moved, other.moved))
 
 
-class Idle(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Idle:
     """Classes that are left out of the next updates; by default none is.
 
     Their weight is computed for each sharpness that the next updates may have, because it is not linear in it.
@@ -88,7 +89,7 @@ class Idle(NamedTuple):
     sharpness: tuple[float, ...] = ()  # the values that the next updates may have; none where no class is idle
     alpha: float = 1.0  # of the update in which their weight was computed
 
-    @property
+    @cached_property
     def active(self) -> Tensor:
         """[a] the other classes."""
         return (~self.classes).nonzero().squeeze(1)
@@ -133,15 +134,15 @@ class Assign:
         Σ ln(1 − u) is computed as −Σ u for all assignments, plus ln(1 − u) + u for the remembered ones: where an
         assignment is not remembered it is small, and the difference is of the order of u².
         """
-        scores = self._scores(rows, memory)
+        scores, remembered = self._scores(rows, memory), self._among_active(memory)
         weight = memory.idle if self.resting else self._idle_weight(scores, memory)
-        u, of_idle = self._assign(scores, memory)
+        u, of_idle = self._assign(scores, memory, *remembered)
         masses = u.sum(0)
         places = (u > self.remember_above).view(-1).nonzero().squeeze(1)
         values = u.view(-1)[places]
         # Where an assignment is not remembered it is small, and ln(1 − u) is −u.
         beyond = torch.zeros_like(masses).index_add_(0, places % len(masses), log_remainders(values) + values)
-        sums = Sums(masses.double(), (beyond - masses).double(), of_idle.double().sum(), self._moved(u, memory))
+        sums = Sums(masses.double(), (beyond - masses).double(), of_idle.double().sum(), _moved(u, *remembered))
         most = int(self.most_remembered * len(u)) + 1
         if len(places) > most:
             values, chosen = values.topk(most)
@@ -155,7 +156,7 @@ class Assign:
 
     def assign(self, rows: Tensor, memory: Memory) -> Tensor:
         """[1, b, k] the new assignments of placed rows [1, b, d]."""
-        return self._assign(self._scores(rows, memory), memory)[0][None]
+        return self._assign(self._scores(rows, memory), memory, *self._among_active(memory))[0][None]
 
     def _scores(self, rows: Tensor, memory: Memory) -> Tensor:
         """[b, k] sharpness·ℓ + slopes, for u = 0."""
@@ -164,13 +165,12 @@ class Assign:
             return torch.add(addend, ended.likelihood(rows, memory), alpha=self.sharpness)
         return self.of.scores(rows[0], self.sharpness, addend)
 
-    def _assign(self, scores: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    def _assign(self, scores: Tensor, memory: Memory, places: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Assignments [b, k] from scores, which are overwritten, and the idle classes' total assignment [b].
 
         The scores have entry_cost once for every class, as for u = 0; entry_cost (1/(1 − u) − 1) is added where u is
         remembered. Queries with a known label have their class, and queries that may be unknown count less than one.
         """
-        places, values = self._among_active(memory)
         scores.view(-1).index_add_(0, places, self._entry_cost_beyond(places, values))
         if self.resting:
             idle = memory.idle[:, self.idle.sharpness.index(self.sharpness)] + self.shift
@@ -207,10 +207,6 @@ class Assign:
         slopes.view(-1).index_add_(0, places, self._entry_cost_beyond(memory.places[which], memory.values[which]))
         return torch.stack([torch.add(slopes, likelihood, alpha=s).logsumexp(1) for s in self.idle.sharpness], 1)
 
-    def _moved(self, u: Tensor, memory: Memory) -> Tensor:
-        places, values = self._among_active(memory)
-        return torch.cat([(u.view(-1)[places] - values).abs(), u.new_zeros(1)]).max()
-
     def _among_active(self, memory: Memory) -> tuple[Tensor, Tensor]:
         """Places [n] in [b, a], and values, of what is remembered of the active classes."""
         if not self.resting:
@@ -244,8 +240,8 @@ def _go_on(last: Assign, rows: Tensor, memory: Memory) -> tuple[None, Memory]:
 
 def _weigh(judge: Judge, rows: Tensor, memory: Memory) -> tuple[None, Memory]:
     """The work that remembers how probable it is that queries are unknown."""
-    unknown = judge.unknown(rows, memory.first).masked_fill(memory.known >= 0, 0)
-    return None, memory._replace(unknown=unknown, counted=judge.counted(unknown))
+    unknown = judge(rows, memory.first).masked_fill(memory.known >= 0, 0)
+    return None, memory._replace(unknown=unknown, counted=counted(unknown))
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,6 +267,11 @@ class OnPart:
         part = Part(rows, *remembered, assign, self.of, self.last.any_known, self.any_unknown)
         with threads_for(rows.shape[1] * len(self.last.slope)):
             return self.work(part)
+
+
+def _moved(u: Tensor, places: Tensor, values: Tensor) -> Tensor:
+    """[] the largest change of remembered assignments, now that all are u [b, a]."""
+    return torch.cat([(u.view(-1)[places] - values).abs(), u.new_zeros(1)]).max()
 
 
 def _places_in(places: Tensor, classes: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,14 +81,13 @@ class Part:
         return replace(self, **cut, assign=lambda: self.u[:, rows])
 
 
-class Judge(Protocol):
-    """How probable it is that queries are unknown; see ``manyway.methods.evidence.unknown``."""
+# The probability [t, b] of placed queries [t, b, d] to be unknown, the first of which has that number; see ``unknown``.
+Judge = Callable[[Tensor, int], Tensor]
 
-    def unknown(self, placed: Tensor, first: int) -> Tensor:
-        """[t, b] of placed queries [t, b, d], the first of which has that number."""
 
-    def counted(self, unknown: Tensor) -> Tensor:
-        """[t, b] how much the queries count in the search."""
+def counted(unknown: Tensor) -> Tensor:
+    """How much queries count in the search: 1 − ``unknown``. Classes have a count where all queries are unknown."""
+    return (1 - unknown).clamp(1e-3, 1)
 
 
 class Held(ABC):
@@ -167,9 +166,9 @@ class InMemory(Held):
     def weigh(self, judge: Judge) -> None:
         """Let queries count in the search as much as they are members of classes."""
         part = self.part
-        part.unknown = judge.unknown(part.placed, 0).masked_fill(part.known >= 0, 0)
+        part.unknown = judge(part.placed, 0).masked_fill(part.known >= 0, 0)
         part.any_unknown = True
-        self.counted = judge.counted(part.unknown).unsqueeze(-1)
+        self.counted = counted(part.unknown).unsqueeze(-1)
 
     def search(self, prior: Concentrations, *, with_terms: bool = False) -> Found[Dense]:
         """Assign all queries."""

@@ -3,7 +3,8 @@
 ``Constants`` of ``manyway.methods.calibration`` has those of the calibration, ``Counting`` of ``manyway.core.presence``
 those that say which classes occur, ``OfScores`` those of scores; ``schedule=`` reaches all.
 docs/results/evidence-parts.csv has a table of the effect of each (``python -m benchmarks.effects``). Limits of
-memory and time, and what keeps arithmetic finite, are constants of their modules: they do not change answers.
+memory and time, numbers of steps, how fine a grid is, and what keeps arithmetic finite are constants of their modules:
+twice of them changes no label (tests/methods/evidence/test_limits.py).
 """
 
 from collections.abc import Mapping
@@ -180,8 +181,6 @@ class Schedule(OfScores, Counting, Constants):
     unknown_spread: float = 0.4
     # ε: the probability that a query of a class looks as if it were unknown. It limits what a single query can say.
     odd_members: float = 0.024
-    # b: how much of the log-odds counts in the proportion of unknown queries.
-    independent: float = 0.025
     # π: the prior probability that no query is unknown. It is high, because all queries share errors of the scales,
     # which the sum of their log-odds does not know.
     none_unknown: float = 0.9

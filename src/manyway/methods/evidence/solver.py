@@ -338,7 +338,7 @@ def judged(queries: Queries, one_shot: bool) -> UnknownPosterior:
         posterior = judge(placed, assigned, calibration, stride, schedule, one_shot=one_shot)
     else:
         posterior = judge_scores(placed, assigned, stride, schedule)
-    queries.weigh(posterior)
+    queries.weigh(posterior.unknown)
     return posterior
 
 

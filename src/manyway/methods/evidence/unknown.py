@@ -26,9 +26,9 @@ probability π, and has the density 2(1 − p) otherwise. Whether any query is u
 
 where m_q queries lie together with q, and judge together. Few queries cannot decide it, because odds are limited by
 1/2ε, unless they are farther off than unknown queries are (D and two deviations f): ε is then less, by f/e. The value
-of p follows from b Σ_q ln(1 − p + p exp λ_q) with a small b: the queries of a batch share the errors of prototypes and
-metric. So a batch without unknown queries stays without. A query is answered as unknown where that is more probable
-than any class, and not without some evidence.
+of p follows from b Σ_q ln(1 − p + p exp λ_q): the queries of a batch share errors of prototypes and metric, and b is
+the part of them that is independent (``independent_part``). So a batch without unknown queries stays without. A query
+is answered as unknown where that is more probable than any class, and not without some evidence.
 
 With one example per class no sample can be left out. S is then taken from the distances between prototypes, the
 weights a are larger, and the last term is ½ ln(e⁻ᵍ + ε), which is cautious.
@@ -44,13 +44,13 @@ from torch import Tensor
 
 from manyway.errors import InputError
 from manyway.methods.calibration.calibration import Calibration, distances_between, squared_distances
+from manyway.methods.evidence.groups import independent_part
 from manyway.methods.evidence.queries import Part
 from manyway.methods.evidence.schedule import Schedule
 
 MOST_JUDGED = 2048  # queries whose groups are found from all pairs; further queries are judged as their groups are
 _MOST_ASSIGNED = 1 << 24  # numbers at once: fewer queries are judged where they could be of very many classes
 _PROPORTIONS = 40  # grid of the proportion of unknown queries
-_LEAST_COUNTED = 1e-3  # so that classes have a count where all queries are unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +73,6 @@ class UnknownPosterior:
         if self.stride == 1:
             return self.judged[:, first : first + placed.shape[1]]
         return (self.weights(placed) @ self.judged.unsqueeze(-1)).squeeze(-1).clamp_max(1)
-
-    def counted(self, unknown: Tensor) -> Tensor:
-        """[t, b] how much queries count in the search for the classes that are present: 1 − ``unknown`` [t, b]."""
-        return (1 - unknown).clamp(_LEAST_COUNTED, 1)
 
     def weights(self, placed: Tensor) -> Tensor:
         """[t, q, a] the probability that another query is of the group around each query, if all are as frequent."""
@@ -149,18 +145,17 @@ def judge(
     # farther: one outlier must not decide about the others.
     farthest = calibration.scatter.view(-1, 1, 1) + scales.farthest(calibration.counts).unsqueeze(1)
     pulls = assigned * (farthest / distances.clamp_min(1e-30)).clamp_max(1).sqrt()
-    of_classes = scales.log_ratio(*_of_classes(placed, assigned, pulls, calibration))
-    of_class = (assigned * of_classes.unsqueeze(1)).sum(-1)
-    first, second = closed.topk(2).values.unbind(-1)
-    between = 0.5 * ((second - first).exp() + schedule.odd_members).log()
-    log_odds = torch.stack([alone, around, of_class], -1) @ alone.new_tensor(schedule.unknown_weights)
+    of_class = assigned @ scales.log_ratio(*_of_classes(placed, assigned, pulls, calibration)).unsqueeze(-1)
+    between = 0.5 * (closed.topk(2).values.diff().squeeze(-1).exp() + schedule.odd_members).log()
+    log_odds = torch.stack([alone, around, of_class.squeeze(-1)], -1) @ alone.new_tensor(schedule.unknown_weights)
     if one_shot:
         log_odds = schedule.one_shot_unknown * log_odds + between
     else:
         far = (2 * scales.distinct).clamp_max(1).square()
         log_odds = log_odds + far * (between - 0.5 * log(2 * schedule.odd_members))
     groups = means, calibration.scatter.unsqueeze(-1) / sizes, calibration.precision, similarity
-    return UnknownPosterior(*groups, _with_proportion(log_odds, sizes, odd, schedule), stride, schedule)
+    correlation = schedule.shared_error + (1 / (calibration.counts + 1)).mean(-1)
+    return UnknownPosterior(*groups, _with_proportion(log_odds, sizes, odd, correlation, schedule), stride, schedule)
 
 
 def judge_scores(likelihood: Tensor, assigned: Tensor, stride: int, schedule: Schedule) -> UnknownPosterior:
@@ -175,8 +170,9 @@ def judge_scores(likelihood: Tensor, assigned: Tensor, stride: int, schedule: Sc
     others = (assigned.sum(1, keepdim=True) - assigned + 1) / (n_query + n_classes)
     log_odds = -(likelihood.log_softmax(-1) + (n_classes * others).log()).logsumexp(-1)
     similarity, one = _overlap(likelihood.softmax(-1)), torch.ones_like(log_odds)
-    unknown = _with_proportion(log_odds, similarity.sum(-1), 2 * schedule.odd_members * one, schedule)
-    return UnknownPosterior(likelihood, 0 * one, one[:, 0], similarity, unknown, stride, schedule)
+    evidence = log_odds, similarity.sum(-1), 2 * schedule.odd_members * one, schedule.shared_error * one[:, 0]
+    groups = likelihood, 0 * one, one[:, 0], similarity
+    return UnknownPosterior(*groups, _with_proportion(*evidence, schedule), stride, schedule)
 
 
 def groups_of(similarity: Tensor, rejected: Tensor, alike: float) -> tuple[Tensor, Tensor]:
@@ -307,8 +303,8 @@ class Scales:
         unknown queries.
         """
         shared = self.schedule.shared_error
-        variance = (self.noise * (shared + (1 - shared) / sizes + 1 / counts)).square()
-        variance = variance.clamp_min(torch.finfo(variance.dtype).tiny)
+        deviation = self.noise * (shared + (1 - shared) / sizes + 1 / counts)
+        variance = deviation.square().clamp_min(torch.finfo(deviation.dtype).tiny)
         wider = variance + torch.maximum((self.schedule.unknown_spread * self.apart).square(), 1e-3 * variance)
         excess = torch.maximum(excess, -variance * self.apart / (wider - variance))
         near = excess.square() / variance + variance.log()
@@ -337,11 +333,11 @@ def _with_scatter(calibration: Calibration, apart: Tensor, schedule: Schedule) -
     return replace(calibration, scatter=scatter, squares=squares, noise=schedule.one_shot_noise * scatter)
 
 
-def _with_proportion(log_odds: Tensor, sizes: Tensor, odd: Tensor, schedule: Schedule) -> Tensor:
+def _with_proportion(log_odds: Tensor, sizes: Tensor, odd: Tensor, correlation: Tensor, schedule: Schedule) -> Tensor:
     """[t, q] the probability of unknown, with the proportion of such queries integrated out.
 
     ``sizes`` [t, q]: how many queries lie together with each, and judge together whether any is unknown. ``odd``
-    [t, q]: what the odds of each are limited by for this, as 1/odds.
+    [t, q]: what the odds of each are limited by for this, as 1/odds. ``correlation`` [t]: of the errors of two queries.
     """
     odds, odd, none = log_odds.unsqueeze(-1), odd.unsqueeze(-1), schedule.none_unknown
     grid = (torch.arange(_PROPORTIONS, dtype=log_odds.dtype, device=log_odds.device) + 0.5) / _PROPORTIONS
@@ -353,7 +349,8 @@ def _with_proportion(log_odds: Tensor, sizes: Tensor, odd: Tensor, schedule: Sch
 
     limited = -torch.logaddexp(torch.log1p(-odd) - odds, odd.log())
     some = ((sizes.pow(-0.4).unsqueeze(-1) * mixed(limited)).sum(1) + prior).logsumexp(-1)
-    proportion = (schedule.independent * mixed(odds).sum(1) + prior).softmax(-1)
+    independent = independent_part(torch.full_like(correlation, sizes.shape[1]), correlation)
+    proportion = (independent.unsqueeze(-1) * mixed(odds).sum(1) + prior).softmax(-1)
     given = ((odds + torch.logit(grid)).sigmoid() * proportion.unsqueeze(1)).sum(-1)
     # By rounding it could be more than 1.
     return (given * (some + log((1 - none) / none)).sigmoid().unsqueeze(-1)).clamp_max(1)

@@ -1,0 +1,42 @@
+"""Constants outside of the schedule limit memory and time: with all of them doubled, no label is another one."""
+
+import importlib
+
+import pytest
+
+from benchmarks.golden import MODES, load_modes
+
+CALIBRATION = "manyway.methods.calibration"
+EVIDENCE = "manyway.methods.evidence"
+DOUBLED = {
+    f"{CALIBRATION}.calibration": {
+        "_MOST_SAMPLES": 1024, "_MOST_FOR_METRIC": 512, "_NEWTON_STEPS": 16, "_REFIT_STEPS": 6, "_MOMENT_STEPS": 6,
+        "_LEAST_SCATTER": 2e-6, "_LEAST_TRUST": 0.01, "_LESS": 1 - 2e-5,
+    },
+    f"{CALIBRATION}.first_step": {"_MOST_ROWS": 256, "_LEAST_REST": 0.1, "_CONSTANT": 2e-10},
+    f"{CALIBRATION}.temperature_scaling": {"_NEWTON_STEPS": 16, "_SMALLEST_SCALE": 0.2},
+    f"{CALIBRATION}.tuning": {"_POWER_STEPS": 6, "_MOST_SAMPLES": 1024, "_MOST_LEVERAGE": 0.95},
+    f"{EVIDENCE}.groups": {
+        "_MOST_COMPARED": 4096, "_MOST_QUERIES": 1024, "_LOG_POWERS": (-3.0, 1.5, 181), "_MOST_TRIED": 1 << 25,
+    },
+    f"{EVIDENCE}.unknown": {"_PROPORTIONS": 80, "_LEAST_COUNTED": 2e-3, "MOST_JUDGED": 4096},
+    f"{EVIDENCE}.from_scores": {"_EM_STEPS": 100, "_LEAST_MISSING": 2e-3, "_SLACK": 0.04, "_LARGEST_SIGMOID": 0.9998},
+    f"{EVIDENCE}.several": {"_EM_STEPS": 120},
+    f"{EVIDENCE}.prior": {"SURE": 1 - 2e-6, "_NODES": 512},
+    "manyway.core.presence": {
+        "_CERTAIN": 2e-6, "_SUREST": 2e-4, "_NARROW": 2e-3, "_LEAST_OTHERS": 0.1, "_SHARED": 30, "_ROUNDS": 4,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_twice_the_limits_change_no_label_and_no_probability_by_more_than_two_percent(mode, monkeypatch):
+    for module, values in DOUBLED.items():
+        for name, value in values.items():
+            monkeypatch.setattr(importlib.import_module(module), name, value)
+    classes, probabilities, presence = load_modes()[mode]
+    found = MODES[mode]()
+    sure = probabilities[..., 0] - probabilities[..., 1] > 1e-4
+    assert (found.probabilities.argmax(-1) == classes[..., 0])[sure].all()
+    assert (found.probabilities.gather(2, classes) - probabilities).abs().max() < 0.02
+    assert (found.presence.double() - presence).abs().max() < 0.02
