@@ -79,7 +79,7 @@ class Counting:
     unknown_offset: float = -2.2
     # The same for the scores of a classifier, with what its margins add: by a grid on half of the classes of lid.176
     # and of four classifiers of three sets. Naive Bayes is sure of everything: by its confidence, 32 % of its list were
-    # absent, and now 1 %. Of lid.176 it is 2 % instead of 8 or 9, and 9 % in the worst of 14 settings, 60 tasks each.
+    # absent, and now 2 %. Of lid.176 it is 2 % instead of 8 or 9, and 9 % in the worst of 14 settings, 60 tasks each.
     scores_believed: float = 0.25
     scores_beside: float = 2.0
     scores_offset: float = -0.6
