@@ -138,20 +138,13 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.optimizer not in {"sgd", "adamw"}:
-            raise InputError(f"There is no optimizer '{self.optimizer}'; choose 'sgd' or 'adamw'.")
-        if self.schedule not in {"steps", "cosine"}:
-            raise InputError(f"There is no schedule '{self.schedule}'; choose 'steps' or 'cosine'.")
+        named({"sgd": 0, "adamw": 0}, self.optimizer, "optimizer")
+        named({"steps": 0, "cosine": 0}, self.schedule, "schedule")
         named(AUGMENTATIONS, self.augment, "augmentation")
-        if self.epochs < 1 or self.batch < 2 or not 0 < self.lr < math.inf:
-            given = f"epochs is {self.epochs}, batch {self.batch} and lr {self.lr}"
-            raise InputError(f"{given}; they must be at least 1, at least 2, and positive and finite.")
-        if not (0 <= self.weight_decay < math.inf and 0 <= self.mixup < math.inf):
-            given = f"weight_decay is {self.weight_decay} and mixup {self.mixup}"
-            raise InputError(f"{given}; they must be finite and not negative.")
-        if self.check_every < 1 or self.seed < 0:
-            given = f"check_every is {self.check_every} and seed {self.seed}"
-            raise InputError(f"{given}; they must be at least 1 and at least 0.")
+        least = {"epochs": 1, "batch": 2, "lr": 1e-9, "weight_decay": 0, "mixup": 0, "check_every": 1, "seed": 0}
+        for name, low in least.items():
+            if not low <= (value := getattr(self, name)) < math.inf:
+                raise InputError(f"{name} is {value}; it must be finite and at least {low}.")
 
     def checks(self, epoch: int) -> bool:
         """Whether a validation and a saved state follow an epoch (counted from 1); they always follow the last."""
